@@ -1,0 +1,96 @@
+// Package call is the language in which the engine and a plugin runner speak
+// of one CNI IPAM call. It is pure data: no processes, no files.
+package call
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// Context is everything a DEL or CHECK needs to mean the same attachment as
+// the ADD that made it (DESIGN.md section 4, "call context"). A record keeps
+// each context until a DEL with it has succeeded, so that a changed conflist,
+// a moved binary or an upgraded plugin cannot orphan an address.
+type Context struct {
+	// ContainerID is CNI_CONTAINERID of the calls.
+	ContainerID string `json:"containerID"`
+	// Network is the name of the CNI network configuration.
+	Network string `json:"network"`
+	// CNIVersion is the negotiated CNI version of the calls.
+	CNIVersion string `json:"cniVersion"`
+	// DisableCheck is the network's disableCheck: no CHECK may be asked
+	// (CNI spec section 1).
+	DisableCheck bool `json:"disableCheck,omitempty"`
+	// Config is the complete network configuration sent on stdin, without
+	// the parts that belong to one call (prevResult, runtimeConfig, args.cni.ips).
+	Config json.RawMessage `json:"config"`
+	// Plugin is the IPAM plugin's type, such as "host-local".
+	Plugin string `json:"plugin"`
+	// Binary is the absolute path of the plugin's executable.
+	Binary string `json:"binary"`
+	// Path is CNI_PATH: the folders in which the plugin may look for others.
+	Path string `json:"path"`
+	// IfName is CNI_IFNAME.
+	IfName string `json:"ifName"`
+	// NetNS is CNI_NETNS, or "ephemeral".
+	NetNS string `json:"netns"`
+	// Args is CNI_ARGS without a requested address.
+	Args string `json:"args,omitempty"`
+	// Capabilities are those the plugin object declares true.
+	Capabilities []string `json:"capabilities,omitempty"`
+	// Profile is what was known of the plugin type at that time.
+	Profile profile.Profile `json:"profile"`
+	// PrevResult is what the ADD with this context returned, in CNIVersion; nil
+	// if none succeeded. CHECK and DEL are given it (CNI spec section 4).
+	PrevResult json.RawMessage `json:"prevResult,omitempty"`
+}
+
+// Equal tells whether two contexts address the plugin in exactly the same way,
+// whatever it answered.
+func (c Context) Equal(o Context) bool {
+	c.PrevResult, o.PrevResult = nil, nil
+	a, errA := json.Marshal(c)
+	b, errB := json.Marshal(o)
+	return errA == nil && errB == nil && slices.Equal(a, b)
+}
+
+// Call is one plugin call to be made.
+type Call struct {
+	// ContainerID is CNI_CONTAINERID.
+	ContainerID string
+	// Owner is the API's owner; for logs and errors only.
+	Owner string
+	// Pool is the API's pool; for logs and errors only.
+	Pool string
+	// Context is how the plugin is addressed.
+	Context Context
+	// Requested are the addresses an ADD asks for; empty for any.
+	Requested []netip.Addr
+	// PrevResult is the result of the ADD, in the context's CNI version,
+	// for CHECK and DEL; nil if none is known.
+	PrevResult json.RawMessage
+}
+
+// Address is one address of a result.
+type Address struct {
+	// Prefix is the address with the length of its subnet.
+	Prefix netip.Prefix `json:"prefix"`
+	// Gateway is the zero Addr when the plugin named none.
+	Gateway netip.Addr `json:"gateway,omitzero"`
+}
+
+// Addr is the bare address.
+func (a Address) Addr() netip.Addr { return a.Prefix.Addr() }
+
+// Result is what an ADD returned.
+type Result struct {
+	Addresses []Address `json:"addresses"`
+	// MasterMAC is the MAC of the uplink, the first interface without a
+	// sandbox; empty if the plugin named none.
+	MasterMAC string `json:"masterMAC,omitempty"`
+	// Raw is the plugin's result in the context's CNI version (prevResult).
+	Raw json.RawMessage `json:"raw,omitempty"`
+}

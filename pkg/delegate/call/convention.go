@@ -1,0 +1,28 @@
+package call
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// CapabilityIPs is the capability without which runtimeConfig.ips must not be
+// sent (CNI CONVENTIONS.md, "Dynamic Plugin specific fields").
+const CapabilityIPs = "ips"
+
+// Convention returns the first convention of the context's profile by which one
+// ADD can ask for all of addrs; false if there is none. An ADD that asks for
+// addresses of which only some can be carried would get others instead.
+func (c Context) Convention(addrs []netip.Addr) (profile.Request, bool) {
+	for _, r := range c.Profile.Requests {
+		switch {
+		case r == profile.RequestRuntimeConfig && !slices.Contains(c.Capabilities, CapabilityIPs):
+		case r == profile.RequestCNIArgs && len(addrs) != 1:
+			// CNI_ARGS has no agreed form for a list: host-local reads one address.
+		default:
+			return r, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,16 @@
+package call
+
+import "github.com/containernetworking/cni/pkg/version"
+
+// HasCheck tells whether the plugin can be asked by CHECK with this context:
+// the verb came with CNI 0.4.0, and a conflist may switch it off.
+func (c Context) HasCheck() bool {
+	ok, err := version.GreaterThanOrEqualTo(c.CNIVersion, "0.4.0")
+	return err == nil && ok && !c.DisableCheck
+}
+
+// HasStatus tells whether the plugin can be asked by STATUS (CNI 1.1.0).
+func (c Context) HasStatus() bool {
+	ok, err := version.GreaterThanOrEqualTo(c.CNIVersion, "1.1.0")
+	return err == nil && ok
+}

@@ -1,0 +1,74 @@
+// Package identity maps an owner to its CNI_CONTAINERID: a pure function, so
+// that an owner who asks again finds what it held even if the journal is lost
+// (DESIGN.md section 4).
+package identity
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+const (
+	prefix  = "cilium-agent-"
+	maxSlug = 32
+	hashLen = 16
+)
+
+// ContainerID returns the container ID of an owner on a node in a network:
+// cilium-agent-<slug>-<hash>. It is never longer than 62 bytes, is a DNS label
+// and matches the pattern of the CNI spec (section 2, CNI_CONTAINERID).
+func ContainerID(owner, node, network string) string {
+	h := sha256.New()
+	for _, part := range []string{node, network, owner} {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		h.Write(n[:])
+		h.Write([]byte(part))
+	}
+	hash := hex.EncodeToString(h.Sum(nil))[:hashLen]
+	if s := slug(owner); s != "" {
+		return prefix + s + "-" + hash
+	}
+	return prefix + hash
+}
+
+// Generation returns the ID that follows a DEL of a plugin whose DEL can come
+// late; generation 0 is the ID itself. The slug gives way, so that the result
+// stays a DNS label.
+func Generation(containerID string, generation int) string {
+	if generation == 0 {
+		return containerID
+	}
+	suffix := fmt.Sprintf("-g%d", generation)
+	if over := len(containerID) + len(suffix) - 63; over > 0 {
+		cut := len(containerID) - hashLen - 1
+		containerID = strings.TrimRight(containerID[:cut-over], "-") + containerID[cut:]
+	}
+	return containerID + suffix
+}
+
+// slug is the owner in lower case with every run of other characters one "-",
+// at most 32 bytes, without a "-" at either end.
+func slug(owner string) string {
+	var b strings.Builder
+	dash := false
+	for _, r := range strings.ToLower(owner) {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			dash = b.Len() > 0
+			continue
+		}
+		if dash {
+			b.WriteByte('-')
+			dash = false
+		}
+		b.WriteRune(r)
+	}
+	s := b.String()
+	if len(s) > maxSlug {
+		s = s[:maxSlug]
+	}
+	return strings.Trim(s, "-")
+}

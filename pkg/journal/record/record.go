@@ -1,0 +1,169 @@
+// Package record defines the durable form of an attachment. It is pure data;
+// package journal puts it on disk, package attachment decides what it says.
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// State is where an attachment stands in the protocol (DESIGN.md section 5).
+type State string
+
+const (
+	// Adding: an ADD may have run; whether the plugin holds something is not known.
+	Adding State = "adding"
+	// Held: the plugin returned the addresses, and the API may have handed them out.
+	Held State = "held"
+	// Cooling: released by the API; the plugin keeps the addresses until ReleaseAt.
+	Cooling State = "cooling"
+	// Releasing: to be given back; the plugin may still hold it.
+	Releasing State = "releasing"
+	// Spent: nothing is held; the record only remembers the next generation, for
+	// a plugin whose DEL can come late (DESIGN.md section 4).
+	Spent State = "spent"
+)
+
+// Family is an address family in the API's words.
+type Family string
+
+// The families of the API (swagger.yaml, ipam-family).
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// FamilyOf returns the family of an address. A 4-in-6 address is IPv4.
+func FamilyOf(a netip.Addr) Family {
+	if a.Unmap().Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Expiration is the deadline by which a hand-out must be confirmed.
+type Expiration struct {
+	// UUID is the expiration-uuid the API answered.
+	UUID string `json:"uuid"`
+	// Deadline is wall-clock time.
+	Deadline time.Time `json:"deadline"`
+}
+
+// Record is the durable form of an attachment.
+type Record struct {
+	// ContainerID is the attachment's ID in generation 0; it names the file.
+	ContainerID string `json:"containerID"`
+	// Generation counts the IDs used after DELs that may come late; 0 otherwise.
+	Generation int    `json:"generation,omitempty"`
+	Owner      string `json:"owner"`
+	Pool       string `json:"pool"`
+	Node       string `json:"node"`
+	State      State  `json:"state"`
+
+	// Network is the network whose plugin gave the addresses.
+	Network string `json:"network"`
+	// Result is the last ADD's; in state adding what was held before, if anything.
+	Result call.Result `json:"result,omitzero"`
+	// Claims are the families handed out and not taken back.
+	Claims []Family `json:"claims,omitempty"`
+	// Expiration is nil for a confirmed attachment.
+	Expiration *Expiration `json:"expiration,omitempty"`
+	// Contexts are the call contexts with which no DEL has succeeded yet,
+	// oldest first; the last one is that of the last ADD.
+	Contexts []call.Context `json:"contexts"`
+
+	// SettlesAt is the last moment at which an ADD whose outcome is unknown may
+	// still allocate; only a DEL after it is believed. Zero if there is none.
+	SettlesAt time.Time `json:"settlesAt,omitzero"`
+	// ReleaseAt is when a cooling attachment is given back.
+	ReleaseAt time.Time `json:"releaseAt,omitzero"`
+	// BootID is the boot in which the addresses were last obtained or proved.
+	BootID string `json:"bootID"`
+	// MachineID is the machine on which the record was written.
+	MachineID string `json:"machineID"`
+
+	Created time.Time `json:"created"`
+	// Changed is when the state last changed.
+	Changed time.Time `json:"changed"`
+}
+
+// Clone returns a copy that shares nothing that is ever changed in place.
+func (r Record) Clone() Record {
+	r.Claims = slices.Clone(r.Claims)
+	r.Contexts = slices.Clone(r.Contexts)
+	r.Result.Addresses = slices.Clone(r.Result.Addresses)
+	if r.Expiration != nil {
+		e := *r.Expiration
+		r.Expiration = &e
+	}
+	return r
+}
+
+// Claimed tells whether the family is handed out.
+func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
+
+// Address returns the first address of a family.
+func (r Record) Address(f Family) (call.Address, bool) {
+	for _, a := range r.Result.Addresses {
+		if FamilyOf(a.Addr()) == f {
+			return a, true
+		}
+	}
+	return call.Address{}, false
+}
+
+// Holds tells whether the record has the address.
+func (r Record) Holds(ip netip.Addr) bool {
+	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
+}
+
+// containerID is the CNI spec's pattern (section 2, CNI_CONTAINERID), which also
+// keeps a record's file name inside its folder.
+var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
+
+// ValidContainerID tells whether a text is a container ID as the CNI spec wants it.
+func ValidContainerID(id string) bool { return containerID.MatchString(id) }
+
+// Validate refuses a record that the engine could not act on. The error says
+// which field is wrong.
+func (r Record) Validate() error {
+	if !containerID.MatchString(r.ContainerID) {
+		return fmt.Errorf("containerID %q does not match %s", r.ContainerID, containerID)
+	}
+	if r.Owner == "" || r.Pool == "" {
+		return fmt.Errorf("record of container ID %s: owner %q and pool %q must not be empty", r.ContainerID, r.Owner, r.Pool)
+	}
+	switch r.State {
+	case Adding, Held, Cooling, Releasing, Spent:
+	default:
+		return fmt.Errorf("record of container ID %s: state %q is not known", r.ContainerID, r.State)
+	}
+	if len(r.Contexts) == 0 && r.State != Spent {
+		return fmt.Errorf("record of container ID %s: it has no call context", r.ContainerID)
+	}
+	if (r.State == Held || r.State == Cooling) && len(r.Result.Addresses) == 0 {
+		return fmt.Errorf("record of container ID %s: it is %s without an address", r.ContainerID, r.State)
+	}
+	for _, a := range r.Result.Addresses {
+		if !a.Prefix.IsValid() || a.Addr().Is4In6() {
+			return fmt.Errorf("record of container ID %s: address %s is not valid", r.ContainerID, a.Prefix)
+		}
+	}
+	for _, f := range r.Claims {
+		if _, ok := r.Address(f); !ok {
+			return fmt.Errorf("record of container ID %s: family %q is claimed without an address", r.ContainerID, f)
+		}
+	}
+	for _, c := range r.Contexts {
+		if !json.Valid(c.Config) {
+			return fmt.Errorf("record of container ID %s: a call context has no valid configuration", r.ContainerID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package record
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// dual is a held record of both families.
+func dual() Record {
+	at := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
+	return Record{
+		ContainerID: "cilium-agent-router-0123456789abcdef",
+		Owner:       "router",
+		Pool:        "default",
+		State:       Held,
+		Result: call.Result{Addresses: []call.Address{
+			{Prefix: netip.MustParsePrefix("10.1.0.7/24"), Gateway: netip.MustParseAddr("10.1.0.1")},
+			{Prefix: netip.MustParsePrefix("fd00::7/64")},
+			{Prefix: netip.MustParsePrefix("10.1.0.8/24")},
+		}},
+		Claims:     []Family{IPv4, IPv6},
+		Expiration: &Expiration{UUID: "u", Deadline: at},
+		Contexts:   []call.Context{{Network: "net", Config: []byte(`{}`)}},
+		Created:    at,
+		Changed:    at,
+	}
+}
+
+func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Record)
+		// want is part of the error; empty if there must be none.
+		want string
+	}{
+		"a whole record":                          {func(*Record) {}, ""},
+		"adding needs no address":                 {func(r *Record) { r.State, r.Result, r.Claims = Adding, call.Result{}, nil }, ""},
+		"releasing needs no address":              {func(r *Record) { r.State, r.Result, r.Claims = Releasing, call.Result{}, nil }, ""},
+		"a spent one has neither":                 {func(r *Record) { r.State, r.Result, r.Claims, r.Contexts = Spent, call.Result{}, nil, nil }, ""},
+		"a container ID of 128 bytes":             {func(r *Record) { r.ContainerID = strings.Repeat("a", 128) }, ""},
+		"a container ID of 129 bytes":             {func(r *Record) { r.ContainerID = strings.Repeat("a", 129) }, "containerID"},
+		"no container ID":                         {func(r *Record) { r.ContainerID = "" }, "containerID"},
+		"a container ID with a folder":            {func(r *Record) { r.ContainerID = "a/b" }, "containerID"},
+		"a container ID that is the folder above": {func(r *Record) { r.ContainerID = ".." }, "containerID"},
+		"a container ID with a line feed":         {func(r *Record) { r.ContainerID = "a\n" }, "containerID"},
+		"no owner":                                {func(r *Record) { r.Owner = "" }, "owner"},
+		"no pool":                                 {func(r *Record) { r.Pool = "" }, "pool"},
+		"no state":                                {func(r *Record) { r.State = "" }, `state ""`},
+		"a state that does not exist":             {func(r *Record) { r.State = "lent" }, `state "lent"`},
+		"no context":                              {func(r *Record) { r.Contexts = nil }, "no call context"},
+		"a context without configuration":         {func(r *Record) { r.Contexts[0].Config = nil }, "no valid configuration"},
+		"a context whose configuration is torn":   {func(r *Record) { r.Contexts[0].Config = []byte(`{`) }, "no valid configuration"},
+		"held without an address":                 {func(r *Record) { r.Result, r.Claims = call.Result{}, nil }, "without an address"},
+		"cooling without an address":              {func(r *Record) { r.State, r.Result, r.Claims = Cooling, call.Result{}, nil }, "without an address"},
+		"an address that is none":                 {func(r *Record) { r.Result.Addresses[0].Prefix = netip.Prefix{} }, "is not valid"},
+		"an IPv4 address in IPv6 clothes": {func(r *Record) {
+			r.Result.Addresses[0].Prefix = netip.MustParsePrefix("::ffff:10.1.0.7/120")
+		}, "is not valid"},
+		"a claim without an address":        {func(r *Record) { r.Result.Addresses = r.Result.Addresses[:1] }, `family "ipv6"`},
+		"a claim of a family there is none": {func(r *Record) { r.Claims = []Family{"ipx"} }, `family "ipx"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := dual()
+			c.change(&r)
+			err := r.Validate()
+			if c.want == "" && err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want …%s…", err, c.want)
+			}
+			if err == nil && !ValidContainerID(r.ContainerID) {
+				t.Errorf("container ID %q passed in a record only", r.ContainerID)
+			}
+		})
+	}
+}
+
+func TestARecordSurvivesJSON(t *testing.T) {
+	r := dual()
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Record
+	if err := json.Unmarshal(data, &back); err != nil || !reflect.DeepEqual(back, r) {
+		t.Errorf("%+v became %+v, %v", r, back, err)
+	}
+}
+
+func TestTheNamesOnDiskStayWhatTheyAre(t *testing.T) {
+	data, err := json.Marshal(dual())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{
+		"containerID", "owner", "pool", "node", "state", "network", "result", "claims", "expiration",
+		"contexts", "bootID", "machineID", "created", "changed",
+	} {
+		if _, ok := keys[key]; !ok {
+			t.Errorf("%q is missing in %s", key, data)
+		}
+	}
+	for _, key := range []string{"generation", "settlesAt", "releaseAt"} {
+		if _, ok := keys[key]; ok {
+			t.Errorf("%q is there although it is zero", key)
+		}
+	}
+}
+
+func TestACloneSharesNothingThatIsChangedInPlace(t *testing.T) {
+	r := dual()
+	c := r.Clone()
+	if !reflect.DeepEqual(c, r) {
+		t.Fatalf("the clone is %+v, want %+v", c, r)
+	}
+	c.Claims[0] = "changed"
+	c.Contexts[0].Network = "changed"
+	c.Result.Addresses[0] = call.Address{}
+	c.Expiration.UUID = "changed"
+	if !reflect.DeepEqual(r, dual()) {
+		t.Errorf("changing the clone made the record %+v", r)
+	}
+	var empty Record
+	if c := empty.Clone(); !reflect.DeepEqual(c, empty) {
+		t.Errorf("the clone of nothing is %+v", c)
+	}
+}
+
+func TestAFamilyIsThatOfTheAddressItself(t *testing.T) {
+	for address, want := range map[string]Family{"10.0.0.1": IPv4, "::ffff:10.0.0.1": IPv4, "fd00::1": IPv6, "fe80::1%eth0": IPv6} {
+		if got := FamilyOf(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestWhatARecordHasAndHasClaimed(t *testing.T) {
+	r := dual()
+	r.Claims = []Family{IPv6}
+	if a, ok := r.Address(IPv4); !ok || a.Addr() != netip.MustParseAddr("10.1.0.7") {
+		t.Errorf("the first IPv4 address is %v, %t", a, ok)
+	}
+	if a, ok := r.Address(IPv6); !ok || a.Addr() != netip.MustParseAddr("fd00::7") {
+		t.Errorf("the first IPv6 address is %v, %t", a, ok)
+	}
+	if r.Claimed(IPv4) || !r.Claimed(IPv6) {
+		t.Errorf("claims %v: IPv4 %t, IPv6 %t", r.Claims, r.Claimed(IPv4), r.Claimed(IPv6))
+	}
+	for ip, want := range map[string]bool{"10.1.0.7": true, "10.1.0.8": true, "fd00::7": true, "10.1.0.1": false, "10.1.0.0": false} {
+		if got := r.Holds(netip.MustParseAddr(ip)); got != want {
+			t.Errorf("holds %s: %t, want %t", ip, got, want)
+		}
+	}
+	r.Result.Addresses = slices.Clone(r.Result.Addresses[:1])
+	if a, ok := r.Address(IPv6); ok {
+		t.Errorf("there is an IPv6 address %v", a)
+	}
+}
