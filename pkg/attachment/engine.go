@@ -1,0 +1,213 @@
+// Package attachment is the engine: it keeps what each owner holds, by the
+// protocol of DESIGN.md section 5, which protocol.go spells out. It knows
+// neither HTTP nor processes nor files: it sees a Journal and a Plugin.
+package attachment
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// DefaultPool is the pool of a request that names none.
+const DefaultPool = "default"
+
+// Options say how the engine works. Durations of zero switch off what they
+// time, except Budget.
+type Options struct {
+	// Node is the node's name, a part of each new container ID.
+	Node string
+	// BootID and MachineID are those of this boot and this machine.
+	BootID, MachineID string
+	// Pools are the names of the configured pools.
+	Pools []string
+	// EnableIPv4 and EnableIPv6 switch the families on.
+	EnableIPv4, EnableIPv6 bool
+	// Owners admits owners; RetireOwners releases at start what it does not admit.
+	Owners       Owners
+	RetireOwners bool
+	// VerifyInterval is how long the plugin's last confirmation is believed.
+	VerifyInterval time.Duration
+	// ReleaseDelay is how long a released attachment cools before its DEL.
+	ReleaseDelay time.Duration
+	// Expiration is the time in which an expiring hand-out must be confirmed.
+	Expiration time.Duration
+	// Budget is the longest time a request waits for its answer.
+	Budget time.Duration
+	// MaxProcesses is how many plugin processes may run at once, at least 1.
+	MaxProcesses int
+	// MaxQueued is how many requests may wait or run at once; further ones are Busy.
+	MaxQueued int
+	Log       logrus.FieldLogger
+}
+
+// Engine keeps the attachments of one node.
+type Engine struct {
+	Options
+	journal Journal
+	plugin  Plugin
+
+	slots    *semaphore.Weighted // one per plugin process
+	requests *semaphore.Weighted // one per request that waits or runs
+	errands  *errands
+	// life ends at Stop: background work that has not begun is dropped then.
+	life context.Context
+	end  context.CancelFunc
+
+	mu       sync.Mutex
+	stopping bool
+	running  sync.WaitGroup
+	byOwner  map[key]*entry
+	byID     map[string]*entry
+	index    index
+	counters Counters
+}
+
+// key names an attachment: a record is looked up by owner and pool, whatever
+// the node or the network is called today (DESIGN.md section 4).
+type key struct{ pool, owner string }
+
+// entry is one attachment in memory. Whoever holds its turn may change it;
+// changes are made under Engine.mu, so that List may read them.
+type entry struct {
+	key
+	// turn holds one token: one operation at a time per attachment.
+	turn  chan struct{}
+	users int
+	id    string // container ID of generation 0; empty until it is needed
+
+	rec *record.Record // nil: nothing is recorded
+	// unsure: the last write failed, so the disk may hold the old or the new
+	// record; nothing is answered from memory before a write has succeeded.
+	unsure   bool
+	verified time.Time
+	lastUsed time.Time
+	lost     bool
+	lastErr  string
+
+	// retire: --retire-owners wants it released.
+	retire bool
+	// checked: the recovery after the start has dealt with it.
+	checked  bool
+	failures int
+	timer    *time.Timer
+}
+
+// New returns an engine without attachments. Call Start before anything else.
+func New(o Options, j Journal, p Plugin) *Engine {
+	life, end := context.WithCancel(context.Background())
+	return &Engine{
+		Options: o, journal: j, plugin: p,
+		slots:    semaphore.NewWeighted(int64(o.MaxProcesses)),
+		requests: semaphore.NewWeighted(int64(o.MaxQueued)),
+		errands:  newErrands(),
+		life:     life, end: end,
+		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{},
+	}
+}
+
+// Stop refuses new requests, drops background work that has not begun, and
+// waits until what has begun is recorded, or until ctx ends. Nothing is released.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	e.stopping = true
+	for _, a := range e.byOwner {
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+	e.mu.Unlock()
+	e.end()
+	e.errands.close()
+	done := make(chan struct{})
+	go func() { e.running.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// List returns a copy of every attachment, sorted by pool and owner.
+func (e *Engine) List() []Attachment {
+	e.mu.Lock()
+	list := make([]Attachment, 0, len(e.byOwner))
+	for _, a := range e.byOwner {
+		if a.rec != nil && a.rec.State != record.Spent {
+			list = append(list, a.view())
+		}
+	}
+	e.mu.Unlock()
+	slices.SortFunc(list, func(a, b Attachment) int {
+		if c := strings.Compare(a.Pool, b.Pool); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Owner, b.Owner)
+	})
+	return list
+}
+
+// Lookup returns a copy of an owner's attachment in a pool, if there is one.
+func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, ok := e.byOwner[key{pool, owner}]
+	if !ok || a.rec == nil || a.rec.State == record.Spent {
+		return Attachment{}, false
+	}
+	return a.view(), true
+}
+
+// view copies the entry; Engine.mu is held.
+func (a *entry) view() Attachment {
+	return Attachment{
+		Record: a.rec.Clone(), Verified: a.verified, LastUsed: a.lastUsed,
+		Lost: a.lost, LastError: a.lastErr,
+	}
+}
+
+// enabled tells whether a family is on.
+func (e *Engine) enabled(f record.Family) bool {
+	return f == record.IPv4 && e.EnableIPv4 || f == record.IPv6 && e.EnableIPv6
+}
+
+// holder returns whose address it is in a pool, and under which container ID.
+func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range e.index[ip] {
+		if h.pool == pool {
+			return h.key, h.id, true
+		}
+	}
+	return key{}, "", false
+}
+
+// knownPool refuses a pool that is neither configured nor, with held set, the
+// pool of an attachment: what an earlier configuration left can be given back.
+func (e *Engine) knownPool(pool string, held bool) error {
+	if slices.Contains(e.Pools, pool) {
+		return nil
+	}
+	known := slices.Clone(e.Pools)
+	if held {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for k := range e.byOwner {
+			if k.pool == pool {
+				return nil
+			}
+		}
+	}
+	slices.Sort(known)
+	return fail(UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
+}

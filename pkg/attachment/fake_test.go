@@ -1,0 +1,369 @@
+package attachment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// world is what survives a crash: the disk and the plugin's store.
+type world struct {
+	mu   sync.Mutex
+	disk map[string]record.Record
+	// store is what the plugin holds, by container ID.
+	store map[string][]netip.Addr
+	// calls are the plugin's verbs with the container ID, in order.
+	calls []string
+
+	profile  profile.Profile
+	version  string
+	network  map[string]string // pool -> network
+	ipv6     bool              // the plugin has a v6 range as well
+	size     int               // addresses per family
+	noConfig error
+
+	// fault decides, before each step, what goes wrong; "" for nothing.
+	fault func(step string) fault
+	// dead: the process was killed; no step has an effect any more.
+	dead bool
+	// gate, if not nil, is received from before each ADD.
+	gate chan struct{}
+}
+
+// fault is what goes wrong at one step.
+type fault string
+
+const (
+	none       fault = ""
+	refused    fault = "refused"     // the plugin says no, nothing changes
+	notStarted fault = "not started" // the plugin did not run
+	hungBefore fault = "hung before" // timed out before it did anything
+	hungAfter  fault = "hung after"  // timed out after its work was done
+	errorAfter fault = "error after" // says error after its work was done
+	diskBefore fault = "disk before" // the write failed and left the old state
+	diskAfter  fault = "disk after"  // the write is said to have failed, but is there
+	dieBefore  fault = "die before"  // killed before the step
+	dieAfter   fault = "die after"   // killed after the step
+)
+
+func hostLocal() profile.Profile { return known("host-local") }
+
+func known(plugin string) profile.Profile {
+	set, err := profile.Load()
+	if err != nil {
+		panic(err)
+	}
+	return set.For(plugin)
+}
+
+func newWorld() *world {
+	return &world{
+		disk: map[string]record.Record{}, store: map[string][]netip.Addr{},
+		profile: hostLocal(), version: "1.1.0", network: map[string]string{DefaultPool: "net"}, size: 200,
+	}
+}
+
+var errDead = errors.New("the process is dead")
+
+// at applies the faults that are the same for every step: whether the step
+// has an effect, and what fault is left for it to answer with.
+func (w *world) at(step string) (f fault, effect bool) {
+	if w.dead {
+		return dieBefore, false
+	}
+	if w.fault != nil {
+		f = w.fault(step)
+	}
+	switch f {
+	case dieBefore:
+		w.dead = true
+		return f, false
+	case dieAfter:
+		w.dead = true
+		return f, true
+	case refused, notStarted, hungBefore, diskBefore:
+		return f, false
+	}
+	return f, true
+}
+
+func (w *world) Write(r record.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	w.calls = append(w.calls, "write "+string(r.State))
+	f, effect := w.at("write " + string(r.State))
+	if effect {
+		w.disk[r.ContainerID] = throughJSON(r)
+	}
+	return diskError(f)
+}
+
+func (w *world) Remove(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, "remove")
+	f, effect := w.at("remove")
+	if effect {
+		delete(w.disk, id)
+	}
+	return diskError(f)
+}
+
+func diskError(f fault) error {
+	switch f {
+	case none:
+		return nil
+	case dieBefore, dieAfter:
+		return errDead
+	}
+	return fmt.Errorf("no space left on device (%s)", f)
+}
+
+// throughJSON is what a record is after it was on disk.
+func throughJSON(r record.Record) record.Record {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic(err)
+	}
+	var out record.Record
+	if err := json.Unmarshal(data, &out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func (w *world) Context(_ context.Context, pool string, id func(string) (string, error)) (call.Context, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.noConfig != nil {
+		return call.Context{}, w.noConfig
+	}
+	network := w.network[pool]
+	containerID, err := id(network)
+	return call.Context{
+		ContainerID: containerID, Network: network, CNIVersion: w.version,
+		Config: json.RawMessage(`{}`), Plugin: w.profile.Type, Profile: w.profile,
+	}, err
+}
+
+func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
+	if w.gate != nil {
+		<-w.gate
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, fmt.Sprint("ADD ", c.ContainerID, c.Requested))
+	f, effect := w.at("ADD")
+	var got []netip.Addr
+	if effect {
+		var err error
+		if got, err = w.allocate(c); err != nil {
+			return call.Result{}, refusal("ADD", c, 999, err.Error())
+		}
+	}
+	if err := pluginError("ADD", c, f); err != nil {
+		return call.Result{}, err
+	}
+	res := call.Result{Raw: json.RawMessage(`{"cniVersion":"1.1.0"}`)}
+	for _, ip := range got {
+		bits := 24
+		if ip.Is6() {
+			bits = 64
+		}
+		res.Addresses = append(res.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, bits)})
+	}
+	return res, nil
+}
+
+// allocate is the plugin's own work.
+func (w *world) allocate(c call.Call) ([]netip.Addr, error) {
+	if held, ok := w.store[c.ContainerID]; ok {
+		switch w.profile.RepeatedAdd {
+		case profile.RepeatedAddRefused:
+			return nil, errors.New("duplicate allocation is not allowed")
+		case profile.RepeatedAddSameAnswer:
+			return held, nil
+		}
+	}
+	families := []record.Family{record.IPv4}
+	if w.ipv6 {
+		families = append(families, record.IPv6)
+	}
+	var got []netip.Addr
+	for _, f := range families {
+		ip, err := w.pick(f, c.Requested)
+		if err != nil {
+			return nil, err
+		}
+		got = append(got, ip)
+	}
+	w.store[c.ContainerID] = append(w.store[c.ContainerID], got...)
+	return got, nil
+}
+
+func (w *world) pick(f record.Family, requested []netip.Addr) (netip.Addr, error) {
+	taken := func(ip netip.Addr) bool {
+		for _, held := range w.store {
+			if slices.Contains(held, ip) {
+				return true
+			}
+		}
+		return false
+	}
+	if w.profile.HonoursRequest() {
+		for _, ip := range requested {
+			if record.FamilyOf(ip) != f {
+				continue
+			}
+			if taken(ip) {
+				return netip.Addr{}, fmt.Errorf("requested address %s is not available", ip)
+			}
+			return ip, nil
+		}
+	}
+	for i := 1; i <= w.size; i++ {
+		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		if f == record.IPv6 {
+			ip = netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i)})
+		}
+		if !taken(ip) {
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, errors.New("no addresses available in range set")
+}
+
+func (w *world) Del(_ context.Context, c call.Call) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, "DEL "+c.ContainerID)
+	f, effect := w.at("DEL")
+	if effect {
+		delete(w.store, c.ContainerID)
+	}
+	return pluginError("DEL", c, f)
+}
+
+func (w *world) Check(_ context.Context, c call.Call) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, "CHECK "+c.ContainerID)
+	f, effect := w.at("CHECK")
+	if err := pluginError("CHECK", c, f); err != nil {
+		return err
+	}
+	if _, ok := w.store[c.ContainerID]; effect && !ok {
+		return refusal("CHECK", c, 999, "Failed to find address added by container")
+	}
+	return nil
+}
+
+func refusal(verb string, c call.Call, code uint, msg string) error {
+	return &call.Error{Verb: verb, Plugin: c.Context.Plugin, ContainerID: c.ContainerID, Outcome: call.Refused, Code: code, Msg: msg}
+}
+
+func pluginError(verb string, c call.Call, f fault) error {
+	e := &call.Error{Verb: verb, Plugin: c.Context.Plugin, ContainerID: c.ContainerID, Outcome: call.Unclear, Err: errors.New(string(f))}
+	switch f {
+	case none:
+		return nil
+	case refused, errorAfter:
+		return refusal(verb, c, 7, string(f))
+	case notStarted:
+		e.Outcome = call.NotStarted
+	}
+	return e
+}
+
+// options are the defaults of the tests.
+func options() Options {
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	owners, err := ParseOwners([]string{"*"})
+	if err != nil {
+		panic(err)
+	}
+	return Options{
+		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{DefaultPool},
+		EnableIPv4: true, EnableIPv6: true, Owners: owners,
+		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
+		MaxProcesses: 4, MaxQueued: 100, Log: quiet,
+	}
+}
+
+// start starts an engine on what the world has on disk, and stops it with the test.
+func (w *world) start(t *testing.T, change ...func(*Options)) *Engine {
+	t.Helper()
+	o := options()
+	for _, c := range change {
+		c(&o)
+	}
+	w.mu.Lock()
+	w.dead = false
+	var records []record.Record
+	for _, r := range w.disk {
+		records = append(records, r)
+	}
+	w.mu.Unlock()
+	slices.SortFunc(records, func(a, b record.Record) int { return a.Created.Compare(b.Created) })
+	e := New(o, w, w)
+	e.Start(records)
+	t.Cleanup(func() { stop(t, e) })
+	return e
+}
+
+func stop(t *testing.T, e *Engine) {
+	t.Helper()
+	if err := e.Stop(context.Background()); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+// kill stops an engine as a SIGKILL would: nothing it does has an effect any more.
+func (w *world) kill(t *testing.T, e *Engine) {
+	t.Helper()
+	w.mu.Lock()
+	w.dead = true
+	w.mu.Unlock()
+	stop(t, e)
+}
+
+// on makes a fault happen the n-th time a step is reached, counted from 1.
+func on(step string, n int, f fault) func(string) fault {
+	return func(s string) fault {
+		if s != step {
+			return none
+		}
+		n--
+		if n == 0 {
+			return f
+		}
+		return none
+	}
+}
+
+// always makes a fault happen each time a step is reached.
+func always(step string, f fault) func(string) fault {
+	return func(s string) fault {
+		if s == step {
+			return f
+		}
+		return none
+	}
+}

@@ -1,0 +1,128 @@
+package attachment
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// The fields of a log line, in Cilium's spelling.
+const (
+	fieldOwner       = "owner"
+	fieldPool        = "poolName"
+	fieldContainerID = "containerID"
+	fieldOther       = "other"
+)
+
+// Counters count what an operator must hear of, since the start.
+type Counters struct {
+	// Lost counts attachments of which the plugin said that it does not hold them.
+	Lost uint64
+	// Healed counts lost ones that got the same addresses back.
+	Healed uint64
+	// Duplicates counts addresses that the plugin handed out twice.
+	Duplicates uint64
+	// Expired counts hand-outs that were not confirmed in time.
+	Expired uint64
+}
+
+// Counters returns what was counted since the start.
+func (e *Engine) Counters() Counters {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counters
+}
+
+func (o *op) count(add func(*Counters)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	add(&o.counters)
+}
+
+// logger names owner, pool and container ID in each line.
+func (e *Engine) logger(a *entry) logrus.FieldLogger {
+	return e.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.id})
+}
+
+func (o *op) log() logrus.FieldLogger { return o.logger(o.entry) }
+
+// note keeps how the work on an attachment ended. A refusal by our own rules,
+// and a client that left the queue, say nothing about the attachment.
+func (o *op) note(err error) {
+	var refusal *Error
+	if errors.As(err, &refusal) || err != nil && o.client.Err() != nil && !o.begun {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err == nil {
+		o.lastErr, o.failures = "", 0
+		return
+	}
+	o.lastErr = err.Error()
+	o.failures++
+}
+
+// setLost notes that the plugin does not hold the attachment, and says so once.
+func (o *op) setLost(why error) {
+	o.mu.Lock()
+	first := !o.lost
+	o.lost, o.verified = true, time.Time{}
+	if first {
+		o.counters.Lost++
+	}
+	o.mu.Unlock()
+	if first {
+		o.log().WithError(why).WithField("addresses", o.addresses()).Error("Lost: the plugin does not hold what was handed out")
+	}
+}
+
+// setVerified notes that the plugin holds the attachment.
+func (o *op) setVerified() {
+	o.mu.Lock()
+	healed := o.lost
+	o.lost, o.verified, o.checked = false, time.Now(), true
+	if healed {
+		o.counters.Healed++
+	}
+	o.mu.Unlock()
+	if healed {
+		o.log().WithField("addresses", o.addresses()).Info("Healed: the plugin holds the attachment again")
+	}
+}
+
+func (o *op) lastVerified() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.verified
+}
+
+func (o *op) isChecked() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.checked
+}
+
+func (o *op) setChecked() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.checked = true
+}
+
+// answer is a copy of the attachment, or the error.
+func (o *op) answer(err error) (Attachment, error) {
+	if err != nil {
+		return Attachment{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.view(), nil
+}
+
+// sameGrant tells whether handing out would leave the record as it is.
+func sameGrant(a, b record.Record) bool {
+	return a.State == b.State && len(a.Claims) == len(b.Claims) && a.Expiration == nil && b.Expiration == nil
+}

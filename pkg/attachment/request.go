@@ -1,0 +1,185 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+)
+
+// retryAfter is what a client is told to wait when there is no better figure.
+const retryAfter = 5 * time.Second
+
+// op is one operation on an attachment by whoever holds its turn.
+type op struct {
+	*Engine
+	*entry
+	// client ends when nobody waits for the answer any more. Only waiting for a
+	// place heeds it: a plugin call that has begun is never given up.
+	client context.Context
+	begun  bool
+}
+
+// request gives a request its turn at an attachment and does work there. The
+// caller is answered when work is done, the client is gone or the budget is
+// spent; in the last two cases work goes on if it has begun, and its outcome is
+// recorded. abandon, if not nil, runs then.
+func (e *Engine) request(ctx context.Context, k key, work func(*op) (Attachment, error), abandon func(*op) error) (Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.Budget)
+	defer cancel()
+	if !e.requests.TryAcquire(1) {
+		return Attachment{}, &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+			"%s: %d requests are waiting or being worked on, which is the limit (--max-queued-requests); try again", k, e.MaxQueued)}
+	}
+	// Waiting for a place ends with the client and with our own life; waiting for
+	// the answer of what has begun ends only with the client.
+	queued, leaveQueue := context.WithCancel(ctx)
+	defer context.AfterFunc(e.life, leaveQueue)()
+	a, err := e.enter(queued, k)
+	if err != nil {
+		leaveQueue()
+		e.requests.Release(1)
+		return Attachment{}, e.unanswered(ctx, k, err)
+	}
+	e.mu.Lock()
+	a.lastUsed = time.Now()
+	e.mu.Unlock()
+
+	type outcome struct {
+		view Attachment
+		err  error
+	}
+	done := make(chan outcome)
+	go func() {
+		defer leaveQueue()
+		defer e.requests.Release(1)
+		defer e.leave(a)
+		o := &op{Engine: e, entry: a, client: queued}
+		view, err := work(o)
+		o.note(err)
+		select {
+		case done <- outcome{view, err}:
+		case <-ctx.Done():
+			if abandon != nil && err == nil {
+				o.client = e.life
+				o.note(abandon(o))
+			}
+		}
+		o.finish()
+	}()
+	select {
+	case r := <-done:
+		return r.view, e.unanswered(ctx, k, r.err)
+	case <-ctx.Done():
+		return Attachment{}, e.unanswered(ctx, k, ctx.Err())
+	}
+}
+
+// unanswered turns an error into what the client of the request reads.
+func (e *Engine) unanswered(ctx context.Context, k key, err error) error {
+	var known *Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case e.life.Err() != nil && errors.Is(err, context.Canceled):
+		return stoppingError(k)
+	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+		return &Error{Kind: Failed, Err: err}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+			"%s: no answer within %s; what has begun goes on and is recorded, so asking again finds its outcome", k, e.Budget)}
+	default:
+		return fail(Failed, "%s: the client is gone", k)
+	}
+}
+
+// String names pool and owner for errors.
+func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
+
+// enter returns the attachment of a key, made if need be, when its turn has come.
+func (e *Engine) enter(ctx context.Context, k key) (*entry, error) {
+	e.mu.Lock()
+	if e.stopping {
+		e.mu.Unlock()
+		return nil, stoppingError(k)
+	}
+	e.running.Add(1)
+	a, ok := e.byOwner[k]
+	if !ok {
+		a = &entry{key: k, turn: make(chan struct{}, 1)}
+		e.byOwner[k] = a
+	}
+	a.users++
+	e.mu.Unlock()
+	select {
+	case a.turn <- struct{}{}:
+		return a, nil
+	case <-ctx.Done():
+		e.unuse(a)
+		return nil, ctx.Err()
+	}
+}
+
+func stoppingError(k key) error { return fail(Stopping, "%s: the service is stopping; try again", k) }
+
+// leave gives the turn back.
+func (e *Engine) leave(a *entry) {
+	<-a.turn
+	e.unuse(a)
+}
+
+// unuse forgets an attachment that nobody uses and of which nothing is recorded.
+func (e *Engine) unuse(a *entry) {
+	defer e.running.Done()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.users--
+	if a.users > 0 || a.rec != nil {
+		return
+	}
+	delete(e.byOwner, a.key)
+	delete(e.byID, a.id)
+}
+
+// containerID returns the attachment's container ID in generation 0. A recorded
+// one is kept; a new one is made for the network. An ID that another attachment
+// has is refused (DESIGN.md section 4).
+func (o *op) containerID(network string) (string, error) {
+	if o.rec != nil {
+		return o.id, nil
+	}
+	id := identity.ContainerID(o.owner, o.Node, network)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if other, ok := o.byID[id]; ok && other != o.entry {
+		return "", fail(Failed, "%s: its container ID %s belongs to %s already; give it back there first", o.key, id, other.key)
+	}
+	if o.id != id {
+		delete(o.byID, o.id)
+	}
+	o.byID[id], o.id = o.entry, id
+	return id, nil
+}
+
+// begin waits for a plugin process slot, once an operation. Until it returns,
+// nothing has been changed, so an operation whose client is gone ends here.
+func (o *op) begin() error {
+	if o.begun {
+		return nil
+	}
+	if err := o.slots.Acquire(o.client, 1); err != nil {
+		return err
+	}
+	o.begun = true
+	return nil
+}
+
+// finish gives the slot back and sets the timer for what is due next.
+func (o *op) finish() {
+	if o.begun {
+		o.slots.Release(1)
+	}
+	o.arm()
+}
