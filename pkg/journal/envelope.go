@@ -1,0 +1,133 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+const (
+	// version is raised when an older program would misread a record. A field
+	// that an older program may ignore does not raise it.
+	version = 1
+
+	// maxFile bounds what Load reads into memory, in bytes. A record has a few
+	// kilobytes; one with several contexts of large configurations has more.
+	maxFile = 16 << 20
+)
+
+// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}}
+// and a line feed. The checksum is that of the bytes of "record" as they stand.
+type envelope struct {
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	Record  json.RawMessage `json:"record"`
+}
+
+// newerError is an envelope of a version that we do not know.
+type newerError struct {
+	version     int
+	owner, pool string
+}
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("version %d; this program knows versions up to %d", e.version, version)
+}
+
+// encode returns the file of a record, having made sure that decode gives the
+// same record back: a file that Load would refuse must never be written.
+func (j *Journal) encode(r record.Record) ([]byte, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	if err := j.here(r); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	data, err := seal(raw)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("it has %d bytes; at most %d are kept", len(data), maxFile)
+	}
+	back, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	// Not every string survives JSON: bytes that are no UTF-8 are replaced.
+	if again, err := json.Marshal(back); err != nil || !bytes.Equal(raw, again) {
+		return nil, errors.New("it would not be read back unchanged; its texts must be valid UTF-8")
+	}
+	return data, nil
+}
+
+// decode returns the record of a file, or why it has none; *newerError for an
+// envelope of a newer version. Whatever it returns without an error is valid.
+func decode(data []byte) (record.Record, error) {
+	if len(data) == 0 {
+		return record.Record{}, errors.New("it is empty")
+	}
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return record.Record{}, fmt.Errorf("it is no envelope: %w", err)
+	}
+	if e.Version > version {
+		return record.Record{}, newer(e)
+	}
+	if e.Version != version {
+		return record.Record{}, fmt.Errorf("its version is %d; expected 1 to %d", e.Version, version)
+	}
+	// JSON readers forgive much (letter case of keys, keys twice); a damaged
+	// envelope must not pass because its record happens to be whole.
+	if canonical, err := seal(e.Record); err != nil || !bytes.Equal(canonical, data) {
+		return record.Record{}, errors.New("it is damaged: checksum or form do not fit its record")
+	}
+	var r record.Record
+	if err := json.Unmarshal(e.Record, &r); err != nil {
+		return record.Record{}, fmt.Errorf("its record cannot be read: %w", err)
+	}
+	if err := r.Validate(); err != nil {
+		return record.Record{}, err
+	}
+	return r, nil
+}
+
+// seal puts the bytes of a record into an envelope of today's version.
+func seal(raw json.RawMessage) ([]byte, error) {
+	sum := sha256.Sum256(raw)
+	data, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
+	if err != nil {
+		return nil, err
+	}
+	return append(data, '\n'), nil
+}
+
+// newer reads what a newer version most likely still calls by the same names.
+func newer(e envelope) *newerError {
+	var who struct {
+		Owner string `json:"owner"`
+		Pool  string `json:"pool"`
+	}
+	// A record of another shape leaves them empty: nothing more can be known.
+	if json.Unmarshal(e.Record, &who) != nil {
+		return &newerError{version: e.Version}
+	}
+	return &newerError{version: e.Version, owner: who.Owner, pool: who.Pool}
+}
+
+// here refuses a record of another machine.
+func (j *Journal) here(r record.Record) error {
+	if j.machineID == "" || r.MachineID == "" || r.MachineID == j.machineID {
+		return nil
+	}
+	return fmt.Errorf("it was written on another machine (machine ID %s; this one is %s)", r.MachineID, j.machineID)
+}

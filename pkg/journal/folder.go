@@ -1,0 +1,147 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	folderMode = 0o700
+	// parentMode is that of folders above the state folder, where they are missing.
+	parentMode = 0o755
+)
+
+// openState opens the state folder, made if it is missing. Everything below it
+// is reached through the returned root, so that a link planted later leads nowhere.
+func openState(dir string) (*os.Root, error) {
+	if dir == "" {
+		return nil, errors.New("state folder: its path is empty; expected a path such as /var/lib/delegated-ipam (--state-dir)")
+	}
+	dir = filepath.Clean(dir)
+	parent := filepath.Dir(dir)
+	if err := makePath(parent); err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if err := makeDurably(func() error { return os.Mkdir(dir, folderMode) }, func() error { return syncPath(parent) }); err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	before, err := os.Lstat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if err := ours(before); err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if err := tighten(root, before); err != nil {
+		return nil, errors.Join(fmt.Errorf("state folder %s: %w", dir, err), root.Close())
+	}
+	return root, nil
+}
+
+// openSubfolder does for a folder inside the state folder what openState does for that one.
+func openSubfolder(state *os.Root, name string) (*os.Root, error) {
+	path := filepath.Join(state.Name(), name)
+	if err := makeDurably(func() error { return state.Mkdir(name, folderMode) }, func() error { return syncFolder(state) }); err != nil {
+		return nil, fmt.Errorf("state folder: %s: %w", path, err)
+	}
+	before, err := state.Lstat(name)
+	if err != nil {
+		return nil, fmt.Errorf("state folder: %s: %w", path, err)
+	}
+	if err := ours(before); err != nil {
+		return nil, fmt.Errorf("state folder: %s: %w", path, err)
+	}
+	root, err := state.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("state folder: %s: %w", path, err)
+	}
+	if err := tighten(root, before); err != nil {
+		return nil, errors.Join(fmt.Errorf("state folder: %s: %w", path, err), root.Close())
+	}
+	return root, nil
+}
+
+// makePath is os.MkdirAll with every new folder durable.
+func makePath(dir string) error {
+	parent := filepath.Dir(dir)
+	if _, err := os.Stat(dir); err == nil || parent == dir {
+		return nil
+	}
+	if err := makePath(parent); err != nil {
+		return err
+	}
+	return makeDurably(func() error { return os.Mkdir(dir, parentMode) }, func() error { return syncPath(parent) })
+}
+
+// makeDurably makes a folder unless it is there; a new one is synced into its
+// parent, else a power loss takes it with every record in it.
+func makeDurably(mkdir, syncParent func() error) error {
+	err := mkdir()
+	if errors.Is(err, fs.ErrExist) {
+		// We may have died between the two steps once. More often it is a mount
+		// in a parent that is read-only, which is no reason to fail.
+		_ = syncParent()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncParent()
+}
+
+// ours refuses what is no folder of this user: somebody else could change the
+// records in it at any time, whatever its mode.
+func ours(info fs.FileInfo) error {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return errors.New("it is a symbolic link; expected a folder, so name the folder that the link leads to")
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("it is no folder (%s); expected a folder, or nothing", info.Mode().Type())
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("it belongs to user %d; expected our own user %d, so change its owner or name another folder", stat.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// tighten takes group and others off an opened folder, after a last look that it
+// is the one that was judged.
+func tighten(root *os.Root, judged fs.FileInfo) error {
+	opened, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(opened, judged) {
+		return errors.New("it was replaced while it was opened; try again")
+	}
+	if opened.Mode().Perm() == folderMode {
+		return nil
+	}
+	return root.Chmod(".", folderMode)
+}
+
+// syncFolder makes the names in a folder durable. It opens a new descriptor each
+// time, so that a failed fsync cannot hide behind an old one.
+func syncFolder(root *os.Root) error {
+	d, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func syncPath(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,51 @@
+package journal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Host reads what tells this boot and this machine from others.
+type Host struct {
+	// Root is the folder in which proc, etc and sys lie; empty for "/".
+	Root string
+}
+
+// BootID returns the kernel's random ID of this boot (proc(5), random/boot_id).
+// After a reboot it differs, and a plugin may have lost its last writes.
+func (h Host) BootID() (string, error) {
+	path := h.path("proc/sys/kernel/random/boot_id")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("boot ID: %w", err)
+	}
+	id := strings.TrimSpace(string(data))
+	if id == "" {
+		return "", fmt.Errorf("boot ID: %s is empty", path)
+	}
+	return id, nil
+}
+
+// MachineID returns the ID of this machine: machine-id(5), else the firmware's
+// product UUID, else empty, which means not known. In a container it is the
+// host's only if the host's file is mounted; an image must not bring its own.
+func (h Host) MachineID() string {
+	for _, name := range []string{"etc/machine-id", "sys/class/dmi/id/product_uuid"} {
+		data, err := os.ReadFile(h.path(name))
+		// "uninitialized" is what an image has before its first boot (machine-id(5)).
+		if id := strings.TrimSpace(string(data)); err == nil && id != "" && id != "uninitialized" {
+			return strings.ToLower(id)
+		}
+	}
+	return ""
+}
+
+func (h Host) path(name string) string {
+	root := h.Root
+	if root == "" {
+		root = "/"
+	}
+	return filepath.Join(root, name)
+}

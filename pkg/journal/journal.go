@@ -1,0 +1,182 @@
+// Package journal keeps records on disk so that they outlive the process and
+// the machine's power: one file per record, replaced as a whole, never changed
+// in place (DESIGN.md section 5, "durable before it").
+//
+// Layout of the state folder:
+//
+//	lock                            held by the process that owns the folder (Lock)
+//	attachments/<containerID>.json  one record each
+//	quarantine/                     what could not be read, kept for a person
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+const (
+	attachmentsName = "attachments"
+	quarantineName  = "quarantine"
+	lockName        = "lock"
+
+	suffix   = ".json"
+	fileMode = 0o600
+)
+
+// ErrNewer is wrapped by Write and Remove of a container ID whose file was
+// written by a newer version of the program: to replace it would lose what only
+// that version understands.
+var ErrNewer = errors.New("its record on disk was written by a newer version of this program")
+
+// Options are what a journal knows of its surroundings.
+type Options struct {
+	// MachineID is the machine we run on (Host.MachineID). A record of another
+	// machine is quarantined: the address it names is somebody else's there.
+	// Empty: not known, nothing is compared.
+	MachineID string
+}
+
+// Journal is the set of all records of one state folder. Its methods may be
+// called at the same time; the order of writes to one container ID is the caller's.
+type Journal struct {
+	machineID   string
+	state       *os.Root
+	attachments *os.Root
+	quarantine  *os.Root
+
+	// mu lets Load see no write half done; writes do not exclude each other.
+	mu    sync.RWMutex
+	newer map[string]bool
+}
+
+// Open opens the journal in a state folder, making the folder and its
+// subfolders (mode 0700) where they are missing. The caller holds the folder's
+// Lock for as long as it uses the journal. A folder that is a symbolic link, no
+// folder, or another user's is refused.
+func Open(dir string, opts Options) (*Journal, error) {
+	state, err := openState(dir)
+	if err != nil {
+		return nil, err
+	}
+	attachments, err := openSubfolder(state, attachmentsName)
+	if err != nil {
+		return nil, errors.Join(err, state.Close())
+	}
+	quarantine, err := openSubfolder(state, quarantineName)
+	if err != nil {
+		return nil, errors.Join(err, attachments.Close(), state.Close())
+	}
+	return &Journal{
+		machineID:   opts.MachineID,
+		state:       state,
+		attachments: attachments,
+		quarantine:  quarantine,
+		newer:       map[string]bool{},
+	}, nil
+}
+
+// Close gives the folder's descriptors back. The journal is of no use afterwards.
+func (j *Journal) Close() error {
+	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
+}
+
+// Write makes a record durable before it returns nil: temporary file, fsync,
+// rename, fsync of the folder. After an error either the old or the new record
+// is on disk, whole. A record that Load would not give back unchanged is refused
+// before anything is written.
+func (j *Journal) Write(r record.Record) error {
+	data, err := j.encode(r)
+	if err != nil {
+		return fmt.Errorf("journal: write record of container ID %q: %w", r.ContainerID, err)
+	}
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if j.newer[r.ContainerID] {
+		return fmt.Errorf("journal: write record of container ID %s: %w", r.ContainerID, ErrNewer)
+	}
+	if err := j.replace(r.ContainerID+suffix, data); err != nil {
+		return fmt.Errorf("journal: write record of container ID %s: %w", r.ContainerID, err)
+	}
+	return nil
+}
+
+// Remove deletes the record of a container ID durably. One that is not there is
+// no error. After an error it may still be there.
+func (j *Journal) Remove(containerID string) error {
+	if !record.ValidContainerID(containerID) {
+		return fmt.Errorf("journal: remove record: %q is no container ID", containerID)
+	}
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if j.newer[containerID] {
+		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, ErrNewer)
+	}
+	// The folder is synced even where nothing was there: an earlier Remove may
+	// have got as far as the unlink and failed in its fsync.
+	err := j.attachments.Remove(containerID + suffix)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = syncFolder(j.attachments)
+	}
+	if err != nil {
+		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, err)
+	}
+	return nil
+}
+
+// Writable tells why a record could not be made durable now (disk full, folder
+// read-only or gone), by writing, syncing and removing a file beside the records.
+func (j *Journal) Writable() error {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	f, err := j.pending("probe" + suffix)
+	if err != nil {
+		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
+	}
+	_, err = f.WriteString("probe\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Cleanup()); err != nil {
+		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
+	}
+	return nil
+}
+
+// replace makes data the content of a file in attachments/. Each attempt has a
+// file of its own: after a failed fsync the kernel may call the lost pages of
+// the old descriptor clean, and a second fsync of it would succeed.
+func (j *Journal) replace(name string, data []byte) error {
+	f, err := j.pending(name)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.CloseAtomicallyReplace()
+	}
+	if err != nil {
+		return errors.Join(err, f.Cleanup())
+	}
+	return syncFolder(j.attachments)
+}
+
+// pending opens a temporary file in attachments/, named as leftover knows it.
+func (j *Journal) pending(name string) (*renameio.PendingFile, error) {
+	return renameio.NewPendingFile(name, renameio.WithRoot(j.attachments), renameio.WithStaticPermissions(fileMode))
+}
+
+// containerIDOf is the container ID that a file name stands for, empty if none.
+func containerIDOf(name string) string {
+	id, ok := strings.CutSuffix(name, suffix)
+	if !ok || !record.ValidContainerID(id) {
+		return ""
+	}
+	return id
+}

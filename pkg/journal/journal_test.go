@@ -1,0 +1,350 @@
+package journal
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// sample is a record with something in every kind of field.
+func sample(containerID string) record.Record {
+	at := time.Date(2025, 3, 1, 12, 0, 0, 123456789, time.UTC)
+	return record.Record{
+		ContainerID: containerID,
+		Owner:       "kube-system/" + containerID,
+		Pool:        "default",
+		Node:        "worker-1",
+		State:       record.Held,
+		Network:     "net",
+		Result: call.Result{
+			Addresses: []call.Address{{
+				Prefix:  netip.MustParsePrefix("10.1.0.7/24"),
+				Gateway: netip.MustParseAddr("10.1.0.1"),
+			}},
+			Raw: []byte(`{"cniVersion":"1.0.0"}`),
+		},
+		Claims:     []record.Family{record.IPv4},
+		Expiration: &record.Expiration{UUID: "7c9e", Deadline: at.Add(time.Minute)},
+		Contexts:   []call.Context{{Network: "net", Config: []byte(`{"name":"net"}`)}},
+		BootID:     "boot",
+		MachineID:  "machine",
+		Created:    at,
+		Changed:    at,
+	}
+}
+
+func open(t *testing.T, dir string) *Journal {
+	t.Helper()
+	j, err := Open(dir, Options{MachineID: "machine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return j
+}
+
+func write(t *testing.T, j *Journal, r record.Record) {
+	t.Helper()
+	if err := j.Write(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func load(t *testing.T, j *Journal) Loaded {
+	t.Helper()
+	l, err := j.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func attachmentFile(dir, name string) string { return filepath.Join(dir, attachmentsName, name) }
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func TestWhatIsWrittenIsLoadedByTheNextLife(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	j := open(t, dir)
+	write(t, j, sample("b"))
+	write(t, j, sample("a"))
+	changed := sample("b")
+	changed.State, changed.Claims, changed.Expiration = record.Releasing, nil, nil
+	write(t, j, changed)
+
+	got := load(t, open(t, dir))
+	if want := (Loaded{Records: []record.Record{sample("a"), changed}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("loaded\n%+v\nwant\n%+v", got, want)
+	}
+	if left := names(t, filepath.Join(dir, attachmentsName)); !slices.Equal(left, []string{"a.json", "b.json"}) {
+		t.Errorf("attachments/ has %q", left)
+	}
+}
+
+func TestRemovedRecordsAreGoneAndRemovingTwiceIsNoError(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	write(t, j, sample("a"))
+	for range 2 {
+		if err := j.Remove("a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := load(t, j); len(got.Records) != 0 {
+		t.Errorf("loaded %+v", got.Records)
+	}
+}
+
+func TestFoldersAndFilesAreForTheOwnerOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "parent", "state")
+	if err := os.MkdirAll(filepath.Join(dir, quarantineName), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, open(t, dir), sample("a"))
+	for path, want := range map[string]os.FileMode{
+		dir:                                 os.ModeDir | 0o700,
+		filepath.Join(dir, attachmentsName): os.ModeDir | 0o700,
+		filepath.Join(dir, quarantineName):  os.ModeDir | 0o700,
+		attachmentFile(dir, "a.json"):       0o600,
+	} {
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("%s has mode %s, want %s", path, info.Mode(), want)
+		}
+	}
+}
+
+func TestOpenRefusesWhatIsNoFolderOfOurs(t *testing.T) {
+	for name, c := range map[string]struct {
+		plant func(t *testing.T, dir string)
+		want  string
+	}{
+		"the state folder is a symbolic link": {
+			func(t *testing.T, dir string) { must(t, os.Symlink(t.TempDir(), dir)) },
+			"symbolic link",
+		},
+		"the state folder is a file": {
+			func(t *testing.T, dir string) { must(t, os.WriteFile(dir, nil, 0o600)) },
+			"no folder",
+		},
+		"attachments is a symbolic link": {
+			func(t *testing.T, dir string) {
+				must(t, os.Mkdir(dir, 0o700))
+				must(t, os.Symlink(t.TempDir(), filepath.Join(dir, attachmentsName)))
+			},
+			"symbolic link",
+		},
+		"quarantine is a file": {
+			func(t *testing.T, dir string) {
+				must(t, os.Mkdir(dir, 0o700))
+				must(t, os.WriteFile(filepath.Join(dir, quarantineName), nil, 0o600))
+			},
+			"no folder",
+		},
+		"the state folder is another user's": {
+			func(t *testing.T, dir string) {
+				if os.Geteuid() != 0 {
+					t.Skip("giving a folder away needs root")
+				}
+				must(t, os.Mkdir(dir, 0o700))
+				must(t, os.Chown(dir, 12345, -1))
+			},
+			"belongs to user 12345",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			c.plant(t, dir)
+			j, err := Open(dir, Options{})
+			if err == nil {
+				_ = j.Close()
+				t.Fatal("opened")
+			}
+			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("error %q does not name %s and %q", err, dir, c.want)
+			}
+		})
+	}
+	if _, err := Open("", Options{}); err == nil {
+		t.Error("an empty path was opened")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWriteRefusesWhatLoadWouldRefuse(t *testing.T) {
+	for name, change := range map[string]func(*record.Record){
+		"no owner":                                 func(r *record.Record) { r.Owner = "" },
+		"a container ID that leaves the folder":    func(r *record.Record) { r.ContainerID = "../escape" },
+		"a container ID that is a hidden file":     func(r *record.Record) { r.ContainerID = ".a" },
+		"an owner that is no UTF-8":                func(r *record.Record) { r.Owner = "a\xffb" },
+		"a result that is no JSON":                 func(r *record.Record) { r.Result.Raw = []byte("{") },
+		"a time that JSON has no form for":         func(r *record.Record) { r.Changed = time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"another machine":                          func(r *record.Record) { r.MachineID = "other" },
+		"more bytes than Load reads":               func(r *record.Record) { r.Node = strings.Repeat("n", maxFile) },
+		"a state that does not exist":              func(r *record.Record) { r.State = "lent" },
+		"a held record that has no address at all": func(r *record.Record) { r.Result.Addresses, r.Claims = nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			j := open(t, dir)
+			r := sample("a")
+			change(&r)
+			if err := j.Write(r); err == nil {
+				t.Error("written")
+			}
+			if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
+				t.Errorf("attachments/ has %q", left)
+			}
+			if left := names(t, filepath.Dir(dir)); !slices.Equal(left, []string{"state"}) {
+				t.Errorf("beside the state folder there is %q", left)
+			}
+		})
+	}
+}
+
+func TestRemoveRefusesAContainerIDThatLeavesTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	outside := filepath.Join(dir, "x.json")
+	must(t, os.WriteFile(outside, nil, 0o600))
+	if err := j.Remove("../x"); err == nil {
+		t.Error("removed")
+	}
+	if _, err := os.Lstat(outside); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWriteReplacesAPlantedLinkAndDoesNotFollowIt(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	target := filepath.Join(t.TempDir(), "target")
+	must(t, os.WriteFile(target, []byte("precious"), 0o600))
+	must(t, os.Symlink(target, attachmentFile(dir, "a.json")))
+	write(t, j, sample("a"))
+	if data, err := os.ReadFile(target); err != nil || string(data) != "precious" {
+		t.Errorf("the link's target is %q, %v", data, err)
+	}
+	if got := load(t, j); len(got.Records) != 1 {
+		t.Errorf("loaded %+v", got)
+	}
+}
+
+func TestAWriteThatFailsLeavesNoTemporaryFileAndTheOtherRecords(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	write(t, j, sample("a"))
+	// A folder that is not empty cannot be renamed over, by root neither.
+	must(t, os.MkdirAll(attachmentFile(dir, "b.json/x"), 0o700))
+	if err := j.Write(sample("b")); err == nil {
+		t.Fatal("written over a folder")
+	}
+	if left := names(t, filepath.Join(dir, attachmentsName)); !slices.Equal(left, []string{"a.json", "b.json"}) {
+		t.Errorf("attachments/ has %q", left)
+	}
+	if got := load(t, j); len(got.Records) != 1 || len(got.Problems) != 1 {
+		t.Errorf("loaded %+v", got)
+	}
+}
+
+func TestAFolderThatCannotBeWrittenKeepsTheOldRecordReadable(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	write(t, j, sample("a"))
+	must(t, j.Writable())
+	must(t, os.Chmod(filepath.Join(dir, attachmentsName), 0o500))
+	t.Cleanup(func() { must(t, os.Chmod(filepath.Join(dir, attachmentsName), 0o700)) })
+
+	var writeErr, removeErr, probeErr error
+	withoutPrivileges(t, func() {
+		r := sample("a")
+		r.Node = "changed"
+		writeErr, removeErr, probeErr = j.Write(r), j.Remove("a"), j.Writable()
+	})
+	for what, err := range map[string]error{"Write": writeErr, "Remove": removeErr, "Writable": probeErr} {
+		if !errors.Is(err, os.ErrPermission) {
+			t.Errorf("%s: %v, want a permission error", what, err)
+		}
+	}
+	if got := load(t, j).Records; !reflect.DeepEqual(got, []record.Record{sample("a")}) {
+		t.Errorf("loaded %+v", got)
+	}
+}
+
+func TestTheProbeLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	must(t, j.Writable())
+	if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
+		t.Errorf("attachments/ has %q", left)
+	}
+	must(t, os.Remove(filepath.Join(dir, attachmentsName)))
+	if err := j.Writable(); err == nil {
+		t.Error("a folder that is gone was called writable")
+	}
+}
+
+func TestWritesAndLoadsAtTheSameTimeLoseNothing(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	ids := []string{"a", "b", "c", "d"}
+	var all sync.WaitGroup
+	for _, id := range ids {
+		all.Go(func() {
+			for generation := range 5 {
+				r := sample(id)
+				r.Generation = generation
+				if err := j.Write(r); err != nil {
+					t.Error(err)
+				}
+				if l, err := j.Load(); err != nil || len(l.Problems) != 0 {
+					t.Errorf("problems %+v, %v", l.Problems, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	records := load(t, j).Records
+	if len(records) != len(ids) {
+		t.Fatalf("loaded %+v", records)
+	}
+	for i, r := range records {
+		if r.ContainerID != ids[i] || r.Generation != 4 {
+			t.Errorf("record %d is generation %d of %s", i, r.Generation, r.ContainerID)
+		}
+	}
+}

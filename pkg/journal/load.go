@@ -1,0 +1,154 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// leftover is how renameio names its temporary files for ours. No container ID
+// begins with a dot, so that it can never be the name of a record.
+var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
+
+// Loaded is what Load found.
+type Loaded struct {
+	// Records are the readable ones, by container ID.
+	Records []record.Record
+	// Problems are the files that could not be used, by name.
+	Problems []Problem
+	// Newer are the files of a newer version, by name. They stay where they are;
+	// their owners must not be served, because what they hold is not known.
+	Newer []Newer
+}
+
+// Problem is a file in attachments/ that is no record of ours.
+type Problem struct {
+	// File is its name in attachments/.
+	File string
+	// ContainerID is the one its name stands for; empty if it is the name of none.
+	ContainerID string
+	// Reason says what is wrong with it.
+	Reason error
+	// MovedTo is its name in quarantine/; empty if it could not be moved.
+	MovedTo string
+	// MoveErr is why it could not be moved for good; nil if it was.
+	MoveErr error
+}
+
+// Newer is a file that a newer version of the program wrote.
+type Newer struct {
+	// File is its name in attachments/.
+	File string
+	// ContainerID is the one its name stands for; empty if it is the name of none.
+	ContainerID string
+	// Owner and Pool are empty where they could not be read.
+	Owner, Pool string
+	// Version is that of its envelope.
+	Version int
+}
+
+// Load reads every record, removes temporary files of an earlier life, and moves
+// to quarantine/ what is no record: such a file is reported, never fatal. The
+// error is that the folder, or for want of memory or descriptors a file in it,
+// could not be looked at; then nothing is known and nothing may be served.
+func (j *Journal) Load() (Loaded, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	entries, err := fs.ReadDir(j.attachments.FS(), ".")
+	if err != nil {
+		return Loaded{}, fmt.Errorf("journal: read %s: %w", j.attachments.Name(), err)
+	}
+	var l Loaded
+	clear(j.newer)
+	for _, e := range entries {
+		if err := j.loadFile(&l, e.Name()); err != nil {
+			return Loaded{}, fmt.Errorf("journal: read %s in %s: %w", e.Name(), j.attachments.Name(), err)
+		}
+	}
+	slices.SortFunc(l.Records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
+	return l, nil
+}
+
+// loadFile puts one entry of attachments/ where it belongs.
+func (j *Journal) loadFile(l *Loaded, name string) error {
+	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
+		return nil
+	}
+	id := containerIDOf(name)
+	r, err := j.recordIn(name)
+	if isShortage(err) {
+		return err
+	}
+	if newer, ok := errors.AsType[*newerError](err); ok {
+		j.newer[id] = true
+		l.Newer = append(l.Newer, Newer{File: name, ContainerID: id, Owner: newer.owner, Pool: newer.pool, Version: newer.version})
+		return nil
+	}
+	if err != nil {
+		p := Problem{File: name, ContainerID: id, Reason: err}
+		p.MovedTo, p.MoveErr = j.moveToQuarantine(name)
+		l.Problems = append(l.Problems, p)
+		return nil
+	}
+	l.Records = append(l.Records, r)
+	return nil
+}
+
+// recordIn returns the record in a file, if it is ours and has the right name.
+func (j *Journal) recordIn(name string) (record.Record, error) {
+	data, err := j.read(name)
+	if err != nil {
+		return record.Record{}, err
+	}
+	r, err := decode(data)
+	if err != nil {
+		return record.Record{}, err
+	}
+	if name != r.ContainerID+suffix {
+		return record.Record{}, fmt.Errorf("its name does not fit its record of container ID %s; expected %s", r.ContainerID, r.ContainerID+suffix)
+	}
+	return r, j.here(r)
+}
+
+// read returns the content of a regular file. It never follows a link: not one
+// that is there, and not one put there between the look and the opening.
+func (j *Journal) read(name string) ([]byte, error) {
+	seen, err := j.attachments.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !seen.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is no regular file (%s)", seen.Mode().Type())
+	}
+	f, err := j.attachments.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	opened, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(seen, opened) {
+		return nil, errors.New("it was replaced while it was read")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("it has more than %d bytes", maxFile)
+	}
+	return data, err
+}
+
+// isShortage tells an error that is the process's, not the file's: a good record
+// must not go to quarantine because we were short of descriptors or memory.
+func isShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}

@@ -1,0 +1,68 @@
+package journal
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+func TestAnySequenceOfWritesRemovalsAndRestartsEqualsAMap(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp(t.TempDir(), "")
+		must(t, err)
+		j, err := Open(dir, Options{})
+		must(t, err)
+		defer func() { must(t, j.Close()) }()
+		model := map[string]record.Record{}
+		id := rapid.SampledFrom([]string{"a", "b", "c", "d.e_f-g"})
+		rt.Repeat(map[string]func(*rapid.T){
+			"write": func(rt *rapid.T) {
+				r := sample(id.Draw(rt, "id"))
+				r.Generation = rapid.IntRange(0, 9).Draw(rt, "generation")
+				r.Node = rapid.String().Draw(rt, "node") + strconv.Itoa(r.Generation)
+				must(t, j.Write(r))
+				model[r.ContainerID] = r
+			},
+			"remove": func(rt *rapid.T) {
+				containerID := id.Draw(rt, "id")
+				must(t, j.Remove(containerID))
+				delete(model, containerID)
+			},
+			"restart": func(*rapid.T) {
+				must(t, j.Close())
+				j, err = Open(dir, Options{})
+				must(t, err)
+			},
+			"": func(rt *rapid.T) {
+				l, err := j.Load()
+				must(t, err)
+				got := map[string]record.Record{}
+				for _, r := range l.Records {
+					got[r.ContainerID] = r
+				}
+				if !reflect.DeepEqual(got, model) || len(l.Problems)+len(l.Newer) != 0 {
+					rt.Fatalf("loaded %+v, want %+v", l, model)
+				}
+				if !slices.IsSortedFunc(l.Records, func(a, b record.Record) int { return cmpID(a, b) }) {
+					rt.Fatalf("not in order of container ID: %+v", l.Records)
+				}
+			},
+		})
+	})
+}
+
+func cmpID(a, b record.Record) int {
+	switch {
+	case a.ContainerID < b.ContainerID:
+		return -1
+	case a.ContainerID > b.ContainerID:
+		return 1
+	}
+	return 0
+}
