@@ -1,0 +1,93 @@
+package cniconf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/utils"
+)
+
+// errNoIPAM: the file is a sound configuration, only not one for us.
+var errNoIPAM = errors.New("no plugin of its chain sets ipam.type")
+
+// document is a configuration file after parsing.
+type document struct {
+	// network has no plugin yet.
+	network Network
+	plugins []json.RawMessage
+	// inlineOnly tells that no plugin is to be added from the network's own folder.
+	inlineOnly bool
+}
+
+// parseList reads a .conflist. libcni judges it; the plugin objects are taken
+// from the text itself, because libcni's copies have their numbers rounded.
+func parseList(data []byte) (document, error) {
+	list, err := libcni.NetworkConfFromBytes(data)
+	if err != nil {
+		return document{}, err
+	}
+	if err := utils.ValidateNetworkName(list.Name); err != nil {
+		return document{}, err
+	}
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(data, &top); err != nil {
+		return document{}, err
+	}
+	var plugins []json.RawMessage
+	if raw, ok := top["plugins"]; ok {
+		if err := json.Unmarshal(raw, &plugins); err != nil {
+			return document{}, err
+		}
+	}
+	return document{
+		network: Network{
+			Name:         list.Name,
+			CNIVersion:   list.CNIVersion,
+			DisableCheck: list.DisableCheck,
+			DisableGC:    list.DisableGC,
+		},
+		plugins:    plugins,
+		inlineOnly: list.LoadOnlyInlinedPlugins,
+	}, nil
+}
+
+// parseSingle reads a .conf or .json: one plugin object that is the whole network.
+func parseSingle(data []byte) (document, error) {
+	conf, err := libcni.NetworkPluginConfFromBytes(data)
+	if err != nil {
+		return document{}, fmt.Errorf("%w (a list of plugins is read from a file that ends in .conflist)", err)
+	}
+	if err := utils.ValidateNetworkName(conf.Network.Name); err != nil {
+		return document{}, err
+	}
+	return document{
+		network:    Network{Name: conf.Network.Name, CNIVersion: conf.Network.CNIVersion},
+		plugins:    []json.RawMessage{data},
+		inlineOnly: true,
+	}, nil
+}
+
+// delegating returns the network with the first plugin that delegates IPAM.
+func (d document) delegating() (Network, error) {
+	for i, raw := range d.plugins {
+		conf, err := libcni.NetworkPluginConfFromBytes(raw)
+		if err != nil {
+			return Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, err)
+		}
+		if conf.Network.IPAM.Type == "" {
+			continue
+		}
+		// Without white space a file that was only formatted anew is the same.
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, raw); err != nil {
+			return Network{}, err
+		}
+		n := d.network
+		n.PluginConfig, n.IPAMType = compact.Bytes(), conf.Network.IPAM.Type
+		return n, nil
+	}
+	return Network{}, errNoIPAM
+}

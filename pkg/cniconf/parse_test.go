@@ -1,0 +1,157 @@
+package cniconf
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func put(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, content string
+		want          Network
+	}{
+		"the first plugin that delegates of a list": {
+			"a.conflist",
+			`{"name":"net","cniVersion":"0.4.0","disableCheck":true,"disableGC":true,"plugins":[
+				{"type":"tuning"},
+				{"type":"cilium-cni", "huge":12345678901234567890, "ipam":{"type":"host-local","x":[1, 2]}},
+				{"type":"bridge","ipam":{"type":"dhcp"}}]}`,
+			Network{
+				Name: "net", CNIVersion: "0.4.0", IPAMType: "host-local", DisableCheck: true, DisableGC: true,
+				PluginConfig: json.RawMessage(`{"type":"cilium-cni","huge":12345678901234567890,"ipam":{"type":"host-local","x":[1,2]}}`),
+			},
+		},
+		"the highest version of a list that names several": {
+			"a.conflist",
+			`{"name":"net","cniVersion":"0.3.1","cniVersions":["0.4.0","1.0.0","99.0.0"],"plugins":[{"type":"p","ipam":{"type":"i"}}]}`,
+			Network{
+				Name: "net", CNIVersion: "1.0.0", IPAMType: "i",
+				PluginConfig: json.RawMessage(`{"type":"p","ipam":{"type":"i"}}`),
+			},
+		},
+		"a single plugin, which is the whole network": {
+			"a.conf",
+			`{"name":"net", "cniVersion":"1.0.0", "type":"p", "ipam":{"type":"i"}}`,
+			Network{
+				Name: "net", CNIVersion: "1.0.0", IPAMType: "i",
+				PluginConfig: json.RawMessage(`{"name":"net","cniVersion":"1.0.0","type":"p","ipam":{"type":"i"}}`),
+			},
+		},
+		"a single plugin in a .json file": {
+			"a.json",
+			`{"name":"net","type":"p","ipam":{"type":"i"}}`,
+			Network{Name: "net", IPAMType: "i", PluginConfig: json.RawMessage(`{"name":"net","type":"p","ipam":{"type":"i"}}`)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := put(t, t.TempDir(), c.file, c.content)
+			got := readCandidate(file)
+			c.want.File = file
+			if got.err != nil || !got.network.equal(c.want) {
+				t.Errorf("got %+v, %v\nwant %+v", got.network, got.err, c.want)
+			}
+		})
+	}
+}
+
+func TestAPluginInTheNetworksOwnFolderCountsUnlessOnlyInlinedOnesDo(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "net/50-p.conf", `{"type":"p","ipam":{"type":"i"}}`)
+	with := put(t, dir, "a.conflist", `{"name":"net","plugins":[{"type":"first"}]}`)
+	without := put(t, dir, "b.conflist", `{"name":"net","plugins":[{"type":"first"}],"loadOnlyInlinedPlugins":true}`)
+	if c := readCandidate(with); c.err != nil || c.network.IPAMType != "i" {
+		t.Errorf("got %+v, %v", c.network, c.err)
+	}
+	if c := readCandidate(without); !errors.Is(c.err, errNoIPAM) {
+		t.Errorf("got %+v, %v; want %v", c.network, c.err, errNoIPAM)
+	}
+	put(t, dir, "plain", "a file with the name of a network")
+	if c := readCandidate(put(t, dir, "c.conflist", `{"name":"plain","plugins":[{"type":"p","ipam":{"type":"i"}}]}`)); c.err != nil {
+		t.Error(c.err)
+	}
+}
+
+func TestAFileThatIsNoNetworkSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, content, want string
+	}{
+		"no JSON":                           {"a.conflist", `{"name":`, "unexpected end of JSON"},
+		"empty":                             {"a.conf", ``, "unexpected end of JSON"},
+		"no name":                           {"a.conflist", `{"plugins":[{"type":"p"}]}`, "no name"},
+		"a single plugin without a name":    {"a.conf", `{"type":"p","ipam":{"type":"i"}}`, "missing network name"},
+		"a name that leaves the folder":     {"a.conflist", `{"name":"../x","plugins":[{"type":"p"}]}`, "invalid characters"},
+		"no plugins":                        {"a.conflist", `{"name":"net","plugins":[]}`, "no plugins"},
+		"no plugin that delegates":          {"a.conflist", `{"name":"net","plugins":[{"type":"p"}]}`, "ipam.type"},
+		"a list under a single's extension": {"a.conf", `{"name":"net","plugins":[{"type":"p"}]}`, "ends in .conflist"},
+		"an ipam of another kind":           {"a.conf", `{"name":"net","type":"p","ipam":"dhcp"}`, "cannot unmarshal"},
+		"too large":                         {"a.conf", strings.Repeat(" ", maxFile+1), "more than 1048576 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := readCandidate(put(t, t.TempDir(), c.file, c.content))
+			if got.err == nil || !strings.Contains(got.err.Error(), c.want) {
+				t.Errorf("error %v, want …%s…", got.err, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoRegularFileIsRefusedWithoutWaitingForIt(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "a.conf")
+	must(t, syscall.Mkfifo(fifo, 0o600))
+	for _, file := range []string{fifo, dir} {
+		if c := readCandidate(file); c.err == nil || !strings.Contains(c.err.Error(), "no regular file") {
+			t.Errorf("%s: %v", file, c.err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"name":"net","cniVersion":"1.0.0","plugins":[{"type":"p","ipam":{"type":"i"}}]}`))
+	f.Add([]byte(`{"name":"net","type":"p","ipam":{"type":"i"}}`))
+	f.Add([]byte(`{"name":"net","plugins":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for kind, parse := range map[string]func([]byte) (document, error){"list": parseList, "single": parseSingle} {
+			d, err := parse(data)
+			if err != nil {
+				continue
+			}
+			n, err := d.delegating()
+			if err != nil {
+				continue
+			}
+			var plugin struct {
+				Type string `json:"type"`
+				IPAM struct {
+					Type string `json:"type"`
+				} `json:"ipam"`
+			}
+			if err := json.Unmarshal(n.PluginConfig, &plugin); err != nil {
+				t.Fatalf("%s: the plugin object cannot be read: %v", kind, err)
+			}
+			if n.Name == "" || n.IPAMType == "" || plugin.Type == "" || plugin.IPAM.Type != n.IPAMType {
+				t.Errorf("%s: %+v has not what a network must have", kind, n)
+			}
+		}
+	})
+}
