@@ -22,7 +22,7 @@ type Error struct {
 	Verb string
 	// Plugin is the plugin's type.
 	Plugin string
-	// ContainerID is the attachment's container ID.
+	// ContainerID is the attachment's container ID; empty for STATUS and VERSION.
 	ContainerID string
 	Outcome     Outcome
 	// Code, Msg and Details are the plugin's own (CNI spec section 5, "Error").
@@ -38,7 +38,10 @@ type Error struct {
 
 // Error names verb, plugin, container ID and the plugin's own words.
 func (e *Error) Error() string {
-	s := fmt.Sprintf("plugin %s %s of container ID %s", e.Plugin, e.Verb, e.ContainerID)
+	s := fmt.Sprintf("plugin %s %s", e.Plugin, e.Verb)
+	if e.ContainerID != "" {
+		s += " of container ID " + e.ContainerID
+	}
 	switch e.Outcome {
 	case Refused:
 		s += fmt.Sprintf(" refused (code %d): %s", e.Code, e.Msg)

@@ -1,0 +1,81 @@
+package delegate
+
+import (
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// syntheticNamespace is the pod namespace of attachments that are no pods.
+const syntheticNamespace = "delegated-ipam"
+
+// environment is a plugin's whole environment. The library's own invoke.Args
+// would hand on everything that this process has.
+type environment struct {
+	inherited []string
+	verb      string
+	id        string
+	netns     string
+	ifName    string
+	args      string
+	path      string
+}
+
+// AsEnv implements invoke.CNIArgs. A variable without a value is left out.
+func (e environment) AsEnv() []string {
+	env := append(make([]string, 0, len(e.inherited)+6), e.inherited...)
+	for _, v := range [...][2]string{
+		{"CNI_COMMAND", e.verb},
+		{"CNI_CONTAINERID", e.id},
+		{"CNI_NETNS", e.netns},
+		{"CNI_IFNAME", e.ifName},
+		{"CNI_ARGS", e.args},
+		{"CNI_PATH", e.path},
+	} {
+		if v[1] != "" {
+			env = append(env, v[0]+"="+v[1])
+		}
+	}
+	return env
+}
+
+// inheritedEnv returns PATH and the named variables as far as they are set.
+func inheritedEnv(names []string, lookup func(string) (string, bool)) []string {
+	var env []string
+	for _, name := range append([]string{"PATH"}, names...) {
+		if value, ok := lookup(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// contextArgs returns CNI_ARGS of a context. IgnoreUnknown goes always, because
+// a plugin built with the CNI library refuses keys it does not know. The
+// synthetic pod is unique to the attachment: two with one pod name would be the
+// same address to a plugin that is keyed by pod (PLUGINS.md, whereabouts).
+func contextArgs(p profile.Profile, containerID string) string {
+	args := "IgnoreUnknown=1"
+	if p.PodIdentity == profile.PodIdentitySynthetic {
+		args += ";K8S_POD_NAMESPACE=" + syntheticNamespace +
+			";K8S_POD_NAME=" + containerID +
+			";K8S_POD_INFRA_CONTAINER_ID=" + containerID
+	}
+	return args
+}
+
+// environment returns what the plugin sees of this call.
+func (x *execution) environment(c call.Call, args string) environment {
+	e := environment{
+		inherited: x.runner.env,
+		verb:      x.verb,
+		id:        c.ContainerID,
+		netns:     c.Context.NetNS,
+		ifName:    c.Context.IfName,
+		args:      args,
+		path:      c.Context.Path,
+	}
+	if x.ephemeral {
+		e.netns = ephemeralPath
+	}
+	return e
+}

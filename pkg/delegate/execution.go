@@ -1,0 +1,154 @@
+package delegate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// execution is one plugin call on its way. It is the invoke.Exec of that call;
+// the library's own keeps neither time nor environment nor output in bounds.
+type execution struct {
+	version.PluginDecoder
+	runner      *Runner
+	verb        string
+	plugin      string
+	containerID string
+	netns       string
+	ephemeral   bool
+	log         logrus.FieldLogger
+	// stderr is what the plugin said there, once it has ended.
+	stderr string
+}
+
+var _ invoke.Exec = (*execution)(nil)
+
+func (r *Runner) execution(verb string, c call.Call) *execution {
+	return &execution{
+		runner:      r,
+		verb:        verb,
+		plugin:      c.Context.Plugin,
+		containerID: c.ContainerID,
+		netns:       c.Context.NetNS,
+		ephemeral:   c.Context.NetNS == EphemeralNetNS,
+		log: r.opts.Log.WithFields(logrus.Fields{
+			"owner": c.Owner, "pool": c.Pool, "containerID": c.ContainerID, "plugin": c.Context.Plugin, "verb": verb,
+		}),
+	}
+}
+
+// FindInPath implements invoke.Exec.
+func (x *execution) FindInPath(plugin string, paths []string) (string, error) {
+	return invoke.FindInPath(plugin, paths)
+}
+
+// ExecPlugin implements invoke.Exec. ctx ends the wait for a plugin of an
+// earlier life; a plugin that has begun ends by its own time limit only, since
+// giving it up halfway would leave an address that nobody knows of. Errors are
+// *call.Error.
+func (x *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, x.notStarted(err)
+	}
+	var files []*os.File
+	if x.ephemeral {
+		ns, err := newNetNS()
+		if err != nil {
+			return nil, x.notStarted(fmt.Errorf("a network namespace for the call (--cni-netns %s): %w", EphemeralNetNS, err))
+		}
+		defer ns.Close()
+		files = append(files, ns)
+	} else if err := x.runner.netns.refuse(x.netns); err != nil {
+		return nil, x.notStarted(err)
+	}
+	if x.containerID != "" {
+		lock, err := x.runner.locks.take(ctx, x.containerID)
+		if err != nil {
+			return nil, x.notStarted(err)
+		}
+		defer lock.release()
+		files = append(files, lock.file)
+	}
+	return x.run(program{
+		path: path, stdin: stdin, env: environ, files: files,
+		timeout: x.runner.opts.Timeout, grace: x.runner.opts.Grace,
+	})
+}
+
+func (x *execution) run(p program) ([]byte, error) {
+	begin := time.Now()
+	end, err := p.run()
+	if err != nil {
+		return nil, x.notStarted(err)
+	}
+	x.stderr = printable(end.stderr)
+	stdout, err := x.judge(p, end)
+	x.log.WithFields(logrus.Fields{"duration": time.Since(begin), "exit": end.state.String(), "stderr": x.stderr}).
+		WithError(err).Debug("plugin call ended")
+	return stdout, err
+}
+
+// judge tells what a plugin that has ended did. Only one well-formed error
+// document with a failing exit status is a refusal (CNI spec section 5).
+func (x *execution) judge(p program, end ending) ([]byte, error) {
+	said, isError := decodeError(end.stdout)
+	switch {
+	case end.timedOut:
+		return nil, x.unclear(fmt.Errorf("it did not end within %s (--plugin-timeout) and was ended", p.timeout))
+	case end.tooMuch:
+		return nil, x.unclear(fmt.Errorf("it printed more than %d bytes on stdout and was ended", maxStdout))
+	case !end.state.Exited():
+		return nil, x.unclear(fmt.Errorf("it was killed: %s", end.state))
+	case end.state.Success() && !isError:
+		return end.stdout, nil
+	case end.state.Success():
+		return nil, x.saying(x.unclear(fmt.Errorf("it printed an error (code %d) but its exit status is 0", said.Code)), said)
+	case isError:
+		return nil, x.saying(x.failure(call.Refused, nil), said)
+	case len(end.stdout) == 0:
+		return nil, x.unclear(fmt.Errorf("%s without a word on stdout", end.state))
+	default:
+		return nil, x.unclear(fmt.Errorf("%s, and what it printed is no CNI error: %q", end.state, printable(head(end.stdout, 256))))
+	}
+}
+
+// decodeError returns the error document that stdout consists of, if it does.
+func decodeError(stdout []byte) (types.Error, bool) {
+	var e types.Error
+	err := json.Unmarshal(stdout, &e)
+	return e, err == nil && e.Code != 0
+}
+
+// typed returns err if it is a *call.Error already; else it comes from the CNI
+// library, which could not understand the plugin's answer.
+func (x *execution) typed(err error) error {
+	var e *call.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return x.unclear(fmt.Errorf("its answer cannot be understood: %w", err))
+}
+
+func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }
+
+func (x *execution) unclear(err error) *call.Error { return x.failure(call.Unclear, err) }
+
+func (x *execution) failure(o call.Outcome, err error) *call.Error {
+	return &call.Error{Verb: x.verb, Plugin: x.plugin, ContainerID: x.containerID, Outcome: o, Stderr: x.stderr, Err: err}
+}
+
+// saying adds the plugin's own words, made fit for a log.
+func (x *execution) saying(e *call.Error, said types.Error) *call.Error {
+	e.Code, e.Msg, e.Details = said.Code, printable(head([]byte(said.Msg), maxWords)), printable(head([]byte(said.Details), maxWords))
+	return e
+}

@@ -1,0 +1,130 @@
+package delegate
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+func TestOurOwnNamespaceIsRefusedByWhateverName(t *testing.T) {
+	own := findOwnNetNS()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/proc/self/ns/net", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/proc/self/ns/net", "/proc/thread-self/ns/net", link} {
+		if err := own.refuse(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v, want an error that names it", path, err)
+		}
+	}
+	for _, path := range []string{DefaultNetNS, "/proc/self/ns/mnt", t.TempDir()} {
+		if err := own.refuse(path); err != nil {
+			t.Errorf("%s: got %v, want it accepted", path, err)
+		}
+	}
+}
+
+func TestABindMountOfOurOwnNamespaceIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "netns")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("/proc/self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("a bind mount needs CAP_SYS_ADMIN: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := findOwnNetNS().refuse(path); err == nil {
+		t.Error("got nil, want an error")
+	}
+}
+
+func TestAnEphemeralNamespaceIsNewForEachCallAndGoneAfterIt(t *testing.T) {
+	probe, err := newNetNS()
+	if err != nil {
+		t.Skipf("network namespaces cannot be made here: %v", err)
+	}
+	defer probe.Close()
+	before, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, func(o *Options) { o.NetNS = EphemeralNetNS })
+	target := b.call("id")
+	if target.Context.NetNS != EphemeralNetNS {
+		t.Errorf("the context records %q, want %q", target.Context.NetNS, EphemeralNetNS)
+	}
+	var calls sync.WaitGroup
+	for _, id := range []string{"a", "b", "c", "d"} {
+		c := call.Call{ContainerID: id, Context: target.Context}
+		calls.Go(func() {
+			if _, err := b.runner.Add(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	for _, c := range b.calls(call.VerbAdd) {
+		if got := c.Env["CNI_NETNS"]; got != ephemeralPath {
+			t.Errorf("got CNI_NETNS %q, want %q", got, ephemeralPath)
+		}
+	}
+	inEveryThread(t, before)
+}
+
+func TestThePluginCanOpenItsEphemeralNamespace(t *testing.T) {
+	if probe, err := newNetNS(); err != nil {
+		t.Skipf("network namespaces cannot be made here: %v", err)
+	} else {
+		probe.Close()
+	}
+	b := newBench(t, func(o *Options) { o.NetNS = EphemeralNetNS })
+	target := b.call("id")
+	target.Context.Binary = filepath.Join(b.bin, "shell")
+	script := "#!/bin/sh\nreadlink \"$CNI_NETNS\" >&2\nreadlink /proc/self/ns/net >&2\nexit 5\n"
+	if err := os.WriteFile(target.Context.Binary, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e := wantError(t, b.run(call.VerbDel, target), call.Unclear, "exit status 5")
+	// The shell's child resolves /proc/self for itself, and has inherited the descriptor too.
+	f := strings.Fields(e.Stderr)
+	if len(f) != 2 || !strings.HasPrefix(f[0], "net:[") || f[0] == f[1] {
+		t.Errorf("got namespaces %q, want the ephemeral one and another that the plugin runs in", e.Stderr)
+	}
+}
+
+func TestTheMainThreadIsNeverMovedIntoANamespace(t *testing.T) {
+	before, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * runtime.NumCPU() {
+		ns, err := newNetNS()
+		if err != nil {
+			t.Skipf("network namespaces cannot be made here: %v", err)
+		}
+		ns.Close()
+	}
+	inEveryThread(t, before)
+}
+
+// inEveryThread checks the namespace of the process and of the thread that the
+// test happens to run in.
+func inEveryThread(t *testing.T, want string) {
+	t.Helper()
+	for _, path := range []string{"/proc/self/ns/net", "/proc/thread-self/ns/net"} {
+		if got, err := os.Readlink(path); err != nil || got != want {
+			t.Errorf("%s is %q (%v), want %q", path, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package delegate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// printed is an invoke.Exec of a plugin that prints one thing.
+type printed struct {
+	version.PluginDecoder
+	stdout []byte
+}
+
+func (p *printed) ExecPlugin(context.Context, string, []byte, []string) ([]byte, error) {
+	return p.stdout, nil
+}
+
+func (p *printed) FindInPath(string, []string) (string, error) { return "", nil }
+
+// read takes output the way Add does.
+func read(stdout []byte, cniVersion string) (call.Result, error) {
+	netconf := []byte(`{"cniVersion":"` + cniVersion + `","name":"net"}`)
+	r, err := invoke.ExecPluginWithResult(context.Background(), "", netconf, environment{}, &printed{stdout: stdout})
+	if err != nil {
+		return call.Result{}, err
+	}
+	return readResult(r, cniVersion, func(name string) (string, error) {
+		if name != "uplink" {
+			return "", errors.New("no such link")
+		}
+		return "02:00:00:00:00:01", nil
+	})
+}
+
+func TestAResultIsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		cniVersion string
+		stdout     string
+		addresses  string
+		mac        string
+		raw        string
+	}{
+		"both families with gateways": {
+			"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"10.1.0.1"},{"address":"fd00::9/64","gateway":"fe80::1"}]}`,
+			"10.1.0.9/24 via 10.1.0.1, fd00::9/64 via fe80::1", "",
+			`{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"10.1.0.1"},{"address":"fd00::9/64","gateway":"fe80::1"}]}`,
+		},
+		"a missing gateway is none": {
+			"1.0.0", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32"}]}`,
+			"10.1.0.9/32", "", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32"}]}`,
+		},
+		"a gateway of zeros is none": {
+			"1.0.0", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32","gateway":"0.0.0.0"}]}`,
+			"10.1.0.9/32", "", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32","gateway":"0.0.0.0"}]}`,
+		},
+		"a 4-in-6 address is IPv4": {
+			"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"::ffff:10.1.0.9/120","gateway":"::ffff:10.1.0.1"}]}`,
+			"10.1.0.9/24 via 10.1.0.1", "", "",
+		},
+		"the version that is missing is that of the configuration": {
+			"1.1.0", `{"ips":[{"address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,
+		},
+		"a result of 0.4.0": {
+			"0.4.0", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}],"dns":{}}`,
+		},
+		"a result of 0.2.0": {
+			"0.2.0", `{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.9/24","gateway":"10.1.0.1"},"ip6":{"ip":"fd00::9/64"}}`,
+			"10.1.0.9/24 via 10.1.0.1, fd00::9/64", "", "",
+		},
+		"an older result than was asked for": {
+			"1.1.0", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,
+		},
+		"the MAC of the first interface without a sandbox": {
+			"1.1.0", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","sandbox":"/ns"},{"name":"ens5","mac":"02-00-00-00-00-0A"},{"name":"uplink"}],"ips":[{"address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "02:00:00:00:00:0a", "",
+		},
+		"the MAC of the link that is named": {
+			"1.1.0", `{"interfaces":[{"name":"uplink"}],"ips":[{"address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "02:00:00:00:00:01", "",
+		},
+		"no MAC if all interfaces have a sandbox": {
+			"1.1.0", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","sandbox":"/ns"}],"ips":[{"address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := read([]byte(c.stdout), c.cniVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := describe(got); text != c.addresses {
+				t.Errorf("got addresses %s, want %s", text, c.addresses)
+			}
+			if got.MasterMAC != c.mac {
+				t.Errorf("got MAC %q, want %q", got.MasterMAC, c.mac)
+			}
+			if c.raw != "" && !sameJSON(t, got.Raw, []byte(c.raw)) {
+				t.Errorf("got raw result %s, want %s", got.Raw, c.raw)
+			}
+		})
+	}
+}
+
+func describe(r call.Result) string {
+	var texts []string
+	for _, a := range r.Addresses {
+		text := a.Prefix.String()
+		if a.Gateway.IsValid() {
+			text += " via " + a.Gateway.String()
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		t.Fatal(err)
+	}
+	x1, errX := json.Marshal(x)
+	y1, errY := json.Marshal(y)
+	return errX == nil && errY == nil && string(x1) == string(y1)
+}
+
+func TestAResultThatCannotBeTrustedIsAnError(t *testing.T) {
+	for name, c := range map[string]struct{ cniVersion, stdout string }{
+		"null":                              {"1.1.0", `null`},
+		"a list":                            {"1.1.0", `[]`},
+		"no document":                       {"1.1.0", ``},
+		"two documents":                     {"1.1.0", goodResult + goodResult},
+		"no addresses":                      {"1.1.0", `{"cniVersion":"1.1.0","ips":[]}`},
+		"an empty entry in ips":             {"1.1.0", `{"cniVersion":"1.1.0","ips":[null]}`},
+		"an empty entry in ips of 0.4.0":    {"0.4.0", `{"cniVersion":"0.4.0","ips":[null]}`},
+		"an empty entry in interfaces":      {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[null],"ips":[{"address":"10.1.0.9/24"}]}`},
+		"no address in an entry":            {"1.1.0", `{"cniVersion":"1.1.0","ips":[{}]}`},
+		"an address without a length":       {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}`},
+		"a length that is too long":         {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"fd00::1/129"}]}`},
+		"a 4-in-6 prefix that is too short": {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"::ffff:10.1.0.9/64"}]}`},
+		"the address of nothing":            {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"0.0.0.0/0"}]}`},
+		"a multicast address":               {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"ff02::1/64"}]}`},
+		"one address twice":                 {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"::ffff:10.1.0.9/128"}]}`},
+		"a gateway that is no address":      {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"x"}]}`},
+		"a MAC that is none":                {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"name":"a","mac":"x"}],"ips":[{"address":"10.1.0.9/24"}]}`},
+		"an uplink that is not there":       {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"name":"a"}],"ips":[{"address":"10.1.0.9/24"}]}`},
+		"a route without a destination":     {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}],"routes":[{}]}`},
+		"a version that nobody knows":       {"1.1.0", `{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := read([]byte(c.stdout), c.cniVersion); err == nil {
+				t.Errorf("got %+v, want an error", got)
+			}
+		})
+	}
+}
+
+func TestTheKernelIsAskedForTheMACOfALink(t *testing.T) {
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if link.HardwareAddr == nil || link.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		if mac, err := linkMAC(link.Name); err != nil || mac != link.HardwareAddr.String() {
+			t.Errorf("got MAC %q (%v) of %s, want %s", mac, err, link.Name, link.HardwareAddr)
+		}
+	}
+	if mac, err := linkMAC("lo"); err != nil || mac != "" {
+		t.Errorf("got MAC %q (%v) of lo, want none: it is all zeros", mac, err)
+	}
+	if _, err := linkMAC("no-such-link"); err == nil || !strings.Contains(err.Error(), `"no-such-link"`) {
+		t.Errorf("got %v, want an error that names the link", err)
+	}
+}
+
+// FuzzResult: whatever a plugin prints, reading it ends in an error or in a
+// result that the engine can use and that reads back the same.
+func FuzzResult(f *testing.F) {
+	for _, seed := range []string{
+		goodResult, goodError, `null`, `[]`, `{"ips":[null]}`, `{"cniVersion":"0.4.0","ips":[null]}`,
+		`{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.9/24","routes":[{"dst":"0.0.0.0/0"}]}}`,
+		`{"interfaces":[null],"ips":[{"address":"fd00::9/64"}],"routes":[null],"dns":{"nameservers":["x"]}}`,
+		`{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.0/0"}],"routes":[{}]}`,
+		`{"cniVersion":"0.3.1","interfaces":[{"name":"uplink"}],"ips":[{"version":"6","address":"::ffff:1.2.3.4/99","interface":7}]}`,
+	} {
+		for i := range version.All.SupportedVersions() {
+			f.Add([]byte(seed), uint8(i))
+		}
+	}
+	versions := version.All.SupportedVersions()
+	f.Fuzz(func(t *testing.T, stdout []byte, n uint8) {
+		v := versions[int(n)%len(versions)]
+		got, err := read(stdout, v)
+		if err != nil {
+			return
+		}
+		seen := map[netip.Addr]bool{}
+		for _, a := range got.Addresses {
+			if !a.Prefix.IsValid() || a.Addr().Is4In6() || seen[a.Addr()] {
+				t.Errorf("got address %v", a)
+			}
+			seen[a.Addr()] = true
+		}
+		if len(seen) == 0 {
+			t.Error("got a result without an address")
+		}
+		if _, err := resultAs(got.Raw, v); err != nil {
+			t.Errorf("the raw result %s does not read back: %v", got.Raw, err)
+		}
+	})
+}

@@ -1,0 +1,104 @@
+// Package delegate runs a delegated CNI IPAM plugin (DESIGN.md section 6): it
+// builds the call context, keeps the plugin's process within bounds, and tells
+// what is known afterwards.
+package delegate
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// Runner runs plugins. It is safe for concurrent use.
+type Runner struct {
+	opts Options
+	// env is what every plugin gets besides CNI_*.
+	env      []string
+	locks    idLocks
+	netns    ownNetNS
+	versions versionCache
+	linkMAC  func(name string) (string, error)
+}
+
+// New returns a runner. The error names the option that is wrong; a NetNS that
+// is our own network namespace is refused, because the CNI skeleton would let
+// the plugin work first and fail afterwards (PLUGINS.md, "Own namespace").
+func New(o Options) (*Runner, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	own := findOwnNetNS()
+	if o.NetNS != EphemeralNetNS {
+		if err := own.refuse(o.NetNS); err != nil {
+			return nil, fmt.Errorf("--cni-netns: %w", err)
+		}
+	}
+	return &Runner{
+		opts:     o,
+		env:      inheritedEnv(o.Env, os.LookupEnv),
+		locks:    idLocks{path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
+		netns:    own,
+		versions: versionCache{known: map[string]binaryVersions{}},
+		linkMAC:  linkMAC,
+	}, nil
+}
+
+// Add runs ADD. Requested addresses are asked for by the first convention of
+// the context's profile that can carry all of them (call.Context.Convention);
+// if there is none, the plugin is not started. Errors are *call.Error; after
+// one whose Outcome is Unclear or Refused the plugin may hold something.
+func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
+	x := r.execution(call.VerbAdd, c)
+	args, stdin, err := prepare(call.VerbAdd, c)
+	if err != nil {
+		return call.Result{}, x.notStarted(err)
+	}
+	printed, err := invoke.ExecPluginWithResult(ctx, c.Context.Binary, stdin, x.environment(c, args), x)
+	if err != nil {
+		return call.Result{}, x.typed(err)
+	}
+	result, err := readResult(printed, c.Context.CNIVersion, r.linkMAC)
+	if err != nil {
+		return call.Result{}, x.unclear(err)
+	}
+	return result, nil
+}
+
+// Del runs DEL. Errors are *call.Error; nil means that the plugin says it holds
+// nothing for the container ID any more.
+func (r *Runner) Del(ctx context.Context, c call.Call) error {
+	return r.withoutResult(ctx, call.VerbDel, c)
+}
+
+// Check runs CHECK, which the context must have (call.Context.HasCheck). Errors are
+// *call.Error; call.Lost tells which of them mean that the address is gone.
+func (r *Runner) Check(ctx context.Context, c call.Call) error {
+	return r.withoutResult(ctx, call.VerbCheck, c)
+}
+
+// Status asks whether the plugin can serve an ADD now (CNI spec 1.1.0, STATUS).
+// Below that version it cannot be asked, and nil is returned. Errors are *call.Error.
+func (r *Runner) Status(ctx context.Context, c call.Context) error {
+	if !c.HasStatus() {
+		return nil
+	}
+	return r.withoutResult(ctx, call.VerbStatus, call.Call{Context: c})
+}
+
+func (r *Runner) withoutResult(ctx context.Context, verb string, c call.Call) error {
+	x := r.execution(verb, c)
+	args, stdin, err := prepare(verb, c)
+	if err != nil {
+		return x.notStarted(err)
+	}
+	err = invoke.ExecPluginWithoutResult(ctx, c.Context.Binary, stdin, x.environment(c, args), x)
+	if err != nil {
+		return x.typed(err)
+	}
+	return nil
+}

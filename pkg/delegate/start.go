@@ -1,0 +1,79 @@
+package delegate
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// start starts the program. A binary that is just being written (an installer
+// that copies it) is tried again for a second.
+func (p program) start(stdout, stderr *os.File) (*exec.Cmd, error) {
+	stdin, err := memoryFile(p.stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	for pause := 5 * time.Millisecond; ; pause *= 2 {
+		cmd := p.command(stdin, stdout, stderr)
+		err := cmd.Start()
+		if err == nil {
+			return cmd, nil
+		}
+		if !errors.Is(err, syscall.ETXTBSY) || pause > time.Second {
+			return nil, explain(p.path, err)
+		}
+		<-time.After(pause)
+	}
+}
+
+// explain says what to do about a plugin that could not be started. The
+// kernel's own words mislead: a missing loader is "no such file".
+func explain(path string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("%w%s", err, missing(path))
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w; expected an executable for %s/%s", err, runtime.GOOS, runtime.GOARCH)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w; expected an executable file (mode 0755) on a file system without noexec", err)
+	default:
+		return err
+	}
+}
+
+func missing(path string) string {
+	if _, err := os.Stat(path); err != nil {
+		return "; the plugin is not there (any more): install it, or name its folder with --cni-bin-dir"
+	}
+	if loader := elfLoader(path); loader != "" {
+		return fmt.Sprintf("; the file is there, but the loader %s that it needs is not: install a statically linked build", loader)
+	}
+	return "; the file is there, but the interpreter that its first line names is not"
+}
+
+// elfLoader returns the program interpreter of a dynamically linked binary,
+// empty if it names none.
+func elfLoader(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for _, prog := range f.Progs {
+		if prog.Type != elf.PT_INTERP || prog.Filesz > 4<<10 {
+			continue
+		}
+		name := make([]byte, prog.Filesz)
+		if _, err := prog.ReadAt(name, 0); err != nil {
+			return ""
+		}
+		return printable(name)
+	}
+	return ""
+}

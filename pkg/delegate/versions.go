@@ -1,0 +1,121 @@
+package delegate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// versionCache keeps what VERSION answered, by binary. A failure is not kept.
+type versionCache struct {
+	asking singleflight.Group
+	mu     sync.Mutex
+	known  map[string]binaryVersions
+}
+
+// binaryVersions are the CNI versions of one state of a binary. Another file in
+// its place, or other contents, is another state.
+type binaryVersions struct {
+	file     os.FileInfo
+	versions []string
+}
+
+func (b binaryVersions) of(info os.FileInfo) bool {
+	return os.SameFile(b.file, info) && b.file.Size() == info.Size() && b.file.ModTime().Equal(info.ModTime())
+}
+
+func (v *versionCache) get(binary string, info os.FileInfo) ([]string, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	b, ok := v.known[binary]
+	return b.versions, ok && b.of(info)
+}
+
+func (v *versionCache) put(binary string, b binaryVersions) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.known[binary] = b
+}
+
+// negotiate returns the highest CNI version that the library and the plugin
+// both know. Askers at the same time share one VERSION call, which goes on
+// when one of them leaves.
+func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (string, error) {
+	info, err := os.Stat(binary)
+	if err != nil {
+		return "", fmt.Errorf("plugin %s: %w", pluginType, err)
+	}
+	supported, ok := r.versions.get(binary, info)
+	if !ok {
+		if supported, err = r.askVersion(ctx, pluginType, binary, info); err != nil {
+			return "", err
+		}
+	}
+	ours := version.All.SupportedVersions()
+	for _, v := range slices.Backward(ours) {
+		if slices.Contains(supported, v) {
+			return v, nil
+		}
+	}
+	return "", fmt.Errorf("plugin %s (%s) supports the CNI versions %q, none of which is known here: %q", pluginType, binary, supported, ours)
+}
+
+func (r *Runner) askVersion(ctx context.Context, pluginType, binary string, info os.FileInfo) ([]string, error) {
+	key := fmt.Sprintf("%s %d %s", binary, info.Size(), info.ModTime().Format(time.RFC3339Nano))
+	answer := r.versions.asking.DoChan(key, func() (any, error) {
+		versions, err := r.runVersion(context.WithoutCancel(ctx), pluginType, binary)
+		if err == nil {
+			r.versions.put(binary, binaryVersions{file: info, versions: versions})
+		}
+		return versions, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("plugin %s VERSION: %w", pluginType, ctx.Err())
+	case a := <-answer:
+		if a.Err != nil {
+			return nil, a.Err
+		}
+		return a.Val.([]string), nil
+	}
+}
+
+// runVersion asks VERSION once. A plugin of before CNI 0.2.0 refuses that verb
+// in fixed words, and supports 0.1.0.
+func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]string, error) {
+	x := r.execution(call.VerbVersion, call.Call{Context: call.Context{Plugin: pluginType}})
+	// Plugins built with an old CNI skeleton want all variables for every verb.
+	env := environment{
+		inherited: r.env, verb: call.VerbVersion,
+		netns: "dummy", ifName: "dummy", path: "dummy",
+	}
+	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())
+	stdout, err := x.ExecPlugin(ctx, binary, stdin, env.AsEnv())
+	var refused *call.Error
+	if errors.As(err, &refused) && refused.Msg == "unknown CNI_COMMAND: VERSION" {
+		return []string{"0.1.0"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := x.Decode(stdout)
+	if err != nil {
+		return nil, x.unclear(err)
+	}
+	return info.SupportedVersions(), nil
+}
+
+// atLeast compares CNI versions; one that cannot be read is older than any.
+func atLeast(got, want string) bool {
+	ok, err := version.GreaterThanOrEqualTo(got, want)
+	return err == nil && ok
+}

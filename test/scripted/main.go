@@ -1,0 +1,88 @@
+// Command scripted is a CNI IPAM plugin for tests. Left alone it is a fast and
+// correct plugin with a store of its own; files in a script folder make it fail
+// in every way that PLUGINS.md knows of.
+//
+// The script folder is ipam.scriptDir of the network configuration, or
+// "<executable>.d" beside the executable as it was called (VERSION gets no
+// configuration). Put a symbolic link to the binary under any plugin type's
+// name to have a plugin of that type. The folder holds
+//
+//	add.json, del.json, check.json, status.json, version.json   type script
+//	calls.log   one JSON line for each call                      type logLine
+//	store/      one file for each address held                   type store
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == "hold" {
+		waitForFile(os.Args[2])
+		return
+	}
+	if err := run(); err != nil {
+		// Exit 3 without a word on stdout is what a test sees of its own mistake.
+		fmt.Fprintln(os.Stderr, "scripted:", err)
+		os.Exit(3)
+	}
+}
+
+func run() error {
+	stdin, err := takeStdin()
+	if err != nil {
+		return err
+	}
+	conf, err := parseConf(stdin)
+	if err != nil {
+		return err
+	}
+	if err := logCall(conf.scriptDir(), stdin); err != nil {
+		return err
+	}
+	verb := os.Getenv("CNI_COMMAND")
+	s, err := loadScript(conf.scriptDir(), verb)
+	if err != nil {
+		return err
+	}
+	if s.AfterWork {
+		if err := work(conf, s, true); err != nil {
+			return err
+		}
+	}
+	if done, err := s.play(conf.scriptDir()); done || err != nil {
+		return err
+	}
+	return work(conf, s, false)
+}
+
+// work does what the verb asks for, silently or with the answer on stdout.
+func work(conf conf, s script, silently bool) error {
+	versions := version.All
+	if len(s.Versions) > 0 {
+		versions = version.PluginSupports(s.Versions...)
+	}
+	if silently {
+		return quietly(func() error { return dispatch(conf, versions) })
+	}
+	return dispatch(conf, versions)
+}
+
+func dispatch(conf conf, versions version.PluginInfo) error {
+	p := plugin{conf: conf}
+	cniErr := skel.PluginMainFuncsWithError(skel.CNIFuncs{
+		Add: p.add, Del: p.del, Check: p.check, Status: p.status,
+	}, versions, "scripted test plugin")
+	if cniErr == nil {
+		return nil
+	}
+	if err := cniErr.Print(); err != nil {
+		return err
+	}
+	os.Exit(1)
+	return nil
+}

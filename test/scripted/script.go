@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// script is how one verb misbehaves. Without a file, and once Times is used up,
+// the verb works.
+type script struct {
+	// Times is how many calls the script is for; 0 for all of them.
+	Times int `json:"times"`
+	// AfterWork does the verb's work first: an answer that fails, a change that stays.
+	AfterWork bool `json:"afterWork"`
+	// Announce is a FIFO in the script folder that is opened and closed: it
+	// returns when somebody reads there.
+	Announce string `json:"announce"`
+	// Gate is a file in the script folder that is waited for.
+	Gate string `json:"gate"`
+	// Stderr and Stdout are printed as they are; Result and Error as JSON.
+	Stderr string          `json:"stderr"`
+	Stdout string          `json:"stdout"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+	// StdoutBytes and StderrBytes are how many letters are printed besides.
+	StdoutBytes int `json:"stdoutBytes"`
+	StderrBytes int `json:"stderrBytes"`
+	// HoldStdout is a file in the script folder: a child keeps stdout, stderr
+	// and every inherited file open until it is there.
+	HoldStdout string `json:"holdStdout"`
+	// IgnoreTerm ignores SIGTERM from the start.
+	IgnoreTerm bool `json:"ignoreTerm"`
+	// Hang never ends by itself.
+	Hang bool `json:"hang"`
+	// KillSelf is a signal that the plugin sends itself.
+	KillSelf int `json:"killSelf"`
+	// ExitCode is the exit status; with Error it is 1 unless it is given.
+	ExitCode *int `json:"exitCode"`
+	// Versions are the supported CNI versions; all if empty. Put them into
+	// version.json, they hold for every verb.
+	Versions []string `json:"versions"`
+}
+
+// loadScript returns the script of a verb, an empty one if there is none.
+func loadScript(dir, verb string) (script, error) {
+	s, err := readScript(dir, verb)
+	if err != nil {
+		return script{}, err
+	}
+	supported, err := readScript(dir, "VERSION")
+	if err != nil {
+		return script{}, err
+	}
+	if s.Times > 0 {
+		n, err := count(filepath.Join(dir, strings.ToLower(verb)+".count"))
+		if err != nil {
+			return script{}, err
+		}
+		if n > s.Times {
+			s = script{}
+		}
+	}
+	s.Versions = supported.Versions
+	return s, nil
+}
+
+func readScript(dir, verb string) (script, error) {
+	var s script
+	data, err := os.ReadFile(filepath.Join(dir, strings.ToLower(verb)+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("script of %s: %w", verb, err)
+	}
+	return s, nil
+}
+
+// count adds one to the number in a file and returns it.
+func count(path string) (int, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return 0, err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	if len(data) > 0 {
+		if n, err = strconv.Atoi(string(data)); err != nil {
+			return 0, err
+		}
+	}
+	n++
+	_, err = f.WriteAt([]byte(strconv.Itoa(n)), 0)
+	return n, err
+}
