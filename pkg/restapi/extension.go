@@ -1,0 +1,70 @@
+package restapi
+
+import (
+	"time"
+
+	"github.com/go-openapi/strfmt"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// extension is the property delegated-ipam of the status.
+func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStatus {
+	out := &models.DelegatedIPAMStatus{
+		Version:              r.Version,
+		NodeName:             r.NodeName,
+		Started:              strfmt.DateTime(r.Started),
+		Ready:                r.Ready,
+		Reasons:              append([]string{}, r.Reasons...),
+		Pools:                make([]*models.PoolStatus, 0, len(r.Pools)),
+		Attachments:          countStates(all),
+		Quarantined:          make([]*models.QuarantinedRecord, 0, len(r.Quarantined)),
+		Counters:             r.Counters,
+		OldestPendingRelease: wireTime(oldestRelease(all)),
+	}
+	for _, p := range r.Pools {
+		out.Pools = append(out.Pools, p.wire())
+	}
+	for _, q := range r.Quarantined {
+		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason})
+	}
+	return out
+}
+
+func (p PoolReport) wire() *models.PoolStatus {
+	return &models.PoolStatus{
+		Pool:       p.Pool,
+		Network:    p.Network,
+		File:       p.File,
+		Plugin:     p.Plugin,
+		Binary:     p.Binary,
+		CniVersion: p.CNIVersion,
+		Profile:    p.Profile,
+		Error:      p.Error,
+		Since:      wireTime(p.Since),
+	}
+}
+
+// countStates counts the attachments in each state, those without any as 0.
+func countStates(all []attachment.Attachment) map[string]int64 {
+	out := map[string]int64{
+		string(record.Adding): 0, string(record.Held): 0, string(record.Cooling): 0, string(record.Releasing): 0,
+	}
+	for _, a := range all {
+		out[string(a.State)]++
+	}
+	return out
+}
+
+// oldestRelease is since when the oldest release waits for its DEL; zero if none does.
+func oldestRelease(all []attachment.Attachment) time.Time {
+	var oldest time.Time
+	for _, a := range all {
+		if a.State == record.Releasing && (oldest.IsZero() || a.Changed.Before(oldest)) {
+			oldest = a.Changed
+		}
+	}
+	return oldest
+}

@@ -1,0 +1,153 @@
+package restapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+)
+
+var update = flag.Bool("update", false, "write the golden files in testdata anew")
+
+// engine is an Engine that answers what it was told and remembers what it was asked.
+type engine struct {
+	got   attachment.Attachment
+	err   error
+	all   []attachment.Attachment
+	panic any
+
+	allocated []attachment.AllocateRequest
+	restored  []attachment.RestoreRequest
+	released  []attachment.ReleaseRequest
+	ctx       context.Context
+}
+
+func (e *engine) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
+	if e.panic != nil {
+		panic(e.panic)
+	}
+	e.ctx, e.allocated = ctx, append(e.allocated, r)
+	return e.got, e.err
+}
+
+func (e *engine) Restore(ctx context.Context, r attachment.RestoreRequest) error {
+	e.ctx, e.restored = ctx, append(e.restored, r)
+	return e.err
+}
+
+func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) error {
+	e.ctx, e.released = ctx, append(e.released, r)
+	return e.err
+}
+
+func (e *engine) List() []attachment.Attachment { return e.all }
+
+// calls is how often anything was asked that changes something.
+func (e *engine) calls() int { return len(e.allocated) + len(e.restored) + len(e.released) }
+
+type reporter restapi.Report
+
+func (r reporter) Report(context.Context) restapi.Report { return restapi.Report(r) }
+
+// fixture is the whole handler over a fake engine.
+type fixture struct {
+	engine   *engine
+	handler  http.Handler
+	contract contract
+	log      *test.Hook
+}
+
+func newFixture(t *testing.T, node restapi.Addressing, report restapi.Report) *fixture {
+	t.Helper()
+	log, hook := test.NewNullLogger()
+	log.SetLevel(logrus.DebugLevel)
+	e := &engine{}
+	h, err := restapi.New(restapi.Options{Engine: e, Reporter: reporter(report), Addressing: node, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{engine: e, handler: h, contract: readContract(t), log: hook}
+}
+
+// fresh forgets what was asked and logged, so that the cases of one table need
+// only one handler.
+func (f *fixture) fresh() *fixture {
+	*f.engine = engine{}
+	f.log.Reset()
+	return f
+}
+
+// outcome is the log line of the last request.
+func (f *fixture) outcome(t *testing.T) *logrus.Entry {
+	t.Helper()
+	line := f.log.LastEntry()
+	if line == nil {
+		t.Fatal("the request left no log line")
+	}
+	return line
+}
+
+var dualStack = restapi.Addressing{
+	EnableIPv4: true, EnableIPv6: true,
+	RouterIPv4: netip.MustParseAddr("10.1.0.2"), RouterIPv6: netip.MustParseAddr("fd00:1::2"),
+	RangeIPv4: netip.MustParsePrefix("10.1.0.0/16"), RangeIPv6: netip.MustParsePrefix("fd00:1::/64"),
+}
+
+// held is a dual-stack attachment whose two families are handed out.
+func held(owner string) attachment.Attachment {
+	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	return attachment.Attachment{
+		Record: record.Record{
+			ContainerID: "cilium-agent-" + owner + "-0123456789abcdef",
+			Owner:       owner,
+			Pool:        "default",
+			Node:        "node-1",
+			State:       record.Held,
+			Network:     "pods",
+			Result: call.Result{Addresses: []call.Address{
+				{Prefix: netip.MustParsePrefix("10.1.2.3/24"), Gateway: netip.MustParseAddr("10.1.2.1")},
+				{Prefix: netip.MustParsePrefix("fd00:1::203/120"), Gateway: netip.MustParseAddr("fe80::1")},
+			}},
+			Claims:   []record.Family{record.IPv4, record.IPv6},
+			Contexts: []call.Context{{IfName: "eth9"}, {IfName: "eth0"}},
+			Created:  at,
+			Changed:  at.Add(time.Second),
+		},
+	}
+}
+
+// golden compares an answer with testdata/<name>.json, both indented.
+func golden(t *testing.T, name, body string) {
+	t.Helper()
+	var got bytes.Buffer
+	if err := json.Indent(&got, []byte(body), "", "  "); err != nil {
+		t.Fatalf("%v in %q", err, body)
+	}
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nexpected, as in %s,\n%s", got.String(), path, want)
+	}
+}

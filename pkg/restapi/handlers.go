@@ -1,0 +1,114 @@
+package restapi
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/go-openapi/runtime/middleware"
+	"github.com/go-openapi/swag/conv"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/server/operations"
+	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
+	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
+)
+
+// handlers answers the operations of swagger.yaml.
+type handlers struct {
+	engine   Engine
+	reporter Reporter
+	node     Addressing
+	refusals refusals
+}
+
+func (h *handlers) register(api *operations.DelegatedIpamAPI) {
+	api.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(h.allocate)
+	api.IpamPostIpamIPHandler = ipam.PostIpamIPHandlerFunc(h.restore)
+	api.IpamDeleteIpamIPHandler = ipam.DeleteIpamIPHandlerFunc(h.release)
+	api.IpamGetIpamHandler = ipam.GetIpamHandlerFunc(h.list)
+	api.DaemonGetHealthzHandler = daemon.GetHealthzHandlerFunc(h.healthz)
+	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
+}
+
+// allocate answers POST /ipam.
+func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	owner := conv.Value(p.Owner)
+	if err := checkOwner(owner); err != nil {
+		return unprocessable(ctx, p.HTTPRequest, err)
+	}
+	family := record.Family(conv.Value(p.Family))
+	got, err := h.engine.Allocate(ctx, attachment.AllocateRequest{
+		Owner:  owner,
+		Pool:   poolOf(ctx, p.Pool),
+		Family: family,
+		Expire: conv.Value(p.Expiration),
+	})
+	if err != nil {
+		return h.refusals.answer(ctx, opAllocate, err)
+	}
+	note(ctx, "owner", got.Owner)
+	note(ctx, "containerID", got.ContainerID)
+	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.List))
+}
+
+// restore answers POST /ipam/{ip}.
+func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	owner := conv.Value(p.Owner)
+	if err := checkOwner(owner); err != nil {
+		return unprocessable(ctx, p.HTTPRequest, err)
+	}
+	ip, err := parseIP(p.IP)
+	if err != nil {
+		note(ctx, "error", err.Error())
+		return ipam.NewPostIpamIPInvalid()
+	}
+	err = h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
+	if err != nil {
+		return h.refusals.answer(ctx, opRestore, err)
+	}
+	return ipam.NewPostIpamIPOK()
+}
+
+// release answers DELETE /ipam/{ip}.
+func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	ip, err := parseIP(p.IP)
+	if err != nil {
+		note(ctx, "error", err.Error())
+		return ipam.NewDeleteIpamIPInvalid()
+	}
+	if err := h.engine.Release(ctx, attachment.ReleaseRequest{IP: ip, Pool: poolOf(ctx, p.Pool)}); err != nil {
+		return h.refusals.answer(ctx, opRelease, err)
+	}
+	return ipam.NewDeleteIpamIPOK()
+}
+
+// poolOf returns the pool asked for, and notes it for the request's log line.
+func poolOf(ctx context.Context, pool *string) string {
+	name := cmp.Or(conv.Value(pool), defaultPool)
+	note(ctx, "pool", name)
+	return name
+}
+
+// list answers GET /ipam.
+func (h *handlers) list(ipam.GetIpamParams) middleware.Responder {
+	return ipam.NewGetIpamOK().WithPayload(attachments(h.engine.List()))
+}
+
+// healthz answers GET /healthz. The header require-k8s-connectivity changes
+// nothing, because nothing here talks to Kubernetes.
+func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
+	report := h.reporter.Report(p.HTTPRequest.Context())
+	if conv.Value(p.Brief) {
+		return daemon.NewGetHealthzOK().WithPayload(report.brief())
+	}
+	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.List()))
+}
+
+// config answers GET /config.
+func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
+	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(h.engine.List))
+}

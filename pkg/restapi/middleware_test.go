@@ -1,0 +1,133 @@
+package restapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+)
+
+func TestAPanicIsAnsweredAndLogged(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	f.engine.panic = "something broke"
+	wantCode(t, f.ask(t, http.MethodPost, "/v1/ipam?owner=health"), http.StatusInternalServerError)
+	var stack, line *logrus.Entry
+	for _, e := range f.log.AllEntries() {
+		if e.Data["stack"] != nil {
+			stack = e
+		} else {
+			line = e
+		}
+	}
+	if stack == nil || !strings.Contains(stack.Data["stack"].(string), "Allocate") {
+		t.Error("the log does not say where it broke")
+	}
+	if line == nil || line.Level != logrus.WarnLevel || line.Data["error"] != "something broke" || line.Data["code"] != 500 {
+		t.Errorf("the request's log line is %+v", line)
+	}
+}
+
+// goneWriter is a connection whose client has hung up.
+type goneWriter struct{ *httptest.ResponseRecorder }
+
+func (goneWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestAClientThatHangsUpIsNoFailureOfOurs(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	f.engine.got = held("health")
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	r := httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil).WithContext(ctx)
+	f.handler.ServeHTTP(goneWriter{httptest.NewRecorder()}, r)
+	if n := len(f.log.AllEntries()); n != 1 {
+		t.Errorf("%d log lines; expected the request's own only", n)
+	}
+	line := f.outcome(t)
+	if text, _ := line.Data["error"].(string); !strings.Contains(text, "client was gone") || line.Level != logrus.InfoLevel {
+		t.Errorf("the request's log line is %v %+v", line.Level, line.Data)
+	}
+}
+
+func TestAnAnswerThatHasBegunIsNotFollowedByAnother(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	f.engine.got = held("health")
+	rec := httptest.NewRecorder()
+	f.handler.ServeHTTP(goneWriter{rec}, httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil))
+	if rec.Code != http.StatusCreated {
+		t.Errorf("the status code became %d", rec.Code)
+	}
+}
+
+func TestTheEngineSeesThatTheClientHangsUp(t *testing.T) {
+	shared := newFixture(t, dualStack, restapi.Report{})
+	for _, r := range requests() {
+		f := shared.fresh()
+		f.engine.got = held("health")
+		ctx, hangUp := context.WithCancel(t.Context())
+		f.do(t, httptest.NewRequest(r.method, r.target, nil).WithContext(ctx))
+		if err := f.engine.ctx.Err(); err != nil {
+			t.Errorf("%s: the context ended before the client hung up: %v", r.name, err)
+		}
+		hangUp()
+		if f.engine.ctx.Err() == nil {
+			t.Errorf("%s: the engine's context is not the request's", r.name)
+		}
+	}
+}
+
+func TestEachOutcomeIsOneLogLine(t *testing.T) {
+	shared := newFixture(t, dualStack, restapi.Report{})
+	for _, tt := range []struct {
+		method, target string
+		level          logrus.Level
+		want           logrus.Fields
+	}{
+		{http.MethodPost, "/v1/ipam?family=ipv4", logrus.InfoLevel, logrus.Fields{
+			"owner": "health", "pool": "default", "family": "ipv4", "code": 201,
+			"containerID": "cilium-agent-health-0123456789abcdef", "path": "/v1/ipam",
+		}},
+		{http.MethodPost, "/v1/ipam/10.1.2.3?owner=health", logrus.InfoLevel, logrus.Fields{"owner": "health", "pool": "default", "code": 200}},
+		{http.MethodDelete, "/v1/ipam/10.1.2.3?pool=blue", logrus.InfoLevel, logrus.Fields{"pool": "blue", "code": 200, "path": "/v1/ipam/10.1.2.3"}},
+		{http.MethodGet, "/v1/healthz", logrus.DebugLevel, logrus.Fields{"code": 200}},
+		{http.MethodGet, "/v1/none", logrus.InfoLevel, logrus.Fields{"code": 404}},
+	} {
+		t.Run(tt.method+" "+tt.target, func(t *testing.T) {
+			f := shared.fresh()
+			f.engine.got = held("health")
+			f.ask(t, tt.method, tt.target)
+			if n := len(f.log.AllEntries()); n != 1 {
+				t.Fatalf("%d log lines; expected one", n)
+			}
+			line := f.outcome(t)
+			if line.Level != tt.level {
+				t.Errorf("logged at %s; expected %s", line.Level, tt.level)
+			}
+			for key, want := range tt.want {
+				if line.Data[key] != want {
+					t.Errorf("log field %s is %v; expected %v", key, line.Data[key], want)
+				}
+			}
+		})
+	}
+}
+
+func TestAMissingOptionIsRefused(t *testing.T) {
+	full := restapi.Options{Engine: &engine{}, Reporter: reporter{}, Log: logrus.New()}
+	for name, drop := range map[string]func(*restapi.Options){
+		"engine":   func(o *restapi.Options) { o.Engine = nil },
+		"reporter": func(o *restapi.Options) { o.Reporter = nil },
+		"log":      func(o *restapi.Options) { o.Log = nil },
+	} {
+		o := full
+		drop(&o)
+		if _, err := restapi.New(o); err == nil {
+			t.Errorf("no %s was accepted", name)
+		}
+	}
+}

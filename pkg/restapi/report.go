@@ -1,0 +1,46 @@
+package restapi
+
+import "time"
+
+// Report is how the process is, as far as the attachments do not tell it.
+type Report struct {
+	// Version is that of this program.
+	Version string
+	// NodeName is the node's name, as new container IDs are made from it.
+	NodeName string
+	// Started is when this process started.
+	Started time.Time
+	// Ready tells whether addresses can be handed out.
+	Ready bool
+	// Reasons say why it is not ready; empty if it is.
+	Reasons []string
+	// Pools are all pools, in the order in which they are to be shown.
+	Pools []PoolReport
+	// Quarantined are the records that were put aside.
+	Quarantined []Quarantined
+	// Counters are counts since the start of the process, by name.
+	Counters map[string]int64
+}
+
+// PoolReport is one pool and the plugin behind it. Fields that are not known
+// yet are empty.
+type PoolReport struct {
+	Pool string
+	// Network is the name of the CNI network configuration in use, File where it was read.
+	Network, File string
+	// Plugin is the type of the IPAM plugin, Binary its absolute path.
+	Plugin, Binary string
+	// CNIVersion is the negotiated CNI version, Profile the name of the plugin profile.
+	CNIVersion, Profile string
+	// Error says why the present configuration cannot be used; empty if it can. With
+	// a Plugin it means that an older configuration is still in use.
+	Error string
+	// Since is since when all this is so; zero if not known.
+	Since time.Time
+}
+
+// Quarantined is one record that could not be read.
+type Quarantined struct {
+	// File is where it is now, Reason what is wrong with it.
+	File, Reason string
+}

@@ -1,0 +1,65 @@
+// Package restapi answers Cilium's IPAM API (swagger.yaml): it turns requests into
+// calls of the engine, and what the engine says into Cilium's answers. It decides
+// nothing about addresses.
+package restapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/go-openapi/loads"
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/server"
+	"github.com/delegated-ipam/delegated-ipam/server/operations"
+)
+
+// Engine hands out addresses. Errors that are to be more than a plain failure
+// are *attachment.Error.
+type Engine interface {
+	Allocate(context.Context, attachment.AllocateRequest) (attachment.Attachment, error)
+	Restore(context.Context, attachment.RestoreRequest) error
+	Release(context.Context, attachment.ReleaseRequest) error
+	// List returns every attachment, in any order.
+	List() []attachment.Attachment
+}
+
+// Reporter knows how the process is.
+type Reporter interface {
+	Report(context.Context) Report
+}
+
+// Options is what the API needs.
+type Options struct {
+	Engine   Engine
+	Reporter Reporter
+	// Addressing is what the answers say of the node.
+	Addressing Addressing
+	// Log gets one line per request.
+	Log logrus.FieldLogger
+}
+
+// New returns the handler of the API under its base path /v1. An error means
+// that an option is missing, or that the embedded contract cannot be read.
+func New(o Options) (http.Handler, error) {
+	if o.Engine == nil || o.Reporter == nil || o.Log == nil {
+		return nil, errors.New("restapi: Engine, Reporter and Log must be given")
+	}
+	spec, err := loads.Analyzed(server.SwaggerJSON, "")
+	if err != nil {
+		return nil, fmt.Errorf("restapi: read the embedded swagger.yaml: %w", err)
+	}
+	h := &handlers{engine: o.Engine, reporter: o.Reporter, node: o.Addressing, refusals: newRefusals()}
+	api := operations.NewDelegatedIpamAPI(spec)
+	h.register(api)
+	if err := api.Validate(); err != nil {
+		return nil, fmt.Errorf("restapi: %w", err)
+	}
+	api.Init()
+	// RoutesHandler serves the operations alone: generated documentation pages,
+	// which load scripts from elsewhere, have no place on a node's socket.
+	return logged(o.Log, recovered(o.Log, wellFormedQuery(api.Context().RoutesHandler(nil)))), nil
+}

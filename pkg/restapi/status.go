@@ -1,0 +1,118 @@
+package restapi
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-openapi/strfmt"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// brief is what Cilium keeps of its status for `cilium-dbg status --brief`
+// (pkg/status, GetStatus), as far as there is such a thing here.
+func (r Report) brief() *models.StatusResponse {
+	return &models.StatusResponse{Cilium: r.overall(), Stale: r.stale()}
+}
+
+// full is the whole status.
+func (r Report) full(node Addressing, all []attachment.Attachment) *models.StatusResponse {
+	out := r.brief()
+	out.CniFile = r.cniFile()
+	out.Ipam = ipamStatus(node, all)
+	out.DelegatedIpam = r.extension(all)
+	return out
+}
+
+// overall is Ok when ready, Failure when a pool's configuration stands in the
+// way, and Warning while something is only awaited.
+func (r Report) overall() *models.Status {
+	if r.Ready {
+		return &models.Status{State: models.StatusStateOk, Msg: r.Version}
+	}
+	state := models.StatusStateWarning
+	if slices.ContainsFunc(r.Pools, PoolReport.broken) {
+		state = models.StatusStateFailure
+	}
+	return &models.Status{State: state, Msg: r.Version + "    not ready: " + strings.Join(r.Reasons, "; ")}
+}
+
+func (p PoolReport) broken() bool { return p.Error != "" }
+
+// stale names the pools that still use an older configuration, with the time
+// since when.
+func (r Report) stale() map[string]strfmt.DateTime {
+	out := map[string]strfmt.DateTime{}
+	for _, p := range r.Pools {
+		if p.broken() && p.Plugin != "" {
+			out["cni configuration of pool "+p.Pool] = strfmt.DateTime(p.Since)
+		}
+	}
+	return out
+}
+
+// cniFile is the state of the CNI configuration over all pools; nil if no pool is known.
+func (r Report) cniFile() *models.Status {
+	if len(r.Pools) == 0 {
+		return nil
+	}
+	out := &models.Status{State: models.StatusStateOk}
+	texts := make([]string, 0, len(r.Pools))
+	for _, p := range r.Pools {
+		if p.broken() || p.File == "" {
+			out.State = models.StatusStateFailure
+		}
+		texts = append(texts, fmt.Sprintf("pool %s: %s", p.Pool, cmp.Or(p.Error, p.File, "none found")))
+	}
+	out.Msg = strings.Join(texts, "; ")
+	return out
+}
+
+// ipamStatus lists what is handed out as Cilium's IPAM does (pkg/ipam, Dump).
+func ipamStatus(node Addressing, all []attachment.Attachment) *models.IPAMStatus {
+	out := &models.IPAMStatus{Allocations: models.AllocationMap{}, IPv4: []string{}, IPv6: []string{}}
+	for _, a := range all {
+		for _, f := range a.Claims {
+			at, ok := a.Address(f)
+			if !ok {
+				continue
+			}
+			key := allocationKey(a.Pool, at.Addr().String())
+			out.Allocations[key] = a.Owner
+			if f == record.IPv4 {
+				out.IPv4 = append(out.IPv4, key)
+			} else {
+				out.IPv6 = append(out.IPv6, key)
+			}
+		}
+	}
+	slices.Sort(out.IPv4)
+	slices.Sort(out.IPv6)
+	out.Status = ipamText(node, len(out.IPv4), len(out.IPv6))
+	return out
+}
+
+// allocationKey puts another pool's name before the address, as Cilium does,
+// because two pools may have the same address.
+func allocationKey(pool, ip string) string {
+	if pool == defaultPool {
+		return ip
+	}
+	return pool + "/" + ip
+}
+
+// ipamText counts what is handed out. How much there is in all only the plugin knows.
+func ipamText(node Addressing, v4, v6 int) string {
+	var texts []string
+	if node.EnableIPv4 {
+		texts = append(texts, fmt.Sprintf("IPv4: %d allocated", v4))
+	}
+	if node.EnableIPv6 {
+		texts = append(texts, fmt.Sprintf("IPv6: %d allocated", v6))
+	}
+	return strings.Join(texts, ", ")
+}

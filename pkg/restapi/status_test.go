@@ -1,0 +1,89 @@
+package restapi_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+)
+
+func readyReport() restapi.Report {
+	return restapi.Report{
+		Version:  "1.2.3",
+		NodeName: "node-1",
+		Started:  time.Date(2024, 5, 6, 7, 0, 0, 0, time.UTC),
+		Ready:    true,
+		Pools: []restapi.PoolReport{{
+			Pool: "default", Network: "pods", File: "/etc/cni/net.d/05-pods.conflist", Plugin: "host-local",
+			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", Profile: "host-local",
+			Since: time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
+		}},
+		Counters: map[string]int64{"lost": 1, "duplicates": 0},
+	}
+}
+
+// stalePool still uses an older configuration; brokenPool never had one.
+func stalePool() restapi.PoolReport {
+	p := readyReport().Pools[0]
+	p.Error = "05-pods.conflist: unexpected end of JSON input"
+	return p
+}
+
+func brokenPool() restapi.PoolReport {
+	return restapi.PoolReport{Pool: "blue", Error: "no network named blue in /etc/cni/net.d"}
+}
+
+func TestTheStatusSaysWhetherAddressesCanBeHandedOut(t *testing.T) {
+	starting := restapi.Report{Version: "1.2.3", Reasons: []string{"the state folder is locked by process 7", "no CNI configuration yet"}}
+	stale := readyReport()
+	stale.Pools = []restapi.PoolReport{stalePool()}
+	broken := starting
+	broken.Pools = []restapi.PoolReport{brokenPool(), readyReport().Pools[0]}
+	awaited := readyReport()
+	awaited.Pools = []restapi.PoolReport{{Pool: "default"}}
+	broken.Quarantined = []restapi.Quarantined{{File: "/var/lib/delegated-ipam/quarantine/x", Reason: "checksum differs"}}
+
+	for _, tt := range []struct {
+		name, file, brief string
+		report            restapi.Report
+	}{
+		{"ready", "status-ready", "status-ready-brief", readyReport()},
+		{"waiting", "status-starting", "status-starting-brief", starting},
+		{"ready with an older configuration", "status-stale", "status-stale-brief", stale},
+		{"ready while a configuration is awaited", "status-awaited", "status-ready-brief", awaited},
+		{"kept from it by a configuration", "status-broken", "status-broken-brief", broken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, dualStack, tt.report)
+			f.engine.all = variousAttachments()
+			full := f.ask(t, http.MethodGet, "/v1/healthz")
+			wantCode(t, full, http.StatusOK)
+			golden(t, tt.file, full.body)
+			brief := f.ask(t, http.MethodGet, "/v1/healthz", "Brief", "true", "Require-K8s-Connectivity", "true")
+			wantCode(t, brief, http.StatusOK)
+			golden(t, tt.brief, brief.body)
+		})
+	}
+}
+
+// variousAttachments has two owners of addresses, one of them in another pool, and two pending releases.
+func variousAttachments() []attachment.Attachment {
+	health, blue, first, second := held("health"), held("ingress"), held("old"), held("older")
+	blue.Pool = "blue"
+	blue.Claims = []record.Family{record.IPv4}
+	for _, a := range []*attachment.Attachment{&first, &second} {
+		a.State, a.Claims = record.Releasing, nil
+	}
+	second.Changed = first.Changed.Add(-time.Hour)
+	return []attachment.Attachment{health, blue, first, second}
+}
+
+func TestTheStatusCountsOnlyTheFamiliesThatAreOn(t *testing.T) {
+	f := newFixture(t, restapi.Addressing{EnableIPv6: true}, readyReport())
+	got := f.ask(t, http.MethodGet, "/v1/healthz")
+	wantCode(t, got, http.StatusOK)
+	golden(t, "status-ipv6", got.body)
+}
