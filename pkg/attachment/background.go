@@ -158,7 +158,7 @@ func (o *op) due() (time.Time, bool) {
 	switch o.rec.State {
 	case record.Adding:
 		// A lost one that cannot be asked for waits for its owner.
-		return o.rec.SettlesAt, !o.lost || o.lastContext().Profile.HonoursRequest()
+		return o.rec.SettlesAt, !o.lost || canAskFor(o.lastContext(), o.claimed())
 	case record.Releasing:
 		return o.rec.SettlesAt, true
 	case record.Cooling:

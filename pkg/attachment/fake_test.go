@@ -39,6 +39,8 @@ type world struct {
 	fault func(step string) fault
 	// dead: the process was killed; no step has an effect any more.
 	dead bool
+	// watch, if not nil, sees each call.
+	watch func(verb string, c call.Call)
 	// gate, if not nil, is received from before each ADD.
 	gate chan struct{}
 }
@@ -168,6 +170,7 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.seen("ADD", c)
 	w.calls = append(w.calls, fmt.Sprint("ADD ", c.ContainerID, c.Requested))
 	f, effect := w.at("ADD")
 	var got []netip.Addr
@@ -189,6 +192,12 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 		res.Addresses = append(res.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, bits)})
 	}
 	return res, nil
+}
+
+func (w *world) seen(verb string, c call.Call) {
+	if w.watch != nil {
+		w.watch(verb, c)
+	}
 }
 
 // allocate is the plugin's own work.
@@ -252,6 +261,7 @@ func (w *world) pick(f record.Family, requested []netip.Addr) (netip.Addr, error
 func (w *world) Del(_ context.Context, c call.Call) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.seen("DEL", c)
 	w.calls = append(w.calls, "DEL "+c.ContainerID)
 	f, effect := w.at("DEL")
 	if effect {
@@ -263,6 +273,7 @@ func (w *world) Del(_ context.Context, c call.Call) error {
 func (w *world) Check(_ context.Context, c call.Call) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.seen("CHECK", c)
 	w.calls = append(w.calls, "CHECK "+c.ContainerID)
 	f, effect := w.at("CHECK")
 	if err := pluginError("CHECK", c, f); err != nil {

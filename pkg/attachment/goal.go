@@ -22,16 +22,23 @@ type goal struct {
 	expire bool
 }
 
-// requests are what to ask for, one set after the other; nil asks for any. A
-// plugin that honours no request is asked once, for any.
-func (g goal) requests(honours bool) [][]netip.Addr {
-	if !honours {
-		return [][]netip.Addr{nil}
+// requests are what to ask for, one set after the other; nil asks for any. What
+// the plugin cannot be asked for is left out: it may come all the same.
+func (g goal) requests(c call.Context) [][]netip.Addr {
+	var sets [][]netip.Addr
+	if !slices.Equal(g.prefer, g.must) && canAskFor(c, g.prefer) {
+		sets = append(sets, g.prefer)
 	}
-	if len(g.prefer) == 0 || slices.Equal(g.prefer, g.must) {
-		return [][]netip.Addr{g.must}
+	if canAskFor(c, g.must) {
+		return append(sets, g.must)
 	}
-	return [][]netip.Addr{g.prefer, g.must}
+	return append(sets, nil)
+}
+
+// canAskFor tells whether an ADD with the context can ask for all the addresses.
+func canAskFor(c call.Context, ips []netip.Addr) bool {
+	_, ok := c.Convention(ips)
+	return ok && len(ips) > 0
 }
 
 // accepts returns the families to claim of a result, or why it is not what was

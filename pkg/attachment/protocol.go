@@ -104,7 +104,7 @@ func (o *op) stands() (bool, error) {
 	}
 	// After a reboot the plugin may have lost its last writes, and its presence
 	// test would say yes to another address.
-	if !sameBoot && c.Profile.CheckProves == profile.ProvesPresence && c.Profile.HonoursRequest() {
+	if !sameBoot && c.Profile.CheckProves == profile.ProvesPresence && canAskFor(c, o.claimed()) {
 		return false, nil
 	}
 	if err := o.begin(); err != nil {
@@ -169,7 +169,7 @@ func (o *op) acquire(want goal) error {
 		return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
 	}
 	clear := o.clear(old, today) // step 4: go on even if it fails
-	for requests := want.requests(today.Profile.HonoursRequest()); len(requests) > 0; {
+	for requests := want.requests(today); len(requests) > 0; {
 		err = o.add(today, requests[0], want)
 		if err == nil || !worthAnotherTry(err) {
 			break
@@ -183,10 +183,15 @@ func (o *op) acquire(want goal) error {
 			}
 		}
 	}
-	if err != nil {
-		return o.undo(today, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	undone := o.undo(today, err)
+	var d *duplicate
+	if errors.As(err, &d) {
+		o.errands.add(d.other) // verify it, now that ours is given back
+	}
+	return undone
 }
 
 // add runs one ADD and makes its result the record: steps 5 to 7.
@@ -273,8 +278,8 @@ func (o *op) heal() error {
 	if len(o.rec.Claims) == 0 && o.rec.State == record.Adding {
 		return o.giveBack()
 	}
-	if !c.Profile.HonoursRequest() {
-		o.setLost(fmt.Errorf("plugin %s cannot be asked for an address; the owner gets another when it asks again", c.Plugin))
+	if !canAskFor(c, o.claimed()) {
+		o.setLost(fmt.Errorf("plugin %s cannot be asked for these addresses; the owner gets another when it asks again", c.Plugin))
 		if o.rec.State == record.Adding {
 			if err := o.begin(); err != nil {
 				return err

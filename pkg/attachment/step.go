@@ -115,8 +115,7 @@ func (o *op) reserve(today call.Context, res call.Result) error {
 	if other == nil {
 		return nil
 	}
-	o.errands.add(other) // verify the other one
-	err := &notWhatWasAsked{fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
+	err := &duplicate{other: other, error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
 		today.Plugin, addrs(res.Addresses), other.key, other.id)}
 	o.log().WithError(err).Error("Duplicate address from the plugin")
 	return err
@@ -133,6 +132,12 @@ func (o *op) unreserve(res call.Result) {
 // notWhatWasAsked is a successful ADD whose result cannot be used.
 type notWhatWasAsked struct{ error }
 
+// duplicate is a successful ADD whose result another attachment has.
+type duplicate struct {
+	error
+	other *entry
+}
+
 // worthAnotherTry tells whether an ADD that asks for less may succeed: the
 // plugin is in order, but not willing to give what was asked for. Codes of CNI's
 // own (try again later, invalid configuration) do not say that, and an address
@@ -140,7 +145,8 @@ type notWhatWasAsked struct{ error }
 func worthAnotherTry(err error) bool {
 	var e *call.Error
 	var n *notWhatWasAsked
-	return errors.As(err, &n) || errors.As(err, &e) && e.Outcome == call.Refused && e.Code >= call.FirstPluginCode
+	var d *duplicate
+	return errors.As(err, &n) || errors.As(err, &d) || errors.As(err, &e) && e.Outcome == call.Refused && e.Code >= call.FirstPluginCode
 }
 
 // mayStillAct tells whether what an ADD began may go on behind its process.
