@@ -52,13 +52,7 @@ func Listen(o Options) (net.Listener, error) {
 }
 
 func listen(o Options) (*listener, error) {
-	if o.Path == "" {
-		return nil, errors.New("its path is empty; expected a path such as /var/run/cilium/delegated-ipam.sock (--socket-path)")
-	}
-	if len(o.Path) > maxPath {
-		return nil, fmt.Errorf("its path has %d bytes; no client can name one of more than %d, so choose a shorter one (--socket-path)", len(o.Path), maxPath)
-	}
-	gid, err := groupID(o.Group)
+	gid, err := o.check()
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +81,26 @@ func listen(o Options) (*listener, error) {
 		return nil, errors.Join(err, socket.Close())
 	}
 	return &listener{UnixListener: socket, path: o.Path, ours: ours}, nil
+}
+
+// Validate refuses a path or a group that can never work; it makes nothing. The
+// error names the option.
+func (o Options) Validate() error {
+	if _, err := o.check(); err != nil {
+		return fmt.Errorf("socket %s: %w", o.Path, err)
+	}
+	return nil
+}
+
+// check returns the number of the group.
+func (o Options) check() (gid int, err error) {
+	if o.Path == "" {
+		return 0, errors.New("its path is empty; expected a path such as /var/run/cilium/delegated-ipam.sock (--socket-path)")
+	}
+	if len(o.Path) > maxPath {
+		return 0, fmt.Errorf("its path has %d bytes; no client can name one of more than %d, so choose a shorter one (--socket-path)", len(o.Path), maxPath)
+	}
+	return groupID(o.Group)
 }
 
 // groupID is the number of a group; -1, which chown(2) takes for "leave", for none.

@@ -242,9 +242,9 @@ func TestPools(t *testing.T) {
 		if err != nil || a.ContainerID == b.ContainerID {
 			s.Fatalf("IDs %s and %s, error %v", a.ContainerID, b.ContainerID, err)
 		}
-		err = s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: DefaultPool})
+		_, err = s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: DefaultPool})
 		s.wantKind(err, NotFound)
-		if err := s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: "blue"}); err != nil {
+		if _, err := s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: "blue"}); err != nil {
 			s.Error(err)
 		}
 	}, two)
@@ -255,7 +255,7 @@ func TestPools(t *testing.T) {
 		}
 		s = s.again()
 		for _, ip := range addrs(b.Result.Addresses) {
-			if err := s.Release(context.Background(), ReleaseRequest{IP: ip, Pool: "blue"}); err != nil {
+			if _, err := s.Release(context.Background(), ReleaseRequest{IP: ip, Pool: "blue"}); err != nil {
 				s.Error(err)
 			}
 		}

@@ -14,6 +14,7 @@ const (
 	fieldOwner       = "owner"
 	fieldPool        = "poolName"
 	fieldContainerID = "containerID"
+	fieldIPAddrs     = "ipAddrs"
 	fieldOther       = "other"
 )
 
@@ -76,7 +77,7 @@ func (o *op) setLost(why error) {
 	}
 	o.mu.Unlock()
 	if first {
-		o.log().WithError(why).WithField("addresses", o.addresses()).Error("Lost: the plugin does not hold what was handed out")
+		o.log().WithError(why).WithField(fieldIPAddrs, o.addresses()).Error("Lost: the plugin does not hold what was handed out")
 	}
 }
 
@@ -90,7 +91,7 @@ func (o *op) setVerified() {
 	}
 	o.mu.Unlock()
 	if healed {
-		o.log().WithField("addresses", o.addresses()).Info("Healed: the plugin holds the attachment again")
+		o.log().WithField(fieldIPAddrs, o.addresses()).Info("Healed: the plugin holds the attachment again")
 	}
 }
 
@@ -112,14 +113,14 @@ func (o *op) setChecked() {
 	o.checked = true
 }
 
-// answer is a copy of the attachment, or the error.
-func (o *op) answer(err error) (Attachment, error) {
-	if err != nil {
-		return Attachment{}, err
-	}
+// identified is a copy of the attachment; without a record it only names it.
+func (o *op) identified() Attachment {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.view(), nil
+	if o.rec == nil {
+		return Attachment{Record: record.Record{Owner: o.owner, Pool: o.pool, ContainerID: o.id}}
+	}
+	return o.view()
 }
 
 // sameGrant tells whether handing out would leave the record as it is.

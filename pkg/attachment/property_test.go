@@ -93,7 +93,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 		"restore": func(rt *rapid.T) {
 			owner := rapid.SampledFrom(owners).Draw(rt, "owner")
 			ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 8).Draw(rt, "ip"))})
-			err := e.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip})
+			_, err := e.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip})
 			h.restored(rt, owner, ip, err)
 		},
 		"release": func(rt *rapid.T) {
@@ -101,7 +101,8 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			if rapid.Bool().Draw(rt, "v6") {
 				ip = netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(rapid.IntRange(1, 8).Draw(rt, "ip"))})
 			}
-			h.released(ip, e.Release(context.Background(), ReleaseRequest{IP: ip}))
+			_, err := e.Release(context.Background(), ReleaseRequest{IP: ip})
+			h.released(ip, err)
 		},
 		"fault": func(rt *rapid.T) {
 			steps := []string{"write adding", "write held", "write releasing", "write cooling", "write spent", "remove", "ADD", "DEL", "CHECK"}

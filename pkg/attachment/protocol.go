@@ -26,34 +26,34 @@ import (
 // Every step that changes the plugin's state is in the journal before it.
 
 // allocate answers from what is held, or acquires it.
-func (o *op) allocate(f record.Family, expire bool) (Attachment, error) {
+func (o *op) allocate(f record.Family, expire bool) error {
 	return o.keepOrAcquire(goal{prefer: o.addresses(), families: o.wanted(f), any: f == "", expire: expire})
 }
 
 // keepOrAcquire hands out what is held and stands; everything else is acquired.
-func (o *op) keepOrAcquire(want goal) (Attachment, error) {
+func (o *op) keepOrAcquire(want goal) error {
 	if o.rec != nil && (o.rec.State == record.Held || o.rec.State == record.Cooling) {
 		stands, err := o.stands()
 		if err != nil {
-			return Attachment{}, err
+			return err
 		}
 		if stands {
-			return o.answer(o.grant(want))
+			return o.grant(want)
 		}
 	}
-	return o.answer(o.acquire(want))
+	return o.acquire(want)
 }
 
 // restore makes exactly this address the owner's.
-func (o *op) restore(ip netip.Addr) (Attachment, error) {
+func (o *op) restore(ip netip.Addr) error {
 	f := record.FamilyOf(ip)
 	if other, id, ok := o.holder(o.pool, ip); ok && other != o.key {
-		return Attachment{}, fail(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
+		return fail(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
 	}
 	want := goal{must: []netip.Addr{ip}, families: []record.Family{f}}
 	if have := o.addresses(); len(have) > 0 && o.rec.State != record.Releasing {
 		if !slices.Contains(have, ip) {
-			return Attachment{}, fail(Failed, "%s (container ID %s) holds %v, not %s; release those first, or allocate to be told what is held", o.key, o.id, have, ip)
+			return fail(Failed, "%s (container ID %s) holds %v, not %s; release those first, or allocate to be told what is held", o.key, o.id, have, ip)
 		}
 		want.prefer = have
 	}

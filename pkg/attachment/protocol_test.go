@@ -51,11 +51,13 @@ func (s scene) ask(r AllocateRequest) (Attachment, error) {
 }
 
 func (s scene) giveBack(ip string) error {
-	return s.Release(context.Background(), ReleaseRequest{IP: netip.MustParseAddr(ip)})
+	_, err := s.Release(context.Background(), ReleaseRequest{IP: netip.MustParseAddr(ip)})
+	return err
 }
 
 func (s scene) claim(owner, ip string) error {
-	return s.Restore(context.Background(), RestoreRequest{Owner: owner, IP: netip.MustParseAddr(ip)})
+	_, err := s.Restore(context.Background(), RestoreRequest{Owner: owner, IP: netip.MustParseAddr(ip)})
+	return err
 }
 
 // said returns the calls since the last time, with container IDs left out.
@@ -347,10 +349,12 @@ func TestRequestsThatAreRefusedChangeNothing(t *testing.T) {
 			return err
 		}, UnknownPool, []string{"green", "default"}},
 		{"a restore in an unknown pool", nil, func(s scene) error {
-			return s.Restore(context.Background(), RestoreRequest{IP: v6, Owner: "router", Pool: "green"})
+			_, err := s.Restore(context.Background(), RestoreRequest{IP: v6, Owner: "router", Pool: "green"})
+			return err
 		}, UnknownPool, []string{"green", "default"}},
 		{"a release in an unknown pool", nil, func(s scene) error {
-			return s.Release(context.Background(), ReleaseRequest{IP: v6, Pool: "green"})
+			_, err := s.Release(context.Background(), ReleaseRequest{IP: v6, Pool: "green"})
+			return err
 		}, UnknownPool, []string{"green", "default"}},
 		{"a release of an address that nobody has", nil, func(s scene) error {
 			return s.giveBack("10.0.0.77")

@@ -26,7 +26,7 @@ type op struct {
 // caller is answered when work is done, the client is gone or the budget is
 // spent; in the last two cases work goes on if it has begun, and its outcome is
 // recorded. abandon, if not nil, runs then.
-func (e *Engine) request(ctx context.Context, k key, work func(*op) (Attachment, error), abandon func(*op) error) (Attachment, error) {
+func (e *Engine) request(ctx context.Context, k key, work func(*op) error, abandon func(*op) error) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.Budget)
 	defer cancel()
 	if !e.requests.TryAcquire(1) {
@@ -57,8 +57,9 @@ func (e *Engine) request(ctx context.Context, k key, work func(*op) (Attachment,
 		defer e.requests.Release(1)
 		defer e.leave(a)
 		o := &op{Engine: e, entry: a, client: queued}
-		view, err := work(o)
+		err := work(o)
 		o.note(err)
+		view := o.identified()
 		select {
 		case done <- outcome{view, err}:
 		case <-ctx.Done():

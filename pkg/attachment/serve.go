@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"github.com/google/uuid"
@@ -13,47 +14,47 @@ import (
 const generatedOwner = "anonymous/"
 
 // Allocate returns the attachment of an owner, made if need be, with the
-// family claimed. Errors are *Error.
+// family claimed. Errors are *Error; what is returned then names the attachment
+// as far as it is known, for the log.
 func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, error) {
 	if r.Family != "" && !e.enabled(r.Family) {
-		return Attachment{}, fail(FamilyDisabled, "owner %q in pool %q: family %s is switched off (--enable-%s)", r.Owner, r.Pool, r.Family, r.Family)
+		return Attachment{}, familyOff(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
 	k, err := e.admit(r.Owner, r.Pool)
 	if err != nil {
 		return Attachment{}, err
 	}
-	return e.request(ctx, k, func(o *op) (Attachment, error) { return o.allocate(r.Family, r.Expire) }, abandonedIf(r.Owner == ""))
+	return e.request(ctx, k, func(o *op) error { return o.allocate(r.Family, r.Expire) }, abandonedIf(r.Owner == ""))
 }
 
-// Restore makes exactly one address the owner's, or fails cleanly. Errors are *Error.
-func (e *Engine) Restore(ctx context.Context, r RestoreRequest) error {
+// Restore makes exactly one address the owner's, or fails cleanly. It returns
+// and fails as Allocate does.
+func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, error) {
 	if f := record.FamilyOf(r.IP); !e.enabled(f) {
-		return fail(FamilyDisabled, "address %s: family %s is switched off (--enable-%s)", r.IP, f, f)
+		return Attachment{}, familyOff("address "+r.IP.String(), f)
 	}
 	k, err := e.admit(r.Owner, r.Pool)
 	if err != nil {
-		return err
+		return Attachment{}, err
 	}
-	_, err = e.request(ctx, k, func(o *op) (Attachment, error) { return o.restore(r.IP) }, abandonedIf(r.Owner == ""))
-	return err
+	return e.request(ctx, k, func(o *op) error { return o.restore(r.IP) }, abandonedIf(r.Owner == ""))
 }
 
-// Release takes one address back; the attachment goes with its last one. Errors
-// are *Error.
-func (e *Engine) Release(ctx context.Context, r ReleaseRequest) error {
+// Release takes one address back; the attachment goes with its last one. It
+// returns the attachment as it is afterwards, and fails as Allocate does.
+func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
 	if f := record.FamilyOf(r.IP); !e.enabled(f) {
-		return fail(FamilyDisabled, "address %s: family %s is switched off (--enable-%s)", r.IP, f, f)
+		return Attachment{}, familyOff("address "+r.IP.String(), f)
 	}
 	pool := poolOr(r.Pool)
 	if err := e.knownPool(pool, true); err != nil {
-		return err
+		return Attachment{}, err
 	}
 	k, _, ok := e.holder(pool, r.IP)
 	if !ok {
-		return notHeld(pool, r.IP)
+		return Attachment{}, notHeld(pool, r.IP)
 	}
-	_, err := e.request(ctx, k, func(o *op) (Attachment, error) { return Attachment{}, o.release(r.IP) }, nil)
-	return err
+	return e.request(ctx, k, func(o *op) error { return o.release(r.IP) }, nil)
 }
 
 // admit turns owner and pool into a key, or refuses them.
@@ -82,6 +83,10 @@ func poolOr(pool string) string {
 		return DefaultPool
 	}
 	return pool
+}
+
+func familyOff(what string, f record.Family) error {
+	return fail(FamilyDisabled, "%s: family %s is switched off (--enable-%s)", what, f, f)
 }
 
 func notHeld(pool string, ip netip.Addr) error {

@@ -168,7 +168,7 @@ func (o *op) addresses() []netip.Addr {
 	if o.rec == nil {
 		return nil
 	}
-	return addrs(o.rec.Result.Addresses)
+	return o.rec.Addrs()
 }
 
 // claimed are the addresses handed out and not taken back.

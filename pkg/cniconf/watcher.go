@@ -223,7 +223,7 @@ func (p pool) same(o pool) bool {
 
 // say logs how it now stands with a pool.
 func (w *Watcher) say(name string, p pool) {
-	log := w.log.WithField("pool", name)
+	log := w.log.WithField("poolName", name)
 	if p.good != nil {
 		log = log.WithFields(logrus.Fields{"network": p.good.Name, "file": p.good.File, "plugin": p.good.IPAMType})
 	}

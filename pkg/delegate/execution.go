@@ -42,7 +42,7 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 		netns:       c.Context.NetNS,
 		ephemeral:   c.Context.NetNS == EphemeralNetNS,
 		log: r.opts.Log.WithFields(logrus.Fields{
-			"owner": c.Owner, "pool": c.Pool, "containerID": c.ContainerID, "plugin": c.Context.Plugin, "verb": verb,
+			"owner": c.Owner, "poolName": c.Pool, "containerID": c.ContainerID, "plugin": c.Context.Plugin, "verb": verb,
 		}),
 	}
 }

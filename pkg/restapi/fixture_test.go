@@ -44,14 +44,14 @@ func (e *engine) Allocate(ctx context.Context, r attachment.AllocateRequest) (at
 	return e.got, e.err
 }
 
-func (e *engine) Restore(ctx context.Context, r attachment.RestoreRequest) error {
+func (e *engine) Restore(ctx context.Context, r attachment.RestoreRequest) (attachment.Attachment, error) {
 	e.ctx, e.restored = ctx, append(e.restored, r)
-	return e.err
+	return e.got, e.err
 }
 
-func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) error {
+func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (attachment.Attachment, error) {
 	e.ctx, e.released = ctx, append(e.released, r)
-	return e.err
+	return e.got, e.err
 }
 
 func (e *engine) List() []attachment.Attachment { return e.all }

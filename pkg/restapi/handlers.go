@@ -45,11 +45,10 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		Family: family,
 		Expire: conv.Value(p.Expiration),
 	})
+	noteAttachment(ctx, got)
 	if err != nil {
 		return h.refusals.answer(ctx, opAllocate, err)
 	}
-	note(ctx, "owner", got.Owner)
-	note(ctx, "containerID", got.ContainerID)
 	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.List))
 }
 
@@ -65,7 +64,8 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 		note(ctx, "error", err.Error())
 		return ipam.NewPostIpamIPInvalid()
 	}
-	err = h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
+	got, err := h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
+	noteAttachment(ctx, got)
 	if err != nil {
 		return h.refusals.answer(ctx, opRestore, err)
 	}
@@ -80,16 +80,31 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 		note(ctx, "error", err.Error())
 		return ipam.NewDeleteIpamIPInvalid()
 	}
-	if err := h.engine.Release(ctx, attachment.ReleaseRequest{IP: ip, Pool: poolOf(ctx, p.Pool)}); err != nil {
+	got, err := h.engine.Release(ctx, attachment.ReleaseRequest{IP: ip, Pool: poolOf(ctx, p.Pool)})
+	noteAttachment(ctx, got)
+	if err != nil {
 		return h.refusals.answer(ctx, opRelease, err)
 	}
 	return ipam.NewDeleteIpamIPOK()
 }
 
+// noteAttachment names the attachment in the request's log line, as far as it is known.
+func noteAttachment(ctx context.Context, a attachment.Attachment) {
+	if a.ContainerID != "" {
+		note(ctx, "containerID", a.ContainerID)
+	}
+	if a.Owner != "" {
+		note(ctx, "owner", a.Owner)
+	}
+	if ips := a.Addrs(); len(ips) > 0 {
+		note(ctx, "ipAddrs", ips)
+	}
+}
+
 // poolOf returns the pool asked for, and notes it for the request's log line.
 func poolOf(ctx context.Context, pool *string) string {
 	name := cmp.Or(conv.Value(pool), defaultPool)
-	note(ctx, "pool", name)
+	note(ctx, "poolName", name)
 	return name
 }
 

@@ -30,10 +30,10 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 		began := time.Now()
 		fields := logrus.Fields{"method": r.Method, "path": r.URL.Path}
 		query := r.URL.Query()
-		for _, key := range []string{"owner", "pool", "family"} {
+		for parameter, field := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
 			// Of a repeated parameter the generated code takes the last.
-			if n := len(query[key]); n > 0 && query[key][n-1] != "" {
-				fields[key] = query[key][n-1]
+			if n := len(query[parameter]); n > 0 && query[parameter][n-1] != "" {
+				fields[field] = query[parameter][n-1]
 			}
 		}
 		seen := &statusWriter{ResponseWriter: rw}

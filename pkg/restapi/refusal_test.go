@@ -154,7 +154,7 @@ func TestTheReasonOfAnAnswerWithoutBodyIsInTheLog(t *testing.T) {
 	wantCode(t, f.ask(t, http.MethodPost, "/v1/ipam?owner=other&owner=health&pool=blue&family=ipv4"), http.StatusForbidden)
 	line := f.outcome(t)
 	for key, want := range map[string]any{
-		"owner": "health", "pool": "blue", "family": "ipv4", "code": 403,
+		"owner": "health", "poolName": "blue", "family": "ipv4", "code": 403,
 		"error": "--owners does not admit it", "kind": "forbidden",
 	} {
 		if line.Data[key] != want {

@@ -17,12 +17,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 )
 
-// Engine hands out addresses. Errors that are to be more than a plain failure
+// Engine hands out addresses. What it returns beside an error names the
+// attachment as far as it is known. Errors that are to be more than a plain failure
 // are *attachment.Error.
 type Engine interface {
 	Allocate(context.Context, attachment.AllocateRequest) (attachment.Attachment, error)
-	Restore(context.Context, attachment.RestoreRequest) error
-	Release(context.Context, attachment.ReleaseRequest) error
+	Restore(context.Context, attachment.RestoreRequest) (attachment.Attachment, error)
+	Release(context.Context, attachment.ReleaseRequest) (attachment.Attachment, error)
 	// List returns every attachment, in any order.
 	List() []attachment.Attachment
 }

@@ -118,6 +118,15 @@ func (r Record) Address(f Family) (call.Address, bool) {
 	return call.Address{}, false
 }
 
+// Addrs are the bare addresses, in the plugin's order.
+func (r Record) Addrs() []netip.Addr {
+	addrs := make([]netip.Addr, len(r.Result.Addresses))
+	for i, a := range r.Result.Addresses {
+		addrs[i] = a.Addr()
+	}
+	return addrs
+}
+
 // Holds tells whether the record has the address.
 func (r Record) Holds(ip netip.Addr) bool {
 	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })

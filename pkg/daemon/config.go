@@ -1,0 +1,112 @@
+// Package daemon puts the parts of the sidecar together: start, stop, reload.
+package daemon
+
+import (
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// Config is what `serve` is told. The comment of each field names its option.
+type Config struct {
+	// Version is the program's version.
+	Version string
+
+	SocketPath  string      // --socket-path
+	SocketMode  fs.FileMode // --socket-mode
+	SocketGroup string      // --socket-group
+	AllowUIDs   []int       // --allow-uids
+	AllowGIDs   []int       // --allow-gids
+
+	StateDir    string   // --state-dir
+	CNIConfDir  string   // --cni-conf-dir
+	CNIConfFile string   // --cni-conf-file
+	CNIBinDirs  []string // --cni-bin-dir
+	// Pools maps pools to network names (--pool name=network); the network of
+	// pool "default" is --cni-network, empty for the first that delegates IPAM.
+	Pools map[string]string
+
+	NodeName        string       // --node-name
+	EnableIPv4      bool         // --enable-ipv4
+	EnableIPv6      bool         // --enable-ipv6
+	LocalRouterIPv4 netip.Addr   // --local-router-ipv4
+	LocalRouterIPv6 netip.Addr   // --local-router-ipv6
+	IPv4Range       netip.Prefix // --ipv4-range
+	IPv6Range       netip.Prefix // --ipv6-range
+
+	Owners       []string // --owners
+	RetireOwners bool     // --retire-owners
+
+	PluginProfiles     []string      // --plugin-profile: files
+	PluginTimeout      time.Duration // --plugin-timeout
+	PluginEnv          []string      // --plugin-env
+	MaxPluginProcesses int           // --max-plugin-processes
+	MaxQueuedRequests  int           // --max-queued-requests
+	VerifyInterval     time.Duration // --verify-interval
+	CNINetNS           string        // --cni-netns
+	CNIIfName          string        // --cni-ifname
+
+	ReleaseDelay   time.Duration // --release-delay
+	IPAMExpiration time.Duration // --ipam-expiration
+}
+
+// locksName is the file of the locks that plugin processes inherit.
+const locksName = "plugins.lock"
+
+// plugin is how plugins are run.
+func (c Config) plugin() (delegate.Options, error) {
+	profiles, err := loadProfiles(c.PluginProfiles)
+	return delegate.Options{
+		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
+		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), Profiles: profiles,
+	}, err
+}
+
+// socket is where the API is served.
+func (c Config) socket() access.Options {
+	return access.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
+}
+
+// loadProfiles reads the --plugin-profile files over the embedded profiles.
+func loadProfiles(files []string) (profile.Set, error) {
+	var extra [][]byte
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--plugin-profile: %w", err)
+		}
+		extra = append(extra, data)
+	}
+	set, err := profile.Load(extra...)
+	if err != nil {
+		return nil, fmt.Errorf("--plugin-profile: %w", err)
+	}
+	return set, nil
+}
+
+// poolNames are the pools in the order in which they are shown: default first.
+func (c Config) poolNames() []string {
+	var names []string
+	for name := range c.Pools {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		switch {
+		case a == b:
+			return 0
+		case a == attachment.DefaultPool || b != attachment.DefaultPool && a < b:
+			return -1
+		}
+		return 1
+	})
+	return names
+}

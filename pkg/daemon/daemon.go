@@ -1,0 +1,208 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+)
+
+const (
+	// budget is the longest time a request waits: Cilium's clients give up at 90 s.
+	budget = 80 * time.Second
+	// callsPerOperation is how many plugin calls may follow each other in one
+	// operation that has begun: DEL, ADD, and the DEL that undoes it.
+	callsPerOperation = 3
+)
+
+// Run serves until ctx ends, then stops gracefully: it refuses new work and
+// waits for plugin calls that run. The error says why it could not start, or
+// what did not end well.
+func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	lock, err := journal.Lock(ctx, c.StateDir, func(holder string) {
+		log.WithField("stateDir", c.StateDir).Warnf("Not ready: waiting for the state folder, which another process holds: %s", holder)
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+
+	d, err := assemble(c, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.journal.Close()) }()
+	defer d.guards.release()
+	return d.serve(ctx)
+}
+
+// daemon is the assembled sidecar.
+type daemon struct {
+	*reporter
+	log     logrus.FieldLogger
+	handler http.Handler
+	loaded  journal.Loaded
+}
+
+// assemble makes every part and connects them. Nothing runs yet.
+func assemble(c Config, log logrus.FieldLogger) (*daemon, error) {
+	boot, err := journal.Host{}.BootID()
+	if err != nil {
+		return nil, err
+	}
+	machine := journal.Host{}.MachineID()
+	if machine == "" {
+		log.Warn("This machine has no machine ID, so records of another machine cannot be told apart; mount the host's /etc/machine-id")
+	}
+	r := &reporter{config: c, started: time.Now(), guards: newGuards(c.NodeName, c.StateDir)}
+	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
+		return nil, err
+	}
+	d := &daemon{reporter: r, log: log}
+	if err := d.connect(boot, machine); err != nil {
+		r.guards.release()
+		return nil, errors.Join(err, r.journal.Close())
+	}
+	return d, nil
+}
+
+// connect makes the parts that stand on the journal.
+func (d *daemon) connect(boot, machine string) (err error) {
+	c := d.config
+	if d.loaded, err = d.journal.Load(); err != nil {
+		return err
+	}
+	d.reportProblems()
+	plugin, err := c.plugin()
+	if err != nil {
+		return err
+	}
+	plugin.Log = d.log
+	if d.runner, err = delegate.New(plugin); err != nil {
+		return err
+	}
+	if d.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, Log: d.log}); err != nil {
+		return err
+	}
+	if err := d.guardNetworks(); err != nil {
+		return err
+	}
+	owners, err := attachment.ParseOwners(c.Owners)
+	if err != nil {
+		return fmt.Errorf("--owners: %w", err)
+	}
+	d.engine = attachment.New(attachment.Options{
+		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(),
+		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
+		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
+		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: d.log,
+	}, d.journal, plugins{Runner: d.runner, conf: d.conf, guards: d.guards})
+
+	api, err := restapi.New(restapi.Options{
+		Engine: d.engine, Reporter: d.reporter, Log: d.log,
+		Addressing: restapi.Addressing{
+			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
+			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,
+			RangeIPv4: c.IPv4Range, RangeIPv6: c.IPv6Range,
+		},
+	})
+	d.handler = access.Guard(api, access.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs}, d.log)
+	return err
+}
+
+// guardNetworks refuses to start beside another sidecar of the same node and
+// network. A network that is found later is guarded before its first use.
+func (d *daemon) guardNetworks() error {
+	for _, pool := range d.config.poolNames() {
+		n, err := d.conf.Network(pool)
+		if err != nil {
+			d.log.WithField("poolName", pool).WithError(err).Warn("Not ready: the pool has no CNI configuration yet; waiting for one")
+			continue
+		}
+		if err := d.guards.take(n.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve opens the socket, takes over the records and answers until ctx ends.
+func (d *daemon) serve(ctx context.Context) error {
+	c := d.config
+	listener, err := access.Listen(c.socket())
+	if err != nil {
+		return err
+	}
+	d.engine.Start(d.loaded.Records)
+	watching, stopWatching := context.WithCancel(context.Background())
+	watched := make(chan error, 1)
+	go func() { watched <- d.conf.Run(watching) }()
+
+	server := access.Server(d.handler, d.log)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	d.log.WithFields(logrus.Fields{
+		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName,
+		"attachments": len(d.loaded.Records), "version": c.Version,
+	}).Info("Serving")
+
+	select {
+	case <-ctx.Done():
+		err = d.stop(server)
+	case err = <-served:
+		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), d.stop(server))
+	}
+	stopWatching()
+	return errors.Join(err, <-watched)
+}
+
+// stop fails readiness, refuses new work, and waits for what has begun, at most
+// as long as one operation's plugin calls may take. Nothing is released.
+func (d *daemon) stop(server *http.Server) error {
+	d.stopping.Store(true)
+	patience := callsPerOperation * (d.config.PluginTimeout + delegate.DefaultGrace)
+	d.log.WithField("patience", patience).Info("Stopping: waiting for plugin calls that run")
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := d.engine.Stop(ctx); err != nil {
+		return errors.Join(fmt.Errorf("plugin calls still run after %s; what they do is recorded as unfinished: %w", patience, err), server.Close())
+	}
+	if err := server.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	d.log.Info("Stopped")
+	return nil
+}
+
+// reportProblems says loudly what could not be read.
+func (d *daemon) reportProblems() {
+	for _, p := range d.loaded.Problems {
+		d.log.WithError(p.Reason).WithFields(logrus.Fields{"file": p.File, "containerID": p.ContainerID, "movedTo": p.MovedTo}).
+			Error("A record could not be used and was put aside; its owner is not known to hold anything")
+		file := p.MovedTo
+		if p.MoveErr != nil {
+			d.log.WithError(p.MoveErr).WithField("file", p.File).Error("The record could not be moved to quarantine/")
+			file = p.File
+		}
+		d.problems = append(d.problems, restapi.Quarantined{File: file, Reason: p.Reason.Error()})
+	}
+	for _, n := range d.loaded.Newer {
+		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
+		d.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID}).Error(reason)
+		d.problems = append(d.problems, restapi.Quarantined{File: n.File, Reason: reason})
+	}
+}

@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+)
+
+// reporter tells how the process is: ready is, when every pool has a
+// configuration whose plugin can be asked, and the journal can be written.
+type reporter struct {
+	config   Config
+	started  time.Time
+	conf     *cniconf.Watcher
+	runner   *delegate.Runner
+	guards   *guards
+	journal  *journal.Journal
+	engine   *attachment.Engine
+	problems []restapi.Quarantined
+	stopping atomic.Bool
+}
+
+// Report asks each part.
+func (r *reporter) Report(ctx context.Context) restapi.Report {
+	rep := restapi.Report{
+		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
+		Quarantined: r.problems, Counters: r.counters(),
+	}
+	for _, pool := range r.config.poolNames() {
+		p := r.pool(ctx, pool)
+		if p.Error != "" && p.Plugin == "" {
+			rep.Reasons = append(rep.Reasons, fmt.Sprintf("pool %q: %s", pool, p.Error))
+		}
+		rep.Pools = append(rep.Pools, p)
+	}
+	if err := r.journal.Writable(); err != nil {
+		rep.Reasons = append(rep.Reasons, fmt.Sprintf("the state folder cannot be written: %v", err))
+	}
+	if r.stopping.Load() {
+		rep.Reasons = append(rep.Reasons, "the service is stopping")
+	}
+	rep.Ready = len(rep.Reasons) == 0
+	return rep
+}
+
+// pool describes one pool and the plugin behind it.
+func (r *reporter) pool(ctx context.Context, pool string) restapi.PoolReport {
+	s := r.conf.Status(pool)
+	p := restapi.PoolReport{Pool: pool, Network: s.Network, File: s.File, Since: s.Since}
+	if s.Err != nil {
+		p.Error = s.Err.Error()
+	}
+	n, err := r.conf.Network(pool)
+	if err == nil {
+		err = r.guards.take(n.Name)
+	}
+	if err != nil {
+		p.Error = err.Error()
+		return p
+	}
+	c, err := r.runner.Context(ctx, network(n), "")
+	if err != nil {
+		p.Error = err.Error()
+		return p
+	}
+	p.Plugin, p.Binary, p.CNIVersion, p.Profile = c.Plugin, c.Binary, c.CNIVersion, c.Profile.Type
+	return p
+}
+
+func (r *reporter) counters() map[string]int64 {
+	c := r.engine.Counters()
+	return map[string]int64{
+		"lost": int64(c.Lost), "healed": int64(c.Healed),
+		"duplicates": int64(c.Duplicates), "expired": int64(c.Expired),
+	}
+}

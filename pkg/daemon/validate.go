@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+)
+
+// poolName is what a pool may be called: Cilium's pool names are DNS labels.
+var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// ifName is what Linux and the CNI spec (section 2, CNI_IFNAME) take.
+var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
+
+// Validate refuses what cannot work. The error names each option, what it got
+// and what it takes.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(option string, got any, takes string) {
+		errs = append(errs, fmt.Errorf("--%s is %q; expected %s", option, fmt.Sprint(got), takes))
+	}
+	if c.NodeName == "" {
+		bad("node-name", c.NodeName, "the name of this node")
+	}
+	if !c.EnableIPv4 && !c.EnableIPv6 {
+		bad("enable-ipv4", c.EnableIPv4, "true here or for --enable-ipv6: with both families off there is nothing to hand out")
+	}
+	for option, path := range map[string]string{"state-dir": c.StateDir, "socket-path": c.SocketPath} {
+		if !filepath.IsAbs(path) {
+			bad(option, path, "an absolute path")
+		}
+	}
+	if !ifName.MatchString(c.CNIIfName) {
+		bad("cni-ifname", c.CNIIfName, "an interface name of 1 to 15 characters, such as eth0")
+	}
+	if c.SocketMode&^0o777 != 0 {
+		bad("socket-mode", fmt.Sprintf("%#o", c.SocketMode), "permission bits such as 0660")
+	}
+	errs = append(errs, c.validateAddresses(), c.validatePools(), c.validateLimits())
+	if _, err := attachment.ParseOwners(c.Owners); err != nil {
+		errs = append(errs, fmt.Errorf("--owners: %w", err))
+	}
+	return errors.Join(append(errs, c.validateParts())...)
+}
+
+// validateParts lets the parts judge what only they know, before anything is
+// made or waited for.
+func (c Config) validateParts() error {
+	plugin, err := c.plugin()
+	if err == nil {
+		_, err = delegate.New(plugin)
+	}
+	return errors.Join(err, c.socket().Validate())
+}
+
+func (c Config) validateAddresses() error {
+	var errs []error
+	check := func(option string, ok bool, got fmt.Stringer, takes string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("--%s is %q; expected %s", option, got, takes))
+		}
+	}
+	check("local-router-ipv4", !c.LocalRouterIPv4.IsValid() || c.LocalRouterIPv4.Is4(), c.LocalRouterIPv4, "an IPv4 address")
+	check("local-router-ipv6", !c.LocalRouterIPv6.IsValid() || c.LocalRouterIPv6.Is6(), c.LocalRouterIPv6, "an IPv6 address")
+	check("ipv4-range", !c.IPv4Range.IsValid() || c.IPv4Range.Addr().Is4(), c.IPv4Range, "an IPv4 prefix such as 10.0.0.0/24")
+	check("ipv6-range", !c.IPv6Range.IsValid() || c.IPv6Range.Addr().Is6(), c.IPv6Range, "an IPv6 prefix such as fd00::/64")
+	return errors.Join(errs...)
+}
+
+func (c Config) validatePools() error {
+	var errs []error
+	networks := map[string]string{}
+	for _, pool := range c.poolNames() {
+		network := c.Pools[pool]
+		if !poolName.MatchString(pool) {
+			errs = append(errs, fmt.Errorf("--pool: pool name %q; expected lower case letters, digits and dashes, at most 63", pool))
+		}
+		if other, ok := networks[network]; ok && network != "" {
+			errs = append(errs, fmt.Errorf("--pool: pools %q and %q both name network %q; expected a network of its own for each", other, pool, network))
+		}
+		networks[network] = pool
+	}
+	if len(c.Pools) == 0 {
+		errs = append(errs, errors.New("--pool: there is no pool; expected at least one"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateLimits() error {
+	var errs []error
+	for option, n := range map[string]int{"max-plugin-processes": c.MaxPluginProcesses, "max-queued-requests": c.MaxQueuedRequests} {
+		if n < 1 {
+			errs = append(errs, fmt.Errorf("--%s is %d; expected 1 or more", option, n))
+		}
+	}
+	for option, d := range map[string]time.Duration{"verify-interval": c.VerifyInterval, "release-delay": c.ReleaseDelay} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("--%s is %s; expected 0s or more", option, d))
+		}
+	}
+	for option, d := range map[string]time.Duration{"plugin-timeout": c.PluginTimeout, "ipam-expiration": c.IPAMExpiration} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("--%s is %s; expected more than 0s", option, d))
+		}
+	}
+	return errors.Join(errs...)
+}
