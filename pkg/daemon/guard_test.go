@@ -29,7 +29,9 @@ func TestAGuardKeepsASecondSidecarOfTheSameNodeAndNetworkAway(t *testing.T) {
 	if err := second.take("other"); err != nil {
 		t.Errorf("another network of the node: %v", err)
 	}
-	if err := newGuards(node+"-2", "").take("net"); err != nil {
+	elsewhere := newGuards(node+"-2", "")
+	t.Cleanup(elsewhere.release)
+	if err := elsewhere.take("net"); err != nil {
 		t.Errorf("the network on another node: %v", err)
 	}
 	first.release()
