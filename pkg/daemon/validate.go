@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
@@ -30,10 +29,11 @@ func (c Config) Validate() error {
 	if !c.EnableIPv4 && !c.EnableIPv6 {
 		bad("enable-ipv4", c.EnableIPv4, "true here or for --enable-ipv6: with both families off there is nothing to hand out")
 	}
-	for option, path := range map[string]string{"state-dir": c.StateDir, "socket-path": c.SocketPath} {
-		if !filepath.IsAbs(path) {
-			bad(option, path, "an absolute path")
-		}
+	if !filepath.IsAbs(c.StateDir) {
+		bad("state-dir", c.StateDir, "an absolute path")
+	}
+	if !filepath.IsAbs(c.SocketPath) {
+		bad("socket-path", c.SocketPath, "an absolute path")
 	}
 	if !ifName.MatchString(c.CNIIfName) {
 		bad("cni-ifname", c.CNIIfName, "an interface name of 1 to 15 characters, such as eth0")
@@ -93,20 +93,16 @@ func (c Config) validatePools() error {
 
 func (c Config) validateLimits() error {
 	var errs []error
-	for option, n := range map[string]int{"max-plugin-processes": c.MaxPluginProcesses, "max-queued-requests": c.MaxQueuedRequests} {
-		if n < 1 {
-			errs = append(errs, fmt.Errorf("--%s is %d; expected 1 or more", option, n))
+	check := func(option string, ok bool, got any, takes string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("--%s is %v; expected %s", option, got, takes))
 		}
 	}
-	for option, d := range map[string]time.Duration{"verify-interval": c.VerifyInterval, "release-delay": c.ReleaseDelay} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("--%s is %s; expected 0s or more", option, d))
-		}
-	}
-	for option, d := range map[string]time.Duration{"plugin-timeout": c.PluginTimeout, "ipam-expiration": c.IPAMExpiration} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("--%s is %s; expected more than 0s", option, d))
-		}
-	}
+	check("max-plugin-processes", c.MaxPluginProcesses >= 1, c.MaxPluginProcesses, "1 or more")
+	check("max-queued-requests", c.MaxQueuedRequests >= 1, c.MaxQueuedRequests, "1 or more")
+	check("verify-interval", c.VerifyInterval >= 0, c.VerifyInterval, "0s or more")
+	check("release-delay", c.ReleaseDelay >= 0, c.ReleaseDelay, "0s or more")
+	check("plugin-timeout", c.PluginTimeout > 0, c.PluginTimeout, "more than 0s")
+	check("ipam-expiration", c.IPAMExpiration > 0, c.IPAMExpiration, "more than 0s")
 	return errors.Join(errs...)
 }

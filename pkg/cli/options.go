@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+)
+
+const defaultSocket = "/var/run/cilium/delegated-ipam.sock"
+
+// serveOptions are the options of `serve`.
+type serveOptions struct {
+	daemon.Config
+	CNINetwork string       // --cni-network
+	LogLevel   logrus.Level // --log-level
+	LogFormat  string       // --log-format
+	ConfigDir  string       // --config-dir
+}
+
+// defaultServeOptions are the options of which nothing is said. nodeName is what
+// the node is called if --node-name does not say.
+func defaultServeOptions(nodeName string) *serveOptions {
+	return &serveOptions{
+		Config: daemon.Config{
+			SocketPath: defaultSocket,
+			SocketMode: access.DefaultMode,
+			StateDir:   "/var/lib/delegated-ipam",
+			CNIConfDir: "/etc/cni/net.d",
+			CNIBinDirs: []string{"/opt/cni/bin"},
+			NodeName:   nodeName,
+			// Cilium's defaults (pkg/defaults of Cilium, EnableIPv4 and EnableIPv6).
+			EnableIPv4:    true,
+			EnableIPv6:    true,
+			Owners:        []string{"*"},
+			PluginTimeout: delegate.DefaultTimeout,
+			// A plugin call is mostly start-up and disk: two for each CPU keep both
+			// busy. Fewer than four would let one slow plugin stop all others.
+			MaxPluginProcesses: max(4, 2*runtime.GOMAXPROCS(0)),
+			MaxQueuedRequests:  1024,
+			// The agent asks for one owner's two families, and asks again after a
+			// failure, within seconds: one question is enough for all of these. What
+			// the plugin lost behind our back is still noticed soon.
+			VerifyInterval: 10 * time.Second,
+			CNINetNS:       delegate.DefaultNetNS,
+			CNIIfName:      delegate.DefaultIfName,
+			// Cilium's default, too (pkg/defaults of Cilium, IPAMExpiration).
+			IPAMExpiration: 10 * time.Minute,
+		},
+		LogLevel:  logrus.InfoLevel,
+		LogFormat: logText,
+	}
+}
+
+// register adds every option that can be given as flag, in the environment and
+// in the configuration folder.
+func (o *serveOptions) register(flags *pflag.FlagSet) {
+	o.registerSocket(flags)
+	o.registerNetworks(flags)
+	o.registerAddresses(flags)
+	o.registerPlugin(flags)
+	flags.Var(durationValue(&o.ReleaseDelay), "release-delay", "how long a released address is kept before the plugin gets it back; 0s for at once")
+	flags.Var(durationValue(&o.IPAMExpiration), "ipam-expiration", "by when an address that was asked for with an expiration must be confirmed")
+	flags.Var(levelValue(&o.LogLevel), "log-level", "what is logged: this and everything more important")
+	flags.Var(choiceValue(&o.LogFormat, logText, logJSON), "log-format", "how it is logged, to stderr")
+}
+
+func (o *serveOptions) registerSocket(flags *pflag.FlagSet) {
+	flags.Var(textValue(&o.SocketPath, "path"), "socket-path", "unix socket to serve on, at most 107 bytes long")
+	flags.Var(modeValue(&o.SocketMode), "socket-mode", "permission bits of the socket, octal")
+	flags.Var(textValue(&o.SocketGroup, "group"), "socket-group", "group of the socket, by name or number; that of the process if not set")
+	flags.Var(idsValue(&o.AllowUIDs, "uids", "user IDs, numbers separated by commas"), "allow-uids",
+		"user IDs that may call besides root and the sidecar's own user; a list")
+	flags.Var(idsValue(&o.AllowGIDs, "gids", "group IDs, numbers separated by commas"), "allow-gids",
+		"group IDs whose members may call; a list")
+}
+
+func (o *serveOptions) registerNetworks(flags *pflag.FlagSet) {
+	flags.Var(textValue(&o.StateDir, "path"), "state-dir", "folder of the journal; it must outlive the process")
+	flags.Var(textValue(&o.CNIConfDir, "path"), "cni-conf-dir", "folder in which the CNI configuration is looked for, as a container runtime does")
+	flags.Var(textValue(&o.CNIConfFile, "path"), "cni-conf-file", "the one CNI configuration file to read; --cni-conf-dir is then not looked at")
+	flags.Var(textsValue(&o.CNIBinDirs, "paths"), "cni-bin-dir", "folders of CNI plugins, best first; a list")
+	flags.Var(textValue(&o.CNINetwork, "name"), "cni-network", `CNI network of the pool "default"; the first that delegates IPAM if not set`)
+	flags.Var(poolsValue{&o.Pools}, "pool", `a further pool and its CNI network; a list. The pool "default" is always there`)
+	flags.Var(textsValue(&o.Owners, "patterns"), "owners", `who may own addresses, "*" standing for any text; a list`)
+	addSwitch(flags, &o.RetireOwners, "retire-owners", "release at start what owners hold that --owners does not admit any more")
+}
+
+func (o *serveOptions) registerAddresses(flags *pflag.FlagSet) {
+	flags.Var(textValue(&o.NodeName, "name"), "node-name", "name of this node, from which container IDs are made; by default $K8S_NODE_NAME as in cilium-agent, else the host name")
+	addSwitch(flags, &o.EnableIPv4, "enable-ipv4", "hand out IPv4 addresses (cilium-agent's option)")
+	addSwitch(flags, &o.EnableIPv6, "enable-ipv6", "hand out IPv6 addresses (cilium-agent's option)")
+	flags.Var(addressValue(&o.LocalRouterIPv4, "an IPv4 address"), "local-router-ipv4", "address of cilium_host, told to clients (cilium-agent's option)")
+	flags.Var(addressValue(&o.LocalRouterIPv6, "an IPv6 address"), "local-router-ipv6", "address of cilium_host, told to clients (cilium-agent's option)")
+	flags.Var(prefixValue(&o.IPv4Range, "an IPv4 prefix such as 10.0.0.0/24"), "ipv4-range", "range of the node's addresses, told to clients (cilium-agent's option)")
+	flags.Var(prefixValue(&o.IPv6Range, "an IPv6 prefix such as fd00::/64"), "ipv6-range", "range of the node's addresses, told to clients (cilium-agent's option)")
+}
+
+func (o *serveOptions) registerPlugin(flags *pflag.FlagSet) {
+	flags.Var(textsValue(&o.PluginProfiles, "files"), "plugin-profile", "files that describe further plugin types; a list")
+	flags.Var(durationValue(&o.PluginTimeout), "plugin-timeout", "time limit of one plugin call; two calls and their ends should fit into the 80s that a request may take")
+	flags.Var(textsValue(&o.PluginEnv, "names"), "plugin-env", "environment variables that plugins get too; a list")
+	flags.Var(countValue(&o.MaxPluginProcesses), "max-plugin-processes", "plugin calls at a time; by default two for each CPU, at least four")
+	flags.Var(countValue(&o.MaxQueuedRequests), "max-queued-requests", "requests that may wait; further ones are refused with Retry-After")
+	flags.Var(durationValue(&o.VerifyInterval), "verify-interval", "how long after the plugin has confirmed an address it is not asked about it again; 0s to ask each time")
+	flags.Var(textValue(&o.CNINetNS, "path"), "cni-netns", `CNI_NETNS of plugin calls: a path, by default one that does not exist, or "`+delegate.EphemeralNetNS+`" for a new one for each call`)
+	flags.Var(textValue(&o.CNIIfName, "name"), "cni-ifname", "CNI_IFNAME of plugin calls")
+}
+
+// config is what the daemon is told. Errors name the option, what it got and
+// what it takes.
+func (o *serveOptions) config(version string) (daemon.Config, error) {
+	c := o.Config
+	c.Version = version
+	pools, err := o.pools()
+	if err != nil {
+		return c, err
+	}
+	c.Pools = pools
+	if err := absolute(&c); err != nil {
+		return c, err
+	}
+	return c, c.Validate()
+}
+
+// pools are the pools with the one that is always there.
+func (o *serveOptions) pools() (map[string]string, error) {
+	out := map[string]string{attachment.DefaultPool: o.CNINetwork}
+	for name, network := range o.Pools {
+		if name == attachment.DefaultPool && o.CNINetwork != "" && network != o.CNINetwork {
+			return nil, fmt.Errorf("--pool is %q and --cni-network is %q; expected one of them: both name the network of the same pool",
+				name+"="+network, o.CNINetwork)
+		}
+		out[name] = network
+	}
+	return out, nil
+}
+
+// absolute makes paths independent of the working folder; an empty one stays empty.
+func absolute(c *daemon.Config) error {
+	paths := []*string{&c.SocketPath, &c.StateDir, &c.CNIConfDir, &c.CNIConfFile}
+	for _, list := range []*[]string{&c.CNIBinDirs, &c.PluginProfiles} {
+		*list = append([]string(nil), *list...)
+		for i := range *list {
+			paths = append(paths, &(*list)[i])
+		}
+	}
+	for _, p := range paths {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return fmt.Errorf("path %q: %w", *p, err)
+		}
+		*p = abs
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Attachments of the tests of `release --all`.
+const (
+	heldBoth  = `{"owner":"router","pool":"default","container-id":"r","state":"held","claims":["ipv4","ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
+	heldOne   = `{"owner":"health","pool":"blue","container-id":"h","state":"held","claims":["ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"},{"family":"ipv6","ip":"fd00::2"}]}`
+	releasing = `{"owner":"ingress","pool":"default","container-id":"i","state":"releasing","claims":[],"last-error":"the plugin\nfailed","addresses":[{"family":"ipv4","ip":"10.0.0.3"},{"family":"ipv6","ip":"fd00::3"}]}`
+	cooling   = `{"owner":"pod","pool":"default","container-id":"p","state":"cooling","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
+	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
+)
+
+func lists(bodies ...string) []answer {
+	var out []answer
+	for _, b := range bodies {
+		out = append(out, jsonAnswer(200, "["+b+"]"))
+	}
+	return out
+}
+
+func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
+	yes := []answer{{code: 200}}
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam": lists(
+			heldBoth+","+heldOne+","+releasing+","+cooling+","+adding,
+			releasing+","+cooling+","+adding,
+			cooling,
+			""),
+		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes,
+	})
+	s.program().runHere(t, "release", "--all", "--yes").wants(t, exitDone,
+		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\n")
+	want := []string{
+		"GET /v1/ipam",
+		"DELETE /v1/ipam/10.0.0.1?pool=default", "DELETE /v1/ipam/fd00::1?pool=default",
+		"DELETE /v1/ipam/fd00::2?pool=blue", "DELETE /v1/ipam/10.0.0.3?pool=default",
+		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam",
+	}
+	if got := s.requests(); !slices.Equal(got, want) {
+		t.Errorf("the sidecar was asked %q; want %q", got, want)
+	}
+}
+
+func TestReleaseAllNamesWhatRemains(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(heldBoth + "," + releasing),
+		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
+		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"DEL failed"`)},
+		"DELETE /v1/ipam/10.0.0.3": {jsonAnswer(500, `"DEL failed, too"`)},
+	})
+	p := s.program()
+	p.patience = 0
+	p.runHere(t, "release", "--all", "--yes", "-o=json").wants(t, exitFailed,
+		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
+		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
+		"2 attachments remain: router of pool default (held, container ID r); ingress of pool default (releasing, container ID i): the plugin failed\n")
+}
+
+func TestReleaseAllIsPatientAsLongAsSomethingGoesAway(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam": lists(cooling, cooling+","+adding+","+releasing, cooling+","+adding, cooling+","+adding, cooling, cooling, ""),
+	})
+	p, clock := s.program(), noon()
+	p.patience = 5 * time.Second
+	// Each look at the clock takes 2 s: two lists without a change take less
+	// than the patience, all of them together much more.
+	p.now = func() time.Time {
+		clock = clock.Add(2 * time.Second)
+		return clock
+	}
+	p.runHere(t, "release", "--all", "--yes").wants(t, exitDone, "")
+}
+
+func TestReleaseAllOfNothingIsDone(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists("")})
+	s.program().runHere(t, "release", "--all", "--yes", "-o=json").wants(t, exitDone, "[]\n")
+}
+
+func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(cooling)})
+	ctx, cancel := context.WithCancel(t.Context())
+	p, looks := s.program(), 0
+	p.pollEvery = time.Hour
+	p.now = func() time.Time {
+		// The last look at the clock before it waits.
+		if looks++; looks == 3 {
+			cancel()
+		}
+		return noon()
+	}
+	var stdout, stderr strings.Builder
+	code := p.run(ctx, []string{"release", "--all", "--yes"}, &stdout, &stderr)
+	outcome{code, stdout.String(), stderr.String()}.wants(t, exitFailed, "", "release --all: interrupted", "delegated-ipam list")
+}
+
+func TestReleaseAllEndsWhenTheSidecarDoes(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+cooling+"]"), {code: 500}}})
+	s.program().runHere(t, "release", "--all", "--yes").wants(t, exitFailed, "", "release --all: ", "500")
+}

@@ -1,0 +1,84 @@
+// Package cli is the command line: commands, flags, and what they print.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+)
+
+// What the process ends with.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// program is what the commands need of the world around them.
+type program struct {
+	version string
+	env     map[string]string
+	now     func() time.Time
+	serve   func(context.Context, daemon.Config, logrus.FieldLogger) error
+	// requestLimit is how long one request may take.
+	requestLimit time.Duration
+	// pollEvery and patience say how `release --all` waits for the plugin: how
+	// often it looks, and how long nothing may change before it gives up.
+	pollEvery, patience time.Duration
+}
+
+// Run runs one command line and returns the exit status: 0 done, 1 refused or
+// failed, 2 wrong usage; the reason of 1 and 2 is on stderr. args are the
+// arguments without the program's name and environ the environment as
+// os.Environ gives it. version may be empty; the build information of the
+// binary is shown then. A command ends early when ctx does.
+func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, version string) int {
+	p := program{
+		version: programVersion(version),
+		env:     environment(environ),
+		now:     time.Now,
+		serve:   daemon.Run,
+		// As long as Cilium's own client waits (pkg/client of Cilium).
+		requestLimit: 90 * time.Second,
+		pollEvery:    time.Second,
+		patience:     90 * time.Second,
+	}
+	return p.run(ctx, args, stdout, stderr)
+}
+
+func (p program) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := p.rootCommand()
+	// Never nil: cobra would then read the arguments of the process.
+	root.SetArgs(append([]string{}, args...))
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintf(stderr, "Error: %v\n", err)
+	if wrong := (*usageError)(nil); errors.As(err, &wrong) {
+		fmt.Fprintf(stderr, "Run '%s --help' to see what it takes.\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// environment splits what os.Environ gives; of a name that comes twice the last
+// counts.
+func environment(environ []string) map[string]string {
+	env := make(map[string]string, len(environ))
+	for _, pair := range environ {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// serveCommand is `serve`.
+func (p program) serveCommand() *cobra.Command {
+	o := defaultServeOptions(p.defaultNodeName())
+	options := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	o.register(options)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve Cilium's IPAM API on a unix socket",
+		Long: `Serve Cilium's IPAM API on a unix socket, with addresses from the delegated
+CNI IPAM plugin of this node.
+
+Each option can be given in three places; the first that has it counts:
+
+  1. the flag                      --owners=router,health
+  2. the environment               DELEGATED_IPAM_OWNERS=router,health
+  3. a file in --config-dir        a file "owners" that holds router,health
+
+The folder is meant for a mounted ConfigMap. A list is separated by commas; as
+a flag it can also be repeated. An empty environment variable counts as not set.
+
+SIGTERM or SIGINT ends gracefully: what has begun is finished, nothing is
+released. A second signal ends at once; the journal then says what to finish at
+the next start.`,
+		Example: `  # What cilium-agent in delegated-plugin mode would have on this node
+  delegated-ipam serve --local-router-ipv4=10.15.0.1 --local-router-ipv6=fd00:15::1
+
+  # A second pool on a network of its own, and who may own addresses
+  delegated-ipam serve --pool=blue=blue-network --owners=router,health,ingress
+
+  # Options from a mounted ConfigMap
+  delegated-ipam serve --config-dir=/etc/delegated-ipam`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.runServe(cmd, o, options) },
+	}
+	cmd.Flags().AddFlagSet(options)
+	o.ConfigDir = p.env[envName(configDirOption)]
+	cmd.Flags().Var(textValue(&o.ConfigDir, "path"), configDirOption,
+		"folder with one file for each option, such as a mounted ConfigMap")
+	return cmd
+}
+
+// defaultNodeName is the node's name as cilium-agent finds it (Cilium's pkg/node/types).
+func (p program) defaultNodeName() string {
+	if name := p.env["K8S_NODE_NAME"]; name != "" {
+		return name
+	}
+	// Without a host name the daemon asks for --node-name.
+	name, _ := os.Hostname()
+	return name
+}
+
+func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.FlagSet) error {
+	from, err := fill(options, p.env, o.ConfigDir)
+	if err != nil {
+		return err
+	}
+	config, err := o.config(p.version)
+	if err != nil {
+		return &usageError{err}
+	}
+	log := newLog(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat)
+	for _, name := range unknownVariables(p.env, cmd.Flags()) {
+		log.WithField("variable", name).Warn("this environment variable is no option of delegated-ipam; it has no effect")
+	}
+	from.log(log, options)
+	if err := p.serve(cmd.Context(), config, log); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// log writes each option with its value and where that came from in one line, so
+// that a doubt about it ends in the log.
+func (s sources) log(log logrus.FieldLogger, options *pflag.FlagSet) {
+	fields := logrus.Fields{}
+	options.VisitAll(func(f *pflag.Flag) { fields[f.Name] = fmt.Sprintf("%s (%s)", f.Value, s[f.Name]) })
+	log.WithFields(fields).Debug("options")
+}

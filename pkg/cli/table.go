@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// table is aligned columns of text.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer) table {
+	return table{tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)}
+}
+
+// row adds a line; an empty cell is "-", so that every line has as many words.
+func (t table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = cmp.Or(c, "-")
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t table) flush() error { return t.w.Flush() }
+
+// oneLine is a text that cannot break a table.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
