@@ -36,7 +36,7 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 	for _, pool := range r.config.poolNames() {
 		p := r.pool(ctx, pool)
 		if p.Error != "" && p.Plugin == "" {
-			rep.Reasons = append(rep.Reasons, fmt.Sprintf("pool %q: %s", pool, p.Error))
+			rep.Reasons = append(rep.Reasons, p.Error)
 		}
 		rep.Pools = append(rep.Pools, p)
 	}
@@ -58,16 +58,17 @@ func (r *reporter) pool(ctx context.Context, pool string) restapi.PoolReport {
 		p.Error = s.Err.Error()
 	}
 	n, err := r.conf.Network(pool)
-	if err == nil {
-		err = r.guards.take(n.Name)
-	}
 	if err != nil {
 		p.Error = err.Error()
 		return p
 	}
+	if err := r.guards.take(n.Name); err != nil {
+		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
+		return p
+	}
 	c, err := r.runner.Context(ctx, network(n), "")
 	if err != nil {
-		p.Error = err.Error()
+		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return p
 	}
 	p.Plugin, p.Binary, p.CNIVersion, p.Profile = c.Plugin, c.Binary, c.CNIVersion, c.Profile.Type
