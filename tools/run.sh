@@ -31,18 +31,15 @@ cat >run/net.d/05-cilium.conflist <<EOF
 }
 EOF
 
-# The path of a unix socket has at most 107 bytes (unix(7)). The relative one
-# always fits, but only the absolute one works from every folder.
 socket=$here/run/ipam.sock
-where="in another terminal"
 if [ "$(printf %s "$socket" | wc -c)" -gt 107 ]; then
-  socket=run/ipam.sock
-  where="in another terminal, in $here (the absolute path is too long for a unix socket)"
+  echo "make run: the path of a unix socket has at most 107 bytes (unix(7)), and $socket has more; move the checkout to a shorter path" >&2
+  exit 1
 fi
 
 cat <<EOF
 
-Serving on $socket. Stop with Ctrl-C. To try it, $where:
+Serving on $socket. Stop with Ctrl-C. To try it, in another terminal:
 
   # the owner "demo" gets its address
   curl --unix-socket '$socket' -X POST 'http://localhost/v1/ipam?owner=demo&family=ipv4'
@@ -50,16 +47,21 @@ Serving on $socket. Stop with Ctrl-C. To try it, $where:
   # who holds what
   curl --unix-socket '$socket' 'http://localhost/v1/ipam'
 
-  # give the address of "demo" back (asked for again, it is the same one)
+  # give the address of "demo" back
   curl --unix-socket '$socket' -X DELETE "http://localhost/v1/ipam/\$(curl -s --unix-socket '$socket' -X POST 'http://localhost/v1/ipam?owner=demo&family=ipv4' | sed 's/.*"ipv4":"\([0-9.]*\)".*/\1/')"
 
 EOF
+
+# A second sidecar of one node and network is refused, so each checkout is a
+# node of its own.
+node=sample-$(printf %s "$here" | cksum | cut -d' ' -f1)
 
 exec "$binary" serve \
   --socket-path="$socket" \
   --state-dir="$here/run/state" \
   --cni-conf-dir="$here/run/net.d" \
   --cni-bin-dir="$plugins" \
-  --node-name=sample-node \
+  --node-name="$node" \
   --local-router-ipv4=10.15.0.1 \
-  --local-router-ipv6=fd00:15::1
+  --local-router-ipv6=fd00:15::1 \
+  --log-level=debug

@@ -1,0 +1,143 @@
+# delegated-ipam. "make help" lists what can be made. Needs Go, make and git.
+
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
+FUZZTIME    ?= 5s
+COVER_LEAST ?= 85.0
+
+BIN     := bin
+CACHE   := .cache
+TOOLS   := $(CACHE)/tools
+PLUGINS := $(CACHE)/plugins
+TESTBIN := $(CACHE)/test/delegated-ipam
+COVER   := $(CACHE)/cover
+MODULE  := github.com/delegated-ipam/delegated-ipam
+
+GENERATED   := api/models server client
+HANDWRITTEN  = $(shell go list ./... | grep -Ev '^$(MODULE)/(api/models|server|client)(/|$$)')
+GOFILES      = $(shell git ls-files --cached --others --exclude-standard '*.go' | grep -Ev '^(api/models|server|client)/')
+
+# The race detector needs a C compiler: without one "go env CGO_ENABLED" is 0.
+# CI must have one: there its lack is an error, not a reason to test less.
+ifneq ($(filter 1,$(shell go env CGO_ENABLED))$(filter true,$(CI)),)
+RACE := -race
+endif
+
+# Tests run a binary that counts what it covers. Without cmd/ among the counted
+# packages it would not write the counts at its end.
+TESTENV = DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TESTBIN) DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list every target
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
+	  while IFS='|' read -r name does; do printf '  %-16s %s\n' "$$name" "$$does"; done
+
+# --- build and run
+
+.PHONY: build
+build: ## build bin/delegated-ipam, a static binary
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/delegated-ipam ./cmd/delegated-ipam
+
+.PHONY: run
+run: build plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
+	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
+
+.PHONY: plugins
+plugins: ## build the real host-local, static and dhcp plugins that tools/plugins/go.mod pins
+	@mkdir -p $(PLUGINS)
+	CGO_ENABLED=0 go build -C tools/plugins -trimpath -buildvcs=false -o $(CURDIR)/$(PLUGINS)/ tool
+
+# --- test
+
+.PHONY: test
+test: test-contract test-go cover ## run every test (contract with the real Cilium client, unit, engine, end to end), then check the coverage
+
+.PHONY: test-go
+test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
+	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit $(COVER)/binary
+	$(TESTENV) go test $(RACE) ./test/...
+	go test $(RACE) -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
+
+.PHONY: test-contract
+test-contract: plugins test-binary explain ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
+	@mkdir -p $(COVER)/binary
+	cd test/contract && $(TESTENV) go test $(RACE) ./...
+
+.PHONY: test-binary
+test-binary: ## build the binary under test, with the race detector where it can be had
+	@rm -rf $(COVER)/binary
+	go build $(RACE) -buildvcs=false -cover -covermode=atomic -coverpkg=./pkg/...,./cmd/... -o $(TESTBIN) ./cmd/delegated-ipam
+
+.PHONY: explain
+explain:
+	@$(if $(RACE),:,echo "skipped: the race detector, because no C compiler ($$(go env CC)) was found")
+	@command -v curl >/dev/null || echo "skipped: the curl lines of the docs, because curl was not found"
+	@test "$$(id -u)" = 0 || echo "skipped: calls by another user, because only root can make them"
+
+.PHONY: cover
+cover: ## show the coverage of pkg/ in the last tests; fail below COVER_LEAST percent
+	@test -d $(COVER)/unit || { echo "no test has counted anything; run 'make test' first" >&2; exit 1; }
+	@go tool covdata textfmt -pkg=$(MODULE)/pkg/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
+	@go tool cover -func=$(COVER)/all.txt | awk -v least=$(COVER_LEAST) '/^total:/ { got = $$3; sub("%", "", got); \
+	  printf "coverage of pkg/: %s %%, at least %s %% wanted\n", got, least; exit (got + 0 < least) }'
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME each
+	@grep -rl --include='*_test.go' '^func Fuzz' pkg | while read -r file; do \
+	  sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r name; do \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
+	  done || exit 1; \
+	done
+
+# --- checks
+
+.PHONY: ci
+ci: test checks ## everything: the tests, then the checks
+
+.PHONY: checks
+checks: lint generate-check fuzz ## everything besides the tests
+
+.PHONY: fmt
+fmt: $(TOOLS)/gofumpt ## format the hand-written code
+	$(TOOLS)/gofumpt -w $(GOFILES)
+
+.PHONY: lint
+lint: $(TOOLS)/gofumpt $(TOOLS)/staticcheck ## check format, go vet and staticcheck of the hand-written code
+	@unformatted="$$($(TOOLS)/gofumpt -l $(GOFILES))"; test -z "$$unformatted" || \
+	  { echo "not formatted; run 'make fmt':" >&2; echo "$$unformatted" >&2; exit 1; }
+	go vet ./...
+	$(TOOLS)/staticcheck $(HANDWRITTEN)
+	cd test/contract && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...
+
+$(TOOLS)/gofumpt: tools/go.mod tools/go.sum
+	go build -C tools -buildvcs=false -o $(CURDIR)/$@ mvdan.cc/gofumpt
+
+$(TOOLS)/staticcheck: tools/go.mod tools/go.sum
+	go build -C tools -buildvcs=false -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+# --- generated code
+
+$(TOOLS)/swagger: tools/go.mod tools/go.sum
+	go build -C tools -buildvcs=false -o $(CURDIR)/$@ github.com/go-swagger/go-swagger/cmd/swagger
+
+SWAGGER       := $(TOOLS)/swagger
+SWAGGER_FLAGS := --quiet --spec=swagger.yaml --name=delegated-ipam --target=. --model-package=api/models --api-package=operations
+
+.PHONY: generate
+generate: $(SWAGGER) ## make the wire models, the server and the client from swagger.yaml
+	$(SWAGGER) validate --quiet swagger.yaml
+	rm -rf $(GENERATED)
+	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger-server.yml
+	$(SWAGGER) generate client $(SWAGGER_FLAGS) --client-package=client --skip-models
+
+.PHONY: generate-check
+generate-check: generate ## fail if the generated code differs from what swagger.yaml says
+	@differs="$$(git status --porcelain -- $(GENERATED))"; test -z "$$differs" || \
+	  { echo "$$differs" >&2; echo "generated code differs from swagger.yaml; run 'make generate' and commit the result" >&2; exit 1; }
+
+# --- rest
+
+.PHONY: clean
+clean: ## remove what was built, and ./run with its state
+	rm -rf $(BIN) $(CACHE) run
