@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestTheSameOwnerTwiceGetsTheSameAddresses(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		second := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+
+		wantSame(t, second, first)
+		wantLeases(t, n, len(first))
+	})
+}
+
+func TestFiftyOwnersAtOnceGetFiftyAddressesOfEachFamily(t *testing.T) {
+	const owners = 50
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		answers := allocateAtOnce(t, s, owners)
+
+		taken := map[string]int{}
+		families := len(answers[0])
+		for i, addresses := range answers {
+			if len(addresses) != families {
+				t.Errorf("owner %d got %q; want %d addresses", i, addresses, families)
+			}
+			for _, ip := range addresses {
+				if other, ok := taken[ip]; ok {
+					t.Errorf("owners %d and %d both got %s", other, i, ip)
+				}
+				taken[ip] = i
+			}
+		}
+		wantLeases(t, n, owners*families)
+	})
+}
+
+func TestFiftyRequestsOfOneOwnerAtOnceGetOneAnswer(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	answers := s.AllocateAtOnce(t, slices.Repeat([]harness.Request{{Owner: "router"}}, 50))
+
+	for _, a := range answers {
+		wantSame(t, a.Allocation(t).Addresses(), answers[0].Allocation(t).Addresses())
+	}
+	wantLeases(t, n, 2)
+}
+
+func TestASecondFamilyOfAnOwnerRunsNoSecondADD(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	v4 := s.Allocate(t, harness.Request{Owner: "router", Family: "ipv4"})
+	if got := v4.Addresses(); len(got) != 1 || !is4(got[0]) {
+		t.Fatalf("family ipv4 answered %q; want one IPv4 address", got)
+	}
+	leases := n.Leases(t)
+
+	v6 := s.Allocate(t, harness.Request{Owner: "router", Family: "ipv6"})
+	if got := v6.Addresses(); len(got) != 1 || is4(got[0]) {
+		t.Fatalf("family ipv6 answered %q; want one IPv6 address", got)
+	}
+	if now := n.Leases(t); !slices.Equal(now, leases) {
+		t.Errorf("the plugin's store was %v and is %v; want no change", leases, now)
+	}
+	if got := s.Of(t, "router").Claims; !slices.Equal(slices.Sorted(slices.Values(got)), []string{"ipv4", "ipv6"}) {
+		t.Errorf("claims are %q; want both families", got)
+	}
+}
+
+func TestAnEmptyOwnerGetsAnAttachmentOfItsOwnEachTime(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		first := s.Allocate(t, harness.Request{}).Addresses()
+		second := s.Allocate(t, harness.Request{}).Addresses()
+
+		for _, ip := range first {
+			if slices.Contains(second, ip) {
+				t.Errorf("two requests without an owner both got %s", ip)
+			}
+		}
+		list := s.List(t)
+		if len(list) != 2 {
+			t.Fatalf("list has %d attachments; want 2: %+v", len(list), list)
+		}
+		for _, a := range list {
+			if a.Owner == "" {
+				t.Errorf("list has an attachment without an owner: %+v", a)
+			}
+		}
+		wantLeases(t, n, len(first)+len(second))
+		s.Release(t, append(first, second...)...)
+		wantLeases(t, n, 0)
+	})
+}
+
+func TestTwoPoolsAreServedFromTheirOwnNetworks(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	n.WriteNetwork(t, "05-pods", harness.IPv4Only())
+	n.WriteNetwork(t, "06-blue", harness.Network{Name: "blue", Subnets: []string{"10.16.0.0/24"}, CNIVersion: "1.0.0"})
+	s := n.Start(t, "--enable-ipv6=false", "--pool=default=pods", "--pool=blue=blue")
+
+	pods := s.Allocate(t, harness.Request{Owner: "router"})
+	blue := s.Allocate(t, harness.Request{Owner: "router", Pool: "blue"})
+	wantIn(t, pods.Address.IPv4, "10.15.0.0/24")
+	wantIn(t, blue.Address.IPv4, "10.16.0.0/24")
+	if pods.Address.IPv4PoolName != "default" || blue.Address.IPv4PoolName != "blue" {
+		t.Errorf("pool names are %q and %q; want default and blue", pods.Address.IPv4PoolName, blue.Address.IPv4PoolName)
+	}
+	s.Do(t, "DELETE", "/v1/ipam/"+blue.Address.IPv4+"?pool=blue").Want(t, 200)
+	wantLeases(t, n, 1)
+}
+
+func TestASinglePluginConfIsServed(t *testing.T) {
+	t.Parallel()
+	nw := harness.DualStack()
+	nw.Single = true
+	n := nodeWith(t, nw)
+	s := n.Start(t)
+	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 2 {
+		t.Errorf("got %q; want an address of each family", got)
+	}
+}
+
+// allocateAtOnce lets that many owners ask at the same time and returns the
+// addresses of each.
+func allocateAtOnce(t *testing.T, s *harness.Sidecar, owners int) [][]string {
+	t.Helper()
+	requests := make([]harness.Request, owners)
+	for i := range requests {
+		requests[i].Owner = fmt.Sprintf("kube-system/pod-%d", i)
+	}
+	all := make([][]string, owners)
+	for i, a := range s.AllocateAtOnce(t, requests) {
+		all[i] = a.Allocation(t).Addresses()
+	}
+	return all
+}
+
+func is4(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Is4()
+}
+
+func wantSame(t *testing.T, got, want []string) {
+	t.Helper()
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("got addresses %q; want %q again", got, want)
+	}
+}
+
+func wantIn(t *testing.T, ip, prefix string) {
+	t.Helper()
+	a, err := netip.ParseAddr(ip)
+	if err != nil || !netip.MustParsePrefix(prefix).Contains(a) {
+		t.Errorf("got address %q; want one in %s", ip, prefix)
+	}
+}
+
+func wantLeases(t *testing.T, n *harness.Node, want int) {
+	t.Helper()
+	if got := n.Leases(t); len(got) != want {
+		t.Errorf("the plugin's store holds %v; want %d addresses", got, want)
+	}
+}

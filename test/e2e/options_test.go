@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestOptionsComeFromAFolderOfFilesToo(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	folder := filepath.Join(n.Dir, "config")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"owners": "router\n", "enable-ipv6": "false"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(value), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := n.Start(t, "--config-dir="+folder)
+	s.TryAllocate(t, harness.Request{Owner: "ingress"}).Want(t, 403)
+	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 1 {
+		t.Errorf("with enable-ipv6 false in the folder the answer has %q; want IPv4 only", got)
+	}
+}
+
+func TestOptionsComeFromTheEnvironmentTooAndAFlagWins(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	n.Env = []string{"DELEGATED_IPAM_OWNERS=router", "DELEGATED_IPAM_ENABLE_IPV6=false"}
+	s := n.Start(t, "--enable-ipv6=true")
+	s.TryAllocate(t, harness.Request{Owner: "ingress"}).Want(t, 403)
+	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 2 {
+		t.Errorf("with the flag --enable-ipv6=true the answer has %q; want both families", got)
+	}
+}
+
+func TestNobodyElseCanReadTheJournal(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	s.Allocate(t, harness.Request{Owner: "router"})
+	seen := 0
+	err := filepath.WalkDir(n.StateDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		seen++
+		if got := info.Mode().Perm(); got&0o077 != 0 {
+			t.Errorf("the mode of %s is %o; want none for group and others", path, got)
+		}
+		return nil
+	})
+	if err != nil || seen < 3 {
+		t.Errorf("saw %d files and folders under %s, %v; want at least a record in its folder", seen, n.StateDir, err)
+	}
+}

@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestASecondInstanceWaitsForTheStateFolderAndNamesItsHolder(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	first := n.Start(t)
+	held := first.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+
+	second := n.Launch(t)
+	wantInLog(t, second, n.StateDir, strconv.Itoa(first.PID()))
+	if !second.Running() {
+		t.Fatalf("the second instance ended:\n%s", second.Log())
+	}
+	wantSame(t, first.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	first.Stop(t)
+
+	second.WaitReady(t)
+	wantSame(t, second.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	second.Agree(t)
+}
+
+func TestASecondSidecarOfTheSameNodeAndNetworkIsRefused(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	first := n.Start(t)
+
+	second := n.Launch(t, "--state-dir="+n.Dir+"/state2", "--socket-path="+n.Dir+"/ipam2.sock")
+	wantRefused(t, second, n.Name, "pods")
+	first.Allocate(t, harness.Request{Owner: "router"})
+}
+
+func TestALiveSocketIsNotStolen(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	first := n.Start(t)
+	other := nodeWith(t, harness.DualStack())
+
+	second := other.Launch(t, "--socket-path="+n.Socket)
+	wantRefused(t, second, n.Socket)
+	first.Allocate(t, harness.Request{Owner: "router"})
+}
+
+func TestAStaleSocketIsReplaced(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	s.Kill(t)
+	if info, err := os.Lstat(n.Socket); err != nil || info.Mode().Type() != os.ModeSocket {
+		t.Fatalf("after SIGKILL %s is %v, %v; want the socket left behind", n.Socket, info, err)
+	}
+	s = n.Start(t)
+	s.Allocate(t, harness.Request{Owner: "router"})
+}
+
+func TestAFileThatIsNoSocketIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	if err := os.WriteFile(n.Socket, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, n.Launch(t), n.Socket)
+	if data, err := os.ReadFile(n.Socket); err != nil || string(data) != "precious" {
+		t.Errorf("the file holds %q, %v; want it untouched", data, err)
+	}
+}
+
+func TestTheSocketHasTheModeAskedForFromItsFirstMoment(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	n.Start(t, "--socket-mode=0600")
+	info, err := os.Lstat(n.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o600 {
+		t.Errorf("the socket's mode is %o; want 600", got)
+	}
+}
+
+func TestAnyHostHeaderIsAccepted(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	for _, host := range []string{"localhost", "example.invalid:8080", "%2Fvar%2Frun%2Fipam.sock"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/ipam", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		a, err := s.Send(req)
+		if err != nil || a.Status != http.StatusOK {
+			t.Errorf("Host %q was answered %s, %v; want 200", host, a, err)
+		}
+	}
+}
+
+func TestAClientThatHangsUpLosesNoAddress(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	for i := range 20 {
+		hangUp(t, n.Socket, fmt.Sprintf("owner-%d", i))
+	}
+	// Whatever was recorded is what the plugin holds.
+	s.Agree(t)
+}
+
+func TestAHealthySidecarStopsWithStatus0AndReleasesNothing(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		s.Stop(t)
+		wantLeases(t, n, len(held))
+		if _, err := os.Lstat(n.Socket); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after SIGTERM the socket is still there: %v", err)
+		}
+	})
+}
+
+// hangUp sends an allocate and closes the connection without reading.
+func hangUp(t *testing.T, socket, owner string) {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "POST /v1/ipam?owner=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", owner); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantRefused waits until the sidecar ends with an error that says each word.
+func wantRefused(t *testing.T, s *harness.Sidecar, says ...string) {
+	t.Helper()
+	if code := s.Wait(t); code == 0 {
+		t.Errorf("the sidecar ended with status 0; want a failure:\n%s", s.Log())
+	}
+	for _, word := range says {
+		if !strings.Contains(s.Log(), word) {
+			t.Errorf("the refusal does not say %q:\n%s", word, s.Log())
+		}
+	}
+}
+
+// wantInLog waits until one line of the sidecar's log has every word.
+func wantInLog(t *testing.T, s *harness.Sidecar, words ...string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("a log line with %q", words), func() error {
+		for line := range strings.Lines(s.Log()) {
+			if containsAll(line, words) {
+				return nil
+			}
+		}
+		return errors.New(s.Log())
+	})
+}
+
+func containsAll(line string, words []string) bool {
+	for _, word := range words {
+		if !strings.Contains(line, word) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,85 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Network is a CNI network configuration whose chain delegates IPAM to
+// host-local.
+type Network struct {
+	// Name is the network's name.
+	Name string
+	// Subnets are host-local's ranges, one a family.
+	Subnets []string
+	// CNIVersion is the configuration's cniVersion.
+	CNIVersion string
+	// Plugin is the IPAM plugin's type; empty for host-local.
+	Plugin string
+	// Single writes a single-plugin *.conf in place of a *.conflist.
+	Single bool
+}
+
+// IPv4Only returns a network with one IPv4 range.
+func IPv4Only() Network {
+	return Network{Name: "pods", Subnets: []string{"10.15.0.0/24"}, CNIVersion: "0.3.1"}
+}
+
+// DualStack returns a network with a range of each family.
+func DualStack() Network {
+	return Network{Name: "pods", Subnets: []string{"10.15.0.0/24", "fd00:15::/112"}, CNIVersion: "1.0.0"}
+}
+
+// WriteNetwork puts a network into ConfDir in one step, as an installer does.
+// The name's suffix follows from the network (*.conf or *.conflist).
+func (n *Node) WriteNetwork(t testing.TB, name string, nw Network) {
+	t.Helper()
+	n.WriteConf(t, name+nw.suffix(), nw.document(t, n.StoreDir))
+}
+
+// WriteConf puts a file of any content into ConfDir in one step.
+func (n *Node) WriteConf(t testing.TB, file string, data []byte) {
+	t.Helper()
+	path := filepath.Join(n.ConfDir, file)
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (nw Network) suffix() string {
+	if nw.Single {
+		return ".conf"
+	}
+	return ".conflist"
+}
+
+func (nw Network) document(t testing.TB, dataDir string) []byte {
+	t.Helper()
+	plugin := map[string]any{"type": "cilium-cni", "ipam": nw.ipam(dataDir)}
+	document := map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "plugins": []any{plugin}}
+	if nw.Single {
+		plugin["cniVersion"], plugin["name"] = nw.CNIVersion, nw.Name
+		document = plugin
+	}
+	data, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func (nw Network) ipam(dataDir string) map[string]any {
+	if nw.Plugin != "" {
+		return map[string]any{"type": nw.Plugin}
+	}
+	var ranges [][]map[string]string
+	for _, subnet := range nw.Subnets {
+		ranges = append(ranges, []map[string]string{{"subnet": subnet}})
+	}
+	return map[string]any{"type": "host-local", "dataDir": dataDir, "ranges": ranges}
+}

@@ -1,0 +1,133 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
+)
+
+// maxSocketPath is the longest path of a unix socket (unix(7), sun_path).
+const maxSocketPath = 107
+
+// Node is the part of a machine that a sidecar works with. A sidecar may be
+// started on it, stopped and started again.
+type Node struct {
+	// Name is --node-name. It is unique to the test: a second sidecar of one
+	// node and network is refused.
+	Name string
+	// Dir holds everything else.
+	Dir string
+	// ConfDir and BinDir are --cni-conf-dir and --cni-bin-dir.
+	ConfDir, BinDir string
+	// StateDir is --state-dir.
+	StateDir string
+	// StoreDir is host-local's dataDir.
+	StoreDir string
+	// Socket is --socket-path.
+	Socket string
+	// Flags are those that every sidecar of the node gets.
+	Flags []string
+	// Env are NAME=value settings that every process of the node gets.
+	Env []string
+}
+
+// NewNode makes the folders of a node with the real host-local in BinDir and
+// no CNI configuration. They go away with the test.
+func NewNode(t testing.TB) *Node {
+	t.Helper()
+	// Not t.TempDir: a test's name would make the socket's path too long.
+	dir, err := os.MkdirTemp("", "dip-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := &Node{
+		Name:     filepath.Base(dir),
+		Dir:      dir,
+		ConfDir:  filepath.Join(dir, "net.d"),
+		BinDir:   filepath.Join(dir, "bin"),
+		StateDir: filepath.Join(dir, "state"),
+		StoreDir: filepath.Join(dir, "store"),
+		Socket:   filepath.Join(dir, "ipam.sock"),
+	}
+	if len(n.Socket) > maxSocketPath {
+		t.Fatalf("the socket's path %s has %d bytes; set TMPDIR to a folder short enough for %d", n.Socket, len(n.Socket), maxSocketPath)
+	}
+	for _, d := range []string{n.ConfDir, n.BinDir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.installHostLocal(t)
+	return n
+}
+
+// Client returns a client of the node's socket.
+func (n *Node) Client() Client { return Client{Socket: n.Socket} }
+
+// Leases returns what host-local holds.
+func (n *Node) Leases(t testing.TB) []oracle.Lease {
+	t.Helper()
+	leases, err := oracle.HostLocal(n.StoreDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leases
+}
+
+// WipeStore loses everything that host-local holds.
+func (n *Node) WipeStore(t testing.TB) {
+	t.Helper()
+	if err := os.RemoveAll(n.StoreDir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WipeJournal loses everything that a stopped sidecar knows.
+func (n *Node) WipeJournal(t testing.TB) {
+	t.Helper()
+	if err := os.RemoveAll(n.StateDir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// DamageRecord cuts the record of a container ID off in the middle, as a disk
+// error would.
+func (n *Node) DamageRecord(t testing.TB, containerID string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", containerID+"*"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("records of %s: %q, %v; want one", containerID, names, err)
+	}
+	info, err := os.Stat(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(names[0], info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// InstallScript puts an executable of that name into BinDir: a plugin whose
+// answers the test decides.
+func (n *Node) InstallScript(t testing.TB, name, script string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(n.BinDir, name), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// installHostLocal copies the plugin, because one that is reached through a
+// symbolic link is not what a machine has in /opt/cni/bin.
+func (n *Node) installHostLocal(t testing.TB) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(fromEnv(t, EnvPlugins), "host-local"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.BinDir, "host-local"), data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
