@@ -1,0 +1,247 @@
+package contract
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/cilium/api/v1/client/daemon"
+	"github.com/cilium/cilium/api/v1/client/ipam"
+	"github.com/cilium/cilium/api/v1/models"
+	"github.com/cilium/cilium/pkg/client"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestCiliumsDefaultClientFindsTheSidecarByCILIUM_SOCK(t *testing.T) {
+	n, _ := empty(t)
+	t.Setenv("CILIUM_SOCK", n.Socket)
+	c, err := client.NewDefaultClientWithTimeout(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocate(t, c, "", "router", "", false)
+}
+
+func TestCiliumsClientAllocates(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		family, owner, pool string
+		expiration          bool
+		wantIPv4, wantIPv6  bool
+	}{
+		"both families without asking for one": {owner: "router", wantIPv4: true, wantIPv6: true},
+		"IPv4":                                 {family: client.AddressFamilyIPv4, owner: "router", wantIPv4: true},
+		"IPv6":                                 {family: client.AddressFamilyIPv6, owner: "router", wantIPv6: true},
+		"without an owner":                     {wantIPv4: true, wantIPv6: true},
+		"from a pool by name":                  {owner: "router", pool: "default", wantIPv4: true, wantIPv6: true},
+		"with an expiration":                   {owner: "kube-system/pod", expiration: true, wantIPv4: true, wantIPv6: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, s := empty(t)
+			c := ciliumClient(t, s)
+			got := allocate(t, c, tt.family, tt.owner, tt.pool, tt.expiration)
+
+			a := got.Address
+			wantFamily(t, tt.wantIPv4, tt.expiration, a.IPv4, a.IPv4PoolName, a.IPv4ExpirationUUID, got.IPv4)
+			wantFamily(t, tt.wantIPv6, tt.expiration, a.IPv6, a.IPv6PoolName, a.IPv6ExpirationUUID, got.IPv6)
+			wantHostAddressing(t, got.HostAddressing)
+		})
+	}
+}
+
+func TestCiliumsClientRestoresAndReleases(t *testing.T) {
+	t.Parallel()
+	n, s := empty(t)
+	c := ciliumClient(t, s)
+	for _, ip := range []string{"10.15.0.9", "fd00:15::9"} {
+		owner := "owner of " + ip
+		mustDo(t, c.IPAMAllocateIP(ip, owner, ""))
+		mustDo(t, c.IPAMAllocateIP(ip, owner, "default"))
+		mustDo(t, c.IPAMReleaseIP(ip, ""))
+	}
+	if left := n.Leases(t); len(left) != 0 {
+		t.Errorf("the plugin's store still has %v", left)
+	}
+}
+
+func TestCiliumsClientConfirmsAnExpiringAddressByRestoringIt(t *testing.T) {
+	t.Parallel()
+	_, s := empty(t)
+	c := ciliumClient(t, s)
+	got := allocate(t, c, "", "router", "", true)
+	mustDo(t, c.IPAMAllocateIP(got.Address.IPv4, "router", ""))
+	if a := s.Of(t, "router"); a == nil || a.Expiration != nil {
+		t.Errorf("after the restore the list has %+v; want no expiration", a)
+	}
+}
+
+func TestCiliumsClientSeesEachDocumentedErrorAsItsOwnType(t *testing.T) {
+	t.Parallel()
+	allocated := func(c *client.Client) error { _, err := c.IPAMAllocate("", "ingress", "", false); return err }
+	restored := func(ip, owner string) func(*client.Client) error {
+		return func(c *client.Client) error { return c.IPAMAllocateIP(ip, owner, "") }
+	}
+	released := func(ip string) func(*client.Client) error {
+		return func(c *client.Client) error { return c.IPAMReleaseIP(ip, "") }
+	}
+	tests := map[string]struct {
+		scene scene
+		do    func(*client.Client) error
+		want  func(error) bool
+	}{
+		"an allocate that is forbidden":        {onlyRouter, allocated, is[*ipam.PostIpamForbidden]},
+		"an allocate that fails":               {refusing, allocated, is[*ipam.PostIpamFailure]},
+		"a restore of no address":              {empty, restored("banana", "a"), is[*ipam.PostIpamIPInvalid]},
+		"a restore that is forbidden":          {onlyRouter, restored("10.15.0.9", "ingress"), is[*ipam.PostIpamIPForbidden]},
+		"a restore of another owner's address": {routerHolds, restored("10.15.0.2", "thief"), is[*ipam.PostIpamIPExists]},
+		"a restore that fails":                 {routerHolds, restored("10.15.0.9", "router"), is[*ipam.PostIpamIPFailure]},
+		"a restore in a family that is off":    {ipv4Only, restored("fd00:15::9", "a"), is[*ipam.PostIpamIPDisabled]},
+		"a release of no address":              {empty, released("banana"), is[*ipam.DeleteIpamIPInvalid]},
+		"a release that is forbidden":          {fromStranger, released("10.15.0.2"), is[*ipam.DeleteIpamIPForbidden]},
+		"a release of an unknown address":      {empty, released("10.15.0.9"), is[*ipam.DeleteIpamIPNotFound]},
+		"a release that fails":                 {stuck, released("10.15.0.2"), is[*ipam.DeleteIpamIPFailure]},
+		"a release in a family that is off":    {ipv4Only, released("fd00:15::9"), is[*ipam.DeleteIpamIPDisabled]},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, s := tt.scene(t)
+			if err := tt.do(ciliumClient(t, s)); !tt.want(err) {
+				t.Errorf("got %T: %v", err, err)
+			}
+		})
+	}
+}
+
+func TestCiliumsClientIsToldThePluginsOwnWords(t *testing.T) {
+	t.Parallel()
+	_, s := refusing(t)
+	_, err := ciliumClient(t, s).IPAMAllocate("", "router", "", false)
+	var failure *ipam.PostIpamFailure
+	if !errors.As(err, &failure) {
+		t.Fatalf("got %T: %v; want a failure", err, err)
+	}
+	for _, says := range []string{"router", "no address left", "the range is exhausted"} {
+		if !strings.Contains(string(failure.Payload), says) {
+			t.Errorf("the reason is %q; want it to say %q", failure.Payload, says)
+		}
+	}
+}
+
+func TestCiliumsClientSeesAnUnknownFamilyAs422(t *testing.T) {
+	t.Parallel()
+	_, s := empty(t)
+	_, err := ciliumClient(t, s).IPAMAllocate("ipx", "router", "", false)
+	var answered interface{ IsCode(int) bool }
+	if !errors.As(err, &answered) || !answered.IsCode(http.StatusUnprocessableEntity) {
+		t.Errorf("got %T: %v; want status 422", err, err)
+	}
+}
+
+func TestCiliumsStatusPrinterIsContent(t *testing.T) {
+	t.Parallel()
+	_, s := routerHolds(t)
+	health, err := ciliumClient(t, s).Daemon.GetHealthz(daemon.NewGetHealthzParams())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var brief, full bytes.Buffer
+	client.FormatStatusResponseBrief(&brief, health.Payload)
+	if got := brief.String(); got != "OK\n" {
+		t.Errorf("the brief status is %q; want OK", got)
+	}
+	client.FormatStatusResponse(&full, health.Payload, client.StatusAllDetails)
+	if !strings.Contains(full.String(), "10.15.0.2 (router)") {
+		t.Errorf("the status does not show the router's address:\n%s", &full)
+	}
+}
+
+func TestCiliumsClientReadsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	_, s := empty(t)
+	config, err := ciliumClient(t, s).ConfigGet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := config.Status.IpamMode; got != "delegated-plugin" {
+		t.Errorf("the IPAM mode is %q; want delegated-plugin", got)
+	}
+	wantHostAddressing(t, config.Status.Addressing)
+}
+
+func ciliumClient(t *testing.T, s *harness.Sidecar) *client.Client {
+	t.Helper()
+	c, err := client.NewClient("unix://" + s.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func allocate(t *testing.T, c *client.Client, family, owner, pool string, expiration bool) *models.IPAMResponse {
+	t.Helper()
+	got, err := c.IPAMAllocate(family, owner, pool, expiration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Validate(nil); err != nil {
+		t.Fatalf("Cilium's model refuses the answer: %v", err)
+	}
+	return got
+}
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%T: %v", err, err)
+	}
+}
+
+// is tells whether an error is of a type.
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// wantFamily checks that one family is there as cilium-cni needs it, or absent.
+func wantFamily(t *testing.T, want, expiring bool, ip, pool, uuid string, details *models.IPAMAddressResponse) {
+	t.Helper()
+	if !want {
+		if ip != "" || details != nil {
+			t.Errorf("got %q, %+v for a family that was not asked for", ip, details)
+		}
+		return
+	}
+	if _, err := netip.ParseAddr(ip); err != nil || details == nil || details.IP != ip {
+		t.Fatalf("the address is %q (%v) and its details %+v; want a bare address twice", ip, err, details)
+	}
+	if pool != "default" {
+		t.Errorf("the pool of %s is %q; want default", ip, pool)
+	}
+	if expiring != (uuid != "") || details.ExpirationUUID != uuid {
+		t.Errorf("the expiration UUIDs of %s are %q and %q; expiration was %t", ip, uuid, details.ExpirationUUID, expiring)
+	}
+	if _, err := netip.ParseAddr(details.Gateway); err != nil {
+		t.Errorf("the gateway of %s is %q: %v", ip, details.Gateway, err)
+	}
+}
+
+func wantHostAddressing(t *testing.T, got *models.NodeAddressing) {
+	t.Helper()
+	if got == nil || got.IPv4 == nil || got.IPv6 == nil {
+		t.Fatalf("host-addressing is %+v; want both families", got)
+	}
+	if !got.IPv4.Enabled || got.IPv4.IP != "10.15.0.1" {
+		t.Errorf("host-addressing of IPv4 is %+v; want the router's address", got.IPv4)
+	}
+	if !got.IPv6.Enabled || got.IPv6.IP != "fd00:15::1" {
+		t.Errorf("host-addressing of IPv6 is %+v; want the router's address", got.IPv6)
+	}
+}

@@ -1,0 +1,124 @@
+package contract
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-openapi/spec"
+)
+
+// extension marks what Cilium's API does not have.
+const extension = "x-delegated-ipam-extension"
+
+// What we share with Cilium's own document is the same there: paths, operation
+// IDs, parameters, codes, Go names of the codes, JSON keys and their types.
+func TestTheContractIsASubsetOfCiliums(t *testing.T) {
+	t.Parallel()
+	ours, theirs := loadDocument(t, swaggerFile), loadDocument(t, ciliumsDocument(t))
+	if ours.basePath != theirs.basePath {
+		t.Errorf("our base path is %s, Cilium's %s", ours.basePath, theirs.basePath)
+	}
+	compared := 0
+	for name, op := range ours.operations {
+		if op.Extensions[extension] == true {
+			continue
+		}
+		compared++
+		t.Run(name, func(t *testing.T) {
+			their, ok := theirs.operations[name]
+			if !ok {
+				t.Fatal("Cilium does not have this operation, and it is not marked as an extension")
+			}
+			sameOperation(t, op, their)
+		})
+	}
+	if compared == 0 {
+		t.Error("no operation was compared")
+	}
+}
+
+func sameOperation(t *testing.T, our, their *spec.Operation) {
+	t.Helper()
+	if our.ID != their.ID || !slices.Equal(our.Tags, their.Tags) {
+		t.Errorf("operation ID and tags are %q %q; Cilium's are %q %q", our.ID, our.Tags, their.ID, their.Tags)
+	}
+	if got, want := parameters(our), parameters(their); !slices.Equal(got, want) {
+		t.Errorf("the parameters are %q; Cilium's are %q", got, want)
+	}
+	if got, want := responses(our), responses(their); !slices.Equal(got, want) {
+		t.Errorf("the codes are %q; Cilium's are %q", got, want)
+	}
+	for code, response := range our.Responses.StatusCodeResponses {
+		theirs := their.Responses.StatusCodeResponses[code]
+		if (response.Schema == nil) != (theirs.Schema == nil) {
+			t.Errorf("only one side has a body with %d", code)
+		} else if response.Schema != nil {
+			subset(t, fmt.Sprint(code), response.Schema, theirs.Schema)
+		}
+	}
+}
+
+// subset fails the test for each key of ours that Cilium does not have, or has
+// with another type.
+func subset(t *testing.T, where string, our, their *spec.Schema) {
+	t.Helper()
+	if got, want := typeOf(our), typeOf(their); got != want {
+		t.Errorf("%s is of type %q; Cilium's is %q", where, got, want)
+	}
+	if !slices.Equal(our.Required, their.Required) {
+		t.Errorf("%s requires %q; Cilium's %q", where, our.Required, their.Required)
+	}
+	for name, property := range our.Properties {
+		if property.Extensions[extension] == true {
+			continue
+		}
+		theirs, ok := their.Properties[name]
+		if !ok {
+			t.Errorf("%s.%s is not a key of Cilium's, and not marked as an extension", where, name)
+			continue
+		}
+		subset(t, where+"."+name, &property, &theirs)
+	}
+	if our.Items != nil && their.Items != nil {
+		subset(t, where+"[]", our.Items.Schema, their.Items.Schema)
+	}
+}
+
+// typeOf returns the type of a schema; one with properties is an object, also
+// where the document leaves that out.
+func typeOf(s *spec.Schema) string {
+	if len(s.Type) == 0 && len(s.Properties) > 0 {
+		return "object"
+	}
+	return strings.Join(s.Type, ",")
+}
+
+func parameters(op *spec.Operation) []string {
+	var all []string
+	for _, p := range op.Parameters {
+		all = append(all, fmt.Sprintf("%s %s %s %v required=%t", p.In, p.Name, p.Type, p.Enum, p.Required))
+	}
+	return slices.Sorted(slices.Values(all))
+}
+
+func responses(op *spec.Operation) []string {
+	var all []string
+	for code, r := range op.Responses.StatusCodeResponses {
+		all = append(all, fmt.Sprint(code, " ", r.Extensions["x-go-name"]))
+	}
+	return slices.Sorted(slices.Values(all))
+}
+
+// ciliumsDocument returns the path of the document in the pinned module.
+func ciliumsDocument(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "api", "v1", "openapi.yaml")
+}

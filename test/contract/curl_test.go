@@ -1,0 +1,156 @@
+package contract
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const documentation = "../.."
+
+// The layout of "make run" (tools/run.sh): the documentation's lines are meant
+// for the folder above.
+const runSocket = "run/ipam.sock"
+
+// line is one command of the documentation, with the lines it is continued on.
+type line struct {
+	file   string
+	number int
+	text   string
+}
+
+// TestTheCurlLinesOfTheDocumentationWork runs every line that starts with curl
+// in a sh block of README.md and docs/*.md, file by file, in order, as it
+// stands there, against a sidecar that nobody has asked anything yet.
+func TestTheCurlLinesOfTheDocumentationWork(t *testing.T) {
+	t.Parallel()
+	needCurl(t)
+	total := 0
+	for _, file := range documentationFiles(t) {
+		lines := curlLines(t, file)
+		total += len(lines)
+		if len(lines) == 0 {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			n := runLayout(t)
+			failOnRefusal(t, n.Dir)
+			for _, l := range lines {
+				runLine(t, n.Dir, l)
+			}
+		})
+	}
+	if total == 0 {
+		t.Error("no curl line was found in README.md and docs/*.md")
+	}
+}
+
+func TestTheCurlLinesAreFoundWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "README.md")
+	text := "curl outside\n```sh\nmake run\ncurl one \\\n  two\n  curl three\necho\ncurl \"$(\n curl four)\"\n```\n```json\ncurl five\n```\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"curl one \\\n  two", "  curl three", "curl \"$(\n curl four)\""}
+	lines := curlLines(t, file)
+	if len(lines) != len(want) {
+		t.Fatalf("found %+v; want %q", lines, want)
+	}
+	for i, l := range lines {
+		if l.text != want[i] {
+			t.Errorf("found %q; want %q", l.text, want[i])
+		}
+	}
+}
+
+func documentationFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{filepath.Join(documentation, "README.md")}, files...)
+}
+
+// curlLines returns the commands of a file that start with curl in a sh block,
+// each with the lines on which it goes on.
+func curlLines(t *testing.T, file string) []line {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []line
+	inside, unfinished := false, false
+	for i, text := range strings.Split(string(data), "\n") {
+		trimmed := strings.TrimSpace(text)
+		switch {
+		case strings.HasPrefix(trimmed, "```"):
+			inside, unfinished = trimmed == "```sh", false
+			continue
+		case unfinished:
+			found[len(found)-1].text += "\n" + text
+		case inside && strings.HasPrefix(trimmed, "curl"):
+			found = append(found, line{file: file, number: i + 1, text: text})
+		default:
+			continue
+		}
+		unfinished = goesOn(found[len(found)-1].text)
+	}
+	return found
+}
+
+// goesOn tells whether a shell would wait for another line: after a backslash,
+// and within quotes or parentheses.
+func goesOn(text string) bool {
+	return strings.HasSuffix(text, `\`) || exec.Command("sh", "-n", "-c", text).Run() != nil
+}
+
+// runLayout serves as "make run" does: the same network, the same socket.
+func runLayout(t *testing.T) *harness.Node {
+	t.Helper()
+	n := nodeWith(t, harness.DualStack())
+	n.Socket = filepath.Join(n.Dir, runSocket)
+	if err := os.Mkdir(filepath.Dir(n.Socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.Start(t)
+	return n
+}
+
+// runLine fails the test unless the line succeeds.
+func runLine(t *testing.T, dir string, l line) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", l.text)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CURL_HOME="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s:%d: %s: %v; it printed %q", l.file, l.number, l.text, err, out)
+	}
+}
+
+// needCurl skips a test where there is no curl, which CI must have.
+func needCurl(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("CI must have curl: %v", err)
+		}
+		t.Skipf("skipped: %v", err)
+	}
+}
+
+// failOnRefusal lets curl end with an error when the answer is one, which it
+// does not do by itself. A line stands in the documentation because it works.
+func failOnRefusal(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,178 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-openapi/loads"
+	"github.com/go-openapi/spec"
+	"github.com/go-openapi/strfmt"
+	"github.com/go-openapi/validate"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// document is swagger.yaml with every reference resolved.
+type document struct {
+	basePath   string
+	operations map[string]*spec.Operation // by "POST /ipam/{ip}"
+}
+
+// call is a request in the words of the document.
+type call struct {
+	// operation is a key of document.operations.
+	operation string
+	// path, query and header are the values of the parameters, by name.
+	path, query, header map[string]string
+}
+
+func loadDocument(t *testing.T, file string) document {
+	t.Helper()
+	loaded, err := loads.Spec(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expanded, err := loaded.Expanded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := document{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}}
+	for path, item := range expanded.Spec().Paths.Paths {
+		for method, op := range map[string]*spec.Operation{
+			http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put,
+			http.MethodPatch: item.Patch, http.MethodDelete: item.Delete,
+		} {
+			if op != nil {
+				d.operations[method+" "+path] = op
+			}
+		}
+	}
+	return d
+}
+
+// codes returns every documented "POST /ipam 201".
+func (d document) codes() []string {
+	var all []string
+	for name, op := range d.operations {
+		for code := range op.Responses.StatusCodeResponses {
+			all = append(all, fmt.Sprintf("%s %d", name, code))
+		}
+	}
+	return slices.Sorted(slices.Values(all))
+}
+
+// send sends a call and returns the answer.
+func (d document) send(t *testing.T, c harness.Client, r call) harness.Answer {
+	t.Helper()
+	method, path, _ := strings.Cut(r.operation, " ")
+	for name, value := range r.path {
+		path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(value))
+	}
+	query := url.Values{}
+	for name, value := range r.query {
+		query.Set(name, value)
+	}
+	var header []string
+	for name, value := range r.header {
+		header = append(header, name, value)
+	}
+	return c.Do(t, method, d.basePath+path+"?"+query.Encode(), header...)
+}
+
+// validateCall returns an error unless each parameter of the call is
+// documented and valid, and each required one is there.
+func (d document) validateCall(r call) error {
+	op, ok := d.operations[r.operation]
+	if !ok {
+		return fmt.Errorf("no operation %q is documented", r.operation)
+	}
+	left := map[string]map[string]string{
+		"path": maps.Clone(r.path), "query": maps.Clone(r.query), "header": maps.Clone(r.header),
+	}
+	for _, p := range op.Parameters {
+		value, given := left[p.In][p.Name]
+		delete(left[p.In], p.Name)
+		if !given {
+			if p.Required {
+				return fmt.Errorf("the required parameter %s is missing", p.Name)
+			}
+			continue
+		}
+		if err := validateParameter(p, value); err != nil {
+			return err
+		}
+	}
+	for in, names := range left {
+		for name := range names {
+			return fmt.Errorf("the %s parameter %s is not documented", in, name)
+		}
+	}
+	return nil
+}
+
+func validateParameter(p spec.Parameter, value string) error {
+	var typed any = value
+	if p.Type == "boolean" {
+		b, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("parameter %s: %w", p.Name, err)
+		}
+		typed = b
+	}
+	return validate.NewParamValidator(&p, strfmt.Default).Validate(typed).AsError()
+}
+
+// validateAnswer returns an error unless status, headers and body of the answer
+// are documented, down to each key of the body.
+func (d document) validateAnswer(operation string, a harness.Answer) error {
+	response, ok := d.operations[operation].Responses.StatusCodeResponses[a.Status]
+	if !ok {
+		return fmt.Errorf("status %d is not documented", a.Status)
+	}
+	for name, header := range response.Headers {
+		if value := a.Header.Get(name); value != "" {
+			if err := validate.NewHeaderValidator(name, &header, strfmt.Default).Validate(value).AsError(); err != nil {
+				return err
+			}
+		}
+	}
+	if response.Schema == nil {
+		if len(a.Body) != 0 {
+			return fmt.Errorf("the body %q is not documented", a.Body)
+		}
+		return nil
+	}
+	if got := a.Header.Get("Content-Type"); got != "application/json" {
+		return fmt.Errorf("the content type is %q; want application/json", got)
+	}
+	var body any
+	if err := json.Unmarshal(a.Body, &body); err != nil {
+		return fmt.Errorf("the body %q: %w", a.Body, err)
+	}
+	return validate.AgainstSchema(closed(response.Schema), body, strfmt.Default)
+}
+
+// closed returns a schema that admits no key that is not documented.
+func closed(s *spec.Schema) *spec.Schema {
+	c := *s
+	if len(s.Properties) > 0 {
+		c.Properties = spec.SchemaProperties{}
+		for name, property := range s.Properties {
+			c.Properties[name] = *closed(&property)
+		}
+		if s.AdditionalProperties == nil {
+			c.AdditionalProperties = &spec.SchemaOrBool{Allows: false}
+		}
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		c.Items = &spec.SchemaOrArray{Schema: closed(s.Items.Schema)}
+	}
+	return &c
+}

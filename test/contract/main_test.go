@@ -1,0 +1,12 @@
+// Package contract holds the sidecar to its word from outside: to swagger.yaml,
+// to Cilium's own client, and to the curl lines of the documentation. It is a
+// module of its own, so that the product does not depend on Cilium.
+package contract
+
+import (
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }

@@ -1,0 +1,105 @@
+package contract
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// TestTheLinesThatMakeRunPrintsWorkAgainAndAgain pastes them, ends the sidecar
+// as Ctrl-C does, and does it all once more.
+func TestTheLinesThatMakeRunPrintsWorkAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	needCurl(t)
+	n := harness.NewNode(t)
+	failOnRefusal(t, n.Dir)
+	for range 2 {
+		run, lines := makeRun(t, n)
+		if len(lines) != 3 {
+			t.Fatalf("make run prints the curl lines %q; want three", lines)
+		}
+		for range 2 {
+			for i, text := range lines {
+				runLine(t, n.Dir, line{file: "make run", number: i + 1, text: text})
+			}
+		}
+		interrupt(t, run)
+	}
+}
+
+func TestMakeRunAgainFindsTheSameAddresses(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	c := harness.Client{Socket: filepath.Join(n.Dir, runSocket)}
+	run, _ := makeRun(t, n)
+	before := c.Allocate(t, harness.Request{Owner: "demo"}).Addresses()
+	interrupt(t, run)
+
+	run, _ = makeRun(t, n)
+	after := c.Allocate(t, harness.Request{Owner: "demo"}).Addresses()
+	interrupt(t, run)
+	if len(before) != 2 || strings.Join(before, " ") != strings.Join(after, " ") {
+		t.Errorf("the first run gave %q, the second %q; want the same two", before, after)
+	}
+}
+
+// makeRun starts tools/run.sh in the node's folder, as "make run" does in the
+// checkout, waits until it is ready and returns the curl lines that it printed.
+func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
+	t.Helper()
+	script, err := filepath.Abs("../../tools/run.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := os.Create(filepath.Join(n.Dir, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
+	cmd := exec.Command(script, harness.Binary(t), n.BinDir)
+	cmd.Dir = n.Dir
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			interrupt(t, cmd)
+		}
+	})
+	harness.Eventually(t, "make run to be ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
+	return cmd, printedCurlLines(t, output.Name())
+}
+
+func printedCurlLines(t *testing.T, output string) []string {
+	t.Helper()
+	f, err := os.Open(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var lines []string
+	for scan := bufio.NewScanner(f); scan.Scan(); {
+		if text := strings.TrimSpace(scan.Text()); strings.HasPrefix(text, "curl ") {
+			lines = append(lines, text)
+		}
+	}
+	return lines
+}
+
+// interrupt ends a run as Ctrl-C does.
+func interrupt(t *testing.T, run *exec.Cmd) {
+	t.Helper()
+	if err := run.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v; want status 0", err)
+	}
+}
