@@ -693,6 +693,10 @@ func init() {
           "description": "Name of the CNI network configuration in use",
           "type": "string"
         },
+        "not-ready": {
+          "description": "Why the plugin says that it cannot serve now (STATUS); absent if it can",
+          "type": "string"
+        },
         "plugin": {
           "description": "Type of the IPAM plugin",
           "type": "string"
@@ -705,6 +709,11 @@ func init() {
         "profile": {
           "description": "Name of the plugin profile in use",
           "type": "string"
+        },
+        "profile-facts": {
+          "description": "What that profile says of the plugin, as --plugin-profile takes it",
+          "type": "object",
+          "additionalProperties": {}
         },
         "since": {
           "description": "Since when the pool is as it is said here",
@@ -1545,6 +1554,10 @@ func init() {
           "description": "Name of the CNI network configuration in use",
           "type": "string"
         },
+        "not-ready": {
+          "description": "Why the plugin says that it cannot serve now (STATUS); absent if it can",
+          "type": "string"
+        },
         "plugin": {
           "description": "Type of the IPAM plugin",
           "type": "string"
@@ -1557,6 +1570,11 @@ func init() {
         "profile": {
           "description": "Name of the plugin profile in use",
           "type": "string"
+        },
+        "profile-facts": {
+          "description": "What that profile says of the plugin, as --plugin-profile takes it",
+          "type": "object",
+          "additionalProperties": {}
         },
         "since": {
           "description": "Since when the pool is as it is said here",

@@ -32,6 +32,9 @@ type PoolStatus struct {
 	// Name of the CNI network configuration in use
 	Network string `json:"network,omitempty"`
 
+	// Why the plugin says that it cannot serve now (STATUS); absent if it can
+	NotReady string `json:"not-ready,omitempty"`
+
 	// Type of the IPAM plugin
 	Plugin string `json:"plugin,omitempty"`
 
@@ -41,6 +44,9 @@ type PoolStatus struct {
 
 	// Name of the plugin profile in use
 	Profile string `json:"profile,omitempty"`
+
+	// What that profile says of the plugin, as --plugin-profile takes it
+	ProfileFacts map[string]any `json:"profile-facts,omitempty"`
 
 	// Since when the pool is as it is said here
 	// Format: date-time

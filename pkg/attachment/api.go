@@ -27,7 +27,7 @@ type Plugin interface {
 	// Context returns today's call context for a new ADD in a pool, or why there
 	// is none (no configuration yet, plugin not found, VERSION failed). The
 	// container ID is made by id from the network's name; its error is passed on.
-	Context(ctx context.Context, pool string, id func(network string) (string, error)) (call.Context, error)
+	Context(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Context, error)
 	Add(ctx context.Context, c call.Call) (call.Result, error)
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error

@@ -1,10 +1,15 @@
 package attachment
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -46,24 +51,55 @@ func (e *Engine) adopt(r record.Record) {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is left alone: give the first one back and start again")
 		return
 	}
-	switch {
-	case r.BootID != e.BootID:
-		r.SettlesAt = time.Time{} // no process of an earlier boot is left to act
-	case r.State == record.Adding:
+	for i := range r.Contexts {
+		if r.BootID != e.BootID {
+			r.Contexts[i].SettlesAt = time.Time{} // no process of an earlier boot is left to act
+		}
+	}
+	if n := len(r.Contexts); n > 0 && mayHaveAsked(r, e.BootID) {
 		// It was cut short: its ADD may have been under way until now.
-		settles := time.Now().Add(r.Contexts[len(r.Contexts)-1].Profile.AddOutlives())
-		if settles.After(r.SettlesAt) {
-			r.SettlesAt = settles
+		last := &r.Contexts[n-1]
+		if settles := time.Now().Add(last.Profile.AddOutlives()); settles.After(last.SettlesAt) {
+			last.SettlesAt = settles
 		}
 	}
 	a.retire = e.RetireOwners && !e.Owners.Admits(r.Owner)
 	e.byOwner[a.key], e.byID[a.id] = a, a
-	if other := e.index.reserve(a, r.Network, r.Result.Addresses); other != nil {
-		e.counters.Duplicates++
-		e.index.enter(a, r.Network, r.Result.Addresses)
-		log.WithField(fieldOther, other.key.String()).Error("Two records have the same address")
-	}
+	e.adoptAddresses(a)
 	e.errands.add(a)
+}
+
+// mayHaveAsked tells whether an ADD may have been under way when the process
+// ended. A verification by ADD leaves no trace in the record.
+func mayHaveAsked(r record.Record, boot string) bool {
+	switch r.State {
+	case record.Adding:
+		return r.BootID == boot
+	case record.Held, record.Cooling:
+		return r.Contexts[len(r.Contexts)-1].Profile.VerifyBy == profile.VerifyAdd
+	}
+	return false
+}
+
+// adoptAddresses enters the addresses of a record. Of two that have the same one
+// the younger is not believed.
+func (e *Engine) adoptAddresses(a *entry) {
+	addresses := a.rec.Result.Addresses
+	var other *entry
+	if a.rec.State != record.Releasing {
+		other = e.index.reserve(a, a.rec.Network, addresses)
+	}
+	e.index.enter(a, a.rec.Network, addresses)
+	if other == nil {
+		return
+	}
+	e.counters.Duplicates++
+	e.logger(a).WithField(fieldOther, other.key.String()).Error("Two records have the same address")
+	younger := a
+	if a.rec.Created.Before(other.rec.Created) {
+		younger = other
+	}
+	younger.doubted = true
 }
 
 // attend does what is due for an attachment.
@@ -92,9 +128,12 @@ func (o *op) attend() error {
 		o.log().Info("Releasing: --owners does not admit the owner any more (--retire-owners)")
 		return o.giveBack()
 	case o.expired():
-		o.count(func(c *Counters) { c.Expired++ })
 		o.log().Info("Releasing: the hand-out was not confirmed in time")
-		return o.letGo()
+		err := o.letGo()
+		if o.rec == nil || !o.expired() { // else it is tried again, and counted then
+			o.count(func(c *Counters) { c.Expired++ })
+		}
+		return err
 	}
 	switch o.rec.State {
 	case record.Releasing:
@@ -111,24 +150,56 @@ func (o *op) attend() error {
 	}
 }
 
-// recheck verifies a held attachment once a start, or when a duplicate has cast
-// doubt on it, and heals it.
+// recheck verifies a held attachment once a start, when a duplicate has cast
+// doubt on it, or when it could not be asked about, and heals it.
 func (o *op) recheck() error {
-	if o.isChecked() {
-		return nil
+	if o.isChecked() && o.failures == 0 {
+		return o.tidy()
 	}
 	stands, err := o.stands()
 	if err == nil && !stands {
 		err = o.heal()
 	}
-	if err == nil {
-		o.setChecked()
+	if err != nil {
+		return err
 	}
-	return err
+	o.setChecked()
+	return o.tidy()
 }
 
+// tidy runs the DEL that an earlier ADD under another ID still needs. One under
+// the same ID waits for the release: it would free what is held.
+func (o *op) tidy() error {
+	if o.rec.State != record.Held {
+		return nil
+	}
+	live := o.lastContext()
+	var kept []call.Context
+	var errs []error
+	for _, c := range o.rec.Contexts {
+		if c.ContainerID == live.ContainerID || time.Now().Before(c.SettlesAt) {
+			kept = append(kept, c)
+			continue
+		}
+		if err := o.begin(); err != nil {
+			return err
+		}
+		if err := o.plugin.Del(context.Background(), o.call(c)); err != nil {
+			kept, errs = append(kept, c), append(errs, err)
+		}
+	}
+	if len(kept) == len(o.rec.Contexts) {
+		return errors.Join(errs...)
+	}
+	r := o.rec.Clone()
+	r.Contexts = kept
+	return errors.Join(append(errs, o.write(r))...)
+}
+
+// expired tells whether a hand-out was not confirmed in time.
 func (o *op) expired() bool {
-	return o.rec.State == record.Held && o.rec.Expiration != nil && !time.Now().Before(o.rec.Expiration.Deadline)
+	claimed := o.rec.State == record.Held || o.rec.State == record.Adding && len(o.rec.Claims) > 0
+	return claimed && o.rec.Expiration != nil && !time.Now().Before(o.rec.Expiration.Deadline)
 }
 
 // arm sets the timer for what is due next.
@@ -152,23 +223,30 @@ func (o *op) due() (time.Time, bool) {
 	if o.rec == nil {
 		return time.Time{}, false
 	}
+	var times []time.Time
 	if o.failures > 0 {
-		return time.Now().Add(backoff(o.failures)), true
+		times = append(times, o.retryAt)
 	}
-	switch o.rec.State {
-	case record.Adding:
-		// A lost one that cannot be asked for waits for its owner.
-		return o.rec.SettlesAt, !o.lost || canAskFor(o.lastContext(), o.claimed())
-	case record.Releasing:
-		return o.rec.SettlesAt, true
-	case record.Cooling:
-		return o.rec.ReleaseAt, true
-	case record.Held:
-		if o.rec.Expiration != nil {
-			return o.rec.Expiration.Deadline, true
+	if o.rec.Expiration != nil && !(o.failures > 0 && o.expired()) {
+		times = append(times, o.rec.Expiration.Deadline)
+	}
+	switch {
+	case o.failures > 0:
+	case o.rec.State == record.Adding && !o.idle, o.rec.State == record.Releasing:
+		times = append(times, o.settlesAt())
+	case o.rec.State == record.Cooling:
+		times = append(times, o.rec.ReleaseAt)
+	case o.rec.State == record.Held:
+		for _, c := range o.rec.Contexts {
+			if c.ContainerID != o.lastContext().ContainerID {
+				times = append(times, c.SettlesAt)
+			}
 		}
 	}
-	return time.Time{}, false
+	if len(times) == 0 {
+		return time.Time{}, false
+	}
+	return slices.MinFunc(times, time.Time.Compare), true
 }
 
 // backoff is the wait after so many failures in a row.

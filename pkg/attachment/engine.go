@@ -1,5 +1,5 @@
 // Package attachment is the engine: it keeps what each owner holds, by the
-// protocol of DESIGN.md section 5, which protocol.go spells out. It knows
+// protocol that docs/how-it-works.md tells and protocol.go spells out. It knows
 // neither HTTP nor processes nor files: it sees a Journal and a Plugin.
 package attachment
 
@@ -68,11 +68,12 @@ type Engine struct {
 	byOwner  map[key]*entry
 	byID     map[string]*entry
 	index    index
+	refused  map[key]error
 	counters Counters
 }
 
 // key names an attachment: a record is looked up by owner and pool, whatever
-// the node or the network is called today (DESIGN.md section 4).
+// the node or the network is called today (docs/how-it-works.md, Identity).
 type key struct{ pool, owner string }
 
 // entry is one attachment in memory. Whoever holds its turn may change it;
@@ -96,8 +97,14 @@ type entry struct {
 	// retire: --retire-owners wants it released.
 	retire bool
 	// checked: the recovery after the start has dealt with it.
-	checked  bool
+	checked bool
+	// doubted: an older attachment had the same address at the start.
+	doubted bool
+	// idle: it is lost, every DEL has succeeded, and it waits for its owner.
+	idle bool
+	// failures in a row, and when the work that failed is tried again.
 	failures int
+	retryAt  time.Time
 	timer    *time.Timer
 }
 
@@ -110,7 +117,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		requests: semaphore.NewWeighted(int64(o.MaxQueued)),
 		errands:  newErrands(),
 		life:     life, end: end,
-		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{},
+		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, refused: map[key]error{},
 	}
 }
 
@@ -184,12 +191,11 @@ func (e *Engine) enabled(f record.Family) bool {
 func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, h := range e.index[ip] {
-		if h.pool == pool {
-			return h.key, h.id, true
-		}
+	a := e.index.holder(pool, ip)
+	if a == nil {
+		return key{}, "", false
 	}
-	return key{}, "", false
+	return a.key, a.id, true
 }
 
 // knownPool refuses a pool that is neither configured nor, with held set, the

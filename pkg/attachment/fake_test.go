@@ -34,11 +34,14 @@ type world struct {
 	ipv6     bool              // the plugin has a v6 range as well
 	size     int               // addresses per family
 	noConfig error
+	extra    string // an address that each ADD returns besides
 
 	// fault decides, before each step, what goes wrong; "" for nothing.
 	fault func(step string) fault
 	// dead: the process was killed; no step has an effect any more.
 	dead bool
+	// boots counts reboots: what a daemon of an earlier boot began never lands.
+	boots int
 	// watch, if not nil, sees each call.
 	watch func(verb string, c call.Call)
 	// gate, if not nil, is received from before each ADD.
@@ -55,6 +58,7 @@ const (
 	hungBefore fault = "hung before" // timed out before it did anything
 	hungAfter  fault = "hung after"  // timed out after its work was done
 	errorAfter fault = "error after" // says error after its work was done
+	hungLate   fault = "hung late"   // timed out, and a daemon does its work 100 s later
 	diskBefore fault = "disk before" // the write failed and left the old state
 	diskAfter  fault = "disk after"  // the write is said to have failed, but is there
 	dieBefore  fault = "die before"  // killed before the step
@@ -96,7 +100,7 @@ func (w *world) at(step string) (f fault, effect bool) {
 	case dieAfter:
 		w.dead = true
 		return f, true
-	case refused, notStarted, hungBefore, diskBefore:
+	case refused, notStarted, hungBefore, hungLate, diskBefore:
 		return f, false
 	}
 	return f, true
@@ -150,7 +154,7 @@ func throughJSON(r record.Record) record.Record {
 	return out
 }
 
-func (w *world) Context(_ context.Context, pool string, id func(string) (string, error)) (call.Context, error) {
+func (w *world) Context(_ context.Context, pool, _ string, id func(string) (string, error)) (call.Context, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.noConfig != nil {
@@ -171,8 +175,11 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen("ADD", c)
-	w.calls = append(w.calls, fmt.Sprint("ADD ", c.ContainerID, c.Requested))
+	w.calls = append(w.calls, fmt.Sprint("ADD ", c.ContainerID, requested(c)))
 	f, effect := w.at("ADD")
+	if f == hungLate {
+		go w.land(c, w.boots)
+	}
 	var got []netip.Addr
 	if effect {
 		var err error
@@ -194,9 +201,34 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 	return res, nil
 }
 
+// note puts what a client did among the calls.
+func (w *world) note(a ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, "-- "+fmt.Sprintln(a...))
+}
+
+func requested(c call.Call) []netip.Addr {
+	var ips []netip.Addr
+	for _, p := range c.Requested {
+		ips = append(ips, p.Addr())
+	}
+	return ips
+}
+
 func (w *world) seen(verb string, c call.Call) {
 	if w.watch != nil {
 		w.watch(verb, c)
+	}
+}
+
+// land does what an ADD began after its process has ended.
+func (w *world) land(c call.Call, boot int) {
+	time.Sleep(100 * time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.boots == boot {
+		_, _ = w.allocate(c) // a refusal is nobody's to hear any more
 	}
 }
 
@@ -216,11 +248,14 @@ func (w *world) allocate(c call.Call) ([]netip.Addr, error) {
 	}
 	var got []netip.Addr
 	for _, f := range families {
-		ip, err := w.pick(f, c.Requested)
+		ip, err := w.pick(f, requested(c))
 		if err != nil {
 			return nil, err
 		}
 		got = append(got, ip)
+	}
+	if w.extra != "" {
+		got = append(got, netip.MustParseAddr(w.extra))
 	}
 	w.store[c.ContainerID] = append(w.store[c.ContainerID], got...)
 	return got, nil
@@ -235,7 +270,7 @@ func (w *world) pick(f record.Family, requested []netip.Addr) (netip.Addr, error
 		}
 		return false
 	}
-	if w.profile.HonoursRequest() {
+	if len(w.profile.Requests) > 0 {
 		for _, ip := range requested {
 			if record.FamilyOf(ip) != f {
 				continue

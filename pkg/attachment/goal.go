@@ -11,10 +11,14 @@ import (
 
 // goal is what an acquisition is for.
 type goal struct {
-	// prefer are addresses to ask for first.
-	prefer []netip.Addr
+	// prefer are addresses to ask for first; owed are those of them that count.
+	prefer, owed []netip.Addr
 	// must are addresses without which a result is given back.
 	must []netip.Addr
+	// skip is how many of the requests have been tried.
+	skip int
+	// known are addresses of which the subnet is known, from what was held before.
+	known []call.Address
 	// families are to be claimed; with any set, those of them that came.
 	families []record.Family
 	any      bool
@@ -23,28 +27,57 @@ type goal struct {
 }
 
 // requests are what to ask for, one set after the other; nil asks for any. What
-// the plugin cannot be asked for is left out: it may come all the same.
+// the plugin cannot be asked for is left out: it may come all the same. CNI_ARGS
+// carries one address, so that of several the first is better than none.
 func (g goal) requests(c call.Context) [][]netip.Addr {
+	owed := g.owed
+	if !canAskFor(c, owed) {
+		owed = owed[:min(1, len(owed))]
+	}
 	var sets [][]netip.Addr
-	if !slices.Equal(g.prefer, g.must) && canAskFor(c, g.prefer) {
-		sets = append(sets, g.prefer)
+	for _, set := range [][]netip.Addr{g.prefer, owed, g.must} {
+		same := func(o []netip.Addr) bool { return slices.Equal(o, set) }
+		if canAskFor(c, set) && !slices.ContainsFunc(sets, same) {
+			sets = append(sets, set)
+		}
 	}
-	if canAskFor(c, g.must) {
-		return append(sets, g.must)
+	if len(g.must) == 0 || !canAskFor(c, g.must) {
+		sets = append(sets, nil)
 	}
-	return append(sets, nil)
+	return sets[min(g.skip, len(sets)-1):]
 }
 
 // canAskFor tells whether an ADD with the context can ask for all the addresses.
 func canAskFor(c call.Context, ips []netip.Addr) bool {
-	_, ok := c.Convention(ips)
+	_, ok := c.Convention(len(ips))
 	return ok && len(ips) > 0
 }
 
+// request writes addresses with the length of their subnet, as far as it is known.
+func (g goal) request(ips []netip.Addr) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, ip := range ips {
+		prefix := netip.PrefixFrom(ip, ip.BitLen())
+		for _, a := range g.known {
+			if a.Addr() == ip {
+				prefix = a.Prefix
+			}
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes
+}
+
 // accepts returns the families to claim of a result, or why it is not what was
-// asked for.
+// asked for: an address is missing, or one too many came with it.
 func (g goal) accepts(res call.Result) ([]record.Family, error) {
 	for _, ip := range g.must {
+		extra := func(a call.Address) bool {
+			return a.Addr() != ip && record.FamilyOf(a.Addr()) == record.FamilyOf(ip) && !slices.Contains(g.must, a.Addr())
+		}
+		if slices.ContainsFunc(res.Addresses, extra) {
+			return nil, fmt.Errorf("asked the plugin for %s; it returned %v instead", ip, addrs(res.Addresses))
+		}
 		if !slices.ContainsFunc(res.Addresses, func(a call.Address) bool { return a.Addr() == ip }) {
 			return nil, fmt.Errorf("asked the plugin for %s; it returned %v instead", ip, addrs(res.Addresses))
 		}
@@ -63,7 +96,7 @@ func (g goal) choose(addresses []call.Address) ([]record.Family, error) {
 	if len(there) == len(g.families) || g.any && len(there) > 0 {
 		return there, nil
 	}
-	return nil, fmt.Errorf("asked the plugin for %v; it returned %v: its configuration has no range of that family", g.families, addrs(addresses))
+	return nil, fmt.Errorf("%v is wanted of the plugin; what it gave is %v: its configuration had no range of that family then", g.families, addrs(addresses))
 }
 
 // addrs are the bare addresses.

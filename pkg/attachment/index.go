@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // index finds attachments by address. Engine.mu is held by whoever uses it.
@@ -18,17 +19,31 @@ type holding struct {
 }
 
 // reserve enters the addresses for an attachment, or returns the attachment of
-// the same network that has one of them already, and enters none.
+// the same network or pool that has one of them already, and enters none: a
+// release names only pool and address. One that is being released does not count:
+// until its DEL has worked, the plugin itself gives the address to nobody.
 func (x index) reserve(a *entry, network string, addresses []call.Address) *entry {
 	for _, addr := range addresses {
 		for _, h := range x[addr.Addr()] {
-			if h.entry != a && h.network == network {
+			if h.entry != a && (h.network == network || h.pool == a.pool) && h.rec.State != record.Releasing {
 				return h.entry
 			}
 		}
 	}
 	x.enter(a, network, addresses)
 	return nil
+}
+
+// holder returns the attachment of a pool that has the address: one that is
+// being released only if no other has it.
+func (x index) holder(pool string, ip netip.Addr) *entry {
+	var found *entry
+	for _, h := range x[ip] {
+		if h.pool == pool && (found == nil || found.rec.State == record.Releasing) {
+			found = h.entry
+		}
+	}
+	return found
 }
 
 // enter adds what is not there yet.

@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -141,14 +142,34 @@ func TestStart(t *testing.T) {
 			s.Errorf("list %+v, the plugin holds %d", l, s.held())
 		}
 	})
-	play(t, "two records with one address are both kept and said", nil, func(s scene) {
+	play(t, "of two records with one address the younger gets another", nil, func(s scene) {
 		a := s.allocate("router").Record
 		a.Owner, a.ContainerID = "copy", "copy-1"
+		a.Created = a.Created.Add(time.Second)
+		a.Contexts = []call.Context{a.Contexts[0]}
+		a.Contexts[0].ContainerID = "copy-1"
 		s.disk["copy-1"] = a
 		s = s.again()
-		if s.Counters().Duplicates != 1 || len(s.List()) != 2 {
+		if s.Counters().Duplicates == 0 || len(s.List()) != 2 {
 			s.Errorf("counters %+v, list %+v", s.Counters(), s.List())
 		}
+		if copied := s.allocate("copy"); copied.Holds(netip.MustParseAddr("10.0.0.1")) {
+			s.Errorf("the copy is answered %v, which router has", copied.Addrs())
+		}
+		s.wantAddress("router", "10.0.0.1")
+	})
+	play(t, "a record on its way back raises no alarm beside the one that has its address now", func(w *world) { w.ipv6 = false }, func(s scene) {
+		a := s.allocate("router").Record
+		a.Owner, a.ContainerID, a.State, a.Claims = "gone", "gone-1", record.Releasing, nil
+		a.Created = a.Created.Add(time.Second)
+		a.Contexts = []call.Context{a.Contexts[0]}
+		a.Contexts[0].ContainerID = "gone-1"
+		s.disk["gone-1"] = a
+		s = s.again()
+		if s.Counters().Duplicates != 0 || len(s.List()) != 1 {
+			s.Errorf("counters %+v, list %+v", s.Counters(), s.List())
+		}
+		s.wantAddress("router", "10.0.0.1")
 	})
 	play(t, "a second record of one owner is left alone", nil, func(s scene) {
 		a := s.allocate("router").Record
@@ -433,7 +454,7 @@ func TestVerifyByAdd(t *testing.T) {
 		s.world.mu.Unlock()
 		s.said()
 		s.allocate("router")
-		s.wantSaid("ADD[], DEL, write adding, DEL, ADD[], write held")
+		s.wantSaid("ADD[], write adding, write adding, DEL, ADD[], write held")
 		s.wantAddress("router", "10.0.0.2")
 	})
 	play(t, "nothing to ask by means that the journal decides", func(w *world) { w.profile.VerifyBy = profile.VerifyNothing }, func(s scene) {
@@ -444,6 +465,120 @@ func TestVerifyByAdd(t *testing.T) {
 		s.wantSaid("")
 		if a, _ := s.Lookup(DefaultPool, "router"); a.State != record.Held {
 			s.Errorf("%+v", a)
+		}
+	})
+}
+
+func TestProfileFields(t *testing.T) {
+	play(t, "a new ADD waits as long after a DEL as the plugin needs", func(w *world) { w.profile.AddAfterDelSeconds = 7 }, func(s scene) {
+		var deleted, added time.Time
+		s.watch = func(verb string, _ call.Call) {
+			if verb == "DEL" {
+				deleted = time.Now()
+			} else {
+				added = time.Now()
+			}
+		}
+		s.allocate("router")
+		if pause := added.Sub(deleted); pause != 7*time.Second {
+			s.Errorf("ADD came %s after DEL; want 7s", pause)
+		}
+	})
+	play(t, "an ADD that can be repeated still waits after a release whose DEL can come late", func(w *world) {
+		w.profile, w.ipv6 = lateDel(), false
+		w.profile.AddAfterDelSeconds = 7
+	}, func(s scene) {
+		s.allocate("router")
+		released := time.Now()
+		if err := s.giveBack("10.0.0.1"); err != nil {
+			s.Fatal(err)
+		}
+		s.allocate("router")
+		if pause := time.Since(released); pause != 7*time.Second {
+			s.Errorf("ADD came %s after the release; want 7s", pause)
+		}
+	})
+	play(t, "stopping does not wait for a plugin to settle", func(w *world) { w.profile.AddAfterDelSeconds = 3600 }, func(s scene) {
+		answer := make(chan error, 1)
+		go func() { _, err := s.ask(AllocateRequest{Owner: "router"}); answer <- err }()
+		synctest.Wait()
+		began := time.Now()
+		if err := s.Stop(context.Background()); err != nil || time.Since(began) > 0 {
+			s.Errorf("error %v after %s", err, time.Since(began))
+		}
+		s.wantKind(<-answer, Stopping)
+		if s.held() != 0 {
+			s.Error("an ADD was run")
+		}
+	})
+	play(t, "a plugin that gives everybody the same address is believed and alarms nobody", func(w *world) {
+		w.profile.Unique = false
+	}, func(s scene) {
+		s.allocate("router")
+		s.wipe()
+		_, err := s.ask(AllocateRequest{Owner: "health"})
+		s.wantKind(err, Failed, "everybody", "router", "10.0.0.1")
+		synctest.Wait()
+		if c := s.Counters(); c.Duplicates != 0 || c.Lost != 0 {
+			s.Errorf("counters %+v; want no alarm", c)
+		}
+		s.wantAddress("router", "10.0.0.1")
+	})
+	play(t, "a CHECK that always says yes is not believed alone", func(w *world) { w.profile, w.ipv6 = known("calico-ipam"), false }, func(s scene) {
+		s.allocate("router")
+		s.said()
+		s.allocate("router")
+		s.wantSaid("") // the journal decides, CHECK is never asked
+		s.wipe()
+		s = s.again(func(o *Options) { o.BootID = "boot2" })
+		s.wantAddress("router", "10.0.0.1")
+		if got := s.said(); !strings.HasSuffix(got, "DEL, ADD[10.0.0.1], write held") || strings.Contains(got, "CHECK") {
+			s.Errorf("after a reboot: %s", got)
+		}
+	})
+	play(t, "calico's DEL always precedes an ADD, which would give a second address", func(w *world) { w.profile, w.ipv6 = known("calico-ipam"), false }, func(s scene) {
+		s.allocate("router")
+		s.wantSaid("write adding, DEL, ADD[], write held")
+	})
+	play(t, "dhcp is verified by ADD, never by CHECK, which would take a lease", func(w *world) { w.profile, w.ipv6 = known("dhcp"), false }, func(s scene) {
+		s.allocate("router")
+		s.said()
+		s.allocate("router")
+		s.wantSaid("ADD[]")
+	})
+	play(t, "what an azure daemon queued frees no live address when it comes", func(w *world) { w.profile, w.ipv6 = known("azure-ipam"), false }, func(s scene) {
+		s.allocate("router")
+		late := s.lastID("router")
+		if err := s.giveBack("10.0.0.1"); err != nil {
+			s.Fatal(err)
+		}
+		s.allocate("router")
+		s.mu()
+		delete(s.store, late) // the queued release is carried out now
+		s.world.mu.Unlock()
+		s.allocate("router")
+		if c := s.Counters(); c.Lost != 0 || s.held() != 1 {
+			s.Errorf("counters %+v, the plugin holds %d", c, s.held())
+		}
+	})
+	play(t, "a requested address carries the subnet it had, and its full length where that is not known", nil, func(s scene) {
+		s.allocate("router")
+		s.wipe()
+		var asked []netip.Prefix
+		s.watch = func(verb string, c call.Call) {
+			if verb == "ADD" {
+				asked = c.Requested
+			}
+		}
+		s.allocate("router")
+		if want := "[10.0.0.1/24 fd00::1/64]"; fmt.Sprint(asked) != want {
+			s.Errorf("asked for %v; want %s", asked, want)
+		}
+		if err := s.claim("health", "10.0.0.40"); err != nil {
+			s.Fatal(err)
+		}
+		if want := "[10.0.0.40/32]"; fmt.Sprint(asked) != want {
+			s.Errorf("asked for %v; want %s", asked, want)
 		}
 	})
 }

@@ -65,6 +65,7 @@ func (o *op) note(err error) {
 	}
 	o.lastErr = err.Error()
 	o.failures++
+	o.retryAt = time.Now().Add(backoff(o.failures))
 }
 
 // setLost notes that the plugin does not hold the attachment, and says so once.
@@ -79,6 +80,16 @@ func (o *op) setLost(why error) {
 	if first {
 		o.log().WithError(why).WithField(fieldIPAddrs, o.addresses()).Error("Lost: the plugin does not hold what was handed out")
 	}
+}
+
+// setHeld notes that the plugin holds the attachment since just now. What changed
+// was not healed: its owner is told another address.
+func (o *op) setHeld(changed bool) {
+	o.mu.Lock()
+	o.lost = o.lost && !changed
+	o.doubted = false
+	o.mu.Unlock()
+	o.setVerified()
 }
 
 // setVerified notes that the plugin holds the attachment.

@@ -27,7 +27,7 @@ import (
 
 // allocate answers from what is held, or acquires it.
 func (o *op) allocate(f record.Family, expire bool) error {
-	return o.keepOrAcquire(goal{prefer: o.addresses(), families: o.wanted(f), any: f == "", expire: expire})
+	return o.keepOrAcquire(goal{prefer: o.addresses(), owed: o.owed(), families: o.wanted(f), any: f == "", expire: expire})
 }
 
 // keepOrAcquire hands out what is held and stands; everything else is acquired.
@@ -46,12 +46,15 @@ func (o *op) keepOrAcquire(want goal) error {
 
 // restore makes exactly this address the owner's.
 func (o *op) restore(ip netip.Addr) error {
-	f := record.FamilyOf(ip)
-	if other, id, ok := o.holder(o.pool, ip); ok && other != o.key {
+	have := o.addresses()
+	if o.rec != nil && o.rec.State == record.Releasing {
+		have = nil // it is on its way back
+	}
+	if other, id, ok := o.holder(o.pool, ip); ok && other != o.key && !slices.Contains(have, ip) {
 		return fail(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
 	}
-	want := goal{must: []netip.Addr{ip}, families: []record.Family{f}}
-	if have := o.addresses(); len(have) > 0 && o.rec.State != record.Releasing {
+	want := goal{must: []netip.Addr{ip}, families: []record.Family{record.FamilyOf(ip)}}
+	if len(have) > 0 {
 		if !slices.Contains(have, ip) {
 			return fail(Failed, "%s (container ID %s) holds %v, not %s; release those first, or allocate to be told what is held", o.key, o.id, have, ip)
 		}
@@ -102,9 +105,13 @@ func (o *op) stands() (bool, error) {
 	if last := o.lastVerified(); sameBoot && !last.IsZero() && time.Since(last) < o.VerifyInterval {
 		return true, nil
 	}
-	// After a reboot the plugin may have lost its last writes, and its presence
-	// test would say yes to another address.
-	if !sameBoot && c.Profile.CheckProves == profile.ProvesPresence && canAskFor(c, o.claimed()) {
+	if o.doubted {
+		o.setLost(errors.New("an older attachment has the same address"))
+		return false, nil
+	}
+	// After a reboot the plugin may have lost its last writes, and a test that
+	// compares no address would say yes to another one.
+	if !sameBoot && c.Profile.CheckProves != profile.ProvesAddress && canAskFor(c, o.owed()) {
 		return false, nil
 	}
 	if err := o.begin(); err != nil {
@@ -135,14 +142,25 @@ func (o *op) ask(c call.Context) (bool, error) {
 		return true, nil
 	case profile.VerifyAdd:
 		res, err := o.plugin.Add(context.Background(), o.call(c))
+		if mayStillAct(err) {
+			// Asked in vain, but it may still allocate: a DEL must come after that.
+			c.SettlesAt = time.Now().Add(c.Profile.AddOutlives())
+			r := o.rec.Clone()
+			r.Contexts = withLast(r.Contexts, c)
+			o.setRecord(r)
+			return false, errors.Join(err, o.write(r))
+		}
 		if err != nil {
 			return false, err
 		}
 		if sameAddresses(res.Addresses, o.rec.Result.Addresses) {
 			return true, nil
 		}
-		// The question itself allocated: what it got is not ours to keep.
-		return false, o.plugin.Del(context.Background(), o.call(c))
+		// The question itself allocated. What it got is given back as that of any
+		// ADD that returned something else: with its DEL, pause and generation.
+		r := o.rec.Clone()
+		r.State = record.Adding
+		return false, o.write(r)
 	default:
 		if !c.HasCheck() {
 			return true, nil
@@ -155,50 +173,67 @@ func (o *op) ask(c call.Context) (bool, error) {
 	}
 }
 
-// acquire makes the attachment held: write the intention, DEL, ADD, reserve,
-// write what was got. Steps are numbered as in DESIGN.md section 5.
+// acquire makes the attachment held. It asks for what is wanted, and for less
+// only if the plugin is in order but will not give it. Either way the holder of
+// a duplicate is verified when ours has been given back.
 func (o *op) acquire(want goal) error {
 	if err := o.begin(); err != nil {
 		return err
 	}
+	want.known = o.rec.Addresses()
+	var failed error
+	for {
+		next, err := o.try(&want, failed)
+		var d *duplicate
+		if errors.As(err, &d) && d.other != nil {
+			defer o.errands.add(d.other)
+		}
+		if !next {
+			return err
+		}
+		failed = err
+	}
+}
+
+// try runs the protocol once: write the intention, DEL, ADD, reserve, write what
+// was got. Steps are numbered as in docs/how-it-works.md, Allocate. failed is why the try
+// before it failed. It tells whether there is something left to ask for; if there
+// is not, what failed has been undone.
+func (o *op) try(want *goal, failed error) (next bool, err error) {
 	today, old, err := o.today()
 	if err != nil {
-		return err
+		return false, errors.Join(err, failed)
 	}
+	requests, spent := want.requests(today), o.spentSince()
+	today.Requested = want.request(requests[0])
 	if err := o.intend(today); err != nil { // step 3
-		return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
+		return false, errors.Join(fmt.Errorf("%s (container ID %s): %w; nothing more was asked of the plugin", o.key, o.id, err), failed)
 	}
 	clear := o.clear(old, today) // step 4: go on even if it fails
-	for requests := want.requests(today); len(requests) > 0; {
-		err = o.add(today, requests[0], want)
-		if err == nil || !worthAnotherTry(err) {
-			break
-		}
-		if clear { // else what was left may have stood in the way: ask the same again
-			requests = requests[1:]
-		}
-		if len(requests) > 0 {
-			if clear = o.clear(o.rec.Contexts, today); !clear {
-				break // what a try may have left must be gone before the next
-			}
-		}
+	if failed != nil && !clear {
+		// What the last try may have left must be gone before the next.
+		return false, o.undo(today, failed)
 	}
+	if err := o.letSettle(today, len(old) > 0, spent); err != nil {
+		return false, err
+	}
+	err = o.add(today, *want)
 	if err == nil {
-		return nil
+		return false, nil
 	}
-	undone := o.undo(today, err)
-	var d *duplicate
-	if errors.As(err, &d) {
-		o.errands.add(d.other) // verify it, now that ours is given back
+	if clear { // else what was left may have stood in the way: ask the same again
+		want.skip++
+		requests = requests[1:]
 	}
-	return undone
+	if len(requests) > 0 && worthAnotherTry(err) {
+		return true, err
+	}
+	return false, o.undo(today, err)
 }
 
 // add runs one ADD and makes its result the record: steps 5 to 7.
-func (o *op) add(today call.Context, request []netip.Addr, want goal) error {
-	c := o.call(today)
-	c.Requested = request
-	res, err := o.plugin.Add(context.Background(), c) // step 5
+func (o *op) add(today call.Context, want goal) error {
+	res, err := o.plugin.Add(context.Background(), o.call(today)) // step 5
 	if err != nil {
 		return err
 	}
@@ -221,12 +256,15 @@ func (o *op) add(today call.Context, request []netip.Addr, want goal) error {
 // moment at which the plugin can still act; then it goes, unless it was handed
 // out before: that must be healed.
 func (o *op) undo(today call.Context, cause error) error {
-	r := o.rec.Clone()
-	if mayStillAct(cause) {
-		r.SettlesAt = time.Now().Add(today.Profile.AddOutlives())
-	}
-	o.setRecord(r)
 	cause = fmt.Errorf("%s (container ID %s): %w", o.key, o.id, cause)
+	if mayStillAct(cause) {
+		// What is only in memory is derived again at start, where every adding
+		// record is taken for one whose ADD may still act.
+		today.SettlesAt = time.Now().Add(today.Profile.AddOutlives())
+	}
+	r := o.rec.Clone()
+	r.Contexts = withLast(r.Contexts, today)
+	o.setRecord(r)
 	if o.unsure {
 		// The disk may say held. Until it says adding again, the plugin must keep
 		// the addresses, or a restart would believe in what another has got.
@@ -241,9 +279,7 @@ func (o *op) undo(today call.Context, cause error) error {
 		return cause
 	case !gone:
 		return fmt.Errorf("%w; a DEL has not succeeded yet and is tried again in the background", cause)
-	case time.Now().Before(o.rec.SettlesAt):
-		// What is only in memory is derived again at start, where every
-		// adding record is taken for one whose ADD may still act.
+	case !o.settled():
 		return cause
 	default:
 		return errors.Join(cause, o.forget())
@@ -265,30 +301,33 @@ func (o *op) giveBack() error {
 	if err := o.del(o.rec.Contexts); err != nil {
 		return fmt.Errorf("%s (container ID %s) could not be given back; it is tried again in the background: %w", o.key, o.id, err)
 	}
-	if time.Now().Before(o.rec.SettlesAt) {
+	if !o.settled() {
 		return nil // an earlier ADD may still act: a last DEL follows then
 	}
 	return o.forget()
 }
 
-// finish of adding: nothing was handed out, so it is given back; what was handed
-// out before is healed to the same addresses where the profile can ask for them.
+// heal finishes what is adding, and gets back what was handed out and lost: to
+// the same addresses where the profile can ask for them. What was never handed
+// out is given back.
 func (o *op) heal() error {
-	c := o.lastContext()
-	if len(o.rec.Claims) == 0 && o.rec.State == record.Adding {
+	if o.rec.State == record.Adding && len(o.rec.Claims) == 0 {
 		return o.giveBack()
 	}
-	if !canAskFor(c, o.claimed()) {
-		o.setLost(fmt.Errorf("plugin %s cannot be asked for these addresses; the owner gets another when it asks again", c.Plugin))
-		if o.rec.State == record.Adding {
-			if err := o.begin(); err != nil {
-				return err
-			}
-			return o.del(o.rec.Contexts)
-		}
+	c := o.lastContext()
+	if canAskFor(c, o.owed()) {
+		return o.acquire(goal{prefer: o.addresses(), must: o.owed()})
+	}
+	o.setLost(fmt.Errorf("plugin %s cannot be asked for these addresses; the owner gets another when it asks again", c.Plugin))
+	if o.rec.State != record.Adding {
 		return nil
 	}
-	return o.acquire(goal{prefer: o.addresses(), must: o.claimed()})
+	if err := o.begin(); err != nil {
+		return err
+	}
+	err := o.del(o.rec.Contexts)
+	o.idle = err == nil && o.settled()
+	return err
 }
 
 // grant hands out what is held: it adds claims, confirms or renews the
@@ -333,18 +372,27 @@ func (o *op) today() (today call.Context, old []call.Context, err error) {
 	if o.rec != nil {
 		old, generation = o.rec.Contexts, o.rec.Generation
 	}
-	today, err = o.plugin.Context(context.Background(), o.pool, o.containerID)
+	today, err = o.plugin.Context(context.Background(), o.pool, o.owner, o.containerID)
 	if err != nil {
 		return today, nil, fmt.Errorf("%s: %w", o.key, err)
 	}
 	today.ContainerID = identity.Generation(o.id, generation)
-	if !slices.ContainsFunc(old, today.Equal) && today.Profile.RepeatedAdd != profile.RepeatedAddSameAnswer {
+	if i := slices.IndexFunc(old, today.Equal); i >= 0 {
+		today.SettlesAt = old[i].SettlesAt // the earlier ADD may still act
+	} else if !mayRepeat(today.Profile) {
 		old = append(slices.Clone(old), today)
 	}
-	if today.Profile.LateDel && len(old) > 0 {
-		today.ContainerID = identity.Generation(o.id, generation+1)
+	used := func(c call.Context) bool { return c.ContainerID == today.ContainerID }
+	if today.Profile.Del == profile.DelQueued && slices.ContainsFunc(old, used) {
+		today.ContainerID, today.SettlesAt = identity.Generation(o.id, generation+1), time.Time{}
 	}
 	return today, old, nil
+}
+
+// mayRepeat tells whether an ADD is safe although the ID may hold something. Where
+// an ADD must wait after a DEL, only a DEL of our own says since when.
+func mayRepeat(p profile.Profile) bool {
+	return p.RepeatedAdd == profile.RepeatedAddSameAnswer && (p.AddAfterDelSeconds == 0 || p.Del == profile.DelQueued)
 }
 
 // intend writes adding, keeping every older context (step 3).
@@ -365,25 +413,54 @@ func (o *op) intend(today call.Context) error {
 		// Nothing of it was handed out any more, so nothing is to be healed.
 		r.Result, r.Network, r.Expiration = call.Result{}, today.Network, nil
 	}
-	r.Contexts = append(slices.DeleteFunc(r.Contexts, today.Equal), today)
-	return o.write(r)
+	r.Contexts = withLast(r.Contexts, today)
+	o.idle = false
+	fresh := o.rec == nil
+	err := o.write(r)
+	if err != nil && fresh {
+		err = errors.Join(err, o.retract(r))
+	}
+	return err
 }
 
 // hold writes what the ADD returned. A family that was claimed before stays so
 // only if its address is the same: the owner must not believe in another.
 func (o *op) hold(today call.Context, res call.Result, families []record.Family, expire bool) error {
 	r := o.rec.Clone()
-	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool {
-		a, _ := o.rec.Address(f)
-		return !slices.ContainsFunc(res.Addresses, func(b call.Address) bool { return a.Addr() == b.Addr() })
-	})
-	o.claim(&r, families, expire)
 	today.PrevResult, res.Raw = res.Raw, nil
-	r.State, r.Result, r.Network, r.BootID = record.Held, res, today.Network, o.BootID
-	r.Contexts = append(slices.DeleteFunc(r.Contexts, today.Equal), today)
+	r.Result = answeredLast(res, *o.rec)
+	same := func(f record.Family) bool {
+		before, _ := o.rec.Address(f)
+		now, _ := r.Address(f)
+		return before.Addr() == now.Addr()
+	}
+	changed := slices.ContainsFunc(r.Claims, func(f record.Family) bool { return !same(f) })
+	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool { return !same(f) })
+	o.claim(&r, families, expire)
+	r.State, r.Network, r.BootID = record.Held, today.Network, o.BootID
+	r.Contexts = withLast(r.Contexts, today)
 	if err := o.write(r); err != nil {
 		return err
 	}
-	o.setVerified()
+	o.setHeld(changed)
 	return nil
+}
+
+// answeredLast puts what was answered before behind the other addresses: of
+// several of one family the last one is answered, whatever their order is now.
+func answeredLast(res call.Result, before record.Record) call.Result {
+	answered := func(a call.Address) bool {
+		b, ok := before.Address(record.FamilyOf(a.Addr()))
+		return ok && a.Addr() == b.Addr()
+	}
+	var first, last []call.Address
+	for _, a := range res.Addresses {
+		if answered(a) {
+			last = append(last, a)
+		} else {
+			first = append(first, a)
+		}
+	}
+	res.Addresses = append(first, last...)
+	return res
 }

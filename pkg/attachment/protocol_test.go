@@ -3,6 +3,7 @@ package attachment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
@@ -257,7 +259,7 @@ func TestAllocate(t *testing.T) {
 		s.failing(always("write adding", diskBefore))
 		_, err := s.ask(AllocateRequest{Owner: "router"})
 		s.wantKind(err, Failed, "journal", "no space left")
-		s.wantSaid("write adding")
+		s.wantSaid("write adding, remove")
 	})
 	play(t, "what cannot be written down as held is given back", nil, func(s scene) {
 		s.failing(always("write held", diskBefore))
@@ -421,6 +423,27 @@ func TestRestore(t *testing.T) {
 		s.wantKind(s.claim("router", "10.0.0.40"), Failed, "10.0.0.40", "10.0.0.1")
 		if len(s.List()) != 0 || s.held() != 0 {
 			s.Errorf("list %v, plugin holds %d; want nothing", s.List(), s.held())
+		}
+	})
+	play(t, "an address too many that came with it is given back with it", nil, func(s scene) {
+		s.extra = "10.0.0.99"
+		s.wantKind(s.claim("router", "10.0.0.40"), Failed, "10.0.0.40", "10.0.0.99")
+		if len(s.List()) != 0 || s.held() != 0 {
+			s.Errorf("list %v, plugin holds %d; want nothing", s.List(), s.held())
+		}
+	})
+	play(t, "CHECK and DEL ask for what the ADD asked for", nil, func(s scene) {
+		if err := s.claim("router", "10.0.0.40"); err != nil {
+			s.Fatal(err)
+		}
+		var seen []string
+		s.watch = func(verb string, c call.Call) { seen = append(seen, fmt.Sprint(verb, c.Requested)) }
+		s.allocate("router")
+		if err := errors.Join(s.giveBack("10.0.0.40"), s.giveBack("fd00::1")); err != nil {
+			s.Fatal(err)
+		}
+		if want := []string{"CHECK[10.0.0.40/32]", "DEL[10.0.0.40/32]"}; !slices.Equal(seen, want) {
+			s.Errorf("calls %v; want %v", seen, want)
 		}
 	})
 	play(t, "a cooling address is held again", nil, func(s scene) {

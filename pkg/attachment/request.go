@@ -146,7 +146,7 @@ func (e *Engine) unuse(a *entry) {
 
 // containerID returns the attachment's container ID in generation 0. A recorded
 // one is kept; a new one is made for the network. An ID that another attachment
-// has is refused (DESIGN.md section 4).
+// has is refused (docs/how-it-works.md, Identity).
 func (o *op) containerID(network string) (string, error) {
 	if o.rec != nil {
 		return o.id, nil

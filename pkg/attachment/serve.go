@@ -43,19 +43,23 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 // Release takes one address back; the attachment goes with its last one. It
 // returns the attachment as it is afterwards, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
+	pool := poolOr(r.Pool)
+	k, _, ok := e.holder(pool, r.IP)
+	if ok { // also of a family that has been switched off since
+		return e.request(ctx, k, func(o *op) error { return o.release(r.IP) }, nil)
+	}
 	if f := record.FamilyOf(r.IP); !e.enabled(f) {
 		return Attachment{}, familyOff("address "+r.IP.String(), f)
 	}
-	pool := poolOr(r.Pool)
 	if err := e.knownPool(pool, true); err != nil {
 		return Attachment{}, err
 	}
-	k, _, ok := e.holder(pool, r.IP)
-	if !ok {
-		return Attachment{}, notHeld(pool, r.IP)
-	}
-	return e.request(ctx, k, func(o *op) error { return o.release(r.IP) }, nil)
+	return Attachment{}, notHeld(pool, r.IP)
 }
+
+// Refuse keeps an owner from being served, such as one whose record only a newer
+// version of the program can read. It is called before Start.
+func (e *Engine) Refuse(pool, owner string, why error) { e.refused[key{pool, owner}] = why }
 
 // admit turns owner and pool into a key, or refuses them.
 func (e *Engine) admit(owner, pool string) (key, error) {
@@ -65,8 +69,11 @@ func (e *Engine) admit(owner, pool string) (key, error) {
 	if !e.Owners.Admits(owner) {
 		return key{}, fail(Forbidden, "owner %q is not admitted by --owners", owner)
 	}
-	pool = poolOr(pool)
-	return key{pool, owner}, e.knownPool(pool, false)
+	k := key{poolOr(pool), owner}
+	if why := e.refused[k]; why != nil {
+		return key{}, fail(Failed, "%s is not served: %w", k, why)
+	}
+	return k, e.knownPool(k.pool, false)
 }
 
 // abandonedIf gives an attachment back whose client left before it was told the

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -32,10 +34,15 @@ func (o *op) write(r record.Record) error {
 // forget removes the record, or keeps only the generation where an ID that was
 // released must not be used again.
 func (o *op) forget() error {
-	if o.lastContext().Profile.LateDel {
+	// A generated owner never comes back, so nothing needs to be remembered of it.
+	if o.lastContext().Profile.Del == profile.DelQueued && !strings.HasPrefix(o.owner, generatedOwner) {
 		r := o.rec.Clone()
 		r.State, r.Result, r.Contexts, r.Generation = record.Spent, call.Result{}, nil, r.Generation+1
-		return o.write(r)
+		err := o.write(r)
+		if err == nil {
+			o.forgetState()
+		}
+		return err
 	}
 	if err := o.journal.Remove(o.id); err != nil {
 		o.unsure = true
@@ -43,10 +50,31 @@ func (o *op) forget() error {
 	}
 	o.unsure = false
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.index.drop(o.entry, o.rec.Result.Addresses)
-	o.rec, o.lost, o.verified, o.retire = nil, false, time.Time{}, false
+	o.rec = nil
+	o.mu.Unlock()
+	o.forgetState()
 	return nil
+}
+
+// forgetState forgets what was known of an attachment that is no more.
+func (o *op) forgetState() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lost, o.doubted, o.verified, o.retire = false, false, time.Time{}, false
+}
+
+// retract takes a first record back that could not be written, but may be there
+// all the same. If that fails, too, it is known from now on, and finished in the
+// background.
+func (o *op) retract(r record.Record) error {
+	err := o.journal.Remove(r.ContainerID)
+	if err == nil {
+		o.unsure = false
+		return nil
+	}
+	o.setRecord(r)
+	return err
 }
 
 // setRecord replaces the record in memory and the addresses in the index.
@@ -60,45 +88,96 @@ func (o *op) setRecord(r record.Record) {
 	o.rec = &r
 }
 
-// clear runs DEL with each context, drops those from the record in memory with
-// which it succeeded, but for today's, and tells whether all did. The disk keeps
-// the longer list until the next write: a DEL too many is harmless.
+// clear runs DEL with each context, drops those from the record in memory that
+// are done with, but for today's, and tells whether every DEL succeeded. The disk
+// keeps the longer list until the next write: a DEL too many is harmless.
 func (o *op) clear(contexts []call.Context, today call.Context) bool {
-	var failed []call.Context
+	all := true
+	var kept []call.Context
 	for _, c := range contexts {
-		if err := o.plugin.Del(context.Background(), o.call(c)); err != nil {
+		err := o.plugin.Del(context.Background(), o.call(c))
+		if err != nil {
+			all = false
 			o.log().WithError(err).Warn("DEL failed; it is tried again before the attachment is given up")
-			failed = append(failed, c)
+		}
+		if err != nil || time.Now().Before(c.SettlesAt) {
+			kept = append(kept, c)
 		}
 	}
 	r := o.rec.Clone()
-	r.Contexts = append(slices.DeleteFunc(slices.Clone(failed), today.Equal), today)
+	r.Contexts = withLast(kept, today)
 	o.setRecord(r)
-	return len(failed) == 0
+	return all
+}
+
+// withLast puts a context at the end of a list, in the place of one that is equal.
+func withLast(contexts []call.Context, last call.Context) []call.Context {
+	return append(slices.DeleteFunc(slices.Clone(contexts), last.Equal), last)
+}
+
+// settled tells whether no ADD can still act with a context of the record.
+func (o *op) settled() bool { return !time.Now().Before(o.settlesAt()) }
+
+// settlesAt is when that is so; the zero time if it always was.
+func (o *op) settlesAt() time.Time {
+	var last time.Time
+	for _, c := range o.rec.Contexts {
+		if c.SettlesAt.After(last) {
+			last = c.SettlesAt
+		}
+	}
+	return last
+}
+
+// letSettle waits as long as the plugin needs between a DEL of an attachment and
+// its next ADD. deleted tells that a DEL has just been run; else the last one
+// was at spent, the zero time if there is nothing to wait for.
+func (o *op) letSettle(today call.Context, deleted bool, spent time.Time) error {
+	pause := today.Profile.AddAfterDel()
+	if !deleted {
+		// The clock may have been set back since.
+		pause = min(pause, pause-time.Since(spent.Round(0)))
+	}
+	if pause <= 0 {
+		return nil
+	}
+	// No process runs meanwhile, so another may have the place.
+	o.slots.Release(1)
+	o.begun, o.client = false, o.life
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return o.begin()
+	case <-o.life.Done():
+		return stoppingError(o.key)
+	}
+}
+
+// spentSince is when the last DEL of a spent attachment had succeeded.
+func (o *op) spentSince() time.Time {
+	if o.rec == nil || o.rec.State != record.Spent {
+		return time.Time{}
+	}
+	return o.rec.Changed
 }
 
 // del runs DEL with each context, newest first, because that one holds the
-// addresses, and keeps those with which it failed.
+// addresses. The record keeps them all: whoever calls forgets it as a whole.
 func (o *op) del(contexts []call.Context) error {
-	var failed []call.Context
 	var errs []error
 	for _, c := range slices.Backward(contexts) {
-		if err := o.plugin.Del(context.Background(), o.call(c)); err != nil {
-			failed, errs = append(failed, c), append(errs, err)
-		}
-	}
-	if len(failed) > 0 {
-		slices.Reverse(failed)
-		r := o.rec.Clone()
-		r.Contexts = failed
-		o.setRecord(r)
+		errs = append(errs, o.plugin.Del(context.Background(), o.call(c)))
 	}
 	return errors.Join(errs...)
 }
 
 // call is a call with a context.
 func (o *op) call(c call.Context) call.Call {
-	return call.Call{ContainerID: c.ContainerID, Owner: o.owner, Pool: o.pool, Context: c, PrevResult: c.PrevResult}
+	return call.Call{
+		ContainerID: c.ContainerID, Owner: o.owner, Pool: o.pool,
+		Context: c, Requested: c.Requested, PrevResult: c.PrevResult,
+	}
 }
 
 // reserve enters the addresses of a result. If another attachment has one of
@@ -106,18 +185,27 @@ func (o *op) call(c call.Context) call.Call {
 // caller, the other one is verified.
 func (o *op) reserve(today call.Context, res call.Result) error {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	other := o.index.reserve(o.entry, today.Network, res.Addresses)
-	if other != nil {
-		o.counters.Duplicates++
-		other.verified, other.checked = time.Time{}, false
-	}
-	o.mu.Unlock()
-	if other == nil {
+	switch {
+	case other == nil:
 		return nil
+	case !today.Profile.Unique:
+		return &notWhatWasAsked{fmt.Errorf("plugin %s gives the same addresses %v to everybody, and %s (container ID %s) has them; it was given back: use a network of its own, or ask for another address",
+			today.Plugin, addrs(res.Addresses), other.key, other.id)}
 	}
+	o.counters.Duplicates++
 	err := &duplicate{other: other, error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
 		today.Plugin, addrs(res.Addresses), other.key, other.id)}
+	if other.lost {
+		err.error = fmt.Errorf("%w; the plugin says that it does not hold it for that one: if that owner is gone, release its address", err.error)
+	}
 	o.log().WithError(err).Error("Duplicate address from the plugin")
+	if other.failures > 0 {
+		err.other = nil // it is being worked on, and comes back to this by itself
+	} else {
+		other.verified, other.checked = time.Time{}, false
+	}
 	return err
 }
 
@@ -132,7 +220,8 @@ func (o *op) unreserve(res call.Result) {
 // notWhatWasAsked is a successful ADD whose result cannot be used.
 type notWhatWasAsked struct{ error }
 
-// duplicate is a successful ADD whose result another attachment has.
+// duplicate is a successful ADD whose result another attachment has. other is to
+// be verified; nil if there is nothing to verify.
 type duplicate struct {
 	error
 	other *entry
@@ -164,15 +253,14 @@ func (o *op) lastContext() call.Context {
 }
 
 // addresses are those recorded; none if there is no record.
-func (o *op) addresses() []netip.Addr {
-	if o.rec == nil {
-		return nil
-	}
-	return o.rec.Addrs()
-}
+func (o *op) addresses() []netip.Addr { return o.rec.Addrs() }
 
-// claimed are the addresses handed out and not taken back.
-func (o *op) claimed() []netip.Addr {
+// owed are the addresses that the owner is to get back: those handed out and not
+// taken back, or, where there are none, those that are recorded.
+func (o *op) owed() []netip.Addr {
+	if o.rec == nil || len(o.rec.Claims) == 0 {
+		return o.addresses()
+	}
 	return slices.DeleteFunc(o.addresses(), func(ip netip.Addr) bool { return !o.rec.Claimed(record.FamilyOf(ip)) })
 }
 

@@ -65,15 +65,18 @@ func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 
 // printAttachments prints a table, by pool and owner.
 func printAttachments(w io.Writer, all []*models.Attachment, now time.Time) error {
-	all = slices.SortedFunc(slices.Values(all), func(a, b *models.Attachment) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
-	})
 	t := newTable(w)
 	t.row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "CONTAINER-ID", "NOTE")
-	for _, a := range all {
+	for _, a := range byPoolAndOwner(all) {
 		t.row(a.Owner, a.Pool, a.State, addresses(a), strings.Join(a.Claims, ","), length(now.Sub(time.Time(a.Created))), a.ContainerID, note(a, now))
 	}
 	return t.flush()
+}
+
+func byPoolAndOwner(all []*models.Attachment) []*models.Attachment {
+	return slices.SortedFunc(slices.Values(all), func(a, b *models.Attachment) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
+	})
 }
 
 func addresses(a *models.Attachment) string {

@@ -50,7 +50,6 @@ func defaultServeOptions(nodeName string) *serveOptions {
 			// failure, within seconds: one question is enough for all of these. What
 			// the plugin lost behind our back is still noticed soon.
 			VerifyInterval: 10 * time.Second,
-			CNINetNS:       delegate.DefaultNetNS,
 			CNIIfName:      delegate.DefaultIfName,
 			// Cilium's default, too (pkg/defaults of Cilium, IPAMExpiration).
 			IPAMExpiration: 10 * time.Minute,
@@ -106,12 +105,13 @@ func (o *serveOptions) registerAddresses(flags *pflag.FlagSet) {
 
 func (o *serveOptions) registerPlugin(flags *pflag.FlagSet) {
 	flags.Var(textsValue(&o.PluginProfiles, "files"), "plugin-profile", "files that describe further plugin types; a list")
+	addSwitch(flags, &o.AcceptUnsafePlugin, "accept-unsafe-plugin", "use a plugin whose profile says that it loses or doubles addresses; docs/plugins.md says which and why")
 	flags.Var(durationValue(&o.PluginTimeout), "plugin-timeout", "time limit of one plugin call; two calls and their ends should fit into the 80s that a request may take")
 	flags.Var(textsValue(&o.PluginEnv, "names"), "plugin-env", "environment variables that plugins get too; a list")
 	flags.Var(countValue(&o.MaxPluginProcesses), "max-plugin-processes", "plugin calls at a time; by default two for each CPU, at least four")
 	flags.Var(countValue(&o.MaxQueuedRequests), "max-queued-requests", "requests that may wait; further ones are refused with Retry-After")
 	flags.Var(durationValue(&o.VerifyInterval), "verify-interval", "how long after the plugin has confirmed an address it is not asked about it again; 0s to ask each time")
-	flags.Var(textValue(&o.CNINetNS, "path"), "cni-netns", `CNI_NETNS of plugin calls: a path, by default one that does not exist, or "`+delegate.EphemeralNetNS+`" for a new one for each call`)
+	flags.Var(textValue(&o.CNINetNS, "path"), "cni-netns", `CNI_NETNS of plugin calls: a path, or "`+delegate.EphemeralNetNS+`" for a new namespace for each call; by default what the plugin's profile says, for most a path that does not exist`)
 	flags.Var(textValue(&o.CNIIfName, "name"), "cni-ifname", "CNI_IFNAME of plugin calls")
 }
 

@@ -26,7 +26,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 		SilenceUsage:               true,
 	}
 	root.SetFlagErrorFunc(wrongFlag)
-	root.AddCommand(p.serveCommand(), p.allocateCommand(), p.restoreCommand(), p.releaseCommand(), p.listCommand(),
+	root.AddCommand(p.serveCommand(), p.allocateCommand(), p.restoreCommand(), p.releaseCommand(), p.listCommand(), p.gcCommand(),
 		p.statusCommand(), p.idCommand(), p.versionCommand())
 	return root
 }

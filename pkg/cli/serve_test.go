@@ -70,7 +70,6 @@ func TestWithoutOptionsTheDefaultsAreServed(t *testing.T) {
 		MaxPluginProcesses: got.MaxPluginProcesses,
 		MaxQueuedRequests:  1024,
 		VerifyInterval:     10 * time.Second,
-		CNINetNS:           "/var/run/netns/delegated-ipam-does-not-exist",
 		CNIIfName:          "eth0",
 		IPAMExpiration:     10 * time.Minute,
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,6 +96,18 @@ func pending(s *models.DelegatedIPAMStatus, now time.Time) string {
 	return "for " + length(now.Sub(time.Time(*s.OldestPendingRelease)))
 }
 
+// fact is one value of a profile, on one line; a text stands without its quotes.
+func fact(v any) string {
+	if text, ok := v.(string); ok {
+		return oneLine(text)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(data)
+}
+
 // counts are names with numbers, by name, without those that are 0.
 func counts(of map[string]int64, none string) string {
 	var out []string
@@ -136,9 +149,15 @@ func printPools(w io.Writer, pools []*models.PoolStatus, now time.Time) error {
 		t.row("  Binary:", p.Binary)
 		t.row("  CNI version:", p.CniVersion)
 		t.row("  Profile:", p.Profile)
+		for _, name := range slices.Sorted(maps.Keys(p.ProfileFacts)) {
+			t.row("    "+name+":", fact(p.ProfileFacts[name]))
+		}
 		t.row("  Since:", since)
 		if p.Error != "" {
 			t.row("  Error:", oneLine(p.Error))
+		}
+		if p.NotReady != "" {
+			t.row("  Not ready:", oneLine(p.NotReady))
 		}
 		if err := t.flush(); err != nil {
 			return err

@@ -52,7 +52,7 @@ func TestEveryCommandTeachesItself(t *testing.T) {
 			t.Errorf("%s --help ended with status %d and printed %q, to stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 8 {
-		t.Errorf("there are %d commands; want 8", n)
+	if n := len(root.Commands()); n != 9 {
+		t.Errorf("there are %d commands; want 9", n)
 	}
 }

@@ -195,7 +195,7 @@ func (w *Watcher) next(name string, before pool, all []candidate, readErr error)
 }
 
 // refuseTaken refuses a network that an earlier pool has: two pools that name one network would
-// give one owner two container IDs for the same thing (DESIGN.md section 4).
+// give one owner two container IDs for the same thing (docs/how-it-works.md, CNI configuration).
 func refuseTaken(name string, p pool, taken map[string]string) pool {
 	if p.good == nil {
 		return p

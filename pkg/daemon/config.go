@@ -47,6 +47,7 @@ type Config struct {
 	RetireOwners bool     // --retire-owners
 
 	PluginProfiles     []string      // --plugin-profile: files
+	AcceptUnsafePlugin bool          // --accept-unsafe-plugin
 	PluginTimeout      time.Duration // --plugin-timeout
 	PluginEnv          []string      // --plugin-env
 	MaxPluginProcesses int           // --max-plugin-processes
@@ -68,6 +69,7 @@ func (c Config) plugin() (delegate.Options, error) {
 	return delegate.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
 		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), Profiles: profiles,
+		AcceptUnsafe: c.AcceptUnsafePlugin,
 	}, err
 }
 
@@ -83,6 +85,9 @@ func loadProfiles(files []string) (profile.Set, error) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("--plugin-profile: %w", err)
+		}
+		if _, err := profile.Parse(data); err != nil {
+			return nil, fmt.Errorf("--plugin-profile %s: %w", file, err)
 		}
 		extra = append(extra, data)
 	}

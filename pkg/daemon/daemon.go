@@ -22,8 +22,9 @@ const (
 	// budget is the longest time a request waits: Cilium's clients give up at 90 s.
 	budget = 80 * time.Second
 	// callsPerOperation is how many plugin calls may follow each other in one
-	// operation that has begun: DEL, ADD, and the DEL that undoes it.
-	callsPerOperation = 3
+	// operation that has begun: CHECK, then three times DEL and ADD, then the DEL
+	// that undoes it.
+	callsPerOperation = 8
 )
 
 // Run serves until ctx ends, then stops gracefully: it refuses new work and
@@ -111,6 +112,10 @@ func (d *daemon) connect(boot, machine string) (err error) {
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: d.log,
 	}, d.journal, plugins{Runner: d.runner, conf: d.conf, guards: d.guards})
+
+	for _, n := range d.loaded.Newer {
+		d.engine.Refuse(n.Pool, n.Owner, fmt.Errorf("its record %s has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
+	}
 
 	api, err := restapi.New(restapi.Options{
 		Engine: d.engine, Reporter: d.reporter, Log: d.log,

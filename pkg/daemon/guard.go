@@ -15,7 +15,7 @@ import (
 )
 
 // guards keep a second sidecar of the same node and network away: two state
-// folders would make two owners of one container ID (DESIGN.md section 5, Start).
+// folders would make two owners of one container ID (docs/how-it-works.md, A second sidecar).
 // A guard is a listening unix socket in the abstract namespace: everybody on the
 // node's network namespace sees it, and the kernel removes it with the process.
 // Whoever connects is told who holds it.

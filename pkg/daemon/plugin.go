@@ -18,7 +18,7 @@ type plugins struct {
 
 // Context returns today's call context for a pool. A network that another
 // sidecar of this node serves is refused.
-func (p plugins) Context(ctx context.Context, pool string, id func(network string) (string, error)) (call.Context, error) {
+func (p plugins) Context(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Context, error) {
 	n, err := p.conf.Network(pool)
 	if err != nil {
 		return call.Context{}, err
@@ -30,7 +30,7 @@ func (p plugins) Context(ctx context.Context, pool string, id func(network strin
 	if err != nil {
 		return call.Context{}, err
 	}
-	return p.Runner.Context(ctx, network(n), containerID)
+	return p.Runner.Context(ctx, network(n), containerID, owner)
 }
 
 // network is what the runner needs of a configuration.

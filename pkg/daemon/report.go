@@ -38,6 +38,9 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 		if p.Error != "" && p.Plugin == "" {
 			rep.Reasons = append(rep.Reasons, p.Error)
 		}
+		if p.NotReady != "" {
+			rep.Reasons = append(rep.Reasons, p.NotReady)
+		}
 		rep.Pools = append(rep.Pools, p)
 	}
 	if err := r.journal.Writable(); err != nil {
@@ -66,12 +69,15 @@ func (r *reporter) pool(ctx context.Context, pool string) restapi.PoolReport {
 		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return p
 	}
-	c, err := r.runner.Context(ctx, network(n), "")
+	c, err := r.runner.Context(ctx, network(n), "", "")
 	if err != nil {
 		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return p
 	}
-	p.Plugin, p.Binary, p.CNIVersion, p.Profile = c.Plugin, c.Binary, c.CNIVersion, c.Profile.Type
+	p.Plugin, p.Binary, p.CNIVersion, p.Profile = c.Plugin, c.Binary, c.CNIVersion, c.Profile
+	if err := r.runner.Status(ctx, c); err != nil {
+		p.NotReady = fmt.Sprintf("pool %q: %v", pool, err)
+	}
 	return p
 }
 

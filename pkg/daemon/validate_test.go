@@ -83,7 +83,7 @@ func TestValidateNamesTheOptionWhatItGotAndWhatItTakes(t *testing.T) {
 
 func TestAProfileFileReplacesTheEmbeddedOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.json")
-	profile := `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},"addOutlivesSeconds":7,"lateDel":false,"podIdentity":"none"}`
+	profile := `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},"addOutlivesSeconds":7,"del":"released","podIdentity":"none","namespace":"any","unique":true}`
 	if err := os.WriteFile(file, []byte(profile), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestVersionIsAskedOnceForABinary(t *testing.T) {
 	var askers sync.WaitGroup
 	for range 8 {
 		askers.Go(func() {
-			if _, err := b.runner.Context(t.Context(), b.network, "id"); err != nil {
+			if _, err := b.runner.Context(t.Context(), b.network, "id", "owner"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -91,7 +91,7 @@ func TestAFailedVersionIsNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.script(call.VerbVersion, script)
-			_, err := b.runner.Context(t.Context(), b.network, "id")
+			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
 			if err == nil {
 				t.Fatal("got a context, want an error")
 			}
@@ -118,7 +118,7 @@ func TestAnAskerWhoLeavesDoesNotEndVersionForTheOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() {
-		_, err := b.runner.Context(ctx, b.network, "id")
+		_, err := b.runner.Context(ctx, b.network, "id", "owner")
 		left <- err
 	}()
 	begun()
@@ -156,7 +156,7 @@ func TestAConfigurationThatCannotBeUsedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.network.PluginConfig = json.RawMessage(c.config)
-			_, err := b.runner.Context(t.Context(), b.network, "id")
+			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
 			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), `"net"`) {
 				t.Errorf("got %v, want an error that names the network and says %q", err, c.text)
 			}
@@ -165,7 +165,7 @@ func TestAConfigurationThatCannotBeUsedIsRefused(t *testing.T) {
 	t.Run("a network without a name", func(t *testing.T) {
 		b := newBench(t)
 		b.network.Name = ""
-		if _, err := b.runner.Context(t.Context(), b.network, "id"); err == nil || !strings.Contains(err.Error(), "name is empty") {
+		if _, err := b.runner.Context(t.Context(), b.network, "id", "owner"); err == nil || !strings.Contains(err.Error(), "name is empty") {
 			t.Errorf("got %v, want an error that says that the name is empty", err)
 		}
 	})
@@ -215,13 +215,7 @@ func TestAPluginWithoutAProfileGetsTheUnknownOne(t *testing.T) {
 
 func TestASyntheticPodIsUniqueToTheContainerID(t *testing.T) {
 	b := newBench(t)
-	p := b.opts.Profiles[pluginType]
-	p.PodIdentity = profile.PodIdentitySynthetic
-	b.opts.Profiles[pluginType] = p
-	want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=delegated-ipam;K8S_POD_NAME=a;K8S_POD_INFRA_CONTAINER_ID=a"
-	if got := b.context("a").Args; got != want {
-		t.Errorf("got CNI_ARGS %q, want %q", got, want)
-	}
+	b.with(func(p *profile.Profile) { p.PodIdentity = profile.PodIdentitySynthetic })
 	if b.context("a").Args == b.context("b").Args {
 		t.Error("two container IDs have the same pod")
 	}

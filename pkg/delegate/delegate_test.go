@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +74,15 @@ type bench struct {
 
 const pluginType = "scripted"
 
+// newBench is a bench of a plugin that is correct until a script says otherwise.
 func newBench(t *testing.T, change ...func(*Options)) *bench {
+	t.Helper()
+	return imitate(t, pluginType, change...)
+}
+
+// imitate is a bench of a plugin that is called by the name of another, whose
+// ways the scripted plugin then takes on.
+func imitate(t *testing.T, pluginType string, change ...func(*Options)) *bench {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "bin")
 	b := &bench{t: t, bin: bin, scripts: filepath.Join(bin, pluginType+".d")}
@@ -82,9 +93,10 @@ func newBench(t *testing.T, change ...func(*Options)) *bench {
 		t.Fatal(err)
 	}
 	b.network = Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
-		`{"type":"cilium-cni","ipam":{"type":"scripted","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
+		`{"type":"cilium-cni","ipam":{"type":"` + pluginType + `","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
 	profiles, err := profile.Load([]byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
-		"lost":{"codes":[999],"message":"Failed to find address"},"requests":["args.cni.ips"],"podIdentity":"none"}`))
+		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released",
+		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +144,7 @@ func (b *bench) fifo(name string) func() {
 
 func (b *bench) context(id string) call.Context {
 	b.t.Helper()
-	c, err := b.runner.Context(b.t.Context(), b.network, id)
+	c, err := b.runner.Context(b.t.Context(), b.network, id, "owner")
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -172,6 +184,46 @@ func (b *bench) calls(verb string) []seen {
 		}
 	}
 	return lines
+}
+
+// store returns the addresses that the scripted plugin holds, each once.
+func (b *bench) store() []string {
+	b.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(b.scripts, "store"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		b.t.Fatal(err)
+	}
+	var held []string
+	for _, e := range entries {
+		held = append(held, e.Name())
+	}
+	return held
+}
+
+// stores checks the addresses that the scripted plugin holds.
+func (b *bench) stores(want ...string) {
+	b.t.Helper()
+	if got := b.store(); !slices.Equal(got, want) {
+		b.t.Errorf("the plugin holds %v, want %v", got, want)
+	}
+}
+
+// add runs an ADD that must succeed, and returns its addresses.
+func (b *bench) add(c call.Call) string {
+	b.t.Helper()
+	got, err := b.runner.Add(b.t.Context(), c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return describe(got)
+}
+
+// must runs a verb that must succeed.
+func (b *bench) must(verb string, c call.Call) {
+	b.t.Helper()
+	if err := b.run(verb, c); err != nil {
+		b.t.Fatalf("%s: %v", verb, err)
+	}
 }
 
 // stdin returns one key of what the last call of a verb read.

@@ -1,6 +1,8 @@
 package delegate
 
 import (
+	"regexp"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
@@ -49,18 +51,26 @@ func inheritedEnv(names []string, lookup func(string) (string, bool)) []string {
 	return env
 }
 
+// podName is a pod's namespace and name as Kubernetes writes them (RFC 1123).
+var podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?)/([a-z0-9]([a-z0-9.-]*[a-z0-9])?)$`)
+
 // contextArgs returns CNI_ARGS of a context. IgnoreUnknown goes always, because
 // a plugin built with the CNI library refuses keys it does not know. The
 // synthetic pod is unique to the attachment: two with one pod name would be the
-// same address to a plugin that is keyed by pod (PLUGINS.md, whereabouts).
-func contextArgs(p profile.Profile, containerID string) string {
-	args := "IgnoreUnknown=1"
-	if p.PodIdentity == profile.PodIdentitySynthetic {
-		args += ";K8S_POD_NAMESPACE=" + syntheticNamespace +
-			";K8S_POD_NAME=" + containerID +
-			";K8S_POD_INFRA_CONTAINER_ID=" + containerID
+// same address to a plugin that is keyed by pod (docs/plugins.md, What to configure).
+func contextArgs(p profile.Profile, containerID, owner string) string {
+	const base = "IgnoreUnknown=1"
+	namespace, name := syntheticNamespace, containerID
+	switch p.PodIdentity {
+	case profile.PodIdentitySynthetic:
+	case profile.PodIdentityGiven:
+		if m := podName.FindStringSubmatch(owner); m != nil {
+			namespace, name = m[1], m[3]
+		}
+	default:
+		return base
 	}
-	return args
+	return base + ";K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + name
 }
 
 // environment returns what the plugin sees of this call.

@@ -51,6 +51,16 @@ func wantError(t *testing.T, err error, outcome call.Outcome, text string) *call
 	return e
 }
 
+// wantText checks that there is an error that says all of the texts.
+func wantText(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("got error %v, want one that says %q", err, text)
+		}
+	}
+}
+
 func TestAnswersOfAPluginAreJudged(t *testing.T) {
 	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
 	add := []string{call.VerbAdd}

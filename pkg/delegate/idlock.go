@@ -15,8 +15,8 @@ import (
 
 // idLocks are locks on container IDs that plugin processes inherit. When we
 // are killed, a plugin that goes on keeps its lock: whoever works on that ID in
-// the next life first waits for it (DESIGN.md section 5, "A plugin process of
-// an earlier life").
+// the next life first waits for it (docs/how-it-works.md, Running a
+// plugin, "The inherited lock").
 type idLocks struct {
 	// path is the lock file. Each ID is one byte of it, far beyond its end.
 	path string

@@ -36,7 +36,7 @@ func liveAnEarlierLife(bin string) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.Context(context.Background(), Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id")
+	c, err := r.Context(context.Background(), Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
 	if err != nil {
 		return err
 	}

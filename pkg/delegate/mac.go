@@ -20,6 +20,9 @@ func masterMAC(interfaces []*current.Interface, linkMAC func(string) (string, er
 		if i.Sandbox != "" {
 			continue
 		}
+		if i.Mac == "" && i.Name == "" {
+			return "", nil // it says nothing of the uplink, and cilium-cni goes on without
+		}
 		if i.Mac == "" {
 			return linkMAC(i.Name)
 		}

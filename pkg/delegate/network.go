@@ -11,7 +11,7 @@ type Network struct {
 	// Name is the network's name.
 	Name string
 	// CNIVersion is what the configuration says. Calls use the highest version
-	// both sides know instead (DESIGN.md section 6).
+	// both sides know instead (docs/plugins.md, CNI versions).
 	CNIVersion string
 	// PluginConfig is the plugin object of the list that has the ipam section.
 	PluginConfig json.RawMessage

@@ -13,7 +13,7 @@ import (
 
 // What Options hold when a field is left at its zero value.
 const (
-	// DefaultIfName is CNI_IFNAME (DESIGN.md section 4).
+	// DefaultIfName is CNI_IFNAME (docs/command-line.md, serve).
 	DefaultIfName = "eth0"
 	// DefaultNetNS is a path that nobody makes: a plugin built with the CNI
 	// skeleton accepts it, and it can never be the plugin's own namespace.
@@ -36,9 +36,12 @@ type Options struct {
 	BinDirs []string
 	// IfName is CNI_IFNAME; empty for DefaultIfName (--cni-ifname).
 	IfName string
-	// NetNS is CNI_NETNS: an absolute path, EphemeralNetNS, or empty for
-	// DefaultNetNS (--cni-netns).
+	// NetNS is CNI_NETNS: an absolute path, EphemeralNetNS, or empty for what
+	// the plugin's profile says (--cni-netns).
 	NetNS string
+	// AcceptUnsafe uses plugins whose profile says that they are unsafe
+	// (--accept-unsafe-plugin).
+	AcceptUnsafe bool
 	// Timeout bounds one plugin call, and the wait for a plugin of an earlier
 	// life; 0 for DefaultTimeout (--plugin-timeout).
 	Timeout time.Duration
@@ -97,9 +100,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.IfName == "" {
 		o.IfName = DefaultIfName
-	}
-	if o.NetNS == "" {
-		o.NetNS = DefaultNetNS
 	}
 	if o.Log == nil {
 		o.Log = silentLog()

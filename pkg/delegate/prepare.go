@@ -17,6 +17,7 @@ func prepare(verb string, c call.Call) (args string, stdin []byte, err error) {
 		return "", nil, err
 	}
 	args, err = addRequest(extra, verb, c)
+	args = withSandbox(args, c)
 	if err != nil || len(extra) == 0 {
 		return args, c.Context.Config, err
 	}
@@ -50,17 +51,17 @@ func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (arg
 	if len(c.Requested) == 0 {
 		return args, nil
 	}
-	convention, ok := c.Context.Convention(c.Requested)
+	convention, ok := c.Context.Convention(len(c.Requested))
 	switch {
 	case !ok && verb == call.VerbAdd:
 		return "", fmt.Errorf("it cannot be asked for %s: its profile honours %q, the configuration declares the capabilities %q",
 			c.Requested, c.Context.Profile.Requests, c.Context.Capabilities)
 	case convention == profile.RequestCNIArgs:
-		args = withArg(args, "IP="+c.Requested[0].Unmap().String())
+		args = withArg(args, "IP="+written(c.Requested[0], c.Context.Profile.RequestForm))
 	case convention == profile.RequestRuntimeConfig:
-		extra["runtimeConfig"], err = ipsObject(c.Requested)
+		extra["runtimeConfig"], err = ipsObject(c)
 	case convention == profile.RequestArgsCNI:
-		extra["args"], err = ipsObject(c.Requested)
+		extra["args"], err = ipsObject(c)
 	}
 	return args, err
 }
@@ -71,6 +72,16 @@ func takesPrevResult(verb, cniVersion string) bool {
 	return (verb == call.VerbCheck || verb == call.VerbDel) && atLeast(cniVersion, "0.4.0")
 }
 
+// withSandbox completes a pod's identity by the sandbox of the call, as kubelet's
+// runtimes do. It is not part of the context, because an ID that a DEL has
+// spent gets a generation after the context was made.
+func withSandbox(args string, c call.Call) string {
+	if p := c.Context.Profile.PodIdentity; p == "" || p == profile.PodIdentityNone || c.ContainerID == "" {
+		return args
+	}
+	return withArg(args, "K8S_POD_INFRA_CONTAINER_ID="+c.ContainerID)
+}
+
 func withArg(args, arg string) string {
 	if args == "" {
 		return arg
@@ -78,14 +89,26 @@ func withArg(args, arg string) string {
 	return args + ";" + arg
 }
 
-// ipsObject is {"ips": [...]} in the plain address form, which CONVENTIONS.md
-// allows and host-local reads.
-func ipsObject(addrs []netip.Addr) (json.RawMessage, error) {
-	plain := make([]netip.Addr, len(addrs))
-	for i, a := range addrs {
-		plain[i] = a.Unmap()
+// ipsObject is {"ips": [...]}, as CONVENTIONS.md has it.
+func ipsObject(c call.Call) (json.RawMessage, error) {
+	ips := make([]string, len(c.Requested))
+	for i, p := range c.Requested {
+		ips[i] = written(p, c.Context.Profile.RequestForm)
 	}
-	return json.Marshal(map[string][]netip.Addr{"ips": plain})
+	return json.Marshal(map[string][]string{"ips": ips})
+}
+
+// written is a requested address in the form that the plugin reads: static
+// wants CIDR notation, host-local takes the bare address too. A 4-in-6 address
+// is written as the IPv4 address that it means.
+func written(p netip.Prefix, form profile.RequestForm) string {
+	if p.Addr().Is4In6() {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	if form == profile.FormCIDR {
+		return p.String()
+	}
+	return p.Addr().String()
 }
 
 // extend returns a configuration with the keys of one call added.

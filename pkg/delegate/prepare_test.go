@@ -18,6 +18,15 @@ func addrs(texts ...string) []netip.Addr {
 	return out
 }
 
+// asked are addresses as the engine asks for those of which it knows no subnet.
+func asked(ips ...netip.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	for _, ip := range ips {
+		out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	return out
+}
+
 func TestAddressesAreAskedForByTheFirstConventionThatCarriesThemAll(t *testing.T) {
 	all := []profile.Request{profile.RequestCNIArgs, profile.RequestRuntimeConfig, profile.RequestArgsCNI}
 	for name, c := range map[string]struct {
@@ -36,13 +45,11 @@ func TestAddressesAreAskedForByTheFirstConventionThatCarriesThemAll(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			p := b.opts.Profiles[pluginType]
-			p.Requests = c.honoured
-			b.opts.Profiles[pluginType] = p
+			b.with(func(p *profile.Profile) { p.Requests = c.honoured })
 			b.network.PluginConfig = json.RawMessage(`{"capabilities":` + c.capabilities +
 				`,"ipam":{"type":"scripted","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)
 			target := b.call("id")
-			target.Requested = c.ask
+			target.Requested = asked(c.ask...)
 			got, err := b.runner.Add(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
@@ -95,7 +102,7 @@ func TestARequestThatNoConventionCarriesIsNotStarted(t *testing.T) {
 			b := newBench(t)
 			target := b.call("id")
 			target.Context.Profile.Requests = c.honoured
-			target.Requested = c.ask
+			target.Requested = asked(c.ask...)
 			wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.7")
 			if err := b.run(call.VerbDel, target); err != nil {
 				t.Errorf("DEL: got %v, want it to run all the same", err)
@@ -108,7 +115,7 @@ func TestAnExistingArgsObjectKeepsWhatItHas(t *testing.T) {
 	b := newBench(t)
 	b.network.PluginConfig = json.RawMessage(`{"args":{"cni":{"labels":[1]},"mine":2},"ipam":{"type":"scripted","subnet":"10.1.0.0/24"}}`)
 	target := b.call("id")
-	target.Requested = addrs("10.1.0.7")
+	target.Requested = asked(addrs("10.1.0.7")...)
 	if err := b.run(call.VerbAdd, target); err != nil {
 		t.Fatal(err)
 	}

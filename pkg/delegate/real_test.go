@@ -2,8 +2,10 @@ package delegate
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,15 +13,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// realPlugins names the folder that holds the real host-local and static.
+// realPlugins names the folder that holds the real host-local, static and dhcp.
 const realPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
 
+// oldPlugins names the folder that holds host-local of plugins v1.4.0, which
+// knows nothing above CNI 1.0.0.
+const oldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
+
 // realBench is a runner for a real plugin; scripts is where it keeps its state.
-func realBench(t *testing.T, ipam, capabilities string) *bench {
+func realBench(t *testing.T, ipam, capabilities string, change ...func(*Options)) *bench {
 	t.Helper()
-	dir := os.Getenv(realPlugins)
+	return benchOf(t, realPlugins, ipam, capabilities, change...)
+}
+
+// benchOf is a runner for the plugins in the folder that a variable names.
+func benchOf(t *testing.T, variable, ipam, capabilities string, change ...func(*Options)) *bench {
+	t.Helper()
+	dir := os.Getenv(variable)
 	if dir == "" {
-		t.Skipf("%s is not set; it names a folder with the real host-local and static", realPlugins)
+		t.Skipf("%s is not set; it names a folder of real plugins (make plugins)", variable)
 	}
 	profiles, err := profile.Load()
 	if err != nil {
@@ -27,12 +39,40 @@ func realBench(t *testing.T, ipam, capabilities string) *bench {
 	}
 	b := &bench{t: t, bin: dir, scripts: t.TempDir()}
 	b.opts = Options{BinDirs: []string{dir}, LockFile: filepath.Join(b.scripts, "calls.lock"), Profiles: profiles}
+	for _, f := range change {
+		f(&b.opts)
+	}
 	if b.runner, err = New(b.opts); err != nil {
 		t.Fatal(err)
 	}
 	b.network = Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","capabilities":` + capabilities + `,"ipam":` + strings.ReplaceAll(ipam, "DIR", b.scripts) + `}`)}
 	return b
+}
+
+// files returns the addresses that the real host-local keeps for the network,
+// by its own folder.
+func (b *bench) files() []string {
+	b.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(b.scripts, "net"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var held []string
+	for _, e := range entries {
+		if _, err := netip.ParseAddr(e.Name()); err == nil {
+			held = append(held, e.Name())
+		}
+	}
+	return held
+}
+
+// holdsFiles checks the addresses in the real host-local's folder.
+func (b *bench) holdsFiles(want ...string) {
+	b.t.Helper()
+	if got := b.files(); !slices.Equal(got, want) {
+		b.t.Errorf("the plugin's folder holds %v, want %v", got, want)
+	}
 }
 
 const dualStack = `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}`
@@ -78,12 +118,12 @@ func TestTheRealHostLocalGivesTheAddressesAskedFor(t *testing.T) {
 			b := realBench(t, dualStack, c.capabilities)
 			target := b.call("id")
 			target.Context.Profile.Requests = []profile.Request{c.honoured}
-			target.Requested = addrs(c.ask...)
+			target.Requested = asked(addrs(c.ask...)...)
 			got, err := b.runner.Add(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, ip := range target.Requested {
+			for _, ip := range addrs(c.ask...) {
 				if !holds(got, ip) {
 					t.Errorf("got %s, want %s", describe(got), ip)
 				}
@@ -95,33 +135,39 @@ func TestTheRealHostLocalGivesTheAddressesAskedFor(t *testing.T) {
 	}
 }
 
-func TestTheRealStaticIsServedWithPrevResult(t *testing.T) {
-	b := realBench(t, `{"type":"static","addresses":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"fd00::5/64"}]}`, `{}`)
-	target := b.call("id")
-	got, err := b.runner.Add(t.Context(), target)
-	if err != nil {
+func TestTheRealHostLocalServesItsRanges(t *testing.T) {
+	for name, c := range map[string]struct{ ranges, want string }{
+		"IPv4 alone":                         {`[[{"subnet":"10.1.0.0/24"}]]`, "10.1.0.2/24 via 10.1.0.1"},
+		"IPv6 alone":                         {`[[{"subnet":"fd00::/120","gateway":"fe80::1"}]]`, "fd00::1/120 via fe80::1"},
+		"both":                               {`[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]`, "10.1.0.2/24 via 10.1.0.1, fd00::2/120 via fd00::1"},
+		"the second where the first is full": {`[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.1","rangeEnd":"10.1.0.1"},{"subnet":"10.2.0.0/24","rangeStart":"10.2.0.9"}]]`, "10.2.0.9/24 via 10.2.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := realBench(t, `{"type":"host-local","dataDir":"DIR","ranges":`+c.ranges+`}`, `{}`)
+			got, err := b.runner.Add(t.Context(), b.call("id"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := describe(got); text != c.want {
+				t.Errorf("got %s, want %s", text, c.want)
+			}
+		})
+	}
+}
+
+func TestAnExhaustedPoolOfTheRealHostLocalIsSaidInItsOwnWords(t *testing.T) {
+	b := realBench(t, `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.7","rangeEnd":"10.1.0.7"}]]}`, `{}`)
+	if err := b.run(call.VerbAdd, b.call("first")); err != nil {
 		t.Fatal(err)
 	}
-	if text := describe(got); text != "10.1.0.5/24 via 10.1.0.1, fd00::5/64" {
-		t.Errorf("got %s", text)
+	e := wantError(t, b.run(call.VerbAdd, b.call("second")), call.Refused, "no IP addresses available in range set")
+	if e.Code != 999 {
+		t.Errorf("got code %d, want 999, as all of its errors have", e.Code)
 	}
-	wantError(t, b.run(call.VerbCheck, target), call.Refused, "prevResult")
-	target.PrevResult = got.Raw
-	if err := b.run(call.VerbCheck, target); err != nil {
-		t.Error(err)
-	}
+	b.holdsFiles("10.1.0.7")
 }
 
-func TestTheRealHostLocalInOurOwnNamespaceWouldLeak(t *testing.T) {
-	b := realBench(t, dualStack, `{}`)
-	target := b.call("id")
-	// Without the refusal, to see that what the plugin answers is not taken for a plain no.
-	b.runner.netns = nil
-	target.Context.NetNS = "/proc/self/ns/net"
-	wantError(t, b.run(call.VerbAdd, target), call.Unclear, "exit status 1, and what it printed is no CNI error")
-}
-
-// BenchmarkAddAndDel is what DESIGN.md section 8 measures by bare exec.
+// BenchmarkAddAndDel measures what a plugin costs with the runner around it, without journal and engine.
 func BenchmarkAddAndDel(b *testing.B) {
 	dir := os.Getenv(realPlugins)
 	if dir == "" {
@@ -139,7 +185,7 @@ func BenchmarkAddAndDel(b *testing.B) {
 	c, err := r.Context(b.Context(), Network{
 		Name:         "net",
 		PluginConfig: json.RawMessage(`{"ipam":` + strings.ReplaceAll(dualStack, "DIR", data) + `}`),
-	}, "id")
+	}, "id", "owner")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package delegate runs a delegated CNI IPAM plugin (DESIGN.md section 6): it
+// Package delegate runs a delegated CNI IPAM plugin (docs/how-it-works.md, Running a plugin): it
 // builds the call context, keeps the plugin's process within bounds, and tells
 // what is known afterwards.
 package delegate
@@ -26,7 +26,7 @@ type Runner struct {
 
 // New returns a runner. The error names the option that is wrong; a NetNS that
 // is our own network namespace is refused, because the CNI skeleton would let
-// the plugin work first and fail afterwards (PLUGINS.md, "Own namespace").
+// the plugin work first and fail afterwards (docs/plugins.md, Network namespaces).
 func New(o Options) (*Runner, error) {
 	o, err := o.complete()
 	if err != nil {

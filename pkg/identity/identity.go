@@ -1,6 +1,6 @@
 // Package identity maps an owner to its CNI_CONTAINERID: a pure function, so
 // that an owner who asks again finds what it held even if the journal is lost
-// (DESIGN.md section 4).
+// (docs/how-it-works.md, Identity).
 package identity
 
 import (

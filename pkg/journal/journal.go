@@ -1,6 +1,6 @@
 // Package journal keeps records on disk so that they outlive the process and
 // the machine's power: one file per record, replaced as a whole, never changed
-// in place (DESIGN.md section 5, "durable before it").
+// in place (docs/how-it-works.md, On disk).
 //
 // Layout of the state folder:
 //

@@ -1,12 +1,14 @@
 package restapi
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -35,16 +37,28 @@ func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStat
 
 func (p PoolReport) wire() *models.PoolStatus {
 	return &models.PoolStatus{
-		Pool:       p.Pool,
-		Network:    p.Network,
-		File:       p.File,
-		Plugin:     p.Plugin,
-		Binary:     p.Binary,
-		CniVersion: p.CNIVersion,
-		Profile:    p.Profile,
-		Error:      p.Error,
-		Since:      wireTime(p.Since),
+		Pool:         p.Pool,
+		Network:      p.Network,
+		File:         p.File,
+		Plugin:       p.Plugin,
+		Binary:       p.Binary,
+		CniVersion:   p.CNIVersion,
+		Profile:      p.Profile.Type,
+		ProfileFacts: facts(p.Profile),
+		Error:        p.Error,
+		NotReady:     p.NotReady,
+		Since:        wireTime(p.Since),
 	}
+}
+
+// facts are the profile by its own JSON keys; nil if there is none.
+func facts(p profile.Profile) map[string]any {
+	var out map[string]any
+	// A profile is plain data, which JSON carries there and back.
+	if data, err := json.Marshal(p); err != nil || p.Type == "" || json.Unmarshal(data, &out) != nil {
+		return nil
+	}
+	return out
 }
 
 // countStates counts the attachments in each state, those without any as 0.

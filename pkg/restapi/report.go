@@ -1,6 +1,10 @@
 package restapi
 
-import "time"
+import (
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
 
 // Report is how the process is, as far as the attachments do not tell it.
 type Report struct {
@@ -30,8 +34,13 @@ type PoolReport struct {
 	Network, File string
 	// Plugin is the type of the IPAM plugin, Binary its absolute path.
 	Plugin, Binary string
-	// CNIVersion is the negotiated CNI version, Profile the name of the plugin profile.
-	CNIVersion, Profile string
+	// CNIVersion is the negotiated CNI version.
+	CNIVersion string
+	// Profile is what is known of the plugin.
+	Profile profile.Profile
+	// NotReady is why the plugin says that it cannot serve now (STATUS of CNI
+	// 1.1.0); empty if it can, or cannot be asked.
+	NotReady string
 	// Error says why the present configuration cannot be used; empty if it can. With
 	// a Plugin it means that an older configuration is still in use.
 	Error string

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
@@ -18,7 +19,7 @@ func readyReport() restapi.Report {
 		Ready:    true,
 		Pools: []restapi.PoolReport{{
 			Pool: "default", Network: "pods", File: "/etc/cni/net.d/05-pods.conflist", Plugin: "host-local",
-			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", Profile: "host-local",
+			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", Profile: profile.Profile{Type: "host-local", Del: profile.DelReleased, Requests: []profile.Request{profile.RequestCNIArgs}},
 			Since: time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
 		}},
 		Counters: map[string]int64{"lost": 1, "duplicates": 0},

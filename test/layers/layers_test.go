@@ -1,5 +1,5 @@
 // Package layers checks that imports point down: a package may use what lies
-// below it, never what lies beside or above (DESIGN.md section 3).
+// below it, never what lies beside or above (README.md, Layout).
 package layers
 
 import (
@@ -21,7 +21,7 @@ var below = map[string][]string{
 	"cmd/delegated-ipam":   {"pkg/cli"},
 	"pkg/cli":              {"pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
 	"pkg/daemon":           {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal"},
-	"pkg/restapi":          {"pkg/attachment", "pkg/delegate/call", "pkg/journal/record", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
+	"pkg/restapi":          {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
 	"pkg/attachment":       {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
 	"pkg/access":           nil,
 	"pkg/cniconf":          nil,

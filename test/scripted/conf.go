@@ -6,7 +6,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
 )
 
 // conf is what the plugin reads of a network configuration.
@@ -19,21 +22,20 @@ type conf struct {
 		// Subnet and Ranges are host-local's: one address from each range set.
 		Subnet string         `json:"subnet"`
 		Ranges [][]rangeOfNet `json:"ranges"`
-		// RepeatedAdd is "refused" (default), "same" or "another".
-		RepeatedAdd string `json:"repeatedAdd"`
-		// Check is "presence" (default), "always-yes" or "always-no".
-		Check string `json:"check"`
+		quirks
 		// Uplink is put into results as an interface without a sandbox.
 		Uplink json.RawMessage `json:"uplink"`
 	} `json:"ipam"`
 	RuntimeConfig struct {
-		IPs []netip.Addr `json:"ips"`
+		IPs []address `json:"ips"`
 	} `json:"runtimeConfig"`
 	Args struct {
 		CNI struct {
-			IPs []netip.Addr `json:"ips"`
+			IPs []address `json:"ips"`
 		} `json:"cni"`
 	} `json:"args"`
+	// Valid are the attachments that GC must leave alone.
+	Valid []types.GCAttachment `json:"cni.dev/valid-attachments"`
 }
 
 // rangeOfNet is one range of a range set. RangeStart, RangeEnd and Gateway
@@ -45,8 +47,18 @@ type rangeOfNet struct {
 	Gateway    netip.Addr   `json:"gateway"`
 }
 
+// address is read with or without a prefix length, as CONVENTIONS.md allows.
+type address struct{ netip.Addr }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *address) UnmarshalText(text []byte) error {
+	bare, _, _ := strings.Cut(string(text), "/")
+	return a.Addr.UnmarshalText([]byte(bare))
+}
+
 func parseConf(stdin []byte) (conf, error) {
 	var c conf
+	c.IPAM.quirks = quirksOf(filepath.Base(os.Args[0]))
 	if len(stdin) == 0 {
 		return c, nil
 	}
@@ -75,19 +87,29 @@ func (c conf) scriptDir() string {
 	return path + ".d"
 }
 
-// requested returns the addresses asked for by any convention.
+// requested returns the addresses asked for by the conventions that are read.
 func (c conf) requested(cniArgs string) ([]netip.Addr, error) {
-	ips := append(c.RuntimeConfig.IPs, c.Args.CNI.IPs...)
-	for pair := range strings.SplitSeq(cniArgs, ";") {
-		value, ok := strings.CutPrefix(pair, "IP=")
-		if !ok {
-			continue
-		}
-		ip, err := netip.ParseAddr(value)
-		if err != nil {
+	var asked []address
+	if c.reads("runtimeConfig.ips") {
+		asked = append(asked, c.RuntimeConfig.IPs...)
+	}
+	if c.reads("args.cni.ips") {
+		asked = append(asked, c.Args.CNI.IPs...)
+	}
+	if value := cniArg(cniArgs, "IP"); value != "" && c.reads("CNI_ARGS") {
+		var ip address
+		if err := ip.UnmarshalText([]byte(value)); err != nil {
 			return nil, err
 		}
-		ips = append(ips, ip)
+		asked = append(asked, ip)
+	}
+	var ips []netip.Addr
+	for _, a := range asked {
+		ips = append(ips, a.Addr)
 	}
 	return ips, nil
+}
+
+func (c conf) reads(convention string) bool {
+	return len(c.IPAM.Requests) == 0 || slices.Contains(c.IPAM.Requests, convention)
 }

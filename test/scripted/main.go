@@ -1,15 +1,18 @@
 // Command scripted is a CNI IPAM plugin for tests. Left alone it is a fast and
 // correct plugin with a store of its own; files in a script folder make it fail
-// in every way that PLUGINS.md knows of.
+// in every way that docs/plugins.md knows of (Traps and their tests).
 //
 // The script folder is ipam.scriptDir of the network configuration, or
 // "<executable>.d" beside the executable as it was called (VERSION gets no
 // configuration). Put a symbolic link to the binary under any plugin type's
-// name to have a plugin of that type. The folder holds
+// name to have a plugin of that type; whereabouts, calico-ipam, azure-ipam and
+// cni-ipvlan-vpc-k8s-ipam are imitated then (quirksOf). The folder holds
 //
 //	add.json, del.json, check.json, status.json, version.json   type script
 //	calls.log   one JSON line for each call                      type logLine
 //	store/      one file for each address held                   type store
+//	queue/      DELs that are still to be carried out            type queue
+//	daemon-down while it is there, the plugin's daemon is down   type queue
 package main
 
 import (
@@ -75,7 +78,7 @@ func work(conf conf, s script, silently bool) error {
 func dispatch(conf conf, versions version.PluginInfo) error {
 	p := plugin{conf: conf}
 	cniErr := skel.PluginMainFuncsWithError(skel.CNIFuncs{
-		Add: p.add, Del: p.del, Check: p.check, Status: p.status,
+		Add: p.add, Del: p.del, Check: p.check, Status: p.status, GC: p.gc,
 	}, versions, "scripted test plugin")
 	if cniErr == nil {
 		return nil

@@ -16,63 +16,80 @@ import (
 // plugin is the correct plugin with the configured quirks.
 type plugin struct{ conf conf }
 
-func holderOf(args *skel.CmdArgs) string { return args.ContainerID + "\n" + args.IfName }
-
-// add takes one address from each range set, all or none.
+// add takes one address from each range set, all or none. What was queued by
+// DELs is carried out behind it, as by a daemon that comes to it later.
 func (p plugin) add(args *skel.CmdArgs) error {
-	requested, err := p.conf.requested(args.Args)
-	if err != nil {
-		return err
+	h, ok := p.conf.holder(args)
+	if !ok {
+		return errors.New("CNI_ARGS names no pod (K8S_POD_NAME)")
+	}
+	if p.conf.queue().isDown() {
+		return errors.New("the daemon cannot be reached")
 	}
 	s, err := openStore(p.conf.scriptDir())
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	held, err := s.heldBy(holderOf(args))
+	ips, err := p.allocate(s, h, args.Args)
+	if err == nil {
+		err = p.conf.queue().replay(s)
+	}
 	if err != nil {
 		return err
+	}
+	return p.print(ips)
+}
+
+func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfig, error) {
+	requested, err := p.conf.requested(cniArgs)
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.heldBy(h)
+	if err != nil {
+		return nil, err
 	}
 	if len(held) > 0 {
 		switch p.conf.IPAM.RepeatedAdd {
 		case "same":
-			return p.print(p.described(held))
+			return p.described(held), s.rewrite(held, h)
 		case "another":
 		default:
-			return fmt.Errorf("%s is held by %s: duplicate allocation is not allowed", held[0], args.ContainerID)
+			return nil, fmt.Errorf("%s is held by %s: duplicate allocation is not allowed", held[0], h.key)
 		}
 	}
-	taken, err := p.take(s, holderOf(args), requested)
-	if err != nil {
-		return err
+	if p.conf.IPAM.Requested == "extra" {
+		taken, err := p.take(s, h, nil)
+		return append(taken, p.described(requested)...), err
 	}
-	return p.print(taken)
+	return p.take(s, h, requested)
 }
 
-func (p plugin) take(s *store, holder string, requested []netip.Addr) ([]*current.IPConfig, error) {
+func (p plugin) take(s *store, h holder, requested []netip.Addr) ([]*current.IPConfig, error) {
 	var taken []*current.IPConfig
 	for _, set := range p.conf.IPAM.Ranges {
-		ip, r, err := takeFrom(s, holder, set, requested)
+		ip, r, err := takeFrom(s, h, set, requested)
 		if err != nil {
-			return nil, errors.Join(err, s.free(holder))
+			return nil, errors.Join(err, s.free(h))
 		}
 		requested = slices.DeleteFunc(requested, func(a netip.Addr) bool { return a == ip })
 		taken = append(taken, ipConfig(ip, r))
 	}
 	if len(requested) > 0 {
-		return nil, errors.Join(fmt.Errorf("requested addresses %s are in no range", requested), s.free(holder))
+		return nil, errors.Join(fmt.Errorf("requested addresses %s are in no range", requested), s.free(h))
 	}
 	return taken, nil
 }
 
 // takeFrom reserves the requested address of a range set, or its lowest free one.
-func takeFrom(s *store, holder string, set []rangeOfNet, requested []netip.Addr) (netip.Addr, rangeOfNet, error) {
+func takeFrom(s *store, h holder, set []rangeOfNet, requested []netip.Addr) (netip.Addr, rangeOfNet, error) {
 	for _, r := range set {
 		for _, ip := range requested {
 			if !r.contains(ip) {
 				continue
 			}
-			ok, err := s.reserve(ip, holder)
+			ok, err := s.reserve(ip, h)
 			if err == nil && !ok {
 				err = fmt.Errorf("requested address %s is not available", ip)
 			}
@@ -84,7 +101,7 @@ func takeFrom(s *store, holder string, set []rangeOfNet, requested []netip.Addr)
 			if !r.contains(ip) {
 				continue
 			}
-			if ok, err := s.reserve(ip, holder); ok || err != nil {
+			if ok, err := s.reserve(ip, h); ok || err != nil {
 				return ip, r, err
 			}
 		}
@@ -125,13 +142,21 @@ func (p plugin) print(ips []*current.IPConfig) error {
 	return types.PrintResult(result, p.conf.CNIVersion)
 }
 
+// del always succeeds, also where it frees nothing.
 func (p plugin) del(args *skel.CmdArgs) error {
+	h, ok := p.conf.holder(args)
+	switch q := p.conf.queue(); {
+	case !ok || p.conf.IPAM.Del == "nothing":
+		return nil
+	case p.conf.IPAM.Del == "queued" && q.isDown():
+		return q.put(h)
+	}
 	s, err := openStore(p.conf.scriptDir())
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return s.free(holderOf(args))
+	return s.free(h)
 }
 
 func (p plugin) check(args *skel.CmdArgs) error {
@@ -146,8 +171,9 @@ func (p plugin) check(args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
-	held, err := s.heldBy(holderOf(args))
-	if err == nil && len(held) == 0 {
+	h, ok := p.conf.holder(args)
+	held, err := s.heldBy(h)
+	if err == nil && (!ok || len(held) == 0) {
 		err = fmt.Errorf("scripted: Failed to find address added by container %s", args.ContainerID)
 	}
 	return err

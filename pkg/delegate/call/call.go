@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
 // Context is everything a DEL or CHECK needs to mean the same attachment as
-// the ADD that made it (DESIGN.md section 4, "call context"). A record keeps
+// the ADD that made it (docs/how-it-works.md, Call contexts). A record keeps
 // each context until a DEL with it has succeeded, so that a changed conflist,
 // a moved binary or an upgraded plugin cannot orphan an address.
 type Context struct {
@@ -37,7 +38,8 @@ type Context struct {
 	IfName string `json:"ifName"`
 	// NetNS is CNI_NETNS, or "ephemeral".
 	NetNS string `json:"netns"`
-	// Args is CNI_ARGS without a requested address.
+	// Args is CNI_ARGS without what belongs to one call: a requested address, and
+	// K8S_POD_INFRA_CONTAINER_ID where a pod is named.
 	Args string `json:"args,omitempty"`
 	// Capabilities are those the plugin object declares true.
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -46,12 +48,21 @@ type Context struct {
 	// PrevResult is what the ADD with this context returned, in CNIVersion; nil
 	// if none succeeded. CHECK and DEL are given it (CNI spec section 4).
 	PrevResult json.RawMessage `json:"prevResult,omitempty"`
+	// Requested are the addresses that the ADD asked for; CHECK and DEL ask for the
+	// same, because the CNI spec wants the same parameters again (section 2).
+	Requested []netip.Prefix `json:"requested,omitempty"`
+	// SettlesAt is the last moment at which an ADD with this context whose outcome
+	// is unknown may still allocate; a DEL before it is not believed. Zero if
+	// there is none.
+	SettlesAt time.Time `json:"settlesAt,omitzero"`
 }
 
 // Equal tells whether two contexts address the plugin in exactly the same way,
-// whatever it answered.
+// whatever it was asked for, answered or may still do.
 func (c Context) Equal(o Context) bool {
 	c.PrevResult, o.PrevResult = nil, nil
+	c.Requested, o.Requested = nil, nil
+	c.SettlesAt, o.SettlesAt = time.Time{}, time.Time{}
 	a, errA := json.Marshal(c)
 	b, errB := json.Marshal(o)
 	return errA == nil && errB == nil && slices.Equal(a, b)
@@ -67,8 +78,9 @@ type Call struct {
 	Pool string
 	// Context is how the plugin is addressed.
 	Context Context
-	// Requested are the addresses an ADD asks for; empty for any.
-	Requested []netip.Addr
+	// Requested are the addresses an ADD asks for, each with the length of its
+	// subnet, or its full length where that is not known; empty for any.
+	Requested []netip.Prefix
 	// PrevResult is the result of the ADD, in the context's CNI version,
 	// for CHECK and DEL; nil if none is known.
 	PrevResult json.RawMessage

@@ -1,7 +1,6 @@
 package call
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -12,13 +11,13 @@ import (
 const CapabilityIPs = "ips"
 
 // Convention returns the first convention of the context's profile by which one
-// ADD can ask for all of addrs; false if there is none. An ADD that asks for
+// ADD can ask for n addresses; false if there is none. An ADD that asks for
 // addresses of which only some can be carried would get others instead.
-func (c Context) Convention(addrs []netip.Addr) (profile.Request, bool) {
+func (c Context) Convention(n int) (profile.Request, bool) {
 	for _, r := range c.Profile.Requests {
 		switch {
 		case r == profile.RequestRuntimeConfig && !slices.Contains(c.Capabilities, CapabilityIPs):
-		case r == profile.RequestCNIArgs && len(addrs) != 1:
+		case r == profile.RequestCNIArgs && n != 1:
 			// CNI_ARGS has no agreed form for a list: host-local reads one address.
 		default:
 			return r, true

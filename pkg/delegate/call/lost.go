@@ -10,7 +10,7 @@ const FirstPluginCode = 100
 // Lost tells whether the error of a CHECK means that the plugin does not hold
 // the attachment. Everything else (did not start, timed out, was killed, one
 // of CNI's own codes) means that it could not be asked: a live address is
-// never given up because a question failed (DESIGN.md section 5, Allocate step 1).
+// never given up because a question failed (docs/how-it-works.md, Verify and profiles).
 func Lost(c Context, err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {

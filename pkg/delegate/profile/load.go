@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 )
 
 //go:embed profiles/*.json
@@ -54,8 +53,9 @@ func (s Set) For(pluginType string) Profile {
 	return s[Unknown]
 }
 
-// Parse reads one profile. Unknown keys and unknown values are refused, so
-// that a misspelt one cannot silently leave an address unprotected.
+// Parse reads one profile. Unknown keys, unknown values, missing ones and those
+// that contradict each other are refused, so that a slip cannot silently leave
+// an address unprotected. The error names the profile and the field.
 func Parse(data []byte) (Profile, error) {
 	var p Profile
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -66,36 +66,27 @@ func Parse(data []byte) (Profile, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Profile{}, fmt.Errorf("plugin profile %q: more than one JSON document", p.Type)
 	}
-	return p, p.validate()
+	if err := p.validate(); err != nil {
+		return Profile{}, err
+	}
+	return p, p.complete(data)
 }
 
-func (p Profile) validate() error {
-	if p.Type == "" {
-		return fmt.Errorf("plugin profile: type is empty; expected a plugin type such as host-local")
+// complete refuses a profile that leaves out what is no word: absent, it would
+// mean the less careful value.
+func (p Profile) complete(data []byte) error {
+	var given struct {
+		AddOutlivesSeconds *int  `json:"addOutlivesSeconds"`
+		Unique             *bool `json:"unique"`
 	}
-	checks := []error{
-		oneOf(p.Type, "repeatedAdd", p.RepeatedAdd, RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress),
-		oneOf(p.Type, "verifyBy", p.VerifyBy, VerifyCheck, VerifyAdd, VerifyNothing),
-		oneOf(p.Type, "checkProves", p.CheckProves, ProvesAddress, ProvesPresence),
-		oneOf(p.Type, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic),
+	if err := json.Unmarshal(data, &given); err != nil {
+		return fmt.Errorf("plugin profile %q: %w", p.Type, err)
 	}
-	for _, r := range p.Requests {
-		checks = append(checks, oneOf(p.Type, "requests", r, RequestRuntimeConfig, RequestArgsCNI, RequestCNIArgs))
+	if given.AddOutlivesSeconds == nil {
+		return p.wrong("addOutlivesSeconds is missing; expected how many seconds an ADD may go on behind its process, 0 for one without a daemon")
 	}
-	if p.AddOutlivesSeconds < 0 {
-		checks = append(checks, fmt.Errorf("plugin profile %q: addOutlivesSeconds is %d; expected 0 or more", p.Type, p.AddOutlivesSeconds))
-	}
-	for _, err := range checks {
-		if err != nil {
-			return err
-		}
+	if given.Unique == nil {
+		return p.wrong("unique is missing; expected true, or false for a plugin that gives one address to several by design")
 	}
 	return nil
-}
-
-func oneOf[T ~string](pluginType, field string, got T, want ...T) error {
-	if slices.Contains(want, got) {
-		return nil
-	}
-	return fmt.Errorf("plugin profile %q: %s is %q; expected one of %q", pluginType, field, got, want)
 }

@@ -1,5 +1,5 @@
 // Package profile is what is known of a plugin type: what its verbs really
-// mean (DESIGN.md section 2). Profiles are data, one embedded file a type; a
+// mean (docs/plugins.md, What a profile says). Profiles are data, one embedded file a type; a
 // type without a file gets the conservative "unknown".
 package profile
 
@@ -12,7 +12,7 @@ import (
 // RepeatedAdd is what a second ADD with the same container ID does.
 type RepeatedAdd string
 
-// The answers that plugins give to a repeated ADD (PLUGINS.md, first row).
+// The answers that plugins give to a repeated ADD (docs/plugins.md, Which plugin works how).
 const (
 	RepeatedAddRefused        RepeatedAdd = "refused"
 	RepeatedAddSameAnswer     RepeatedAdd = "same-answer"
@@ -40,6 +40,45 @@ const (
 	// ProvesPresence: the ID holds something, not which address. After a
 	// reboot that proves nothing (the plugin may have lost its last writes).
 	ProvesPresence CheckProves = "presence"
+	// ProvesNothing: CHECK says yes whatever it is asked; it is never believed.
+	ProvesNothing CheckProves = "nothing"
+)
+
+// Del is what a DEL that succeeded means.
+type Del string
+
+const (
+	// DelReleased: the addresses are free.
+	DelReleased Del = "released"
+	// DelQueued: they will be, at an unknown time: an ID is not used again after
+	// a DEL, or a late one would free what a new ADD got.
+	DelQueued Del = "queued"
+	// DelUnproved: it may have freed nothing. Such a plugin leaks by itself, so
+	// its profile must say why it is unsafe.
+	DelUnproved Del = "unproved"
+)
+
+// RequestForm is how a requested address is written.
+type RequestForm string
+
+const (
+	// FormAddress is the bare address.
+	FormAddress RequestForm = "address"
+	// FormCIDR is the address with a prefix length, as of its full length.
+	FormCIDR RequestForm = "cidr"
+)
+
+// Namespace is which CNI_NETNS the plugin works with.
+type Namespace string
+
+const (
+	// NamespaceAny takes every path but the plugin's own namespace, also one
+	// that does not exist.
+	NamespaceAny Namespace = "any"
+	// NamespaceEphemeral wants a real one, which may be gone after the call.
+	NamespaceEphemeral Namespace = "ephemeral"
+	// NamespaceLink wants a given one that has the interface in it and lasts.
+	NamespaceLink Namespace = "link"
 )
 
 // Request is a convention by which an ADD asks for an address.
@@ -60,10 +99,14 @@ const (
 	PodIdentityNone PodIdentity = "none"
 	// PodIdentitySynthetic sends a pod name unique to the attachment.
 	PodIdentitySynthetic PodIdentity = "synthetic"
+	// PodIdentityGiven sends the pod that an owner "namespace/pod" names, and a
+	// synthetic one for every other owner.
+	PodIdentityGiven PodIdentity = "given"
 )
 
 // Lost describes the one answer of CHECK that means "not held". Everything
-// else is "could not ask" (DESIGN.md section 5, Allocate step 1).
+// else is "could not ask" (docs/how-it-works.md, Verify and profiles). An empty one
+// describes no answer.
 type Lost struct {
 	// Codes are the CNI error codes of such an answer; empty for any code from MinCode on.
 	Codes []uint `json:"codes,omitempty"`
@@ -73,22 +116,42 @@ type Lost struct {
 	Message string `json:"message,omitempty"`
 }
 
+func (l Lost) empty() bool { return len(l.Codes) == 0 && l.MinCode == 0 && l.Message == "" }
+
 // Profile is what is known of one plugin type.
 type Profile struct {
 	// Type is the plugin type, such as "host-local"; "unknown" for the conservative one.
-	Type        string      `json:"type"`
+	Type string `json:"type"`
+	// RepeatedAdd is what a second ADD with the same container ID does.
 	RepeatedAdd RepeatedAdd `json:"repeatedAdd"`
-	VerifyBy    Verify      `json:"verifyBy"`
+	// VerifyBy is how a held attachment is verified.
+	VerifyBy Verify `json:"verifyBy"`
+	// CheckProves is what a CHECK that succeeds proves.
 	CheckProves CheckProves `json:"checkProves"`
-	Lost        Lost        `json:"lost"`
+	// Lost is how a CHECK says no; empty unless it is asked.
+	Lost Lost `json:"lost"`
 	// AddOutlivesSeconds is how long an ADD may still allocate after its process was
 	// ended or lost (a daemon behind it goes on); a DEL before that proves nothing.
 	AddOutlivesSeconds int `json:"addOutlivesSeconds"`
-	// LateDel: a DEL that succeeded may be carried out later, so an ID is not used again after it.
-	LateDel bool `json:"lateDel"`
+	// Del is what a DEL that succeeded means.
+	Del Del `json:"del"`
+	// AddAfterDelSeconds is how long after a DEL a new ADD of the attachment must wait;
+	// at most 60, because a request has 80 s.
+	AddAfterDelSeconds int `json:"addAfterDelSeconds"`
 	// Requests are the honoured conventions for a requested address, best first; empty for none.
-	Requests    []Request   `json:"requests,omitempty"`
+	Requests []Request `json:"requests,omitempty"`
+	// RequestForm is how they are written; empty if there are none.
+	RequestForm RequestForm `json:"requestForm,omitempty"`
+	// PodIdentity is which K8S_POD_* keys CNI_ARGS carries.
 	PodIdentity PodIdentity `json:"podIdentity"`
+	// Namespace is which CNI_NETNS the plugin works with.
+	Namespace Namespace `json:"namespace"`
+	// Unique: the plugin never gives one address to two attachments. One that
+	// does by design is believed to, and nobody is alarmed.
+	Unique bool `json:"unique"`
+	// Unsafe says why the plugin loses or doubles addresses whatever we do;
+	// empty for one that does not. It is refused without --accept-unsafe-plugin.
+	Unsafe string `json:"unsafe,omitempty"`
 	// Sources say where the facts come from.
 	Sources []string `json:"sources,omitempty"`
 }
@@ -98,16 +161,18 @@ func (p Profile) AddOutlives() time.Duration {
 	return time.Duration(p.AddOutlivesSeconds) * time.Second
 }
 
-// HonoursRequest tells whether an ADD can ask for an address.
-func (p Profile) HonoursRequest() bool { return len(p.Requests) > 0 }
+// AddAfterDel is AddAfterDelSeconds as a duration.
+func (p Profile) AddAfterDel() time.Duration {
+	return time.Duration(p.AddAfterDelSeconds) * time.Second
+}
 
 // SaysLost tells whether a well-formed error of CHECK means that the plugin
 // does not hold the attachment. Inputs are the plugin's code, message and details.
 func (p Profile) SaysLost(code uint, msg, details string) bool {
-	if len(p.Lost.Codes) > 0 && !slices.Contains(p.Lost.Codes, code) {
+	if p.Lost.empty() || code == 0 || code < p.Lost.MinCode {
 		return false
 	}
-	if code < p.Lost.MinCode || code == 0 {
+	if len(p.Lost.Codes) > 0 && !slices.Contains(p.Lost.Codes, code) {
 		return false
 	}
 	return strings.Contains(msg, p.Lost.Message) || strings.Contains(details, p.Lost.Message)

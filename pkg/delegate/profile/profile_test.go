@@ -4,18 +4,23 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 )
 
-// valid is a profile that Parse takes, with one field replaced or added.
-func valid(t *testing.T, field, value string) []byte {
+// valid is a profile that Parse takes, with fields replaced, added or, where
+// the value is empty, left out: pairs of field and JSON value.
+func valid(t *testing.T, changes ...string) []byte {
 	t.Helper()
 	object := map[string]json.RawMessage{
 		"type": json.RawMessage(`"mine"`), "repeatedAdd": json.RawMessage(`"refused"`), "verifyBy": json.RawMessage(`"check"`),
-		"checkProves": json.RawMessage(`"address"`), "podIdentity": json.RawMessage(`"none"`),
+		"checkProves": json.RawMessage(`"address"`), "lost": json.RawMessage(`{"minCode":100}`), "addOutlivesSeconds": json.RawMessage(`0`),
+		"del": json.RawMessage(`"released"`), "podIdentity": json.RawMessage(`"none"`), "namespace": json.RawMessage(`"any"`),
+		"unique": json.RawMessage(`true`),
 	}
-	if field != "" {
-		object[field] = json.RawMessage(value)
+	for i := 0; i+1 < len(changes); i += 2 {
+		object[changes[i]] = json.RawMessage(changes[i+1])
+		if changes[i+1] == "" {
+			delete(object, changes[i])
+		}
 	}
 	data, err := json.Marshal(object)
 	if err != nil {
@@ -24,39 +29,43 @@ func valid(t *testing.T, field, value string) []byte {
 	return data
 }
 
-func TestEveryEmbeddedProfileIsLoadedUnderItsType(t *testing.T) {
+func TestAnUnknownTypeGetsTheMostCarefulProfile(t *testing.T) {
 	set, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pluginType := range []string{"host-local", Unknown} {
-		if got := set[pluginType]; got.Type != pluginType || len(got.Sources) == 0 {
-			t.Errorf("got profile %+v under %q, want one of that type with its sources", got, pluginType)
-		}
-	}
-}
-
-func TestTheUnknownProfileIsTheMostCarefulOne(t *testing.T) {
-	set, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := set.For("never heard of")
-	if got.Type != Unknown || got.RepeatedAdd != RepeatedAddAnotherAddress || got.HonoursRequest() || got.AddOutlives() != 240*time.Second {
-		t.Errorf("got %+v, want a repeated ADD that gives another address, no request honoured, and an ADD that outlives its client by 240 s", got)
+	if got := set.For("never heard of"); got.Type != Unknown {
+		t.Errorf("got profile %q, want %q", got.Type, Unknown)
 	}
 }
 
 func TestAGivenProfileReplacesAnEmbeddedOne(t *testing.T) {
-	set, err := Load(valid(t, "type", `"host-local"`), valid(t, "", ""))
+	set, err := Load(valid(t, "type", `"host-local"`), valid(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := set.For("host-local"); got.HonoursRequest() {
+	if got := set.For("host-local"); len(got.Requests) > 0 {
 		t.Errorf("got %+v, want the given one, which honours no request", got)
 	}
 	if got := set.For("mine"); got.Type != "mine" {
 		t.Errorf("got %+v, want the given one", got)
+	}
+}
+
+func TestAProfileThatIsRightIsTaken(t *testing.T) {
+	for name, changes := range map[string][]string{
+		"with every optional field left out":        nil,
+		"verified by ADD, which answers the same":   {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
+		"verified by nothing, its CHECK unbelieved": {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
+		"a request in a form":                       {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
+		"a DEL that proves nothing, and why":        {"del", `"unproved"`, "unsafe", `"it loses addresses"`},
+		"the longest pauses":                        {"addAfterDelSeconds", "25", "addOutlivesSeconds", "86400"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Parse(valid(t, changes...)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -65,24 +74,65 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		data []byte
 		text string
 	}{
-		"no JSON":                       {[]byte("hello"), "plugin profile"},
-		"no document":                   {nil, "plugin profile"},
-		"two documents":                 {append(valid(t, "", ""), "{}"...), "more than one JSON document"},
-		"a bracket too many":            {append(valid(t, "", ""), '}'), "more than one JSON document"},
-		"an unknown key":                {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
-		"an empty type":                 {valid(t, "type", `""`), "type is empty"},
-		"an unknown repeatedAdd":        {valid(t, "repeatedAdd", `"maybe"`), `repeatedAdd is "maybe"`},
-		"an unknown verifyBy":           {valid(t, "verifyBy", `"hope"`), `verifyBy is "hope"`},
-		"an unknown checkProves":        {valid(t, "checkProves", `""`), `checkProves is ""`},
-		"an unknown podIdentity":        {valid(t, "podIdentity", `"given"`), `podIdentity is "given"`},
-		"an unknown request":            {valid(t, "requests", `["CNI_ARGS","mail"]`), `requests is "mail"`},
-		"a negative time":               {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
+		"no JSON":            {[]byte("hello"), "plugin profile"},
+		"no document":        {nil, "plugin profile"},
+		"null":               {[]byte("null"), "type is empty"},
+		"two documents":      {append(valid(t), "{}"...), "more than one JSON document"},
+		"a bracket too many": {append(valid(t), '}'), "more than one JSON document"},
+		"an unknown key":     {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
+		"an empty type":      {valid(t, "type", `""`), "type is empty"},
+
+		"an unknown repeatedAdd": {valid(t, "repeatedAdd", `"maybe"`), `repeatedAdd is "maybe"`},
+		"an unknown verifyBy":    {valid(t, "verifyBy", `"hope"`), `verifyBy is "hope"`},
+		"an unknown checkProves": {valid(t, "checkProves", `"all"`), `checkProves is "all"`},
+		"an unknown del":         {valid(t, "del", `"maybe"`), `del is "maybe"`},
+		"an unknown podIdentity": {valid(t, "podIdentity", `"mine"`), `podIdentity is "mine"`},
+		"an unknown namespace":   {valid(t, "namespace", `"host"`), `namespace is "host"`},
+		"an unknown request":     {valid(t, "requests", `["CNI_ARGS","mail"]`, "requestForm", `"cidr"`), `requests is "mail"`},
+		"an unknown requestForm": {valid(t, "requests", `["CNI_ARGS"]`, "requestForm", `"hex"`), `requestForm is "hex"`},
+
+		"no repeatedAdd":        {valid(t, "repeatedAdd", ""), `repeatedAdd is ""`},
+		"no verifyBy":           {valid(t, "verifyBy", ""), `verifyBy is ""`},
+		"no checkProves":        {valid(t, "checkProves", ""), `checkProves is ""`},
+		"no del":                {valid(t, "del", ""), `del is ""`},
+		"no podIdentity":        {valid(t, "podIdentity", ""), `podIdentity is ""`},
+		"no namespace":          {valid(t, "namespace", ""), `namespace is ""`},
+		"no addOutlivesSeconds": {valid(t, "addOutlivesSeconds", ""), "addOutlivesSeconds is missing"},
+		"no unique":             {valid(t, "unique", ""), "unique is missing"},
+		"a unique that is null": {valid(t, "unique", "null"), "unique is missing"},
+
+		"a negative time to outlive":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
+		"more than a day to outlive":    {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
+		"a negative pause":              {valid(t, "addAfterDelSeconds", `-1`), "addAfterDelSeconds is -1"},
+		"a pause longer than a request": {valid(t, "addAfterDelSeconds", `26`), "addAfterDelSeconds is 26"},
 		"a time that is no number":      {valid(t, "addOutlivesSeconds", `"1s"`), "plugin profile"},
 		"an unknown key inside of lost": {valid(t, "lost", `{"code":[1]}`), "code"},
+		"a lost code of CNI's own":      {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},
+		"a lowest lost code of CNI's":   {valid(t, "lost", `{"minCode":99}`), "lost.minCode is 99"},
+		"lost codes and a lowest one":   {valid(t, "lost", `{"codes":[999],"minCode":100}`), "both codes and minCode"},
+		"the same request twice":        {valid(t, "requests", `["CNI_ARGS","CNI_ARGS"]`, "requestForm", `"cidr"`), `"CNI_ARGS" twice`},
+		"requests without their form":   {valid(t, "requests", `["CNI_ARGS"]`), `requestForm is ""`},
+		"a form without requests":       {valid(t, "requestForm", `"cidr"`), "there are no requests"},
+		"a CHECK whose no is unknown":   {valid(t, "lost", `{}`), "lost is empty"},
+		"a no of a CHECK that is unasked": {
+			valid(t, "verifyBy", `"nothing"`), "which is not asked",
+		},
+		"a CHECK that is asked and proves nothing": {valid(t, "checkProves", `"nothing"`), `although checkProves is "nothing"`},
+		"an ADD that verifies and is refused": {
+			valid(t, "verifyBy", `"add"`, "lost", `{}`), `although repeatedAdd is "refused"`,
+		},
+		"an ADD that verifies and allocates": {
+			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"another-address"`), `although repeatedAdd is "another-address"`,
+		},
+		"a DEL that proves nothing without a reason": {valid(t, "del", `"unproved"`), "unsafe is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := Load(c.data); err == nil || !strings.Contains(err.Error(), c.text) {
-				t.Errorf("got %v, %v, want an error that says %q", got, err, c.text)
+			got, err := Load(c.data)
+			if err == nil || !strings.Contains(err.Error(), c.text) {
+				t.Fatalf("got %v, %v, want an error that says %q", got, err, c.text)
+			}
+			if strings.Contains(string(c.data), `"type":"mine"`) && json.Valid(c.data) && !strings.Contains(err.Error(), "plugin profile") {
+				t.Errorf("got %q, want it to say that a profile is wrong", err)
 			}
 		})
 	}
@@ -95,14 +145,15 @@ func TestSaysLostMatchesCodeAndWords(t *testing.T) {
 		msg, details string
 		want         bool
 	}{
-		"a code of the list":         {Lost{Codes: []uint{5, 999}}, 999, "", "", true},
-		"a code outside of the list": {Lost{Codes: []uint{5, 999}}, 6, "", "", false},
-		"a code from the lowest on":  {Lost{MinCode: 100}, 100, "", "", true},
-		"a code below the lowest":    {Lost{MinCode: 100}, 99, "", "", false},
-		"no code":                    {Lost{}, 0, "", "", false},
-		"the words in the message":   {Lost{Message: "find"}, 1, "cannot find it", "", true},
-		"the words in the details":   {Lost{Message: "find"}, 1, "", "cannot find it", true},
-		"other words":                {Lost{Message: "find"}, 1, "no", "no", false},
+		"a code of the list":               {Lost{Codes: []uint{5, 999}}, 999, "", "", true},
+		"a code outside of the list":       {Lost{Codes: []uint{5, 999}}, 6, "", "", false},
+		"a code from the lowest on":        {Lost{MinCode: 100}, 100, "", "", true},
+		"a code below the lowest":          {Lost{MinCode: 100}, 99, "", "", false},
+		"no code":                          {Lost{Message: "find"}, 0, "find", "", false},
+		"an answer that nothing describes": {Lost{}, 999, "Failed to find address", "", false},
+		"the words in the message":         {Lost{Message: "find"}, 1, "cannot find it", "", true},
+		"the words in the details":         {Lost{Message: "find"}, 1, "", "cannot find it", true},
+		"other words":                      {Lost{Message: "find"}, 1, "no", "no", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := (Profile{Lost: c.lost}).SaysLost(c.code, c.msg, c.details); got != c.want {

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// State is where an attachment stands in the protocol (DESIGN.md section 5).
+// State is where an attachment stands in the protocol (docs/how-it-works.md, States).
 type State string
 
 const (
@@ -26,7 +26,7 @@ const (
 	// Releasing: to be given back; the plugin may still hold it.
 	Releasing State = "releasing"
 	// Spent: nothing is held; the record only remembers the next generation, for
-	// a plugin whose DEL can come late (DESIGN.md section 4).
+	// a plugin whose DEL can come late (docs/how-it-works.md, Identity).
 	Spent State = "spent"
 )
 
@@ -78,9 +78,6 @@ type Record struct {
 	// oldest first; the last one is that of the last ADD.
 	Contexts []call.Context `json:"contexts"`
 
-	// SettlesAt is the last moment at which an ADD whose outcome is unknown may
-	// still allocate; only a DEL after it is believed. Zero if there is none.
-	SettlesAt time.Time `json:"settlesAt,omitzero"`
 	// ReleaseAt is when a cooling attachment is given back.
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
 	// BootID is the boot in which the addresses were last obtained or proved.
@@ -108,9 +105,10 @@ func (r Record) Clone() Record {
 // Claimed tells whether the family is handed out.
 func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
 
-// Address returns the first address of a family.
+// Address returns the address of a family that is answered: the last one, as
+// cilium-cni does with a plugin's result.
 func (r Record) Address(f Family) (call.Address, bool) {
-	for _, a := range r.Result.Addresses {
+	for _, a := range slices.Backward(r.Result.Addresses) {
 		if FamilyOf(a.Addr()) == f {
 			return a, true
 		}
@@ -118,10 +116,18 @@ func (r Record) Address(f Family) (call.Address, bool) {
 	return call.Address{}, false
 }
 
+// Addresses are what the plugin gave, in its order; none for no record at all.
+func (r *Record) Addresses() []call.Address {
+	if r == nil {
+		return nil
+	}
+	return r.Result.Addresses
+}
+
 // Addrs are the bare addresses, in the plugin's order.
-func (r Record) Addrs() []netip.Addr {
-	addrs := make([]netip.Addr, len(r.Result.Addresses))
-	for i, a := range r.Result.Addresses {
+func (r *Record) Addrs() []netip.Addr {
+	addrs := make([]netip.Addr, len(r.Addresses()))
+	for i, a := range r.Addresses() {
 		addrs[i] = a.Addr()
 	}
 	return addrs

@@ -111,7 +111,7 @@ func TestTheNamesOnDiskStayWhatTheyAre(t *testing.T) {
 			t.Errorf("%q is missing in %s", key, data)
 		}
 	}
-	for _, key := range []string{"generation", "settlesAt", "releaseAt"} {
+	for _, key := range []string{"generation", "releaseAt"} {
 		if _, ok := keys[key]; ok {
 			t.Errorf("%q is there although it is zero", key)
 		}
@@ -148,11 +148,11 @@ func TestAFamilyIsThatOfTheAddressItself(t *testing.T) {
 func TestWhatARecordHasAndHasClaimed(t *testing.T) {
 	r := dual()
 	r.Claims = []Family{IPv6}
-	if a, ok := r.Address(IPv4); !ok || a.Addr() != netip.MustParseAddr("10.1.0.7") {
-		t.Errorf("the first IPv4 address is %v, %t", a, ok)
+	if a, ok := r.Address(IPv4); !ok || a.Addr() != netip.MustParseAddr("10.1.0.8") {
+		t.Errorf("the IPv4 address that is answered is %v, %t, want the last one", a, ok)
 	}
 	if a, ok := r.Address(IPv6); !ok || a.Addr() != netip.MustParseAddr("fd00::7") {
-		t.Errorf("the first IPv6 address is %v, %t", a, ok)
+		t.Errorf("the IPv6 address that is answered is %v, %t, want the last one", a, ok)
 	}
 	if r.Claimed(IPv4) || !r.Claimed(IPv6) {
 		t.Errorf("claims %v: IPv4 %t, IPv6 %t", r.Claims, r.Claimed(IPv4), r.Claimed(IPv6))

@@ -1,0 +1,222 @@
+package delegate
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// The plugins here cannot be run in a test: the scripted plugin imitates them
+// as docs/plugins.md describes them, with their embedded profiles.
+
+const (
+	first  = "10.1.0.2/24 via 10.1.0.1, fd00::2/120 via fd00::1"
+	second = "10.1.0.3/24 via 10.1.0.1, fd00::3/120 via fd00::1"
+)
+
+func acceptUnsafe(o *Options) { o.AcceptUnsafe = true }
+
+func TestAnUnsafePluginIsRefusedWithItsReasonUntilItIsAccepted(t *testing.T) {
+	for pluginType, reason := range map[string]string{
+		"whereabouts":             "reconciler frees each one whose pod does not live",
+		"cni-ipvlan-vpc-k8s-ipam": "an address that no interface has is never given back",
+	} {
+		t.Run(pluginType, func(t *testing.T) {
+			b := imitate(t, pluginType)
+			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			wantText(t, err, `"net"`, pluginType, reason, "--accept-unsafe-plugin")
+			if entries, err := os.ReadDir(b.scripts); err != nil || len(entries) > 0 {
+				t.Errorf("the plugin was run (%v, %v), want it not even asked for its versions", entries, err)
+			}
+			accepted := imitate(t, pluginType, acceptUnsafe)
+			if got := accepted.add(accepted.call("id")); got != first {
+				t.Errorf("got %s once it is accepted, want %s", got, first)
+			}
+		})
+	}
+}
+
+func TestAnUnsafePluginThatIsAcceptedNoLongerStillGivesBack(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	target := b.call("id")
+	b.add(target)
+	refusing, err := New(Options{BinDirs: b.opts.BinDirs, LockFile: b.opts.LockFile, Profiles: b.opts.Profiles})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refusing.Del(t.Context(), target); err != nil {
+		t.Error(err)
+	}
+	b.stores()
+}
+
+func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	one, other := b.call("one"), b.call("other")
+	if got := b.add(one); got != first {
+		t.Errorf("got %s, want %s", got, first)
+	}
+
+	// Trap: two attachments with the same pod name and interface are the same address.
+	samePod := other
+	samePod.Context.Args = one.Context.Args
+	if got := b.add(samePod); got != first {
+		t.Errorf("got %s for another container ID of the same pod, want the same %s", got, first)
+	}
+	data, err := os.ReadFile(filepath.Join(b.scripts, "store", "10.1.0.2"))
+	if err != nil || !strings.HasSuffix(string(data), "\nother") {
+		t.Errorf("the address is of %q (%v), want its container ID rewritten", data, err)
+	}
+
+	// Our pods are unique to the attachment, so that this does not happen.
+	if got := b.add(other); got != second {
+		t.Errorf("got %s for another attachment, want %s", got, second)
+	}
+	b.must(call.VerbDel, one)
+	b.stores("10.1.0.3", "fd00::3")
+}
+
+func TestWhereaboutsWithoutAPodNameFreesNothing(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	target := b.call("id")
+	b.add(target)
+	nameless := target
+	nameless.Context.Args = "IgnoreUnknown=1"
+	nameless.Context.Profile.PodIdentity = profile.PodIdentityNone
+	b.must(call.VerbDel, nameless)
+	b.stores("10.1.0.2", "fd00::2")
+	wantError(t, b.run(call.VerbAdd, nameless), call.Refused, "K8S_POD_NAME")
+	b.must(call.VerbDel, target)
+	b.stores()
+}
+
+func TestWhereaboutsSaysNoToEveryCheckAndIsNotBelieved(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	target := b.call("id")
+	b.add(target)
+	err := b.run(call.VerbCheck, target)
+	wantError(t, err, call.Refused, "not supported")
+	if call.Lost(target.Context, err) || target.Context.Profile.VerifyBy != profile.VerifyNothing {
+		t.Errorf("the CHECK of a held address means lost, want it neither asked nor believed: %v", err)
+	}
+}
+
+func TestWhereaboutsIsNotAskedForAnAddressBecauseItReservesNone(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	target := b.call("id")
+	target.Requested = asked(addrs("10.1.0.77")...)
+	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.77")
+
+	// What it would do: answer with an address that it has reserved for nobody.
+	target.Context.Profile.Requests, target.Context.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
+	if got, want := b.add(target), first+", 10.1.0.77/24 via 10.1.0.1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	b.stores("10.1.0.2", "fd00::2")
+}
+
+func TestCalicoGivesASecondAddressUnderTheSameHandleAndOneDelFreesBoth(t *testing.T) {
+	b := imitate(t, "calico-ipam")
+	target := b.call("id")
+	if one, two := b.add(target), b.add(target); one != first || two != second {
+		t.Errorf("got %s and %s, want %s and %s", one, two, first, second)
+	}
+	if got := target.Context.Profile.RepeatedAdd; got != profile.RepeatedAddAnotherAddress {
+		t.Errorf("the profile says that a repeated ADD is %q, so that no DEL comes before it", got)
+	}
+	b.must(call.VerbDel, target)
+	b.stores()
+}
+
+func TestCalicoSaysYesToEveryCheckAndIsNotBelieved(t *testing.T) {
+	b := imitate(t, "calico-ipam")
+	target := b.call("never-added")
+	b.must(call.VerbCheck, target)
+	if got := target.Context.Profile; got.CheckProves != profile.ProvesNothing || got.VerifyBy == profile.VerifyCheck {
+		t.Errorf("the profile says that CHECK proves %q and verifies by %q", got.CheckProves, got.VerifyBy)
+	}
+}
+
+func TestCalicoIsAskedForOneAddressByCNIArgs(t *testing.T) {
+	b := imitate(t, "calico-ipam")
+	target := b.call("id")
+	target.Requested = asked(addrs("10.1.0.77")...)
+	if got, want := b.add(target), "10.1.0.77/24 via 10.1.0.1, fd00::2/120 via fd00::1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := b.calls(call.VerbAdd)[0].Env["CNI_ARGS"]; got != "IgnoreUnknown=1;IP=10.1.0.77" {
+		t.Errorf("got CNI_ARGS %q, want the address and no pod: calico's GC frees what names an unknown one", got)
+	}
+	target.ContainerID, target.Requested = "another", asked(addrs("10.1.0.78", "fd00::78")...)
+	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.78")
+}
+
+func TestAzureGivesTheSameAnswerToARepeatedAddAndYesToEveryCheck(t *testing.T) {
+	b := imitate(t, "azure-ipam")
+	target := b.call("id")
+	if one, two := b.add(target), b.add(target); one != first || two != first {
+		t.Errorf("got %s and %s, want %s twice", one, two, first)
+	}
+	b.must(call.VerbCheck, b.call("never-added"))
+	if got := target.Context.Profile; got.VerifyBy != profile.VerifyAdd || got.RepeatedAdd != profile.RepeatedAddSameAnswer {
+		t.Errorf("the profile verifies by %q with a repeated ADD that is %q, want ADD and the same answer", got.VerifyBy, got.RepeatedAdd)
+	}
+}
+
+func TestAzureIsKeyedByIDAlone(t *testing.T) {
+	b := imitate(t, "azure-ipam")
+	target := b.call("id")
+	b.add(target)
+	target.Context.IfName = "eth1"
+	if got := b.add(target); got != first {
+		t.Errorf("got %s for another interface, want the same %s", got, first)
+	}
+}
+
+// Trap: a DEL queued while the daemon was down frees the live address of a new
+// ADD with the same ID. That is why the ID gets a generation after a DEL.
+func TestADelThatAzureQueuedFreesTheLiveAddressOfANewAddWithTheSameID(t *testing.T) {
+	for name, c := range map[string]struct {
+		next string
+		want []string
+	}{
+		"the same ID loses it":             {"id", nil},
+		"an ID with a generation keeps it": {"id-g1", []string{"10.1.0.3", "fd00::3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := imitate(t, "azure-ipam")
+			target := b.call("id")
+			b.add(target)
+			b.write("daemon-down", "")
+			b.must(call.VerbDel, target) // says success
+			b.stores("10.1.0.2", "fd00::2")
+			if err := os.Remove(filepath.Join(b.scripts, "daemon-down")); err != nil {
+				t.Fatal(err)
+			}
+			target.ContainerID = c.next
+			b.add(target)
+			b.stores(c.want...)
+			if got := target.Context.Profile; got.Del != profile.DelQueued || got.AddAfterDel() == 0 {
+				t.Errorf("the profile says that DEL is %q and that an ADD waits %s after it", got.Del, got.AddAfterDel())
+			}
+		})
+	}
+}
+
+func TestTheAWSPluginFreesNothingThatNoInterfaceHas(t *testing.T) {
+	b := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
+	target := b.call("id")
+	if one, two := b.add(target), b.add(target); one != first || two != second {
+		t.Errorf("got %s and %s, want another address each time, because it knows no container ID", one, two)
+	}
+	b.must(call.VerbDel, target)
+	b.stores("10.1.0.2", "10.1.0.3", "fd00::2", "fd00::3")
+	b.must(call.VerbCheck, b.call("never-added"))
+	if got := target.Context.Profile; got.Del != profile.DelUnproved || got.VerifyBy != profile.VerifyNothing {
+		t.Errorf("the profile says that DEL is %q and verifies by %q", got.Del, got.VerifyBy)
+	}
+}

@@ -1,0 +1,147 @@
+package profile
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fact is one row of docs/plugins.md.
+type fact struct {
+	repeatedAdd           RepeatedAdd
+	verifyBy              Verify
+	checkProves           CheckProves
+	lost                  string // as JSON
+	outlives, pause       time.Duration
+	del                   Del
+	requests              []Request
+	form                  RequestForm
+	pod                   PodIdentity
+	namespace             Namespace
+	unique, refusedUnsafe bool
+}
+
+func facts() map[string]fact {
+	const (
+		refused, same, another = RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress
+		no                     = `{}`
+	)
+	three := []Request{RequestArgsCNI, RequestRuntimeConfig, RequestCNIArgs}
+	return map[string]fact{
+		"host-local": {
+			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, 0, DelReleased,
+			three, FormAddress, PodIdentityNone, NamespaceAny, true, false,
+		},
+		"static": {
+			same, VerifyCheck, ProvesAddress, `{"codes":[999],"message":"Failed to match addr"}`, 0, 0, DelReleased,
+			three, FormCIDR, PodIdentityNone, NamespaceAny, false, false,
+		},
+		"dhcp": {
+			same, VerifyAdd, ProvesNothing, no, 208 * time.Second, 0, DelReleased,
+			nil, "", PodIdentityNone, NamespaceLink, true, false,
+		},
+		"whereabouts": {
+			same, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved,
+			nil, "", PodIdentitySynthetic, NamespaceAny, true, true,
+		},
+		"calico-ipam": {
+			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelReleased,
+			[]Request{RequestCNIArgs},
+			FormAddress, PodIdentityNone, NamespaceAny, true, false,
+		},
+		"azure-ipam": {
+			same, VerifyAdd, ProvesNothing, no, 240 * time.Second, 2 * time.Second, DelQueued,
+			nil, "", PodIdentityGiven, NamespaceAny, true, false,
+		},
+		"cni-ipvlan-vpc-k8s-ipam": {
+			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved,
+			nil, "", PodIdentityNone, NamespaceAny, true, true,
+		},
+		Unknown: {
+			another, VerifyCheck, ProvesPresence, `{"minCode":100}`, 240 * time.Second, 0, DelReleased,
+			nil, "", PodIdentityNone, NamespaceAny, true, false,
+		},
+	}
+}
+
+func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := facts()
+	for pluginType := range set {
+		if _, ok := want[pluginType]; !ok {
+			t.Errorf("profile %q is in no table of facts", pluginType)
+		}
+	}
+	for pluginType, w := range want {
+		t.Run(pluginType, func(t *testing.T) {
+			p, ok := set[pluginType]
+			if !ok {
+				t.Fatal("there is no such profile")
+			}
+			lost, err := json.Marshal(p.Lost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for field, c := range map[string]struct{ got, want any }{
+				"type":               {p.Type, pluginType},
+				"repeatedAdd":        {p.RepeatedAdd, w.repeatedAdd},
+				"verifyBy":           {p.VerifyBy, w.verifyBy},
+				"checkProves":        {p.CheckProves, w.checkProves},
+				"lost":               {string(lost), w.lost},
+				"addOutlivesSeconds": {p.AddOutlives(), w.outlives},
+				"addAfterDelSeconds": {p.AddAfterDel(), w.pause},
+				"del":                {p.Del, w.del},
+				"requests":           {slices.Equal(p.Requests, w.requests), true},
+				"requestForm":        {p.RequestForm, w.form},
+				"podIdentity":        {p.PodIdentity, w.pod},
+				"namespace":          {p.Namespace, w.namespace},
+				"unique":             {p.Unique, w.unique},
+				"unsafe":             {p.Unsafe != "", w.refusedUnsafe},
+				"sources":            {len(p.Sources) > 0, true},
+			} {
+				if c.got != c.want {
+					t.Errorf("%s: got %v, want %v", field, c.got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestTheProfileInTheDocsCanBeUsed(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/plugins.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(page), "```json\n{\n  \"type\"")
+	example, _, closed := strings.Cut(after, "```")
+	if !found || !closed {
+		t.Fatal("docs/plugins.md shows no profile")
+	}
+	p, err := Parse([]byte("{\n  \"type\"" + example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Type != "my-ipam" {
+		t.Errorf("got a profile of %q, want the example's", p.Type)
+	}
+}
+
+func TestTheDocsTellOfEveryField(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/plugins.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field := range reflect.TypeFor[Profile]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if !strings.Contains(string(page), "\n| `"+name+"` |") {
+			t.Errorf("docs/plugins.md has no row for the field %q", name)
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+// gc frees every address whose holder is not named, as the CNI spec 1.1.0 asks
+// (section 4, "GC"): its caller is taken for the only one that has attachments.
+func (p plugin) gc(*skel.CmdArgs) error {
+	s, err := openStore(p.conf.scriptDir())
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	var named []string
+	for _, a := range p.conf.Valid {
+		named = append(named, a.ContainerID+"\n"+a.IfName)
+	}
+	return s.freeUnless(func(text string) bool { return slices.Contains(named, text) })
+}

@@ -1,0 +1,41 @@
+package main
+
+// quirks are how a plugin differs from the correct one. An empty quirk is the
+// correct behaviour.
+type quirks struct {
+	// RepeatedAdd is "refused" (default), "same" or "another".
+	RepeatedAdd string `json:"repeatedAdd"`
+	// Check is "presence" (default), "always-yes" or "always-no".
+	Check string `json:"check"`
+	// KeyedBy is what two calls must have in common to mean one holder:
+	// "interface" (container ID and interface, default), "id" or "pod" (pod and
+	// interface; a call without a pod is refused, and its DEL frees nothing).
+	KeyedBy string `json:"keyedBy"`
+	// Del is "frees" (default), "nothing", or "queued": while the file
+	// daemon-down is in the script folder, DEL succeeds, frees nothing and is
+	// carried out behind the next ADD without that file.
+	Del string `json:"del"`
+	// Requests are the conventions that are read: "runtimeConfig.ips",
+	// "args.cni.ips" and "CNI_ARGS"; all if there are none.
+	Requests []string `json:"requests"`
+	// Requested is "reserved" (default), or "extra": the address asked for is
+	// answered besides the allocated ones, and reserved for nobody.
+	Requested string `json:"requested"`
+}
+
+// quirksOf imitates the plugins that cannot be run in a test, by the name under
+// which the plugin was called. Keys of the ipam section replace each.
+func quirksOf(pluginType string) quirks {
+	switch pluginType {
+	case "whereabouts":
+		return quirks{RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", Requests: []string{"CNI_ARGS"}, Requested: "extra"}
+	case "calico-ipam":
+		return quirks{RepeatedAdd: "another", Check: "always-yes", KeyedBy: "id", Requests: []string{"CNI_ARGS"}}
+	case "azure-ipam":
+		return quirks{RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", Del: "queued", Requests: []string{"none"}}
+	case "cni-ipvlan-vpc-k8s-ipam":
+		return quirks{RepeatedAdd: "another", Check: "always-yes", Del: "nothing", Requests: []string{"none"}}
+	default:
+		return quirks{}
+	}
+}
