@@ -8,7 +8,9 @@ BIN     := bin
 CACHE   := .cache
 TOOLS   := $(CACHE)/tools
 PLUGINS := $(CACHE)/plugins
+OLD_PLUGINS := $(CACHE)/plugins-v1.4
 TESTBIN := $(CACHE)/test/delegated-ipam
+SCRIPTED := $(CACHE)/test/scripted
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
@@ -24,7 +26,16 @@ endif
 
 # Tests run a binary that counts what it covers. Without cmd/ among the counted
 # packages it would not write the counts at its end.
-TESTENV = DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TESTBIN) DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
+PLUGINENV = DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
+TESTENV = DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TESTBIN) DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
+  $(PLUGINENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
+
+# "go test" knows nothing of the binaries that a test starts: a result of before
+# would pass for one of now.
+AFRESH := -count=1
+
+# The tests of pkg/delegate that start isc-dhcp-server.
+WITH_DHCPD := RealDHCP
 
 .DEFAULT_GOAL := help
 
@@ -44,9 +55,10 @@ run: build plugins ## serve in the foreground from ./run with the real host-loca
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
 
 .PHONY: plugins
-plugins: ## build the real host-local, static and dhcp plugins that tools/plugins/go.mod pins
-	@mkdir -p $(PLUGINS)
+plugins: ## build the real host-local, static and dhcp that tools/plugins pins, and the old host-local of tools/plugins-v1.4
+	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)
 	CGO_ENABLED=0 go build -C tools/plugins -trimpath -buildvcs=false -o $(CURDIR)/$(PLUGINS)/ tool
+	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -trimpath -buildvcs=false -o $(CURDIR)/$(OLD_PLUGINS)/ tool
 
 # --- test
 
@@ -56,18 +68,26 @@ test: test-contract test-go cover ## run every test (contract with the real Cili
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit $(COVER)/binary
-	$(TESTENV) go test $(RACE) ./test/...
-	go test $(RACE) -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
+	$(TESTENV) go test $(RACE) $(AFRESH) ./test/...
+	$(PLUGINENV) go test $(RACE) -skip '$(WITH_DHCPD)' -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
+
+# In CI a skipped one is an error: "go test" alone would call it a success.
+.PHONY: test-dhcp
+test-dhcp: plugins ## run the tests with a real isc-dhcp-server; they need root, network namespaces and its dhcpd
+	@$(PLUGINENV) go test $(RACE) $(AFRESH) -v -run '$(WITH_DHCPD)' ./pkg/delegate >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
+	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
+	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which must not be in CI" >&2; exit 1; }
 
 .PHONY: test-contract
 test-contract: plugins test-binary explain ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
 	@mkdir -p $(COVER)/binary
-	cd test/contract && $(TESTENV) go test $(RACE) ./...
+	cd test/contract && $(TESTENV) go test $(RACE) $(AFRESH) ./...
 
 .PHONY: test-binary
-test-binary: ## build the binary under test, with the race detector where it can be had
+test-binary: ## build the binary under test, with the race detector where it can be had, and the plugin that it is tried with
 	@rm -rf $(COVER)/binary
 	go build $(RACE) -buildvcs=false -cover -covermode=atomic -coverpkg=./pkg/...,./cmd/... -o $(TESTBIN) ./cmd/delegated-ipam
+	go build -buildvcs=false -o $(SCRIPTED) ./test/scripted
 
 .PHONY: explain
 explain:
@@ -96,7 +116,7 @@ fuzz: ## fuzz every target for FUZZTIME each
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint generate-check fuzz ## everything besides the tests
+checks: lint generate-check test-dhcp fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code

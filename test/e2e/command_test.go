@@ -166,7 +166,7 @@ func TestAWrongServeFlagIsRefusedAtStart(t *testing.T) {
 func TestEveryCommandTeachesItself(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
-	for _, name := range []string{"serve", "allocate", "restore", "release", "list", "status", "id", "version"} {
+	for _, name := range []string{"serve", "allocate", "restore", "release", "list", "gc", "status", "id", "version"} {
 		ends(t, n, command{args: []string{name, "--help"}, stdout: "delegated-ipam " + name})
 		ends(t, n, command{args: []string{"--help"}, stdout: name})
 	}

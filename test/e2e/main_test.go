@@ -1,4 +1,4 @@
-// Package e2e runs the real binary against the real host-local plugin.
+// Package e2e runs the real binary against real and scripted IPAM plugins.
 package e2e
 
 import (

@@ -1,4 +1,4 @@
-// Package harness runs the real binary with the real host-local plugin for
+// Package harness runs the real binary with real and scripted IPAM plugins for
 // tests that look at both from outside: over the socket, through the command
 // line, and in the folders that each of them keeps.
 package harness
@@ -16,12 +16,16 @@ const (
 	// EnvBinary names the delegated-ipam binary under test. Without it Main
 	// builds one.
 	EnvBinary = "DELEGATED_IPAM_TEST_BIN"
-	// EnvPlugins names a folder with the real host-local. Without it Main
-	// builds it from the module that tools/plugins/go.mod pins.
+	// EnvPlugins names a folder with the real host-local and static. Without it
+	// Main builds them from the module that tools/plugins/go.mod pins.
 	EnvPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
+	// EnvOldPlugins names a folder with the host-local of plugins v1.4.0, which
+	// knows nothing above CNI 1.0.0. Without it Main builds that one, too.
+	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
+	// EnvScripted names the scripted plugin. Without it Main builds it.
+	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
 
-	module    = "github.com/delegated-ipam/delegated-ipam"
-	hostLocal = "github.com/containernetworking/plugins/plugins/ipam/host-local"
+	module = "github.com/delegated-ipam/delegated-ipam"
 )
 
 // Main runs a test package whose tests need the binaries: call it from
@@ -67,29 +71,49 @@ func fromEnv(t testing.TB, name string) string {
 	return path
 }
 
+// built is a binary, or a folder of them, that a variable names and that is
+// built if it does not.
+type built struct {
+	variable string
+	// name is what it is called among the built ones; a folder ends in "/".
+	name string
+	// in is the folder of the module, below that of the main one, and of what.
+	in, of string
+}
+
 func buildMissing(dir string) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
-	binary := filepath.Join(dir, "delegated-ipam")
-	if err := buildUnlessNamed(EnvBinary, binary, root, "-o", binary, "./cmd/delegated-ipam"); err != nil {
-		return err
+	for _, b := range []built{
+		{EnvBinary, "delegated-ipam", ".", "./cmd/delegated-ipam"},
+		{EnvPlugins, "plugins/", "tools/plugins", "tool"},
+		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool"},
+		{EnvScripted, "scripted", ".", "./test/scripted"},
+	} {
+		if err := b.buildUnlessNamed(dir, root); err != nil {
+			return err
+		}
 	}
-	plugins := filepath.Join(root, "tools", "plugins")
-	return buildUnlessNamed(EnvPlugins, dir, plugins, "-o", filepath.Join(dir, "host-local"), hostLocal)
+	return nil
 }
 
-// buildUnlessNamed builds in a folder and sets the variable to the result, if
-// the variable is not set yet.
-func buildUnlessNamed(variable, result, in string, args ...string) error {
-	if os.Getenv(variable) != "" {
+// buildUnlessNamed sets the variable to what it has built.
+func (b built) buildUnlessNamed(dir, root string) error {
+	if os.Getenv(b.variable) != "" {
 		return nil
 	}
-	cmd := exec.Command("go", append([]string{"build", "-buildvcs=false"}, args...)...)
-	cmd.Dir = in
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s in %s: %w\n%s", cmd, in, err, out)
+	result := filepath.Join(dir, b.name)
+	if strings.HasSuffix(b.name, "/") {
+		if err := os.Mkdir(result, 0o755); err != nil {
+			return err
+		}
 	}
-	return os.Setenv(variable, result)
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", result, b.of)
+	cmd.Dir = filepath.Join(root, b.in)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s in %s: %w\n%s", cmd, cmd.Dir, err, out)
+	}
+	return os.Setenv(b.variable, result)
 }

@@ -27,7 +27,12 @@ type Health struct {
 			Pool    string `json:"pool"`
 			Network string `json:"network"`
 			Error   string `json:"error"`
+			// NotReady is what the plugin says when it cannot serve.
+			NotReady   string         `json:"not-ready"`
+			CNIVersion string         `json:"cni-version"`
+			Profile    map[string]any `json:"profile-facts"`
 		} `json:"pools"`
+		Counters    map[string]int64 `json:"counters"`
 		Quarantined []struct {
 			File   string `json:"file"`
 			Reason string `json:"reason"`

@@ -22,10 +22,13 @@ type Request struct {
 
 // Family is what an answer says of one family.
 type Family struct {
-	IP             string   `json:"ip"`
-	Gateway        string   `json:"gateway"`
-	CIDRs          []string `json:"cidrs"`
-	ExpirationUUID string   `json:"expiration-uuid"`
+	IP        string   `json:"ip"`
+	Gateway   string   `json:"gateway"`
+	CIDRs     []string `json:"cidrs"`
+	MasterMAC string   `json:"master-mac"`
+	// InterfaceNumber is a number as text.
+	InterfaceNumber string `json:"interface-number"`
+	ExpirationUUID  string `json:"expiration-uuid"`
 }
 
 // Allocation is the answer to an allocate.

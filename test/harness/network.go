@@ -2,13 +2,13 @@ package harness
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
 )
 
-// Network is a CNI network configuration whose chain delegates IPAM to
-// host-local.
+// Network is a CNI network configuration whose chain delegates IPAM.
 type Network struct {
 	// Name is the network's name.
 	Name string
@@ -18,6 +18,9 @@ type Network struct {
 	CNIVersion string
 	// Plugin is the IPAM plugin's type; empty for host-local.
 	Plugin string
+	// IPAM are keys of the ipam section besides those that follow from the rest,
+	// or in their place.
+	IPAM map[string]any
 	// Single writes a single-plugin *.conf in place of a *.conflist.
 	Single bool
 }
@@ -74,11 +77,17 @@ func (nw Network) document(t testing.TB, dataDir string) []byte {
 }
 
 func (nw Network) ipam(dataDir string) map[string]any {
-	if nw.Plugin != "" {
-		return map[string]any{"type": nw.Plugin}
+	section := map[string]any{"type": nw.Plugin}
+	if nw.Plugin == "" {
+		section = hostLocal(dataDir, nw.Subnets)
 	}
+	maps.Copy(section, nw.IPAM)
+	return section
+}
+
+func hostLocal(dataDir string, subnets []string) map[string]any {
 	var ranges [][]map[string]string
-	for _, subnet := range nw.Subnets {
+	for _, subnet := range subnets {
 		ranges = append(ranges, []map[string]string{{"subnet": subnet}})
 	}
 	return map[string]any{"type": "host-local", "dataDir": dataDir, "ranges": ranges}

@@ -29,6 +29,9 @@ type Node struct {
 	Socket string
 	// Flags are those that every sidecar of the node gets.
 	Flags []string
+	// Store returns what the plugin holds by its own files: host-local's unless a
+	// test says otherwise; nil where no files of the plugin can be compared.
+	Store func() ([]oracle.Lease, error)
 	// Env are NAME=value settings that every process of the node gets.
 	Env []string
 }
@@ -60,17 +63,18 @@ func NewNode(t testing.TB) *Node {
 			t.Fatal(err)
 		}
 	}
-	n.installHostLocal(t)
+	n.Store = func() ([]oracle.Lease, error) { return oracle.HostLocal(n.StoreDir) }
+	n.InstallPlugin(t, "host-local")
 	return n
 }
 
 // Client returns a client of the node's socket.
 func (n *Node) Client() Client { return Client{Socket: n.Socket} }
 
-// Leases returns what host-local holds.
+// Leases returns what the plugin holds.
 func (n *Node) Leases(t testing.TB) []oracle.Lease {
 	t.Helper()
-	leases, err := oracle.HostLocal(n.StoreDir)
+	leases, err := n.Store()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,28 +110,6 @@ func (n *Node) DamageRecord(t testing.TB, containerID string) {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(names[0], info.Size()/2); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// InstallScript puts an executable of that name into BinDir: a plugin whose
-// answers the test decides.
-func (n *Node) InstallScript(t testing.TB, name, script string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(n.BinDir, name), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// installHostLocal copies the plugin, because one that is reached through a
-// symbolic link is not what a machine has in /opt/cni/bin.
-func (n *Node) installHostLocal(t testing.TB) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(fromEnv(t, EnvPlugins), "host-local"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(n.BinDir, "host-local"), data, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

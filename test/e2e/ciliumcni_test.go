@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+	"github.com/vishvananda/netlink"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// ciliumCNI is what cilium-cni v1.20.2 makes of a plugin's result on a
+// dual-stack node (plugins/cilium-cni/cmd, allocateIPsWithDelegatedPlugin), in
+// the words of our answer. We differ from it in three fields:
+//
+//   - address.ipv4 and address.ipv6 are bare, as the agent answers them;
+//   - a missing gateway is empty, not the text "<nil>";
+//   - there is no interface-number without a master-mac.
+func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
+	t.Helper()
+	var out harness.Allocation
+	any, err := create.CreateFromBytes([]byte(printed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := current.NewResultFromResult(any)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac, err := uplinkMAC(result.Interfaces)
+	if err != nil {
+		return out, err
+	}
+	for _, ip := range result.IPs {
+		f := &harness.Family{IP: ip.Address.IP.String(), MasterMAC: mac}
+		if ip.Gateway != nil {
+			f.Gateway = ip.Gateway.String()
+		}
+		if mac != "" {
+			f.InterfaceNumber = "0"
+		}
+		if ip.Address.IP.To4() != nil {
+			out.IPv4, out.Address.IPv4 = f, f.IP
+		} else {
+			out.IPv6, out.Address.IPv6 = f, f.IP
+		}
+	}
+	return out, nil
+}
+
+func uplinkMAC(interfaces []*current.Interface) (string, error) {
+	for _, i := range interfaces {
+		switch {
+		case i.Sandbox != "":
+			continue
+		case i.Mac != "":
+			mac, err := net.ParseMAC(i.Mac)
+			return mac.String(), err
+		case i.Name != "":
+			link, err := netlink.LinkByName(i.Name)
+			if err != nil {
+				return "", fmt.Errorf("uplink %q: %w", i.Name, err)
+			}
+			return link.Attrs().HardwareAddr.String(), nil
+		}
+		break
+	}
+	return "", nil
+}
+
+// wantAnswer compares an answer with what cilium-cni makes of the same result.
+func wantAnswer(t *testing.T, got, want harness.Allocation) {
+	t.Helper()
+	if got.Address.IPv4 != want.Address.IPv4 || got.Address.IPv6 != want.Address.IPv6 {
+		t.Errorf("the addresses are %+v; want %+v", got.Address, want.Address)
+	}
+	wantFamily(t, "ipv4", got.IPv4, want.IPv4)
+	wantFamily(t, "ipv6", got.IPv6, want.IPv6)
+}
+
+func wantFamily(t *testing.T, name string, got, want *harness.Family) {
+	t.Helper()
+	if got == nil || want == nil {
+		if got != want {
+			t.Errorf("%s is %+v; want %+v", name, got, want)
+		}
+		return
+	}
+	if got.IP != want.IP || got.Gateway != want.Gateway || got.MasterMAC != want.MasterMAC || got.InterfaceNumber != want.InterfaceNumber {
+		t.Errorf("%s is %+v; want %+v", name, *got, *want)
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// ranges is the ipam section of a scripted plugin that gives IPv4 addresses.
+func ranges() map[string]any {
+	return map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}}}
+}
+
+func TestWhereaboutsIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "whereabouts", ranges())
+	s := n.Launch(t, "--enable-ipv6=false")
+	s.WaitServing(t)
+	a := s.TryAllocate(t, harness.Request{Owner: "router"})
+	unready := s.Ready()
+	for _, says := range []string{"whereabouts", "reconciler", "--accept-unsafe-plugin"} {
+		if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
+			t.Errorf("answered %s; want 502 and %q", a, says)
+		}
+		if unready == nil || !strings.Contains(unready.Error(), says) {
+			t.Errorf("health says %v; want it not to be ready and to say %q", unready, says)
+		}
+	}
+	if got := plugin.Calls(t, "ADD"); got != 0 {
+		t.Errorf("the refused plugin was asked for an address %d times", got)
+	}
+	s.Stop(t)
+}
+
+func TestWhereaboutsIsUsedWhenItIsAccepted(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "whereabouts", ranges())
+	s := n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin", "--verify-interval=0s")
+	router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	// Its CHECK always fails, so it must not be what decides.
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), router)
+	wantHolds(t, plugin, append(router, health...)...)
+	s.Release(t, router...)
+	s.Release(t, health...)
+	wantHolds(t, plugin)
+}
+
+func TestAPluginThatSaysByStatusThatItCannotServeMakesTheSidecarNotReady(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", ranges())
+	s := n.Start(t, "--enable-ipv6=false")
+	plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
+	if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
+		t.Errorf("health says %v; want it not to be ready in the plugin's words", err)
+	}
+	if got := s.Health(t).DelegatedIPAM.Pools[0].NotReady; !strings.Contains(got, "the datastore is away") {
+		t.Errorf("the pool's not-ready is %q; want the plugin's words", got)
+	}
+	plugin.Unscript(t, "STATUS")
+	if err := s.Ready(); err != nil {
+		t.Errorf("with the plugin in order again: %v", err)
+	}
+}
+
+func TestAPluginWithoutStatusIsNotAskedForIt(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", ranges())
+	speaking(t, plugin, "1.0.0")
+	plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
+	n.Start(t, "--enable-ipv6=false")
+	if got := plugin.Calls(t, "STATUS"); got != 0 {
+		t.Errorf("a plugin below CNI 1.1.0 was called with STATUS %d times", got)
+	}
+}
+
+func TestAReleaseThatAzureCarriesOutLateSparesTheLiveAddress(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "azure-ipam", ranges())
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	before := s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses()
+	plugin.StopDaemon(t)
+	s.Release(t, before...)
+	if queued := plugin.Queued(t); queued != 1 {
+		t.Fatalf("%d releases are queued; want 1", queued)
+	}
+	wantHolds(t, plugin, before...)
+
+	plugin.StartDaemon(t)
+	now := s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses()
+	if queued := plugin.Queued(t); queued != 0 {
+		t.Fatalf("%d releases are still queued; want them carried out", queued)
+	}
+	wantHolds(t, plugin, now...)
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), now)
+	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 {
+		t.Errorf("the counters are %v; want nothing lost", c)
+	}
+	s.Release(t, now...)
+	wantHolds(t, plugin)
+}
+
+func TestCalicosAlwaysYesIsNotBelievedAndItsDELPrecedesEachADD(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "calico-ipam", ranges())
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	if checks, deletes := plugin.Calls(t, "CHECK"), plugin.Calls(t, "DEL"); checks != 0 || deletes == 0 {
+		t.Errorf("%d CHECKs and %d DELs; want no CHECK, and a DEL before the ADD", checks, deletes)
+	}
+	s.Kill(t)
+	n.WipeJournal(t)
+
+	s = n.Start(t, "--enable-ipv6=false")
+	now := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	wantHolds(t, plugin, now...)
+}
+
+// wantHolds waits until the plugin holds these addresses and no others: some
+// releases are carried out in the background.
+func wantHolds(t *testing.T, plugin harness.Scripted, ips ...string) {
+	t.Helper()
+	want := map[string]bool{}
+	for _, ip := range ips {
+		want[ip] = true
+	}
+	harness.Eventually(t, fmt.Sprintf("the plugin to hold %q", ips), func() error {
+		held := plugin.Holds(t)
+		for _, ip := range held {
+			if !want[ip] {
+				return fmt.Errorf("it holds %q", held)
+			}
+		}
+		if len(held) != len(want) {
+			return errors.New("it holds " + strings.Join(held, ", "))
+		}
+		return nil
+	})
+}
