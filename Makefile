@@ -14,6 +14,7 @@ SCRIPTED := $(CACHE)/test/scripted
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
+MODULES     := . test/contract tools tools/plugins tools/plugins-v1.4
 GENERATED   := api/models server client
 HANDWRITTEN  = $(shell go list ./... | grep -Ev '^$(MODULE)/(api/models|server|client)(/|$$)')
 GOFILES      = $(shell git ls-files --cached --others --exclude-standard '*.go' | grep -Ev '^(api/models|server|client)/')
@@ -116,7 +117,7 @@ fuzz: ## fuzz every target for FUZZTIME each
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint generate-check test-dhcp fuzz ## everything besides the tests
+checks: lint tidy-check generate-check test-dhcp fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code
@@ -129,6 +130,10 @@ lint: $(TOOLS)/gofumpt $(TOOLS)/staticcheck ## check format, go vet and staticch
 	go vet ./...
 	$(TOOLS)/staticcheck $(HANDWRITTEN)
 	cd test/contract && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...
+
+.PHONY: tidy-check
+tidy-check: ## fail if a go.mod or go.sum is not what "go mod tidy" makes of it
+	@for module in $(MODULES); do go -C $$module mod tidy -diff || { echo "$$module is not tidy; run 'go mod tidy' there" >&2; exit 1; }; done
 
 $(TOOLS)/gofumpt: tools/go.mod tools/go.sum
 	go build -C tools -buildvcs=false -o $(CURDIR)/$@ mvdan.cc/gofumpt
