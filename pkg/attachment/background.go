@@ -5,11 +5,9 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -20,87 +18,6 @@ const (
 	firstRetry   = time.Second
 	longestRetry = 5 * time.Minute
 )
-
-// Start takes over the records found on disk and deals with each in the
-// background: adding, releasing and due cooling ones are finished, held ones
-// verified and healed, those that --retire-owners names released. It returns at
-// once; requests are served from then on.
-func (e *Engine) Start(records []record.Record) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, r := range records {
-		e.adopt(r)
-	}
-	// At most half of the processes, so that requests always find a place.
-	for range max(1, e.MaxProcesses/2) {
-		e.running.Add(1)
-		go func() {
-			defer e.running.Done()
-			for a := e.errands.next(); a != nil; a = e.errands.next() {
-				e.attend(a)
-			}
-		}()
-	}
-}
-
-// adopt takes one record over; Engine.mu is held.
-func (e *Engine) adopt(r record.Record) {
-	a := &entry{key: key{r.Pool, r.Owner}, turn: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
-	log := e.logger(a)
-	if first, ok := e.byOwner[a.key]; ok {
-		log.WithField(fieldOther, first.id).Error("A second record of this owner is left alone: give the first one back and start again")
-		return
-	}
-	for i := range r.Contexts {
-		if r.BootID != e.BootID {
-			r.Contexts[i].SettlesAt = time.Time{} // no process of an earlier boot is left to act
-		}
-	}
-	if n := len(r.Contexts); n > 0 && mayHaveAsked(r, e.BootID) {
-		// It was cut short: its ADD may have been under way until now.
-		last := &r.Contexts[n-1]
-		if settles := time.Now().Add(last.Profile.AddOutlives()); settles.After(last.SettlesAt) {
-			last.SettlesAt = settles
-		}
-	}
-	a.retire = e.RetireOwners && !e.Owners.Admits(r.Owner)
-	e.byOwner[a.key], e.byID[a.id] = a, a
-	e.adoptAddresses(a)
-	e.errands.add(a)
-}
-
-// mayHaveAsked tells whether an ADD may have been under way when the process
-// ended. A verification by ADD leaves no trace in the record.
-func mayHaveAsked(r record.Record, boot string) bool {
-	switch r.State {
-	case record.Adding:
-		return r.BootID == boot
-	case record.Held, record.Cooling:
-		return r.Contexts[len(r.Contexts)-1].Profile.VerifyBy == profile.VerifyAdd
-	}
-	return false
-}
-
-// adoptAddresses enters the addresses of a record. Of two that have the same one
-// the younger is not believed.
-func (e *Engine) adoptAddresses(a *entry) {
-	addresses := a.rec.Result.Addresses
-	var other *entry
-	if a.rec.State != record.Releasing {
-		other = e.index.reserve(a, a.rec.Network, addresses)
-	}
-	e.index.enter(a, a.rec.Network, addresses)
-	if other == nil {
-		return
-	}
-	e.counters.Duplicates++
-	e.logger(a).WithField(fieldOther, other.key.String()).Error("Two records have the same address")
-	younger := a
-	if a.rec.Created.Before(other.rec.Created) {
-		younger = other
-	}
-	younger.doubted = true
-}
 
 // attend does what is due for an attachment.
 func (e *Engine) attend(a *entry) {
@@ -256,55 +173,4 @@ func backoff(failures int) time.Duration {
 		d = min(d, firstRetry<<(failures-1))
 	}
 	return d + rand.N(d/4)
-}
-
-// errands is the list of attachments that need attention, each at most once.
-type errands struct {
-	mu     sync.Mutex
-	more   sync.Cond
-	list   []*entry
-	listed map[*entry]bool
-	closed bool
-}
-
-func newErrands() *errands {
-	q := &errands{listed: map[*entry]bool{}}
-	q.more.L = &q.mu
-	return q
-}
-
-// add puts an attachment on the list.
-func (q *errands) add(a *entry) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed || q.listed[a] {
-		return
-	}
-	q.listed[a] = true
-	q.list = append(q.list, a)
-	q.more.Signal()
-}
-
-// next takes the first one off the list, waiting for one; nil after close.
-func (q *errands) next() *entry {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.list) == 0 && !q.closed {
-		q.more.Wait()
-	}
-	if q.closed {
-		return nil
-	}
-	a := q.list[0]
-	q.list = q.list[1:]
-	delete(q.listed, a)
-	return a
-}
-
-// close ends every next.
-func (q *errands) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	q.more.Broadcast()
 }

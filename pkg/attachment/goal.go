@@ -115,3 +115,22 @@ func sameAddresses(a, b []call.Address) bool {
 	slices.SortFunc(y, netip.Addr.Compare)
 	return slices.Equal(x, y)
 }
+
+// answeredLast puts what was answered before behind the other addresses: of
+// several of one family the last one is answered, whatever their order is now.
+func answeredLast(res call.Result, before record.Record) call.Result {
+	answered := func(a call.Address) bool {
+		b, ok := before.Address(record.FamilyOf(a.Addr()))
+		return ok && a.Addr() == b.Addr()
+	}
+	var first, last []call.Address
+	for _, a := range res.Addresses {
+		if answered(a) {
+			last = append(last, a)
+		} else {
+			first = append(first, a)
+		}
+	}
+	res.Addresses = append(first, last...)
+	return res
+}
