@@ -158,7 +158,7 @@ generate: $(SWAGGER) ## make the wire models, the server and the client from swa
 
 .PHONY: generate-check
 generate-check: generate ## fail if the generated code differs from what swagger.yaml says
-	@differs="$$(git status --porcelain -- $(GENERATED))"; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED))" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated code differs from swagger.yaml; run 'make generate' and commit the result" >&2; exit 1; }
 
 # --- rest

@@ -69,20 +69,35 @@ func (g goal) request(ips []netip.Addr) []netip.Prefix {
 }
 
 // accepts returns the families to claim of a result, or why it is not what was
-// asked for: an address is missing, or one too many came with it.
-func (g goal) accepts(res call.Result) ([]record.Family, error) {
+// asked for: an address that must be there is missing, or one too many of a
+// family came with one that was asked for.
+func (g goal) accepts(res call.Result, asked []netip.Prefix) ([]record.Family, error) {
+	came := addrs(res.Addresses)
 	for _, ip := range g.must {
-		extra := func(a call.Address) bool {
-			return a.Addr() != ip && record.FamilyOf(a.Addr()) == record.FamilyOf(ip) && !slices.Contains(g.must, a.Addr())
+		if !slices.Contains(came, ip) {
+			return nil, fmt.Errorf("asked the plugin for %s; it returned %v instead", ip, came)
 		}
-		if slices.ContainsFunc(res.Addresses, extra) {
-			return nil, fmt.Errorf("asked the plugin for %s; it returned %v instead", ip, addrs(res.Addresses))
-		}
-		if !slices.ContainsFunc(res.Addresses, func(a call.Address) bool { return a.Addr() == ip }) {
-			return nil, fmt.Errorf("asked the plugin for %s; it returned %v instead", ip, addrs(res.Addresses))
+	}
+	for _, p := range asked {
+		if extra, ok := beside(p.Addr(), came, asked); ok {
+			return nil, fmt.Errorf("asked the plugin for %s; it returned %v, with %s too many", p.Addr(), came, extra)
 		}
 	}
 	return g.choose(res.Addresses)
+}
+
+// beside returns an address of the same family that came with ip unasked.
+func beside(ip netip.Addr, came []netip.Addr, asked []netip.Prefix) (netip.Addr, bool) {
+	if !slices.Contains(came, ip) {
+		return netip.Addr{}, false
+	}
+	for _, other := range came {
+		wanted := slices.ContainsFunc(asked, func(p netip.Prefix) bool { return p.Addr() == other })
+		if !wanted && record.FamilyOf(other) == record.FamilyOf(ip) {
+			return other, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // choose returns the families to claim of the addresses that are there.

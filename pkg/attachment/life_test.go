@@ -561,6 +561,34 @@ func TestProfileFields(t *testing.T) {
 			s.Errorf("counters %+v, the plugin holds %d", c, s.held())
 		}
 	})
+	play(t, "an address too many is given back on an allocation that asks for one, too", func(w *world) { w.ipv6 = false }, func(s scene) {
+		s.allocate("router")
+		s.wipe()
+		s.extra = "10.0.0.99"
+		s.said()
+		a, err := s.ask(AllocateRequest{Owner: "router"})
+		if got := s.said(); !strings.HasPrefix(got, "CHECK, write adding, DEL, ADD[10.0.0.1], write adding, DEL, ADD[]") {
+			s.Errorf("answered %v, %v after %s; want what was asked for given back with what came too many", a.Addrs(), err, got)
+		}
+	})
+	play(t, "a CHECK that compares the address is believed after a reboot too", func(w *world) { w.profile.CheckProves, w.ipv6 = profile.ProvesAddress, false }, func(s scene) {
+		s.allocate("router")
+		s = s.again(func(o *Options) { o.BootID = "boot2" })
+		s.wantSaid("CHECK, write held")
+	})
+	play(t, "where an ADD must wait after a DEL it comes after one, although it can be repeated", func(w *world) {
+		w.profile.RepeatedAdd, w.profile.AddAfterDelSeconds = profile.RepeatedAddSameAnswer, 7
+	}, func(s scene) {
+		s.allocate("router")
+		s.wantSaid("write adding, DEL, ADD[], write held")
+	})
+	play(t, "where a DEL can come late there is none before a first ADD that can be repeated", func(w *world) {
+		w.profile = lateDel()
+		w.profile.AddAfterDelSeconds = 7
+	}, func(s scene) {
+		s.allocate("router")
+		s.wantSaid("write adding, ADD[], write held")
+	})
 	play(t, "a requested address carries the subnet it had, and its full length where that is not known", nil, func(s scene) {
 		s.allocate("router")
 		s.wipe()

@@ -32,7 +32,7 @@ type history struct {
 	// unknown are owners of whom a failure was answered since: they may hold
 	// nothing, or what they held.
 	unknown map[string]bool
-	// everLost: the plugin lost its store, so addresses may have changed.
+	// storeLost: the plugin lost its store, so addresses may have changed.
 	storeLost bool
 }
 

@@ -237,7 +237,7 @@ func (o *op) add(today call.Context, want goal) error {
 	if err != nil {
 		return err
 	}
-	families, err := want.accepts(res)
+	families, err := want.accepts(res, today.Requested)
 	if err != nil {
 		return &notWhatWasAsked{err}
 	}

@@ -249,7 +249,7 @@ func TestAWrongFlagIsRefusedWithWhatItGotAndWhatItTakes(t *testing.T) {
 		"a release delay that is no duration":  {[]string{"--release-delay=banana"}, []string{"--release-delay", `"banana"`, "a duration with its unit"}},
 		"a negative release delay":             {[]string{"--release-delay=-1s"}, []string{"--release-delay", "-1s", "0s or more"}},
 		"an expiration that is not positive":   {[]string{"--ipam-expiration=0s"}, []string{"--ipam-expiration", "0s", "more than 0s"}},
-		"no plugin process at all":             {[]string{"--max-plugin-processes=0"}, []string{"--max-plugin-processes", "0", "1 or more"}},
+		"no plugin process at all":             {[]string{"--max-plugin-processes=0"}, []string{"--max-plugin-processes", "0", "1 to 1024"}},
 		"a count that is none":                 {[]string{"--max-queued-requests=many"}, []string{"--max-queued-requests", `"many"`, "a whole number"}},
 		"a mode that is not octal":             {[]string{"--socket-mode=rw"}, []string{"--socket-mode", `"rw"`, "such as 0660"}},
 		"a mode with more than permissions":    {[]string{"--socket-mode=4660"}, []string{"--socket-mode", `"4660"`, "0777"}},

@@ -3,8 +3,10 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
@@ -15,6 +17,12 @@ var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // ifName is what Linux and the CNI spec (section 2, CNI_IFNAME) take.
 var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
+
+// What a node can bear: more would be a slip, and take its memory.
+const (
+	mostProcesses = 1024
+	mostQueued    = 1 << 20
+)
 
 // Validate refuses what cannot work. The error names each option, what it got
 // and what it takes.
@@ -35,10 +43,16 @@ func (c Config) Validate() error {
 	if !filepath.IsAbs(c.SocketPath) {
 		bad("socket-path", c.SocketPath, "an absolute path")
 	}
-	if !ifName.MatchString(c.CNIIfName) {
+	if c.CNIConfDir == "" && c.CNIConfFile == "" {
+		bad("cni-conf-dir", c.CNIConfDir, "a folder, here or a file in --cni-conf-file")
+	}
+	if slices.Contains(c.CNIBinDirs, "") {
+		bad("cni-bin-dir", c.CNIBinDirs, "folders of CNI plugins, none of them empty")
+	}
+	if !ifName.MatchString(c.CNIIfName) || c.CNIIfName == "." || c.CNIIfName == ".." {
 		bad("cni-ifname", c.CNIIfName, "an interface name of 1 to 15 characters, such as eth0")
 	}
-	if c.SocketMode&^0o777 != 0 {
+	if c.SocketMode == 0 || c.SocketMode&^0o777 != 0 {
 		bad("socket-mode", fmt.Sprintf("%#o", c.SocketMode), "permission bits such as 0660")
 	}
 	errs = append(errs, c.validateAddresses(), c.validatePools(), c.validateLimits())
@@ -65,12 +79,17 @@ func (c Config) validateAddresses() error {
 			errs = append(errs, fmt.Errorf("--%s is %q; expected %s", option, got, takes))
 		}
 	}
-	check("local-router-ipv4", !c.LocalRouterIPv4.IsValid() || c.LocalRouterIPv4.Is4(), c.LocalRouterIPv4, "an IPv4 address")
-	check("local-router-ipv6", !c.LocalRouterIPv6.IsValid() || c.LocalRouterIPv6.Is6(), c.LocalRouterIPv6, "an IPv6 address")
+	check("local-router-ipv4", !c.LocalRouterIPv4.IsValid() || c.LocalRouterIPv4.Is4() && isUnicast(c.LocalRouterIPv4), c.LocalRouterIPv4, "an IPv4 address that a host can have")
+	check("local-router-ipv6", !c.LocalRouterIPv6.IsValid() || isIPv6(c.LocalRouterIPv6) && isUnicast(c.LocalRouterIPv6), c.LocalRouterIPv6, "an IPv6 address that a host can have")
 	check("ipv4-range", !c.IPv4Range.IsValid() || c.IPv4Range.Addr().Is4(), c.IPv4Range, "an IPv4 prefix such as 10.0.0.0/24")
-	check("ipv6-range", !c.IPv6Range.IsValid() || c.IPv6Range.Addr().Is6(), c.IPv6Range, "an IPv6 prefix such as fd00::/64")
+	check("ipv6-range", !c.IPv6Range.IsValid() || isIPv6(c.IPv6Range.Addr()), c.IPv6Range, "an IPv6 prefix such as fd00::/64")
 	return errors.Join(errs...)
 }
+
+// isIPv6 leaves out IPv4 addresses in IPv6 form.
+func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }
+
+func isUnicast(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" }
 
 func (c Config) validatePools() error {
 	var errs []error
@@ -98,8 +117,8 @@ func (c Config) validateLimits() error {
 			errs = append(errs, fmt.Errorf("--%s is %v; expected %s", option, got, takes))
 		}
 	}
-	check("max-plugin-processes", c.MaxPluginProcesses >= 1, c.MaxPluginProcesses, "1 or more")
-	check("max-queued-requests", c.MaxQueuedRequests >= 1, c.MaxQueuedRequests, "1 or more")
+	check("max-plugin-processes", 1 <= c.MaxPluginProcesses && c.MaxPluginProcesses <= mostProcesses, c.MaxPluginProcesses, fmt.Sprintf("1 to %d", mostProcesses))
+	check("max-queued-requests", 1 <= c.MaxQueuedRequests && c.MaxQueuedRequests <= mostQueued, c.MaxQueuedRequests, fmt.Sprintf("1 to %d", mostQueued))
 	check("verify-interval", c.VerifyInterval >= 0, c.VerifyInterval, "0s or more")
 	check("release-delay", c.ReleaseDelay >= 0, c.ReleaseDelay, "0s or more")
 	check("plugin-timeout", c.PluginTimeout > 0, c.PluginTimeout, "more than 0s")

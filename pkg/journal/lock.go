@@ -24,6 +24,9 @@ const (
 	maxHolder = 256
 )
 
+// unnamed stands for a holder that has not written who it is.
+const unnamed = "a process that has not said its PID"
+
 // errReplaced: the lock file is not the one that was opened any more.
 var errReplaced = errors.New("the lock file was replaced")
 
@@ -55,7 +58,9 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*FolderL
 		if !busy && !errors.Is(err, errReplaced) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		if busy && held.holder != told && onWait != nil {
+		// A new holder has the lock a moment before its name is there.
+		named := busy && (held.holder != unnamed || wait > firstAsk)
+		if named && held.holder != told && onWait != nil {
 			told = held.holder
 			onWait(told)
 		}
@@ -69,8 +74,8 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*FolderL
 
 // Unlock gives the folder up.
 func (l *FolderLock) Unlock() error {
-	// Who held it last is no news for who waits next.
-	_ = l.file.Truncate(0)
+	// The text stays: the next holder writes its own over it, and who waits is
+	// never told of nobody in between.
 	return l.file.Close()
 }
 
@@ -121,17 +126,19 @@ func sayHolder(file *os.File) {
 	if err != nil {
 		host = "unknown"
 	}
-	if file.Truncate(0) == nil {
-		_, _ = file.WriteAt(fmt.Appendf(nil, "PID %d on host %s\n", os.Getpid(), host), 0)
+	text := fmt.Appendf(nil, "PID %d on host %s\n", os.Getpid(), host)
+	if n, err := file.WriteAt(text, 0); err == nil {
+		_ = file.Truncate(int64(n))
 	}
 }
 
 // holderOf is what the holder wrote, as one line that is safe to log.
 func holderOf(file *os.File) string {
 	data, err := io.ReadAll(io.NewSectionReader(file, 0, maxHolder))
-	text := strings.TrimSpace(strings.Map(printable, string(data)))
+	line, _, _ := strings.Cut(string(data), "\n") // what an earlier holder wrote may follow
+	text := strings.TrimSpace(strings.Map(printable, line))
 	if err != nil || text == "" {
-		return "a process that has not said its PID"
+		return unnamed
 	}
 	return text
 }
