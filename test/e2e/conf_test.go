@@ -79,7 +79,7 @@ func TestOneConfigurationFileIsReadAndTheFolderIsNot(t *testing.T) {
 func TestAChangedConfigurationIsUsedForNewAddressesAndTheOldOneForOldAddresses(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	s := n.Start(t)
+	s := n.Start(t, "--verify-interval=0s") // so that CHECK is asked each time
 	old := s.Allocate(t, harness.Request{Owner: "old"})
 
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", Subnets: []string{"10.17.0.0/24"}, CNIVersion: "1.0.0"})
