@@ -67,7 +67,7 @@ func New(o Options) (*Watcher, error) {
 	w := &Watcher{
 		source: source{dir: clean(o.Dir), file: clean(o.File)},
 		wanted: wanted,
-		order:  slices.SortedFunc(maps.Keys(wanted), byRank),
+		order:  slices.SortedFunc(maps.Keys(wanted), ByRank),
 		log:    o.Log,
 		pools:  map[string]pool{},
 	}
@@ -82,7 +82,9 @@ func clean(path string) string {
 	return filepath.Clean(path)
 }
 
-func byRank(a, b string) int {
+// ByRank compares two pools in the order in which they are served and shown:
+// DefaultPool first, the others by name.
+func ByRank(a, b string) int {
 	if (a == DefaultPool) != (b == DefaultPool) {
 		if a == DefaultPool {
 			return -1

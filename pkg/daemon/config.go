@@ -4,6 +4,7 @@ package daemon
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,7 +12,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/access"
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
@@ -99,19 +100,4 @@ func loadProfiles(files []string) (profile.Set, error) {
 }
 
 // poolNames are the pools in the order in which they are shown: default first.
-func (c Config) poolNames() []string {
-	var names []string
-	for name := range c.Pools {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		switch {
-		case a == b:
-			return 0
-		case a == attachment.DefaultPool || b != attachment.DefaultPool && a < b:
-			return -1
-		}
-		return 1
-	})
-	return names
-}
+func (c Config) poolNames() []string { return slices.SortedFunc(maps.Keys(c.Pools), cniconf.ByRank) }

@@ -11,7 +11,6 @@ import (
 const (
 	// routerOwner is the owner under which cilium-agent asks for the address of cilium_host.
 	routerOwner = "router"
-	defaultPool = "default"
 	// ipamMode is Cilium's name of the mode in which an agent needs this API.
 	ipamMode = "delegated-plugin"
 )
@@ -100,7 +99,7 @@ func (a Addressing) element(f record.Family, answered, router record.Record) *mo
 // owner "router" in pool "default" while it is held; else an empty one.
 func heldRouter(all []attachment.Attachment) record.Record {
 	for _, a := range all {
-		if a.Owner == routerOwner && a.Pool == defaultPool && a.State == record.Held {
+		if a.Owner == routerOwner && a.Pool == attachment.DefaultPool && a.State == record.Held {
 			return a.Record
 		}
 	}

@@ -103,7 +103,7 @@ func noteAttachment(ctx context.Context, a attachment.Attachment) {
 
 // poolOf returns the pool asked for, and notes it for the request's log line.
 func poolOf(ctx context.Context, pool *string) string {
-	name := cmp.Or(conv.Value(pool), defaultPool)
+	name := cmp.Or(conv.Value(pool), attachment.DefaultPool)
 	note(ctx, "poolName", name)
 	return name
 }

@@ -99,7 +99,7 @@ func ipamStatus(node Addressing, all []attachment.Attachment) *models.IPAMStatus
 // allocationKey puts another pool's name before the address, as Cilium does,
 // because two pools may have the same address.
 func allocationKey(pool, ip string) string {
-	if pool == defaultPool {
+	if pool == attachment.DefaultPool {
 		return ip
 	}
 	return pool + "/" + ip
