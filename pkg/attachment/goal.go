@@ -49,8 +49,8 @@ func (g goal) requests(c call.Context) [][]netip.Addr {
 
 // canAskFor tells whether an ADD with the context can ask for all the addresses.
 func canAskFor(c call.Context, ips []netip.Addr) bool {
-	_, ok := c.Convention(len(ips))
-	return ok && len(ips) > 0
+	_, err := c.Convention(len(ips))
+	return err == nil && len(ips) > 0
 }
 
 // request writes addresses with the length of their subnet, as far as it is known.

@@ -142,22 +142,35 @@ func TestStart(t *testing.T) {
 			s.Errorf("list %+v, the plugin holds %d", l, s.held())
 		}
 	})
-	play(t, "of two records with one address the younger gets another", nil, func(s scene) {
-		a := s.allocate("router").Record
-		a.Owner, a.ContainerID = "copy", "copy-1"
-		a.Created = a.Created.Add(time.Second)
-		a.Contexts = []call.Context{a.Contexts[0]}
-		a.Contexts[0].ContainerID = "copy-1"
-		s.disk["copy-1"] = a
-		s = s.again()
-		if s.Counters().Duplicates == 0 || len(s.List()) != 2 {
-			s.Errorf("counters %+v, list %+v", s.Counters(), s.List())
-		}
-		if copied := s.allocate("copy"); copied.Holds(netip.MustParseAddr("10.0.0.1")) {
-			s.Errorf("the copy is answered %v, which router has", copied.Addrs())
-		}
-		s.wantAddress("router", "10.0.0.1")
-	})
+	for how, of := range map[string]struct {
+		profile profile.Profile
+		stored  []netip.Addr
+	}{
+		"":                             {profile: hostLocal()},
+		", also if CHECK says yes":     {profile: hostLocal(), stored: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+		", also if nothing is asked":   {profile: known("calico-ipam")},
+		", also if an ADD asks, azure": {profile: known("azure-ipam"), stored: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
+	} {
+		play(t, "of two records with one address the younger gets another"+how, func(w *world) { w.profile = of.profile }, func(s scene) {
+			a := s.allocate("router").Record
+			a.Owner, a.ContainerID = "copy", "copy-1"
+			a.Created = a.Created.Add(time.Second)
+			a.Contexts = []call.Context{a.Contexts[0]}
+			a.Contexts[0].ContainerID = "copy-1"
+			s.disk["copy-1"] = a
+			if of.stored != nil {
+				s.store["copy-1"] = of.stored
+			}
+			s = s.again()
+			if s.Counters().Duplicates == 0 || len(s.List()) != 2 {
+				s.Errorf("counters %+v, list %+v", s.Counters(), s.List())
+			}
+			if copied := s.allocate("copy"); copied.Holds(netip.MustParseAddr("10.0.0.1")) {
+				s.Errorf("the copy is answered %v, which router has", copied.Addrs())
+			}
+			s.wantAddress("router", "10.0.0.1")
+		})
+	}
 	play(t, "a record on its way back raises no alarm beside the one that has its address now", func(w *world) { w.ipv6 = false }, func(s scene) {
 		a := s.allocate("router").Record
 		a.Owner, a.ContainerID, a.State, a.Claims = "gone", "gone-1", record.Releasing, nil

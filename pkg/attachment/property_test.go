@@ -121,7 +121,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			steps := []string{"write adding", "write held", "write releasing", "write cooling", "write spent", "remove", "ADD", "DEL", "CHECK"}
 			step := rapid.SampledFrom(steps).Draw(rt, "step")
 			faults := []fault{refused, notStarted, hungBefore, hungAfter, errorAfter}
-			if step == "ADD" && p.AddOutlives() > 100*time.Second {
+			if step == "ADD" && p.AddOutlivesSeconds > 100 {
 				faults = append(faults, hungLate)
 			}
 			if strings.HasPrefix(step, "write") || step == "remove" {

@@ -137,14 +137,14 @@ func (o *op) stands() (bool, error) {
 
 // ask puts the question of the profile to the plugin.
 func (o *op) ask(c call.Context) (bool, error) {
-	switch c.Profile.VerifyBy {
+	switch c.VerifyBy() {
 	case profile.VerifyNothing:
 		return true, nil
 	case profile.VerifyAdd:
 		res, err := o.plugin.Add(context.Background(), o.call(c))
 		if mayStillAct(err) {
 			// Asked in vain, but it may still allocate: a DEL must come after that.
-			c.SettlesAt = time.Now().Add(c.Profile.AddOutlives())
+			c.SettlesAt = c.Profile.ActsUntil(time.Now())
 			r := o.rec.Clone()
 			r.Contexts = withLast(r.Contexts, c)
 			o.setRecord(r)
@@ -162,9 +162,6 @@ func (o *op) ask(c call.Context) (bool, error) {
 		r.State = record.Adding
 		return false, o.write(r)
 	default:
-		if !c.HasCheck() {
-			return true, nil
-		}
 		err := o.plugin.Check(context.Background(), o.call(c))
 		if call.Lost(c, err) {
 			return false, nil
@@ -260,7 +257,7 @@ func (o *op) undo(today call.Context, cause error) error {
 	if mayStillAct(cause) {
 		// What is only in memory is derived again at start, where every adding
 		// record is taken for one whose ADD may still act.
-		today.SettlesAt = time.Now().Add(today.Profile.AddOutlives())
+		today.SettlesAt = today.Profile.ActsUntil(time.Now())
 	}
 	r := o.rec.Clone()
 	r.Contexts = withLast(r.Contexts, today)
@@ -379,20 +376,14 @@ func (o *op) today() (today call.Context, old []call.Context, err error) {
 	today.ContainerID = identity.Generation(o.id, generation)
 	if i := slices.IndexFunc(old, today.Equal); i >= 0 {
 		today.SettlesAt = old[i].SettlesAt // the earlier ADD may still act
-	} else if !mayRepeat(today.Profile) {
+	} else if !today.Profile.MayRepeat() {
 		old = append(slices.Clone(old), today)
 	}
 	used := func(c call.Context) bool { return c.ContainerID == today.ContainerID }
-	if today.Profile.Del == profile.DelQueued && slices.ContainsFunc(old, used) {
+	if today.Profile.SpendsIDs() && slices.ContainsFunc(old, used) {
 		today.ContainerID, today.SettlesAt = identity.Generation(o.id, generation+1), time.Time{}
 	}
 	return today, old, nil
-}
-
-// mayRepeat tells whether an ADD is safe although the ID may hold something. Where
-// an ADD must wait after a DEL, only a DEL of our own says since when.
-func mayRepeat(p profile.Profile) bool {
-	return p.RepeatedAdd == profile.RepeatedAddSameAnswer && (p.AddAfterDelSeconds == 0 || p.Del == profile.DelQueued)
 }
 
 // intend writes adding, keeping every older context (step 3).

@@ -45,7 +45,7 @@ func (e *Engine) adopt(r record.Record) {
 	if n := len(r.Contexts); n > 0 && mayHaveAsked(r, e.BootID) {
 		// It was cut short: its ADD may have been under way until now.
 		last := &r.Contexts[n-1]
-		if settles := time.Now().Add(last.Profile.AddOutlives()); settles.After(last.SettlesAt) {
+		if settles := last.Profile.ActsUntil(time.Now()); settles.After(last.SettlesAt) {
 			last.SettlesAt = settles
 		}
 	}
@@ -62,7 +62,7 @@ func mayHaveAsked(r record.Record, boot string) bool {
 	case record.Adding:
 		return r.BootID == boot
 	case record.Held, record.Cooling:
-		return r.Contexts[len(r.Contexts)-1].Profile.VerifyBy == profile.VerifyAdd
+		return r.Contexts[len(r.Contexts)-1].VerifyBy() == profile.VerifyAdd
 	}
 	return false
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -35,7 +34,7 @@ func (o *op) write(r record.Record) error {
 // released must not be used again.
 func (o *op) forget() error {
 	// A generated owner never comes back, so nothing needs to be remembered of it.
-	if o.lastContext().Profile.Del == profile.DelQueued && !strings.HasPrefix(o.owner, generatedOwner) {
+	if o.lastContext().Profile.SpendsIDs() && !strings.HasPrefix(o.owner, generatedOwner) {
 		r := o.rec.Clone()
 		r.State, r.Result, r.Contexts, r.Generation = record.Spent, call.Result{}, nil, r.Generation+1
 		err := o.write(r)

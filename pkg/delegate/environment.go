@@ -1,14 +1,12 @@
 package delegate
 
 import (
-	"regexp"
-
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// syntheticNamespace is the pod namespace of attachments that are no pods.
-const syntheticNamespace = "delegated-ipam"
+// argPodName is the key of CNI_ARGS without which no pod is named.
+const argPodName = "K8S_POD_NAME="
 
 // environment is a plugin's whole environment. The library's own invoke.Args
 // would hand on everything that this process has.
@@ -51,26 +49,15 @@ func inheritedEnv(names []string, lookup func(string) (string, bool)) []string {
 	return env
 }
 
-// podName is a pod's namespace and name as Kubernetes writes them (RFC 1123).
-var podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?)/([a-z0-9]([a-z0-9.-]*[a-z0-9])?)$`)
-
 // contextArgs returns CNI_ARGS of a context. IgnoreUnknown goes always, because
-// a plugin built with the CNI library refuses keys it does not know. The
-// synthetic pod is unique to the attachment: two with one pod name would be the
-// same address to a plugin that is keyed by pod (docs/plugins.md, What to configure).
+// a plugin built with the CNI library refuses keys it does not know.
 func contextArgs(p profile.Profile, containerID, owner string) string {
 	const base = "IgnoreUnknown=1"
-	namespace, name := syntheticNamespace, containerID
-	switch p.PodIdentity {
-	case profile.PodIdentitySynthetic:
-	case profile.PodIdentityGiven:
-		if m := podName.FindStringSubmatch(owner); m != nil {
-			namespace, name = m[1], m[3]
-		}
-	default:
+	pod, ok := p.Pod(owner, containerID)
+	if !ok {
 		return base
 	}
-	return base + ";K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + name
+	return base + ";K8S_POD_NAMESPACE=" + pod.Namespace + ";" + argPodName + pod.Name
 }
 
 // environment returns what the plugin sees of this call.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -51,13 +52,12 @@ func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (arg
 	if len(c.Requested) == 0 {
 		return args, nil
 	}
-	convention, ok := c.Context.Convention(len(c.Requested))
+	convention, wrong := c.Context.Convention(len(c.Requested))
 	switch {
-	case !ok && verb == call.VerbAdd:
-		return "", fmt.Errorf("it cannot be asked for %s: its profile honours %q, the configuration declares the capabilities %q",
-			c.Requested, c.Context.Profile.Requests, c.Context.Capabilities)
+	case wrong != nil && verb == call.VerbAdd:
+		return "", fmt.Errorf("it cannot be asked for %s: %w", c.Requested, wrong)
 	case convention == profile.RequestCNIArgs:
-		args = withArg(args, "IP="+written(c.Requested[0], c.Context.Profile.RequestForm))
+		args = withArg(args, "IP="+written(c, c.Requested[0]))
 	case convention == profile.RequestRuntimeConfig:
 		extra["runtimeConfig"], err = ipsObject(c)
 	case convention == profile.RequestArgsCNI:
@@ -76,7 +76,7 @@ func takesPrevResult(verb, cniVersion string) bool {
 // runtimes do. It is not part of the context, because an ID that a DEL has
 // spent gets a generation after the context was made.
 func withSandbox(args string, c call.Call) string {
-	if p := c.Context.Profile.PodIdentity; p == "" || p == profile.PodIdentityNone || c.ContainerID == "" {
+	if !strings.Contains(c.Context.Args, argPodName) || c.ContainerID == "" {
 		return args
 	}
 	return withArg(args, "K8S_POD_INFRA_CONTAINER_ID="+c.ContainerID)
@@ -93,7 +93,7 @@ func withArg(args, arg string) string {
 func ipsObject(c call.Call) (json.RawMessage, error) {
 	ips := make([]string, len(c.Requested))
 	for i, p := range c.Requested {
-		ips[i] = written(p, c.Context.Profile.RequestForm)
+		ips[i] = written(c, p)
 	}
 	return json.Marshal(map[string][]string{"ips": ips})
 }
@@ -101,11 +101,11 @@ func ipsObject(c call.Call) (json.RawMessage, error) {
 // written is a requested address in the form that the plugin reads: static
 // wants CIDR notation, host-local takes the bare address too. A 4-in-6 address
 // is written as the IPv4 address that it means.
-func written(p netip.Prefix, form profile.RequestForm) string {
+func written(c call.Call, p netip.Prefix) string {
 	if p.Addr().Is4In6() {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
-	if form == profile.FormCIDR {
+	if c.Context.Profile.RequestForm == profile.FormCIDR {
 		return p.String()
 	}
 	return p.Addr().String()

@@ -87,9 +87,9 @@ func TestTheFirstConventionThatCarriesAllAddressesIsChosen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			context := Context{Capabilities: c.capabilities, Profile: profile.Profile{Requests: c.honoured}}
-			got, ok := context.Convention(len(c.addrs))
-			if got != c.want || ok != (c.want != "") {
-				t.Errorf("got %q, %v, want %q", got, ok, c.want)
+			got, err := context.Convention(len(c.addrs))
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
 		})
 	}

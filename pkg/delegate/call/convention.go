@@ -1,6 +1,7 @@
 package call
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -11,17 +12,17 @@ import (
 const CapabilityIPs = "ips"
 
 // Convention returns the first convention of the context's profile by which one
-// ADD can ask for n addresses; false if there is none. An ADD that asks for
+// ADD can ask for n addresses, or why there is none. An ADD that asks for
 // addresses of which only some can be carried would get others instead.
-func (c Context) Convention(n int) (profile.Request, bool) {
+func (c Context) Convention(n int) (profile.Request, error) {
 	for _, r := range c.Profile.Requests {
 		switch {
 		case r == profile.RequestRuntimeConfig && !slices.Contains(c.Capabilities, CapabilityIPs):
 		case r == profile.RequestCNIArgs && n != 1:
 			// CNI_ARGS has no agreed form for a list: host-local reads one address.
 		default:
-			return r, true
+			return r, nil
 		}
 	}
-	return "", false
+	return "", fmt.Errorf("its profile honours %q, the configuration declares the capabilities %q, and none of them carries %d", c.Profile.Requests, c.Capabilities, n)
 }

@@ -95,7 +95,7 @@ func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
 				"verifyBy":           {p.VerifyBy, w.verifyBy},
 				"checkProves":        {p.CheckProves, w.checkProves},
 				"lost":               {string(lost), w.lost},
-				"addOutlivesSeconds": {p.AddOutlives(), w.outlives},
+				"addOutlivesSeconds": {p.ActsUntil(time.Time{}).Sub(time.Time{}), w.outlives},
 				"addAfterDelSeconds": {p.AddAfterDel(), w.pause},
 				"del":                {p.Del, w.del},
 				"requests":           {slices.Equal(p.Requests, w.requests), true},

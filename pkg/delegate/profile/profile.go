@@ -6,7 +6,6 @@ package profile
 import (
 	"slices"
 	"strings"
-	"time"
 )
 
 // RepeatedAdd is what a second ADD with the same container ID does.
@@ -136,7 +135,7 @@ type Profile struct {
 	// Del is what a DEL that succeeded means.
 	Del Del `json:"del"`
 	// AddAfterDelSeconds is how long after a DEL a new ADD of the attachment must wait;
-	// at most 60, because a request has 80 s.
+	// at most 25, so that the calls have room in the 80 s of a request.
 	AddAfterDelSeconds int `json:"addAfterDelSeconds"`
 	// Requests are the honoured conventions for a requested address, best first; empty for none.
 	Requests []Request `json:"requests,omitempty"`
@@ -154,16 +153,6 @@ type Profile struct {
 	Unsafe string `json:"unsafe,omitempty"`
 	// Sources say where the facts come from.
 	Sources []string `json:"sources,omitempty"`
-}
-
-// AddOutlives is AddOutlivesSeconds as a duration.
-func (p Profile) AddOutlives() time.Duration {
-	return time.Duration(p.AddOutlivesSeconds) * time.Second
-}
-
-// AddAfterDel is AddAfterDelSeconds as a duration.
-func (p Profile) AddAfterDel() time.Duration {
-	return time.Duration(p.AddAfterDelSeconds) * time.Second
 }
 
 // SaysLost tells whether a well-formed error of CHECK means that the plugin

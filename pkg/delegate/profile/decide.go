@@ -1,0 +1,61 @@
+package profile
+
+import (
+	"regexp"
+	"time"
+)
+
+// This file holds what follows from the facts where more than one part of the
+// program, or more than one fact, is concerned, so that each fact is read in
+// one place. The others are read where they are used (docs/plugins.md, What a
+// profile says).
+
+// MayRepeat tells whether an ADD is safe although the ID may hold something. Where
+// an ADD must wait after a DEL, only a DEL of our own says since when, unless a
+// DEL spends the ID: then the new one has had none.
+func (p Profile) MayRepeat() bool {
+	return p.RepeatedAdd == RepeatedAddSameAnswer && (p.AddAfterDel() == 0 || p.SpendsIDs())
+}
+
+// SpendsIDs tells whether an ID must not be used again after a DEL, because that
+// may come late and free what a new ADD got.
+func (p Profile) SpendsIDs() bool { return p.Del == DelQueued }
+
+// ActsUntil is the last moment at which an ADD whose outcome is unknown, and whose
+// process had ended at a given time, may still allocate.
+func (p Profile) ActsUntil(ended time.Time) time.Time {
+	return ended.Add(time.Duration(p.AddOutlivesSeconds) * time.Second)
+}
+
+// AddAfterDel is AddAfterDelSeconds as a duration.
+func (p Profile) AddAfterDel() time.Duration {
+	return time.Duration(p.AddAfterDelSeconds) * time.Second
+}
+
+// Pod is a pod's name as CNI_ARGS tells it (K8S_POD_NAMESPACE, K8S_POD_NAME).
+type Pod struct{ Namespace, Name string }
+
+// syntheticNamespace is the namespace of pods that are none.
+const syntheticNamespace = "delegated-ipam"
+
+// podName is a pod's namespace and name as Kubernetes writes them (RFC 1123).
+var podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?)/([a-z0-9]([a-z0-9.-]*[a-z0-9])?)$`)
+
+// Pod returns the pod that the plugin is told of for an owner; false for none. A
+// synthetic one is unique to the container ID: two attachments with one pod name
+// would be the same address to a plugin that is keyed by pod (docs/plugins.md, What
+// to configure).
+func (p Profile) Pod(owner, containerID string) (Pod, bool) {
+	synthetic := Pod{Namespace: syntheticNamespace, Name: containerID}
+	switch p.PodIdentity {
+	case PodIdentitySynthetic:
+		return synthetic, true
+	case PodIdentityGiven:
+		if m := podName.FindStringSubmatch(owner); m != nil {
+			return Pod{Namespace: m[1], Name: m[3]}, true
+		}
+		return synthetic, true
+	default:
+		return Pod{}, false
+	}
+}
