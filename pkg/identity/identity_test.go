@@ -103,3 +103,33 @@ func TestAGenerationIsAnIDOfItsOwn(t *testing.T) {
 		seen[id] = g
 	}
 }
+
+// FuzzContainerID: whatever the owner is called, its ID can be used, is the same
+// each time, and is nobody else's.
+func FuzzContainerID(f *testing.F) {
+	f.Add("router", "health", "worker-1", "net", 0)
+	f.Add("a/../b;IP=1\x00\n", "a/../b;IP=1\x00\r", "", "", 1)
+	f.Add(strings.Repeat("p", 1<<10), strings.Repeat("p", 1<<10)+"q", "-", "\xff", 1<<40)
+	f.Add("ab", "a", "", "b", -1)
+	f.Fuzz(func(t *testing.T, owner, other, node, network string, generation int) {
+		generation = max(generation, 0)
+		id := Generation(ContainerID(owner, node, network), generation)
+		if !cniID.MatchString(id) || !dnsLabel.MatchString(id) {
+			t.Errorf("owner %q has %q, which is no container ID or no DNS label", owner, id)
+		}
+		if again := Generation(ContainerID(owner, node, network), generation); again != id {
+			t.Errorf("owner %q has %s and %s", owner, id, again)
+		}
+		for _, x := range []struct{ owner, node, network string }{
+			{other, node, network}, {owner, other, network}, {owner, node, other}, {owner + node, "", network}, {owner, node + network, ""}, {node, owner, network},
+		} {
+			same := x.owner == owner && x.node == node && x.network == network
+			if !same && ContainerID(x.owner, x.node, x.network) == ContainerID(owner, node, network) {
+				t.Errorf("%+v has the ID %s of owner %q, node %q, network %q", x, id, owner, node, network)
+			}
+		}
+		if next := Generation(ContainerID(owner, node, network), generation+1); generation < 1<<40 && next == id {
+			t.Errorf("generations %d and %d share %s", generation, generation+1, id)
+		}
+	})
+}

@@ -71,7 +71,7 @@ type fixture struct {
 	log      *test.Hook
 }
 
-func newFixture(t *testing.T, node restapi.Addressing, report restapi.Report) *fixture {
+func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *fixture {
 	t.Helper()
 	log, hook := test.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
