@@ -11,6 +11,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 // idLocks are locks on container IDs that plugin processes inherit. When we
@@ -46,10 +48,12 @@ func position(containerID string) int64 {
 func (l idLocks) take(ctx context.Context, containerID string) (*idLock, error) {
 	// A file description of its own: the lock belongs to it, and a lock that
 	// two calls shared would exclude neither.
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	killpoint.Reach(killpoint.PluginLockOpening)
+	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock file of plugin calls: %w", err)
 	}
+	killpoint.Reach(killpoint.PluginLockOpened)
 	lock := &idLock{file: file, at: position(containerID)}
 	ok, err := lock.try()
 	if err == nil && !ok {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 // maxStdout bounds a plugin's answer in bytes: a result is some hundred.
@@ -49,15 +51,18 @@ func (p program) run() (ending, error) {
 		out.close()
 		return ending{}, err
 	}
+	killpoint.Reach(killpoint.PluginStarting)
 	cmd, err := p.start(out.w, errs.w)
 	if err != nil {
 		out.close()
 		errs.close()
 		return ending{}, err
 	}
+	killpoint.Reach(killpoint.PluginStarted)
 	out.start()
 	errs.start()
 	end := p.wait(cmd, out)
+	killpoint.Reach(killpoint.PluginEnded)
 	// What the pipes still hold is read; failing to read stderr is no failure of the call.
 	outErr := out.finish()
 	_ = errs.finish()

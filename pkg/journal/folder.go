@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 const (
@@ -29,6 +31,11 @@ func openState(dir string) (*os.Root, error) {
 	if err := makeDurably(func() error { return os.Mkdir(dir, folderMode) }, func() error { return syncPath(parent) }); err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
+	return enterState(dir)
+}
+
+// enterState opens a state folder that is there.
+func enterState(dir string) (*os.Root, error) {
 	before, err := os.Lstat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
@@ -84,6 +91,7 @@ func makePath(dir string) error {
 // makeDurably makes a folder unless it is there; a new one is synced into its
 // parent, else a power loss takes it with every record in it.
 func makeDurably(mkdir, syncParent func() error) error {
+	killpoint.Reach(killpoint.FolderMaking)
 	err := mkdir()
 	if errors.Is(err, fs.ErrExist) {
 		// We may have died between the two steps once. More often it is a mount
@@ -94,7 +102,10 @@ func makeDurably(mkdir, syncParent func() error) error {
 	if err != nil {
 		return err
 	}
-	return syncParent()
+	killpoint.Reach(killpoint.FolderMade)
+	err = syncParent()
+	killpoint.Reach(killpoint.FolderDurable)
+	return err
 }
 
 // ours refuses what is no folder of this user: somebody else could change the
@@ -125,7 +136,10 @@ func tighten(root *os.Root, judged fs.FileInfo) error {
 	if opened.Mode().Perm() == folderMode {
 		return nil
 	}
-	return root.Chmod(".", folderMode)
+	killpoint.Reach(killpoint.FolderTightening)
+	err = root.Chmod(".", folderMode)
+	killpoint.Reach(killpoint.FolderTightened)
+	return err
 }
 
 // syncFolder makes the names in a folder durable. It opens a new descriptor each

@@ -20,6 +20,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 const (
@@ -51,8 +52,12 @@ type Journal struct {
 	state       *os.Root
 	attachments *os.Root
 	quarantine  *os.Root
+	// lock is that of a folder which took the place of the one that the caller
+	// has locked; nil where there is none.
+	lock  *os.File
+	known *known
 
-	// mu lets Load see no write half done; writes do not exclude each other.
+	// mu lets Load and takeOver see no write half done; writes do not exclude each other.
 	mu    sync.RWMutex
 	newer map[string]bool
 }
@@ -66,6 +71,11 @@ func Open(dir string, opts Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openIn(state, opts.MachineID)
+}
+
+// openIn opens the journal in an opened state folder, which is closed after an error.
+func openIn(state *os.Root, machineID string) (*Journal, error) {
 	attachments, err := openSubfolder(state, attachmentsName)
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
@@ -75,17 +85,22 @@ func Open(dir string, opts Options) (*Journal, error) {
 		return nil, errors.Join(err, attachments.Close(), state.Close())
 	}
 	return &Journal{
-		machineID:   opts.MachineID,
+		machineID:   machineID,
 		state:       state,
 		attachments: attachments,
 		quarantine:  quarantine,
+		known:       newKnown(),
 		newer:       map[string]bool{},
 	}, nil
 }
 
 // Close gives the folder's descriptors back. The journal is of no use afterwards.
 func (j *Journal) Close() error {
-	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
+	err := errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
+	if j.lock != nil {
+		err = errors.Join(err, j.lock.Close())
+	}
+	return err
 }
 
 // Write makes a record durable before it returns nil: temporary file, fsync,
@@ -94,6 +109,9 @@ func (j *Journal) Close() error {
 // before anything is written.
 func (j *Journal) Write(r record.Record) error {
 	data, err := j.encode(r)
+	if err == nil {
+		err = j.settle()
+	}
 	if err != nil {
 		return fmt.Errorf("journal: write record of container ID %q: %w", r.ContainerID, err)
 	}
@@ -105,6 +123,7 @@ func (j *Journal) Write(r record.Record) error {
 	if err := j.replace(r.ContainerID+suffix, data); err != nil {
 		return fmt.Errorf("journal: write record of container ID %s: %w", r.ContainerID, err)
 	}
+	j.known.remember(r)
 	return nil
 }
 
@@ -114,6 +133,9 @@ func (j *Journal) Remove(containerID string) error {
 	if !record.ValidContainerID(containerID) {
 		return fmt.Errorf("journal: remove record: %q is no container ID", containerID)
 	}
+	if err := j.settle(); err != nil {
+		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, err)
+	}
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	if j.newer[containerID] {
@@ -121,32 +143,43 @@ func (j *Journal) Remove(containerID string) error {
 	}
 	// The folder is synced even where nothing was there: an earlier Remove may
 	// have got as far as the unlink and failed in its fsync.
+	killpoint.Reach(killpoint.RemoveBegins)
 	err := j.attachments.Remove(containerID + suffix)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		killpoint.Reach(killpoint.RemoveDone)
 		err = syncFolder(j.attachments)
+		killpoint.Reach(killpoint.RemoveDurable)
 	}
 	if err != nil {
 		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, err)
 	}
+	j.known.forget(containerID)
 	return nil
 }
 
 // Writable tells why a record could not be made durable now (disk full, folder
 // read-only or gone), by writing, syncing and removing a file beside the records.
 func (j *Journal) Writable() error {
+	if err := j.settle(); err != nil {
+		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
+	}
 	j.mu.RLock()
 	defer j.mu.RUnlock()
+	killpoint.Reach(killpoint.ProbeBegins)
 	f, err := j.pending("probe" + suffix)
 	if err != nil {
 		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
 	}
+	killpoint.Reach(killpoint.ProbeMade)
 	_, err = f.WriteString("probe\n")
 	if err == nil {
 		err = f.Sync()
 	}
+	killpoint.Reach(killpoint.ProbeWritten)
 	if err = errors.Join(err, f.Cleanup()); err != nil {
 		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
 	}
+	killpoint.Reach(killpoint.ProbeGone)
 	return nil
 }
 
@@ -154,17 +187,23 @@ func (j *Journal) Writable() error {
 // file of its own: after a failed fsync the kernel may call the lost pages of
 // the old descriptor clean, and a second fsync of it would succeed.
 func (j *Journal) replace(name string, data []byte) error {
+	killpoint.Reach(killpoint.WriteBegins)
 	f, err := j.pending(name)
 	if err != nil {
 		return err
 	}
+	killpoint.Reach(killpoint.WriteMade)
 	if _, err = f.Write(data); err == nil {
+		killpoint.Reach(killpoint.WriteWritten)
 		err = f.CloseAtomicallyReplace()
 	}
 	if err != nil {
 		return errors.Join(err, f.Cleanup())
 	}
-	return syncFolder(j.attachments)
+	killpoint.Reach(killpoint.WriteRenamed)
+	err = syncFolder(j.attachments)
+	killpoint.Reach(killpoint.WriteDurable)
+	return err
 }
 
 // pending opens a temporary file in attachments/, named as leftover knows it.

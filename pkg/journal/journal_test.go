@@ -312,7 +312,7 @@ func TestTheProbeLeavesNothingBehind(t *testing.T) {
 	if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
 		t.Errorf("attachments/ has %q", left)
 	}
-	must(t, os.Remove(filepath.Join(dir, attachmentsName)))
+	must(t, os.RemoveAll(dir))
 	if err := j.Writable(); err == nil {
 		t.Error("a folder that is gone was called writable")
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 // leftover is how renameio names its temporary files for ours. No container ID
@@ -68,6 +69,7 @@ func (j *Journal) Load() (Loaded, error) {
 	}
 	var l Loaded
 	clear(j.newer)
+	j.known.clear()
 	for _, e := range entries {
 		if err := j.loadFile(&l, e.Name()); err != nil {
 			return Loaded{}, fmt.Errorf("journal: read %s in %s: %w", e.Name(), j.attachments.Name(), err)
@@ -79,7 +81,9 @@ func (j *Journal) Load() (Loaded, error) {
 
 // loadFile puts one entry of attachments/ where it belongs.
 func (j *Journal) loadFile(l *Loaded, name string) error {
+	killpoint.Reach(killpoint.LeftoverRemoving)
 	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
+		killpoint.Reach(killpoint.LeftoverRemoved)
 		return nil
 	}
 	id := containerIDOf(name)
@@ -98,6 +102,7 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 		l.Problems = append(l.Problems, p)
 		return nil
 	}
+	j.known.remember(r)
 	l.Records = append(l.Records, r)
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 const (
@@ -89,10 +91,12 @@ func tryLock(state *os.Root) (*os.File, error) {
 	if info, err := state.Lstat(lockName); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is no regular file (%s); expected a file, or nothing", info.Mode().Type())
 	}
+	killpoint.Reach(killpoint.LockOpening)
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return nil, err
 	}
+	killpoint.Reach(killpoint.LockOpened)
 	if err := flock(state, file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -127,8 +131,11 @@ func sayHolder(file *os.File) {
 		host = "unknown"
 	}
 	text := fmt.Appendf(nil, "PID %d on host %s\n", os.Getpid(), host)
+	killpoint.Reach(killpoint.LockNaming)
 	if n, err := file.WriteAt(text, 0); err == nil {
+		killpoint.Reach(killpoint.LockNamed)
 		_ = file.Truncate(int64(n))
+		killpoint.Reach(killpoint.LockCut)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 // maxQuarantineName leaves room for a number within the 255 bytes that file
@@ -32,12 +34,18 @@ func (j *Journal) moveToQuarantine(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	killpoint.Reach(killpoint.QuarantineMoving)
 	if err := j.state.Rename(filepath.Join(attachmentsName, name), filepath.Join(quarantineName, free)); err != nil {
 		return "", err
 	}
 	// The new name before the loss of the old one: a crash between may show the
 	// file twice, never not at all.
-	return free, errors.Join(syncFolder(j.quarantine), syncFolder(j.attachments))
+	killpoint.Reach(killpoint.QuarantineMoved)
+	arrived := syncFolder(j.quarantine)
+	killpoint.Reach(killpoint.QuarantineArrived)
+	left := syncFolder(j.attachments)
+	killpoint.Reach(killpoint.QuarantineComplete)
+	return free, errors.Join(arrived, left)
 }
 
 // freeName is the name itself, or with the first free number. The look and the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
@@ -46,6 +47,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		Expire: conv.Value(p.Expiration),
 	})
 	noteAttachment(ctx, got)
+	killpoint.Reach(killpoint.AnswerDue)
 	if err != nil {
 		return h.refusals.answer(ctx, opAllocate, err)
 	}
@@ -66,6 +68,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	}
 	got, err := h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
 	noteAttachment(ctx, got)
+	killpoint.Reach(killpoint.AnswerDue)
 	if err != nil {
 		return h.refusals.answer(ctx, opRestore, err)
 	}
@@ -82,6 +85,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	}
 	got, err := h.engine.Release(ctx, attachment.ReleaseRequest{IP: ip, Pool: poolOf(ctx, p.Pool)})
 	noteAttachment(ctx, got)
+	killpoint.Reach(killpoint.AnswerDue)
 	if err != nil {
 		return h.refusals.answer(ctx, opRelease, err)
 	}
