@@ -40,7 +40,8 @@ type Options struct {
 // Listen opens the socket. It appears under its path only when its mode and
 // group are set. A socket on which nobody listens any more is replaced. One on
 // which somebody does is left alone: the error names the path and the PID. What is no socket
-// is left alone as well. A missing parent folder is made (mode 0755).
+// is left alone as well. A missing parent folder is made (mode 0755); one of another
+// user is refused.
 //
 // Closing the listener removes the socket, unless the path leads to another one by then.
 func Listen(o Options) (net.Listener, error) {
@@ -57,6 +58,9 @@ func listen(o Options) (*listener, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(o.Path), parentMode); err != nil {
+		return nil, err
+	}
+	if err := checkFolder(filepath.Dir(o.Path)); err != nil {
 		return nil, err
 	}
 	stale, err := lookFor(o.Path)

@@ -21,7 +21,7 @@ const (
 
 // attend does what is due for an attachment.
 func (e *Engine) attend(a *entry) {
-	a, err := e.enter(e.life, a.key)
+	a, err := e.enter(e.life, a.key, nil)
 	if err != nil {
 		return
 	}

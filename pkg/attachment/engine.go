@@ -44,7 +44,8 @@ type Options struct {
 	Budget time.Duration
 	// MaxProcesses is how many plugin processes may run at once, at least 1.
 	MaxProcesses int
-	// MaxQueued is how many requests may wait or run at once; further ones are Busy.
+	// MaxQueued is how many requests may wait for their turn or for the plugin at
+	// once; further ones are Busy.
 	MaxQueued int
 	Log       logrus.FieldLogger
 }
@@ -56,7 +57,7 @@ type Engine struct {
 	plugin  Plugin
 
 	slots    *semaphore.Weighted // one per plugin process
-	requests *semaphore.Weighted // one per request that waits or runs
+	requests *semaphore.Weighted // one per request that waits, or has the plugin asked
 	errands  *errands
 	// life ends at Stop: background work that has not begun is dropped then.
 	life context.Context

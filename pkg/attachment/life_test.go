@@ -373,6 +373,32 @@ func TestWaiting(t *testing.T) {
 		s.gate <- struct{}{}
 		synctest.Wait()
 	}, func(o *Options) { o.MaxQueued = 1 })
+	play(t, "a held address is answered however full the queue is", gated, func(s scene) {
+		go s.ask(AllocateRequest{Owner: "router"}) //nolint:errcheck // looked up below
+		synctest.Wait()
+		s.gate <- struct{}{}
+		synctest.Wait()
+		go s.ask(AllocateRequest{Owner: "a"}) //nolint:errcheck // only the place it takes matters
+		synctest.Wait()
+		for range 2 {
+			if got := s.allocate("router"); !got.Holds(netip.MustParseAddr("10.0.0.1")) {
+				s.Errorf("router is answered %v", got.Addrs())
+			}
+		}
+		s.wantAddress("router", "10.0.0.1")
+		s.gate <- struct{}{}
+		synctest.Wait()
+		// The places are given back, each once.
+		for _, owner := range []string{"b", "c", "d"} {
+			go s.ask(AllocateRequest{Owner: owner}) //nolint:errcheck // looked up below
+			synctest.Wait()
+			s.gate <- struct{}{}
+			synctest.Wait()
+			if _, ok := s.Lookup(DefaultPool, owner); !ok {
+				s.Errorf("%s was refused by an empty queue", owner)
+			}
+		}
+	}, func(o *Options) { o.MaxQueued, o.VerifyInterval = 1, time.Hour })
 	play(t, "a held address is answered while every process is busy", gated, func(s scene) {
 		go s.ask(AllocateRequest{Owner: "router"}) //nolint:errcheck // looked up below
 		synctest.Wait()

@@ -20,6 +20,37 @@ type op struct {
 	// place heeds it: a plugin call that has begun is never given up.
 	client context.Context
 	begun  bool
+	// place is the request's place among --max-queued-requests; nil for background work.
+	place *place
+}
+
+// place is one of the places of requests that wait. One that is answered at
+// once, because nobody has the turn and the plugin need not be asked, takes none:
+// who holds an address is told so however long the queue is.
+type place struct {
+	*Engine
+	key
+	taken bool
+}
+
+// take takes the place, once, or refuses the request.
+func (p *place) take() error {
+	if p == nil || p.taken {
+		return nil
+	}
+	if !p.requests.TryAcquire(1) {
+		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+			"%s: %d requests are waiting or being worked on, which is the limit (--max-queued-requests); try again", p.key, p.MaxQueued)}
+	}
+	p.taken = true
+	return nil
+}
+
+// leave gives the place back.
+func (p *place) leave() {
+	if p.taken {
+		p.requests.Release(1)
+	}
 }
 
 // request gives a request its turn at an attachment and does work there. The
@@ -29,18 +60,15 @@ type op struct {
 func (e *Engine) request(ctx context.Context, k key, work func(*op) error, abandon func(*op) error) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.Budget)
 	defer cancel()
-	if !e.requests.TryAcquire(1) {
-		return Attachment{}, &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
-			"%s: %d requests are waiting or being worked on, which is the limit (--max-queued-requests); try again", k, e.MaxQueued)}
-	}
 	// Waiting for a place ends with the client and with our own life; waiting for
 	// the answer of what has begun ends only with the client.
 	queued, leaveQueue := context.WithCancel(ctx)
 	defer context.AfterFunc(e.life, leaveQueue)()
-	a, err := e.enter(queued, k)
+	place := &place{Engine: e, key: k}
+	a, err := e.enter(queued, k, place)
 	if err != nil {
 		leaveQueue()
-		e.requests.Release(1)
+		place.leave()
 		return Attachment{}, e.unanswered(ctx, k, err)
 	}
 	e.mu.Lock()
@@ -54,9 +82,9 @@ func (e *Engine) request(ctx context.Context, k key, work func(*op) error, aband
 	done := make(chan outcome)
 	go func() {
 		defer leaveQueue()
-		defer e.requests.Release(1)
+		defer place.leave()
 		defer e.leave(a)
-		o := &op{Engine: e, entry: a, client: queued}
+		o := &op{Engine: e, entry: a, client: queued, place: place}
 		err := work(o)
 		o.note(err)
 		view := o.identified()
@@ -100,7 +128,8 @@ func (e *Engine) unanswered(ctx context.Context, k key, err error) error {
 func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
 
 // enter returns the attachment of a key, made if need be, when its turn has come.
-func (e *Engine) enter(ctx context.Context, k key) (*entry, error) {
+// A request, which has a place, takes it to wait.
+func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error) {
 	e.mu.Lock()
 	if e.stopping {
 		e.mu.Unlock()
@@ -114,6 +143,15 @@ func (e *Engine) enter(ctx context.Context, k key) (*entry, error) {
 	}
 	a.users++
 	e.mu.Unlock()
+	select {
+	case a.turn <- struct{}{}:
+		return a, nil
+	default:
+	}
+	if err := place.take(); err != nil {
+		e.unuse(a)
+		return nil, err
+	}
 	select {
 	case a.turn <- struct{}{}:
 		return a, nil
@@ -169,6 +207,9 @@ func (o *op) containerID(network string) (string, error) {
 func (o *op) begin() error {
 	if o.begun {
 		return nil
+	}
+	if err := o.place.take(); err != nil {
+		return err
 	}
 	if err := o.slots.Acquire(o.client, 1); err != nil {
 		return err
