@@ -11,6 +11,7 @@ PLUGINS := $(CACHE)/plugins
 OLD_PLUGINS := $(CACHE)/plugins-v1.4
 TESTBIN := $(CACHE)/test/delegated-ipam
 SCRIPTED := $(CACHE)/test/scripted
+KILLPOINTS := $(CACHE)/test/delegated-ipam-killpoints
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
@@ -29,13 +30,14 @@ endif
 # packages it would not write the counts at its end.
 PLUGINENV = DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
 TESTENV = DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TESTBIN) DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
+  DELEGATED_IPAM_TEST_KILLPOINTS=$(CURDIR)/$(KILLPOINTS) \
   $(PLUGINENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
 
 # "go test" knows nothing of the binaries that a test starts: a result of before
 # would pass for one of now.
 AFRESH := -count=1
 
-# The tests of pkg/delegate that start isc-dhcp-server.
+# The tests that start isc-dhcp-server.
 WITH_DHCPD := RealDHCP
 
 .DEFAULT_GOAL := help
@@ -69,13 +71,13 @@ test: test-contract test-go cover ## run every test (contract with the real Cili
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit $(COVER)/binary
-	$(TESTENV) go test $(RACE) $(AFRESH) ./test/...
+	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' ./test/...
 	$(PLUGINENV) go test $(RACE) -skip '$(WITH_DHCPD)' -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 # In CI a skipped one is an error: "go test" alone would call it a success.
 .PHONY: test-dhcp
 test-dhcp: plugins ## run the tests with a real isc-dhcp-server; they need root, network namespaces and its dhcpd
-	@$(PLUGINENV) go test $(RACE) $(AFRESH) -v -run '$(WITH_DHCPD)' ./pkg/delegate >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
+	@$(PLUGINENV) go test $(RACE) $(AFRESH) -v -run '$(WITH_DHCPD)' ./pkg/delegate ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
 	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
 	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which must not be in CI" >&2; exit 1; }
 
@@ -89,6 +91,7 @@ test-binary: ## build the binary under test, with the race detector where it can
 	@rm -rf $(COVER)/binary
 	go build $(RACE) -buildvcs=false -cover -covermode=atomic -coverpkg=./pkg/...,./cmd/... -o $(TESTBIN) ./cmd/delegated-ipam
 	go build -buildvcs=false -o $(SCRIPTED) ./test/scripted
+	go build -buildvcs=false -tags killpoints -o $(KILLPOINTS) ./cmd/delegated-ipam
 
 .PHONY: explain
 explain:

@@ -2,11 +2,9 @@
 package daemon
 
 import (
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/access"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
 // Config is what `serve` is told. The comment of each field names its option.
@@ -65,38 +62,17 @@ type Config struct {
 const locksName = "plugins.lock"
 
 // plugin is how plugins are run.
-func (c Config) plugin() (delegate.Options, error) {
-	profiles, err := loadProfiles(c.PluginProfiles)
+func (c Config) plugin() delegate.Options {
 	return delegate.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
-		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), Profiles: profiles,
-		AcceptUnsafe: c.AcceptUnsafePlugin,
-	}, err
+		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin,
+		Profiles: newProfiles(c.PluginProfiles).load,
+	}
 }
 
 // socket is where the API is served.
 func (c Config) socket() access.Options {
 	return access.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
-}
-
-// loadProfiles reads the --plugin-profile files over the embedded profiles.
-func loadProfiles(files []string) (profile.Set, error) {
-	var extra [][]byte
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("--plugin-profile: %w", err)
-		}
-		if _, err := profile.Parse(data); err != nil {
-			return nil, fmt.Errorf("--plugin-profile %s: %w", file, err)
-		}
-		extra = append(extra, data)
-	}
-	set, err := profile.Load(extra...)
-	if err != nil {
-		return nil, fmt.Errorf("--plugin-profile: %w", err)
-	}
-	return set, nil
 }
 
 // poolNames are the pools in the order in which they are shown: default first.

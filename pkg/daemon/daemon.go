@@ -88,11 +88,11 @@ func (d *daemon) connect(boot, machine string) (err error) {
 		return err
 	}
 	d.reportProblems()
-	plugin, err := c.plugin()
-	if err != nil {
-		return err
-	}
+	plugin := c.plugin()
 	plugin.Log = d.log
+	if _, err := plugin.Profiles(); err != nil {
+		d.log.WithError(err).Error("Not ready: a plugin profile cannot be used, so there are no new addresses; waiting until it is mended")
+	}
 	if d.runner, err = delegate.New(plugin); err != nil {
 		return err
 	}
@@ -151,6 +151,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	listener, err := access.Listen(c.socket())
 	if err != nil {
 		return err
+	}
+	if err := access.Exposed(c.SocketPath); err != nil {
+		d.log.WithError(err).Warn("The socket's folder is not safe")
 	}
 	d.engine.Start(d.loaded.Records)
 	watching, stopWatching := context.WithCancel(context.Background())

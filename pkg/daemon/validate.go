@@ -63,12 +63,10 @@ func (c Config) Validate() error {
 }
 
 // validateParts lets the parts judge what only they know, before anything is
-// made or waited for.
+// made or waited for. Files that may change, those of --plugin-profile and the CNI
+// configuration, are no part of it: they are waited for.
 func (c Config) validateParts() error {
-	plugin, err := c.plugin()
-	if err == nil {
-		_, err = delegate.New(plugin)
-	}
+	_, err := delegate.New(c.plugin())
 	return errors.Join(err, c.socket().Validate())
 }
 

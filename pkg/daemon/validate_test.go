@@ -64,7 +64,6 @@ func TestValidateNamesTheOptionWhatItGotAndWhatItTakes(t *testing.T) {
 		{"no time to confirm", func(c *Config) { c.IPAMExpiration = 0 }, []string{"--ipam-expiration", "0s"}},
 		{"our own network namespace", func(c *Config) { c.CNINetNS = "/proc/self/ns/net" }, []string{"--cni-netns", "/proc/self/ns/net"}},
 		{"a CNI variable for plugins", func(c *Config) { c.PluginEnv = []string{"CNI_ARGS"} }, []string{"--plugin-env", "CNI_ARGS"}},
-		{"a profile file that is not there", func(c *Config) { c.PluginProfiles = []string{"/no/such/file"} }, []string{"--plugin-profile", "/no/such/file"}},
 		{"no plugin folder", func(c *Config) { c.CNIBinDirs = nil }, []string{"--cni-bin-dir"}},
 	}
 	for _, tc := range cases {
@@ -87,24 +86,6 @@ func TestValidateNamesTheOptionWhatItGotAndWhatItTakes(t *testing.T) {
 	}
 	if err := valid(t).Validate(); err != nil {
 		t.Errorf("a valid configuration: %v", err)
-	}
-}
-
-func TestAProfileFileReplacesTheEmbeddedOne(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "mine.json")
-	profile := `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},"addOutlivesSeconds":7,"del":"released","podIdentity":"none","namespace":"any","unique":true}`
-	if err := os.WriteFile(file, []byte(profile), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	set, err := loadProfiles([]string{file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := set.For("mine").AddOutlivesSeconds; got != 7 {
-		t.Errorf("addOutlivesSeconds is %d; want the file's 7", got)
-	}
-	if got := set.For("host-local").Type; got != "host-local" {
-		t.Errorf("the embedded profiles are gone: %q", got)
 	}
 }
 

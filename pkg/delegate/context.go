@@ -24,7 +24,11 @@ func (r *Runner) Context(ctx context.Context, n Network, containerID, owner stri
 	if err != nil {
 		return call.Context{}, err
 	}
-	known := r.opts.Profiles.For(pluginType)
+	profiles, err := r.opts.Profiles()
+	if err != nil {
+		return call.Context{}, fmt.Errorf("network %q: %w", n.Name, err)
+	}
+	known := profiles.For(pluginType)
 	if known.Unsafe != "" && !r.opts.AcceptUnsafe {
 		return call.Context{}, fmt.Errorf("network %q: plugin %s is refused because %s; --accept-unsafe-plugin uses it all the same", n.Name, pluginType, known.Unsafe)
 	}
@@ -44,7 +48,7 @@ func (r *Runner) Context(ctx context.Context, n Network, containerID, owner stri
 	if err != nil {
 		return call.Context{}, err
 	}
-	netns, err := r.namespace(known)
+	netns, err := r.namespace(known, pluginType)
 	if err != nil {
 		return call.Context{}, fmt.Errorf("network %q: %w", n.Name, err)
 	}
@@ -66,25 +70,32 @@ func (r *Runner) Context(ctx context.Context, n Network, containerID, owner stri
 }
 
 // namespace returns the CNI_NETNS for a plugin: the one that was named, else
-// one that the plugin works with.
-func (r *Runner) namespace(p profile.Profile) (string, error) {
-	if p.Namespace == profile.NamespaceLink && (r.opts.NetNS == "" || r.opts.NetNS == EphemeralNetNS) {
+// one that the plugin works with. An ephemeral one that cannot be made is
+// refused here, before an ADD that could not run is written down.
+func (r *Runner) namespace(p profile.Profile, plugin string) (string, error) {
+	netns := r.opts.NetNS
+	if p.Namespace == profile.NamespaceLink && (netns == "" || netns == EphemeralNetNS) {
 		return "", fmt.Errorf("plugin %s works in a network namespace with the interface %s in it; name one that lasts with --cni-netns", p.Type, r.opts.IfName)
 	}
-	switch {
-	case r.opts.NetNS != "":
-		return r.opts.NetNS, nil
-	case p.Namespace == profile.NamespaceEphemeral:
-		return EphemeralNetNS, nil
-	default:
-		return DefaultNetNS, nil
+	if netns == "" {
+		netns = DefaultNetNS
+		if p.Namespace == profile.NamespaceEphemeral {
+			netns = EphemeralNetNS
+		}
 	}
+	if netns != EphemeralNetNS {
+		return netns, nil
+	}
+	if err := r.probe.try(); err != nil {
+		return "", fmt.Errorf("plugin %s is to get a network namespace made for each call (%q), and none can be made: %w; give this process what it lacks, or name another namespace with --cni-netns", plugin, EphemeralNetNS, err)
+	}
+	return netns, nil
 }
 
 // find returns the absolute path of a plugin's executable.
 func (r *Runner) find(pluginType string) (string, error) {
-	if err := checkType(pluginType); err != nil {
-		return "", err
+	if err := profile.CheckType(pluginType); err != nil {
+		return "", fmt.Errorf("ipam.type %q: %w", pluginType, err)
 	}
 	binary, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
 	if err != nil {

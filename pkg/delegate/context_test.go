@@ -207,7 +207,7 @@ func TestTheConfigurationIsCompleteAndKeepsWhatItDoesNotKnow(t *testing.T) {
 
 func TestAPluginWithoutAProfileGetsTheUnknownOne(t *testing.T) {
 	b := newBench(t)
-	delete(b.opts.Profiles, pluginType)
+	delete(b.profiles, pluginType)
 	if got := b.context("id").Profile.Type; got != profile.Unknown {
 		t.Errorf("got profile %q, want %q", got, profile.Unknown)
 	}

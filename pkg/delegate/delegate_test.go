@@ -70,7 +70,15 @@ type bench struct {
 	bin, scripts string
 	network      Network
 	opts         Options
+	// profiles are what the runner gets when it asks.
+	profiles profile.Set
 }
+
+// embeddedProfiles are those of a sidecar without --plugin-profile.
+func embeddedProfiles() (profile.Set, error) { return profile.Load() }
+
+// load is the runner's question for the profiles.
+func (b *bench) load() (profile.Set, error) { return b.profiles, nil }
 
 const pluginType = "scripted"
 
@@ -94,14 +102,18 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *bench {
 	}
 	b.network = Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","ipam":{"type":"` + pluginType + `","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
-	profiles, err := profile.Load([]byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
+	known, err := profile.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.profiles, err = known.With(profile.File{Name: "scripted.json", Data: []byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
 		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released",
-		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`))
+		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.opts = Options{
-		BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Profiles: profiles,
+		BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Profiles: b.load,
 		Timeout: time.Minute, Grace: time.Minute,
 	}
 	for _, f := range change {

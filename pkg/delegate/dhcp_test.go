@@ -2,12 +2,8 @@ package delegate
 
 import (
 	"encoding/json"
-	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,153 +12,28 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// dhcpServer names isc-dhcp-server's dhcpd where it is not in PATH.
-const dhcpServer = "DELEGATED_IPAM_TEST_DHCPD"
-
-// dhcpBench is the real dhcp plugin with its daemon, and a real isc-dhcp-server
-// on the other end of a cable: two network namespaces joined by a veth pair.
+// dhcpBench is the real dhcp plugin with its daemon, and a real isc-dhcp-server.
 type dhcpBench struct {
 	*bench
-	leases         string // the server's file of leases
-	serverPID      int
-	client, server string // names of namespaces
+	*harness.DHCP
 }
 
+// newDHCPBench is a bench whose server has a pool of three addresses.
 func newDHCPBench(t *testing.T) *dhcpBench {
 	t.Helper()
-	dhcpd := os.Getenv(dhcpServer)
-	if dhcpd == "" {
-		dhcpd = "dhcpd"
-	}
-	dhcpd, err := exec.LookPath(dhcpd)
-	if err != nil {
-		t.Skipf("isc-dhcp-server is not there: %v; install it, or name its dhcpd with %s", err, dhcpServer)
-	}
-	dir := t.TempDir()
-	d := &dhcpBench{leases: filepath.Join(dir, "leases"), client: namespaceFor(t, "c"), server: namespaceFor(t, "s")}
-	d.bench = realBench(t, `{"type":"dhcp","daemonSocketPath":"DIR/dhcp.sock"}`, `{}`, func(o *Options) {
-		o.NetNS = filepath.Join("/run/netns", d.client)
-	})
-	ip(t, "-n", d.server, "link", "add", "server0", "type", "veth", "peer", "name", "eth0", "netns", d.client)
-	ip(t, "-n", d.server, "addr", "add", "10.77.0.1/24", "dev", "server0")
-	ip(t, "-n", d.server, "link", "set", "server0", "up")
-	ip(t, "-n", d.client, "link", "set", "eth0", "up")
-	d.serve(dir, dhcpd)
-	d.daemon()
+	return dhcpBenchWith(t, "10.77.0.10 10.77.0.12", "-timeout", "3s", "-resendtimeout", "6s")
+}
+
+// dhcpBenchWith is a bench with a pool of the server's, and flags of the plugin's daemon.
+func dhcpBenchWith(t *testing.T, pool string, daemon ...string) *dhcpBench {
+	t.Helper()
+	d := &dhcpBench{DHCP: harness.NewDHCP(t, pool)}
+	d.bench = realBench(t, `{"type":"dhcp","daemonSocketPath":"`+d.Socket+`"}`, `{}`, func(o *Options) { o.NetNS = d.NetNS })
+	d.StartDaemon(t, filepath.Join(d.bin, "dhcp"), daemon...)
 	return d
-}
-
-// namespaceFor makes a network namespace that goes with the test.
-func namespaceFor(t *testing.T, role string) string {
-	t.Helper()
-	name := "delegated-ipam-" + strconv.Itoa(os.Getpid()) + role
-	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
-		t.Skipf("network namespaces cannot be made here: %v: %s", err, out)
-	}
-	t.Cleanup(func() { ip(t, "netns", "del", name) })
-	return name
-}
-
-func ip(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Errorf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
-// serve starts dhcpd, which goes into the background when it is ready.
-func (d *dhcpBench) serve(dir, dhcpd string) {
-	d.t.Helper()
-	conf, pidFile := filepath.Join(dir, "dhcpd.conf"), filepath.Join(dir, "dhcpd.pid")
-	const text = "ping-check false;\nauthoritative;\ndefault-lease-time 3600;\n" +
-		"subnet 10.77.0.0 netmask 255.255.255.0 { range 10.77.0.10 10.77.0.12; option routers 10.77.0.1; }\n"
-	for path, data := range map[string]string{conf: text, d.leases: ""} {
-		if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
-			d.t.Fatal(err)
-		}
-	}
-	server := exec.Command("ip", "netns", "exec", d.server, dhcpd, "-4", "-q", "-cf", conf, "-lf", d.leases, "-pf", pidFile, "server0")
-	if out, err := server.CombinedOutput(); err != nil {
-		d.t.Fatalf("dhcpd: %v: %s", err, out)
-	}
-	data, err := os.ReadFile(pidFile)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if d.serverPID, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
-		d.t.Fatal(err)
-	}
-	d.t.Cleanup(func() { d.signal(unix.SIGTERM) })
-}
-
-// signal sends a signal to dhcpd.
-func (d *dhcpBench) signal(sig unix.Signal) {
-	d.t.Helper()
-	if err := unix.Kill(d.serverPID, sig); err != nil {
-		d.t.Error(err)
-	}
-}
-
-// daemon starts the plugin's daemon on a socket that is open already, so that
-// nobody has to wait for it.
-func (d *dhcpBench) daemon() {
-	d.t.Helper()
-	listener, err := net.Listen("unix", filepath.Join(d.scripts, "dhcp.sock"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer listener.Close()
-	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	socket, err := listener.(*net.UnixListener).File()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer socket.Close()
-	daemon := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" daemon -timeout 3s -resendtimeout 6s`, filepath.Join(d.bin, "dhcp"))
-	daemon.ExtraFiles = []*os.File{socket}
-	if err := daemon.Start(); err != nil {
-		d.t.Fatal(err)
-	}
-	d.t.Cleanup(func() {
-		if err := daemon.Process.Signal(unix.SIGKILL); err != nil {
-			d.t.Error(err)
-		}
-		if err := daemon.Wait(); err == nil {
-			d.t.Error("the daemon ended by itself, want it killed")
-		}
-	})
-}
-
-// state returns the last binding state that the server wrote of an address.
-func (d *dhcpBench) state(addr netip.Addr) string {
-	d.t.Helper()
-	data, err := os.ReadFile(d.leases)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	state := ""
-	for _, lease := range strings.Split(string(data), "lease "+addr.String()+" {")[1:] {
-		lease, _, _ = strings.Cut(lease, "}")
-		for line := range strings.Lines(lease) {
-			if s, ok := strings.CutPrefix(strings.TrimSpace(line), "binding state "); ok {
-				state = strings.TrimSuffix(s, ";")
-			}
-		}
-	}
-	return state
-}
-
-// becomes waits until the server has written a state: a release is a datagram
-// that nobody answers.
-func (d *dhcpBench) becomes(addr netip.Addr, want string) {
-	d.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for d.state(addr) != want {
-		<-tick.C
-	}
 }
 
 func TestTheRealDHCPServesItsVerbs(t *testing.T) {
@@ -177,7 +48,7 @@ func TestTheRealDHCPServesItsVerbs(t *testing.T) {
 		t.Fatalf("got %s, want one address of the server's range", text)
 	}
 	lease := got.Addresses[0].Addr()
-	d.becomes(lease, "active")
+	d.WaitState(t, lease, "active")
 	if again := d.add(target); again != text {
 		t.Errorf("got %s from a second ADD, want the same lease %s", again, text)
 	}
@@ -189,7 +60,7 @@ func TestTheRealDHCPServesItsVerbs(t *testing.T) {
 	target.PrevResult = got.Raw
 	d.must(call.VerbStatus, target)
 	d.must(call.VerbDel, target)
-	d.becomes(lease, "free")
+	d.WaitState(t, lease, "free")
 	d.must(call.VerbDel, target)
 	d.must(call.VerbDel, other)
 }
@@ -201,7 +72,7 @@ func TestCheckOfTheRealDHCPTakesALeaseForAnUnknownID(t *testing.T) {
 	target := d.call("never-added")
 	target.PrevResult = json.RawMessage(`{"cniVersion":"1.1.0","ips":[{"address":"10.77.0.10/24"}]}`)
 	d.must(call.VerbCheck, target)
-	if got := d.state(netip.MustParseAddr("10.77.0.10")); got != "active" {
+	if got := d.State(t, netip.MustParseAddr("10.77.0.10")); got != "active" {
 		t.Errorf("the server says that its first address is %q, want the lease that CHECK has taken", got)
 	}
 	if got := target.Context.Profile.VerifyBy; got != profile.VerifyAdd {
@@ -229,13 +100,13 @@ func TestTheRealDHCPIsNotAskedForAnAddress(t *testing.T) {
 func TestAnAddOfTheRealDHCPThatWasEndedStillTakesALease(t *testing.T) {
 	d := newDHCPBench(t)
 	target := d.call("id")
-	d.signal(unix.SIGSTOP)
+	d.SignalServer(t, unix.SIGSTOP)
 	d.runner.opts.Timeout = 200 * time.Millisecond
 	wantError(t, d.run(call.VerbAdd, target), call.Unclear, "--plugin-timeout")
-	d.signal(unix.SIGCONT)
-	d.becomes(netip.MustParseAddr("10.77.0.10"), "active")
-	if got := target.Context.Profile.AddOutlives(); got != 208*time.Second {
-		t.Errorf("the profile says that an ADD outlives its process by %s, want the 208 s of the daemon", got)
+	d.SignalServer(t, unix.SIGCONT)
+	d.WaitState(t, netip.MustParseAddr("10.77.0.10"), "active")
+	if got := target.Context.Profile.AddOutlivesSeconds; got != 208 {
+		t.Errorf("the profile says that an ADD outlives its process by %d s, want the 208 of the daemon", got)
 	}
 }
 
@@ -244,12 +115,47 @@ func TestTheRealDHCPHangsWhenTheInterfaceIsGoneSoOurLimitEndsTheCall(t *testing.
 	d := newDHCPBench(t)
 	target := d.call("id")
 	d.add(target)
-	ip(t, "-n", d.client, "link", "del", "eth0")
+	harness.IP(t, "-n", d.Client, "link", "del", "eth0")
 	d.must(call.VerbAdd, target) // answered from memory; only then does the daemon look
 	d.runner.opts.Timeout = 300 * time.Millisecond
 	for _, verb := range []string{call.VerbAdd, call.VerbCheck} {
 		wantError(t, d.run(verb, target), call.Unclear, "--plugin-timeout")
 	}
+}
+
+// Trap: exhaustion takes the daemon's whole resend time (3 s here, 208 s by
+// default), because a server without a free address does not answer.
+func TestAnExhaustedPoolOfTheRealDHCPLooksLikeATimeOutUnlessOurLimitIsLongerThanItsResendTime(t *testing.T) {
+	d := dhcpBenchWith(t, "10.77.0.10 10.77.0.11", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
+	for _, id := range []string{"first", "second"} {
+		d.add(d.call(id))
+	}
+	d.runner.opts.Timeout = 300 * time.Millisecond
+	wantError(t, d.run(call.VerbAdd, d.call("impatient")), call.Unclear, "--plugin-timeout")
+
+	d.runner.opts.Timeout = time.Minute
+	e := wantError(t, d.run(call.VerbAdd, d.call("patient")), call.Refused, "no more tries")
+	if e.Code < call.FirstPluginCode {
+		t.Errorf("got code %d, want one of the plugin's own", e.Code)
+	}
+}
+
+// Trap: the server must see DHCPRELEASE. This one does, and honours it; it has
+// but one address, so the next client gets it or nothing.
+func TestADelOfTheRealDHCPReachesTheServerWhichGivesTheAddressToTheNextClient(t *testing.T) {
+	d := dhcpBenchWith(t, "10.77.0.10", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
+	only := netip.MustParseAddr("10.77.0.10")
+	first := d.call("first")
+	held := d.add(first)
+	d.WaitState(t, only, "active")
+	d.must(call.VerbDel, first)
+	d.WaitState(t, only, "free")
+
+	next := d.call("next")
+	if got := d.add(next); got != held {
+		t.Errorf("got %s for the next client, want %s, which the first one gave back", got, held)
+	}
+	d.must(call.VerbDel, next)
 }
 
 func TestDHCPWantsANamespaceThatLasts(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// with changes the profile of the bench's plugin. The set is the runner's own.
+// with changes the profile of the bench's plugin. The runner asks for the set each time.
 func (b *bench) with(change func(*profile.Profile)) {
 	b.t.Helper()
-	p := b.opts.Profiles[pluginType]
+	p := b.profiles[pluginType]
 	change(&p)
-	b.opts.Profiles[pluginType] = p
+	b.profiles[pluginType] = p
 }
 
 func TestTheProfileSaysWhichConventionIsUsed(t *testing.T) {
@@ -145,6 +145,9 @@ func TestTheProfileSaysInWhichNamespaceThePluginWorks(t *testing.T) {
 		"a link, which no ephemeral one would have": {profile.NamespaceLink, EphemeralNetNS, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.want == EphemeralNetNS {
+				needEphemeral(t)
+			}
 			b := newBench(t, func(o *Options) { o.NetNS = c.flag })
 			b.with(func(p *profile.Profile) { p.Namespace = c.known })
 			got, err := b.runner.Context(t.Context(), b.network, "id", "owner")

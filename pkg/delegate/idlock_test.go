@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
 // earlierLife, set to a folder, makes the test binary run one ADD with the
@@ -22,12 +21,8 @@ import (
 const earlierLife = "DELEGATED_IPAM_TEST_EARLIER_LIFE"
 
 func liveAnEarlierLife(bin string) error {
-	profiles, err := profile.Load()
-	if err != nil {
-		return err
-	}
 	r, err := New(Options{
-		BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Profiles: profiles, Timeout: time.Hour,
+		BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Profiles: embeddedProfiles, Timeout: time.Hour,
 	})
 	if err != nil {
 		return err

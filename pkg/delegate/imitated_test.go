@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +20,15 @@ const (
 )
 
 func acceptUnsafe(o *Options) { o.AcceptUnsafe = true }
+
+// reconcile runs what frees the addresses of pods that do not live.
+func (b *bench) reconcile(c call.Call, living string) {
+	b.t.Helper()
+	b.write("living-pods", living)
+	if out, err := exec.Command(c.Context.Binary, "reconcile").CombinedOutput(); err != nil {
+		b.t.Fatalf("reconcile: %v\n%s", err, out)
+	}
+}
 
 func TestAnUnsafePluginIsRefusedWithItsReasonUntilItIsAccepted(t *testing.T) {
 	for pluginType, reason := range map[string]string{
@@ -94,6 +104,22 @@ func TestWhereaboutsWithoutAPodNameFreesNothing(t *testing.T) {
 	b.stores()
 }
 
+// Trap: its ip-reconciler frees every reservation whose pod is not a live pod.
+// That is why whereabouts is refused unless it is accepted.
+func TestTheReconcilerOfWhereaboutsFreesOurAddressWhileItIsHeldAndAPodGetsIt(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	ours, pod := b.call("id"), b.call("pod")
+	pod.Context.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"
+	b.add(ours)
+	b.reconcile(ours, "default/web\n")
+	b.stores()
+	if got := b.add(pod); got != first {
+		t.Errorf("the pod got %s, want the %s that we still hold by our journal", got, first)
+	}
+	b.reconcile(ours, "default/web\n")
+	b.stores("10.1.0.2", "fd00::2")
+}
+
 func TestWhereaboutsSaysNoToEveryCheckAndIsNotBelieved(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	target := b.call("id")
@@ -153,6 +179,105 @@ func TestCalicoIsAskedForOneAddressByCNIArgs(t *testing.T) {
 	}
 	target.ContainerID, target.Requested = "another", asked(addrs("10.1.0.78", "fd00::78")...)
 	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.78")
+}
+
+func TestCalicoIsKeyedByNetworkAndIDAndNotByInterface(t *testing.T) {
+	b := imitate(t, "calico-ipam")
+	target := b.call("id")
+	b.add(target)
+	elsewhere := target
+	b.network.Name = "another"
+	elsewhere.Context.Config = b.context("id").Config
+	b.must(call.VerbDel, elsewhere)
+	b.stores("10.1.0.2", "fd00::2")
+	target.Context.IfName = "eth1"
+	b.must(call.VerbDel, target)
+	b.stores()
+}
+
+// Trap: its GC frees what names an unknown pod, and keeps what names none.
+func TestTheGCOfCalicoFreesWhatNamesAnUnknownPodAndKeepsOursWhichNamesNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		args string
+		kept []string
+	}{
+		"no pod, as our contexts have it": {"", []string{"10.1.0.2", "fd00::2"}},
+		"a pod that lives":                {";K8S_POD_NAMESPACE=default;K8S_POD_NAME=web", []string{"10.1.0.2", "fd00::2"}},
+		"a pod that is not known":         {";K8S_POD_NAMESPACE=delegated-ipam;K8S_POD_NAME=id", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := imitate(t, "calico-ipam")
+			target := b.call("id")
+			target.Context.Args += c.args
+			b.add(target)
+			b.reconcile(target, "default/web\n")
+			b.stores(c.kept...)
+		})
+	}
+}
+
+// Both were written before CNI 1.1.0.
+func TestCalicoAndAzureHaveNeitherSTATUSNorGC(t *testing.T) {
+	for _, pluginType := range []string{"calico-ipam", "azure-ipam"} {
+		t.Run(pluginType, func(t *testing.T) {
+			b := imitate(t, pluginType)
+			target := b.call("id")
+			if target.Context.CNIVersion != "1.0.0" || target.Context.HasStatus() {
+				t.Errorf("got CNI version %s with STATUS %t, want 1.0.0 without", target.Context.CNIVersion, target.Context.HasStatus())
+			}
+			b.add(target)
+			for _, verb := range []string{call.VerbStatus, "GC"} {
+				if stdout, exit := b.byHand(verb, target, gcConfig(t, target)); exit == 0 {
+					t.Errorf("%s succeeded: %s", verb, stdout)
+				}
+			}
+			b.stores("10.1.0.2", "fd00::2")
+		})
+	}
+}
+
+// Trap: without a pod's name it gives nothing, so one is always sent.
+func TestAzureWantsAPodAndIsSentTheOwnersOrASyntheticOne(t *testing.T) {
+	for name, c := range map[string]struct{ owner, pod string }{
+		"an owner that is a pod":    {"kube-system/web-0", "K8S_POD_NAMESPACE=kube-system;K8S_POD_NAME=web-0"},
+		"an owner that is no pod":   {"health", "K8S_POD_NAMESPACE=delegated-ipam;K8S_POD_NAME=id"},
+		"an owner that has no name": {"", "K8S_POD_NAMESPACE=delegated-ipam;K8S_POD_NAME=id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := imitate(t, "azure-ipam")
+			context, err := b.runner.Context(t.Context(), b.network, "id", c.owner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			target := call.Call{ContainerID: "id", Context: context}
+			nameless := target
+			nameless.Context.Profile.PodIdentity, nameless.Context.Args = profile.PodIdentityNone, "IgnoreUnknown=1"
+			wantError(t, b.run(call.VerbAdd, nameless), call.Refused, "K8S_POD_NAME")
+			b.stores()
+			b.add(target)
+			if got := b.calls(call.VerbAdd)[1].Env["CNI_ARGS"]; !strings.Contains(got, c.pod) {
+				t.Errorf("got CNI_ARGS %q, want %s", got, c.pod)
+			}
+		})
+	}
+}
+
+func TestAzureIsNotAskedForAnAddressBecauseItHonoursNoConvention(t *testing.T) {
+	b := imitate(t, "azure-ipam")
+	target := b.call("id")
+	target.Requested = asked(addrs("10.1.0.77")...)
+	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.77")
+
+	// What it would do: give another one, whichever way it is asked.
+	target.Context.Profile.RequestForm = profile.FormAddress
+	target.Context.Capabilities = []string{call.CapabilityIPs}
+	for _, convention := range []profile.Request{profile.RequestCNIArgs, profile.RequestArgsCNI, profile.RequestRuntimeConfig} {
+		target.Context.Profile.Requests = []profile.Request{convention}
+		if got := b.add(target); got != first {
+			t.Errorf("asked by %s it gave %s, want %s", convention, got, first)
+		}
+		b.must(call.VerbDel, target)
+	}
 }
 
 func TestAzureGivesTheSameAnswerToARepeatedAddAndYesToEveryCheck(t *testing.T) {

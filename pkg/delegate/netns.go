@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,6 +53,24 @@ func (own ownNetNS) refuse(path string) error {
 	return nil
 }
 
+// netnsProbe finds out whether network namespaces can be made, and remembers
+// that they can. It is safe for concurrent use.
+type netnsProbe struct{ passed atomic.Bool }
+
+// try returns why none can be made. A failure is not remembered: a limit of the
+// kernel's (user.max_net_namespaces) may be reached only for now.
+func (p *netnsProbe) try() error {
+	if p.passed.Load() {
+		return nil
+	}
+	ns, err := newNetNS()
+	if err != nil {
+		return err
+	}
+	p.passed.Store(true)
+	return ns.Close()
+}
+
 // newNetNS makes a network namespace that lives as long as the file and whoever
 // inherits it. The error says which right is missing.
 func newNetNS() (*os.File, error) {
@@ -80,7 +99,7 @@ func unshareNetNS() (*os.File, error) {
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("unshare: %w; CAP_SYS_ADMIN is needed", err)
+		return nil, fmt.Errorf("unshare: %w (it takes CAP_SYS_ADMIN)", err)
 	}
 	return os.Open("/proc/thread-self/ns/net")
 }

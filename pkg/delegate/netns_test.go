@@ -1,6 +1,7 @@
 package delegate
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -8,18 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
 func TestOurOwnNamespaceIsRefusedByWhateverName(t *testing.T) {
 	own := findOwnNetNS()
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink("/proc/self/ns/net", link); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"/proc/self/ns/net", "/proc/thread-self/ns/net", link} {
+	// That of process 1 is refused where we may look at it, because it is known
+	// then, and where we may not, because nobody knows what it is.
+	for _, path := range []string{"/proc/self/ns/net", "/proc/thread-self/ns/net", byPID(), linkTo(t, "/proc/self/ns/net"), processOne, linkTo(t, processOne)} {
 		if err := own.refuse(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v, want an error that names it", path, err)
 		}
@@ -31,30 +28,29 @@ func TestOurOwnNamespaceIsRefusedByWhateverName(t *testing.T) {
 	}
 }
 
+// processOne is the namespace of the machine, or of the container.
+const processOne = "/proc/1/ns/net"
+
+// byPID is our own namespace as another process would name it.
+func byPID() string { return fmt.Sprintf("/proc/%d/ns/net", os.Getpid()) }
+
 func TestABindMountOfOurOwnNamespaceIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "netns")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("/proc/self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
-		t.Skipf("a bind mount needs CAP_SYS_ADMIN: %v", err)
-	}
-	defer func() {
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
+	path := mountOfOurs(t)
 	if err := findOwnNetNS().refuse(path); err == nil {
 		t.Error("got nil, want an error")
 	}
 }
 
-func TestAnEphemeralNamespaceIsNewForEachCallAndGoneAfterIt(t *testing.T) {
-	probe, err := newNetNS()
-	if err != nil {
+// needEphemeral skips a test where we may make no namespace.
+func needEphemeral(t *testing.T) {
+	t.Helper()
+	if err := new(netnsProbe).try(); err != nil {
 		t.Skipf("network namespaces cannot be made here: %v", err)
 	}
-	defer probe.Close()
+}
+
+func TestAnEphemeralNamespaceIsInheritedAndNoThreadOfOursStaysInIt(t *testing.T) {
+	needEphemeral(t)
 	before, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
@@ -83,11 +79,7 @@ func TestAnEphemeralNamespaceIsNewForEachCallAndGoneAfterIt(t *testing.T) {
 }
 
 func TestThePluginCanOpenItsEphemeralNamespace(t *testing.T) {
-	if probe, err := newNetNS(); err != nil {
-		t.Skipf("network namespaces cannot be made here: %v", err)
-	} else {
-		probe.Close()
-	}
+	needEphemeral(t)
 	b := newBench(t, func(o *Options) { o.NetNS = EphemeralNetNS })
 	target := b.call("id")
 	target.Context.Binary = filepath.Join(b.bin, "shell")

@@ -83,17 +83,3 @@ func (n Network) configuration(object map[string]json.RawMessage, cniVersion str
 	}
 	return json.Marshal(object)
 }
-
-// checkType refuses a type that could name a file outside the plugin folders
-// (CNI spec section 1, "type").
-func checkType(pluginType string) error {
-	for _, r := range pluginType {
-		if r == '/' || r == '\\' || r < ' ' {
-			return fmt.Errorf("ipam.type %q: expected a plain file name, without a path", pluginType)
-		}
-	}
-	if pluginType == "." || pluginType == ".." {
-		return fmt.Errorf("ipam.type %q: expected the file name of a plugin", pluginType)
-	}
-	return nil
-}

@@ -53,8 +53,10 @@ type Options struct {
 	// LockFile is the file of the inherited locks; made if it is not there. It
 	// must be the same one after a restart. Required.
 	LockFile string
-	// Profiles are what is known of plugin types. Required.
-	Profiles profile.Set
+	// Profiles returns what is known of plugin types now: a set as profile.Load
+	// makes it, or why there is none. It is asked for each new call context, by
+	// several at once. Required.
+	Profiles func() (profile.Set, error)
 	// Log gets one debug line for each call; nil for none.
 	Log logrus.FieldLogger
 }
@@ -77,8 +79,8 @@ func (o Options) complete() (Options, error) {
 	if o.LockFile == "" {
 		return o, fmt.Errorf("the lock file of plugin calls is not set; expected a path inside --state-dir")
 	}
-	if _, ok := o.Profiles[profile.Unknown]; !ok {
-		return o, fmt.Errorf("there is no plugin profile %q; expected the set that profile.Load returns", profile.Unknown)
+	if o.Profiles == nil {
+		return o, fmt.Errorf("there are no plugin profiles; expected a function that returns them")
 	}
 	for _, name := range o.Env {
 		if name == "" || strings.HasPrefix(name, "CNI_") || strings.ContainsAny(name, "=\x00") {

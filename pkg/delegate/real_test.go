@@ -37,8 +37,8 @@ func benchOf(t *testing.T, variable, ipam, capabilities string, change ...func(*
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, bin: dir, scripts: t.TempDir()}
-	b.opts = Options{BinDirs: []string{dir}, LockFile: filepath.Join(b.scripts, "calls.lock"), Profiles: profiles}
+	b := &bench{t: t, bin: dir, scripts: t.TempDir(), profiles: profiles}
+	b.opts = Options{BinDirs: []string{dir}, LockFile: filepath.Join(b.scripts, "calls.lock"), Profiles: b.load}
 	for _, f := range change {
 		f(&b.opts)
 	}
@@ -173,12 +173,8 @@ func BenchmarkAddAndDel(b *testing.B) {
 	if dir == "" {
 		b.Skipf("%s is not set; it names a folder with the real host-local", realPlugins)
 	}
-	profiles, err := profile.Load()
-	if err != nil {
-		b.Fatal(err)
-	}
 	data := b.TempDir()
-	r, err := New(Options{BinDirs: []string{dir}, LockFile: filepath.Join(data, "calls.lock"), Profiles: profiles})
+	r, err := New(Options{BinDirs: []string{dir}, LockFile: filepath.Join(data, "calls.lock"), Profiles: embeddedProfiles})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -20,6 +20,7 @@ type Runner struct {
 	env      []string
 	locks    idLocks
 	netns    ownNetNS
+	probe    netnsProbe
 	versions versionCache
 	linkMAC  func(name string) (string, error)
 }

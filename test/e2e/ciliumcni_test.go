@@ -17,7 +17,7 @@ import (
 // the words of our answer. We differ from it in three fields:
 //
 //   - address.ipv4 and address.ipv6 are bare, as the agent answers them;
-//   - a missing gateway is empty, not the text "<nil>";
+//   - a missing gateway is empty, not the text "<nil>", and so is one of zeroes;
 //   - there is no interface-number without a master-mac.
 func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
 	t.Helper()
@@ -36,7 +36,7 @@ func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
 	}
 	for _, ip := range result.IPs {
 		f := &harness.Family{IP: ip.Address.IP.String(), MasterMAC: mac}
-		if ip.Gateway != nil {
+		if ip.Gateway != nil && !ip.Gateway.IsUnspecified() {
 			f.Gateway = ip.Gateway.String()
 		}
 		if mac != "" {

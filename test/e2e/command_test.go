@@ -134,7 +134,6 @@ func TestAWrongServeFlagIsRefusedAtStart(t *testing.T) {
 		"an unknown log format":                {[]string{"--log-format=xml"}, []string{"log-format", "xml"}},
 		"an interface name that is too long":   {[]string{"--cni-ifname=an-interface-name-too-long"}, []string{"cni-ifname", "an-interface-name-too-long"}},
 		"our own network namespace":            {[]string{"--cni-netns=/proc/self/ns/net"}, []string{"cni-netns", "/proc/self/ns/net"}},
-		"a profile that is not there":          {[]string{"--plugin-profile=/none/p.json"}, []string{"plugin-profile", "/none/p.json"}},
 		"a socket path that is too long":       {[]string{"--socket-path=/tmp/" + strings.Repeat("x", 120)}, []string{"socket-path", "107"}},
 		"a flag that does not exist":           {[]string{"--colour=red"}, []string{"colour"}},
 		"a boolean that is none":               {[]string{"--enable-ipv6=perhaps"}, []string{"enable-ipv6", "perhaps"}},

@@ -50,6 +50,78 @@ func TestWhereaboutsIsUsedWhenItIsAccepted(t *testing.T) {
 	wantHolds(t, plugin)
 }
 
+// Trap: its ip-reconciler frees every reservation whose pod does not live. Nothing
+// can notice that, which is why whereabouts is refused unless it is accepted.
+func TestTheReconcilerOfWhereaboutsTakesAHeldAddressAwayUnnoticed(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "whereabouts", ranges())
+	s := n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin", "--verify-interval=0s")
+	held := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	plugin.Reconcile(t, "default/web")
+	wantHolds(t, plugin)
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), held)
+	wantHolds(t, plugin)
+	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 {
+		t.Errorf("the counters are %v; want the loss not to be noticed", c)
+	}
+	if err := s.Ready(); err != nil {
+		t.Errorf("health says %v; want nothing to be noticed", err)
+	}
+}
+
+// Trap: the garbage collection of calico frees what names an unknown pod, and
+// keeps what names none, as ours do.
+func TestTheGCOfCalicoKeepsWhatIsHeldHereBecauseItNamesNoPod(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "calico-ipam", ranges())
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	var held []string
+	for _, owner := range []string{"router", "default/gone"} {
+		held = append(held, s.Allocate(t, harness.Request{Owner: owner}).Addresses()...)
+	}
+	plugin.Reconcile(t, "default/web")
+	wantHolds(t, plugin, held...)
+}
+
+// Their CNI library is from before 1.1.0, so that STATUS says nothing.
+func TestCalicoAndAzureAreReadyWithoutBeingAskedForSTATUS(t *testing.T) {
+	t.Parallel()
+	for _, pluginType := range []string{"calico-ipam", "azure-ipam"} {
+		t.Run(pluginType, func(t *testing.T) {
+			t.Parallel()
+			n, plugin := scriptedNode(t, pluginType, ranges())
+			plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
+			s := n.Start(t, "--enable-ipv6=false")
+			if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "1.0.0" {
+				t.Errorf("the CNI version is %s; want 1.0.0, the highest that it knows", got)
+			}
+			s.Allocate(t, harness.Request{Owner: "kube-system/router"})
+			if got := plugin.Calls(t, "STATUS"); got != 0 {
+				t.Errorf("it was called with STATUS %d times; want never", got)
+			}
+		})
+	}
+}
+
+func TestAzureIsNotAskedForAnAddressAndWhatItGivesInItsPlaceIsGivenBack(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "azure-ipam", ranges())
+	s := n.Start(t, "--enable-ipv6=false")
+	a := s.TryRestore(t, "10.15.0.77", "router")
+	for _, says := range []string{"10.15.0.77", "10.15.0.2"} {
+		if a.Status != http.StatusInternalServerError || !strings.Contains(string(a.Body), says) {
+			t.Errorf("answered %s; want 500 and %q", a, says)
+		}
+	}
+	if plugin.Heard(t, "10.15.0.77") || !plugin.Heard(t, "K8S_POD_NAME=") {
+		t.Error("the plugin was told of 10.15.0.77, or of no pod; want a pod alone")
+	}
+	wantHolds(t, plugin)
+	if s.Of(t, "router") != nil {
+		t.Errorf("the refused owner is in the list: %+v", s.List(t))
+	}
+}
+
 func TestAPluginThatSaysByStatusThatItCannotServeMakesTheSidecarNotReady(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,27 +42,119 @@ func TestAProfileFileReplacesWhatIsKnownAndIsShown(t *testing.T) {
 	s.Release(t, held...)
 }
 
-func TestABrokenProfileFileIsRefusedAtStartByItsName(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct{ profile, says string }{
-		"an unknown field":           {strings.Replace(ownProfile, `"type"`, `"colour": "red", "type"`, 1), "colour"},
-		"an unknown value":           {strings.Replace(ownProfile, `"refused"`, `"sometimes"`, 1), "repeatedAdd"},
-		"a missing field":            {strings.Replace(ownProfile, `"unique": true,`, ``, 1), "unique"},
+// brokenProfiles are files that cannot be used, each with what is said of it.
+func brokenProfiles() map[string]struct{ profile, says string } {
+	return map[string]struct{ profile, says string }{
+		"an unknown field":           {strings.Replace(ownProfile, `"type"`, `"colour": "red", "type"`, 1), `unknown field "colour"`},
+		"an unknown value":           {strings.Replace(ownProfile, `"refused"`, `"sometimes"`, 1), `repeatedAdd is "sometimes"`},
+		"a missing field":            {strings.Replace(ownProfile, `"unique": true,`, ``, 1), "unique is missing"},
+		"a type that is a path":      {strings.Replace(ownProfile, `"host-local"`, `"../host-local"`, 1), `type is "../host-local"`},
 		"it contradicts itself":      {strings.Replace(ownProfile, `"verifyBy": "nothing"`, `"verifyBy": "check"`, 1), "checkProves"},
 		"a request without its form": {strings.Replace(ownProfile, `"namespace"`, `"requests": ["CNI_ARGS"], "namespace"`, 1), "requestForm"},
-		"no JSON":                    {"type: host-local", "plugin profile"},
-		"nothing":                    {"", "plugin profile"},
+		"no JSON":                    {"type: host-local", "line 1, column 2: invalid character 'y'"},
+		"nothing":                    {"", "expected one JSON object"},
 	}
-	for name, tt := range tests {
+}
+
+func TestABrokenProfileFileStopsNewAddressesUntilItIsMendedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, tt := range brokenProfiles() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, harness.DualStack())
 			file := writeProfile(t, n, tt.profile)
-			out := n.Command(t, n.ServeArgs("--plugin-profile="+file)...)
-			if out.Code != 2 || !strings.Contains(out.Stderr, file) || !strings.Contains(out.Stderr, tt.says) {
-				t.Errorf("ended with status %d and %q; want 2, the file %s and %q", out.Code, out.Stderr, file, tt.says)
+			s := n.Launch(t, "--plugin-profile="+file)
+			s.WaitServing(t)
+			wantNoNewAddress(t, n, s, file, tt.says)
+			if leases := n.Leases(t); len(leases) != 0 {
+				t.Errorf("the plugin holds %v; want it not asked", leases)
 			}
+
+			writeProfile(t, n, ownProfile)
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			if err := s.Ready(); err != nil {
+				t.Errorf("with the file mended: %v", err)
+			}
+			s.Release(t, held...)
+			s.Stop(t)
 		})
+	}
+}
+
+func TestAProfileFileThatIsMissingIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	file := filepath.Join(n.Dir, "profile.json")
+	s := n.Launch(t, "--plugin-profile="+file)
+	s.WaitServing(t)
+	wantNoNewAddress(t, n, s, file, "no such file")
+	writeProfile(t, n, ownProfile)
+	s.WaitReady(t)
+	s.Stop(t)
+}
+
+func TestWhatIsHeldIsVerifiedAndReleasedByTheProfileInItsRecordWhileTheFileIsBroken(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	byCheck := strings.NewReplacer(`"verifyBy": "nothing"`, `"verifyBy": "check"`, `"checkProves": "nothing"`, `"checkProves": "presence"`,
+		`"lost": {}`, `"lost": {"codes": [999], "message": "Failed to find address"}`).Replace(ownProfile)
+	file := writeProfile(t, n, byCheck)
+	s := n.Start(t, "--plugin-profile="+file, "--verify-interval=0s")
+	kept := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	gone := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	s.Stop(t)
+	writeProfile(t, n, "{")
+
+	s = n.Launch(t, "--plugin-profile="+file, "--verify-interval=0s")
+	s.WaitServing(t)
+	wantNoNewAddress(t, n, s, file, "expected one JSON object")
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
+	s.Release(t, gone...)
+	wantLeases(t, n, len(kept))
+
+	// What is lost is noticed by the recorded profile, and got back when the file is mended.
+	n.WipeStore(t)
+	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "router"}), file)
+	writeProfile(t, n, strings.Replace(byCheck, `"podIdentity"`, `"requests": ["args.cni.ips"], "requestForm": "address", "podIdentity"`, 1))
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
+	s.Agree(t)
+	s.Stop(t)
+}
+
+// wantNoNewAddress looks for the same words in the answer to a new owner, in
+// readiness, and in what status prints.
+func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, says ...string) {
+	t.Helper()
+	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "new"}), says...)
+	unready, status := s.Ready(), n.Command(t, "status")
+	if status.Code != 0 {
+		t.Errorf("status ended with %d and %q; want 0", status.Code, status.Stderr)
+	}
+	if unready == nil {
+		t.Fatal("health says that it is ready")
+	}
+	for _, want := range says {
+		// As a list it is quoted once more.
+		if got := strings.ReplaceAll(unready.Error(), `\"`, `"`); !strings.Contains(got, want) {
+			t.Errorf("health says %s; want %q", got, want)
+		}
+		if !strings.Contains(status.Stdout, want) {
+			t.Errorf("status prints %s; want %q", status.Stdout, want)
+		}
+	}
+}
+
+// wantUnavailable expects 502 with these words.
+func wantUnavailable(t *testing.T, a harness.Answer, says ...string) {
+	t.Helper()
+	var text string
+	if err := json.Unmarshal(a.Body, &text); err != nil || a.Status != http.StatusBadGateway {
+		t.Fatalf("answered %s (%v); want 502 and a reason", a, err)
+	}
+	for _, want := range says {
+		if !strings.Contains(text, want) {
+			t.Errorf("answered %s; want %q", a, want)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ func TestTheAnswerIsWhatCiliumCNIMakesOfTheSameResult(t *testing.T) {
 		"both families":                          {ips: ip4 + `,{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
 		"a missing gateway":                      {ips: `{"address":"10.15.0.7/24"},{"address":"fd00:15::7/64"}`},
 		"a link-local gateway":                   {ips: `{"address":"10.15.0.7/24","gateway":"169.254.1.1"},{"address":"fd00:15::7/64","gateway":"fe80::1"}`},
+		"gateways of zeroes, which are none":     {ips: `{"address":"10.15.0.7/24","gateway":"0.0.0.0"},{"address":"fd00:15::7/64","gateway":"::"}`},
 		"a gateway outside the subnet":           {ips: `{"address":"10.15.0.7/32","gateway":"192.0.2.1"}`},
 		"several addresses of one family":        {ips: ip4 + `,{"address":"10.16.0.8/16"},{"address":"10.17.0.9/16","gateway":"10.17.0.1"}`},
 		"several of both families, mixed":        {ips: `{"address":"fd00:15::7/64"},` + ip4 + `,{"address":"fd00:16::8/64","gateway":"fd00:16::1"},{"address":"10.16.0.8/16"}`},
@@ -57,6 +58,29 @@ func TestTheAnswerIsWhatCiliumCNIMakesOfTheSameResult(t *testing.T) {
 			answersAsCiliumCNI(t, s, plugin, fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[%s]%s}`, tt.ips, tt.rest))
 		})
 	}
+}
+
+func TestAnUplinkThatIsNamedAloneIsAnsweredWithTheMACOfItsLink(t *testing.T) {
+	t.Parallel()
+	const mac = "02:00:00:00:00:42"
+	ns := harness.NewNetNS(t)
+	harness.IP(t, "-n", ns, "link", "add", "uplink0", "address", mac, "type", "veth", "peer", "name", "far0")
+	n, plugin := scriptedNode(t, "scripted", nil)
+	n.Under = []string{"ip", "netns", "exec", ns}
+	s := n.Start(t)
+
+	const ips = `{"cniVersion":"1.0.0","ips":[{"address":"10.15.0.7/24"},{"address":"fd00:15::7/64"}],"interfaces":[%s]}`
+	plugin.Script(t, "ADD", `{"result":`+fmt.Sprintf(ips, `{"name":"uplink0"}`)+`}`)
+	got := s.Allocate(t, harness.Request{Owner: "router"})
+	want, err := ciliumCNI(t, fmt.Sprintf(ips, `{"name":"uplink0","mac":"`+mac+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAnswer(t, got, want)
+	if got.IPv4.MasterMAC != mac {
+		t.Errorf("the master-mac is %q; want %s", got.IPv4.MasterMAC, mac)
+	}
+	s.Release(t, got.Addresses()...)
 }
 
 func TestResultsOfEveryCNIVersionAreAnsweredAlike(t *testing.T) {

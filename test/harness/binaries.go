@@ -24,6 +24,9 @@ const (
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 	// EnvScripted names the scripted plugin. Without it Main builds it.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
+	// EnvKillpoints names the delegated-ipam binary with kill points (pkg/killpoint).
+	// Without it Main builds one.
+	EnvKillpoints = "DELEGATED_IPAM_TEST_KILLPOINTS"
 
 	module = "github.com/delegated-ipam/delegated-ipam"
 )
@@ -50,6 +53,12 @@ func Main(m *testing.M) {
 func Binary(t testing.TB) string {
 	t.Helper()
 	return fromEnv(t, EnvBinary)
+}
+
+// Killpoints returns the path of the binary with kill points.
+func Killpoints(t testing.TB) string {
+	t.Helper()
+	return fromEnv(t, EnvKillpoints)
 }
 
 // moduleRoot returns the folder of the main module.
@@ -79,6 +88,8 @@ type built struct {
 	name string
 	// in is the folder of the module, below that of the main one, and of what.
 	in, of string
+	// tags are build tags, separated by commas.
+	tags string
 }
 
 func buildMissing(dir string) error {
@@ -87,10 +98,11 @@ func buildMissing(dir string) error {
 		return err
 	}
 	for _, b := range []built{
-		{EnvBinary, "delegated-ipam", ".", "./cmd/delegated-ipam"},
-		{EnvPlugins, "plugins/", "tools/plugins", "tool"},
-		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool"},
-		{EnvScripted, "scripted", ".", "./test/scripted"},
+		{EnvBinary, "delegated-ipam", ".", "./cmd/delegated-ipam", ""},
+		{EnvPlugins, "plugins/", "tools/plugins", "tool", ""},
+		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool", ""},
+		{EnvScripted, "scripted", ".", "./test/scripted", ""},
+		{EnvKillpoints, "delegated-ipam-killpoints", ".", "./cmd/delegated-ipam", "killpoints"},
 	} {
 		if err := b.buildUnlessNamed(dir, root); err != nil {
 			return err
@@ -110,7 +122,7 @@ func (b built) buildUnlessNamed(dir, root string) error {
 			return err
 		}
 	}
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", result, b.of)
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags="+b.tags, "-o", result, b.of)
 	cmd.Dir = filepath.Join(root, b.in)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s in %s: %w\n%s", cmd, cmd.Dir, err, out)

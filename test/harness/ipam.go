@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -184,6 +185,20 @@ func Leases(list []Attachment) []oracle.Lease {
 		for _, address := range a.Addresses {
 			all = append(all, oracle.Lease{
 				Network: a.Network, IP: address.IP, ContainerID: a.ContainerID, Interface: a.Interface,
+			})
+		}
+	}
+	return all
+}
+
+// HeldOf turns a list into what the oracle judges.
+func HeldOf(list []Attachment) []oracle.Held {
+	var all []oracle.Held
+	for _, a := range list {
+		for _, address := range a.Addresses {
+			all = append(all, oracle.Held{
+				Lease: oracle.Lease{Network: a.Network, IP: address.IP, ContainerID: a.ContainerID, Interface: a.Interface},
+				Owner: a.Owner, Claimed: slices.Contains(a.Claims, address.Family),
 			})
 		}
 	}

@@ -34,18 +34,18 @@ type Node struct {
 	Store func() ([]oracle.Lease, error)
 	// Env are NAME=value settings that every process of the node gets.
 	Env []string
+	// Program is run in place of the binary under test; empty for that one.
+	Program string
+	// Under is a command that runs the sidecar's command line, such as setpriv; it
+	// must become the sidecar itself, because signals go to it. Empty for none.
+	Under []string
 }
 
 // NewNode makes the folders of a node with the real host-local in BinDir and
 // no CNI configuration. They go away with the test.
 func NewNode(t testing.TB) *Node {
 	t.Helper()
-	// Not t.TempDir: a test's name would make the socket's path too long.
-	dir, err := os.MkdirTemp("", "dip-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := tempDir(t)
 	n := &Node{
 		Name:     filepath.Base(dir),
 		Dir:      dir,

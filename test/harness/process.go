@@ -3,6 +3,7 @@ package harness
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,8 @@ type process struct {
 // no DELEGATED_IPAM_ or CNI_ variable of the caller changes a test.
 func (n *Node) startProcess(t testing.TB, args []string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(Binary(t), args...), out: &output{}, done: make(chan struct{})}
+	line := slices.Concat(n.Under, []string{n.program(t)}, args)
+	p := &process{cmd: exec.Command(line[0], line[1:]...), out: &output{}, done: make(chan struct{})}
 	p.cmd.Dir = n.Dir
 	p.cmd.Env = n.environment()
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
@@ -32,6 +34,14 @@ func (n *Node) startProcess(t testing.TB, args []string) *process {
 		_ = p.cmd.Wait() // the outcome is in ProcessState
 	}()
 	return p
+}
+
+func (n *Node) program(t testing.TB) string {
+	t.Helper()
+	if n.Program != "" {
+		return n.Program
+	}
+	return Binary(t)
 }
 
 // environment passes on the search path, where coverage goes, and what the

@@ -1,14 +1,18 @@
 package harness
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // Scripted is the scripted plugin (test/scripted) of a node.
@@ -44,6 +48,12 @@ func (s Scripted) Unscript(t testing.TB, verb string) {
 	s.remove(t, strings.ToLower(verb)+".json")
 }
 
+// Open opens the gate of a script, or ends the child that one has left.
+func (s Scripted) Open(t testing.TB, gate string) {
+	t.Helper()
+	s.put(t, gate, "")
+}
+
 // StopDaemon stops what stands behind the plugin, StartDaemon starts it again.
 func (s Scripted) StopDaemon(t testing.TB) {
 	t.Helper()
@@ -66,6 +76,16 @@ func (s Scripted) Queued(t testing.TB) int {
 	return len(entries)
 }
 
+// Reconcile frees every address that names a pod which is none of living, each
+// "namespace/name": what whereabouts' ip-reconciler does and calico's controllers do.
+func (s Scripted) Reconcile(t testing.TB, living ...string) {
+	t.Helper()
+	s.put(t, "living-pods", strings.Join(living, "\n"))
+	if out, err := exec.Command(strings.TrimSuffix(s.dir, ".d"), "reconcile").CombinedOutput(); err != nil {
+		t.Fatalf("reconcile: %v\n%s", err, out)
+	}
+}
+
 // Calls is how often a verb was called.
 func (s Scripted) Calls(t testing.TB, verb string) int {
 	t.Helper()
@@ -74,6 +94,42 @@ func (s Scripted) Calls(t testing.TB, verb string) int {
 		t.Fatal(err)
 	}
 	return strings.Count(string(data), `{"verb":"`+verb+`"`)
+}
+
+// Heard tells whether a text was in the environment or the configuration of any call.
+func (s Scripted) Heard(t testing.TB, text string) bool {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(s.dir, "calls.log"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(data), text)
+}
+
+// Verbs returns every verb that was called, oldest first.
+func (s Scripted) Verbs(t testing.TB) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(s.dir, "calls.log"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var verbs []string
+	for line := range strings.Lines(string(data)) {
+		var call struct{ Verb string }
+		if err := json.Unmarshal([]byte(line), &call); err != nil {
+			t.Fatal(err)
+		}
+		verbs = append(verbs, call.Verb)
+	}
+	return verbs
+}
+
+// Lose loses everything that the plugin holds.
+func (s Scripted) Lose(t testing.TB) {
+	t.Helper()
+	for _, ip := range s.Holds(t) {
+		s.remove(t, filepath.Join("store", ip))
+	}
 }
 
 // Holds returns the addresses that the plugin holds, in order.
@@ -93,6 +149,31 @@ func (s Scripted) Holds(t testing.TB) []string {
 		texts = append(texts, ip.String())
 	}
 	return texts
+}
+
+// Leases returns what the plugin holds for whom, as long as it is keyed by
+// container ID and interface, which is what it does without quirks. Its store
+// has no networks: all is of the one that is named.
+func (s Scripted) Leases(network string) ([]oracle.Lease, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "store"))
+	if err != nil {
+		return nil, err
+	}
+	var leases []oracle.Lease
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(s.dir, "store", e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // freed since the folder was read
+		}
+		ip, errIP := netip.ParseAddr(e.Name())
+		if err = errors.Join(err, errIP); err != nil {
+			return nil, err
+		}
+		l := oracle.Lease{Network: network, IP: ip}
+		l.ContainerID, l.Interface, _ = strings.Cut(string(data), "\n")
+		leases = append(leases, l)
+	}
+	return leases, nil
 }
 
 // put writes a file in one step: the plugin may read it at any time.

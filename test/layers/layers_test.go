@@ -21,16 +21,17 @@ var below = map[string][]string{
 	"cmd/delegated-ipam":   {"pkg/cli"},
 	"pkg/cli":              {"pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
 	"pkg/daemon":           {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal"},
-	"pkg/restapi":          {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
+	"pkg/restapi":          {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
 	"pkg/attachment":       {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
 	"pkg/access":           nil,
 	"pkg/cniconf":          nil,
-	"pkg/journal":          {"pkg/journal/record"},
-	"pkg/delegate":         {"pkg/delegate/call", "pkg/delegate/profile"},
+	"pkg/journal":          {"pkg/journal/record", "pkg/killpoint"},
+	"pkg/delegate":         {"pkg/delegate/call", "pkg/delegate/profile", "pkg/killpoint"},
 	"pkg/journal/record":   {"pkg/delegate/call"},
 	"pkg/delegate/call":    {"pkg/delegate/profile"},
 	"pkg/delegate/profile": nil,
 	"pkg/identity":         nil,
+	"pkg/killpoint":        nil,
 }
 
 // worldly are what the engine and the pure packages must not know.

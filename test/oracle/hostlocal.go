@@ -16,33 +16,41 @@ import (
 // there yet holds nothing. A file that is named like an address but has no
 // container ID is an error: no CNI verb can ever free it.
 func HostLocal(dataDir string) ([]Lease, error) {
+	leases, empty, err := HostLocalKilled(dataDir)
+	if err == nil && len(empty) > 0 {
+		err = fmt.Errorf("%s: empty, so nobody can free that address", empty[0])
+	}
+	return leases, err
+}
+
+// HostLocalKilled is HostLocal where host-local may have been killed while it
+// wrote: files without a container ID, which belong to nobody, are returned apart.
+func HostLocalKilled(dataDir string) (leases []Lease, empty []string, err error) {
 	networks, err := os.ReadDir(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var leases []Lease
 	for _, network := range networks {
 		if !network.IsDir() {
 			continue
 		}
-		of, err := readNetwork(dataDir, network.Name())
+		of, without, err := readNetwork(dataDir, network.Name())
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		leases = append(leases, of...)
+		leases, empty = append(leases, of...), append(empty, without...)
 	}
-	return leases, nil
+	return leases, empty, nil
 }
 
-func readNetwork(dataDir, network string) ([]Lease, error) {
+func readNetwork(dataDir, network string) (leases []Lease, empty []string, err error) {
 	files, err := os.ReadDir(filepath.Join(dataDir, network))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var leases []Lease
 	for _, f := range files {
 		ip, err := netip.ParseAddr(f.Name())
 		if err != nil {
@@ -54,14 +62,15 @@ func readNetwork(dataDir, network string) ([]Lease, error) {
 			continue // freed since the folder was read
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		l := Lease{Network: network, IP: ip}
 		l.ContainerID, l.Interface, _ = strings.Cut(strings.TrimSpace(string(data)), "\r\n")
 		if l.ContainerID == "" {
-			return nil, fmt.Errorf("%s is empty: nobody can free that address", name)
+			empty = append(empty, name)
+			continue
 		}
 		leases = append(leases, l)
 	}
-	return leases, nil
+	return leases, empty, nil
 }

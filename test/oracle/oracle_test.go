@@ -78,6 +78,14 @@ func TestHostLocalReportsAnAddressFileThatNobodyCanFree(t *testing.T) {
 	if _, err := oracle.HostLocal(dir); err == nil || !strings.Contains(err.Error(), "10.0.0.2") {
 		t.Errorf("got %v; want an error that names the file", err)
 	}
+	write(t, dir, "10.0.0.3", "a\r\neth0")
+	leases, empty, err := oracle.HostLocalKilled(dir)
+	if err != nil || len(empty) != 1 || !strings.HasSuffix(empty[0], "/10.0.0.2") {
+		t.Errorf("got the empty files %q, %v; want that of 10.0.0.2", empty, err)
+	}
+	if err := oracle.Compare(leases, []oracle.Lease{lease("10.0.0.3", "a")}); err != nil {
+		t.Error(err)
+	}
 }
 
 func write(t *testing.T, dir, name, data string) {

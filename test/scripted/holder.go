@@ -6,35 +6,45 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// holder is who has an address. Its key is what later calls find it by; a
-// plugin that is keyed by pod keeps the container ID besides.
-type holder struct{ key, id string }
+// holder is who has an address. Its key is what later calls find it by; note is
+// what the plugin keeps besides.
+type holder struct{ key, note string }
 
-// holder returns whom a call is for; false if the call names nobody.
+// holder returns whom a call is for; false if the call does not say enough.
 func (c conf) holder(args *skel.CmdArgs) (holder, bool) {
+	pod := podOf(args.Args)
 	switch c.IPAM.KeyedBy {
 	case "id":
-		return holder{key: args.ContainerID}, true
+		return holder{key: args.ContainerID, note: pod}, true
+	case "network":
+		return holder{key: c.Name + "." + args.ContainerID, note: pod}, true
 	case "pod":
-		namespace, name := cniArg(args.Args, "K8S_POD_NAMESPACE"), cniArg(args.Args, "K8S_POD_NAME")
-		return holder{key: namespace + "/" + name + "\n" + args.IfName, id: args.ContainerID}, name != ""
+		return holder{key: pod + "\n" + args.IfName, note: args.ContainerID}, pod != ""
 	default:
 		return holder{key: args.ContainerID + "\n" + args.IfName}, true
 	}
 }
 
-// text is what the file of an address holds.
-func (h holder) text() string {
-	if h.id == "" {
-		return h.key
+// podOf returns the pod that CNI_ARGS names, as namespace/name; empty for none.
+func podOf(cniArgs string) string {
+	if name := cniArg(cniArgs, "K8S_POD_NAME"); name != "" {
+		return cniArg(cniArgs, "K8S_POD_NAMESPACE") + "/" + name
 	}
-	return h.key + "\n" + h.id
+	return ""
 }
 
-// has tells whether the text of an address file is of this holder, under
-// whichever container ID.
+// text is what the file of an address holds.
+func (h holder) text() string {
+	if h.note == "" {
+		return h.key
+	}
+	return h.key + "\n" + h.note
+}
+
+// has tells whether the text of an address file is of this holder, whatever is
+// noted there.
 func (h holder) has(text string) bool {
-	return text == h.key || h.id != "" && strings.HasPrefix(text, h.key+"\n")
+	return text == h.key || strings.HasPrefix(text, h.key+"\n")
 }
 
 // cniArg returns the value of one key of CNI_ARGS, empty if it is not there.

@@ -13,6 +13,7 @@
 //	store/      one file for each address held                   type store
 //	queue/      DELs that are still to be carried out            type queue
 //	daemon-down while it is there, the plugin's daemon is down   type queue
+//	living-pods the pods that live, for the argument "reconcile" reconcile
 package main
 
 import (
@@ -28,7 +29,11 @@ func main() {
 		waitForFile(os.Args[2])
 		return
 	}
-	if err := run(); err != nil {
+	do := run
+	if len(os.Args) == 2 && os.Args[1] == "reconcile" {
+		do = reconcile
+	}
+	if err := do(); err != nil {
 		// Exit 3 without a word on stdout is what a test sees of its own mistake.
 		fmt.Fprintln(os.Stderr, "scripted:", err)
 		os.Exit(3)
@@ -66,8 +71,12 @@ func run() error {
 // work does what the verb asks for, silently or with the answer on stdout.
 func work(conf conf, s script, silently bool) error {
 	versions := version.All
-	if len(s.Versions) > 0 {
-		versions = version.PluginSupports(s.Versions...)
+	supported := s.Versions
+	if len(supported) == 0 {
+		supported = conf.IPAM.Versions
+	}
+	if len(supported) > 0 {
+		versions = version.PluginSupports(supported...)
 	}
 	if silently {
 		return quietly(func() error { return dispatch(conf, versions) })

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -16,6 +16,11 @@ import (
 func (s script) play(dir string) (bool, error) {
 	if s.IgnoreTerm {
 		signal.Ignore(syscall.SIGTERM)
+	}
+	if s.AwaitTerm {
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		<-term
 	}
 	if s.Announce != "" {
 		// Opening a FIFO for writing returns when a reader is there.
@@ -42,6 +47,9 @@ func (s script) play(dir string) (bool, error) {
 			return true, err
 		}
 	}
+	if s.Shell != "" {
+		return true, syscall.Exec("/bin/sh", []string{"sh", "-c", s.Shell}, nil)
+	}
 	for s.Hang || s.KillSelf != 0 {
 		time.Sleep(time.Hour)
 	}
@@ -56,10 +64,21 @@ func (s script) play(dir string) (bool, error) {
 
 // say prints, and tells whether anything on stdout took the answer's place.
 func (s script) say() (bool, error) {
-	_, errStderr := io.WriteString(os.Stderr, s.Stderr+strings.Repeat("e", s.StderrBytes))
-	answer := s.Stdout + string(s.Result) + string(s.Error) + strings.Repeat("o", s.StdoutBytes)
-	_, errStdout := io.WriteString(os.Stdout, answer)
-	return answer != "", errors.Join(errStderr, errStdout)
+	answer := s.Stdout + string(s.Result) + string(s.Error)
+	err := errors.Join(
+		printLetters(os.Stderr, s.Stderr, 'e', s.StderrBytes),
+		printLetters(os.Stdout, answer, 'o', s.StdoutBytes),
+	)
+	return answer != "" || s.StdoutBytes > 0, err
+}
+
+// printLetters writes a text and then so many letters, never all of them in memory.
+func printLetters(to io.Writer, text string, letter byte, letters int) error {
+	_, err := io.WriteString(to, text)
+	for part := bytes.Repeat([]byte{letter}, 64<<10); letters > 0 && err == nil; letters -= len(part) {
+		_, err = to.Write(part[:min(len(part), letters)])
+	}
+	return err
 }
 
 // leaveChild starts a child that has all our files and outlives us. Those above

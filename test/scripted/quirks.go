@@ -8,9 +8,14 @@ type quirks struct {
 	// Check is "presence" (default), "always-yes" or "always-no".
 	Check string `json:"check"`
 	// KeyedBy is what two calls must have in common to mean one holder:
-	// "interface" (container ID and interface, default), "id" or "pod" (pod and
-	// interface; a call without a pod is refused, and its DEL frees nothing).
+	// "interface" (container ID and interface, default), "id", "network" (network
+	// and container ID) or "pod" (pod and interface; a call without a pod is
+	// refused, and its DEL frees nothing).
 	KeyedBy string `json:"keyedBy"`
+	// WantsPod refuses an ADD without a pod's namespace and name.
+	WantsPod bool `json:"wantsPod"`
+	// Versions are the supported CNI versions; all if empty.
+	Versions []string `json:"versions"`
 	// Del is "frees" (default), "nothing", or "queued": while the file
 	// daemon-down is in the script folder, DEL succeeds, frees nothing and is
 	// carried out behind the next ADD without that file.
@@ -26,13 +31,17 @@ type quirks struct {
 // quirksOf imitates the plugins that cannot be run in a test, by the name under
 // which the plugin was called. Keys of the ipam section replace each.
 func quirksOf(pluginType string) quirks {
+	// Up to 1.0.0: neither GC nor STATUS.
+	before := []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"}
 	switch pluginType {
 	case "whereabouts":
 		return quirks{RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", Requests: []string{"CNI_ARGS"}, Requested: "extra"}
 	case "calico-ipam":
-		return quirks{RepeatedAdd: "another", Check: "always-yes", KeyedBy: "id", Requests: []string{"CNI_ARGS"}}
+		return quirks{RepeatedAdd: "another", Check: "always-yes", KeyedBy: "network", Requests: []string{"CNI_ARGS"}, Versions: before}
 	case "azure-ipam":
-		return quirks{RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", Del: "queued", Requests: []string{"none"}}
+		return quirks{
+			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", WantsPod: true, Del: "queued", Requests: []string{"none"}, Versions: before,
+		}
 	case "cni-ipvlan-vpc-k8s-ipam":
 		return quirks{RepeatedAdd: "another", Check: "always-yes", Del: "nothing", Requests: []string{"none"}}
 	default:

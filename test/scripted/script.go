@@ -38,10 +38,15 @@ type script struct {
 	HoldStdout string `json:"holdStdout"`
 	// IgnoreTerm ignores SIGTERM from the start.
 	IgnoreTerm bool `json:"ignoreTerm"`
+	// AwaitTerm waits for SIGTERM and then goes on as if it had not come.
+	AwaitTerm bool `json:"awaitTerm"`
 	// Hang never ends by itself.
 	Hang bool `json:"hang"`
 	// KillSelf is a signal that the plugin sends itself.
 	KillSelf int `json:"killSelf"`
+	// Shell is a command that goes on in the plugin's place, without the signal
+	// handlers of Go: "kill -SEGV $$".
+	Shell string `json:"shell"`
 	// ExitCode is the exit status; with Error it is 1 unless it is given.
 	ExitCode *int `json:"exitCode"`
 	// Versions are the supported CNI versions; all if empty. Put them into

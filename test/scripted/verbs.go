@@ -20,7 +20,7 @@ type plugin struct{ conf conf }
 // DELs is carried out behind it, as by a daemon that comes to it later.
 func (p plugin) add(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
-	if !ok {
+	if !ok || p.conf.IPAM.WantsPod && podOf(args.Args) == "" {
 		return errors.New("CNI_ARGS names no pod (K8S_POD_NAME)")
 	}
 	if p.conf.queue().isDown() {

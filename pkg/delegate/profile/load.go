@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 )
 
 //go:embed profiles/*.json
@@ -19,30 +20,43 @@ const Unknown = "unknown"
 // Set is the profiles by plugin type.
 type Set map[string]Profile
 
-// Load returns the embedded profiles, overridden by each of extra (the
-// contents of --plugin-profile files). An error names the profile and the field.
-func Load(extra ...[]byte) (Set, error) {
-	set := Set{}
+// File is one profile as it is written down.
+type File struct {
+	// Name is the file's path, as errors name it.
+	Name string
+	// Data is what it holds.
+	Data []byte
+}
+
+// Load returns the embedded profiles.
+func Load() (Set, error) {
 	names, err := fs.Glob(embedded, "profiles/*.json")
 	if err != nil {
 		return nil, err
 	}
-	var files [][]byte
-	for _, name := range names {
-		data, err := embedded.ReadFile(name)
-		if err != nil {
+	files := make([]File, len(names))
+	for i, name := range names {
+		files[i].Name = name
+		if files[i].Data, err = embedded.ReadFile(name); err != nil {
 			return nil, err
 		}
-		files = append(files, data)
 	}
-	for _, data := range append(files, extra...) {
-		p, err := Parse(data)
+	return Set{}.With(files...)
+}
+
+// With returns the set with the profiles of files (those of --plugin-profile) in
+// place of those with the same type; a later file counts over an earlier one. The
+// set itself stays as it is. An error names the file, the profile and the field.
+func (s Set) With(files ...File) (Set, error) {
+	out := maps.Clone(s)
+	for _, f := range files {
+		p, err := Parse(f.Data)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
-		set[p.Type] = p
+		out[p.Type] = p
 	}
-	return set, nil
+	return out, nil
 }
 
 // For returns the profile of a plugin type, the unknown one if there is none.
@@ -61,10 +75,10 @@ func Parse(data []byte) (Profile, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil {
-		return Profile{}, fmt.Errorf("plugin profile: %w", err)
+		return Profile{}, p.wrong("%w", explain(data, err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Profile{}, fmt.Errorf("plugin profile %q: more than one JSON document", p.Type)
+		return Profile{}, p.wrong("more than one JSON document; expected one JSON object")
 	}
 	if err := p.validate(); err != nil {
 		return Profile{}, err
@@ -80,7 +94,7 @@ func (p Profile) complete(data []byte) error {
 		Unique             *bool `json:"unique"`
 	}
 	if err := json.Unmarshal(data, &given); err != nil {
-		return fmt.Errorf("plugin profile %q: %w", p.Type, err)
+		return p.wrong("%w", explain(data, err))
 	}
 	if given.AddOutlivesSeconds == nil {
 		return p.wrong("addOutlivesSeconds is missing; expected how many seconds an ADD may go on behind its process, 0 for one without a daemon")

@@ -40,15 +40,26 @@ func TestAnUnknownTypeGetsTheMostCarefulProfile(t *testing.T) {
 }
 
 func TestAGivenProfileReplacesAnEmbeddedOne(t *testing.T) {
-	set, err := Load(valid(t, "type", `"host-local"`), valid(t))
+	embedded, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := set.For("host-local"); len(got.Requests) > 0 {
-		t.Errorf("got %+v, want the given one, which honours no request", got)
+	set, err := embedded.With(
+		File{Name: "a", Data: valid(t, "type", `"host-local"`, "addOutlivesSeconds", `1`)},
+		File{Name: "b", Data: valid(t)},
+		File{Name: "c", Data: valid(t, "type", `"host-local"`, "addOutlivesSeconds", `2`)},
+	)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := set.For("mine"); got.Type != "mine" {
-		t.Errorf("got %+v, want the given one", got)
+	if got := set.For("host-local").AddOutlivesSeconds; got != 2 {
+		t.Errorf("addOutlivesSeconds is %d, want the 2 of the last file", got)
+	}
+	if got := set.For("mine").Type; got != "mine" {
+		t.Errorf("got the profile %q, want the given one", got)
+	}
+	if got := embedded.For("host-local").AddOutlivesSeconds; got != 0 || embedded.For("mine").Type != Unknown {
+		t.Errorf("the embedded set has changed: %d, %q", got, embedded.For("mine").Type)
 	}
 }
 
@@ -74,13 +85,19 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		data []byte
 		text string
 	}{
-		"no JSON":            {[]byte("hello"), "plugin profile"},
-		"no document":        {nil, "plugin profile"},
-		"null":               {[]byte("null"), "type is empty"},
-		"two documents":      {append(valid(t), "{}"...), "more than one JSON document"},
-		"a bracket too many": {append(valid(t), '}'), "more than one JSON document"},
-		"an unknown key":     {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
-		"an empty type":      {valid(t, "type", `""`), "type is empty"},
+		"no JSON":                         {[]byte("{\n  type: host-local\n}"), "line 2, column 3: invalid character 't'"},
+		"no JSON at all":                  {[]byte("hello"), "line 1, column 1: invalid character 'h' looking for beginning of value; expected one JSON object"},
+		"no document":                     {nil, "it is empty; expected one JSON object"},
+		"half a document":                 {[]byte("{\n\"type\":"), "line 2, column 7: it ends in the middle; expected one JSON object"},
+		"a list":                          {[]byte("[1]"), "line 1, column 1: is a JSON array; expected an object"},
+		"null":                            {[]byte("null"), `type is ""; expected a plugin type`},
+		"two documents":                   {append(valid(t), "{}"...), "more than one JSON document"},
+		"a bracket too many":              {append(valid(t), '}'), "more than one JSON document"},
+		"an unknown key":                  {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
+		"an empty type":                   {valid(t, "type", `""`), `type is ""; expected a plugin type`},
+		"a type with a path":              {valid(t, "type", `"../mine"`), `type is "../mine"; expected a plain file name`},
+		"a type that is dots":             {valid(t, "type", `".."`), `type is ".."; expected the file name`},
+		"a type with a control character": {valid(t, "type", `"a\u0000"`), `type is "a\x00"; expected a plain file name`},
 
 		"an unknown repeatedAdd": {valid(t, "repeatedAdd", `"maybe"`), `repeatedAdd is "maybe"`},
 		"an unknown verifyBy":    {valid(t, "verifyBy", `"hope"`), `verifyBy is "hope"`},
@@ -105,8 +122,8 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		"more than a day to outlive":    {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
 		"a negative pause":              {valid(t, "addAfterDelSeconds", `-1`), "addAfterDelSeconds is -1"},
 		"a pause longer than a request": {valid(t, "addAfterDelSeconds", `26`), "addAfterDelSeconds is 26"},
-		"a time that is no number":      {valid(t, "addOutlivesSeconds", `"1s"`), "plugin profile"},
-		"an unknown key inside of lost": {valid(t, "lost", `{"code":[1]}`), "code"},
+		"a time that is no number":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
+		"an unknown key inside of lost": {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
 		"a lost code of CNI's own":      {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},
 		"a lowest lost code of CNI's":   {valid(t, "lost", `{"minCode":99}`), "lost.minCode is 99"},
 		"lost codes and a lowest one":   {valid(t, "lost", `{"codes":[999],"minCode":100}`), "both codes and minCode"},
@@ -127,12 +144,12 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		"a DEL that proves nothing without a reason": {valid(t, "del", `"unproved"`), "unsafe is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Load(c.data)
-			if err == nil || !strings.Contains(err.Error(), c.text) {
-				t.Fatalf("got %v, %v, want an error that says %q", got, err, c.text)
+			got, err := Set{}.With(File{Name: "/etc/mine.json", Data: c.data})
+			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), "/etc/mine.json: plugin profile") {
+				t.Fatalf("got %v, %v, want an error that begins with the file and says %q", got, err, c.text)
 			}
-			if strings.Contains(string(c.data), `"type":"mine"`) && json.Valid(c.data) && !strings.Contains(err.Error(), "plugin profile") {
-				t.Errorf("got %q, want it to say that a profile is wrong", err)
+			if strings.Contains(string(c.data), `"type":"mine"`) && json.Valid(c.data) && !strings.Contains(err.Error(), `profile "mine"`) {
+				t.Errorf("got %q, want it to name the profile", err)
 			}
 		})
 	}

@@ -17,8 +17,8 @@ const (
 
 // validate returns the first thing that is wrong, by the order of the fields.
 func (p Profile) validate() error {
-	if p.Type == "" {
-		return fmt.Errorf("plugin profile: type is empty; expected a plugin type such as host-local")
+	if err := CheckType(p.Type); err != nil {
+		return p.wrong("type is %q; %w", p.Type, err)
 	}
 	for _, err := range []error{
 		oneOf(p, "repeatedAdd", p.RepeatedAdd, RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress),
@@ -113,7 +113,10 @@ func oneOf[T ~string](p Profile, field string, got T, want ...T) error {
 	return p.wrong("%s is %q; expected one of %q", field, got, want)
 }
 
-// wrong is an error that names the profile.
+// wrong is an error that names the profile, as far as its type is known.
 func (p Profile) wrong(format string, args ...any) error {
+	if p.Type == "" {
+		return fmt.Errorf("plugin profile: %w", fmt.Errorf(format, args...))
+	}
 	return fmt.Errorf("plugin profile %q: %w", p.Type, fmt.Errorf(format, args...))
 }

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// The store of host-local is restored from a backup while the sidecar runs, or
+// within the same boot: nothing tells the sidecar, and CHECK tests only whether
+// its container ID holds anything at all.
+
+// backupNode returns a node that verifies each time it is asked, with IPv4 only.
+func backupNode(t *testing.T) *harness.Node {
+	t.Helper()
+	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/24"}})
+	n.Flags = append(n.Flags, "--verify-interval=0s")
+	return n
+}
+
+func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSame(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string]bool{"in service": false, "across a restart": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := backupNode(t)
+			s := n.Start(t)
+			s.Allocate(t, harness.Request{Owner: "health"})
+			restore := n.BackUpStore(t)
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			if restart {
+				s.Stop(t)
+			}
+			restore()
+			wantLeases(t, n, 1)
+			if restart {
+				s = n.Start(t)
+				s.Agree(t) // healed at start
+			}
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantLeased(t, n, held...)
+			if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["healed"] != 1 {
+				t.Errorf("the counters are %v; want one lost and healed", c)
+			}
+		})
+	}
+}
+
+func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwners(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(*testing.T, *harness.Node, *harness.Sidecar) (ip string, giveBack func()){
+		"to a pod": func(t *testing.T, n *harness.Node, _ *harness.Sidecar) (string, func()) {
+			n.LeaseToPod(t, "pods", "10.15.0.9")
+			return "10.15.0.9", func() { n.WipeStore(t) }
+		},
+		"to another owner": func(t *testing.T, _ *harness.Node, s *harness.Sidecar) (string, func()) {
+			ip := s.Allocate(t, harness.Request{Owner: "health"}).Address.IPv4
+			return ip, func() { s.Release(t, ip) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := backupNode(t)
+			s := n.Start(t)
+			ip, giveBack := before(t, n, s)
+			restore := n.BackUpStore(t)
+			giveBack()
+			s.TryRestore(t, ip, "router").Want(t, http.StatusOK)
+			restore()
+
+			// CHECK says no, and host-local does not give the address a second time.
+			now := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+			if now == ip {
+				t.Fatalf("the owner still gets %s, which the plugin holds for another", now)
+			}
+			if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 {
+				t.Errorf("the counters are %v; want one lost", c)
+			}
+			other := s.Allocate(t, harness.Request{Owner: "health"}).Address.IPv4
+			if other == now {
+				t.Errorf("both owners have %s", now)
+			}
+			wantLeased(t, n, now, other)
+			s.Agree(t)
+		})
+	}
+}
+
+// What CHECK does not see: the backup has our container ID with another address.
+func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNotNoticedWithinOneBoot(t *testing.T) {
+	t.Parallel()
+	n := backupNode(t)
+	s := n.Start(t)
+	older := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	restore := n.BackUpStore(t)
+	s.Release(t, older)
+	held := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	if held == older {
+		t.Fatalf("host-local gave %s again; want another address for this test", held)
+	}
+	restore()
+
+	// Not noticed: CHECK says yes to the ID, so the owner keeps an address that is
+	// free for the plugin, and that a pod could get.
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{held})
+	wantLeases(t, n, 1)
+	wantLeased(t, n, older)
+
+	// None of our other owners gets it: the journal knows whose it is.
+	s.TryRestore(t, held, "thief").Want(t, http.StatusConflict)
+	for i := range 5 {
+		if got := s.TryAllocate(t, harness.Request{Owner: fmt.Sprintf("other-%d", i)}); got.Status == http.StatusCreated {
+			if ips := got.Allocation(t).Addresses(); slices.Contains(ips, held) {
+				t.Errorf("two owners have %s", held)
+			}
+		} else if !strings.Contains(string(got.Body), held) {
+			t.Errorf("answered %s; want an address or that %s is the router's", got, held)
+		}
+	}
+
+	if c := s.Health(t).DelegatedIPAM.Counters; c["duplicates"] == 0 || c["lost"] != 0 {
+		t.Errorf("the counters are %v; want that the plugin gave %s to another owner, and nothing lost", c, held)
+	}
+
+	// One DEL frees whatever the ID holds, so the release leaves nothing behind.
+	s.Release(t, held)
+	s.Agree(t)
+}
+
+// A lease that was released after the backup is nobody's: a leak, until its
+// owner asks again.
+func TestALeaseThatARestoredStoreBringsBackLeaksUntilItsOwnerAsksAgain(t *testing.T) {
+	t.Parallel()
+	n := backupNode(t)
+	s := n.Start(t)
+	released := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	id := s.Of(t, "router").ContainerID
+	restore := n.BackUpStore(t)
+	s.Release(t, released...)
+	restore()
+
+	if got := n.Leases(t); len(got) != 1 || got[0].ContainerID != id || s.Of(t, "router") != nil {
+		t.Fatalf("the plugin holds %v and the list is %+v; want the lease of %s to be in none of our records", got, s.List(t), id)
+	}
+	s.Allocate(t, harness.Request{Owner: "health"})
+	s.Stop(t)
+	s = n.Start(t)
+	if got := len(n.Leases(t)); got != 2 {
+		t.Errorf("after a restart the plugin holds %d leases; want the leak still there", got)
+	}
+
+	// The ADD of the same owner begins with a DEL of its container ID.
+	s.Allocate(t, harness.Request{Owner: "router"})
+	s.Agree(t)
+}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestWithoutCAPSYSADMINAnEphemeralNamespaceIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", ranges())
+	n.Under = withoutSysAdmin(t)
+	s := n.Launch(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
+	s.WaitServing(t)
+	before := n.Snapshot(t)
+
+	a := s.TryAllocate(t, harness.Request{Owner: "router"})
+	unready := s.Ready()
+	for _, says := range []string{"CAP_SYS_ADMIN", "scripted", "pods", "--cni-netns"} {
+		if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
+			t.Errorf("answered %s; want 502 and %q", a, says)
+		}
+		if unready == nil || !strings.Contains(unready.Error(), says) {
+			t.Errorf("health says %v; want it not to be ready and to say %q", unready, says)
+		}
+	}
+	before.Same(t, n.Snapshot(t))
+	if list := s.List(t); len(list) != 0 {
+		t.Errorf("the list has %+v; want nothing", list)
+	}
+	wantCalls(t, plugin)
+	s.Stop(t)
+}
+
+func TestWithCAPSYSADMINAnEphemeralNamespaceServes(t *testing.T) {
+	t.Parallel()
+	n, _ := scriptedNode(t, "scripted", ranges())
+	if os.Geteuid() != 0 {
+		t.Skip("only root may make network namespaces")
+	}
+	s := n.Start(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
+	s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)
+}
+
+// withoutSysAdmin is a command that takes CAP_SYS_ADMIN from what it runs. Whoever
+// is not root does not have it.
+func withoutSysAdmin(t *testing.T) []string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		harness.Lack(t, "root cannot be without CAP_SYS_ADMIN: %v; install util-linux", err)
+	}
+	return []string{setpriv, "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--"}
+}

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestAPluginWithoutCHECKIsBelievedByTheJournalAndItsDELPrecedesItsADD(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", ranges())
+	plugin.Script(t, "VERSION", `{"versions":["0.1.0","0.2.0","0.3.0","0.3.1"]}`)
+	n.Flags = []string{"--enable-ipv6=false", "--verify-interval=0s"}
+	s := n.Start(t)
+	if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "0.3.1" {
+		t.Errorf("the CNI version in use is %s; want 0.3.1", got)
+	}
+	router := harness.Request{Owner: "router"}
+	held := s.Allocate(t, router).Addresses()
+	wantCalls(t, plugin, "DEL", "ADD")
+
+	wantSame(t, s.Allocate(t, router).Addresses(), held)
+	wantCalls(t, plugin, "DEL", "ADD")
+
+	// It could tell of the loss only by CHECK, so nobody can know.
+	plugin.Lose(t)
+	wantSame(t, s.Allocate(t, router).Addresses(), held)
+	wantCalls(t, plugin, "DEL", "ADD")
+
+	s.Stop(t)
+	s = n.Start(t)
+	wantSame(t, s.Allocate(t, router).Addresses(), held)
+	s.Release(t, held...)
+	wantCalls(t, plugin, "DEL", "ADD", "DEL")
+}
+
+// wantCalls compares what the plugin was called for since it is there. VERSION,
+// which each sidecar asks, is left out.
+func wantCalls(t *testing.T, plugin harness.Scripted, want ...string) {
+	t.Helper()
+	got := slices.DeleteFunc(plugin.Verbs(t), func(verb string) bool { return verb == "VERSION" })
+	if !slices.Equal(got, want) {
+		t.Errorf("the plugin was called for %q; want %q", got, want)
+	}
+}

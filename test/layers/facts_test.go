@@ -1,0 +1,163 @@
+package layers
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// readers are those who read each fact of a profile. A fact that two functions
+// read is a decision that is made twice; both will not be changed together.
+var readers = map[string]string{
+	"Type":               "", // it names the profile: for whom it is, and for people
+	"RepeatedAdd":        "profile.MayRepeat",
+	"VerifyBy":           "call.VerifyBy",
+	"CheckProves":        "attachment.stands",
+	"Lost":               "profile.SaysLost",
+	"AddOutlivesSeconds": "profile.ActsUntil",
+	"Del":                "profile.SpendsIDs",
+	"AddAfterDelSeconds": "profile.AddAfterDel",
+	"Requests":           "call.Convention",
+	"RequestForm":        "delegate.written",
+	"PodIdentity":        "profile.Pod",
+	"Namespace":          "delegate.namespace",
+	"Unique":             "attachment.reserve",
+	"Unsafe":             "delegate.Context",
+	"Sources":            "", // for people
+}
+
+func TestEachFactOfAProfileIsReadInOnePlace(t *testing.T) {
+	found := map[string][]string{}
+	for _, p := range loadPackages(t) {
+		for field, function := range p.factsRead(t) {
+			found[field] = append(found[field], function...)
+		}
+	}
+	for field := range reflect.TypeFor[profile.Profile]().Fields() {
+		want, ok := readers[field.Name]
+		if !ok {
+			t.Errorf("the fact %s has no reader in the table", field.Name)
+		}
+		if got := found[field.Name]; want != "" && !slices.Equal(got, []string{want}) {
+			t.Errorf("the fact %s is read by %v; want it read by %s alone", field.Name, got, want)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "plugins.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field := range reflect.TypeFor[profile.Profile]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		_, row, _ := strings.Cut(string(page), "\n| `"+name+"` |")
+		row, _, _ = strings.Cut(row, "\n")
+		_, function, _ := strings.Cut(readers[field.Name], ".")
+		if function != "" && !strings.Contains(row, "`"+function+"`") {
+			t.Errorf("docs/plugins.md does not say of %q that `%s` uses it", name, function)
+		}
+	}
+}
+
+// source is one package of pkg/, as "go list -export" tells of it.
+type source struct {
+	Dir, ImportPath, Name, Export string
+	GoFiles                       []string
+	Standard                      bool
+	exports                       map[string]string
+}
+
+// loadPackages lists the packages of pkg/ that may see a profile.
+func loadPackages(t *testing.T) []source {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,Standard", "./pkg/...")
+	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own []source
+	exports := map[string]string{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		s := source{exports: exports}
+		if err := d.Decode(&s); errors.Is(err, io.EOF) {
+			return own
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[s.ImportPath] = s.Export
+		if strings.HasPrefix(s.ImportPath, module+"pkg/") {
+			own = append(own, s)
+		}
+	}
+}
+
+// factsRead returns, for each field of profile.Profile, the functions that read
+// it. What parses and checks profiles reads all of them, and is left out.
+func (s source) factsRead(t *testing.T) map[string][]string {
+	t.Helper()
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range s.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(s.Dir, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(s.exports[path])
+	})}
+	if _, err := conf.Check(s.ImportPath, fset, files, info); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for i, f := range files {
+		if s.Name == "profile" && slices.Contains([]string{"validate.go", "load.go"}, s.GoFiles[i]) {
+			continue
+		}
+		for _, d := range f.Decls {
+			function, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(function, func(n ast.Node) bool {
+				if field, ok := factOf(info, n); ok && !slices.Contains(found[field], s.Name+"."+function.Name.Name) {
+					found[field] = append(found[field], s.Name+"."+function.Name.Name)
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+// factOf returns the field of profile.Profile that a node selects.
+func factOf(info *types.Info, n ast.Node) (string, bool) {
+	x, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return "", false
+	}
+	selected, ok := info.Selections[x]
+	if !ok || selected.Kind() != types.FieldVal {
+		return "", false
+	}
+	recv := selected.Recv()
+	if p, ok := recv.(*types.Pointer); ok {
+		recv = p.Elem()
+	}
+	return x.Sel.Name, recv.String() == module+"pkg/delegate/profile.Profile"
+}
