@@ -27,15 +27,16 @@ type goal struct {
 }
 
 // requests are what to ask for, one set after the other; nil asks for any. What
-// the plugin cannot be asked for is left out: it may come all the same. CNI_ARGS
-// carries one address, so that of several the first is better than none.
+// the plugin cannot be asked for is left out: it may come all the same. Of several
+// that are owed each is asked for alone before all are given up: one that somebody
+// else has, or that CNI_ARGS cannot carry beside another, is no reason to lose the other.
 func (g goal) requests(c call.Context) [][]netip.Addr {
-	owed := g.owed
-	if !canAskFor(c, owed) {
-		owed = owed[:min(1, len(owed))]
+	candidates := [][]netip.Addr{g.prefer, g.owed}
+	for _, ip := range g.owed {
+		candidates = append(candidates, []netip.Addr{ip})
 	}
 	var sets [][]netip.Addr
-	for _, set := range [][]netip.Addr{g.prefer, owed, g.must} {
+	for _, set := range append(candidates, g.must) {
 		same := func(o []netip.Addr) bool { return slices.Equal(o, set) }
 		if canAskFor(c, set) && !slices.ContainsFunc(sets, same) {
 			sets = append(sets, set)

@@ -497,7 +497,8 @@ func TestRelease(t *testing.T) {
 		released := make(chan error)
 		go func() { released <- s.giveBack("10.0.0.1") }()
 		synctest.Wait()
-		s.gate <- struct{}{} // the address is not to be had any more
+		s.gate <- struct{}{} // the address is not to be had any more, beside the other
+		s.gate <- struct{}{} // nor alone
 		s.gate <- struct{}{}
 		s.wantKind(<-released, NotFound)
 		s.wantAddress("router", "10.0.0.2")

@@ -1,8 +1,10 @@
 package attachment
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,6 +79,22 @@ func TestRegressions(t *testing.T) {
 		}
 		if d := last["net"].Sub(began); d < 240*time.Second {
 			s.Errorf("the last DEL of the hung ADD came %s after it; its plugin may act for 240s", d)
+		}
+	})
+	play(t, "of two lost addresses one that a pod has by now does not cost the owner the other", nil, func(s scene) {
+		s.allocate("first")
+		s.allocate("router")
+		if err := errors.Join(s.giveBack("10.0.0.1"), s.giveBack("fd00::1")); err != nil {
+			s.Fatal(err)
+		}
+		s.mu()
+		clear(s.store)
+		s.store["a-pod"] = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+		s.world.mu.Unlock()
+		router := s.allocate("router")
+		got := router.Addrs()
+		if !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::2")}) {
+			s.Errorf("router is answered %v; want another IPv4 address and its own fd00::2", got)
 		}
 	})
 	play(t, "a lost attachment that cannot be asked for gets its last DEL when its ADD can no longer act", unknown, func(s scene) {

@@ -229,12 +229,9 @@ func (h *History) comebacks(f Final) []Violation {
 // what was seen before: all that was held for it must be in the answer.
 func Retried(owner string, before Final, answer []netip.Addr) []Violation {
 	held := slices.DeleteFunc(slices.Clone(before.Listed), func(a Held) bool { return a.Owner != owner })
-	if slices.ContainsFunc(held, func(a Held) bool { return slices.Contains(before.Unborn, a.IP) }) {
-		return nil
-	}
 	var found []Violation
 	for _, a := range held {
-		if a.Claimed && !slices.Contains(answer, a.IP) {
+		if a.Claimed && !slices.Contains(answer, a.IP) && !slices.Contains(before.Unborn, a.IP) {
 			found = append(found, Violation{RetryFinds, fmt.Sprintf("%s was held for %q, which asked again and got %v", a.IP, owner, answer)})
 		}
 	}
