@@ -1,0 +1,128 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+)
+
+func TestTheSidecarKilledAtEveryVisitOfEveryPoint(t *testing.T) {
+	t.Parallel()
+	visited := recordAll(t, scenarios(), killpoint.Plan{})
+	for _, p := range killpoint.All() {
+		if !slices.ContainsFunc(visited, func(v recorded) bool { return slices.Contains(v.visits, p) }) {
+			t.Errorf("no scenario reaches the point %q", p)
+		}
+	}
+	count := newTally(t, "sidecar killed at each visit of each point")
+	for _, v := range visited {
+		for _, plan := range eachVisit(v.visits) {
+			killAt(t, count, death{scenario: v.scenario, first: plan})
+		}
+	}
+}
+
+func TestTheSidecarKilledAgainInTheRecoveryFromEachCrash(t *testing.T) {
+	t.Parallel()
+	count := newTally(t, "sidecar killed again in recovery")
+	for _, v := range recordAll(t, scenarios(), killpoint.Plan{}) {
+		first, ok := worst(v.visits)
+		if !ok {
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			for _, plan := range eachVisit(record(t, v.scenario, first)) {
+				if beforeRecords(plan.Point) && v.name != oneStart {
+					continue
+				}
+				killAt(t, count, death{scenario: v.scenario, first: first, second: plan})
+			}
+		})
+	}
+}
+
+// oneStart is the scenario in whose recovery every visit counts. What a start
+// does before it looks at a record is the same in all others.
+const oneStart = "allocate for a new owner"
+
+// beforeRecords tells whether a point comes before the first record in a start.
+func beforeRecords(p killpoint.Point) bool {
+	return strings.HasPrefix(string(p), "folder.") || strings.HasPrefix(string(p), "lock.")
+}
+
+// worst is the crash after which the plugin has done what the journal does not
+// know of yet: at the end of the last plugin call.
+func worst(visits []killpoint.Point) (killpoint.Plan, bool) {
+	var last killpoint.Plan
+	for _, p := range eachVisit(visits) {
+		if p.Point == killpoint.PluginEnded {
+			last = p
+		}
+	}
+	return last, last.Visit > 0
+}
+
+// killAt is one case, in parallel with others.
+func killAt(t *testing.T, count *tally, d death) {
+	t.Helper()
+	t.Run(d.String(), func(t *testing.T) {
+		t.Parallel()
+		count.watch(t)
+		s := newScene(t, d.scenario)
+		d.prepare(s)
+		first, second := d.strike(s)
+		if !first || second != (d.second.Visit > 0) {
+			t.Errorf("the sidecar was killed as planned: %t, and again: %t", first, second)
+		}
+		count.add(killed(first, second), s.recover())
+	})
+}
+
+func killed(deaths ...bool) int {
+	n := 0
+	for _, dead := range deaths {
+		if dead {
+			n++
+		}
+	}
+	return n
+}
+
+// String names the case.
+func (d death) String() string {
+	name := fmt.Sprintf("%s, killed at %s", d.name, d.first)
+	if d.second.Visit > 0 {
+		name += fmt.Sprintf(" and again at %s", d.second)
+	}
+	return name
+}
+
+// recorded is a scenario and the points that it visits.
+type recorded struct {
+	scenario
+	visits []killpoint.Point
+}
+
+// recordAll plays every scenario once without a death.
+func recordAll(t *testing.T, all []scenario, first killpoint.Plan) []recorded {
+	t.Helper()
+	var mu sync.Mutex
+	var out []recorded
+	t.Run("undisturbed", func(t *testing.T) {
+		for _, sc := range all {
+			t.Run(sc.name, func(t *testing.T) {
+				t.Parallel()
+				visits := record(t, sc, first)
+				mu.Lock()
+				defer mu.Unlock()
+				out = append(out, recorded{sc, visits})
+			})
+		}
+	})
+	return out
+}

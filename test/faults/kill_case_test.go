@@ -1,0 +1,107 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
+)
+
+// death is a scenario and where the sidecar dies in it, and where in the start
+// that follows; the zero plan for not at all.
+type death struct {
+	scenario
+	first, second killpoint.Plan
+}
+
+// strike plays the scenario that the scene is prepared for up to its deaths. It
+// tells whether each was reached.
+func (d death) strike(s *scene) (first, second bool) {
+	s.t.Helper()
+	s.lay(d.first)
+	d.act(s)
+	first = s.died()
+	if !first || d.second == (killpoint.Plan{}) {
+		return first, false
+	}
+	asked, unanswered := s.asked, s.unanswered
+	s.lay(d.second)
+	s.unanswered = unanswered
+	s.startAgain()
+	second = s.died()
+	s.asked = asked // what the start was asked besides is no part of the scenario
+	return first, second
+}
+
+// startAgain starts a sidecar whose clients ask for what they have. The question
+// whether that still stands is then put to the plugin before their answers, not
+// unseen in the background; and only once, whoever comes first.
+func (s *scene) startAgain() {
+	s.t.Helper()
+	s.start("--verify-interval=1h")
+	for _, owner := range s.history.Owners() {
+		s.send(allocation(owner, ""))
+	}
+}
+
+// died waits until the sidecar is dead, or has nothing left to die in.
+func (s *scene) died() bool {
+	s.t.Helper()
+	s.settle()
+	if s.sidecar.Running() {
+		return false
+	}
+	if code := s.sidecar.Wait(s.t); code != -1 {
+		s.t.Fatalf("the sidecar ended by itself with status %d", code)
+	}
+	return true
+}
+
+// recover starts the sidecar again where it is dead, and holds everything against
+// the oracle: when recovery has settled, when every client has asked again, and
+// when nothing runs any more. It returns what is seen in the end.
+func (s *scene) recover() oracle.Final {
+	s.t.Helper()
+	s.clear()
+	if !s.sidecar.Running() {
+		s.start()
+	}
+	for s.died() { // of a death that was on its way when the plan was taken away
+		s.start()
+	}
+	s.askAgain()
+	s.settle()
+	return s.end()
+}
+
+// record returns the points that a scenario visits; those of the start that
+// follows, if there is a first death.
+func record(t *testing.T, sc scenario, first killpoint.Plan) []killpoint.Point {
+	t.Helper()
+	s := newScene(t, sc)
+	sc.prepare(s)
+	s.lay(first)
+	sc.act(s)
+	if dead := s.died(); dead != (first != killpoint.Plan{}) {
+		t.Fatalf("the sidecar is dead: %t, with the plan %q", dead, first)
+	}
+	if first != (killpoint.Plan{}) {
+		s.lay(killpoint.Plan{})
+		s.startAgain()
+		s.settle()
+	}
+	visits := s.visits()
+	s.recover()
+	return visits
+}
+
+// eachVisit returns a plan for each visit.
+func eachVisit(visits []killpoint.Point) []killpoint.Plan {
+	count := map[killpoint.Point]int{}
+	plans := make([]killpoint.Plan, len(visits))
+	for i, p := range visits {
+		count[p]++
+		plans[i] = killpoint.Plan{Point: p, Visit: count[p]}
+	}
+	return plans
+}

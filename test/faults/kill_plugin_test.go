@@ -1,0 +1,129 @@
+package faults
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+)
+
+// escapes is how often a plugin may escape its death before that is a failure.
+const escapes = 20
+
+func TestThePluginKilledAtEachSystemCallThatWrites(t *testing.T) {
+	t.Parallel()
+	needsStrace(t)
+	count := newTally(t, "plugin killed at each system call that writes")
+	for _, sc := range pluginScenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			for _, d := range pluginDeaths(t, sc) {
+				pluginKilled(t, count, sc, d, killpoint.Plan{})
+			}
+		})
+	}
+}
+
+func TestThePluginAndTheSidecarKilledTogether(t *testing.T) {
+	t.Parallel()
+	needsStrace(t)
+	count := newTally(t, "plugin and sidecar killed together")
+	for _, sc := range pluginScenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			ended, ok := worst(record(t, sc.scenario, killpoint.Plan{}))
+			if !ok {
+				t.Fatal("the scenario calls no plugin")
+			}
+			runs := killpoint.Plan{Point: killpoint.PluginStarted, Visit: ended.Visit}
+			for _, d := range pluginDeaths(t, sc) {
+				pluginKilled(t, count, sc, d, ended)
+				pluginKilled(t, count, sc, d, runs)
+			}
+		})
+	}
+}
+
+// pluginScenario is a scenario and the verb of its last plugin call.
+type pluginScenario struct {
+	scenario
+	verb string
+}
+
+// pluginScenarios are those whose last plugin call changes what the plugin holds.
+func pluginScenarios() []pluginScenario {
+	verbs := map[string]string{
+		oneStart:                                "ADD",
+		"allocate what the plugin has lost":     "ADD",
+		"restore an address":                    "ADD",
+		"a start with what the plugin has lost": "ADD",
+		"release":                               "DEL",
+		"expiry":                                "DEL",
+		"a start that retires an owner":         "DEL",
+	}
+	var out []pluginScenario
+	for _, sc := range scenarios() {
+		if verb := verbs[sc.name]; verb != "" {
+			out = append(out, pluginScenario{sc, verb})
+		}
+	}
+	return out
+}
+
+// pluginDeaths returns each system call by which the last plugin call of a
+// scenario writes.
+func pluginDeaths(t *testing.T, sc pluginScenario) []pluginDeath {
+	t.Helper()
+	s := newScene(t, sc.scenario)
+	s.installExecutioner()
+	sc.prepare(s)
+	s.condemn(pluginDeath{verb: sc.verb})
+	sc.act(s)
+	s.settle()
+	s.end()
+	deaths := s.writes(sc.verb)
+	if len(deaths) == 0 {
+		t.Fatalf("host-local writes nothing in its %s", sc.verb)
+	}
+	return deaths
+}
+
+// pluginKilled is one case: the plugin dies, and the sidecar, too, where there is
+// a plan for it. Then everybody asks again.
+func pluginKilled(t *testing.T, count *tally, sc pluginScenario, d pluginDeath, plan killpoint.Plan) {
+	t.Helper()
+	name := sc.name + ", killed at " + strings.TrimSpace(d.String())
+	if plan.Visit > 0 {
+		name += " and the sidecar at " + plan.String()
+	}
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		count.watch(t)
+		for range escapes {
+			s := newScene(t, sc.scenario)
+			dead := s.dieWithPlugin(sc.scenario, d, plan)
+			if dead != (plan.Visit > 0) {
+				t.Errorf("the sidecar was killed: %t", dead)
+			}
+			end := s.recover()
+			if s.executed() {
+				count.add(1+killed(dead), end)
+				return
+			}
+		}
+		t.Errorf("host-local has escaped its death %d times", escapes)
+	})
+}
+
+// dieWithPlugin plays a scenario in which the plugin dies, and tells whether the
+// sidecar did, too.
+func (s *scene) dieWithPlugin(sc scenario, d pluginDeath, plan killpoint.Plan) bool {
+	s.t.Helper()
+	s.forgiving = true
+	s.installExecutioner()
+	sc.prepare(s)
+	s.condemn(d)
+	s.lay(plan)
+	sc.act(s)
+	return s.died()
+}

@@ -1,0 +1,123 @@
+package faults
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
+)
+
+// request is one request of a scenario, and what its answer means.
+type request struct {
+	method, path string
+	header       []string
+	// owner is who asks, or who has the address that is released.
+	owner string
+	// ip is the address that is restored or released.
+	ip netip.Addr
+	// right are the statuses that a healthy node answers, at first or when asked
+	// again after a crash.
+	right []int
+}
+
+// allocation asks for an owner's addresses; an empty family for all of them.
+func allocation(owner, family string) request {
+	query := url.Values{"owner": {owner}}
+	if family != "" {
+		query.Set("family", family)
+	}
+	return request{method: http.MethodPost, path: "/v1/ipam?" + query.Encode(), owner: owner, right: []int{http.StatusCreated}}
+}
+
+// expiring is an allocation that must be confirmed.
+func expiring(owner string) request {
+	r := allocation(owner, "")
+	r.header = []string{"expiration", "true"}
+	return r
+}
+
+// refused is an allocation that the plugin has no address for.
+func refused(owner string) request {
+	r := allocation(owner, "")
+	r.right = []int{http.StatusBadGateway}
+	return r
+}
+
+func restoration(ip, owner string) request {
+	return request{
+		method: http.MethodPost, path: "/v1/ipam/" + ip + "?owner=" + url.QueryEscape(owner),
+		owner: owner, ip: netip.MustParseAddr(ip), right: []int{http.StatusOK},
+	}
+}
+
+// release gives an address back. Asked again it may be unknown: the first one
+// has come through although its answer has not.
+func release(ip netip.Addr, owner string) request {
+	return request{
+		method: http.MethodDelete, path: "/v1/ipam/" + ip.String(),
+		owner: owner, ip: ip, right: []int{http.StatusOK, http.StatusNotFound},
+	}
+}
+
+func health() request {
+	return request{method: http.MethodGet, path: "/v1/healthz", right: []int{http.StatusOK}}
+}
+
+// sent notes that the request is on its way.
+func (r request) sent(h *oracle.History) {
+	switch r.method {
+	case http.MethodDelete:
+		h.Releasing(r.ip)
+	case http.MethodPost:
+		h.Asking(r.owner)
+	}
+}
+
+// answered notes what the client was told.
+func (r request) answered(h *oracle.History, a harness.Answer) {
+	switch {
+	case r.method == http.MethodDelete && slices.Contains(r.right, a.Status):
+		h.Released(r.owner, r.ip)
+	case r.method == http.MethodPost && a.Status == http.StatusOK:
+		h.Got(r.owner, r.ip)
+	case a.Status == http.StatusCreated:
+		ips := r.addresses(a)
+		h.Got(r.owner, ips...)
+		if len(r.header) > 0 {
+			h.Releasing(ips...) // from now on it may expire at any time
+		}
+	}
+}
+
+// missed returns what was held for the owner before it asked again, and is not in
+// the answer. It does not judge what may have expired between the two.
+func (r request) missed(before oracle.Final, a harness.Answer) []oracle.Violation {
+	if a.Status != http.StatusCreated || len(r.header) > 0 {
+		return nil
+	}
+	answer := r.addresses(a)
+	before.Listed = slices.DeleteFunc(before.Listed, func(held oracle.Held) bool {
+		return !slices.ContainsFunc(answer, func(ip netip.Addr) bool { return ip.Is4() == held.IP.Is4() })
+	})
+	return oracle.Retried(r.owner, before, answer)
+}
+
+// addresses are those of an answer to an allocation; none if it cannot be read,
+// which the judgement of what is held then shows.
+func (r request) addresses(a harness.Answer) []netip.Addr {
+	var got harness.Allocation
+	if json.Unmarshal(a.Body, &got) != nil {
+		return nil
+	}
+	var ips []netip.Addr
+	for _, text := range got.Addresses() {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}

@@ -1,0 +1,38 @@
+package faults
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestTheShippedBinaryHasNoKillPoints(t *testing.T) {
+	t.Parallel()
+	shipped := filepath.Join(t.TempDir(), "delegated-ipam")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", shipped, "../../cmd/delegated-ipam")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	for _, name := range append(killpoint.All(), killpoint.EnvPlan) {
+		if contains(t, shipped, string(name)) {
+			t.Errorf("the shipped binary contains %q", name)
+		}
+		if !contains(t, harness.Killpoints(t), string(name)) {
+			t.Errorf("the binary with kill points does not contain %q, so the search for it proves nothing", name)
+		}
+	}
+}
+
+func contains(t *testing.T, file, text string) bool {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(data, []byte(text))
+}
