@@ -35,6 +35,7 @@ type world struct {
 	size     int               // addresses per family
 	noConfig error
 	extra    string // an address that each ADD returns besides
+	deaf     bool   // the plugin takes a request and gives what it likes
 
 	// fault decides, before each step, what goes wrong; "" for nothing.
 	fault func(step string) fault
@@ -248,7 +249,11 @@ func (w *world) allocate(c call.Call) ([]netip.Addr, error) {
 	}
 	var got []netip.Addr
 	for _, f := range families {
-		ip, err := w.pick(f, requested(c))
+		asked := requested(c)
+		if w.deaf {
+			asked = nil
+		}
+		ip, err := w.pick(f, asked)
 		if err != nil {
 			return nil, err
 		}

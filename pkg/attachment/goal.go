@@ -70,8 +70,8 @@ func (g goal) request(ips []netip.Addr) []netip.Prefix {
 }
 
 // accepts returns the families to claim of a result, or why it is not what was
-// asked for: an address that must be there is missing, or one too many of a
-// family came with one that was asked for.
+// asked for: an address that was asked for or must be there is missing, or one too
+// many of a family came with it.
 func (g goal) accepts(res call.Result, asked []netip.Prefix) ([]record.Family, error) {
 	came := addrs(res.Addresses)
 	for _, ip := range g.must {
@@ -80,6 +80,9 @@ func (g goal) accepts(res call.Result, asked []netip.Prefix) ([]record.Family, e
 		}
 	}
 	for _, p := range asked {
+		if !slices.Contains(came, p.Addr()) {
+			return nil, fmt.Errorf("asked the plugin for %s; it returned %v instead", p.Addr(), came)
+		}
 		if extra, ok := beside(p.Addr(), came, asked); ok {
 			return nil, fmt.Errorf("asked the plugin for %s; it returned %v, with %s too many", p.Addr(), came, extra)
 		}
@@ -89,9 +92,6 @@ func (g goal) accepts(res call.Result, asked []netip.Prefix) ([]record.Family, e
 
 // beside returns an address of the same family that came with ip unasked.
 func beside(ip netip.Addr, came []netip.Addr, asked []netip.Prefix) (netip.Addr, bool) {
-	if !slices.Contains(came, ip) {
-		return netip.Addr{}, false
-	}
 	for _, other := range came {
 		wanted := slices.ContainsFunc(asked, func(p netip.Prefix) bool { return p.Addr() == other })
 		if !wanted && record.FamilyOf(other) == record.FamilyOf(ip) {

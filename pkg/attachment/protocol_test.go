@@ -244,7 +244,11 @@ func TestAllocate(t *testing.T) {
 		s.failing(on("ADD", 1, hungBefore))
 		_, err := s.ask(AllocateRequest{Owner: "router"})
 		s.wantKind(err, Failed)
-		id := s.List()[0].ContainerID
+		l := s.List()
+		if len(l) != 1 {
+			s.Fatalf("list %+v; want the attachment kept until its plugin can no longer act", l)
+		}
+		id := l[0].ContainerID
 		time.Sleep(59 * time.Second)
 		s.mu()
 		s.store[id] = []netip.Addr{netip.MustParseAddr("10.0.0.9")} // it lands late

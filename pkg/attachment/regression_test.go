@@ -81,6 +81,25 @@ func TestRegressions(t *testing.T) {
 			s.Errorf("the last DEL of the hung ADD came %s after it; its plugin may act for 240s", d)
 		}
 	})
+	play(t, "another address than the one asked for is given back, also where any will do at last", func(w *world) { w.ipv6 = false }, func(s scene) {
+		s.allocate("first")
+		s.allocate("router")
+		if err := s.giveBack("10.0.0.1"); err != nil {
+			s.Fatal(err)
+		}
+		s.mu()
+		clear(s.store)
+		s.deaf = true
+		s.world.mu.Unlock()
+		s.said()
+		if router := s.allocate("router"); !router.Holds(netip.MustParseAddr("10.0.0.1")) {
+			s.Errorf("router is answered %v", router.Addrs())
+		}
+		s.wantSaid("CHECK, write adding, DEL, ADD[10.0.0.2], write adding, DEL, ADD[], write held")
+		if s.held() != 1 {
+			s.Errorf("the plugin holds %d addresses, want 1", s.held())
+		}
+	})
 	play(t, "of two lost addresses one that a pod has by now does not cost the owner the other", nil, func(s scene) {
 		s.allocate("first")
 		s.allocate("router")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
@@ -27,7 +28,7 @@ type document struct {
 func parseList(data []byte) (document, error) {
 	list, err := libcni.NetworkConfFromBytes(data)
 	if err != nil {
-		return document{}, err
+		return document{}, plain(err)
 	}
 	if err := utils.ValidateNetworkName(list.Name); err != nil {
 		return document{}, err
@@ -58,7 +59,7 @@ func parseList(data []byte) (document, error) {
 func parseSingle(data []byte) (document, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
-		return document{}, fmt.Errorf("%w (a list of plugins is read from a file that ends in .conflist)", err)
+		return document{}, fmt.Errorf("%w (a list of plugins is read from a file that ends in .conflist)", plain(err))
 	}
 	if err := utils.ValidateNetworkName(conf.Network.Name); err != nil {
 		return document{}, err
@@ -75,7 +76,7 @@ func (d document) delegating() (Network, error) {
 	for i, raw := range d.plugins {
 		conf, err := libcni.NetworkPluginConfFromBytes(raw)
 		if err != nil {
-			return Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, err)
+			return Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, plain(err))
 		}
 		if conf.Network.IPAM.Type == "" {
 			continue
@@ -90,4 +91,21 @@ func (d document) delegating() (Network, error) {
 		return n, nil
 	}
 	return Network{}, errNoIPAM
+}
+
+// plain says of a value of the wrong kind what a person wrote, and not which Go
+// type it does not fit.
+func plain(err error) error {
+	var kind *json.UnmarshalTypeError
+	if !errors.As(err, &kind) || kind.Field == "" {
+		return err
+	}
+	want := "a " + kind.Type.Kind().String()
+	switch kind.Type.Kind() {
+	case reflect.Struct, reflect.Map:
+		want = "an object"
+	case reflect.Slice:
+		want = "a list"
+	}
+	return fmt.Errorf("%s is a JSON %s; expected %s", kind.Field, kind.Value, want)
 }

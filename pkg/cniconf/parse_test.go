@@ -103,7 +103,7 @@ func TestAFileThatIsNoNetworkSaysWhy(t *testing.T) {
 		"no plugins":                        {"a.conflist", `{"name":"net","plugins":[]}`, "no plugins"},
 		"no plugin that delegates":          {"a.conflist", `{"name":"net","plugins":[{"type":"p"}]}`, "ipam.type"},
 		"a list under a single's extension": {"a.conf", `{"name":"net","plugins":[{"type":"p"}]}`, "ends in .conflist"},
-		"an ipam of another kind":           {"a.conf", `{"name":"net","type":"p","ipam":"dhcp"}`, "cannot unmarshal"},
+		"an ipam of another kind":           {"a.conf", `{"name":"net","type":"p","ipam":"dhcp"}`, "ipam is a JSON string; expected an object"},
 		"too large":                         {"a.conf", strings.Repeat(" ", maxFile+1), "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

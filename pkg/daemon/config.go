@@ -29,6 +29,7 @@ type Config struct {
 	CNIConfDir  string   // --cni-conf-dir
 	CNIConfFile string   // --cni-conf-file
 	CNIBinDirs  []string // --cni-bin-dir
+	InPod       bool     // $KUBERNETES_SERVICE_HOST is set, as the kubelet does for every container
 	// Pools maps pools to network names (--pool name=network); the network of
 	// pool "default" is --cni-network, empty for the first that delegates IPAM.
 	Pools map[string]string
@@ -65,7 +66,7 @@ const locksName = "plugins.lock"
 func (c Config) plugin() delegate.Options {
 	return delegate.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
-		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin,
+		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, InPod: c.InPod,
 		Profiles: newProfiles(c.PluginProfiles).load,
 	}
 }

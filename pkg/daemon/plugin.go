@@ -35,5 +35,5 @@ func (p plugins) Context(ctx context.Context, pool, owner string, id func(networ
 
 // network is what the runner needs of a configuration.
 func network(n cniconf.Network) delegate.Network {
-	return delegate.Network{Name: n.Name, CNIVersion: n.CNIVersion, PluginConfig: n.PluginConfig, DisableCheck: n.DisableCheck}
+	return delegate.Network{Name: n.Name, File: n.File, CNIVersion: n.CNIVersion, PluginConfig: n.PluginConfig, DisableCheck: n.DisableCheck}
 }

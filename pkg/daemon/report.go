@@ -35,7 +35,7 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 	}
 	for _, pool := range r.config.poolNames() {
 		p := r.pool(ctx, pool)
-		if p.Error != "" && p.Plugin == "" {
+		if p.Error != "" && p.Binary == "" {
 			rep.Reasons = append(rep.Reasons, p.Error)
 		}
 		if p.NotReady != "" {
@@ -70,11 +70,12 @@ func (r *reporter) pool(ctx context.Context, pool string) restapi.PoolReport {
 		return p
 	}
 	c, err := r.runner.Context(ctx, network(n), "", "")
+	p.Plugin, p.Profile = c.Plugin, c.Profile // known although it cannot be used
 	if err != nil {
 		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return p
 	}
-	p.Plugin, p.Binary, p.CNIVersion, p.Profile = c.Plugin, c.Binary, c.CNIVersion, c.Profile
+	p.Binary, p.CNIVersion = c.Binary, c.CNIVersion
 	if err := r.runner.Status(ctx, c); err != nil {
 		p.NotReady = fmt.Sprintf("pool %q: %v", pool, err)
 	}

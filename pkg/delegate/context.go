@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -13,60 +14,61 @@ import (
 
 // Context returns the call context of a new ADD in a network: the IPAM plugin
 // is found in the plugin folders and asked for its versions, once for each
-// binary. An error is plain when the configuration is at fault or the plugin
-// cannot be found, and wraps a *call.Error when VERSION failed.
+// binary. An error names file and network. It is plain when the configuration is at
+// fault or the plugin cannot be found, and wraps a *call.Error when VERSION failed;
+// what is returned with it has Plugin and Profile as far as they are known, for
+// people, and is nothing to call with.
 func (r *Runner) Context(ctx context.Context, n Network, containerID, owner string) (call.Context, error) {
 	object, err := n.object()
 	if err != nil {
-		return call.Context{}, err
+		return call.Context{}, n.wrong(err)
 	}
 	pluginType, err := n.ipamType(object)
 	if err != nil {
-		return call.Context{}, err
+		return call.Context{}, n.wrong(err)
 	}
+	c := call.Context{Plugin: pluginType}
 	profiles, err := r.opts.Profiles()
 	if err != nil {
-		return call.Context{}, fmt.Errorf("network %q: %w", n.Name, err)
+		return c, n.wrong(err)
 	}
-	known := profiles.For(pluginType)
-	if known.Unsafe != "" && !r.opts.AcceptUnsafe {
-		return call.Context{}, fmt.Errorf("network %q: plugin %s is refused because %s; --accept-unsafe-plugin uses it all the same", n.Name, pluginType, known.Unsafe)
-	}
-	binary, err := r.find(pluginType)
+	c.Profile = profiles.For(pluginType)
+	usable, err := r.complete(ctx, c, n, object)
 	if err != nil {
-		return call.Context{}, fmt.Errorf("network %q: %w", n.Name, err)
+		return c, n.wrong(err)
 	}
-	cniVersion, err := r.negotiate(ctx, pluginType, binary)
-	if err != nil {
-		return call.Context{}, fmt.Errorf("network %q: %w", n.Name, err)
+	usable.ContainerID, usable.Args = containerID, contextArgs(c.Profile, containerID, owner)
+	return usable, nil
+}
+
+// complete adds to a context, which has plugin and profile, all that is the same
+// for every attachment.
+func (r *Runner) complete(ctx context.Context, c call.Context, n Network, object map[string]json.RawMessage) (call.Context, error) {
+	var err error
+	if c.Profile.Unsafe != "" && !r.opts.AcceptUnsafe {
+		return c, fmt.Errorf("plugin %s is refused because %s; --accept-unsafe-plugin uses it all the same", c.Plugin, c.Profile.Unsafe)
 	}
-	capabilities, err := n.capabilities(object)
-	if err != nil {
-		return call.Context{}, err
+	if c.Binary, err = r.find(c.Plugin); err != nil {
+		return c, fmt.Errorf("ipam.type %q: %w", c.Plugin, err)
 	}
-	config, err := n.configuration(object, cniVersion)
-	if err != nil {
-		return call.Context{}, err
+	if c.CNIVersion, err = r.negotiate(ctx, c.Plugin, c.Binary); err != nil {
+		return c, fmt.Errorf("ipam.type %q: %w", c.Plugin, err)
 	}
-	netns, err := r.namespace(known, pluginType)
-	if err != nil {
-		return call.Context{}, fmt.Errorf("network %q: %w", n.Name, err)
+	if c.Capabilities, err = n.capabilities(object); err != nil {
+		return c, err
 	}
-	return call.Context{
-		ContainerID:  containerID,
-		Network:      n.Name,
-		CNIVersion:   cniVersion,
-		DisableCheck: n.DisableCheck,
-		Config:       config,
-		Plugin:       pluginType,
-		Binary:       binary,
-		Path:         strings.Join(r.opts.BinDirs, ":"),
-		IfName:       r.opts.IfName,
-		NetNS:        netns,
-		Args:         contextArgs(known, containerID, owner),
-		Capabilities: capabilities,
-		Profile:      known,
-	}, nil
+	if err := r.checkStateDir(c.Profile, object); err != nil {
+		return c, err
+	}
+	if c.Config, err = n.configuration(object, c.CNIVersion); err != nil {
+		return c, err
+	}
+	if c.NetNS, err = r.namespace(c.Profile, c.Plugin); err != nil {
+		return c, err
+	}
+	c.Network, c.DisableCheck = n.Name, n.DisableCheck
+	c.Path, c.IfName = strings.Join(r.opts.BinDirs, ":"), r.opts.IfName
+	return c, nil
 }
 
 // namespace returns the CNI_NETNS for a plugin: the one that was named, else
@@ -95,7 +97,7 @@ func (r *Runner) namespace(p profile.Profile, plugin string) (string, error) {
 // find returns the absolute path of a plugin's executable.
 func (r *Runner) find(pluginType string) (string, error) {
 	if err := profile.CheckType(pluginType); err != nil {
-		return "", fmt.Errorf("ipam.type %q: %w", pluginType, err)
+		return "", err
 	}
 	binary, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
 	if err != nil {

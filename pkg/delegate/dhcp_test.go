@@ -158,6 +158,39 @@ func TestADelOfTheRealDHCPReachesTheServerWhichGivesTheAddressToTheNextClient(t 
 	d.must(call.VerbDel, next)
 }
 
+// Trap: GC (spec 1.1) by the container runtime. dhcp's is accepted without its
+// daemon, which alone knows the leases: it cannot have freed one.
+func TestGCByARuntimeDoesNotReachTheDaemonOfTheRealDHCP(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "no-daemon.sock")
+	b := realBench(t, `{"type":"dhcp","daemonSocketPath":"`+absent+`"}`, `{}`, func(o *Options) { o.NetNS = DefaultNetNS })
+	target := b.call("id")
+	if stdout, exit := b.byHand(call.VerbAdd, target, target.Context.Config); exit == 0 || !strings.Contains(string(stdout), absent) {
+		t.Errorf("ADD: exit status %d: %s; want it to miss the daemon, or this test shows nothing", exit, stdout)
+	}
+	if stdout, exit := b.byHand("GC", target, gcConfig(t, target)); exit != 0 {
+		t.Errorf("GC: exit status %d: %s", exit, stdout)
+	}
+}
+
+// Trap: GC (spec 1.1) by the container runtime, with the daemon and a live lease.
+func TestGCByARuntimeFreesNothingOfTheRealDHCP(t *testing.T) {
+	d := newDHCPBench(t)
+	target := d.call("id")
+	held := d.add(target)
+	lease := netip.MustParsePrefix(strings.Fields(held)[0]).Addr()
+	d.WaitState(t, lease, "active")
+	if stdout, exit := d.byHand("GC", target, gcConfig(t, target)); exit != 0 {
+		t.Errorf("GC: exit status %d: %s", exit, stdout)
+	}
+	if got := d.State(t, lease); got != "active" {
+		t.Errorf("the server says that the lease is %q after the GC, want \"active\"", got)
+	}
+	if again := d.add(target); again != held {
+		t.Errorf("got %s after the GC, want the lease %s that the daemon has", again, held)
+	}
+	d.must(call.VerbDel, target)
+}
+
 func TestDHCPWantsANamespaceThatLasts(t *testing.T) {
 	for name, netns := range map[string]string{"none is named": "", "an ephemeral one": EphemeralNetNS} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +201,8 @@ func TestDHCPWantsANamespaceThatLasts(t *testing.T) {
 	}
 }
 
-// Trap: dhcp with a missing ipam key dies of SIGSEGV, exit 2, empty stdout.
+// Trap: dhcp with a missing ipam key dies of SIGSEGV, exit 2, empty stdout. No call
+// context is made of such a configuration, so that it takes a broken record.
 func TestTheRealDHCPWithoutAnIPAMKeyDiesOfSIGSEGVWhichIsUnclear(t *testing.T) {
 	b := realBench(t, `{"type":"dhcp"}`, `{}`, func(o *Options) { o.NetNS = DefaultNetNS })
 	target := b.call("id")
@@ -177,4 +211,7 @@ func TestTheRealDHCPWithoutAnIPAMKeyDiesOfSIGSEGVWhichIsUnclear(t *testing.T) {
 	if !strings.Contains(e.Stderr, "goroutine") {
 		t.Errorf("got stderr %q, want the end of a Go crash", e.Stderr)
 	}
+	b.network.PluginConfig = json.RawMessage(`{"type":"cilium-cni"}`)
+	_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+	wantText(t, err, "ipam")
 }

@@ -117,6 +117,8 @@ func TestAnswersOfAPluginAreJudged(t *testing.T) {
 	}
 }
 
+// Trap: host-local that is killed while it writes leaves a file that no verb frees,
+// so that a plugin is asked to end before it is killed.
 func TestAPluginThatDoesNotEndIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -177,6 +179,8 @@ func hasLiving(t *testing.T, group int) bool {
 	return false
 }
 
+// Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with
+// it the turn of the attachment.
 func TestAChildThatHoldsStdoutHoldsNobody(t *testing.T) {
 	b := newBench(t)
 	t.Cleanup(func() { b.write("end", "") })

@@ -79,6 +79,8 @@ func ended(t *testing.T, pid int) syscall.WaitStatus {
 	return status
 }
 
+// Trap: a plugin process outlives us when we are killed: its ADD may land after the
+// DEL of our next life.
 func TestAPluginOfAnEarlierLifeIsWaitedFor(t *testing.T) {
 	b := newBench(t)
 	target := b.call("id")
@@ -95,6 +97,8 @@ func TestAPluginOfAnEarlierLifeIsWaitedFor(t *testing.T) {
 	wantFinished(t, ended(t, pid))
 }
 
+// Trap: a plugin process outlives us when we are killed, and one that hangs would hold
+// its attachment for ever.
 func TestAPluginOfAnEarlierLifeThatDoesNotEndIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

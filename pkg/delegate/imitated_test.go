@@ -30,6 +30,8 @@ func (b *bench) reconcile(c call.Call, living string) {
 	}
 }
 
+// Trap: whereabouts' reconciler frees what no live pod has, and nothing notices: the
+// operator has to say that this is wanted.
 func TestAnUnsafePluginIsRefusedWithItsReasonUntilItIsAccepted(t *testing.T) {
 	for pluginType, reason := range map[string]string{
 		"whereabouts":             "reconciler frees each one whose pod does not live",
@@ -64,6 +66,7 @@ func TestAnUnsafePluginThatIsAcceptedNoLongerStillGivesBack(t *testing.T) {
 	b.stores()
 }
 
+// Trap: two attachments with the same pod name and interface are the same address.
 func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	one, other := b.call("one"), b.call("other")
@@ -71,7 +74,6 @@ func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
 		t.Errorf("got %s, want %s", got, first)
 	}
 
-	// Trap: two attachments with the same pod name and interface are the same address.
 	samePod := other
 	samePod.Context.Args = one.Context.Args
 	if got := b.add(samePod); got != first {
@@ -82,6 +84,14 @@ func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
 		t.Errorf("the address is of %q (%v), want its container ID rewritten", data, err)
 	}
 
+	// The interface is the other half of the key.
+	samePod.Context.IfName = "eth1"
+	if got := b.add(samePod); got != second {
+		t.Errorf("got %s for another interface of the same pod, want %s", got, second)
+	}
+	b.must(call.VerbDel, samePod)
+	b.stores("10.1.0.2", "fd00::2")
+
 	// Our pods are unique to the attachment, so that this does not happen.
 	if got := b.add(other); got != second {
 		t.Errorf("got %s for another attachment, want %s", got, second)
@@ -90,6 +100,21 @@ func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
 	b.stores("10.1.0.3", "fd00::3")
 }
 
+// Trap: whereabouts accepts GC and STATUS and does nothing, so that neither a
+// runtime's GC frees ours nor STATUS tells whether it can serve.
+func TestWhereaboutsAcceptsGCAndSTATUSAndDoesNothing(t *testing.T) {
+	b := imitate(t, "whereabouts", acceptUnsafe)
+	target := b.call("id")
+	b.add(target)
+	for verb, config := range map[string][]byte{"GC": gcConfig(t, target), call.VerbStatus: target.Context.Config} {
+		if stdout, exit := b.byHand(verb, target, config); exit != 0 || len(stdout) != 0 {
+			t.Errorf("%s: exit status %d: %s; want it accepted without a word", verb, exit, stdout)
+		}
+	}
+	b.stores("10.1.0.2", "fd00::2")
+}
+
+// Trap: whereabouts frees nothing without a pod name, so that DEL names that of the ADD.
 func TestWhereaboutsWithoutAPodNameFreesNothing(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	target := b.call("id")
@@ -120,6 +145,7 @@ func TestTheReconcilerOfWhereaboutsFreesOurAddressWhileItIsHeldAndAPodGetsIt(t *
 	b.stores("10.1.0.2", "fd00::2")
 }
 
+// Trap: whereabouts' CHECK always fails. Whoever believed it would give up every address.
 func TestWhereaboutsSaysNoToEveryCheckAndIsNotBelieved(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	target := b.call("id")
@@ -131,6 +157,7 @@ func TestWhereaboutsSaysNoToEveryCheckAndIsNotBelieved(t *testing.T) {
 	}
 }
 
+// Trap: whereabouts' IP= adds an unreserved address, which a pod may get as well.
 func TestWhereaboutsIsNotAskedForAnAddressBecauseItReservesNone(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	target := b.call("id")
@@ -145,6 +172,7 @@ func TestWhereaboutsIsNotAskedForAnAddressBecauseItReservesNone(t *testing.T) {
 	b.stores("10.1.0.2", "fd00::2")
 }
 
+// Trap: calico's second ADD is a second address, so that a DEL comes before each.
 func TestCalicoGivesASecondAddressUnderTheSameHandleAndOneDelFreesBoth(t *testing.T) {
 	b := imitate(t, "calico-ipam")
 	target := b.call("id")
@@ -158,6 +186,7 @@ func TestCalicoGivesASecondAddressUnderTheSameHandleAndOneDelFreesBoth(t *testin
 	b.stores()
 }
 
+// Trap: calico's CHECK always succeeds, also for what was never held.
 func TestCalicoSaysYesToEveryCheckAndIsNotBelieved(t *testing.T) {
 	b := imitate(t, "calico-ipam")
 	target := b.call("never-added")
@@ -181,6 +210,8 @@ func TestCalicoIsAskedForOneAddressByCNIArgs(t *testing.T) {
 	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.78")
 }
 
+// Trap: calico knows network and container ID, not the interface, so that two
+// attachments of one ID would free each other's.
 func TestCalicoIsKeyedByNetworkAndIDAndNotByInterface(t *testing.T) {
 	b := imitate(t, "calico-ipam")
 	target := b.call("id")
@@ -216,7 +247,7 @@ func TestTheGCOfCalicoFreesWhatNamesAnUnknownPodAndKeepsOursWhichNamesNone(t *te
 	}
 }
 
-// Both were written before CNI 1.1.0.
+// Trap: calico and azure have no STATUS; both were written before CNI 1.1.0.
 func TestCalicoAndAzureHaveNeitherSTATUSNorGC(t *testing.T) {
 	for _, pluginType := range []string{"calico-ipam", "azure-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
@@ -262,6 +293,7 @@ func TestAzureWantsAPodAndIsSentTheOwnersOrASyntheticOne(t *testing.T) {
 	}
 }
 
+// Trap: azure honours no request for an address, and gives another one without a word.
 func TestAzureIsNotAskedForAnAddressBecauseItHonoursNoConvention(t *testing.T) {
 	b := imitate(t, "azure-ipam")
 	target := b.call("id")
@@ -280,6 +312,7 @@ func TestAzureIsNotAskedForAnAddressBecauseItHonoursNoConvention(t *testing.T) {
 	}
 }
 
+// Trap: azure says yes to every CHECK, so that its ADD of a held ID is the question.
 func TestAzureGivesTheSameAnswerToARepeatedAddAndYesToEveryCheck(t *testing.T) {
 	b := imitate(t, "azure-ipam")
 	target := b.call("id")
@@ -292,6 +325,8 @@ func TestAzureGivesTheSameAnswerToARepeatedAddAndYesToEveryCheck(t *testing.T) {
 	}
 }
 
+// Trap: azure knows the container ID alone, so that two attachments of one ID would
+// have one address.
 func TestAzureIsKeyedByIDAlone(t *testing.T) {
 	b := imitate(t, "azure-ipam")
 	target := b.call("id")
@@ -332,6 +367,7 @@ func TestADelThatAzureQueuedFreesTheLiveAddressOfANewAddWithTheSameID(t *testing
 	}
 }
 
+// Trap: the AWS plugin frees what it finds on an interface, and none has our addresses.
 func TestTheAWSPluginFreesNothingThatNoInterfaceHas(t *testing.T) {
 	b := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
 	target := b.call("id")

@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -10,6 +11,8 @@ import (
 type Network struct {
 	// Name is the network's name.
 	Name string
+	// File is the path of the configuration file; for errors only.
+	File string
 	// CNIVersion is what the configuration says. Calls use the highest version
 	// both sides know instead (docs/plugins.md, CNI versions).
 	CNIVersion string
@@ -19,6 +22,14 @@ type Network struct {
 	DisableCheck bool
 }
 
+// wrong is an error of the network's configuration, or of the plugin it names.
+func (n Network) wrong(err error) error {
+	if n.File == "" {
+		return fmt.Errorf("network %q: %w", n.Name, err)
+	}
+	return fmt.Errorf("%s: network %q: %w", n.File, n.Name, err)
+}
+
 // ipamType returns the delegated plugin's type, ipam.type.
 func (n Network) ipamType(object map[string]json.RawMessage) (string, error) {
 	var ipam struct {
@@ -26,11 +37,11 @@ func (n Network) ipamType(object map[string]json.RawMessage) (string, error) {
 	}
 	if raw, ok := object["ipam"]; ok {
 		if err := json.Unmarshal(raw, &ipam); err != nil {
-			return "", fmt.Errorf("network %q: ipam.type: %w; expected a plugin type such as \"host-local\"", n.Name, err)
+			return "", fmt.Errorf("ipam.type: %w; expected a plugin type such as \"host-local\"", err)
 		}
 	}
 	if ipam.Type == nil || *ipam.Type == "" {
-		return "", fmt.Errorf("network %q: ipam.type is missing; expected a plugin type such as \"host-local\"", n.Name)
+		return "", errors.New("ipam.type is missing; expected a plugin type such as \"host-local\"")
 	}
 	return *ipam.Type, nil
 }
@@ -40,7 +51,7 @@ func (n Network) capabilities(object map[string]json.RawMessage) ([]string, erro
 	var declared map[string]bool
 	if raw, ok := object["capabilities"]; ok {
 		if err := json.Unmarshal(raw, &declared); err != nil {
-			return nil, fmt.Errorf("network %q: capabilities: %w; expected an object of booleans", n.Name, err)
+			return nil, fmt.Errorf("capabilities: %w; expected an object of booleans", err)
 		}
 	}
 	var names []string
@@ -57,10 +68,10 @@ func (n Network) capabilities(object map[string]json.RawMessage) ([]string, erro
 func (n Network) object() (map[string]json.RawMessage, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(n.PluginConfig, &object); err != nil {
-		return nil, fmt.Errorf("network %q: plugin object: %w", n.Name, err)
+		return nil, fmt.Errorf("plugin object: %w", err)
 	}
 	if n.Name == "" {
-		return nil, fmt.Errorf("network configuration: name is empty; plugins refuse that (CNI spec section 1)")
+		return nil, errors.New("name is empty; plugins refuse that (CNI spec section 1)")
 	}
 	return object, nil
 }
@@ -71,15 +82,15 @@ func (n Network) object() (map[string]json.RawMessage, error) {
 func (n Network) configuration(object map[string]json.RawMessage, cniVersion string) (json.RawMessage, error) {
 	var err error
 	if object["name"], err = json.Marshal(n.Name); err != nil {
-		return nil, fmt.Errorf("network %q: name: %w", n.Name, err)
+		return nil, fmt.Errorf("name: %w", err)
 	}
 	if object["cniVersion"], err = json.Marshal(cniVersion); err != nil {
-		return nil, fmt.Errorf("network %q: cniVersion: %w", n.Name, err)
+		return nil, fmt.Errorf("cniVersion: %w", err)
 	}
 	delete(object, "prevResult")
 	delete(object, "runtimeConfig")
 	if err := removeRequest(object); err != nil {
-		return nil, fmt.Errorf("network %q: %w", n.Name, err)
+		return nil, err
 	}
 	return json.Marshal(object)
 }

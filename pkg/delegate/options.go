@@ -53,6 +53,9 @@ type Options struct {
 	// LockFile is the file of the inherited locks; made if it is not there. It
 	// must be the same one after a restart. Required.
 	LockFile string
+	// InPod tells that this process runs in a pod, where the plugin's state folder
+	// must be a mount of the host's.
+	InPod bool
 	// Profiles returns what is known of plugin types now: a set as profile.Load
 	// makes it, or why there is none. It is asked for each new call context, by
 	// several at once. Required.

@@ -195,6 +195,8 @@ func TestADelGoesWithoutAPrevResultThatIsBroken(t *testing.T) {
 	}
 }
 
+// Trap: invoke.Delegate* reads CNI_* of the process, so that a plugin would see what
+// the sidecar was started with.
 func TestThePluginSeesItsOwnEnvironmentAndNoMore(t *testing.T) {
 	t.Setenv("CNI_NETNS", "/from/us")
 	t.Setenv("CNI_STRAY", "1")

@@ -155,6 +155,7 @@ func TestTheRealHostLocalServesItsRanges(t *testing.T) {
 	}
 }
 
+// Trap: host-local's errors are all code 999, so that only its words tell why.
 func TestAnExhaustedPoolOfTheRealHostLocalIsSaidInItsOwnWords(t *testing.T) {
 	b := realBench(t, `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.7","rangeEnd":"10.1.0.7"}]]}`, `{}`)
 	if err := b.run(call.VerbAdd, b.call("first")); err != nil {

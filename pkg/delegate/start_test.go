@@ -10,6 +10,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
+// Trap: a dynamically linked plugin without its loader is "no such file" although it is
+// there; every other reason is told apart from that one.
 func TestAPluginThatCannotBeStartedIsExplained(t *testing.T) {
 	write := func(data string, mode os.FileMode) func(*testing.T, string) {
 		return func(t *testing.T, path string) {

@@ -10,6 +10,8 @@ import (
 
 const staticPair = `{"type":"static","addresses":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"fd00::5/64"}]}`
 
+// Trap: static's CHECK needs prevResult. Without it the error is about the question,
+// and says nothing of the address.
 func TestTheRealStaticIsServedWithPrevResult(t *testing.T) {
 	b := realBench(t, staticPair, `{}`)
 	target := b.call("id")
@@ -37,6 +39,7 @@ func TestTheRealStaticIsServedWithPrevResult(t *testing.T) {
 	}
 }
 
+// Trap: static gives everybody the same address by design, which is no alarm.
 func TestTheRealStaticGivesEverybodyTheSameAddress(t *testing.T) {
 	b := realBench(t, staticPair, `{}`)
 	one, err := b.runner.Add(t.Context(), b.call("one"))
@@ -50,6 +53,24 @@ func TestTheRealStaticGivesEverybodyTheSameAddress(t *testing.T) {
 	}
 	if describe(one) != describe(another) || target.Context.Profile.Unique {
 		t.Errorf("got %s and %s with unique %v, want one address twice and a profile that knows it", describe(one), describe(another), target.Context.Profile.Unique)
+	}
+}
+
+// Trap: GC (spec 1.1) by the container runtime. static keeps nothing that it could free.
+func TestGCByARuntimeFreesNothingOfTheRealStatic(t *testing.T) {
+	b := realBench(t, staticPair, `{}`)
+	target := b.call("id")
+	got, err := b.runner.Add(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stdout, exit := b.byHand("GC", target, gcConfig(t, target)); exit != 0 {
+		t.Errorf("GC: exit status %d: %s", exit, stdout)
+	}
+	target.PrevResult = got.Raw
+	b.must(call.VerbCheck, target)
+	if again := b.add(target); again != describe(got) {
+		t.Errorf("got %s after the GC, want %s as before", again, describe(got))
 	}
 }
 

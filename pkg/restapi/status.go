@@ -48,7 +48,7 @@ func (p PoolReport) broken() bool { return p.Error != "" }
 func (r Report) stale() map[string]strfmt.DateTime {
 	out := map[string]strfmt.DateTime{}
 	for _, p := range r.Pools {
-		if p.broken() && p.Plugin != "" {
+		if p.broken() && p.Binary != "" {
 			out["cni configuration of pool "+p.Pool] = strfmt.DateTime(p.Since)
 		}
 	}

@@ -22,6 +22,8 @@ func backupNode(t *testing.T) *harness.Node {
 	return n
 }
 
+// Trap: the plugin's store is restored from a backup that is older than the address:
+// the next one who asks the plugin would get it.
 func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSame(t *testing.T) {
 	t.Parallel()
 	for name, restart := range map[string]bool{"in service": false, "across a restart": true} {
@@ -50,6 +52,7 @@ func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSam
 	}
 }
 
+// Trap: in the restored store another ID has our address, which must not be that of two.
 func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwners(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*testing.T, *harness.Node, *harness.Sidecar) (ip string, giveBack func()){
@@ -90,7 +93,7 @@ func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwn
 	}
 }
 
-// What CHECK does not see: the backup has our container ID with another address.
+// Trap that CHECK does not see: the backup has our container ID with another address.
 func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNotNoticedWithinOneBoot(t *testing.T) {
 	t.Parallel()
 	n := backupNode(t)
@@ -131,7 +134,7 @@ func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNotNoticedWithinOneBoot
 	s.Agree(t)
 }
 
-// A lease that was released after the backup is nobody's: a leak, until its
+// Trap: a lease that was released after the backup is nobody's: a leak, until its
 // owner asks again.
 func TestALeaseThatARestoredStoreBringsBackLeaksUntilItsOwnerAsksAgain(t *testing.T) {
 	t.Parallel()

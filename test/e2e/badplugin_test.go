@@ -17,11 +17,11 @@ func TestAPluginThatCannotBeRunIsNamedAndTheSidecarStaysUp(t *testing.T) {
 	alien := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xff\xff\x01" + strings.Repeat("\x00", 43)
 	tests := map[string]struct {
 		breaks func(t *testing.T, n *harness.Node)
-		// says are found in the answer and in readiness.
+		// says are found in the answer and in readiness, with the file and ipam.
 		says []string
 	}{
 		"it is missing":        {remove, []string{"host-local", "--cni-bin-dir"}},
-		"it is not executable": {notExecutable, []string{"host-local"}},
+		"it is not executable": {notExecutable, []string{"host-local", "permission denied"}},
 		"for another machine": {
 			func(t *testing.T, n *harness.Node) { n.InstallScript(t, "host-local", alien) },
 			[]string{"host-local", "exec format error"},
@@ -42,7 +42,19 @@ func TestAPluginThatCannotBeRunIsNamedAndTheSidecarStaysUp(t *testing.T) {
 			func(t *testing.T, n *harness.Node) {
 				n.WriteConf(t, "05-cilium.conflist", []byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni"}]}`))
 			},
-			[]string{"ipam"},
+			[]string{"no plugin of its chain"},
+		},
+		"an ipam that is a text": {
+			func(t *testing.T, n *harness.Node) {
+				n.WriteConf(t, "05-cilium.conflist", []byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":"host-local"}]}`))
+			},
+			[]string{"ipam is a JSON string", "expected an object"},
+		},
+		"an ipam.type with a path": {
+			func(t *testing.T, n *harness.Node) {
+				n.WriteConf(t, "05-cilium.conflist", []byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"../host-local"}}]}`))
+			},
+			[]string{"../host-local", "plain file name"},
 		},
 	}
 	for name, tt := range tests {
@@ -53,7 +65,7 @@ func TestAPluginThatCannotBeRunIsNamedAndTheSidecarStaysUp(t *testing.T) {
 			s := n.Launch(t)
 			s.WaitServing(t)
 			a, unready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()
-			for _, says := range tt.says {
+			for _, says := range append(tt.says, n.ConfDir, "05-cilium.con", "ipam") {
 				if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
 					t.Errorf("answered %s; want 502 and %q", a, says)
 				}

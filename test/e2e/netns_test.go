@@ -40,7 +40,7 @@ func TestWithCAPSYSADMINAnEphemeralNamespaceServes(t *testing.T) {
 	t.Parallel()
 	n, _ := scriptedNode(t, "scripted", ranges())
 	if os.Geteuid() != 0 {
-		t.Skip("only root may make network namespaces")
+		harness.Lack(t, "only root may make network namespaces")
 	}
 	s := n.Start(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
 	s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,7 +85,7 @@ func TestTheGCOfCalicoKeepsWhatIsHeldHereBecauseItNamesNoPod(t *testing.T) {
 	wantHolds(t, plugin, held...)
 }
 
-// Their CNI library is from before 1.1.0, so that STATUS says nothing.
+// Trap: calico and azure have no STATUS. Their CNI library is from before 1.1.0.
 func TestCalicoAndAzureAreReadyWithoutBeingAskedForSTATUS(t *testing.T) {
 	t.Parallel()
 	for _, pluginType := range []string{"calico-ipam", "azure-ipam"} {
@@ -103,6 +105,8 @@ func TestCalicoAndAzureAreReadyWithoutBeingAskedForSTATUS(t *testing.T) {
 	}
 }
 
+// Trap: azure honours no request for an address. What it gives in its place is nobody's,
+// unless it is given back.
 func TestAzureIsNotAskedForAnAddressAndWhatItGivesInItsPlaceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", ranges())
@@ -174,6 +178,58 @@ func TestAReleaseThatAzureCarriesOutLateSparesTheLiveAddress(t *testing.T) {
 	}
 	s.Release(t, now...)
 	wantHolds(t, plugin)
+}
+
+// Trap: azure says yes to every CHECK, so that it is asked by ADD. The question
+// allocates where the address is lost, and what it allocates must not be kept.
+func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		// taken is what a pod has got meanwhile.
+		taken  string
+		want   string
+		healed int64
+	}{
+		"the lost address is free again, and the owner gets it back": {want: "10.15.0.2", healed: 1},
+		"a pod has the lost address, and the owner gets another":     {taken: "10.15.0.2", want: "10.15.0.3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, plugin := scriptedNode(t, "azure-ipam", ranges())
+			s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{"10.15.0.2"})
+			id := s.Of(t, "kube-system/router").ContainerID
+			store := filepath.Join(n.BinDir, "azure-ipam.d", "store")
+			if err := os.Rename(filepath.Join(store, "10.15.0.2"), filepath.Join(store, "10.15.0.77")); err != nil {
+				t.Fatal(err)
+			}
+			pods := []string{}
+			if c.taken != "" {
+				pods = append(pods, c.taken)
+				if err := os.WriteFile(filepath.Join(store, c.taken), []byte("pod\ndefault/web"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{c.want})
+			wantHolds(t, plugin, append(pods, c.want)...)
+			if counters := s.Health(t).DelegatedIPAM.Counters; counters["lost"] != 1 || counters["healed"] != c.healed {
+				t.Errorf("the counters are %v; want 1 lost and %d healed", counters, c.healed)
+			}
+			if now := s.Of(t, "kube-system/router"); now.ContainerID != id || now.State != "held" || now.Lost {
+				t.Errorf("the attachment is %+v; want %s held", now, id)
+			}
+			// Of that ID nothing can be queued.
+			if holder, err := os.ReadFile(filepath.Join(store, c.want)); err != nil || !strings.HasPrefix(string(holder), id+"-g1\n") {
+				t.Errorf("the plugin holds %s for %q (%v); want it for %s-g1", c.want, holder, err, id)
+			}
+			if plugin.Calls(t, "CHECK") != 0 {
+				t.Error("its CHECK was called, which says yes whatever is asked")
+			}
+			s.Release(t, c.want)
+			wantHolds(t, plugin, pods...)
+		})
+	}
 }
 
 func TestCalicosAlwaysYesIsNotBelievedAndItsDELPrecedesEachADD(t *testing.T) {

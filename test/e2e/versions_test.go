@@ -7,6 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+// Trap: below CNI 0.4.0 there is no CHECK, so that nobody can be asked.
 func TestAPluginWithoutCHECKIsBelievedByTheJournalAndItsDELPrecedesItsADD(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())

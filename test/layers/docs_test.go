@@ -1,10 +1,14 @@
 package layers
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -18,6 +22,8 @@ var (
 	// engine: "one", "another".
 	sentencesInDocs = regexp.MustCompile(`engine: ("[^"]+"(?:, "[^"]+")*)`)
 	quoted          = regexp.MustCompile(`"[^"]+"`)
+	// trapInDocs is a row of the table of traps: its number, and the rest.
+	trapInDocs = regexp.MustCompile(`(?m)^\| (\d+) \| (.*) \|$`)
 )
 
 func TestEveryTestThatTheDocsNameIsThere(t *testing.T) {
@@ -60,6 +66,50 @@ func TestEverySentenceOfTheEngineThatTheDocsQuoteIsPlayed(t *testing.T) {
 	if count == 0 {
 		t.Error("the docs quote no sentence; nothing is compared")
 	}
+}
+
+// A trap whose test does not say so is one that the next change of the test forgets.
+func TestEveryTrapOfTheDocsHasATestThatNamesIt(t *testing.T) {
+	comments := commentsOfTests(t)
+	_, section, _ := strings.Cut(files(t, "docs", ".md")[filepath.Join("docs", "plugins.md")], "\n## Traps and their tests\n")
+	table, _, _ := strings.Cut(section, "\n### ")
+	rows := trapInDocs.FindAllStringSubmatch(table, -1)
+	if lines := strings.Count(table, "\n|") - 2; len(rows) == 0 || len(rows) != lines {
+		t.Errorf("%d of the %d rows below the head begin with a number; want all of them", len(rows), lines)
+	}
+	for i, row := range rows {
+		if row[1] != strconv.Itoa(i+1) {
+			t.Errorf("row %d of the table has the number %s", i+1, row[1])
+		}
+		tests := testInDocs.FindAllStringSubmatch(row[2], -1)
+		if len(tests) == 0 && !sentencesInDocs.MatchString(row[2]) {
+			t.Errorf("trap %s names no test and no sentence of the engine: %s", row[1], row[2])
+		}
+		for _, m := range tests {
+			if comment, ok := comments[m[1]]; !ok || !strings.Contains(comment, "Trap") {
+				t.Errorf("trap %s names %s, which does not say in its comment (%q) which trap it is of: want \"Trap: …\"", row[1], m[1], comment)
+			}
+		}
+	}
+}
+
+// commentsOfTests returns the comment above each test of the repository, by the
+// test's name.
+func commentsOfTests(t *testing.T) map[string]string {
+	t.Helper()
+	comments := map[string]string{}
+	for path, code := range files(t, ".", "_test.go") {
+		f, err := parser.ParseFile(token.NewFileSet(), path, code, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if function, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(function.Name.Name, "Test") {
+				comments[function.Name.Name] = function.Doc.Text()
+			}
+		}
+	}
+	return comments
 }
 
 // files returns the text of every file below a folder of the repository whose

@@ -35,8 +35,10 @@ var readers = map[string]string{
 	"RequestForm":        "delegate.written",
 	"PodIdentity":        "profile.Pod",
 	"Namespace":          "delegate.namespace",
+	"StateDirKey":        "profile.StateDir",
+	"DefaultStateDir":    "profile.StateDir",
 	"Unique":             "attachment.reserve",
-	"Unsafe":             "delegate.Context",
+	"Unsafe":             "delegate.complete",
 	"Sources":            "", // for people
 }
 
@@ -68,6 +70,27 @@ func TestEachFactOfAProfileIsReadInOnePlace(t *testing.T) {
 		if function != "" && !strings.Contains(row, "`"+function+"`") {
 			t.Errorf("docs/plugins.md does not say of %q that `%s` uses it", name, function)
 		}
+	}
+}
+
+// A reader in a variable would be one that nobody looks for.
+func TestAFactThatIsReadOutsideEveryFunctionIsFound(t *testing.T) {
+	dir := t.TempDir()
+	code := `package hidden
+
+import "github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+
+var hidden = func(p profile.Profile) bool { return p.Unique }
+
+func open(p *profile.Profile) bool { return p.Unique }
+`
+	if err := os.WriteFile(filepath.Join(dir, "hidden.go"), []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := source{Dir: dir, ImportPath: "hidden", Name: "hidden", GoFiles: []string{"hidden.go"}, exports: loadPackages(t)[0].exports}
+	want := []string{"hidden.package level", "hidden.open"}
+	if got := s.factsRead(t)["Unique"]; !slices.Equal(got, want) {
+		t.Errorf("found %q; want %q", got, want)
 	}
 }
 
@@ -104,8 +127,8 @@ func loadPackages(t *testing.T) []source {
 	}
 }
 
-// factsRead returns, for each field of profile.Profile, the functions that read
-// it. What parses and checks profiles reads all of them, and is left out.
+// factsRead returns, for each field of profile.Profile, the places that read it:
+// functions, and what is outside of every function. What parses and checks profiles reads all of them, and is left out.
 func (s source) factsRead(t *testing.T) map[string][]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -130,19 +153,25 @@ func (s source) factsRead(t *testing.T) map[string][]string {
 			continue
 		}
 		for _, d := range f.Decls {
-			function, ok := d.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			ast.Inspect(function, func(n ast.Node) bool {
-				if field, ok := factOf(info, n); ok && !slices.Contains(found[field], s.Name+"."+function.Name.Name) {
-					found[field] = append(found[field], s.Name+"."+function.Name.Name)
+			place := s.Name + "." + placeOf(d)
+			ast.Inspect(d, func(n ast.Node) bool {
+				if field, ok := factOf(info, n); ok && !slices.Contains(found[field], place) {
+					found[field] = append(found[field], place)
 				}
 				return true
 			})
 		}
 	}
 	return found
+}
+
+// placeOf names where a declaration reads: its function, or that it is in none,
+// as the value of a variable is.
+func placeOf(d ast.Decl) string {
+	if function, ok := d.(*ast.FuncDecl); ok {
+		return function.Name.Name
+	}
+	return "package level"
 }
 
 // factOf returns the field of profile.Profile that a node selects.

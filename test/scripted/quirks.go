@@ -20,6 +20,8 @@ type quirks struct {
 	// daemon-down is in the script folder, DEL succeeds, frees nothing and is
 	// carried out behind the next ADD without that file.
 	Del string `json:"del"`
+	// GC is "frees" (default), or "nothing": GC succeeds and frees nothing.
+	GC string `json:"gc"`
 	// Requests are the conventions that are read: "runtimeConfig.ips",
 	// "args.cni.ips" and "CNI_ARGS"; all if there are none.
 	Requests []string `json:"requests"`
@@ -35,7 +37,9 @@ func quirksOf(pluginType string) quirks {
 	before := []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"}
 	switch pluginType {
 	case "whereabouts":
-		return quirks{RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", Requests: []string{"CNI_ARGS"}, Requested: "extra"}
+		return quirks{
+			RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", GC: "nothing", Requests: []string{"CNI_ARGS"}, Requested: "extra",
+		}
 	case "calico-ipam":
 		return quirks{RepeatedAdd: "another", Check: "always-yes", KeyedBy: "network", Requests: []string{"CNI_ARGS"}, Versions: before}
 	case "azure-ipam":

@@ -22,6 +22,8 @@ func known(t *testing.T, pluginType string) profile.Profile {
 	return set.For(pluginType)
 }
 
+// Trap: host-local's errors are all code 999. Whoever took the code alone for a no
+// would give up live addresses.
 func TestOnlyAPlainNoOfCheckMeansLost(t *testing.T) {
 	no := Error{Verb: VerbCheck, Outcome: Refused, Code: 999, Msg: "host-local: Failed to find address added by container x"}
 	with := func(change func(*Error)) error {

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"encoding/json"
 	"regexp"
 	"time"
 )
@@ -30,6 +31,20 @@ func (p Profile) ActsUntil(ended time.Time) time.Time {
 // AddAfterDel is AddAfterDelSeconds as a duration.
 func (p Profile) AddAfterDel() time.Duration {
 	return time.Duration(p.AddAfterDelSeconds) * time.Second
+}
+
+// StateDir is the folder in which the plugin keeps its state, by the ipam object of
+// a network, and the key that names it; empty if there is none.
+func (p Profile) StateDir(ipam []byte) (dir, key string) {
+	if p.StateDirKey == "" {
+		return "", ""
+	}
+	var object map[string]json.RawMessage
+	// What cannot be read is the plugin's to refuse.
+	if json.Unmarshal(ipam, &object) != nil || json.Unmarshal(object[p.StateDirKey], &dir) != nil || dir == "" {
+		dir = p.DefaultStateDir
+	}
+	return dir, p.StateDirKey
 }
 
 // Pod is a pod's name as CNI_ARGS tells it (K8S_POD_NAMESPACE, K8S_POD_NAME).

@@ -18,6 +18,7 @@ type fact struct {
 	lost                  string // as JSON
 	outlives, pause       time.Duration
 	del                   Del
+	stateKey, stateDir    string
 	requests              []Request
 	form                  RequestForm
 	pod                   PodIdentity
@@ -33,36 +34,36 @@ func facts() map[string]fact {
 	three := []Request{RequestArgsCNI, RequestRuntimeConfig, RequestCNIArgs}
 	return map[string]fact{
 		"host-local": {
-			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, 0, DelReleased,
+			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, 0, DelReleased, "dataDir", "/var/lib/cni/networks",
 			three, FormAddress, PodIdentityNone, NamespaceAny, true, false,
 		},
 		"static": {
-			same, VerifyCheck, ProvesAddress, `{"codes":[999],"message":"Failed to match addr"}`, 0, 0, DelReleased,
+			same, VerifyCheck, ProvesAddress, `{"codes":[999],"message":"Failed to match addr"}`, 0, 0, DelReleased, "", "",
 			three, FormCIDR, PodIdentityNone, NamespaceAny, false, false,
 		},
 		"dhcp": {
-			same, VerifyAdd, ProvesNothing, no, 208 * time.Second, 0, DelReleased,
+			same, VerifyAdd, ProvesNothing, no, 208 * time.Second, 0, DelReleased, "", "",
 			nil, "", PodIdentityNone, NamespaceLink, true, false,
 		},
 		"whereabouts": {
-			same, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved,
+			same, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved, "", "",
 			nil, "", PodIdentitySynthetic, NamespaceAny, true, true,
 		},
 		"calico-ipam": {
-			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelReleased,
+			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelReleased, "", "",
 			[]Request{RequestCNIArgs},
 			FormAddress, PodIdentityNone, NamespaceAny, true, false,
 		},
 		"azure-ipam": {
-			same, VerifyAdd, ProvesNothing, no, 240 * time.Second, 2 * time.Second, DelQueued,
+			same, VerifyAdd, ProvesNothing, no, 240 * time.Second, 2 * time.Second, DelQueued, "", "",
 			nil, "", PodIdentityGiven, NamespaceAny, true, false,
 		},
 		"cni-ipvlan-vpc-k8s-ipam": {
-			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved,
+			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved, "", "",
 			nil, "", PodIdentityNone, NamespaceAny, true, true,
 		},
 		Unknown: {
-			another, VerifyCheck, ProvesPresence, `{"minCode":100}`, 240 * time.Second, 0, DelReleased,
+			another, VerifyCheck, ProvesPresence, `{"minCode":100}`, 240 * time.Second, 0, DelReleased, "", "",
 			nil, "", PodIdentityNone, NamespaceAny, true, false,
 		},
 	}
@@ -102,6 +103,8 @@ func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
 				"requestForm":        {p.RequestForm, w.form},
 				"podIdentity":        {p.PodIdentity, w.pod},
 				"namespace":          {p.Namespace, w.namespace},
+				"stateDirKey":        {p.StateDirKey, w.stateKey},
+				"defaultStateDir":    {p.DefaultStateDir, w.stateDir},
 				"unique":             {p.Unique, w.unique},
 				"unsafe":             {p.Unsafe != "", w.refusedUnsafe},
 				"sources":            {len(p.Sources) > 0, true},

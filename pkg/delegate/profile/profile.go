@@ -145,6 +145,11 @@ type Profile struct {
 	PodIdentity PodIdentity `json:"podIdentity"`
 	// Namespace is which CNI_NETNS the plugin works with.
 	Namespace Namespace `json:"namespace"`
+	// StateDirKey is the key of ipam that names the folder of the plugin's state, and
+	// DefaultStateDir that folder where the key is not set; empty for a plugin that
+	// keeps no state in files.
+	StateDirKey     string `json:"stateDirKey,omitempty"`
+	DefaultStateDir string `json:"defaultStateDir,omitempty"`
 	// Unique: the plugin never gives one address to two attachments. One that
 	// does by design is believed to, and nobody is alarmed.
 	Unique bool `json:"unique"`

@@ -108,6 +108,10 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		"an unknown request":     {valid(t, "requests", `["CNI_ARGS","mail"]`, "requestForm", `"cidr"`), `requests is "mail"`},
 		"an unknown requestForm": {valid(t, "requests", `["CNI_ARGS"]`, "requestForm", `"hex"`), `requestForm is "hex"`},
 
+		"a key of the state folder and no folder": {valid(t, "stateDirKey", `"dataDir"`), `expected both, or neither`},
+		"a state folder and no key for it":        {valid(t, "defaultStateDir", `"/var/x"`), `expected both, or neither`},
+		"a state folder that is relative":         {valid(t, "stateDirKey", `"dataDir"`, "defaultStateDir", `"var/x"`), `defaultStateDir is "var/x"; expected an absolute path`},
+
 		"no repeatedAdd":        {valid(t, "repeatedAdd", ""), `repeatedAdd is ""`},
 		"no verifyBy":           {valid(t, "verifyBy", ""), `verifyBy is ""`},
 		"no checkProves":        {valid(t, "checkProves", ""), `checkProves is ""`},

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"path"
 	"slices"
 )
 
@@ -33,6 +34,7 @@ func (p Profile) validate() error {
 		p.validateRequests(),
 		oneOf(p, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven),
 		oneOf(p, "namespace", p.Namespace, NamespaceAny, NamespaceEphemeral, NamespaceLink),
+		p.validateStateDir(),
 	} {
 		if err != nil {
 			return err
@@ -97,6 +99,16 @@ func (p Profile) validateRequests() error {
 		return nil
 	}
 	return oneOf(p, "requestForm", p.RequestForm, FormAddress, FormCIDR)
+}
+
+func (p Profile) validateStateDir() error {
+	if (p.StateDirKey == "") != (p.DefaultStateDir == "") {
+		return p.wrong("stateDirKey is %q and defaultStateDir is %q; expected both, or neither", p.StateDirKey, p.DefaultStateDir)
+	}
+	if p.DefaultStateDir != "" && !path.IsAbs(p.DefaultStateDir) {
+		return p.wrong("defaultStateDir is %q; expected an absolute path", p.DefaultStateDir)
+	}
+	return nil
 }
 
 func (p Profile) between(field string, n, limit int) error {
