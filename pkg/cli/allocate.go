@@ -9,6 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // allocateOptions are the flags of `allocate`.
@@ -38,9 +39,9 @@ each family that the sidecar and the plugin have is handed out.`,
 	}
 	o.register(cmd, p.env)
 	flags := cmd.Flags()
-	flags.Var(choiceValue(&o.family, "ipv4", "ipv6"), "family", "the one address family to hand out; each that there is if not set")
-	flags.Var(textValue(&o.pool, "name"), "pool", `pool to take from (default "default")`)
-	addSwitch(flags, &o.expiration, "expiration",
+	flags.Var(option.Choice(&o.family, "ipv4", "ipv6"), "family", "the one address family to hand out; each that there is if not set")
+	flags.Var(option.Text(&o.pool, "name"), "pool", `pool to take from (default "default")`)
+	option.AddSwitch(flags, &o.expiration, "expiration",
 		"take the addresses back unless they are confirmed in time (serve --ipam-expiration): by restore, or by allocate without this flag")
 	return cmd
 }

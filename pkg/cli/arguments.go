@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // takes lets a command have exactly these arguments, called as in its help; "IP"
@@ -17,11 +18,11 @@ func takes(names ...string) cobra.PositionalArgs {
 		want := strings.Join(names, " ")
 		switch {
 		case len(names) == 0 && len(args) > 0:
-			return wrongUsage("got %q; expected no argument", args)
+			return option.WrongUsage("got %q; expected no argument", args)
 		case len(args) < len(names):
-			return wrongUsage("%s is missing; expected %s", names[len(args)], want)
+			return option.WrongUsage("%s is missing; expected %s", names[len(args)], want)
 		case len(args) > len(names):
-			return wrongUsage("got %d arguments %q; expected %s", len(args), args, want)
+			return option.WrongUsage("got %d arguments %q; expected %s", len(args), args, want)
 		}
 		for i, name := range names {
 			if err := checkArgument(name, args[i]); err != nil {
@@ -36,13 +37,13 @@ func checkArgument(name, text string) error {
 	switch name {
 	case "IP":
 		if ip, err := netip.ParseAddr(text); err != nil || ip.Zone() != "" {
-			return wrongUsage("IP is %q; expected an address without a prefix length and a zone, such as 10.15.0.2 or fd00:15::2", text)
+			return option.WrongUsage("IP is %q; expected an address without a prefix length and a zone, such as 10.15.0.2 or fd00:15::2", text)
 		}
 	case "OWNER":
 		// The API takes an empty owner, but drops such an attachment as soon as
 		// its client is gone: nothing for a command line.
 		if text == "" {
-			return wrongUsage("OWNER is %q; expected a name such as router or kube-system/coredns-1", text)
+			return option.WrongUsage("OWNER is %q; expected a name such as router or kube-system/coredns-1", text)
 		}
 	}
 	return nil

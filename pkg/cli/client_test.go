@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // bothFamilies is an answer to an allocation.
@@ -41,7 +44,7 @@ func TestAllocatePrintsTheBareAddresses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := startSidecar(t, map[string][]answer{"POST /v1/ipam": {jsonAnswer(201, tt.body)}})
-			s.program().runHere(t, tt.args...).wants(t, exitDone, tt.stdout)
+			s.program().runHere(t, tt.args...).wants(t, option.Done, tt.stdout)
 			if got := s.requests(); !slices.Equal(got, []string{tt.asked}) {
 				t.Errorf("the sidecar was asked %q; want %q", got, tt.asked)
 			}
@@ -69,7 +72,7 @@ func TestRestoreAndReleaseSayWhatTheyDid(t *testing.T) {
 			s := startSidecar(t, map[string][]answer{
 				"POST /v1/ipam/10.15.0.2": yes, "POST /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.15.0.2": yes, "DELETE /v1/ipam/fd00::2": yes,
 			})
-			s.program().runHere(t, tt.args...).wants(t, exitDone, tt.stdout)
+			s.program().runHere(t, tt.args...).wants(t, option.Done, tt.stdout)
 			if got := s.requests(); !slices.Equal(got, []string{tt.asked}) {
 				t.Errorf("the sidecar was asked %q; want %q", got, tt.asked)
 			}
@@ -119,7 +122,7 @@ func TestARefusalEndsWithStatus1AndItsReason(t *testing.T) {
 			s := startSidecar(t, map[string][]answer{
 				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all,
 			})
-			s.program().runHere(t, tt.args...).wants(t, exitFailed, "", tt.says...)
+			s.program().runHere(t, tt.args...).wants(t, option.Failed, "", tt.says...)
 		})
 	}
 }
@@ -141,8 +144,8 @@ func TestWithoutASidecarTheSocketIsNamed(t *testing.T) {
 		"when an address is to be put by": {[]string{"release", "10.0.0.1"}, socket},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := testProgram(map[string]string{socketEnv: socket})
-			p.runHere(t, tt.args...).wants(t, exitFailed, "",
+			p := testProgram(map[string]string{sidecar.SocketEnv: socket})
+			p.runHere(t, tt.args...).wants(t, option.Failed, "",
 				"no sidecar can be reached at "+tt.names+": ", "no such file or directory", "delegated-ipam serve", "--socket-path")
 		})
 	}
@@ -150,7 +153,7 @@ func TestWithoutASidecarTheSocketIsNamed(t *testing.T) {
 
 func TestTheVariableOfTheSocketMayHaveTheSchemeOfTheFlag(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
-	testProgram(map[string]string{socketEnv: "unix://" + s.socket}).runHere(t, "list", "-o", "json").wants(t, exitDone, "[]\n")
+	testProgram(map[string]string{sidecar.SocketEnv: "unix://" + s.socket}).runHere(t, "list", "-o", "json").wants(t, option.Done, "[]\n")
 }
 
 // silence accepts connections and never answers.
@@ -186,9 +189,9 @@ func silence(t *testing.T) (socket string, connected <-chan struct{}) {
 
 func TestASidecarThatDoesNotAnswerIsGivenUpAfterTheLimit(t *testing.T) {
 	socket, _ := silence(t)
-	p := testProgram(map[string]string{socketEnv: socket})
+	p := testProgram(map[string]string{sidecar.SocketEnv: socket})
 	p.requestLimit = time.Millisecond
-	p.runHere(t, "allocate", "router").wants(t, exitFailed, "", socket, "no answer within 1ms", "delegated-ipam list")
+	p.runHere(t, "allocate", "router").wants(t, option.Failed, "", socket, "no answer within 1ms", "delegated-ipam list")
 }
 
 func TestASignalEndsTheWait(t *testing.T) {
@@ -199,11 +202,11 @@ func TestASignalEndsTheWait(t *testing.T) {
 		cancel()
 	}()
 	var stdout, stderr strings.Builder
-	code := testProgram(map[string]string{socketEnv: socket}).run(ctx, []string{"allocate", "router"}, &stdout, &stderr)
-	outcome{code, stdout.String(), stderr.String()}.wants(t, exitFailed, "", "interrupted", "delegated-ipam list")
+	code := testProgram(map[string]string{sidecar.SocketEnv: socket}).run(ctx, []string{"allocate", "router"}, &stdout, &stderr)
+	outcome{code, stdout.String(), stderr.String()}.wants(t, option.Failed, "", "interrupted", "delegated-ipam list")
 }
 
 func TestAnAnswerThatIsNoHTTPNamesTheSocket(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "{")}})
-	s.program().runHere(t, "list").wants(t, exitFailed, "", "list: the sidecar at "+s.socket)
+	s.program().runHere(t, "list").wants(t, option.Failed, "", "list: the sidecar at "+s.socket)
 }

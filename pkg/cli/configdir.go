@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // configDirOption names the folder of files, and so cannot be one of them.
@@ -23,7 +25,7 @@ func readConfigDir(dir string, options *pflag.FlagSet) (map[string]any, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, wrongUsage("--%s is %q; expected a folder that can be read: %w", configDirOption, dir, err)
+		return nil, option.WrongUsage("--%s is %q; expected a folder that can be read: %w", configDirOption, dir, err)
 	}
 	values := map[string]any{}
 	var errs []error
@@ -33,12 +35,12 @@ func readConfigDir(dir string, options *pflag.FlagSet) (map[string]any, error) {
 			continue
 		}
 		if options.Lookup(name) == nil {
-			errs = append(errs, wrongUsage("%s is no option of serve; expected files named as its flags are, without the dashes in front", filepath.Join(dir, name)))
+			errs = append(errs, option.WrongUsage("%s is no option of serve; expected files named as its flags are, without the dashes in front", filepath.Join(dir, name)))
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
-			errs = append(errs, wrongUsage("option %s cannot be read: %w", name, err))
+			errs = append(errs, option.WrongUsage("option %s cannot be read: %w", name, err))
 			continue
 		}
 		values[name] = strings.TrimRight(string(text), "\r\n")

@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
@@ -81,8 +82,8 @@ func jsonAnswer(code int, body string) answer {
 	return answer{code: code, contentType: "application/json", body: body}
 }
 
-// sidecar answers on a unix socket as a test tells it, and notes what it was asked.
-type sidecar struct {
+// testSidecar answers on a unix socket as a test tells it, and notes what it was asked.
+type testSidecar struct {
 	socket string
 	mu     sync.Mutex
 	asked  []string
@@ -92,7 +93,7 @@ type sidecar struct {
 }
 
 // startSidecar serves until the test ends.
-func startSidecar(t *testing.T, answers map[string][]answer) *sidecar {
+func startSidecar(t *testing.T, answers map[string][]answer) *testSidecar {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
 	dir, err := os.MkdirTemp("", "cli")
@@ -100,7 +101,7 @@ func startSidecar(t *testing.T, answers map[string][]answer) *sidecar {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &sidecar{socket: filepath.Join(dir, "s"), answers: answers}
+	s := &testSidecar{socket: filepath.Join(dir, "s"), answers: answers}
 	l, err := net.Listen("unix", s.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +115,7 @@ func startSidecar(t *testing.T, answers map[string][]answer) *sidecar {
 }
 
 // ServeHTTP answers.
-func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := r.Method + " " + r.URL.Path
 	s.mu.Lock()
 	text := r.Method + " " + r.URL.RequestURI()
@@ -142,15 +143,15 @@ func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // requests are what it was asked so far.
-func (s *sidecar) requests() []string {
+func (s *testSidecar) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.asked...)
 }
 
 // program is a program whose environment names the sidecar.
-func (s *sidecar) program() program {
-	return testProgram(map[string]string{socketEnv: s.socket})
+func (s *testSidecar) program() program {
+	return testProgram(map[string]string{sidecar.SocketEnv: s.socket})
 }
 
 // golden compares a text with a file in testdata.

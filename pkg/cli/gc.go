@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // gcOptions are the flags of `gc`.
@@ -49,10 +50,10 @@ the list before you add --yes.`,
 	o.register(cmd, p.env)
 	flags := cmd.Flags()
 	flags.Var(textsValue(&o.owners, "patterns"), "owner", `owners to look at, "*" standing for any text; a list`)
-	flags.Var(textValue(&o.pool, "name"), "pool", "pool to look at; every one if not set")
-	flags.Var(durationValue(&o.olderThan), "older-than", "made at least this long ago")
-	flags.Var(durationValue(&o.unusedFor), "unused-for", "not asked for in this time, as far as that is known")
-	addSwitch(flags, &o.yes, "yes", "release them; without it they are only listed")
+	flags.Var(option.Text(&o.pool, "name"), "pool", "pool to look at; every one if not set")
+	flags.Var(option.Duration(&o.olderThan), "older-than", "made at least this long ago")
+	flags.Var(option.Duration(&o.unusedFor), "unused-for", "not asked for in this time, as far as that is known")
+	option.AddSwitch(flags, &o.yes, "yes", "release them; without it they are only listed")
 	return cmd
 }
 
@@ -89,14 +90,14 @@ func (p program) gc(cmd *cobra.Command, o gcOptions) error {
 // condition returns what tells whether an attachment is meant.
 func (o gcOptions) condition(now time.Time) (func(*models.Attachment) bool, error) {
 	if o.olderThan < 0 || o.unusedFor < 0 {
-		return nil, wrongUsage("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
+		return nil, option.WrongUsage("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
 	}
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
-		return nil, wrongUsage("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` if all is meant")
+		return nil, option.WrongUsage("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` if all is meant")
 	}
 	owners, err := attachment.ParseOwners(o.owners)
 	if err != nil {
-		return nil, wrongUsage("--owner: %w", err)
+		return nil, option.WrongUsage("--owner: %w", err)
 	}
 	return func(a *models.Attachment) bool {
 		return (len(o.owners) == 0 || owners.Admits(a.Owner)) &&

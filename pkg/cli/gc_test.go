@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // What `gc` is tried on; the tests' clock stands at noon.
@@ -30,7 +32,7 @@ func TestGCListsWhatFitsAllConditionsAndReleasesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
 			o := s.program().runHere(t, append([]string{"gc"}, c.flags...)...)
-			if o.code != exitDone || !strings.Contains(o.stderr, "nothing was released") {
+			if o.code != option.Done || !strings.Contains(o.stderr, "nothing was released") {
 				t.Fatalf("status %d, stderr %q", o.code, o.stderr)
 			}
 			var owners []string
@@ -59,7 +61,7 @@ func TestGCReleasesWhatFitsWhenToldTo(t *testing.T) {
 		"GET /v1/ipam":             lists(oldPod + "," + youngPod + "," + unknown),
 		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
 	})
-	s.program().runHere(t, "gc", "--unused-for=1h", "--yes").wants(t, exitDone, "released 10.0.0.1 of pool default\n")
+	s.program().runHere(t, "gc", "--unused-for=1h", "--yes").wants(t, option.Done, "released 10.0.0.1 of pool default\n")
 }
 
 func TestGCNamesWhatCouldNotBeReleased(t *testing.T) {
@@ -67,7 +69,7 @@ func TestGCNamesWhatCouldNotBeReleased(t *testing.T) {
 		"GET /v1/ipam":             lists(oldPod),
 		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"DEL failed"`)},
 	})
-	s.program().runHere(t, "gc", "--older-than=1s", "--yes").wants(t, exitFailed, "",
+	s.program().runHere(t, "gc", "--older-than=1s", "--yes").wants(t, option.Failed, "",
 		"release 10.0.0.1 of pool default: DEL failed\n", "1 of 1 addresses were not released")
 }
 
@@ -81,8 +83,8 @@ func TestGCRefusesWhatCannotBeMeant(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := testProgram(nil).runHere(t, append([]string{"gc"}, c.flags...)...)
-			if o.code != exitUsage || !strings.Contains(o.stderr, c.words) {
-				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, exitUsage, c.words)
+			if o.code != option.Usage || !strings.Contains(o.stderr, c.words) {
+				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, option.Usage, c.words)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // idOptions are the flags of `id`.
@@ -50,9 +51,9 @@ what is not given is asked for. With both no sidecar is needed.`,
 	}
 	o.register(cmd, p.env)
 	flags := cmd.Flags()
-	flags.Var(textValue(&o.pool, "name"), "pool", `pool in which the owner holds it (default "default")`)
-	flags.Var(textValue(&o.node, "name"), "node-name", "name of the node; that of the sidecar if not set")
-	flags.Var(textValue(&o.network, "name"), "cni-network", "name of the CNI network; that of the pool if not set")
+	flags.Var(option.Text(&o.pool, "name"), "pool", `pool in which the owner holds it (default "default")`)
+	flags.Var(option.Text(&o.node, "name"), "node-name", "name of the node; that of the sidecar if not set")
+	flags.Var(option.Text(&o.network, "name"), "cni-network", "name of the CNI network; that of the pool if not set")
 	return cmd
 }
 

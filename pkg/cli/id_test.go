@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 func TestAnIDIsThatInUseOrTheOneThatWouldBe(t *testing.T) {
@@ -28,7 +29,7 @@ func TestAnIDIsThatInUseOrTheOneThatWouldBe(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := startSidecar(t, answers)
-			s.program().runHere(t, append([]string{"id"}, tt.args...)...).wants(t, exitDone, tt.want+"\n")
+			s.program().runHere(t, append([]string{"id"}, tt.args...)...).wants(t, option.Done, tt.want+"\n")
 			if got := s.requests(); !slices.Equal(got, tt.asked) {
 				t.Errorf("the sidecar was asked %q; want %q", got, tt.asked)
 			}
@@ -39,7 +40,7 @@ func TestAnIDIsThatInUseOrTheOneThatWouldBe(t *testing.T) {
 func TestAnIDWithoutASidecarCanBeJSON(t *testing.T) {
 	id := identity.ContainerID("router", "a", "b")
 	testProgram(nil).runHere(t, "id", "router", "--node-name=a", "--cni-network=b", "-o=json").
-		wants(t, exitDone, "{\n  \"container-id\": \""+id+"\"\n}\n")
+		wants(t, option.Done, "{\n  \"container-id\": \""+id+"\"\n}\n")
 }
 
 func TestAnIDInAPoolWithoutANetworkIsRefused(t *testing.T) {
@@ -48,6 +49,6 @@ func TestAnIDInAPoolWithoutANetworkIsRefused(t *testing.T) {
 		"GET /v1/healthz": {jsonAnswer(200, read(t, "status-not-ready.json"))},
 	})
 	for _, pool := range []string{"blue", "red"} {
-		s.program().runHere(t, "id", "router", "--pool", pool).wants(t, exitFailed, "", `"`+pool+`"`, `["default" "blue"]`, "--cni-network")
+		s.program().runHere(t, "id", "router", "--pool", pool).wants(t, option.Failed, "", `"`+pool+`"`, `["default" "blue"]`, "--cni-network")
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // read is a file in testdata.
@@ -20,20 +22,20 @@ func read(t *testing.T, name string) string {
 func TestListPrintsATableByPoolAndOwner(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, read(t, "attachments.json"))}})
 	o := s.program().runHere(t, "list")
-	o.wants(t, exitDone, o.stdout)
+	o.wants(t, option.Done, o.stdout)
 	golden(t, "list.txt", o.stdout)
 }
 
 func TestAnEmptyListIsATableWithoutLines(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
-	s.program().runHere(t, "list").wants(t, exitDone, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
+	s.program().runHere(t, "list").wants(t, option.Done, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
 }
 
 func TestListAsJSONIsWhatTheSidecarAnswered(t *testing.T) {
 	body := read(t, "attachments.json")
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, body)}})
 	o := s.program().runHere(t, "list", "-o", "json")
-	o.wants(t, exitDone, o.stdout)
+	o.wants(t, option.Done, o.stdout)
 	if got, want := canonical(t, o.stdout), canonical(t, body); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // listValue is a pflag.Value for several values: separated by commas (or, as in
@@ -24,7 +26,7 @@ func (l *listValue[T]) Set(text string) error {
 	for _, part := range parts(text) {
 		v, err := l.parse(part)
 		if err != nil {
-			return expected(l.takes)
+			return option.Expected(l.takes)
 		}
 		got = append(got, v)
 	}
@@ -71,10 +73,10 @@ func (p poolsValue) Set(text string) error {
 	for _, part := range parts(text) {
 		name, network, ok := strings.Cut(part, "=")
 		if !ok || name == "" || network == "" {
-			return expected("name=network, such as blue=blue-network")
+			return option.Expected("name=network, such as blue=blue-network")
 		}
 		if _, twice := (*p.target)[name]; twice {
-			return expected("each pool once; pool " + name + " is there already")
+			return option.Expected("each pool once; pool " + name + " is there already")
 		}
 		if *p.target == nil {
 			*p.target = map[string]string{}

@@ -13,9 +13,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
-
-const defaultSocket = "/var/run/cilium/delegated-ipam.sock"
 
 // serveOptions are the options of `serve`.
 type serveOptions struct {
@@ -31,7 +31,7 @@ type serveOptions struct {
 func defaultServeOptions(nodeName string) *serveOptions {
 	return &serveOptions{
 		Config: daemon.Config{
-			SocketPath: defaultSocket,
+			SocketPath: sidecar.DefaultSocket,
 			SocketMode: access.DefaultMode,
 			StateDir:   "/var/lib/delegated-ipam",
 			CNIConfDir: "/etc/cni/net.d",
@@ -55,7 +55,7 @@ func defaultServeOptions(nodeName string) *serveOptions {
 			IPAMExpiration: 10 * time.Minute,
 		},
 		LogLevel:  logrus.InfoLevel,
-		LogFormat: logText,
+		LogFormat: option.LogText,
 	}
 }
 
@@ -66,16 +66,16 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	o.registerNetworks(flags)
 	o.registerAddresses(flags)
 	o.registerPlugin(flags)
-	flags.Var(durationValue(&o.ReleaseDelay), "release-delay", "how long a released address is kept before the plugin gets it back; 0s for at once")
-	flags.Var(durationValue(&o.IPAMExpiration), "ipam-expiration", "by when an address that was asked for with an expiration must be confirmed")
-	flags.Var(levelValue(&o.LogLevel), "log-level", "what is logged: this and everything more important")
-	flags.Var(choiceValue(&o.LogFormat, logText, logJSON), "log-format", "how it is logged, to stderr")
+	flags.Var(option.Duration(&o.ReleaseDelay), "release-delay", "how long a released address is kept before the plugin gets it back; 0s for at once")
+	flags.Var(option.Duration(&o.IPAMExpiration), "ipam-expiration", "by when an address that was asked for with an expiration must be confirmed")
+	flags.Var(option.Level(&o.LogLevel), "log-level", "what is logged: this and everything more important")
+	flags.Var(option.Choice(&o.LogFormat, option.LogText, option.LogJSON), "log-format", "how it is logged, to stderr")
 }
 
 func (o *serveOptions) registerSocket(flags *pflag.FlagSet) {
-	flags.Var(textValue(&o.SocketPath, "path"), "socket-path", "unix socket to serve on, at most 107 bytes long")
-	flags.Var(modeValue(&o.SocketMode), "socket-mode", "permission bits of the socket, octal")
-	flags.Var(textValue(&o.SocketGroup, "group"), "socket-group", "group of the socket, by name or number; that of the process if not set")
+	flags.Var(option.Text(&o.SocketPath, "path"), "socket-path", "unix socket to serve on, at most 107 bytes long")
+	flags.Var(option.Mode(&o.SocketMode), "socket-mode", "permission bits of the socket, octal")
+	flags.Var(option.Text(&o.SocketGroup, "group"), "socket-group", "group of the socket, by name or number; that of the process if not set")
 	flags.Var(idsValue(&o.AllowUIDs, "uids", "user IDs, numbers separated by commas"), "allow-uids",
 		"user IDs that may call besides root and the sidecar's own user; a list")
 	flags.Var(idsValue(&o.AllowGIDs, "gids", "group IDs, numbers separated by commas"), "allow-gids",
@@ -83,36 +83,36 @@ func (o *serveOptions) registerSocket(flags *pflag.FlagSet) {
 }
 
 func (o *serveOptions) registerNetworks(flags *pflag.FlagSet) {
-	flags.Var(textValue(&o.StateDir, "path"), "state-dir", "folder of the journal; it must outlive the process")
-	flags.Var(textValue(&o.CNIConfDir, "path"), "cni-conf-dir", "folder in which the CNI configuration is looked for, as a container runtime does")
-	flags.Var(textValue(&o.CNIConfFile, "path"), "cni-conf-file", "the one CNI configuration file to read; --cni-conf-dir is then not looked at")
+	flags.Var(option.Text(&o.StateDir, "path"), "state-dir", "folder of the journal; it must outlive the process")
+	flags.Var(option.Text(&o.CNIConfDir, "path"), "cni-conf-dir", "folder in which the CNI configuration is looked for, as a container runtime does")
+	flags.Var(option.Text(&o.CNIConfFile, "path"), "cni-conf-file", "the one CNI configuration file to read; --cni-conf-dir is then not looked at")
 	flags.Var(textsValue(&o.CNIBinDirs, "paths"), "cni-bin-dir", "folders of CNI plugins, best first; a list")
-	flags.Var(textValue(&o.CNINetwork, "name"), "cni-network", `CNI network of the pool "default"; the first that delegates IPAM if not set`)
+	flags.Var(option.Text(&o.CNINetwork, "name"), "cni-network", `CNI network of the pool "default"; the first that delegates IPAM if not set`)
 	flags.Var(poolsValue{&o.Pools}, "pool", `a further pool and its CNI network; a list. The pool "default" is always there`)
 	flags.Var(textsValue(&o.Owners, "patterns"), "owners", `who may own addresses, "*" standing for any text; a list`)
-	addSwitch(flags, &o.RetireOwners, "retire-owners", "release at start what owners hold that --owners does not admit any more")
+	option.AddSwitch(flags, &o.RetireOwners, "retire-owners", "release at start what owners hold that --owners does not admit any more")
 }
 
 func (o *serveOptions) registerAddresses(flags *pflag.FlagSet) {
-	flags.Var(textValue(&o.NodeName, "name"), "node-name", "name of this node, from which container IDs are made; by default $K8S_NODE_NAME as in cilium-agent, else the host name")
-	addSwitch(flags, &o.EnableIPv4, "enable-ipv4", "hand out IPv4 addresses (cilium-agent's option)")
-	addSwitch(flags, &o.EnableIPv6, "enable-ipv6", "hand out IPv6 addresses (cilium-agent's option)")
-	flags.Var(addressValue(&o.LocalRouterIPv4, "an IPv4 address"), "local-router-ipv4", "address of cilium_host, told to clients (cilium-agent's option)")
-	flags.Var(addressValue(&o.LocalRouterIPv6, "an IPv6 address"), "local-router-ipv6", "address of cilium_host, told to clients (cilium-agent's option)")
-	flags.Var(prefixValue(&o.IPv4Range, "an IPv4 prefix such as 10.0.0.0/24"), "ipv4-range", "range of the node's addresses, told to clients (cilium-agent's option)")
-	flags.Var(prefixValue(&o.IPv6Range, "an IPv6 prefix such as fd00::/64"), "ipv6-range", "range of the node's addresses, told to clients (cilium-agent's option)")
+	flags.Var(option.Text(&o.NodeName, "name"), "node-name", "name of this node, from which container IDs are made; by default $K8S_NODE_NAME as in cilium-agent, else the host name")
+	option.AddSwitch(flags, &o.EnableIPv4, "enable-ipv4", "hand out IPv4 addresses (cilium-agent's option)")
+	option.AddSwitch(flags, &o.EnableIPv6, "enable-ipv6", "hand out IPv6 addresses (cilium-agent's option)")
+	flags.Var(option.Address(&o.LocalRouterIPv4, "an IPv4 address"), "local-router-ipv4", "address of cilium_host, told to clients (cilium-agent's option)")
+	flags.Var(option.Address(&o.LocalRouterIPv6, "an IPv6 address"), "local-router-ipv6", "address of cilium_host, told to clients (cilium-agent's option)")
+	flags.Var(option.Prefix(&o.IPv4Range, "an IPv4 prefix such as 10.0.0.0/24"), "ipv4-range", "range of the node's addresses, told to clients (cilium-agent's option)")
+	flags.Var(option.Prefix(&o.IPv6Range, "an IPv6 prefix such as fd00::/64"), "ipv6-range", "range of the node's addresses, told to clients (cilium-agent's option)")
 }
 
 func (o *serveOptions) registerPlugin(flags *pflag.FlagSet) {
 	flags.Var(textsValue(&o.PluginProfiles, "files"), "plugin-profile", "files that describe further plugin types; a list")
-	addSwitch(flags, &o.AcceptUnsafePlugin, "accept-unsafe-plugin", "use a plugin whose profile says that it loses or doubles addresses; docs/plugins.md says which and why")
-	flags.Var(durationValue(&o.PluginTimeout), "plugin-timeout", "time limit of one plugin call; two calls and their ends should fit into the 80s that a request may take")
+	option.AddSwitch(flags, &o.AcceptUnsafePlugin, "accept-unsafe-plugin", "use a plugin whose profile says that it loses or doubles addresses; docs/plugins.md says which and why")
+	flags.Var(option.Duration(&o.PluginTimeout), "plugin-timeout", "time limit of one plugin call; two calls and their ends should fit into the 80s that a request may take")
 	flags.Var(textsValue(&o.PluginEnv, "names"), "plugin-env", "environment variables that plugins get too; a list")
-	flags.Var(countValue(&o.MaxPluginProcesses), "max-plugin-processes", "plugin calls at a time; by default two for each CPU, at least four")
-	flags.Var(countValue(&o.MaxQueuedRequests), "max-queued-requests", "requests that may wait; further ones are refused with Retry-After")
-	flags.Var(durationValue(&o.VerifyInterval), "verify-interval", "how long after the plugin has confirmed an address it is not asked about it again; 0s to ask each time")
-	flags.Var(textValue(&o.CNINetNS, "path"), "cni-netns", `CNI_NETNS of plugin calls: a path, or "`+delegate.EphemeralNetNS+`" for a new namespace for each call; by default what the plugin's profile says, for most a path that does not exist`)
-	flags.Var(textValue(&o.CNIIfName, "name"), "cni-ifname", "CNI_IFNAME of plugin calls")
+	flags.Var(option.Count(&o.MaxPluginProcesses), "max-plugin-processes", "plugin calls at a time; by default two for each CPU, at least four")
+	flags.Var(option.Count(&o.MaxQueuedRequests), "max-queued-requests", "requests that may wait; further ones are refused with Retry-After")
+	flags.Var(option.Duration(&o.VerifyInterval), "verify-interval", "how long after the plugin has confirmed an address it is not asked about it again; 0s to ask each time")
+	flags.Var(option.Text(&o.CNINetNS, "path"), "cni-netns", `CNI_NETNS of plugin calls: a path, or "`+delegate.EphemeralNetNS+`" for a new namespace for each call; by default what the plugin's profile says, for most a path that does not exist`)
+	flags.Var(option.Text(&o.CNIIfName, "name"), "cni-ifname", "CNI_IFNAME of plugin calls")
 }
 
 // config is what the daemon is told. Errors name the option, what it got and

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // releaseOptions are the flags of `release`.
@@ -55,9 +56,9 @@ away for 90 seconds, as with a longer serve --release-delay.`,
 	}
 	o.register(cmd, p.env)
 	flags := cmd.Flags()
-	flags.Var(textValue(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
-	addSwitch(flags, &o.all, "all", "take back every address in every pool")
-	addSwitch(flags, &o.yes, "yes", "mean it; --all does nothing without it")
+	flags.Var(option.Text(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
+	option.AddSwitch(flags, &o.all, "all", "take back every address in every pool")
+	option.AddSwitch(flags, &o.yes, "yes", "mean it; --all does nothing without it")
 	return cmd
 }
 
@@ -65,15 +66,15 @@ away for 90 seconds, as with a longer serve --release-delay.`,
 func (o *releaseOptions) arguments(cmd *cobra.Command, args []string) error {
 	switch {
 	case o.all && (len(args) > 0 || o.pool != ""):
-		return wrongUsage("--all takes back every address in every pool; expected no address and no --pool beside it")
+		return option.WrongUsage("--all takes back every address in every pool; expected no address and no --pool beside it")
 	case o.all && !o.yes:
-		return wrongUsage("--all takes back every address of this node, in use or not; expected --yes beside it if that is meant")
+		return option.WrongUsage("--all takes back every address of this node, in use or not; expected --yes beside it if that is meant")
 	case o.all:
 		return nil
 	case o.yes:
-		return wrongUsage("--yes is for --all; expected both or neither")
+		return option.WrongUsage("--yes is for --all; expected both or neither")
 	case len(args) == 0:
-		return wrongUsage("IP is missing; expected an address, or --all --yes for every one")
+		return option.WrongUsage("IP is missing; expected an address, or --all --yes for every one")
 	}
 	return takes("IP")(cmd, args)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // Attachments of the tests of `release --all`.
@@ -35,7 +37,7 @@ func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
 			""),
 		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes,
 	})
-	s.program().runHere(t, "release", "--all", "--yes").wants(t, exitDone,
+	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Done,
 		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\n")
 	want := []string{
 		"GET /v1/ipam",
@@ -57,7 +59,7 @@ func TestReleaseAllNamesWhatRemains(t *testing.T) {
 	})
 	p := s.program()
 	p.patience = 0
-	p.runHere(t, "release", "--all", "--yes", "-o=json").wants(t, exitFailed,
+	p.runHere(t, "release", "--all", "--yes", "-o=json").wants(t, option.Failed,
 		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
 		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
 		"2 attachments remain: router of pool default (held, container ID r); ingress of pool default (releasing, container ID i): the plugin failed\n")
@@ -75,12 +77,12 @@ func TestReleaseAllIsPatientAsLongAsSomethingGoesAway(t *testing.T) {
 		clock = clock.Add(2 * time.Second)
 		return clock
 	}
-	p.runHere(t, "release", "--all", "--yes").wants(t, exitDone, "")
+	p.runHere(t, "release", "--all", "--yes").wants(t, option.Done, "")
 }
 
 func TestReleaseAllOfNothingIsDone(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists("")})
-	s.program().runHere(t, "release", "--all", "--yes", "-o=json").wants(t, exitDone, "[]\n")
+	s.program().runHere(t, "release", "--all", "--yes", "-o=json").wants(t, option.Done, "[]\n")
 }
 
 func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
@@ -97,10 +99,10 @@ func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
 	}
 	var stdout, stderr strings.Builder
 	code := p.run(ctx, []string{"release", "--all", "--yes"}, &stdout, &stderr)
-	outcome{code, stdout.String(), stderr.String()}.wants(t, exitFailed, "", "release --all: interrupted", "delegated-ipam list")
+	outcome{code, stdout.String(), stderr.String()}.wants(t, option.Failed, "", "release --all: interrupted", "delegated-ipam list")
 }
 
 func TestReleaseAllEndsWhenTheSidecarDoes(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+cooling+"]"), {code: 500}}})
-	s.program().runHere(t, "release", "--all", "--yes").wants(t, exitFailed, "", "release --all: ", "500")
+	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Failed, "", "release --all: ", "500")
 }

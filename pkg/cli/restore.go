@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // restoreOptions are the flags of `restore`.
@@ -40,7 +41,7 @@ instead. IP is without a prefix length.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return p.restore(cmd, *o, args[0], args[1]) },
 	}
 	o.register(cmd, p.env)
-	cmd.Flags().Var(textValue(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
+	cmd.Flags().Var(option.Text(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
 	return cmd
 }
 

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // rootCommand is the whole command line.
@@ -25,7 +27,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 	}
-	root.SetFlagErrorFunc(wrongFlag)
+	root.SetFlagErrorFunc(option.WrongFlag)
 	root.AddCommand(p.serveCommand(), p.allocateCommand(), p.restoreCommand(), p.releaseCommand(), p.listCommand(), p.gcCommand(),
 		p.statusCommand(), p.idCommand(), p.versionCommand())
 	return root
@@ -41,10 +43,10 @@ func noCommand(root *cobra.Command, args []string) error {
 	}
 	want := strings.Join(names, ", ")
 	if len(args) == 0 {
-		return wrongUsage("the command is missing; expected one of %s", want)
+		return option.WrongUsage("the command is missing; expected one of %s", want)
 	}
 	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-		return wrongUsage("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+		return option.WrongUsage("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
 	}
-	return wrongUsage("unknown command %q; expected one of %s", args[0], want)
+	return option.WrongUsage("unknown command %q; expected one of %s", args[0], want)
 }

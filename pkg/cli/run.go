@@ -3,22 +3,13 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
-)
-
-// What the process ends with.
-const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // program is what the commands need of the world around them.
@@ -41,8 +32,8 @@ type program struct {
 // binary is shown then. A command ends early when ctx does.
 func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, version string) int {
 	p := program{
-		version: programVersion(version),
-		env:     environment(environ),
+		version: option.Version(version),
+		env:     option.Environment(environ),
 		now:     time.Now,
 		serve:   daemon.Run,
 		// As long as Cilium's own client waits (pkg/client of Cilium).
@@ -54,31 +45,5 @@ func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, 
 }
 
 func (p program) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := p.rootCommand()
-	// Never nil: cobra would then read the arguments of the process.
-	root.SetArgs(append([]string{}, args...))
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitDone
-	}
-	fmt.Fprintf(stderr, "Error: %v\n", err)
-	if wrong := (*usageError)(nil); errors.As(err, &wrong) {
-		fmt.Fprintf(stderr, "Run '%s --help' to see what it takes.\n", cmd.CommandPath())
-		return exitUsage
-	}
-	return exitFailed
-}
-
-// environment splits what os.Environ gives; of a name that comes twice the last
-// counts.
-func environment(environ []string) map[string]string {
-	env := make(map[string]string, len(environ))
-	for _, pair := range environ {
-		if name, value, ok := strings.Cut(pair, "="); ok {
-			env[name] = value
-		}
-	}
-	return env
+	return option.Execute(ctx, p.rootCommand(), args, stdout, stderr)
 }

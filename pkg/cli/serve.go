@@ -2,16 +2,17 @@ package cli
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // serveCommand is `serve`.
 func (p program) serveCommand() *cobra.Command {
-	o := defaultServeOptions(p.defaultNodeName())
+	o := defaultServeOptions(option.NodeName(p.env))
 	options := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	o.register(options)
 	cmd := &cobra.Command{
@@ -45,19 +46,10 @@ the next start.`,
 	}
 	cmd.Flags().AddFlagSet(options)
 	o.ConfigDir = p.env[envName(configDirOption)]
-	cmd.Flags().Var(textValue(&o.ConfigDir, "path"), configDirOption,
+	o.InPod = p.env["KUBERNETES_SERVICE_HOST"] != ""
+	cmd.Flags().Var(option.Text(&o.ConfigDir, "path"), configDirOption,
 		"folder with one file for each option, such as a mounted ConfigMap")
 	return cmd
-}
-
-// defaultNodeName is the node's name as cilium-agent finds it (Cilium's pkg/node/types).
-func (p program) defaultNodeName() string {
-	if name := p.env["K8S_NODE_NAME"]; name != "" {
-		return name
-	}
-	// Without a host name the daemon asks for --node-name.
-	name, _ := os.Hostname()
-	return name
 }
 
 func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.FlagSet) error {
@@ -67,9 +59,9 @@ func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.Fl
 	}
 	config, err := o.config(p.version)
 	if err != nil {
-		return &usageError{err}
+		return &option.UsageError{Err: err}
 	}
-	log := newLog(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat)
+	log := option.NewLog(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat)
 	for _, name := range unknownVariables(p.env, cmd.Flags()) {
 		log.WithField("variable", name).Warn("this environment variable is no option of delegated-ipam; it has no effect")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // served runs `serve` with a daemon that ends at once, and returns what the
@@ -29,7 +30,7 @@ func served(t *testing.T, env map[string]string, args ...string) (daemon.Config,
 		return nil
 	}
 	o := p.runHere(t, append([]string{"serve"}, args...)...)
-	if (calls == 1) != (o.code == exitDone) {
+	if (calls == 1) != (o.code == option.Done) {
 		t.Errorf("the daemon was started %d times and the status is %d; want it started only if that is 0; stderr: %s", calls, o.code, o.stderr)
 	}
 	return got, o
@@ -49,7 +50,7 @@ func writeFolder(t *testing.T, files map[string]string) string {
 
 func TestWithoutOptionsTheDefaultsAreServed(t *testing.T) {
 	got, o := served(t, map[string]string{"K8S_NODE_NAME": "worker-1"})
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	if got.MaxPluginProcesses < 4 {
 		t.Errorf("at most %d plugin processes; want 4 or more", got.MaxPluginProcesses)
 	}
@@ -99,7 +100,7 @@ func TestEveryOptionReachesTheDaemon(t *testing.T) {
 		"--plugin-profile="+profile, "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
 		"--max-queued-requests=8", "--verify-interval=0s", "--cni-netns=ephemeral", "--cni-ifname=net0", "--release-delay=1m",
 		"--ipam-expiration=2m", "--log-level=error", "--log-format=json")
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	want := daemon.Config{
 		Version: "v1.2.3", SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4},
 		StateDir: "/s/state", CNIConfDir: "/s/conf", CNIConfFile: "/s/conf/a.conflist", CNIBinDirs: []string{"/s/a", "/s/b"},
@@ -166,7 +167,7 @@ func TestAListOfABetterSourceReplacesTheOthers(t *testing.T) {
 	dir := writeFolder(t, map[string]string{"owners": "a,b", "pool": "blue=blue-net\nred=red-net\n", "cni-bin-dir": "/x, /y"})
 	env := map[string]string{"DELEGATED_IPAM_OWNERS": "c,d", "DELEGATED_IPAM_CONFIG_DIR": dir}
 	got, o := served(t, env, "--cni-bin-dir=/z")
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	if want := []string{"c", "d"}; !slices.Equal(got.Owners, want) {
 		t.Errorf("owners are %q; want %q, from the environment", got.Owners, want)
 	}
@@ -181,7 +182,7 @@ func TestAListOfABetterSourceReplacesTheOthers(t *testing.T) {
 func TestAnEmptyVariableIsNotSetAndAnEmptyFileIsAnEmptyValue(t *testing.T) {
 	dir := writeFolder(t, map[string]string{"owners": "", "local-router-ipv4": "\n"})
 	got, o := served(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": ""}, "--config-dir="+dir)
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	if len(got.Owners) != 0 || got.LocalRouterIPv4.IsValid() || got.ReleaseDelay != 0 {
 		t.Errorf("got owners %q, router %s, release delay %s; want none of them", got.Owners, got.LocalRouterIPv4, got.ReleaseDelay)
 	}
@@ -204,7 +205,7 @@ func TestAMountedConfigMapIsRead(t *testing.T) {
 		}
 	}
 	got, o := served(t, nil, "--config-dir="+dir)
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	if want := []string{"router"}; !slices.Equal(got.Owners, want) {
 		t.Errorf("owners are %q; want %q", got.Owners, want)
 	}
@@ -225,7 +226,7 @@ func TestWhatIsWrongInTheEnvironmentOrTheFolderIsRefusedByItsName(t *testing.T) 
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, o := served(t, tt.env, "--config-dir="+writeFolder(t, tt.files))
-			o.wants(t, exitUsage, "", tt.says...)
+			o.wants(t, option.Usage, "", tt.says...)
 		})
 	}
 }
@@ -236,9 +237,9 @@ func TestAFileThatCannotBeReadAndAFolderThatIsNotThereAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, o := served(t, nil, "--config-dir="+dir)
-	o.wants(t, exitUsage, "", "owners", "directory")
+	o.wants(t, option.Usage, "", "owners", "directory")
 	_, o = served(t, nil, "--config-dir="+filepath.Join(dir, "none"))
-	o.wants(t, exitUsage, "", "--config-dir", "none", "expected a folder")
+	o.wants(t, option.Usage, "", "--config-dir", "none", "expected a folder")
 }
 
 func TestAWrongFlagIsRefusedWithWhatItGotAndWhatItTakes(t *testing.T) {
@@ -276,7 +277,7 @@ func TestAWrongFlagIsRefusedWithWhatItGotAndWhatItTakes(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, o := served(t, nil, append([]string{"--node-name=n"}, tt.args...)...)
-			o.wants(t, exitUsage, "", append(tt.says, "Run 'delegated-ipam serve --help'")...)
+			o.wants(t, option.Usage, "", append(tt.says, "Run 'delegated-ipam serve --help'")...)
 		})
 	}
 }
@@ -284,7 +285,7 @@ func TestAWrongFlagIsRefusedWithWhatItGotAndWhatItTakes(t *testing.T) {
 func TestADaemonThatFailsEndsWithStatus1AndItsReason(t *testing.T) {
 	p := testProgram(nil)
 	p.serve = func(context.Context, daemon.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
-	p.runHere(t, "serve", "--node-name=n").wants(t, exitFailed, "", "Error: serve: the disk is full")
+	p.runHere(t, "serve", "--node-name=n").wants(t, option.Failed, "", "Error: serve: the disk is full")
 }
 
 func TestRelativePathsDoNotDependOnTheWorkingFolder(t *testing.T) {
@@ -295,8 +296,8 @@ func TestRelativePathsDoNotDependOnTheWorkingFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, o := served(t, nil, "--socket-path=a.sock", "--state-dir=b", "--cni-conf-dir=./c", "--cni-conf-file=d", "--cni-bin-dir=e,/f", "--plugin-profile=p.json")
-	o.wants(t, exitDone, "")
-	if o.code != exitDone {
+	o.wants(t, option.Done, "")
+	if o.code != option.Done {
 		return
 	}
 	for path, want := range map[string]string{
@@ -313,7 +314,7 @@ func TestRelativePathsDoNotDependOnTheWorkingFolder(t *testing.T) {
 
 func TestTheSamePoolMayBeGivenByBothItsOptions(t *testing.T) {
 	got, o := served(t, nil, "--pool=default=x", "--cni-network=x")
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	if got.Pools["default"] != "x" || len(got.Pools) != 1 {
 		t.Errorf("pools are %q; want default on x alone", got.Pools)
 	}
@@ -321,7 +322,7 @@ func TestTheSamePoolMayBeGivenByBothItsOptions(t *testing.T) {
 
 func TestAVariableThatIsNoOptionIsWarnedOf(t *testing.T) {
 	_, o := served(t, map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": ""})
-	o.wants(t, exitDone, "", "level=warning", "DELEGATED_IPAM_SERVICE_HOST")
+	o.wants(t, option.Done, "", "level=warning", "DELEGATED_IPAM_SERVICE_HOST")
 	if n := strings.Count(o.stderr, "\n"); n != 1 {
 		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
 	}
@@ -329,7 +330,7 @@ func TestAVariableThatIsNoOptionIsWarnedOf(t *testing.T) {
 
 func TestTheLogSaysAtLevelDebugWhereEachOptionCameFrom(t *testing.T) {
 	_, o := served(t, map[string]string{"DELEGATED_IPAM_OWNERS": "router"}, "--log-level=debug", "--log-format=json")
-	o.wants(t, exitDone, "", `"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`)
+	o.wants(t, option.Done, "", `"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`)
 }
 
 func TestTheNodeIsCalledAsTheHostIfNobodySays(t *testing.T) {
@@ -338,7 +339,7 @@ func TestTheNodeIsCalledAsTheHostIfNobodySays(t *testing.T) {
 		t.Skip("this host has no name: ", err)
 	}
 	got, o := served(t, nil)
-	o.wants(t, exitDone, "")
+	o.wants(t, option.Done, "")
 	if got.NodeName != want {
 		t.Errorf("the node is called %q; want %q", got.NodeName, want)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // envPrefix begins the name of each environment variable that is an option.
@@ -57,7 +59,7 @@ func fill(options *pflag.FlagSet, env map[string]string, dir string) (sources, e
 			from[f.Name], where = fromConfigDir, filepath.Join(dir, f.Name)
 		}
 		if err := options.Set(f.Name, merged.GetString(f.Name)); err != nil {
-			errs = append(errs, wrongValue(where, err))
+			errs = append(errs, option.WrongValue(where, err))
 		}
 	})
 	return from, errors.Join(errs...)

@@ -1,6 +1,10 @@
 package cli
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+)
 
 func TestWrongUsageEndsWithStatus2AndSaysWhatIsExpected(t *testing.T) {
 	tests := map[string]struct {
@@ -36,7 +40,7 @@ func TestWrongUsageEndsWithStatus2AndSaysWhatIsExpected(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			testProgram(nil).runHere(t, tt.args...).wants(t, exitUsage, "", tt.says...)
+			testProgram(nil).runHere(t, tt.args...).wants(t, option.Usage, "", tt.says...)
 		})
 	}
 }
@@ -48,7 +52,7 @@ func TestEveryCommandTeachesItself(t *testing.T) {
 			t.Errorf("%s lacks a text or an example", c.Name())
 		}
 		o := testProgram(nil).runHere(t, c.Name(), "--help")
-		if o.code != exitDone || o.stderr != "" || len(o.stdout) < len(c.Long) {
+		if o.code != option.Done || o.stderr != "" || len(o.stdout) < len(c.Long) {
 			t.Errorf("%s --help ended with status %d and printed %q, to stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}

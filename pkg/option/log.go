@@ -1,4 +1,4 @@
-package cli
+package option
 
 import (
 	"io"
@@ -10,37 +10,37 @@ import (
 
 // Formats of the log (--log-format).
 const (
-	logText = "text"
-	logJSON = "json"
+	LogText = "text"
+	LogJSON = "json"
 )
 
-// levelValue takes the names of logrus, without panic and fatal: this program
+// Level takes the names of logrus, without panic and fatal: this program
 // writes no such lines.
-func levelValue(target *logrus.Level) *value[logrus.Level] {
+func Level(target *logrus.Level) *Value[logrus.Level] {
 	var names []string
 	for _, l := range []logrus.Level{logrus.ErrorLevel, logrus.WarnLevel, logrus.InfoLevel, logrus.DebugLevel, logrus.TraceLevel} {
 		names = append(names, l.String())
 	}
-	return &value[logrus.Level]{
-		target: target, kind: strings.Join(names, "|"), takes: "one of " + strings.Join(names, ", "),
-		parse: func(s string) (logrus.Level, error) {
+	return &Value[logrus.Level]{
+		Target: target, Kind: strings.Join(names, "|"), Takes: "one of " + strings.Join(names, ", "),
+		Parse: func(s string) (logrus.Level, error) {
 			l, err := logrus.ParseLevel(s)
 			if err == nil && l < logrus.ErrorLevel {
 				err = strconv.ErrRange
 			}
 			return l, err
 		},
-		show: logrus.Level.String,
+		Show: logrus.Level.String,
 	}
 }
 
-// newLog writes to out. Text has colours on a terminal only (logrus looks itself).
-func newLog(out io.Writer, level logrus.Level, format string) *logrus.Logger {
+// NewLog writes to out. Text has colours on a terminal only (logrus looks itself).
+func NewLog(out io.Writer, level logrus.Level, format string) *logrus.Logger {
 	l := logrus.New()
 	l.SetOutput(out)
 	l.SetLevel(level)
 	l.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
-	if format == logJSON {
+	if format == LogJSON {
 		l.SetFormatter(&logrus.JSONFormatter{})
 	}
 	return l

@@ -1,0 +1,39 @@
+package option
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// What a process ends with.
+const (
+	// Done is a success.
+	Done = 0
+	// Failed is a refusal or a failure.
+	Failed = 1
+	// Usage is wrong usage.
+	Usage = 2
+)
+
+// Execute runs a command line and returns what the process should end with; the
+// reason of a failure is on stderr. args are the arguments without the program's name.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	// Never nil: cobra would then read the arguments of the process.
+	root.SetArgs(append([]string{}, args...))
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return Done
+	}
+	fmt.Fprintf(stderr, "Error: %v\n", err)
+	if wrong := (*UsageError)(nil); errors.As(err, &wrong) {
+		fmt.Fprintf(stderr, "Run '%s --help' to see what it takes.\n", cmd.CommandPath())
+		return Usage
+	}
+	return Failed
+}
