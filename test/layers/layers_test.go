@@ -18,26 +18,32 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 // below are the hand-written packages from top to bottom, each with those of
 // this module that it may import.
 var below = map[string][]string{
-	"cmd/delegated-ipam":   {"pkg/cli"},
-	"pkg/cli":              {"pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/daemon":           {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal"},
-	"pkg/restapi":          {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
-	"pkg/attachment":       {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
-	"pkg/access":           nil,
-	"pkg/cniconf":          nil,
-	"pkg/journal":          {"pkg/journal/record", "pkg/killpoint"},
-	"pkg/delegate":         {"pkg/delegate/call", "pkg/delegate/profile", "pkg/killpoint"},
-	"pkg/journal/record":   {"pkg/delegate/call"},
-	"pkg/delegate/call":    {"pkg/delegate/profile"},
-	"pkg/delegate/profile": nil,
-	"pkg/identity":         nil,
-	"pkg/killpoint":        nil,
+	"cmd/delegated-ipam":        {"pkg/cli"},
+	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
+	"pkg/daemon":                {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal"},
+	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
+	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
+	"cmd/delegated-ipam-bridge": {"pkg/bridge/command"},
+	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/converge", "pkg/option", "pkg/sidecar"},
+	"pkg/bridge":                {"pkg/bridge/converge", "pkg/sidecar", "client", "client/daemon", "client/ipam", "api/models"},
+	"pkg/bridge/converge":       nil,
+	"pkg/sidecar":               {"pkg/option", "client"},
+	"pkg/option":                nil,
+	"pkg/access":                nil,
+	"pkg/cniconf":               nil,
+	"pkg/journal":               {"pkg/journal/record", "pkg/killpoint"},
+	"pkg/delegate":              {"pkg/delegate/call", "pkg/delegate/profile", "pkg/killpoint"},
+	"pkg/journal/record":        {"pkg/delegate/call"},
+	"pkg/delegate/call":         {"pkg/delegate/profile"},
+	"pkg/delegate/profile":      nil,
+	"pkg/identity":              nil,
+	"pkg/killpoint":             nil,
 }
 
 // worldly are what the engine and the pure packages must not know.
 var worldly = []string{"net", "net/http", "os", "os/exec", "os/signal", "path/filepath", "syscall", "golang.org/x/sys/unix"}
 
-var pure = []string{"pkg/attachment", "pkg/journal/record", "pkg/delegate/call", "pkg/delegate/profile", "pkg/identity"}
+var pure = []string{"pkg/bridge/converge", "pkg/attachment", "pkg/journal/record", "pkg/delegate/call", "pkg/delegate/profile", "pkg/identity"}
 
 func TestImportsPointDown(t *testing.T) {
 	seen := map[string]bool{}

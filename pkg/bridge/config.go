@@ -1,0 +1,65 @@
+// Package bridge keeps spec.ipam.pool of a node's CiliumNode filled with
+// addresses of the sidecar, so that an unmodified cilium-agent in crd mode gets
+// every address from the delegated plugin (docs/bridge.md).
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+)
+
+// Config is what the bridge is told.
+type Config struct {
+	// NodeName is the name of the CiliumNode.
+	NodeName string
+	// Kubeconfig is a file; empty for the service account of the pod.
+	Kubeconfig string
+	// Socket is the path of the sidecar's socket.
+	Socket string
+	// Pool is the sidecar's pool.
+	Pool string
+	// Settings are how many addresses the node has.
+	Settings converge.Settings
+	// ReleaseDelay is how long an address on its way back must be seen unused.
+	ReleaseDelay time.Duration
+	// MetricsAddress is host:port, :port for loopback only, or empty for none.
+	MetricsAddress string
+}
+
+// Validate tells what cannot work, by the name of its option.
+func (c Config) Validate() error {
+	switch {
+	case c.NodeName == "":
+		return errors.New("--node-name is empty; expected the name of this node's CiliumNode; in a pod, set K8S_NODE_NAME from spec.nodeName")
+	case c.Pool == "":
+		return errors.New("--pool is empty; expected the name of a pool of the sidecar, such as default")
+	case c.ReleaseDelay <= 0:
+		return fmt.Errorf("--excess-ip-release-delay is %s; expected more than twice the agent's --ipam-cilium-node-update-rate, such as 180s", c.ReleaseDelay)
+	}
+	if _, err := listenAddress(c.MetricsAddress); err != nil {
+		return err
+	}
+	return c.Settings.Validate()
+}
+
+// listenAddress is where metrics are served: on loopback unless a host is named.
+func listenAddress(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return "", fmt.Errorf("--metrics-address is %q; expected host:port, or :port for loopback only", text)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}

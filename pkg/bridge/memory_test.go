@@ -1,0 +1,42 @@
+package bridge
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+)
+
+func TestOnlyTimeThatAnAddressIsSeenUnusedCountsAsRest(t *testing.T) {
+	fenced := map[netip.Addr]converge.Entry{ip(1): converge.EntryOf(1, true)}
+	answered := map[netip.Addr]converge.Handshake{converge.Probe: converge.DoNotRelease}
+	between := map[string]converge.View{
+		"it was used":                {Pool: fenced, Release: answered, Used: map[netip.Addr]converge.Entry{ip(1): {}}},
+		"it could be handed out":     {Pool: map[netip.Addr]converge.Entry{ip(1): converge.EntryOf(1, false)}, Release: answered},
+		"the probe was not answered": {Pool: fenced, Release: map[netip.Addr]converge.Handshake{converge.Probe: converge.Marked}},
+		"it was not in the pool":     {Release: answered},
+		"the agent was never probed": {Pool: fenced},
+	}
+	for name, then := range between {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, v := newMemory(time.Minute), converge.View{Pool: fenced, Release: answered}
+				m.observe("uid", v)
+				time.Sleep(40 * time.Second)
+				m.observe("uid", then)
+				m.observe("uid", v)
+				time.Sleep(40 * time.Second)
+				m.observe("uid", v)
+				if m.complete(&v); v.Rested[ip(1)] {
+					t.Error("40 s after that it counts as rested for a minute")
+				}
+				time.Sleep(20 * time.Second)
+				if m.complete(&v); !v.Rested[ip(1)] {
+					t.Error("after a minute it does not count as rested")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,32 @@
+package bridge
+
+import (
+	"fmt"
+)
+
+// checkMode refuses a CiliumNode of another ipam mode: somebody else hands out
+// its addresses. In crd mode the agent leaves these fields as it finds them, so
+// those of a former mode stay until the CiliumNode is made again.
+func (n *ciliumNode) checkMode() error {
+	const crd = "expected one of ipam mode crd. Nothing was written. Set ipam.mode=crd in Cilium; what an earlier mode left behind goes away " +
+		"when the CiliumNode is deleted once and the agent is restarted"
+	ipam := n.Spec.IPAM
+	var has string
+	switch {
+	case len(ipam.PodCIDRs) > 0:
+		has = fmt.Sprintf("spec.ipam.podCIDRs %v, as of mode cluster-pool or kubernetes", ipam.PodCIDRs)
+	case len(ipam.Pools.Requested)+len(ipam.Pools.Allocated) > 0:
+		has = "spec.ipam.pools, as of mode multi-pool"
+	case len(n.Spec.ENI) > 0:
+		has = "spec.eni, as of mode eni"
+	case len(n.Spec.Azure) > 0:
+		has = "spec.azure, as of mode azure"
+	case len(n.Spec.AlibabaCloud) > 0:
+		has = "spec.alibaba-cloud, as of mode alibabacloud"
+	case n.Spec.InstanceID != "":
+		has = fmt.Sprintf("spec.instance-id %q, as of a cloud's mode", n.Spec.InstanceID)
+	default:
+		return nil
+	}
+	return &trouble{wrongMode, fmt.Errorf("CiliumNode %s has %s; %s", n.Metadata.Name, has, crd)}
+}

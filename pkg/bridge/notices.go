@@ -1,0 +1,120 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+)
+
+// recorder makes Kubernetes Events (client-go's record.EventRecorder).
+type recorder interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// notice is something that a person should know as long as it lasts.
+type notice struct {
+	// subject is what it is about; another one is told of anew.
+	subject string
+	text    string
+}
+
+// notices tells each notice once, as an Event on the node and in the log, and
+// its end in the log.
+type notices struct {
+	log      logrus.FieldLogger
+	recorder recorder
+	node     *corev1.ObjectReference
+	lasting  map[converge.Reason]string
+}
+
+func newNotices(log logrus.FieldLogger, r recorder, node *corev1.ObjectReference) *notices {
+	return &notices{log: log, recorder: r, node: node, lasting: map[converge.Reason]string{}}
+}
+
+// now takes all that is so at this moment, as a look at everything shows it.
+func (n *notices) now(current map[converge.Reason]notice) {
+	for _, reason := range slices.Sorted(maps.Keys(n.lasting)) {
+		if _, lasts := current[reason]; !lasts {
+			n.log.WithField("reason", reason).Info("over")
+			delete(n.lasting, reason)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(current)) {
+		n.tell(reason, current[reason])
+	}
+}
+
+// also takes an error that kept the bridge from seeing whether the others last.
+func (n *notices) also(err error) {
+	var t *trouble
+	if errors.As(err, &t) {
+		n.tell(t.reason, notice{text: t.err.Error()})
+		return
+	}
+	n.log.WithError(err).Warn("failed")
+}
+
+func (n *notices) tell(reason converge.Reason, what notice) {
+	log := n.log.WithField("reason", reason)
+	if subject, lasts := n.lasting[reason]; lasts && subject == what.subject {
+		log.Debug(what.text)
+		return
+	}
+	n.lasting[reason] = what.subject
+	log.Warn(what.text)
+	n.recorder.Event(n.node, corev1.EventTypeWarning, string(reason), what.text)
+}
+
+// notices are what a person should know of what was seen.
+func (s sight) notices(m *memory) map[converge.Reason]notice {
+	about := map[converge.Reason][]string{}
+	if len(s.malformed) > 0 {
+		about[malformedEntry] = s.malformed
+	}
+	for _, a := range s.plan {
+		for _, ip := range a.IPs {
+			if a.Kind == converge.Report {
+				about[a.Reason] = append(about[a.Reason], ip.String())
+			}
+		}
+	}
+	current := map[converge.Reason]notice{}
+	for reason, subjects := range about {
+		slices.Sort(subjects)
+		subjects = slices.Compact(subjects)
+		current[reason] = notice{subject: strings.Join(subjects, ","), text: describe(reason, subjects)}
+	}
+	if m.exhausted != nil {
+		current[poolExhausted] = notice{text: m.exhausted.because.Error()}
+	}
+	return current
+}
+
+// maxNamed is how many addresses one notice names: the message of an Event has
+// at most 1024 bytes.
+const maxNamed = 8
+
+func describe(reason converge.Reason, subjects []string) string {
+	count := len(subjects)
+	names := strings.Join(subjects[:min(count, maxNamed)], ", ")
+	if count > maxNamed {
+		names += ", …"
+	}
+	switch reason {
+	case converge.Foreign:
+		return fmt.Sprintf("spec.ipam.pool has %d entries that the bridge did not write, and leaves alone: %s", count, names)
+	case converge.Unheld:
+		return fmt.Sprintf("%d addresses are in use and the sidecar does not hold them, nor gets them back: %s; they stay published as long as they are used. "+
+			"The plugin may give them to somebody else: recreate what has them", count, names)
+	default:
+		return fmt.Sprintf("spec.ipam.pool has %d keys that are no addresses as cilium-agent spells them; they are left alone: %s", count, names)
+	}
+}

@@ -1,0 +1,241 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func quiet() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// freePort is an address on loopback that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// giving is a sidecar that gives out addresses, and never takes one back.
+type giving struct{ slots map[string]string }
+
+func (g giving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/v1/healthz":
+		_, _ = io.WriteString(w, `{}`)
+	case r.Method == http.MethodPost:
+		owner := r.URL.Query().Get("owner")
+		g.slots[owner] = ip(len(g.slots) + 1).String()
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"address":{}}`)
+	default:
+		list := []map[string]any{}
+		for owner, ip := range g.slots {
+			list = append(list, map[string]any{
+				"owner": owner, "pool": "default", "state": "held", "claims": []string{"ipv4"},
+				"addresses": []map[string]string{{"family": "ipv4", "ip": ip}},
+			})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestRunServesANodeUntilItIsToldToEnd(t *testing.T) {
+	api, address := apiserver.Start(t), freePort(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Config{
+			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Socket: startSidecar(t, giving{map[string]string{}}), Pool: "default",
+			Settings: converge.Settings{MinAllocate: 4, PreAllocate: 1}, ReleaseDelay: time.Minute, MetricsAddress: address,
+		}, quiet())
+	}()
+	status := func(path string, want int) func() error {
+		return func() error {
+			if code, body := get(t, "http://"+address+path); code != want {
+				return fmt.Errorf("%s is %d %s", path, code, body)
+			}
+			return nil
+		}
+	}
+	harness.Eventually(t, "it to live", status("/healthz", http.StatusOK))
+	harness.Eventually(t, "it to be not ready without a CiliumNode", status("/readyz", http.StatusServiceUnavailable))
+	api.Create("other", apiserver.Object{})
+	api.Create("worker", apiserver.Object{})
+	harness.Eventually(t, "it to be ready", status("/readyz", http.StatusOK))
+	if n, _ := api.Node(t, "worker"); len(n.Pool) != 4 {
+		t.Errorf("the pool is %v; want 4 addresses", n.Pool)
+	}
+	if n, _ := api.Node(t, "other"); len(n.Pool) != 0 {
+		t.Errorf("the pool of another node is %v; want none", n.Pool)
+	}
+	code, body := get(t, "http://"+address+"/metrics")
+	if code != http.StatusOK || !strings.Contains(body, "delegated_ipam_bridge_acquisitions_total{outcome=\"acquired\"} 4") {
+		t.Errorf("the metrics are %d %s", code, body)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v; want nil", err)
+	}
+}
+
+func TestRunRefusesWhatCannotWork(t *testing.T) {
+	good := Config{
+		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Socket: "/none", Pool: "default",
+		Settings: converge.Settings{PreAllocate: 1}, ReleaseDelay: time.Minute,
+	}
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		set   func(c *Config)
+		names string
+	}{
+		"no node name":                 {func(c *Config) { c.NodeName = "" }, "--node-name"},
+		"no pool":                      {func(c *Config) { c.Pool = "" }, "--pool"},
+		"no rest":                      {func(c *Config) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
+		"negative least":               {func(c *Config) { c.Settings.MinAllocate = -1 }, "--min-allocate"},
+		"no reserve":                   {func(c *Config) { c.Settings.PreAllocate = 0 }, "--pre-allocate"},
+		"negative excess":              {func(c *Config) { c.Settings.MaxAboveWatermark = -1 }, "--max-above-watermark"},
+		"negative most":                {func(c *Config) { c.Settings.MaxAllocate = -1 }, "--max-allocate"},
+		"most below what is needed":    {func(c *Config) { c.Settings.MaxAllocate = 2 }, "--max-allocate"},
+		"most below least":             {func(c *Config) { c.Settings.MinAllocate, c.Settings.MaxAllocate = 9, 8 }, "--max-allocate"},
+		"metrics address without port": {func(c *Config) { c.MetricsAddress = "x" }, "--metrics-address"},
+		"metrics address with a word":  {func(c *Config) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
+		"metrics address in use":       {func(c *Config) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
+		"no kubeconfig":                {func(c *Config) { c.Kubeconfig = "/none" }, "--kubeconfig"},
+		"broken kubeconfig":            {func(c *Config) { c.Kubeconfig = broken }, "--kubeconfig"},
+		"no pod":                       {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig"},
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := good
+			tt.set(&c)
+			if err := Run(t.Context(), c, quiet()); err == nil || !strings.Contains(err.Error(), tt.names) {
+				t.Errorf("it ended with %v; want it to name %s", err, tt.names)
+			}
+		})
+	}
+}
+
+func TestMetricsAreOnLoopbackUnlessAHostIsNamed(t *testing.T) {
+	for text, want := range map[string]string{"": "", ":9966": "127.0.0.1:9966", "0.0.0.0:9966": "0.0.0.0:9966", "[::]:9966": "[::]:9966"} {
+		if got, err := listenAddress(text); got != want || err != nil {
+			t.Errorf("%q is served at %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
+	api := apiserver.Start(t)
+	config, err := restConfig(api.Kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := nodes{client.Resource(resource()), "worker"}
+	_, err = n.get(t.Context())
+	wantTrouble(t, ofAPI(err), nodeMissing)
+	api.Create("worker", apiserver.Object{})
+	seen, err := n.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := []converge.Action{{Kind: converge.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
+	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, publish))
+	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
+		t.Fatalf("after the patch it is %+v, %v", after, err)
+	}
+	if _, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, publish)); !apierrors.IsConflict(ofAPI(err)) {
+		t.Errorf("a patch of what has changed ends with %v; want a conflict", err)
+	}
+	api.Allow(func(apiserver.Right) bool { return false })
+	_, err = n.get(t.Context())
+	wantTrouble(t, ofAPI(err), notPermitted)
+	api.Down()
+	_, err = n.get(t.Context())
+	wantTrouble(t, ofAPI(err), apiUnavailable)
+}
+
+func TestAnEntryThatIsPublishedAgainLosesItsFence(t *testing.T) {
+	api := apiserver.Start(t)
+	config, err := restConfig(api.Kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.Create("worker", apiserver.Object{})
+	n := nodes{client.Resource(resource()), "worker"}
+	for _, kind := range []converge.Kind{converge.Publish, converge.Fence, converge.Publish, converge.Withdraw} {
+		seen, err := n.get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		actions := []converge.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
+		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, actions))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, _ := seen.view()
+		entry, published := v.Pool[ip(1)]
+		if slot, _ := entry.Slot(); published != (kind != converge.Withdraw) || entry.Fenced() != (kind == converge.Fence) || published && slot != 3 {
+			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+)
+
+// Node is a CiliumNode as the agent and the tests see it.
+type Node struct {
+	Version string
+	UID     string
+	Pool    map[string]Entry
+	Used    map[string]Entry
+	Release map[string]string
+}
+
+// Entry is one of the pool, or of what is used.
+type Entry struct {
+	Owner    string `json:"owner,omitempty"`
+	Resource string `json:"resource,omitempty"`
+}
+
+// Create makes a CiliumNode, or makes one that was deleted again.
+func (s *Server) Create(name string, spec Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uid := name + "-" + strconv.Itoa(s.version)
+	s.put(name, Object{"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": Object{"name": name, "uid": uid}, "spec": spec}, "ADDED")
+}
+
+// Delete removes a CiliumNode.
+func (s *Server) Delete(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(name, s.objects[name], "DELETED")
+	delete(s.objects, name)
+}
+
+// Node returns a CiliumNode; false if there is none.
+func (s *Server) Node(t testing.TB, name string) (Node, bool) {
+	t.Helper()
+	s.mu.Lock()
+	object, there := s.objects[name]
+	data, err := json.Marshal(object)
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o struct {
+		Metadata struct{ ResourceVersion, UID string }
+		Spec     struct {
+			IPAM struct{ Pool map[string]Entry }
+		}
+		Status struct {
+			IPAM struct {
+				Used    map[string]Entry
+				Release map[string]string `json:"release-ips"`
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		t.Fatal(err)
+	}
+	return Node{o.Metadata.ResourceVersion, o.Metadata.UID, o.Spec.IPAM.Pool, o.Status.IPAM.Used, o.Status.IPAM.Release}, there
+}
+
+// UpdateStatus writes what is used and the handshakes, as the agent does: all of
+// them, if nobody has written since this version.
+func (s *Server) UpdateStatus(name, version string, used map[string]Entry, release map[string]string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, there := s.objects[name]
+	if !there || s.down || versionOf(old) != version {
+		return false
+	}
+	changed := clone(old)
+	changed["status"] = Object{"ipam": Object{"used": objects(used), "release-ips": objects(release)}}
+	s.put(name, changed, "MODIFIED")
+	return true
+}
+
+// SetPool writes entries of the pool whatever there is; nil removes one.
+func (s *Server) SetPool(name string, entries Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := clone(s.objects[name])
+	changed["spec"] = merge(changed["spec"], Object{"ipam": Object{"pool": entries}})
+	s.put(name, changed, "MODIFIED")
+}
+
+// objects makes of a map what JSON would make of it.
+func objects[V any](in map[string]V) Object {
+	out := Object{}
+	for key, value := range in {
+		if e, ok := any(value).(Entry); ok {
+			out[key] = Object{"owner": e.Owner, "resource": e.Resource}
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// put stores an object under a new version, and tells the watches.
+func (s *Server) put(name string, object Object, how string) Object {
+	s.version++
+	object = clone(object)
+	meta, _ := object["metadata"].(Object)
+	meta = clone(meta)
+	meta["resourceVersion"] = strconv.Itoa(s.version)
+	object["metadata"] = meta
+	s.objects[name] = object
+	s.changes = append(s.changes, change{s.version, name, how, object})
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return object
+}
+
+func versionOf(object Object) any {
+	meta, _ := object["metadata"].(Object)
+	return meta["resourceVersion"]
+}

@@ -1,0 +1,77 @@
+package bridge
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+)
+
+// granted is what deploy/bridge/rbac.yaml lets the bridge do.
+func granted(t *testing.T) map[apiserver.Right]bool {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "bridge", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights := map[apiserver.Right]bool{}
+	for _, document := range bytes.Split(data, []byte("\n---\n")) {
+		var role struct {
+			Kind  string
+			Rules []struct {
+				APIGroups, Resources, ResourceNames, NonResourceURLs, Verbs []string
+			}
+		}
+		if err := yaml.Unmarshal(document, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
+				t.Errorf("%s has a rule that this test does not understand: %+v", role.Kind, rule)
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						rights[apiserver.Right{Group: group, Resource: resource, Verb: verb}] = true
+					}
+				}
+			}
+		}
+	}
+	return rights
+}
+
+// TestTheBridgeMayDoWhatItDoesAndNothingElse serves a node under the rules that
+// are deployed, with all that the bridge ever does.
+func TestTheBridgeMayDoWhatItDoesAndNothingElse(t *testing.T) {
+	w, rights := newWorld(t, false), granted(t)
+	w.server.Allow(func(r apiserver.Right) bool { return rights[r] })
+	startBridge(t, w.server, w.node, small()...)
+	w.agent.Start(t)
+	w.until(t, "the first publication", func() error { return w.has(t, 4) })
+	w.pods(t, 5)
+	w.agent.Free(w.agent.Uses()...)
+	w.until(t, "the excess to go back", func() error { return w.atRest(t, 4) })
+	// The same Event twice is created, and then counted up by a patch.
+	for range 2 {
+		w.server.Delete(w.node.Name)
+		before := len(w.server.Events())
+		w.until(t, "an Event", func() error {
+			if len(w.server.Events()) == before {
+				return fmt.Errorf("there is none")
+			}
+			return nil
+		})
+		w.server.Create(w.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
+		w.until(t, "the pool to be published again", func() error { return w.has(t, 4) })
+	}
+	if done := w.server.Done(); !maps.Equal(done, rights) {
+		t.Errorf("the bridge does %v; deploy/bridge/rbac.yaml grants %v", done, rights)
+	}
+}
