@@ -1,7 +1,7 @@
 # delegated-ipam. "make help" lists what can be made. Needs Go, make and git.
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
-FUZZTIME    ?= 5s
+FUZZTIME    ?= 10s
 COVER_LEAST ?= 85.0
 
 BIN     := bin
@@ -37,6 +37,9 @@ TESTENV = DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TESTBIN) DELEGATED_IPAM_TEST_SCRIP
 # would pass for one of now.
 AFRESH := -count=1
 
+# Faults take more time waiting for processes than working: four at once.
+CAMPAIGN := test/faults/campaign.sh $(AFRESH) -parallel 4
+
 # The tests that start isc-dhcp-server.
 WITH_DHCPD := RealDHCP
 
@@ -50,11 +53,16 @@ help: ## list every target
 # --- build and run
 
 .PHONY: build
-build: ## build bin/delegated-ipam, a static binary
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/delegated-ipam ./cmd/delegated-ipam
+build: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge ## build bin/delegated-ipam and bin/delegated-ipam-bridge, static binaries
+
+# The bridge brings the Kubernetes client, which takes minutes to build: who only
+# wants the sidecar does not wait for it.
+.PHONY: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge
+$(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge: $(BIN)/%:
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/$*
 
 .PHONY: run
-run: build plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
+run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
 
 .PHONY: plugins
@@ -66,12 +74,13 @@ plugins: ## build the real host-local, static and dhcp that tools/plugins pins, 
 # --- test
 
 .PHONY: test
-test: test-contract test-go cover ## run every test (contract with the real Cilium client, unit, engine, end to end), then check the coverage
+test: test-contract test-go cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end), then check the coverage
 
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit $(COVER)/binary
-	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' ./test/...
+	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' $$(go list ./test/... | grep -v '/test/faults$$')
+	$(TESTENV) $(CAMPAIGN) $(RACE) ./test/faults
 	$(PLUGINENV) go test $(RACE) -skip '$(WITH_DHCPD)' -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 # In CI a skipped one is an error: "go test" alone would call it a success.
@@ -93,9 +102,29 @@ test-binary: ## build the binary under test, with the race detector where it can
 	go build -buildvcs=false -o $(SCRIPTED) ./test/scripted
 	go build -buildvcs=false -tags killpoints -o $(KILLPOINTS) ./cmd/delegated-ipam
 
+.PHONY: faults
+faults: plugins test-binary explain ## break disks, plugins and processes for minutes, also at random; print what was broken, class by class
+	@mkdir -p $(COVER)/binary
+	@seed="$${DELEGATED_IPAM_FAULTS_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}"; \
+	  DELEGATED_IPAM_FAULTS=full DELEGATED_IPAM_FAULTS_SEED="$$seed" $(TESTENV) $(CAMPAIGN) -timeout 2h ./test/faults
+
+# What else the campaign has is the same in "make test".
+.PHONY: faults-every
+faults-every: plugins test-binary ## kill the sidecar and the plugin at every point once
+	@mkdir -p $(COVER)/binary
+	@DELEGATED_IPAM_FAULTS=every $(TESTENV) $(CAMPAIGN) -timeout 20m -run '^TestThe(Sidecar|Plugin).*Killed' ./test/faults
+
+# Root, BPF and time: no part of "make ci". test/agent/README.md says what it builds and needs.
+.PHONY: agent-test
+agent-test: build plugins ## run a real, unmodified cilium-agent over the bridge; needs root, and the first time most of an hour
+	test/agent/build.sh $(CACHE)/agent-test
+	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
+	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} test/agent/run.sh $(CACHE)/agent-test/agent.test
+
 .PHONY: explain
 explain:
 	@$(if $(RACE),:,echo "skipped: the race detector, because no C compiler ($$(go env CC)) was found")
+	@command -v strace >/dev/null || echo "skipped: faults at single system calls, because strace was not found; plugins are killed after delays"
 	@command -v curl >/dev/null || echo "skipped: the curl lines of the docs, because curl was not found"
 	@test "$$(id -u)" = 0 || echo "skipped: calls by another user, because only root can make them"
 
@@ -105,6 +134,10 @@ cover: ## show the coverage of pkg/ in the last tests; fail below COVER_LEAST pe
 	@go tool covdata textfmt -pkg=$(MODULE)/pkg/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
 	@go tool cover -func=$(COVER)/all.txt | awk -v least=$(COVER_LEAST) '/^total:/ { got = $$3; sub("%", "", got); \
 	  printf "coverage of pkg/: %s %%, at least %s %% wanted\n", got, least; exit (got + 0 < least) }'
+
+.PHONY: fuzz-short
+fuzz-short: ## fuzz every target for a second each
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=1s
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME each
@@ -120,7 +153,7 @@ fuzz: ## fuzz every target for FUZZTIME each
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check test-dhcp fuzz ## everything besides the tests
+checks: lint tidy-check generate-check faults-every test-dhcp fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code

@@ -22,6 +22,7 @@ const (
 
 func TestOnlyThoseWhoMayCallAreServedAndOthersTouchNothing(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, whoMayCall)
 	if os.Geteuid() != 0 {
 		t.Skip("only root can call in the name of another user")
 	}
@@ -46,6 +47,7 @@ func TestOnlyThoseWhoMayCallAreServedAndOthersTouchNothing(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			must(t, os.Chmod(n.Dir, 0o711)) // the way to the socket
 			s := n.Start(t, append(tt.flags, "--socket-mode=0666")...)
@@ -79,6 +81,7 @@ func TestOnlyThoseWhoMayCallAreServedAndOthersTouchNothing(t *testing.T) {
 
 func TestASidecarOfAnotherUserServesThatUserAndRoot(t *testing.T) {
 	t.Parallel()
+	newTally(t, whoMayCall).watch(t)
 	setpriv, err := exec.LookPath("setpriv")
 	if os.Geteuid() != 0 || err != nil {
 		harness.Lack(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
@@ -110,8 +113,10 @@ func TestASidecarOfAnotherUserServesThatUserAndRoot(t *testing.T) {
 
 func TestTheSocketsFolderIsLookedAt(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, whoMayCall)
 	t.Run("one of another user is refused", func(t *testing.T) {
 		t.Parallel()
+		count.watch(t)
 		if os.Geteuid() != 0 {
 			t.Skip("only root can give a folder to another user")
 		}
@@ -126,6 +131,7 @@ func TestTheSocketsFolderIsLookedAt(t *testing.T) {
 	})
 	t.Run("one that everybody may write to is told of", func(t *testing.T) {
 		t.Parallel()
+		count.watch(t)
 		n := nodeWith(t)
 		must(t, os.Chmod(n.Dir, 0o777))
 		s := n.Start(t)
@@ -137,6 +143,7 @@ func TestTheSocketsFolderIsLookedAt(t *testing.T) {
 
 func TestNothingListensOnTheNetwork(t *testing.T) {
 	t.Parallel()
+	newTally(t, whoMayCall).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})

@@ -3,10 +3,8 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -21,12 +19,14 @@ const (
 
 func TestManyClientsAtOnceGetAnswersThatFitAndNothingIsLeftOpen(t *testing.T) {
 	t.Parallel()
+	operations := wantedShare(t).operations()
+	newTally(t, concurrency).watchMany(t, operations)
 	n := crowdNode(t)
 	s := n.Start(t)
 	s.Release(t, s.Allocate(t, harness.Request{Owner: "first"}).Addresses()...) // what is opened once is open now
 	before := openFiles(t, s)
 
-	c := newCrowd(s.Client, seed(t), crowdOwners, operations())
+	c := newCrowd(s.Client, seed(t), crowdOwners, operations)
 	c.setServing(true)
 	c.run(crowdClients)
 	s.Agree(t)
@@ -44,12 +44,15 @@ func TestManyClientsAtOnceGetAnswersThatFitAndNothingIsLeftOpen(t *testing.T) {
 
 func TestManyClientsAtOnceGetAnswersThatFitWhileTheSidecarIsKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
+	operations := wantedShare(t).operations()
+	count := newTally(t, concurrency)
+	count.watchMany(t, operations)
 	n := crowdNode(t)
 	s := n.Launch(t)
 	s.WaitReady(t)
 
-	c := newCrowd(s.Client, seed(t), crowdOwners, operations())
-	c.spreadEvents(max(5, operations()/400))
+	c := newCrowd(s.Client, seed(t), crowdOwners, operations)
+	c.spreadEvents(max(5, operations/400))
 	c.setServing(true)
 	go c.run(crowdClients)
 	for range c.due {
@@ -62,17 +65,19 @@ func TestManyClientsAtOnceGetAnswersThatFitWhileTheSidecarIsKilledAgainAndAgain(
 	c.askEveryOwner()
 	s.Agree(t)
 	c.judge(t, n, s)
-	t.Logf("%d kills", len(c.eventAt))
+	count.killed(len(c.eventAt))
 	s.Stop(t)
 }
 
 func TestManyClientsAtOnceGetAnswersThatFitWhileOneSidecarHandsOverToTheNext(t *testing.T) {
 	t.Parallel()
+	operations := wantedShare(t).operations() / 2
+	newTally(t, concurrency).watchMany(t, operations)
 	n := crowdNode(t)
 	s := n.Launch(t)
 	s.WaitReady(t)
 
-	c := newCrowd(s.Client, seed(t), crowdOwners, operations()/2)
+	c := newCrowd(s.Client, seed(t), crowdOwners, operations)
 	c.spreadEvents(4)
 	c.setServing(true)
 	go c.run(crowdClients)
@@ -105,36 +110,10 @@ func crowdNode(t *testing.T) *harness.Node {
 	plugin := n.InstallScripted(t, "host-local")
 	n.Store = func() ([]oracle.Lease, error) { return plugin.Leases("pods") }
 	n.Flags = append(n.Flags, "--verify-interval=1h", "--log-level=warning")
-	if fullCampaign() {
+	if wantedShare(t) == full {
 		n.Program = harness.Killpoints(t) // without the race detector, which has had its turn in the short one
 	}
 	return n
-}
-
-// fullCampaign tells whether the long campaign is wanted, which takes minutes.
-func fullCampaign() bool { return os.Getenv("DELEGATED_IPAM_FAULTS") == "full" }
-
-// operations is how many the clients send in all.
-func operations() int {
-	if fullCampaign() {
-		return 20_000
-	}
-	return 2_000
-}
-
-// seed is DELEGATED_IPAM_FAULTS_SEED, or new. It is told, so that a failure can be
-// sought again: the same operations, in an order that the machine has a say in.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	value := rand.Uint64()
-	if text := os.Getenv("DELEGATED_IPAM_FAULTS_SEED"); text != "" {
-		var err error
-		if value, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("DELEGATED_IPAM_FAULTS_SEED is %q; want a number", text)
-		}
-	}
-	t.Logf("DELEGATED_IPAM_FAULTS_SEED=%d", value)
-	return value
 }
 
 // openFiles is what the sidecar's descriptors lead to (proc_pid_fd(5)).

@@ -42,6 +42,27 @@ func TestTheTablesOfFaultsInTheDocsAreThoseOfTheTests(t *testing.T) {
 	}
 }
 
+// The table of the last campaign has a row for each class, in which nothing is wrong.
+func TestTheTableOfTheCampaignInTheDocsHasEveryClassAndNoViolation(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../docs/reliability.md")
+	must(t, err)
+	_, text, _ := strings.Cut(string(data), "\n## Campaign\n")
+	var classesInDocs []string
+	for _, m := range campaignRow.FindAllStringSubmatch(text, -1) {
+		classesInDocs = append(classesInDocs, m[1])
+		if m[2] != "0" {
+			t.Errorf("%s: %s violations by the docs; want 0", m[1], m[2])
+		}
+	}
+	if !slices.Equal(classesInDocs, classes()) {
+		t.Errorf("the docs have the classes\n%q\nthe tests have\n%q", classesInDocs, classes())
+	}
+}
+
+// campaignRow is what campaign.sh prints of a class: its name and its violations.
+var campaignRow = regexp.MustCompile(`(?m)^\| ([^|]+) \| \d+ \| \d+ \| (\d+) \| \d+ \| \d+ s \|$`)
+
 var row = regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \|.*\|$`)
 
 // longestTable returns the first two columns of the longest table of a section,

@@ -15,9 +15,11 @@ import (
 
 func TestAPluginThatOutlivesItsSidecarAndAllocatesAfterTheRestartLeaksNothing(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, earlierLife)
 	for name, asksAgain := range map[string]bool{"nobody asks again": false, "its owner asks again meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			plugin := newGated(t, n)
 			s := n.Start(t)
@@ -25,6 +27,7 @@ func TestAPluginThatOutlivesItsSidecarAndAllocatesAfterTheRestartLeaksNothing(t 
 			first := allocateInBackground(s, "router", 1)
 			plugin.awaitADDs(t, 1)
 			s.Kill(t)
+			count.killed(1)
 			if a := <-first; a.err == nil {
 				t.Fatalf("the killed sidecar answered %s", a.Answer)
 			}
@@ -64,9 +67,11 @@ const patientProfile = `{
 
 func TestADaemonThatFinishesAnADDLongAfterItsClientTimedOutLeaksNothing(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, earlierLife)
 	for name, killed := range map[string]bool{"in service": false, "across a kill": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := harness.NewNode(t)
 			profile := filepath.Join(n.Dir, "patient.json")
 			must(t, os.WriteFile(profile, []byte(patientProfile), 0o644))
@@ -83,6 +88,7 @@ func TestADaemonThatFinishesAnADDLongAfterItsClientTimedOutLeaksNothing(t *testi
 			plugin.Unscript(t, "ADD")
 			if killed {
 				s.Kill(t)
+				count.killed(1)
 			}
 			plugin.FinishLate(t, "ADD")
 			if killed {
@@ -106,6 +112,7 @@ func TestADaemonThatFinishesAnADDLongAfterItsClientTimedOutLeaksNothing(t *testi
 
 func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing.T) {
 	t.Parallel()
+	newTally(t, earlierLife).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -139,6 +146,7 @@ func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing
 
 func TestARenamedNodeKeepsWhatItHeldUnderTheOldContainerIDs(t *testing.T) {
 	t.Parallel()
+	newTally(t, earlierLife).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -162,6 +170,7 @@ func TestARenamedNodeKeepsWhatItHeldUnderTheOldContainerIDs(t *testing.T) {
 
 func TestWhatWasAddedWithAnotherConfigurationIsGivenBackWithThatOne(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, earlierLife)
 	elsewhere := func(n *harness.Node, name string) harness.Network {
 		return harness.Network{
 			Name: name, Subnets: []string{"10.16.0.0/24", "fd00:16::/112"}, CNIVersion: "1.0.0",
@@ -178,6 +187,7 @@ func TestWhatWasAddedWithAnotherConfigurationIsGivenBackWithThatOne(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()

@@ -15,6 +15,7 @@ import (
 
 func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testing.T) {
 	t.Parallel()
+	newTally(t, fsyncOrder).watch(t)
 	strace := wantStrace(t)
 	n := nodeWith(t)
 	trace := filepath.Join(n.Dir, "trace")
@@ -49,13 +50,11 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 // wantStrace returns strace's path, if it can trace here.
 func wantStrace(t *testing.T) string {
 	t.Helper()
+	if err := tryStrace(t); err != nil {
+		cannot(t, "system calls cannot be looked at: %v", err)
+	}
 	strace, err := exec.LookPath("strace")
-	if err != nil {
-		cannot(t, "strace is needed to look at system calls: %v", err)
-	}
-	if out, err := exec.Command(strace, "-f", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
-		cannot(t, "strace cannot trace a process here (ptrace forbidden?): %v: %s", err, out)
-	}
+	must(t, err)
 	return strace
 }
 

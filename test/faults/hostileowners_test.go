@@ -59,11 +59,13 @@ func hostileNode(t *testing.T, pluginType string) (*harness.Node, harness.Script
 
 func TestNoOwnerLeavesTheStateFolderOrTheCNIEnvironment(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, whoMayCall)
 	// One for each way in which a pod's name goes into CNI_ARGS: none, one that is
 	// made up, and the owner's own.
 	for _, pluginType := range []string{"calico-ipam", "whereabouts", "azure-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n, plugin := hostileNode(t, pluginType)
 			s := n.Start(t)
 			s.Allocate(t, harness.Request{Owner: "first"}) // what is made once is there now
@@ -158,9 +160,11 @@ func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 
 func TestEachRequestIsOneLineOfTheLogWhateverItsOwner(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, whoMayCall)
 	for format, read := range map[string]func(*testing.T, string) string{"text": readText, "json": readJSON} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n, _ := hostileNode(t, "calico-ipam")
 			s := n.Start(t, "--log-format="+format)
 			refused := 0
@@ -214,6 +218,7 @@ func readJSON(t *testing.T, line string) string {
 
 func TestAnOwnerComesBackAsItWasGiven(t *testing.T) {
 	t.Parallel()
+	newTally(t, whoMayCall).watch(t)
 	n, _ := hostileNode(t, "calico-ipam")
 	s := n.Start(t)
 	got := map[string]string{}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,17 +19,15 @@ func TestTheSidecarKilledAtEveryVisitOfEveryPoint(t *testing.T) {
 			t.Errorf("no scenario reaches the point %q", p)
 		}
 	}
-	count := newTally(t, "sidecar killed at each visit of each point")
-	for _, v := range visited {
-		for _, plan := range eachVisit(v.visits) {
-			killAt(t, count, death{scenario: v.scenario, first: plan})
-		}
+	count := newTally(t, sidecarKilled)
+	for _, d := range choose(wantedShare(t), firstDeaths(visited), func(d death) string { return string(d.first.Point) }) {
+		killAt(t, count, d)
 	}
 }
 
 func TestTheSidecarKilledAgainInTheRecoveryFromEachCrash(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, "sidecar killed again in recovery")
+	count := newTally(t, killedAgain)
 	for _, v := range recordAll(t, scenarios(), killpoint.Plan{}) {
 		first, ok := worst(v.visits)
 		if !ok {
@@ -36,14 +35,34 @@ func TestTheSidecarKilledAgainInTheRecoveryFromEachCrash(t *testing.T) {
 		}
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			for _, plan := range eachVisit(record(t, v.scenario, first)) {
-				if beforeRecords(plan.Point) && v.name != oneStart {
-					continue
-				}
-				killAt(t, count, death{scenario: v.scenario, first: first, second: plan})
+			deaths := secondDeaths(v.scenario, first, record(t, v.scenario, first))
+			for _, d := range choose(wantedShare(t), deaths, func(death) string { return v.name }) {
+				killAt(t, count, d)
 			}
 		})
 	}
+}
+
+// firstDeaths are all deaths in what was recorded.
+func firstDeaths(visited []recorded) []death {
+	var all []death
+	for _, v := range visited {
+		for _, plan := range eachVisit(v.visits) {
+			all = append(all, death{scenario: v.scenario, first: plan})
+		}
+	}
+	return all
+}
+
+// secondDeaths are all deaths in the recovery from a first one that count.
+func secondDeaths(sc scenario, first killpoint.Plan, visits []killpoint.Point) []death {
+	var all []death
+	for _, plan := range eachVisit(visits) {
+		if !beforeRecords(plan.Point) || sc.name == oneStart {
+			all = append(all, death{scenario: sc, first: first, second: plan})
+		}
+	}
+	return all
 }
 
 // oneStart is the scenario in whose recovery every visit counts. What a start
@@ -79,11 +98,12 @@ func killAt(t *testing.T, count *tally, d death) {
 		if !first || second != (d.second.Visit > 0) {
 			t.Errorf("the sidecar was killed as planned: %t, and again: %t", first, second)
 		}
-		count.add(killed(first, second), s.recover())
+		count.killed(howMany(first, second))
+		count.leftEmpty(len(s.recover().Unborn))
 	})
 }
 
-func killed(deaths ...bool) int {
+func howMany(deaths ...bool) int {
 	n := 0
 	for _, dead := range deaths {
 		if dead {
@@ -108,7 +128,8 @@ type recorded struct {
 	visits []killpoint.Point
 }
 
-// recordAll plays every scenario once without a death.
+// recordAll plays every scenario once without a death. It returns them by name:
+// a sample, and what a seed draws, are to be the same each time.
 func recordAll(t *testing.T, all []scenario, first killpoint.Plan) []recorded {
 	t.Helper()
 	var mu sync.Mutex
@@ -124,5 +145,6 @@ func recordAll(t *testing.T, all []scenario, first killpoint.Plan) []recorded {
 			})
 		}
 	})
+	slices.SortFunc(out, func(a, b recorded) int { return cmp.Compare(a.name, b.name) })
 	return out
 }

@@ -1,25 +1,12 @@
 package faults
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
-)
-
-const (
-	// envRandomKills is how many random cases are played; few if it is not set.
-	envRandomKills = "DELEGATED_IPAM_TEST_RANDOM_KILLS"
-	// envSeed is the number from which the cases follow; the same one plays the same.
-	envSeed = "DELEGATED_IPAM_TEST_SEED"
-
-	fewRandomKills = 20
 )
 
 // randomDeath is a case in which any of the three may die: the plugin, the
@@ -31,15 +18,15 @@ type randomDeath struct {
 
 func TestTheSidecarAndThePluginKilledAtRandom(t *testing.T) {
 	t.Parallel()
-	needsStrace(t)
-	seed, n := number(t, envSeed, 1), number(t, envRandomKills, fewRandomKills)
-	t.Logf("%d cases from $%s=%d", n, envSeed, seed)
+	count := newTally(t, killedAtRandom)
+	dieBy := delayed
+	if canTrace(t) {
+		dieBy = atSystemCall
+	}
 	visited := recordAll(t, append(scenarios(), manyAtOnce()), killpoint.Plan{})
-	slices.SortFunc(visited, func(a, b recorded) int { return cmp.Compare(a.name, b.name) })
-	count := newTally(t, "killed at random")
-	source := rand.New(rand.NewPCG(uint64(seed), 0))
-	for i := range n {
-		d := draw(source, visited)
+	source := rand.New(rand.NewPCG(seed(t), 0))
+	for i := range wantedShare(t).randomKills() {
+		d := draw(source, visited, dieBy)
 		t.Run(fmt.Sprintf("%d: %s", i, d), func(t *testing.T) {
 			t.Parallel()
 			d.play(t, count)
@@ -64,7 +51,7 @@ func manyAtOnce() scenario {
 }
 
 // draw makes a case up. The second death is at any point that a start may come by.
-func draw(source *rand.Rand, visited []recorded) randomDeath {
+func draw(source *rand.Rand, visited []recorded, dieBy func(*rand.Rand, string) pluginDeath) randomDeath {
 	v := visited[source.IntN(len(visited))]
 	plans := eachVisit(v.visits)
 	d := randomDeath{death: death{scenario: v.scenario, first: plans[source.IntN(len(plans))]}}
@@ -73,10 +60,16 @@ func draw(source *rand.Rand, visited []recorded) randomDeath {
 		d.second = killpoint.Plan{Point: points[source.IntN(len(points))], Visit: 1 + source.IntN(3)}
 	}
 	if source.IntN(3) == 0 {
-		verbs, calls := []string{"ADD", "DEL", "CHECK"}, []string{"openat", "write", "unlinkat"}
-		d.plugin = pluginDeath{verbs[source.IntN(len(verbs))], calls[source.IntN(len(calls))], 1 + source.IntN(16)}
+		verbs := []string{"ADD", "DEL", "CHECK"}
+		d.plugin = dieBy(source, verbs[source.IntN(len(verbs))])
 	}
 	return d
+}
+
+// atSystemCall makes up a death of a plugin that is traced.
+func atSystemCall(source *rand.Rand, verb string) pluginDeath {
+	calls := []string{"openat", "write", "unlinkat"}
+	return pluginDeath{verb, calls[source.IntN(len(calls))], 1 + source.IntN(16)}
 }
 
 // String names the case.
@@ -101,18 +94,6 @@ func (d randomDeath) play(t *testing.T, count *tally) {
 	}
 	first, second := d.death.strike(s)
 	end := s.recover()
-	count.add(killed(first, second, s.forgiving && s.executed()), end)
-}
-
-func number(t *testing.T, variable string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		t.Fatalf("$%s is %q; expected a number", variable, text)
-	}
-	return n
+	count.killed(howMany(first, second, s.forgiving && s.executed()))
+	count.leftEmpty(len(end.Unborn))
 }

@@ -13,6 +13,7 @@ import (
 
 func TestADiskThatFailsWhileAnADDRunsHandsNothingOut(t *testing.T) {
 	t.Parallel()
+	newTally(t, storage).watch(t)
 	b := newBench(t, "host-local")
 	a := b.failWhile(t, "ADD", func() (harness.Answer, error) {
 		return b.Try(http.MethodPost, "/v1/ipam?owner=router")
@@ -25,6 +26,7 @@ func TestADiskThatFailsWhileAnADDRunsHandsNothingOut(t *testing.T) {
 
 func TestADiskThatFailsWhileADELRunsKeepsTheRelease(t *testing.T) {
 	t.Parallel()
+	newTally(t, storage).watch(t)
 	b := newBench(t, "host-local")
 	a := b.failWhile(t, "DEL", func() (harness.Answer, error) {
 		return b.Try(http.MethodDelete, "/v1/ipam/"+neighbour)

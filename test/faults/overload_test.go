@@ -28,6 +28,7 @@ const (
 
 func TestThousandsOfConnectionsAndSlowClientsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
+	newTally(t, overload).watch(t)
 	mayOpen(t, 2*manyConnections)
 	n := lightNode(t)
 	s := n.Start(t)
@@ -69,6 +70,7 @@ func TestThousandsOfConnectionsAndSlowClientsHoldNobodyUp(t *testing.T) {
 
 func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 	t.Parallel()
+	newTally(t, overload).watch(t)
 	const processes, queue, flood = 4, 32, 2000
 	mayOpen(t, 2*flood)
 	n := lightNode(t)
@@ -119,6 +121,7 @@ func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 
 func TestWithoutDescriptorsRequestsAreRefusedAndNothingIsLost(t *testing.T) {
 	t.Parallel()
+	newTally(t, overload).watch(t)
 	const limit = 128
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {

@@ -161,10 +161,12 @@ func (b bench) wantState(t *testing.T, owner, want string) {
 
 func TestAnAllocateWithAFaultyPluginIsRefusedLeaksNothingAndHeals(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, faultyPlugin)
 	for name, f := range pluginFaults() {
 		for _, pluginType := range []string{"host-local", "unheard-of"} {
 			t.Run(name+"/"+pluginType, func(t *testing.T) {
 				t.Parallel()
+				count.watch(t)
 				b := newBench(t, pluginType)
 				memory := b.peakMemory(t)
 				heal := b.suffer(t, "ADD", f)
@@ -207,12 +209,14 @@ func (f pluginFault) leaves(pluginType string) string {
 
 func TestAHeldAddressSurvivesAPluginThatCannotBeAskedAboutIt(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, faultyPlugin)
 	for name, f := range pluginFaults() {
 		if f.onlyADD {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			b := newBench(t, "host-local", "--verify-interval=0s")
 			heal := b.suffer(t, "CHECK", f)
 			a := b.TryAllocate(t, harness.Request{Owner: "neighbour"})
@@ -231,12 +235,14 @@ func TestAHeldAddressSurvivesAPluginThatCannotBeAskedAboutIt(t *testing.T) {
 
 func TestAReleaseThatThePluginFailsIsKeptUntilItHasWorked(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, faultyPlugin)
 	for name, f := range pluginFaults() {
 		if f.onlyADD {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			b := newBench(t, "host-local")
 			heal := b.suffer(t, "DEL", f)
 			wantAnswer(t, b.TryRelease(t, neighbour), http.StatusInternalServerError, "tried again in the background")
@@ -252,6 +258,7 @@ func TestAReleaseThatThePluginFailsIsKeptUntilItHasWorked(t *testing.T) {
 
 func TestADELThatFailsTenTimesIsTriedUntilItWorks(t *testing.T) {
 	t.Parallel()
+	newTally(t, faultyPlugin).watch(t)
 	b := newBench(t, "host-local")
 	before := b.plugin.Calls(t, "DEL")
 	b.plugin.Script(t, "DEL", `{"times":10,"error":{"code":11,"msg":"try again later"}}`)

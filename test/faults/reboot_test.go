@@ -18,6 +18,7 @@ func rebooted(t *testing.T, n *harness.Node) *harness.Sidecar {
 
 func TestAfterARebootEachOwnerHasItsAddressAgain(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, reboot)
 	// What the power loss took is what was done since the backup.
 	for name, lose := range map[string]func(t *testing.T, n *harness.Node, backup func()){
 		"the plugin's store survived":          func(*testing.T, *harness.Node, func()) {},
@@ -27,12 +28,14 @@ func TestAfterARebootEachOwnerHasItsAddressAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
 			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			backup := n.BackUpStore(t)
 			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
 			s.Kill(t)
+			count.killed(1)
 			lose(t, n, backup)
 
 			s = rebooted(t, n)
@@ -49,6 +52,7 @@ func TestAfterARebootEachOwnerHasItsAddressAgain(t *testing.T) {
 // CHECK, which looks for any address of the ID, says yes.
 func TestAfterARebootAPresenceOnlyCHECKIsNotBelievedForAWrongAddress(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, reboot)
 	for name, wanted := range map[string]struct{ router, health string }{
 		"the owners have changed places": {"10.15.0.8", "10.15.0.7"},
 		"one moved to the other's place": {"10.15.0.9", "10.15.0.7"},
@@ -56,6 +60,7 @@ func TestAfterARebootAPresenceOnlyCHECKIsNotBelievedForAWrongAddress(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			n.Flags = append(n.Flags, "--enable-ipv6=false", "--verify-interval=0s")
 			s := n.Start(t)
@@ -66,6 +71,7 @@ func TestAfterARebootAPresenceOnlyCHECKIsNotBelievedForAWrongAddress(t *testing.
 			s.TryRestore(t, wanted.router, "router").Want(t, http.StatusOK)
 			s.TryRestore(t, wanted.health, "health").Want(t, http.StatusOK)
 			s.Kill(t)
+			count.killed(1)
 			backup()
 
 			s = rebooted(t, n)
@@ -78,12 +84,15 @@ func TestAfterARebootAPresenceOnlyCHECKIsNotBelievedForAWrongAddress(t *testing.
 
 func TestAfterARebootAnOwnerWhoseAddressIsAPodsGetsAnotherAndThePodKeepsIt(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, reboot)
+	count.watch(t)
 	n := nodeWith(t)
 	n.Flags = append(n.Flags, "--enable-ipv6=false")
 	s := n.Start(t)
 	backup := n.BackUpStore(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	s.Kill(t)
+	count.killed(1)
 	backup() // the plugin forgot it, and gave it to a pod before we started
 	n.LeaseToPod(t, "pods", held[0])
 
@@ -103,6 +112,8 @@ func TestAfterARebootAnOwnerWhoseAddressIsAPodsGetsAnotherAndThePodKeepsIt(t *te
 
 func TestWhatWasCutOffBeforeARebootIsFinishedAfterIt(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, reboot)
+	count.watch(t)
 	n := nodeWith(t)
 	plugin := newGated(t, n)
 	s := n.Start(t)
@@ -111,6 +122,7 @@ func TestWhatWasCutOffBeforeARebootIsFinishedAfterIt(t *testing.T) {
 	cut := allocateInBackground(s, "cut", 1)
 	plugin.awaitADDs(t, 1)
 	s.Kill(t)
+	count.killed(1)
 	if a := <-cut; a.err == nil {
 		t.Fatalf("the killed sidecar answered %s", a.Answer)
 	}

@@ -42,9 +42,11 @@ func recordFaults() map[string]struct {
 
 func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, damagedRecords)
 	for name, f := range recordFaults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
 			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -72,6 +74,7 @@ func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 
 func TestARecordOfANewerVersionIsLeftAloneAndItsOwnerRefused(t *testing.T) {
 	t.Parallel()
+	newTally(t, damagedRecords).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -103,6 +106,7 @@ func TestARecordOfANewerVersionIsLeftAloneAndItsOwnerRefused(t *testing.T) {
 
 func TestWhatIsPlantedInTheWayOfARecordIsNeverFollowed(t *testing.T) {
 	t.Parallel()
+	newTally(t, damagedRecords).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
 	record := func(owner string) string { return filepath.Join(attachments(n), idOf(t, n, owner)+".json") }

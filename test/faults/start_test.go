@@ -12,6 +12,7 @@ import (
 
 func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, storage)
 	tests := map[string]struct {
 		happen func(t *testing.T, dir string) (heal func())
 		says   string
@@ -33,6 +34,7 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			heal := tt.happen(t, n.StateDir)
 			s := n.Launch(t)
@@ -50,11 +52,14 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 
 func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, storage)
+	count.watch(t)
 	n := nodeWith(t)
 	mountSmall(t, n.StateDir)
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	s.Kill(t)
+	count.killed(1)
 	heal := fillUp(t, n, nil)
 
 	s = n.Launch(t)

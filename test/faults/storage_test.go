@@ -51,9 +51,11 @@ func storageFaults() map[string]storageFault {
 
 func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 	t.Parallel()
+	count := newTally(t, storage)
 	for name, f := range storageFaults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			count.watch(t)
 			n := nodeWith(t)
 			if f.prepare != nil {
 				f.prepare(t, n)
@@ -84,6 +86,7 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 
 			// The disk knows all that, too.
 			s.Kill(t)
+			count.killed(1)
 			s = n.Start(t)
 			s.Agree(t)
 			wantHeld(t, s, "router", held)
