@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// figure prints one line of what was measured, and keeps it as a row of the
+// table that run.sh shows at the end.
+func (l *lab) figure(t *testing.T, what string, value any) {
+	t.Helper()
+	if d, ok := value.(time.Duration); ok {
+		value = d.Round(10 * time.Millisecond)
+	}
+	t.Logf("%s: %v", what, value)
+	f, err := os.OpenFile(filepath.Join(l.built, "figures.md"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	must(t, err)
+	defer f.Close()
+	_, err = fmt.Fprintf(f, "| `%s` | %s | %v |\n", t.Name(), what, value)
+	must(t, err)
+}
+
+// quantiles are the middle and the end of a list of durations.
+func quantiles(all []time.Duration) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	s := slices.Sorted(slices.Values(all))
+	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
+	return fmt.Sprintf("%s median, %s at most", round(s[len(s)/2]), round(s[len(s)-1]))
+}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const (
+	// clusterNetns is where etcd and the API server are: behind a cable, as on
+	// another machine. The node is the namespace that the test itself runs in.
+	clusterNetns = "cluster"
+	apiHost      = "192.0.2.1"
+)
+
+// connectNode joins the node and the cluster by a cable that the agent finds as
+// eth0.
+func (l *lab) connectNode(t *testing.T) {
+	t.Helper()
+	for _, line := range []string{
+		"ip netns add " + clusterNetns,
+		"ip -n " + clusterNetns + " link set lo up",
+		"ip link add eth0 type veth peer name node netns " + clusterNetns,
+		"ip -n " + clusterNetns + " addr add " + apiHost + "/24 dev node",
+		"ip -n " + clusterNetns + " addr add 2001:db8::1/64 dev node nodad",
+		"ip -n " + clusterNetns + " link set node up",
+		"ip addr add 192.0.2.2/24 dev eth0",
+		"ip addr add 2001:db8::2/64 dev eth0 nodad",
+		"ip link set eth0 up",
+		"ip route add default via " + apiHost,
+		"ip -6 route add default via 2001:db8::1",
+	} {
+		must(t, command(line))
+	}
+}
+
+// command runs a line of words.
+func command(line string) error {
+	words := strings.Fields(line)
+	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, out)
+	}
+	return nil
+}

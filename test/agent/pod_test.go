@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const (
+	podNamespace = "default"
+	// agentsNetConf is what cilium-cni gets where the agent has the addresses.
+	agentsNetConf = `{"cniVersion":"1.0.0","name":"cilium","type":"cilium-cni","log-file":"/run/cilium/cilium-cni.log"}`
+)
+
+// pod is a network namespace with what cilium-cni puts into it, and a server.
+type pod struct {
+	name string
+	// sandbox is CNI_CONTAINERID: another one for each attempt, as kubelet does.
+	sandbox string
+	// attempts counts the sandboxes.
+	attempts int
+	ips      []netip.Addr
+	server   net.Listener
+}
+
+func (p *pod) netns() string { return fmt.Sprintf("%s-%d", p.name, p.attempts) }
+
+// addPod makes one attempt to start a pod. A sandbox of which the attempt failed
+// is still to be taken down by dropPod.
+func (l *lab) addPod(ctx context.Context, p *pod) error {
+	uid, err := l.kube.createPod(ctx, p.name)
+	if err != nil {
+		return err
+	}
+	p.attempts++
+	p.sandbox = fmt.Sprintf("%x", sha256.Sum256([]byte(p.netns()))) // cilium-cni names interfaces after it
+	if err := command("ip netns add " + p.netns()); err != nil {
+		return err
+	}
+	if err := command("ip -n " + p.netns() + " link set lo up"); err != nil {
+		return err
+	}
+	out, err := l.cni(ctx, "ADD", p, uid)
+	if err != nil {
+		return err
+	}
+	if p.ips, err = addressesOf(out); err != nil {
+		return err
+	}
+	if len(p.ips) != l.families() {
+		return fmt.Errorf("cilium-cni gave %s %v; want %d addresses", p.name, p.ips, l.families())
+	}
+	return p.serve()
+}
+
+// dropPod takes a pod's sandbox down. It can be repeated until it succeeds.
+func (l *lab) dropPod(ctx context.Context, p *pod) error {
+	if p.sandbox == "" {
+		return nil
+	}
+	if p.server != nil {
+		p.server.Close()
+		p.server = nil
+	}
+	if _, err := l.cni(ctx, "DEL", p, ""); err != nil {
+		return err
+	}
+	if err := command("ip netns del " + p.netns()); err != nil {
+		return err
+	}
+	p.sandbox, p.ips = "", nil
+	return nil
+}
+
+// cni runs cilium-cni as a container runtime does.
+func (l *lab) cni(ctx context.Context, verb string, p *pod, uid string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, l.bin("cilium-cni"))
+	cmd.Stdin = strings.NewReader(l.netConf)
+	cmd.Env = append(os.Environ(),
+		"CNI_COMMAND="+verb,
+		"CNI_CONTAINERID="+p.sandbox,
+		"CNI_NETNS=/run/netns/"+p.netns(),
+		"CNI_IFNAME=eth0",
+		"CNI_PATH="+l.binDir()+":"+l.plugins(),
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+podNamespace+";K8S_POD_NAME="+p.name+
+			";K8S_POD_INFRA_CONTAINER_ID="+p.sandbox+";K8S_POD_UID="+uid,
+	)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("cilium-cni %s %s: %w: %s%s", verb, p.netns(), err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes(), nil
+}
+
+func addressesOf(result []byte) ([]netip.Addr, error) {
+	var r struct {
+		IPs []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return nil, errors.Join(fmt.Errorf("cilium-cni printed %q", result), err)
+	}
+	var ips []netip.Addr
+	for _, ip := range r.IPs {
+		ips = append(ips, ip.Address.Addr())
+	}
+	return ips, nil
+}
