@@ -127,11 +127,17 @@ func (p *plan) settleUnheld() {
 	}
 }
 
-// dropBroken gives back slots that the sidecar knows and does not hold, once
-// none of their addresses is in the pool or in use.
+// dropBroken gets back slots that the sidecar knows and does not hold: the agent
+// may have their addresses, and a CiliumNode that was made again says nothing of
+// it. One that cannot be got back, and is neither in the pool nor in use, goes.
 func (p *plan) dropBroken() {
 	for _, slot := range p.Slots {
 		if slot.Held || len(slot.Addresses) == 0 || slices.ContainsFunc(slot.Addresses, p.seen) {
+			continue
+		}
+		lost := slices.IndexFunc(slot.Addresses, func(ip netip.Addr) bool { return !p.Refused[ip] })
+		if lost >= 0 {
+			p.do(Restore, slot.Number, slot.Addresses[lost])
 			continue
 		}
 		p.do(Free, slot.Number, slot.Addresses...)
@@ -196,7 +202,9 @@ func (p *plan) first() int {
 // for the agent, unless there is no more to be had.
 func (p *plan) publish() {
 	enough := len(p.held) >= p.first() || p.Exhausted && len(p.held) >= agentsOwn
-	if !p.published() && !enough {
+	// What an endpoint may have must be there from the first moment.
+	restoring := slices.ContainsFunc(p.actions, func(a Action) bool { return a.Kind == Restore })
+	if !p.published() && (!enough || restoring) {
 		return
 	}
 	for _, slot := range p.held {
@@ -259,9 +267,9 @@ func (p *plan) lead(slot Slot) {
 		}
 	}
 	switch {
-	case slot.Held && p.slotUsed(slot) || states[DoNotRelease] > 0:
+	case slot.Held && p.slotUsed(slot) || states[DoNotRelease]+states[Released] > 0:
 		p.keep(slot)
-	case states[Marked] > 0 || states[Released] > 0:
+	case states[Marked] > 0:
 		// It is the agent's turn.
 	case len(p.unfenced(slot)) > 0:
 		p.clear(slot.Number, Probe) // an answer of before the fence says nothing
@@ -283,11 +291,12 @@ func (p *plan) lead(slot Slot) {
 	}
 }
 
-// keep ends the way back of a slot that is needed: it is published as any other.
+// keep ends the way back of a slot that is needed: it is published as any other,
+// but for one that is not held, which stays fenced.
 func (p *plan) keep(slot Slot) {
-	p.kept[slot.Number] = true
+	p.kept[slot.Number] = p.kept[slot.Number] || slot.Held
 	for _, ip := range slot.Addresses {
-		if e, published := p.Pool[ip]; published && e.Fenced() {
+		if e, published := p.Pool[ip]; published && e.Fenced() && slot.Held {
 			p.do(Publish, slot.Number, ip)
 		}
 		p.clear(slot.Number, ip)

@@ -192,6 +192,17 @@ func TestNext(t *testing.T) {
 			view: func(s *scene) { s.served(6, 5); s.held(6); s.Release[ip(6)] = Ready },
 			want: []string{"free [10.0.0.7] of slot 6", "finish [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
+		"what is not held and not let go of stays fenced: nobody else may get it": {
+			view: func(s *scene) {
+				s.served(6, 4)
+				s.Pool[ip(9)], s.Release[ip(9)], s.Refused[ip(9)] = EntryOf(9, true), DoNotRelease, true
+			},
+			want: []string{"clear [10.0.0.10] of slot 9"},
+		},
+		"released of what is in the pool is nobody's word": {
+			view: func(s *scene) { s.served(6, 4); s.Release[ip(5)] = Released },
+			want: []string{"clear [10.0.0.6] of slot 5"},
+		},
 		"what is not held and let go of is withdrawn, and there is nothing to free": {
 			view: func(s *scene) { s.served(6, 4); s.Pool[ip(9)], s.Release[ip(9)] = EntryOf(9, true), Ready },
 			want: []string{"withdraw [10.0.0.10] of slot 9", "finish [10.0.0.10] of slot 9"},
@@ -204,6 +215,7 @@ func TestNext(t *testing.T) {
 			view: func(s *scene) {
 				s.served(6, 5)
 				s.Slots = append(s.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
+				s.Refused[ip(6)] = true
 			},
 			want: []string{"free [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
@@ -217,8 +229,16 @@ func TestNext(t *testing.T) {
 		"what is finished is the agent's to forget, and not published before": {
 			view: func(s *scene) { s.served(6, 4); s.held(6); s.Release[ip(6)] = Released },
 		},
-		"a slot that the sidecar has lost goes when nobody knows of it": {
+		"a slot that the sidecar has lost is got back: the agent may have it without saying so": {
 			view: func(s *scene) {
+				s.served(6, 4)
+				s.Slots = append(s.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
+			},
+			want: []string{"restore [10.0.0.7] of slot 6"},
+		},
+		"if it cannot be, and nobody knows of it, it goes": {
+			view: func(s *scene) {
+				s.Refused[ip(6)] = true
 				s.served(6, 4)
 				s.Slots = append(s.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
 			},

@@ -24,7 +24,8 @@ func (n node) copy() node {
 
 // agent imitates cilium-agent in crd mode (docs/bridge.md, What the agent does).
 type agent struct {
-	alive bool
+	// alive is running; restored has got back its endpoints.
+	alive, restored bool
 	// seen is the CiliumNode that it works with; endpoints are on its disk.
 	seen      node
 	allocated map[netip.Addr]Entry
@@ -47,6 +48,8 @@ type world struct {
 	refused map[netip.Addr]bool
 	failed  bool
 	foreign netip.Addr
+	// madeAgain: the CiliumNode is another one, which says nothing of what was used.
+	madeAgain bool
 }
 
 func newWorld(t *rapid.T) *world {
@@ -172,13 +175,74 @@ func (w *world) restore(n int, ip netip.Addr) bool {
 	return true
 }
 
-// bridge plans once and does as much of it as it gets to.
-func (w *world) bridge(s Settings, steps int) {
-	for _, a := range Next(w.view(), s) {
-		if steps == 0 || a.Kind != Report && !w.execute(a) {
+// bridge plans once and does as much of it as it gets to. Writes of one part that
+// follow one another are one write; the agent may act between two, and then the
+// next one is a conflict.
+func (w *world) bridge(s Settings, steps int, agentActs func() bool) {
+	before := w.ours()
+	plan := Next(w.view(), s)
+	for version := w.node.version; len(plan) > 0 && steps != 0; steps-- {
+		if part(plan[0]) != ofSidecar && w.node.version != version {
 			return
 		}
-		steps--
+		step := plan[:1]
+		for part(plan[0]) != ofSidecar && len(step) < len(plan) && part(plan[len(step)]) == part(plan[0]) {
+			step = plan[:len(step)+1]
+		}
+		plan = plan[len(step):]
+		for _, a := range step {
+			if a.Kind != Report && !w.execute(a) {
+				return
+			}
+		}
+		version = w.node.version
+		if before == 0 && w.ours() > 0 {
+			w.checkFirst(s)
+		}
+		if agentActs() && w.agent.alive {
+			w.sync()
+		}
+	}
+}
+
+const (
+	ofSidecar = iota
+	ofSpec
+	ofStatus
+)
+
+func part(a Action) int {
+	switch a.Kind {
+	case Publish, Fence, Withdraw:
+		return ofSpec
+	case Mark, Clear, Finish:
+		return ofStatus
+	}
+	return ofSidecar
+}
+
+// ours is how many entries of the pool the bridge has written.
+func (w *world) ours() int {
+	n := 0
+	for _, e := range w.node.pool {
+		if _, ours := e.Slot(); ours {
+			n++
+		}
+	}
+	return n
+}
+
+// checkFirst looks at the first publication: the agent takes it for all there is.
+func (w *world) checkFirst(s Settings) {
+	least := max(s.MinAllocate, agentsOwn+s.PreAllocate)
+	if s.MaxAllocate > 0 {
+		least = min(least, s.MaxAllocate)
+	}
+	if w.failed {
+		least = agentsOwn
+	}
+	if w.ours() < least {
+		w.t.Fatalf("%d addresses are published at first, and %d are needed", w.ours(), least)
 	}
 }
 
@@ -222,24 +286,44 @@ func (w *world) catchUp() {
 	w.report()
 }
 
-// start is the agent's start: it may answer before it has got its endpoints back.
+// start is the agent's start: it answers before it has got its endpoints back.
 func (w *world) start() {
 	a := &w.agent
-	a.alive, a.allocated = true, map[netip.Addr]Entry{}
+	a.alive, a.restored, a.allocated = true, false, map[netip.Addr]Entry{}
 	w.sync()
+}
+
+// restoreEndpoints is the rest of the agent's start, for which it waits until the
+// pool is filled. An endpoint whose address it may not have is dropped.
+func (w *world) restoreEndpoints() {
+	a := &w.agent
+	if !a.alive || a.restored {
+		return
+	}
+	w.sync()
+	if w.ours() < agentsOwn {
+		return
+	}
 	for ip := range a.endpoints {
 		entry, published := a.seen.pool[ip]
+		if !published && w.madeAgain && !w.has(ip) {
+			delete(a.endpoints, ip) // neither sidecar nor CiliumNode could know of it
+			continue
+		}
 		if !published || a.seen.release[ip] != "" && a.seen.release[ip] != DoNotRelease {
 			w.t.Fatalf("the agent drops the endpoint of %s at its start: pool %v, handshake %q", ip, published, a.seen.release[ip])
 		}
 		a.allocated[ip] = entry
 	}
-	w.catchUp()
+	a.restored = true
 }
 
 // allocate is a pod that gets an address of what the agent knows.
 func (w *world) allocate(pick int) {
 	a := &w.agent
+	if !a.restored {
+		return
+	}
 	var can []netip.Addr
 	for ip, e := range a.seen.pool {
 		_, allocated := a.allocated[ip]
@@ -267,7 +351,7 @@ func (w *world) release(pick int) {
 // check looks at the pool at any moment: what an endpoint has is in it.
 func (w *world) check(faults bool) {
 	for ip := range w.agent.endpoints {
-		if _, published := w.node.pool[ip]; !published {
+		if _, published := w.node.pool[ip]; !published && w.ours() > 0 && !(w.madeAgain && !w.has(ip)) {
 			w.t.Fatalf("%s has an endpoint and is not in the pool", ip)
 		}
 	}
@@ -295,7 +379,10 @@ func TestTheViewsConverge(t *testing.T) {
 		faults := rapid.Bool().Draw(rt, "the sidecar loses")
 		pick := rapid.IntRange(0, 1000)
 		steps := map[string]func(*rapid.T){
-			"bridge": func(rt *rapid.T) { w.bridge(s, rapid.IntRange(0, 12).Draw(rt, "actions before it dies")) },
+			"bridge": func(rt *rapid.T) {
+				steps := rapid.IntRange(0, 12).Draw(rt, "actions before it dies")
+				w.bridge(s, steps, func() bool { return rapid.Bool().Draw(rt, "the agent acts") })
+			},
 			"sync": func(*rapid.T) {
 				if w.agent.alive {
 					w.sync()
@@ -316,8 +403,15 @@ func TestTheViewsConverge(t *testing.T) {
 					w.release(pick.Draw(rt, "which"))
 				}
 			},
-			"the agent dies":     func(*rapid.T) { w.agent.alive = false },
-			"the agent starts":   func(*rapid.T) { w.start() },
+			"the agent dies":   func(*rapid.T) { w.agent.alive, w.agent.restored = false, false },
+			"the agent starts": func(*rapid.T) { w.start() },
+			"it restores":      func(*rapid.T) { w.restoreEndpoints() },
+			"the CiliumNode is made again": func(*rapid.T) {
+				w.agent.alive, w.agent.restored = false, false
+				w.node = node{w.node.version + 1, map[netip.Addr]Entry{w.foreign: {}}, map[netip.Addr]Entry{}, map[netip.Addr]Handshake{}}
+				clear(w.rested)
+				w.madeAgain = true
+			},
 			"time passes":        func(*rapid.T) { w.rest() },
 			"restores are tried": func(*rapid.T) { clear(w.refused); w.failed = false },
 			"":                   func(*rapid.T) { w.check(faults) },
@@ -340,11 +434,15 @@ func TestTheViewsConverge(t *testing.T) {
 	})
 }
 
-// rest lets so much time pass that a living agent has written what it uses.
+// rest lets so much time pass that a living agent has got back its endpoints and
+// written what it uses. One that is dead all the time, or is killed again before it
+// has, is the limit that docs/bridge.md names.
 func (w *world) rest() {
-	if w.agent.alive {
-		w.catchUp()
+	w.restoreEndpoints()
+	if !w.agent.restored {
+		return
 	}
+	w.catchUp()
 	for ip, e := range w.node.pool {
 		if _, used := w.node.used[ip]; e.Fenced() && w.node.release[Probe] == DoNotRelease && !used {
 			w.rested[ip] = true
@@ -358,9 +456,11 @@ func (w *world) rest() {
 // settle lets everybody live and act until nothing changes, and looks at the result.
 func (w *world) settle(s Settings) {
 	w.start()
+	never := func() bool { return false }
 	for round := 0; ; round++ {
 		before := fmt.Sprint(w.node.pool, w.node.used, w.node.release, w.held, w.lost, w.rested, w.refused, w.failed)
-		w.bridge(s, -1)
+		w.bridge(s, -1, never)
+		w.restoreEndpoints()
 		w.catchUp()
 		w.rest()
 		if before == fmt.Sprint(w.node.pool, w.node.used, w.node.release, w.held, w.lost, w.rested, w.refused, w.failed) {
@@ -370,23 +470,13 @@ func (w *world) settle(s Settings) {
 			w.t.Fatalf("it does not come to rest: %v", Next(w.view(), s))
 		}
 	}
-	ours := 0
 	for ip := range w.node.pool {
-		_, used := w.node.used[ip]
-		switch {
-		case ip == w.foreign:
-		case w.has(ip):
-			ours++
-		case !used:
+		if _, used := w.node.used[ip]; ip != w.foreign && !w.has(ip) && !used {
 			w.t.Fatalf("%s stays in the pool, neither held nor used; next %v; %+v", ip, Next(w.view(), s), w.view())
 		}
 	}
-	for n, ips := range w.held {
-		for _, ip := range ips {
-			if _, published := w.node.pool[ip]; !published && !w.lost[n] && len(w.held) >= agentsOwn {
-				w.t.Fatalf("%s of slot %d is held and not in the pool", ip, n)
-			}
-		}
+	if w.ours() > 0 {
+		w.checkCounts(s)
 	}
 	if len(w.node.release) > 0 {
 		w.t.Fatalf("handshakes are left: %v; next %v; rested %v; held %v; pool %v", w.node.release, Next(w.view(), s), w.rested, w.held, w.node.pool)
@@ -395,5 +485,37 @@ func (w *world) settle(s Settings) {
 		if a.Kind != Report && a.Kind != Acquire && a.Kind != Restore {
 			w.t.Fatalf("something is left to do: %v; %+v", a, w.view())
 		}
+	}
+}
+
+// checkCounts looks at a node at rest: what the sidecar knows is published, and as
+// many slots are free as the settings say.
+func (w *world) checkCounts(s Settings) {
+	held, used := 0, 0
+	for n, ips := range w.held {
+		inUse := false
+		for _, ip := range ips {
+			_, published := w.node.pool[ip]
+			if !published {
+				w.t.Fatalf("%s of slot %d is known to the sidecar and not in the pool", ip, n)
+			}
+		}
+		if w.lost[n] {
+			continue
+		}
+		for ip := range w.node.used {
+			slot, ours := w.node.pool[ip].Slot()
+			inUse = inUse || ours && slot == n
+		}
+		held++
+		if inUse {
+			used++
+		}
+	}
+	least := max(s.MinAllocate, used+s.PreAllocate)
+	most := max(least+s.MaxAboveWatermark, agentsOwn)
+	limited := w.failed || s.MaxAllocate > 0 && held+len(w.lost) >= s.MaxAllocate
+	if held < least && !limited || held > most {
+		w.t.Fatalf("%d slots are held, %d of them used; want %d to %d", held, used, least, most)
 	}
 }
