@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +43,10 @@ type ciliumNode struct {
 		IPAM struct {
 			Used       map[string]allocationIP       `json:"used"`
 			ReleaseIPs map[string]converge.Handshake `json:"release-ips"`
+			// OperatorStatus is written by an operator that hands out addresses itself.
+			OperatorStatus struct {
+				Error string `json:"error"`
+			} `json:"operator-status"`
 		} `json:"ipam"`
 	} `json:"status"`
 }
@@ -110,6 +115,23 @@ func (n nodes) get(ctx context.Context) (*ciliumNode, error) {
 		return nil, err
 	}
 	return readNode(object)
+}
+
+// permitted asks whether spec and status may be written, by patches of nothing
+// that the API server only tries (dryRun). Without the right it answers 403.
+func (n nodes) permitted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	defer cancel()
+	try := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	for _, p := range []patch{{part: ofSpec}, {part: ofStatus}} {
+		_, err := n.client.Patch(ctx, n.name, types.MergePatchType, []byte("{}"), try, p.subresource()...)
+		// A webhook that cannot only try makes it 400, which says nothing of rights:
+		// they are looked at before any webhook is asked.
+		if err != nil && !apierrors.IsBadRequest(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // patch writes what differs, if nobody has written since this version, and

@@ -24,10 +24,12 @@ const (
 )
 
 // cluster is the node's CiliumNode. get reads it afresh; cached is what was seen
-// of it last, nil if nothing was; patch writes.
+// of it last, nil if nothing was; permitted asks whether it may be written, and
+// writes nothing; patch writes.
 type cluster interface {
 	cached() *ciliumNode
 	get(ctx context.Context) (*ciliumNode, error)
+	permitted(ctx context.Context) error
 	patch(ctx context.Context, p patch) (*ciliumNode, error)
 }
 
@@ -51,6 +53,9 @@ type controller struct {
 	metrics   *metrics
 	// known tells that the sidecar is that of this node; after a failure it may be another.
 	known bool
+	// writable tells that the API server lets the CiliumNode be written; after a
+	// failure it may do so no more.
+	writable bool
 	// wake gets a value when the CiliumNode has changed.
 	wake <-chan struct{}
 }
@@ -102,6 +107,7 @@ func (c *controller) settle(ctx context.Context) error {
 			}
 			err = &trouble{apiUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err)}
 		case err == nil && len(plan) == 0:
+			c.notices.recovered()
 			return nil
 		case err == nil && tried[fmt.Sprint(plan)]:
 			err = &trouble{noProgress, fmt.Errorf("this was done before, and is still to be done: %v", plan)}
@@ -114,12 +120,18 @@ func (c *controller) settle(ctx context.Context) error {
 	}
 }
 
-// fail tells of an error, once as long as it lasts, and counts it.
+// fail tells of an error, once as long as it lasts, and counts it. No rest counts
+// over it: nobody knows whether the API server was there all the time, be it the
+// sidecar that could not be asked.
 func (c *controller) fail(err error) {
-	c.known = false
+	c.known, c.writable = false, false
+	c.memory.doubt()
 	var t *trouble
 	if errors.As(err, &t) {
 		c.metrics.failures.WithLabelValues(string(t.reason)).Inc()
+		if t.reason == nodeMissing {
+			c.metrics.observe(converge.View{}) // what it had is gone with it
+		}
 	}
 	c.notices.also(err)
 }
@@ -134,7 +146,24 @@ func (c *controller) round(ctx context.Context) ([]converge.Action, error) {
 	c.metrics.observe(seen.view)
 	c.notices.now(seen.notices(c.memory))
 	plan := seen.changes()
+	if err := c.ensureWritable(ctx, plan); err != nil {
+		return nil, err
+	}
 	return plan, c.execute(ctx, seen.version, plan)
+}
+
+// ensureWritable refuses to acquire what could not be published: it would be
+// held for ever, and of use to nobody.
+func (c *controller) ensureWritable(ctx context.Context, plan []converge.Action) error {
+	acquires := slices.ContainsFunc(plan, func(a converge.Action) bool { return a.Kind == converge.Acquire })
+	if c.writable || !acquires {
+		return nil
+	}
+	if err := c.cluster.permitted(ctx); err != nil {
+		return ofAPI(err)
+	}
+	c.writable = true
+	return nil
 }
 
 // look sees all there is to see. What the informer has will do while there is
@@ -147,18 +176,25 @@ func (c *controller) look(ctx context.Context) (sight, error) {
 		}
 		c.known = true
 	}
-	slots, err := c.addresses.slots(ctx)
-	if err != nil {
-		return sight{}, err
-	}
 	if n := c.cluster.cached(); n != nil && n.checkMode() == nil {
+		slots, err := c.addresses.slots(ctx)
+		if err != nil {
+			return sight{}, err
+		}
 		if seen := c.decide(n, slots); seen.idle() {
 			return seen, nil
 		}
 	}
+	return c.lookAfresh(ctx)
+}
+
+// lookAfresh lists the slots after it has read the CiliumNode, never before:
+// what was listed, and then withdrawn and freed by another bridge or by gc, would
+// look like a held address that is yet to be published. Whoever withdraws one
+// after this has changed the CiliumNode, and the write ends with a conflict.
+func (c *controller) lookAfresh(ctx context.Context) (sight, error) {
 	n, err := c.cluster.get(ctx)
 	if err != nil {
-		c.memory.doubt()
 		return sight{}, ofAPI(err)
 	}
 	if err := n.checkMode(); err != nil {
@@ -166,6 +202,10 @@ func (c *controller) look(ctx context.Context) (sight, error) {
 	}
 	v, _ := n.view()
 	c.memory.observe(n.Metadata.UID, v)
+	slots, err := c.addresses.slots(ctx)
+	if err != nil {
+		return sight{}, err
+	}
 	return c.decide(n, slots), nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
 )
@@ -69,6 +70,26 @@ func TestAnAddressRestsBeforeItIsMarked(t *testing.T) {
 			}
 		})
 	})
+	t.Run("anew if the sidecar was away, and with it the API server", func(t *testing.T) {
+		w := newWorld()
+		play(t, w, few(), func(t *testing.T, _ *metrics) {
+			pass(restDelay / 2)
+			// The sidecar is asked first: that the API server is away too is not seen.
+			w.change(func() { w.sidecarErr = away() })
+			pass(time.Minute)
+			w.change(func() { w.apiErr = errors.New("away") })
+			pass(restDelay)
+			w.change(func() { w.apiErr, w.sidecarErr = nil, nil })
+			pass(restDelay - 30*time.Second)
+			if left(w) {
+				t.Error("time in which the agent could not write has counted")
+			}
+			pass(2 * restDelay)
+			if !left(w) {
+				t.Errorf("it has not left: %v", w.pool())
+			}
+		})
+	})
 	t.Run("anew if the CiliumNode is another one", func(t *testing.T) {
 		w := newWorld()
 		play(t, w, few(), func(t *testing.T, _ *metrics) {
@@ -109,7 +130,57 @@ func TestAnAddressRestsBeforeItIsMarked(t *testing.T) {
 	})
 }
 
+func TestWhatAnotherFreesBetweenTwoLooksIsNotPublishedAgain(t *testing.T) {
+	w := newWorld()
+	play(t, w, few(), func(t *testing.T, _ *metrics) {
+		w.change(func() {
+			w.beforeGet = func() {
+				delete(w.node.Spec.IPAM.Pool, ip(4).String())
+				delete(w.node.Status.IPAM.ReleaseIPs, converge.Probe.String())
+				delete(w.held, 3)
+			}
+		})
+		pass(10 * restDelay)
+		if w.beforeGet != nil || len(w.unheld) > 0 {
+			t.Errorf("%v was published although nobody holds it", w.unheld)
+		}
+		if got, want := w.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}; !slices.Equal(got, want) {
+			t.Errorf("the pool is %v; want %v", got, want)
+		}
+	})
+}
+
+func TestNothingIsAcquiredThatMayNotBePublished(t *testing.T) {
+	forbidden := apierrors.NewForbidden(resource().GroupResource(), "worker", errors.New("no patch"))
+	w := newWorld()
+	w.tryErr, w.writeErr = forbidden, forbidden
+	play(t, w, few(), func(t *testing.T, _ *metrics) {
+		pass(time.Hour)
+		if n := w.counted(&w.acquires); n > 0 {
+			t.Errorf("%d slots were acquired", n)
+		}
+		if got := w.told(); !slices.Equal(got, []string{"NotPermitted"}) {
+			t.Errorf("the Events are %v; want NotPermitted once", got)
+		}
+		w.change(func() { w.tryErr, w.writeErr = nil, nil })
+		rested(t, w)
+		// What was permitted once may be so no more.
+		w.change(func() { w.tryErr, w.writeErr = forbidden, forbidden })
+		w.use(ip(1), ip(2), ip(3))
+		pass(time.Minute)
+		w.change(func() {
+			delete(w.held, 3) // what was acquired before the refusal; so one is missing again
+			w.acquires = 0
+		})
+		pass(time.Hour)
+		if n := w.counted(&w.acquires); n > 0 {
+			t.Errorf("%d slots were acquired after the first refusal", n)
+		}
+	})
+}
+
 func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
+	forbidden := apierrors.NewForbidden(resource().GroupResource(), "worker", errors.New("no patch"))
 	tests := map[string]struct {
 		take   func(w *world, err error)
 		err    error
@@ -118,6 +189,11 @@ func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
 	}{
 		"API server": {func(w *world, err error) { w.apiErr = err }, errors.New("away"), func(w *world) *int { return &w.gets }, "APIServerUnavailable"},
 		"sidecar":    {func(w *world, err error) { w.sidecarErr = err }, away(), func(w *world) *int { return &w.lists }, "SidecarUnavailable"},
+		"write":      {func(w *world, err error) { w.writeErr = err }, forbidden, func(w *world) *int { return &w.patches }, "NotPermitted"},
+		"acquisition": {
+			func(w *world, err error) { w.askErr = err }, &trouble{notAdmitted, errors.New("not yours")},
+			func(w *world) *int { return &w.acquires }, "OwnerNotAdmitted",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -145,6 +221,7 @@ func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
 					t.Error("nothing is published although it is back")
 				}
 				w.change(func() { tt.take(w, tt.err) })
+				w.use(ip(1), ip(2), ip(3), ip(4)) // so that there is something to do
 				pass(time.Minute)
 				if got := w.told(); len(got) != 2 {
 					t.Errorf("the Events are %v; want a second one for the second time", got)
@@ -203,10 +280,13 @@ func TestAConflictIsAnsweredByALookAtOnceButNotForEver(t *testing.T) {
 func TestAMissingCiliumNodeIsWaitedForAndNothingIsGivenBack(t *testing.T) {
 	w := newWorld()
 	w.node = nil
-	play(t, w, few(), func(t *testing.T, _ *metrics) {
+	play(t, w, few(), func(t *testing.T, m *metrics) {
 		pass(time.Hour)
 		if got := w.told(); !slices.Equal(got, []string{"CiliumNodeMissing"}) {
 			t.Errorf("the Events are %v; want CiliumNodeMissing once", got)
+		}
+		if n := w.counted(&w.acquires); n > 0 {
+			t.Errorf("%d slots were acquired for nobody", n)
 		}
 		w.change(func() { w.create("uid-1") })
 		synctest.Wait()
@@ -219,13 +299,14 @@ func TestAMissingCiliumNodeIsWaitedForAndNothingIsGivenBack(t *testing.T) {
 		if len(w.held) != 3 {
 			t.Errorf("after its deletion the sidecar holds %v; want all three", w.held)
 		}
+		if pool, free := testutil.ToFloat64(m.pool), testutil.ToFloat64(m.free); pool != 0 || free != 0 {
+			t.Errorf("after its deletion %v addresses count as published, and %v as free", pool, free)
+		}
 		w.change(func() { w.create("uid-2") })
 		synctest.Wait()
-		if got := w.pool(); !slices.Equal(got, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}) {
-			// One is acquired more: nothing of ours is in the pool, so the first publication is due.
-			if !slices.Equal(got, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4*"}) {
-				t.Errorf("the new one has %v", got)
-			}
+		// One more is acquired: nothing of ours is in the pool, so the first publication is due.
+		if got, want := w.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4*"}; !slices.Equal(got, want) {
+			t.Errorf("the new one has %v; want %v", got, want)
 		}
 	})
 }
@@ -254,6 +335,33 @@ func TestAnAddressThatCannotBeGotBackStaysWhileItIsUsed(t *testing.T) {
 		pass(10 * restDelay)
 		if slices.Contains(w.pool(), "10.0.0.2") || slices.Contains(w.pool(), "10.0.0.2*") {
 			t.Errorf("an address that nobody uses and nobody holds is still there: %v", w.pool())
+		}
+	})
+}
+
+func TestWhatIsToldOfAnAddressThatNobodyHoldsIsTrueWhetherItIsPublishedOrNot(t *testing.T) {
+	text := describe(converge.Unheld, []string{"10.0.0.2"})
+	for _, want := range []string{"One that is in spec.ipam.pool stays there", "one that is not is left out"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it is told %q; want %q in it", text, want)
+		}
+	}
+}
+
+func TestARestoreThatFailsIsCountedAndTheAddressStays(t *testing.T) {
+	w := newWorld()
+	play(t, w, few(), func(t *testing.T, m *metrics) {
+		rested(t, w)
+		w.change(func() {
+			delete(w.held, 1)
+			w.askErr = away()
+		})
+		pass(time.Minute)
+		if got := testutil.ToFloat64(m.acquisitions.WithLabelValues("failed")); got == 0 {
+			t.Error("no failed request is counted")
+		}
+		if !slices.Contains(w.pool(), "10.0.0.2") {
+			t.Errorf("the address has left the pool: %v", w.pool())
 		}
 	})
 }
@@ -324,12 +432,13 @@ func TestACiliumNodeOfAnotherModeIsNotTouched(t *testing.T) {
 		set   func(n *ciliumNode)
 		named string
 	}{
-		"cluster-pool": {func(n *ciliumNode) { n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, "podCIDRs"},
-		"multi-pool":   {func(n *ciliumNode) { n.Spec.IPAM.Pools.Requested = []any{"x"} }, "multi-pool"},
-		"eni":          {func(n *ciliumNode) { n.Spec.ENI = map[string]any{"vpc-id": "v"} }, "eni"},
-		"azure":        {func(n *ciliumNode) { n.Spec.Azure = map[string]any{"interface-name": "eth0"} }, "azure"},
-		"alibabacloud": {func(n *ciliumNode) { n.Spec.AlibabaCloud = map[string]any{"vpc-id": "v"} }, "alibaba"},
-		"any cloud":    {func(n *ciliumNode) { n.Spec.InstanceID = "i-1" }, "instance-id"},
+		"cluster-pool":  {func(n *ciliumNode) { n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, "podCIDRs"},
+		"multi-pool":    {func(n *ciliumNode) { n.Spec.IPAM.Pools.Requested = []any{"x"} }, "multi-pool"},
+		"eni":           {func(n *ciliumNode) { n.Spec.ENI = map[string]any{"vpc-id": "v"} }, "eni"},
+		"azure":         {func(n *ciliumNode) { n.Spec.Azure = map[string]any{"interface-name": "eth0"} }, "azure"},
+		"alibabacloud":  {func(n *ciliumNode) { n.Spec.AlibabaCloud = map[string]any{"vpc-id": "v"} }, "alibaba"},
+		"an operator's": {func(n *ciliumNode) { n.Status.IPAM.OperatorStatus.Error = "no CIDR left" }, "operator-status"},
+		"any cloud":     {func(n *ciliumNode) { n.Spec.InstanceID = "i-1" }, "instance-id"},
 	}
 	for name, tt := range modes {
 		t.Run(name, func(t *testing.T) {

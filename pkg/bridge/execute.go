@@ -93,6 +93,7 @@ func (c *controller) restore(ctx context.Context, slot int, ips []netip.Addr) (a
 			c.log.WithFields(logrus.Fields{"slot": slot, "address": ip}).WithError(err).Warn("not restored")
 			return true, nil
 		case err != nil:
+			c.metrics.acquisitions.WithLabelValues("failed").Inc()
 			return false, err
 		}
 		c.metrics.acquisitions.WithLabelValues("restored").Inc()

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,12 @@ type world struct {
 	// stale is what the informer has; nil for nothing.
 	stale *ciliumNode
 	wake  chan struct{}
-	// apiErr and sidecarErr are what every request ends with.
-	apiErr, sidecarErr error
+	// apiErr and sidecarErr are what every request ends with; writeErr is what a write
+	// of the CiliumNode ends with, tryErr one that is only tried, and askErr a request
+	// for an address.
+	apiErr, sidecarErr, writeErr, tryErr, askErr error
+	// beforeGet is what somebody else does before the next read of the CiliumNode.
+	beforeGet func()
 	// conflicts is how many patches still meet somebody else's write.
 	conflicts int
 	// silent is an agent that does not answer.
@@ -46,8 +51,11 @@ type world struct {
 	refuses map[netip.Addr]bool
 	deaf    bool
 
+	// lists are all requests to the sidecar that change nothing.
 	gets, patches, lists, acquires, restores int
 	events                                   []string
+	// unheld are the addresses that were published while nobody held them.
+	unheld []string
 }
 
 func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
@@ -116,6 +124,11 @@ func (w *world) get(context.Context) (*ciliumNode, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gets++
+	if w.beforeGet != nil {
+		w.beforeGet()
+		w.beforeGet = nil
+		w.changed()
+	}
 	if w.apiErr != nil {
 		return nil, w.apiErr
 	}
@@ -125,12 +138,18 @@ func (w *world) get(context.Context) (*ciliumNode, error) {
 	return w.copy(w.node), nil
 }
 
+func (w *world) permitted(context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.apiErr, w.tryErr)
+}
+
 func (w *world) patch(_ context.Context, p patch) (*ciliumNode, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.patches++
-	if w.apiErr != nil {
-		return nil, w.apiErr
+	if err := cmp.Or(w.apiErr, w.writeErr); err != nil {
+		return nil, err
 	}
 	if w.conflicts > 0 {
 		w.conflicts--
@@ -153,6 +172,9 @@ func (w *world) write(of part, key string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		owner, _ := v["owner"].(string)
+		if !slices.ContainsFunc(slices.Collect(maps.Values(w.held)), func(held netip.Addr) bool { return held.String() == key }) {
+			w.unheld = append(w.unheld, key)
+		}
 		w.node.Spec.IPAM.Pool[key] = allocationIP{Owner: owner, Resource: v["resource"].(string)}
 	case converge.Handshake:
 		switch {
@@ -174,7 +196,12 @@ func (w *world) write(of part, key string, value any) {
 	}
 }
 
-func (w *world) check(context.Context) error { return nil }
+func (w *world) check(context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lists++
+	return w.sidecarErr
+}
 
 func (w *world) slots(context.Context) ([]converge.Slot, error) {
 	w.mu.Lock()
@@ -191,8 +218,8 @@ func (w *world) acquire(_ context.Context, slot int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.acquires++
-	if w.sidecarErr != nil {
-		return w.sidecarErr
+	if err := cmp.Or(w.sidecarErr, w.askErr); err != nil {
+		return err
 	}
 	if w.deaf {
 		return nil
@@ -210,6 +237,9 @@ func (w *world) restore(_ context.Context, slot int, ip netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.restores++
+	if w.askErr != nil {
+		return w.askErr
+	}
 	if w.refuses[ip] {
 		return fmt.Errorf("%w: another has it", errRefused)
 	}

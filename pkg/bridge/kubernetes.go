@@ -112,6 +112,10 @@ func (w watched) get(ctx context.Context) (*ciliumNode, error) {
 	return n, w.count("get", err)
 }
 
+func (w watched) permitted(ctx context.Context) error {
+	return w.count("patch", w.nodes.permitted(ctx))
+}
+
 func (w watched) patch(ctx context.Context, p patch) (*ciliumNode, error) {
 	n, err := w.nodes.patch(ctx, p)
 	return n, w.count("patch", err)

@@ -6,7 +6,8 @@ import (
 
 // checkMode refuses a CiliumNode of another ipam mode: somebody else hands out
 // its addresses. In crd mode the agent leaves these fields as it finds them, so
-// those of a former mode stay until the CiliumNode is made again.
+// those of a former mode stay until the CiliumNode is made again. One that no
+// operator has written to yet looks like one of mode crd (docs/agent.md, Limits).
 func (n *ciliumNode) checkMode() error {
 	const crd = "expected one of ipam mode crd. Nothing was written. Set ipam.mode=crd in Cilium; what an earlier mode left behind goes away " +
 		"when the CiliumNode is deleted once and the agent is restarted"
@@ -25,6 +26,8 @@ func (n *ciliumNode) checkMode() error {
 		has = "spec.alibaba-cloud, as of mode alibabacloud"
 	case n.Spec.InstanceID != "":
 		has = fmt.Sprintf("spec.instance-id %q, as of a cloud's mode", n.Spec.InstanceID)
+	case n.Status.IPAM.OperatorStatus.Error != "":
+		has = fmt.Sprintf("status.ipam.operator-status %q, as of a mode in which Cilium's operator hands out addresses", n.Status.IPAM.OperatorStatus.Error)
 	default:
 		return nil
 	}

@@ -39,16 +39,28 @@ func newNotices(log logrus.FieldLogger, r recorder, node *corev1.ObjectReference
 	return &notices{log: log, recorder: r, node: node, lasting: map[converge.Reason]string{}}
 }
 
-// now takes all that is so at this moment, as a look at everything shows it.
+// now takes all that is so at this moment, as a look at everything shows it. A
+// failure may last all the same: the look succeeds, and the write after it does not.
 func (n *notices) now(current map[converge.Reason]notice) {
+	n.end(func(reason converge.Reason) bool {
+		_, lasts := current[reason]
+		return !lasts && !fails(reason)
+	})
+	for _, reason := range slices.Sorted(maps.Keys(current)) {
+		n.tell(reason, current[reason])
+	}
+}
+
+// recovered ends the failures: all that was to be done has been done.
+func (n *notices) recovered() { n.end(fails) }
+
+// end tells in the log that what lasted is over.
+func (n *notices) end(over func(converge.Reason) bool) {
 	for _, reason := range slices.Sorted(maps.Keys(n.lasting)) {
-		if _, lasts := current[reason]; !lasts {
+		if over(reason) {
 			n.log.WithField("reason", reason).Info("over")
 			delete(n.lasting, reason)
 		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(current)) {
-		n.tell(reason, current[reason])
 	}
 }
 
@@ -112,7 +124,8 @@ func describe(reason converge.Reason, subjects []string) string {
 	case converge.Foreign:
 		return fmt.Sprintf("spec.ipam.pool has %d entries that the bridge did not write, and leaves alone: %s", count, names)
 	case converge.Unheld:
-		return fmt.Sprintf("%d addresses are in use and the sidecar does not hold them, nor gets them back: %s; they stay published as long as they are used. "+
+		return fmt.Sprintf("%d addresses are in use and the sidecar does not hold them, nor gets them back: %s. One that is in spec.ipam.pool stays there as long as it is used; "+
+			"one that is not is left out, and the agent drops its endpoint when it starts again. "+
 			"The plugin may give them to somebody else: recreate what has them", count, names)
 	default:
 		return fmt.Sprintf("spec.ipam.pool has %d keys that are no addresses as cilium-agent spells them; they are left alone: %s", count, names)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -30,6 +31,9 @@ func failures() []string {
 	}
 	return names
 }
+
+// fails tells that a reason is one of a trouble.
+func fails(r converge.Reason) bool { return slices.Contains(failures(), string(r)) }
 
 var (
 	// errExhausted: the plugin has no address to give.

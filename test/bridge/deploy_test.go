@@ -80,6 +80,60 @@ func TestTheDaemonSetRunsBothProgramsWithOptionsThatTheyHave(t *testing.T) {
 	}
 }
 
+// tokenPath is where client-go looks for what a pod reaches the API server with.
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+func TestOnlyTheBridgeHasTheTokenOfTheServiceAccount(t *testing.T) {
+	pod := deployed[appsv1.DaemonSet](t, "daemonset.yaml", "DaemonSet")[0].Spec.Template.Spec
+	if mounts := pod.AutomountServiceAccountToken; mounts == nil || *mounts {
+		t.Error("every container is given the token")
+	}
+	has := map[string][]string{}
+	for _, v := range pod.Volumes {
+		if v.Projected != nil {
+			has[v.Name] = files(v.Projected.Sources)
+		}
+	}
+	for _, c := range pod.Containers {
+		var got []string
+		for _, m := range c.VolumeMounts {
+			if files, projected := has[m.Name]; projected {
+				got = append(got, m.MountPath)
+				if want := []string{"ca.crt", "namespace", "token"}; !slices.Equal(files, want) {
+					t.Errorf("%s has %v; want %v, as client-go reads them", m.MountPath, files, want)
+				}
+			}
+		}
+		want := []string(nil)
+		if c.Name == "bridge" {
+			want = []string{tokenPath}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("container %s has the token at %v; want %v", c.Name, got, want)
+		}
+	}
+}
+
+// files are the names in a projected volume, in order.
+func files(sources []corev1.VolumeProjection) (names []string) {
+	for _, s := range sources {
+		switch {
+		case s.ServiceAccountToken != nil:
+			names = append(names, s.ServiceAccountToken.Path)
+		case s.ConfigMap != nil:
+			for _, i := range s.ConfigMap.Items {
+				names = append(names, i.Path)
+			}
+		case s.DownwardAPI != nil:
+			for _, i := range s.DownwardAPI.Items {
+				names = append(names, i.Path)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func TestTheDaemonSetHasTheRightsOfTheBridge(t *testing.T) {
 	account := deployed[appsv1.DaemonSet](t, "daemonset.yaml", "DaemonSet")[0].Spec.Template.Spec.ServiceAccountName
 	for _, binding := range deployed[rbacv1.ClusterRoleBinding](t, "rbac.yaml", "ClusterRoleBinding") {

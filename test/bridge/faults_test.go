@@ -69,6 +69,24 @@ func TestNothingIsWrittenWhereTheBridgeIsWrong(t *testing.T) {
 		w.told(t, "NotPermitted")
 		w.untouched(t)
 	})
+	for _, missing := range []string{"ciliumnodes", "ciliumnodes/status"} {
+		t.Run("no permission to patch "+missing, func(t *testing.T) {
+			w := newWorld(t, false)
+			w.server.Allow(func(r apiserver.Right) bool { return r.Verb != "patch" || r.Resource != missing })
+			startBridge(t, w.server, w.node, small()...)
+			w.told(t, "NotPermitted")
+			w.untouched(t)
+		})
+	}
+	t.Run("permission to read and no more", func(t *testing.T) {
+		w := newWorld(t, false)
+		w.server.Allow(func(r apiserver.Right) bool {
+			return r.Resource == "events" || slices.Contains([]string{"get", "list", "watch"}, r.Verb)
+		})
+		startBridge(t, w.server, w.node, small()...)
+		w.told(t, "NotPermitted")
+		w.untouched(t)
+	})
 }
 
 func TestItGoesOnAfterAFault(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package apiserver imitates as much of a Kubernetes API server as the bridge
-// uses: CiliumNodes with optimistic locking, merge patches, the status
-// subresource and watches; and Events. What nobody may do it forbids.
+// uses: CiliumNodes with optimistic locking (a write without a version is a
+// conflict here, so that none goes unnoticed), merge patches, those that are only
+// tried, the status subresource and watches; and Events. What nobody may do it forbids.
 package apiserver
 
 import (
@@ -251,10 +252,11 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, resource, name st
 		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", fmt.Sprint(err))
 		return
 	}
+	tried := r.URL.Query().Get("dryRun") == "All"
 	s.mu.Lock()
 	before := s.before
 	s.mu.Unlock()
-	if before != nil {
+	if before != nil && !tried {
 		before()
 	}
 	s.mu.Lock()
@@ -264,13 +266,18 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, resource, name st
 		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("ciliumnodes.cilium.io %q not found", name))
 		return
 	}
-	if meta, _ := body["metadata"].(Object); meta["resourceVersion"] != versionOf(old) {
+	meta, _ := body["metadata"].(Object)
+	if version, there := meta["resourceVersion"]; there && version != versionOf(old) || !there && !tried {
 		fail(w, http.StatusConflict, "Conflict", "the object has been modified")
 		return
 	}
 	part := "spec"
 	if strings.HasSuffix(resource, "/status") {
 		part = "status"
+	}
+	if tried {
+		answer(w, http.StatusOK, old)
+		return
 	}
 	s.writes++
 	changed := clone(old)
