@@ -31,6 +31,7 @@ func TestWrongUsageEndsWithStatus2AndSaysWhatIsExpected(t *testing.T) {
 		"release of everything without --yes":  {[]string{"release", "--all"}, []string{"--yes"}},
 		"release of one address with --yes":    {[]string{"release", "10.0.0.1", "--yes"}, []string{"--yes is for --all"}},
 		"list with an argument":                {[]string{"list", "router"}, []string{`"router"`, "no argument"}},
+		"doctor with an argument":              {[]string{"doctor", "router"}, []string{`"router"`, "no argument"}},
 		"status with an argument":              {[]string{"status", "router"}, []string{`"router"`, "no argument"}},
 		"version with an argument":             {[]string{"version", "router"}, []string{`"router"`, "no argument"}},
 		"id without an owner":                  {[]string{"id"}, []string{"OWNER is missing"}},
@@ -56,7 +57,7 @@ func TestEveryCommandTeachesItself(t *testing.T) {
 			t.Errorf("%s --help ended with status %d and printed %q, to stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 9 {
-		t.Errorf("there are %d commands; want 9", n)
+	if n := len(root.Commands()); n != 10 {
+		t.Errorf("there are %d commands; want 10", n)
 	}
 }

@@ -1,0 +1,109 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+)
+
+// Sight is what was seen of the sidecar and of the plugins' stores.
+type Sight struct {
+	// Status is the sidecar's answer; StatusErr is why there is none.
+	Status    *models.DelegatedIPAMStatus
+	StatusErr error
+	// Stores are those of the pools in Status.
+	Stores []Store
+	// Before and After are the sidecar's list before and after Stores were read, so
+	// that work that went on meanwhile is not taken for a fault. ListErr is why one
+	// of the two is missing.
+	Before, After []*models.Attachment
+	ListErr       error
+}
+
+// Findings returns what was found: at least one finding for each check that could
+// be made, with the state OK where all is well.
+func (s Sight) Findings() []Finding {
+	if s.StatusErr != nil {
+		return []Finding{{
+			Check: CheckSidecar, State: Error, Seen: s.StatusErr.Error(),
+			Do: "start the sidecar or name its socket; nothing else could be looked at",
+		}}
+	}
+	all := s.sidecar()
+	for _, store := range s.Stores {
+		found, readable := store.findings()
+		all = append(all, found...)
+		if readable && s.ListErr == nil {
+			all = append(all, s.leases(store)...)
+		}
+	}
+	return all
+}
+
+// sidecar is what the sidecar says of itself.
+func (s Sight) sidecar() []Finding {
+	var all []Finding
+	if s.Status.Ready {
+		all = append(all, Finding{Check: CheckSidecar, State: OK, Seen: "it answers and is ready"})
+	}
+	reasons := s.Status.Reasons
+	if !s.Status.Ready && len(reasons) == 0 {
+		reasons = []string{"it is not ready and does not say why"}
+	}
+	for _, reason := range reasons {
+		all = append(all, Finding{
+			Check: CheckSidecar, State: Error, Seen: "not ready: " + reason,
+			Do: "mend what it names; `delegated-ipam status` shows each pool",
+		})
+	}
+	if s.ListErr != nil {
+		all = append(all, Finding{
+			Check: CheckSidecar, State: Error, Seen: "it does not tell its list: " + s.ListErr.Error(),
+			Do: "run doctor as a user who may call (docs/security.md); no lease could be compared",
+		})
+	}
+	return all
+}
+
+// findings is what the store shows by itself, and whether it could be read.
+func (s Store) findings() (all []Finding, readable bool) {
+	if s.Network == "" {
+		return []Finding{{
+			Check: CheckStore, Pool: s.Pool, State: Error, Seen: "the pool has no network, so there is no store to look at",
+			Do: "write its CNI configuration; `delegated-ipam status` says what was expected",
+		}}, false
+	}
+	if s.Plugin != hostLocal {
+		return []Finding{{
+			Check: CheckStore, Pool: s.Pool, State: OK,
+			Seen: fmt.Sprintf("not looked at: only the files of host-local are known, and the plugin is %s", cmp.Or(s.Plugin, "unknown")),
+		}}, false
+	}
+	for _, ip := range s.Removed {
+		all = append(all, Finding{
+			Check: CheckEmptyFiles, Pool: s.Pool, Address: ip.String(), State: OK,
+			Seen: s.file(ip) + " named no container ID and was removed; the address is free",
+		})
+	}
+	for _, ip := range s.Empty {
+		all = append(all, Finding{
+			Check: CheckEmptyFiles, Pool: s.Pool, Address: ip.String(), State: Warning,
+			Seen: s.file(ip) + " names no container ID: a killed host-local left it, and no CNI call frees the address",
+			Do:   "`delegated-ipam doctor --repair` removes it",
+		})
+	}
+	if s.Err != nil {
+		return append(all, Finding{
+			Check: CheckStore, Pool: s.Pool, State: Error, Seen: s.Err.Error(),
+			Do: "run doctor as the sidecar's user and with its mounts; if it says what is wrong with the file, mend that",
+		}), false
+	}
+	if len(all) == 0 {
+		all = []Finding{{
+			Check: CheckEmptyFiles, Pool: s.Pool, State: OK,
+			Seen: fmt.Sprintf("none among the %d addresses in %s", len(s.Leases), s.Dir),
+		}}
+	}
+	return all, true
+}
