@@ -58,8 +58,9 @@ type Newer struct {
 
 // Load reads every record, removes temporary files of an earlier life, and moves
 // to quarantine/ what is no record: such a file is reported, never fatal. The
-// error is that the folder, or for want of memory or descriptors a file in it,
-// could not be looked at; then nothing is known and nothing may be served.
+// error is that the folder or a file in it could not be looked at (permission,
+// I/O error, no descriptors left); then nothing may be served, and nothing is
+// moved because of it: a later Load, without the cause, finds every record.
 func (j *Journal) Load() (Loaded, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -88,7 +89,7 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 	}
 	id := containerIDOf(name)
 	r, err := j.recordIn(name)
-	if isShortage(err) {
+	if _, unseen := errors.AsType[*unseenError](err); unseen {
 		return err
 	}
 	if newer, ok := errors.AsType[*newerError](err); ok {
@@ -128,32 +129,39 @@ func (j *Journal) recordIn(name string) (record.Record, error) {
 func (j *Journal) read(name string) ([]byte, error) {
 	seen, err := j.attachments.Lstat(name)
 	if err != nil {
-		return nil, err
+		return nil, &unseenError{err}
 	}
 	if !seen.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is no regular file (%s)", seen.Mode().Type())
 	}
 	f, err := j.attachments.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, &unseenError{err}
 	}
 	defer f.Close()
 	opened, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, &unseenError{err}
 	}
 	if !os.SameFile(seen, opened) {
 		return nil, errors.New("it was replaced while it was read")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("it has more than %d bytes", maxFile)
+	if err != nil {
+		return nil, &unseenError{err}
 	}
-	return data, err
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maxFile)
+	}
+	return data, nil
 }
 
-// isShortage tells an error that is the process's, not the file's: a good record
-// must not go to quarantine because we were short of descriptors or memory.
-func isShortage(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+// unseenError: the system did not let us look at a file. That says nothing of what
+// is in it: it may be a good record, which must not go to quarantine for that.
+type unseenError struct{ cause error }
+
+func (e *unseenError) Error() string {
+	return fmt.Sprintf("%v; the file may be a good record, so it is left where it is and nothing is served without it: remove the cause and start again, or move the file to %s/ if it is lost for good", e.cause, quarantineName)
 }
+
+func (e *unseenError) Unwrap() error { return e.cause }

@@ -260,32 +260,59 @@ func TestLoadFailsWhereTheFolderCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestAShortageOfDescriptorsQuarantinesNothing(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir)
-	write(t, j, sample("a"))
-	for name, err := range map[string]error{
-		"the process has no descriptor left": &os.PathError{Op: "openat", Path: "a.json", Err: syscall.EMFILE},
-		"the machine has no descriptor left": &os.PathError{Op: "openat", Path: "a.json", Err: syscall.ENFILE},
-		"there is no memory left":            &os.PathError{Op: "openat", Path: "a.json", Err: syscall.ENOMEM},
-	} {
-		if !isShortage(err) {
-			t.Errorf("%s: taken for a fault of the file", name)
+func TestARecordThatCannotBeLookedAtIsNotGivenUp(t *testing.T) {
+	tests := map[string]struct {
+		// without runs f while the file cannot be looked at.
+		without func(t *testing.T, file string, f func())
+		want    error
+	}{
+		"its mode forbids it": {func(t *testing.T, file string, f func()) {
+			must(t, os.Chmod(file, 0))
+			withoutPrivileges(t, f)
+			must(t, os.Chmod(file, 0o600))
+		}, syscall.EACCES},
+		"the folder's mode forbids it": {func(t *testing.T, file string, f func()) {
+			folder := filepath.Dir(file)
+			must(t, os.Chmod(folder, 0o400)) // its names can be read, and nothing else
+			withoutPrivileges(t, f)
+			must(t, os.Chmod(folder, 0o700))
+		}, syscall.EACCES},
+		"the process has no descriptor left": {func(t *testing.T, _ string, f func()) {
+			var before syscall.Rlimit
+			must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+			must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}))
+			f()
+			must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
+		}, syscall.EMFILE},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := open(t, dir)
+			write(t, j, sample("a"))
+			var err error
+			tt.without(t, attachmentFile(dir, "a.json"), func() { _, err = j.Load() })
+			if !errors.Is(err, tt.want) {
+				t.Errorf("Load: %v; want %v", err, tt.want)
+			}
+			if got := load(t, j); !reflect.DeepEqual(got, Loaded{Records: []record.Record{sample("a")}}) {
+				t.Errorf("without the cause it loaded %+v", got)
+			}
+		})
+	}
+}
+
+// An I/O error comes from no file system that a test can make; test/faults has
+// one of the real binary.
+func TestAnErrorOfTheSystemSaysNothingOfTheFile(t *testing.T) {
+	err := error(&unseenError{&os.PathError{Op: "read", Path: "a.json", Err: syscall.EIO}})
+	for _, says := range []string{"read a.json: input/output error", "start again", "quarantine/"} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%q does not say %q", err, says)
 		}
 	}
-	if isShortage(&os.PathError{Op: "openat", Path: "a.json", Err: syscall.EIO}) {
-		t.Error("a file that cannot be read was taken for a shortage")
-	}
-	var before syscall.Rlimit
-	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
-	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}))
-	_, err := j.Load()
-	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
-	if !errors.Is(err, syscall.EMFILE) {
-		t.Errorf("Load: %v, want %v", err, syscall.EMFILE)
-	}
-	if got := load(t, j); len(got.Records) != 1 || len(got.Problems) != 0 {
-		t.Errorf("loaded %+v", got)
+	if !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v is not %v", err, syscall.EIO)
 	}
 }
 
