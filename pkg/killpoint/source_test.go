@@ -4,30 +4,26 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// changing are the names of functions and methods that change the disk.
-var changing = []string{
-	"Chmod", "Chown", "Lchown", "Chtimes", "Cleanup", "CloseAtomicallyReplace", "Create", "CreateTemp", "Link", "Mkdir",
-	"MkdirAll", "MkdirTemp", "NewPendingFile", "OpenFile", "Remove", "RemoveAll", "Rename", "Symlink", "Sync",
-	"Truncate", "Write", "WriteAt", "WriteFile", "WriteString",
-}
-
 // source is the parsed code of a package, tests left out.
 type source struct {
-	functions []*ast.FuncDecl
-	// methods tells that any receiver counts, not only package os.
+	functions []function
+	// methods tells that methods count and what writes to an io.Writer, not only
+	// the functions of packages that change a disk: the package has open files.
 	methods bool
 }
 
-// change is one call that changes the disk.
-type change struct {
-	name string
-	at   token.Pos
+// function is a declared function with the names by which its file imports packages.
+type function struct {
+	*ast.FuncDecl
+	imports map[string]string
 }
 
 func parse(t *testing.T, dir string, methods bool) *source {
@@ -45,95 +41,52 @@ func parse(t *testing.T, dir string, methods bool) *source {
 		if err != nil {
 			t.Fatal(err)
 		}
+		imports := importsOf(file)
 		for _, d := range file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-				p.functions = append(p.functions, f)
+				p.functions = append(p.functions, function{f, imports})
 			}
 		}
 	}
 	return p
 }
 
-// unguarded returns the functions that change the disk without a kill point
-// before and after. One that reaches no point at all passes the duty on to those
-// that call it, unless nobody does or other packages can.
-func (p *source) unguarded() []string {
-	var bad []string
+// importsOf maps the name of each imported package in a file to its own name.
+func importsOf(file *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, spec := range file.Imports {
+		long, _ := strconv.Unquote(spec.Path.Value)
+		own := path.Base(long)
+		if _, err := strconv.Atoi(strings.TrimPrefix(own, "v")); err == nil {
+			own = path.Base(path.Dir(long)) // such as renameio/v2
+		}
+		name := own
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = own
+	}
+	return names
+}
+
+// named are the unexported functions and methods of that name.
+func (p *source) named(name string) []function {
+	var found []function
 	for _, f := range p.functions {
-		changes, points := p.changes(f), p.points(f)
-		if len(changes) == 0 || len(points) == 0 && !f.Name.IsExported() && p.called(f.Name.Name) {
-			continue
-		}
-		for _, c := range changes {
-			before := slices.ContainsFunc(points, func(at token.Pos) bool { return at < c.at })
-			after := slices.ContainsFunc(points, func(at token.Pos) bool { return at > c.at })
-			if !before || !after {
-				bad = append(bad, f.Name.Name)
-				break
-			}
+		if f.Name.Name == name && !f.Name.IsExported() {
+			found = append(found, f)
 		}
 	}
-	return bad
-}
-
-// changes are the calls in a function that change the disk, by themselves or in a
-// function of the package that reaches no point. What is handed as a function
-// to one that does reach points is done between those.
-func (p *source) changes(f *ast.FuncDecl) []change { return p.changesIn(f, map[string]bool{}) }
-
-func (p *source) changesIn(f *ast.FuncDecl, seen map[string]bool) []change {
-	seen[f.Name.Name] = true
-	var found []change
-	ast.Inspect(f.Body, func(n ast.Node) bool {
-		c, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		name, receiver := callee(c)
-		own := p.function(name)
-		switch {
-		case own != nil && receiver != "os" && len(p.points(own)) > 0:
-			return false
-		case own != nil && receiver != "os" && !seen[name] && len(p.changesIn(own, seen)) > 0,
-			slices.Contains(changing, name) && (p.methods && receiver != "" || receiver == "os") && !onlyReads(c):
-			found = append(found, change{name, c.Pos()})
-		}
-		return true
-	})
-	delete(seen, f.Name.Name)
 	return found
 }
 
-// points are the places in a function where a kill point is reached.
-func (p *source) points(f *ast.FuncDecl) []token.Pos {
-	var found []token.Pos
-	ast.Inspect(f.Body, func(n ast.Node) bool {
-		if c, ok := n.(*ast.CallExpr); ok {
-			if name, receiver := callee(c); name == "Reach" && receiver == "killpoint" {
-				found = append(found, c.Pos())
-			}
-		}
-		return true
-	})
-	return found
-}
-
-// function is the one of that name that changes something or guards it: a method
-// of the package may share its name with one of another type.
-func (p *source) function(name string) *ast.FuncDecl {
-	i := slices.IndexFunc(p.functions, func(f *ast.FuncDecl) bool { return f.Name.Name == name && !f.Name.IsExported() })
-	if i < 0 {
-		return nil
-	}
-	return p.functions[i]
-}
-
+// called tells whether a function of the package calls one of that name.
 func (p *source) called(name string) bool {
-	return slices.ContainsFunc(p.functions, func(f *ast.FuncDecl) bool {
+	return slices.ContainsFunc(p.functions, func(f function) bool {
 		found := false
 		ast.Inspect(f.Body, func(n ast.Node) bool {
 			if c, ok := n.(*ast.CallExpr); ok {
-				called, _ := callee(c)
+				called, _ := f.callee(c)
 				found = found || called == name
 			}
 			return true
@@ -142,31 +95,42 @@ func (p *source) called(name string) bool {
 	})
 }
 
-// callee is the name of what is called, and what stands before its dot: "expr"
-// for more than a name, empty for a function of the package.
-func callee(c *ast.CallExpr) (name, receiver string) {
-	switch f := c.Fun.(type) {
+// callee is the name of what is called, and what stands before its dot: the
+// package's own name, "expr" for anything else, empty for nothing.
+func (f function) callee(c *ast.CallExpr) (name, receiver string) {
+	switch called := c.Fun.(type) {
 	case *ast.Ident:
-		return f.Name, ""
+		return called.Name, ""
 	case *ast.SelectorExpr:
-		if x, ok := f.X.(*ast.Ident); ok {
-			return f.Sel.Name, x.Name
+		if x, ok := called.X.(*ast.Ident); ok && f.imports[x.Name] != "" {
+			return called.Sel.Name, f.imports[x.Name]
 		}
-		return f.Sel.Name, "expr"
+		return called.Sel.Name, "expr"
 	}
 	return "", ""
 }
 
-// onlyReads tells whether a file is opened with flags that change nothing.
-func onlyReads(c *ast.CallExpr) bool {
-	reads := false
-	for _, arg := range c.Args {
-		ast.Inspect(arg, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok && id.Name == "O_RDONLY" {
-				reads = true
-			}
-			return true
-		})
-	}
-	return reads
+// takes tells whether the function has a parameter of that name that is a function.
+func (f function) takes(name string) bool {
+	return slices.ContainsFunc(f.Type.Params.List, func(field *ast.Field) bool {
+		_, isFunc := field.Type.(*ast.FuncType)
+		return isFunc && slices.ContainsFunc(field.Names, func(id *ast.Ident) bool { return id.Name == name })
+	})
+}
+
+// reaches tells whether a kill point is reached in the function itself.
+func (f function) reaches() bool {
+	found := false
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		if c, ok := n.(*ast.CallExpr); ok {
+			found = found || f.isPoint(c)
+		}
+		return true
+	})
+	return found
+}
+
+func (f function) isPoint(c *ast.CallExpr) bool {
+	name, receiver := f.callee(c)
+	return name == "Reach" && receiver == "killpoint"
 }
