@@ -24,7 +24,7 @@ func TestOnlyThoseWhoMayCallAreServedAndOthersTouchNothing(t *testing.T) {
 	t.Parallel()
 	count := newTally(t, whoMayCall)
 	if os.Geteuid() != 0 {
-		t.Skip("only root can call in the name of another user")
+		cannot(t, "only root can call in the name of another user")
 	}
 	stranger := harness.User{UID: strangerUID, GID: strangerUID, Groups: []uint32{theirGroup}}
 	tests := map[string]struct {
@@ -118,7 +118,7 @@ func TestTheSocketsFolderIsLookedAt(t *testing.T) {
 		t.Parallel()
 		count.watch(t)
 		if os.Geteuid() != 0 {
-			t.Skip("only root can give a folder to another user")
+			cannot(t, "only root can give a folder to another user")
 		}
 		n := nodeWith(t)
 		theirs := filepath.Join(n.Dir, "theirs")

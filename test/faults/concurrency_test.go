@@ -29,7 +29,7 @@ func TestManyClientsAtOnceGetAnswersThatFitAndNothingIsLeftOpen(t *testing.T) {
 	c := newCrowd(s.Client, seed(t), crowdOwners, operations)
 	c.setServing(true)
 	c.run(crowdClients)
-	s.Agree(t)
+	c.judgeHeld(t, n, s)
 	c.judge(t, n, s)
 	if got := c.count(oracle.Allocate, oracle.Unknown); got != 0 {
 		t.Errorf("%d allocates were not answered", got)
@@ -62,6 +62,7 @@ func TestManyClientsAtOnceGetAnswersThatFitWhileTheSidecarIsKilledAgainAndAgain(
 		s.WaitServing(t)
 		c.setServing(true)
 	}
+	c.judgeHeld(t, n, s)
 	c.askEveryOwner()
 	s.Agree(t)
 	c.judge(t, n, s)
@@ -95,6 +96,7 @@ func TestManyClientsAtOnceGetAnswersThatFitWhileOneSidecarHandsOverToTheNext(t *
 		c.setServing(true)
 		s = next
 	}
+	c.judgeHeld(t, n, s)
 	c.askEveryOwner()
 	s.Agree(t)
 	c.judge(t, n, s)

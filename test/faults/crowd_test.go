@@ -222,9 +222,12 @@ func (c *crowd) setServing(serving bool) {
 	}
 }
 
-// history is what every owner certainly has.
+// history is what every owner certainly has, and certainly has not any more.
 func (c *crowd) history() *oracle.History {
 	h := oracle.NewHistory()
+	for _, op := range c.givenBack() {
+		h.Released(op.Owner, op.IPs...)
+	}
 	for _, o := range c.owners {
 		for _, ip := range o.certain {
 			if ip.IsValid() {
@@ -233,6 +236,45 @@ func (c *crowd) history() *oracle.History {
 		}
 	}
 	return h
+}
+
+// givenBack are the releases that were answered with success and after whose
+// beginning nothing was asked for their owner that could have brought the address back.
+func (c *crowd) givenBack() []oracle.Op {
+	type part struct {
+		owner  string
+		family int
+	}
+	lastAsked := map[part]int64{}
+	for _, op := range c.ops {
+		for _, f := range familiesAsked(op) {
+			p := part{op.Owner, f}
+			lastAsked[p] = max(lastAsked[p], op.Ended)
+		}
+	}
+	var out []oracle.Op
+	for _, op := range c.ops {
+		if op.Verb == oracle.Release && op.Outcome == oracle.Done && op.Began > lastAsked[part{op.Owner, familyOf(op.IPs[0])}] {
+			out = append(out, op)
+		}
+	}
+	return out
+}
+
+// familiesAsked are the families of which an operation may hand out an address.
+func familiesAsked(op oracle.Op) []int {
+	switch {
+	case op.Verb == oracle.Release:
+		return nil
+	case op.Verb == oracle.Restore:
+		return []int{familyOf(op.IPs[0])}
+	case op.IPv4 && op.IPv6:
+		return []int{0, 1}
+	case op.IPv6:
+		return []int{1}
+	default:
+		return []int{0}
+	}
 }
 
 // count is how many operations ended so.
@@ -244,6 +286,22 @@ func (c *crowd) count(verb oracle.Verb, outcome oracle.Outcome) int {
 		}
 	}
 	return n
+}
+
+// judgeHeld waits until recovery has settled, and fails the test for each invariant
+// that does not hold then. It is to be asked before anybody has asked for everything
+// again, which would hide an address that has come back.
+func (c *crowd) judgeHeld(t testing.TB, n *harness.Node, s *harness.Sidecar) {
+	t.Helper()
+	s.Agree(t)
+	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.HeldOf(s.List(t))}) {
+		t.Error(v)
+	}
+	released := len(c.givenBack())
+	t.Logf("%d releases were the last word of their owners", released)
+	if released == 0 {
+		t.Error("no owner's last word was a release: nothing was shown")
+	}
 }
 
 // judge fails the test for each answer that fits no history, and for each

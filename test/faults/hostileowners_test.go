@@ -107,15 +107,19 @@ func TestNoOwnerLeavesTheStateFolderOrTheCNIEnvironment(t *testing.T) {
 	}
 }
 
+// headerLimit is how much of a request's header the server reads (docs/security.md).
+const headerLimit = 64 << 10
+
 // wantNotServed sends an owner that no operation takes.
 func wantNotServed(t *testing.T, s *harness.Sidecar, query string) {
 	t.Helper()
 	for _, path := range []string{"/v1/ipam?owner=", "/v1/ipam/10.15.0.77?owner="} {
-		// A server that has read enough closes the connection, perhaps before we
-		// have written all.
 		a, err := s.Try(http.MethodPost, path+query)
-		if err == nil && (a.Status < 400 || a.Status >= 500) {
-			t.Errorf("an owner of %d bytes is answered %s; want a refusal", len(query), a)
+		if err != nil && len(query) > headerLimit {
+			continue // the server has closed the connection before we had written all
+		}
+		if err != nil || a.Status < 400 || a.Status >= 500 {
+			t.Errorf("an owner of %d bytes is answered %s, %v; want a refusal", len(query), a, err)
 		}
 	}
 }

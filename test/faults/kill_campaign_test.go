@@ -29,12 +29,12 @@ func TestTheSidecarKilledAgainInTheRecoveryFromEachCrash(t *testing.T) {
 	t.Parallel()
 	count := newTally(t, killedAgain)
 	for _, v := range recordAll(t, scenarios(), killpoint.Plan{}) {
-		first, ok := worst(v.visits)
-		if !ok {
-			continue
-		}
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
+			first, ok := worst(v.visits)
+			if !ok {
+				t.Fatal("it visits no point to die at")
+			}
 			deaths := secondDeaths(v.scenario, first, record(t, v.scenario, first))
 			for _, d := range choose(wantedShare(t), deaths, func(death) string { return v.name }) {
 				killAt(t, count, d)
@@ -75,15 +75,22 @@ func beforeRecords(p killpoint.Point) bool {
 }
 
 // worst is the crash after which the plugin has done what the journal does not
-// know of yet: at the end of the last plugin call.
+// know of yet: at the end of the last plugin call. Where no plugin is called, it is
+// the one after which the journal knows what no client was told: at the end of the
+// last write; and where nothing is written, the last of all.
 func worst(visits []killpoint.Point) (killpoint.Plan, bool) {
-	var last killpoint.Plan
-	for _, p := range eachVisit(visits) {
-		if p.Point == killpoint.PluginEnded {
-			last = p
+	plans := eachVisit(visits)
+	for _, bad := range []killpoint.Point{killpoint.PluginEnded, killpoint.WriteDurable} {
+		for _, p := range slices.Backward(plans) {
+			if p.Point == bad {
+				return p, true
+			}
 		}
 	}
-	return last, last.Visit > 0
+	if len(plans) == 0 {
+		return killpoint.Plan{}, false
+	}
+	return plans[len(plans)-1], true
 }
 
 // killAt is one case, in parallel with others.

@@ -1,9 +1,11 @@
 package faults
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -27,21 +29,37 @@ func (d death) strike(s *scene) (first, second bool) {
 	asked, unanswered := s.asked, s.unanswered
 	s.lay(d.second)
 	s.unanswered = unanswered
-	s.startAgain()
+	s.startAgain(asked)
 	second = s.died()
 	s.asked = asked // what the start was asked besides is no part of the scenario
 	return first, second
 }
 
-// startAgain starts a sidecar whose clients ask for what they have. The question
-// whether that still stands is then put to the plugin before their answers, not
-// unseen in the background; and only once, whoever comes first.
-func (s *scene) startAgain() {
+// startAgain starts a sidecar whose clients ask for what they have, also for what
+// they had asked for and were never told. The question whether that still stands is
+// then put to the plugin before their answers, not unseen in the background; and
+// only once, whoever comes first.
+func (s *scene) startAgain(asked []request) {
 	s.t.Helper()
 	s.start("--verify-interval=1h")
-	for _, owner := range s.history.Owners() {
+	owners := s.history.Owners()
+	for _, owner := range owners {
 		s.send(allocation(owner, ""))
 	}
+	for _, r := range asked {
+		if !slices.Contains(owners, r.owner) && s.holds(r.owner) {
+			s.send(r)
+		}
+	}
+}
+
+// holds tells whether the list says that an owner holds something; a dead sidecar
+// says nothing.
+func (s *scene) holds(owner string) bool {
+	list, err := s.list()
+	return err == nil && slices.ContainsFunc(list, func(a harness.Attachment) bool {
+		return a.Owner == owner && a.State == "held"
+	})
 }
 
 // died waits until the sidecar is dead, or has nothing left to die in.
@@ -71,6 +89,7 @@ func (s *scene) recover() oracle.Final {
 	}
 	s.askAgain()
 	s.settle()
+	s.doctorFindsWhatIsEmpty()
 	return s.end()
 }
 
@@ -86,8 +105,9 @@ func record(t *testing.T, sc scenario, first killpoint.Plan) []killpoint.Point {
 		t.Fatalf("the sidecar is dead: %t, with the plan %q", dead, first)
 	}
 	if first != (killpoint.Plan{}) {
+		asked := s.asked
 		s.lay(killpoint.Plan{})
-		s.startAgain()
+		s.startAgain(asked)
 		s.settle()
 	}
 	visits := s.visits()

@@ -82,11 +82,13 @@ func (s *scene) seen(list []harness.Attachment) oracle.Final {
 }
 
 // end stops the sidecar: what was right must still be so when nothing runs any
-// more. It returns what is seen then.
+// more, and the journal must be what the sidecar has said last. It returns what is
+// seen then.
 func (s *scene) end() oracle.Final {
 	s.t.Helper()
 	list := s.sidecar.List(s.t)
 	s.sidecar.Stop(s.t)
+	s.node.JournalIs(s.t, list)
 	if err := s.judge(list); err != nil {
 		s.t.Errorf("after the end: %v", err)
 	}

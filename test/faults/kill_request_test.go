@@ -19,6 +19,8 @@ type request struct {
 	owner string
 	// ip is the address that is restored or released.
 	ip netip.Addr
+	// family is the one that is asked for; empty for all.
+	family string
 	// right are the statuses that a healthy node answers, at first or when asked
 	// again after a crash.
 	right []int
@@ -30,7 +32,10 @@ func allocation(owner, family string) request {
 	if family != "" {
 		query.Set("family", family)
 	}
-	return request{method: http.MethodPost, path: "/v1/ipam?" + query.Encode(), owner: owner, right: []int{http.StatusCreated}}
+	return request{
+		method: http.MethodPost, path: "/v1/ipam?" + query.Encode(),
+		owner: owner, family: family, right: []int{http.StatusCreated},
+	}
 }
 
 // expiring is an allocation that must be confirmed.
@@ -82,9 +87,7 @@ func (r request) answered(h *oracle.History, a harness.Answer) {
 	switch {
 	case r.method == http.MethodDelete && slices.Contains(r.right, a.Status):
 		h.Released(r.owner, r.ip)
-	case r.method == http.MethodPost && a.Status == http.StatusOK:
-		h.Got(r.owner, r.ip)
-	case a.Status == http.StatusCreated:
+	case len(r.addresses(a)) > 0:
 		ips := r.addresses(a)
 		h.Got(r.owner, ips...)
 		if len(r.header) > 0 {
@@ -94,21 +97,30 @@ func (r request) answered(h *oracle.History, a harness.Answer) {
 }
 
 // missed returns what was held for the owner before it asked again, and is not in
-// the answer. It does not judge what may have expired between the two.
+// the answer; a refusal has nothing in it. It does not judge what may have expired
+// between the two.
 func (r request) missed(before oracle.Final, a harness.Answer) []oracle.Violation {
-	if a.Status != http.StatusCreated || len(r.header) > 0 {
+	if r.method != http.MethodPost || len(r.header) > 0 {
 		return nil
 	}
-	answer := r.addresses(a)
-	before.Listed = slices.DeleteFunc(before.Listed, func(held oracle.Held) bool {
-		return !slices.ContainsFunc(answer, func(ip netip.Addr) bool { return ip.Is4() == held.IP.Is4() })
-	})
-	return oracle.Retried(r.owner, before, answer)
+	before.Listed = slices.DeleteFunc(before.Listed, func(held oracle.Held) bool { return !r.asksFor(held.IP) })
+	return oracle.Retried(r.owner, before, r.addresses(a))
 }
 
-// addresses are those of an answer to an allocation; none if it cannot be read,
-// which the judgement of what is held then shows.
+// asksFor tells whether an address that the owner has must be in the answer.
+func (r request) asksFor(ip netip.Addr) bool {
+	if r.ip.IsValid() {
+		return r.ip == ip
+	}
+	return r.family == "" || (r.family == "ipv4") == ip.Is4()
+}
+
+// addresses are those that an answer of success gives to the owner; none if it
+// cannot be read, which the judgement of what is held then shows.
 func (r request) addresses(a harness.Answer) []netip.Addr {
+	if a.Status == http.StatusOK && r.ip.IsValid() {
+		return []netip.Addr{r.ip}
+	}
 	var got harness.Allocation
 	if json.Unmarshal(a.Body, &got) != nil {
 		return nil

@@ -45,6 +45,11 @@ func requestScenarios() []scenario {
 		{name: "the end of a release delay", flags: []string{"--release-delay=1ms"}, endsEmpty: true, prepare: holding, act: func(s *scene) { s.releaseAll("router") }},
 		{name: "expiry", flags: []string{"--ipam-expiration=1ms"}, endsEmpty: true, prepare: started, act: asks(expiring("router"))},
 		{name: "health", prepare: holding, act: asks(health())},
+		{name: "the take-over of an empty state folder", flags: eachTime, prepare: emptied, act: func(s *scene) {
+			s.send(health())
+			s.send(router)
+			s.send(allocation("health", ""))
+		}},
 	}
 }
 
@@ -56,6 +61,8 @@ func startScenarios() []scenario {
 		{name: "the first start on a folder open to others", prepare: makeOpenFolder, act: started},
 		{name: "a start with what is held", prepare: func(s *scene) { holding(s); s.kill() }, act: restart},
 		{name: "a start with what the plugin has lost", prepare: func(s *scene) { holding(s); s.kill(); s.node.WipeStore(s.t) }, act: restart},
+		{name: "a start after a reboot", prepare: func(s *scene) { holding(s); s.kill(); reboots(s) }, act: restart},
+		{name: "a start after a reboot with what the plugin has lost", prepare: func(s *scene) { holding(s); s.kill(); reboots(s); s.node.WipeStore(s.t) }, act: restart},
 		{name: "a start with a damaged record", prepare: damaged, act: restart},
 		{name: "a start with a file half written", prepare: halfWritten, act: restart},
 		{name: "a start that retires an owner", endsEmpty: true, prepare: retired, act: started},
@@ -74,6 +81,22 @@ func holding(s *scene) {
 func fullWithOne() harness.Network {
 	return harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
 }
+
+// emptied leaves a running sidecar with an empty folder in the place of its own.
+// Only its memory knows the records until it has written them again: a death before
+// that takes them, and what they held is known to nobody until its owner asks.
+func emptied(s *scene) {
+	holding(s)
+	s.send(allocation("health", ""))
+	for _, owner := range s.history.Owners() {
+		s.history.Forget(owner, s.sidecar.Of(s.t, owner).ContainerID)
+	}
+	must(s.t, os.RemoveAll(s.node.StateDir))
+	must(s.t, os.Mkdir(s.node.StateDir, 0o700))
+}
+
+// reboots lets the next sidecars start in another boot.
+func reboots(s *scene) { s.node.ReplaceFile(s.t, harness.BootIDFile, anotherBoot) }
 
 func makeOpenFolder(s *scene) {
 	if err := os.Mkdir(s.node.StateDir, 0o755); err != nil {

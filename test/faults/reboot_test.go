@@ -9,10 +9,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+// anotherBoot is the boot ID after the reboot.
+const anotherBoot = "b00710ad-0000-4000-8000-000000000001\n"
+
 // rebooted starts the sidecar of a killed one in another boot.
 func rebooted(t *testing.T, n *harness.Node) *harness.Sidecar {
 	t.Helper()
-	n.ReplaceFile(t, harness.BootIDFile, "b00710ad-0000-4000-8000-000000000001\n")
+	n.ReplaceFile(t, harness.BootIDFile, anotherBoot)
 	return n.Start(t)
 }
 
@@ -21,10 +24,10 @@ func TestAfterARebootEachOwnerHasItsAddressAgain(t *testing.T) {
 	count := newTally(t, reboot)
 	// What the power loss took is what was done since the backup.
 	for name, lose := range map[string]func(t *testing.T, n *harness.Node, backup func()){
-		"the plugin's store survived":          func(*testing.T, *harness.Node, func()) {},
-		"the plugin's store is empty":          func(t *testing.T, n *harness.Node, _ func()) { n.WipeStore(t) },
-		"the plugin's store lacks the last":    func(_ *testing.T, _ *harness.Node, backup func()) { backup() },
-		"the plugin's store is a pod's by now": func(t *testing.T, n *harness.Node, _ func()) { n.WipeStore(t); n.LeaseToPod(t, "pods", "10.15.0.99") },
+		"the plugin's store survived":         func(*testing.T, *harness.Node, func()) {},
+		"the plugin's store is empty":         func(t *testing.T, n *harness.Node, _ func()) { n.WipeStore(t) },
+		"the plugin's store lacks the last":   func(_ *testing.T, _ *harness.Node, backup func()) { backup() },
+		"the plugin's store has only a pod's": func(t *testing.T, n *harness.Node, _ func()) { n.WipeStore(t); n.LeaseToPod(t, "pods", "10.15.0.99") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

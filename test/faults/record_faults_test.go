@@ -54,6 +54,7 @@ func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 			file := filepath.Join(attachments(n), s.Of(t, "router").ContainerID+".json")
 			s.Stop(t)
 			f.damage(t, file)
+			n.ForgetAnswers() // what the router was told is known to nobody now
 
 			s = n.Start(t)
 			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, f.says) {

@@ -2,6 +2,8 @@ package faults
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +50,66 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 			s.Agree(t)
 		})
 	}
+}
+
+// It may be a good record: given up, its addresses would be lost to the owner.
+func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	count := newTally(t, storage)
+	tests := map[string]struct {
+		happen func(t *testing.T, n *harness.Node, record string) (heal func())
+		says   string
+	}{
+		"permission": {func(t *testing.T, n *harness.Node, record string) func() {
+			obeyModes(t, n)
+			must(t, os.Chmod(record, 0))
+			return func() { must(t, os.Chmod(record, 0o600)) }
+		}, "permission denied"},
+		"I/O error": {failReads, "input/output error"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			count.watch(t)
+			n := nodeWith(t)
+			s := n.Start(t)
+			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			record := s.Of(t, "router").ContainerID + ".json"
+			s.Stop(t)
+			before := n.Leases(t)
+
+			heal := tt.happen(t, n, filepath.Join(attachments(n), record))
+			s = n.Launch(t)
+			code := s.Wait(t)
+			for _, says := range []string{record, tt.says, "start again"} {
+				if code == 0 || !strings.Contains(s.Log(), says) {
+					t.Errorf("it ended with status %d; want a failure that says %q; its output:\n%s", code, says, s.Log())
+				}
+			}
+			if now := n.Leases(t); !slices.Equal(now, before) {
+				t.Errorf("the plugin's store was %v and is %v; want it not to be touched", before, now)
+			}
+
+			heal()
+			s = n.Start(t)
+			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 0 {
+				t.Errorf("health shows the quarantined records %+v; want none", got)
+			}
+			s.Agree(t)
+			wantHeld(t, s, "router", router)
+			wantHeld(t, s, "health", health)
+		})
+	}
+}
+
+// failReads lets each read of a file by the node's next sidecars fail by strace's
+// injection.
+func failReads(t *testing.T, n *harness.Node, file string) func() {
+	t.Helper()
+	// -D makes the sidecar our child and strace a process beside it.
+	n.Under = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-P", file, "-e", "trace=read,pread64", "-e", "inject=read,pread64:error=EIO"}
+	return func() { n.Under = nil }
 }
 
 func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {

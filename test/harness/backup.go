@@ -39,6 +39,7 @@ func (n *Node) BackUpStore(t testing.TB) (restore func()) {
 // cilium-cni would. From now on Store leaves pods out: they are in no list.
 func (n *Node) LeaseToPod(t testing.TB, network, ip string) {
 	t.Helper()
+	n.ForgetAnswers()
 	dir := filepath.Join(n.StoreDir, network)
 	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, ip), []byte(podSandbox+"\r\neth0"), 0o600))
 	if err != nil {

@@ -18,6 +18,8 @@ const requestLimit = 90 * time.Second
 type Client struct {
 	// Socket is the path of the socket.
 	Socket string
+	// answers are noted for the oracle; nil for a client that is not judged.
+	answers *answers
 }
 
 // Answer is one answer as it came.
@@ -31,20 +33,26 @@ type Answer struct {
 func (a Answer) String() string { return fmt.Sprintf("%d %s", a.Status, a.Body) }
 
 // Do sends a request and fails the test when no answer comes. The path starts
-// with /v1; header is name, value, name, value.
+// with /v1; header is name, value, name, value. What it is told about addresses
+// the end of the test is judged by (Sidecar.Agree).
 func (c Client) Do(t testing.TB, method, path string, header ...string) Answer {
 	t.Helper()
+	q := questionOf(method, path, header)
+	owner := c.answers.ownerOf(q)
 	a, err := c.Try(method, path, header...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
+	c.answers.came(q, owner, a)
 	return a
 }
 
-// Try is Do that returns the error.
+// Try is Do that returns the error. It may be used by many at the same time: its
+// answer is not judged by, and nothing is expected of what it asks for.
 func (c Client) Try(method, path string, header ...string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
+	c.answers.sent(questionOf(method, path, header))
 	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		return Answer{}, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"slices"
 	"testing"
 )
 
@@ -18,6 +19,9 @@ type Outcome struct {
 // CILIUM_SOCK) and returns how it ended.
 func (n *Node) Command(t testing.TB, args ...string) Outcome {
 	t.Helper()
+	if len(args) > 0 && slices.Contains([]string{"allocate", "restore", "release", "gc"}, args[0]) {
+		n.ForgetAnswers() // it asks in the place of the clients
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer

@@ -39,6 +39,8 @@ type Node struct {
 	// Under is a command that runs the sidecar's command line, such as setpriv; it
 	// must become the sidecar itself, because signals go to it. Empty for none.
 	Under []string
+	// answers is what the node's clients were told.
+	answers *answers
 }
 
 // NewNode makes the folders of a node with the real host-local in BinDir and
@@ -54,6 +56,7 @@ func NewNode(t testing.TB) *Node {
 		StateDir: filepath.Join(dir, "state"),
 		StoreDir: filepath.Join(dir, "store"),
 		Socket:   filepath.Join(dir, "ipam.sock"),
+		answers:  newAnswers(),
 	}
 	if len(n.Socket) > maxSocketPath {
 		t.Fatalf("the socket's path %s has %d bytes; set TMPDIR to a folder short enough for %d", n.Socket, len(n.Socket), maxSocketPath)
@@ -69,7 +72,7 @@ func NewNode(t testing.TB) *Node {
 }
 
 // Client returns a client of the node's socket.
-func (n *Node) Client() Client { return Client{Socket: n.Socket} }
+func (n *Node) Client() Client { return Client{Socket: n.Socket, answers: n.answers} }
 
 // Leases returns what the plugin holds.
 func (n *Node) Leases(t testing.TB) []oracle.Lease {
@@ -84,6 +87,7 @@ func (n *Node) Leases(t testing.TB) []oracle.Lease {
 // WipeStore loses everything that host-local holds.
 func (n *Node) WipeStore(t testing.TB) {
 	t.Helper()
+	n.ForgetAnswers()
 	if err := os.RemoveAll(n.StoreDir); err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +96,7 @@ func (n *Node) WipeStore(t testing.TB) {
 // WipeJournal loses everything that a stopped sidecar knows.
 func (n *Node) WipeJournal(t testing.TB) {
 	t.Helper()
+	n.ForgetAnswers()
 	if err := os.RemoveAll(n.StateDir); err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +106,7 @@ func (n *Node) WipeJournal(t testing.TB) {
 // error would.
 func (n *Node) DamageRecord(t testing.TB, containerID string) {
 	t.Helper()
+	n.ForgetAnswers()
 	names, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", containerID+"*"))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("records of %s: %q, %v; want one", containerID, names, err)

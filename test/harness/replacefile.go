@@ -19,9 +19,13 @@ const inPlaceOf = `mount --bind "$1" "$2" && shift 2 && exec "$@"`
 
 // ReplaceFile lets every sidecar that is started from now on read a content in
 // the place of a file of the machine, and nobody else. It needs a mount namespace;
-// where none can be made the test lacks it.
+// where none can be made the test lacks it. What was answered on another machine is
+// no promise on this one.
 func (n *Node) ReplaceFile(t testing.TB, path, content string) {
 	t.Helper()
+	if path == MachineIDFile {
+		n.ForgetAnswers()
+	}
 	replacement := filepath.Join(n.Dir, "in-place-of-"+filepath.Base(path))
 	if err := os.WriteFile(replacement, []byte(content), 0o644); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 
@@ -18,7 +19,8 @@ type Sidecar struct {
 // added to those that name the node's folders; a repeated flag wins.
 //
 // When the test ends, a sidecar that still runs must agree with the plugin's
-// store address by address (if there is one to compare with), and must end with status 0 on SIGTERM.
+// store address by address (if there is one to compare with), must end with status 0
+// on SIGTERM, and must leave on disk what it has said before.
 func (n *Node) Start(t testing.TB, flags ...string) *Sidecar {
 	t.Helper()
 	s := n.Launch(t, flags...)
@@ -28,7 +30,7 @@ func (n *Node) Start(t testing.TB, flags ...string) *Sidecar {
 			if n.Store != nil {
 				s.Agree(t)
 			}
-			s.Stop(t)
+			s.stopWithItsWord(t)
 		}
 	})
 	return s
@@ -85,16 +87,36 @@ func (s *Sidecar) waitFor(t testing.TB, what string, ask func() error) {
 }
 
 // Agree waits until the plugin's store and the sidecar's list hold exactly the
-// same addresses, which work in the background may still bring about.
+// same addresses, and every invariant holds of what the node's clients were told
+// (Client.Do), which work in the background may still bring about.
 func (s *Sidecar) Agree(t testing.TB) {
 	t.Helper()
-	Eventually(t, "the plugin's store and the list to agree", func() error {
+	Eventually(t, "the plugin's store, the list and what was answered to agree", func() error {
 		stored, err := s.node.Store()
 		if err != nil {
 			return err
 		}
-		return oracle.Compare(stored, Leases(s.List(t)))
+		list := s.List(t)
+		errs := []error{oracle.Compare(stored, Leases(list))}
+		for _, v := range s.node.answers.soFar().Judge(oracle.Final{Stored: stored, Listed: HeldOf(list)}) {
+			errs = append(errs, v)
+		}
+		return errors.Join(errs...)
 	})
+}
+
+// stopWithItsWord stops the sidecar. Its journal must agree with its list while it
+// runs, and with the last one of them when it has ended.
+func (s *Sidecar) stopWithItsWord(t testing.TB) {
+	t.Helper()
+	var last []Attachment
+	Eventually(t, "the journal and the list to agree", func() error {
+		last = s.List(t)
+		onDisk, err := oracle.Journal(s.node.StateDir)
+		return errors.Join(err, oracle.SameKept(onDisk, keptBy(last)))
+	})
+	s.Stop(t)
+	s.node.JournalIs(t, last)
 }
 
 // Stop ends the sidecar with SIGTERM and expects exit status 0.

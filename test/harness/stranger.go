@@ -27,6 +27,7 @@ func (c Client) DoAs(t testing.TB, u User, method, path string) Answer {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can call in the name of another user")
 	}
+	c.answers.sent(questionOf(method, path, nil))
 	conn, err := c.dialAs(u)
 	if err != nil {
 		t.Fatal(err)

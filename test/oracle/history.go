@@ -56,8 +56,9 @@ type Final struct {
 	// Listed are the addresses in the sidecar's list.
 	Listed []Held
 	// Unborn are addresses that a killed plugin took for nobody (HostLocalKilled).
-	// An owner that had one of them cannot get back what it had. It is told other
-	// addresses when it asks again; until then no promise of losing nothing is kept.
+	// An owner that had one of them cannot get it back. It is told another one when
+	// it asks again; until then no promise of losing nothing is kept to it, and from
+	// then on only that one address may be lost.
 	Unborn []netip.Addr
 }
 
@@ -69,6 +70,8 @@ type History struct {
 	has map[netip.Addr]string
 	// returned are addresses and the owners who gave them back.
 	returned map[netip.Addr]map[string]bool
+	// replaced are addresses whose owner was told another one of the family since.
+	replaced map[netip.Addr]bool
 	// forgotten are the container IDs, by owner, whose records a test destroyed.
 	forgotten map[string]string
 	seen      []Violation
@@ -76,7 +79,10 @@ type History struct {
 
 // NewHistory returns a history in which nobody was told anything.
 func NewHistory() *History {
-	return &History{has: map[netip.Addr]string{}, returned: map[netip.Addr]map[string]bool{}, forgotten: map[string]string{}}
+	return &History{
+		has: map[netip.Addr]string{}, returned: map[netip.Addr]map[string]bool{},
+		replaced: map[netip.Addr]bool{}, forgotten: map[string]string{},
+	}
 }
 
 // Got notes an answer of success that gave addresses to an owner. One that
@@ -88,10 +94,21 @@ func (h *History) Got(owner string, ips ...netip.Addr) {
 		if other, ok := h.has[ip]; ok && other != owner {
 			h.seen = append(h.seen, Violation{NoDouble, fmt.Sprintf("%s was handed to %q while %q has it", ip, owner, other)})
 		}
+		h.replace(owner, ip)
 		h.has[ip] = owner
 		delete(h.returned[ip], owner)
 	}
 	delete(h.forgotten, owner)
+}
+
+// replace notes that an owner is told an address in the place of any other of the family.
+func (h *History) replace(owner string, ip netip.Addr) {
+	for other, of := range h.has {
+		if of == owner && other.Is4() == ip.Is4() {
+			h.replaced[other] = true
+		}
+	}
+	delete(h.replaced, ip)
 }
 
 // Asking notes a request for an owner's addresses that was sent. Until its answer
@@ -142,6 +159,14 @@ func (h *History) Owners() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Compact(slices.Sorted(maps.Values(h.has)))
+}
+
+// OwnerOf returns who was told to have an address and has not given it back; empty
+// if nobody was.
+func (h *History) OwnerOf(ip netip.Addr) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.has[ip]
 }
 
 // Has returns what an owner was told to have and has not given back, sorted.
@@ -196,12 +221,9 @@ func doubles(f Final) []Violation {
 
 func (h *History) losses(f Final) []Violation {
 	var found []Violation
-	barred := map[string]bool{}
-	for _, ip := range f.Unborn {
-		barred[h.has[ip]] = true
-	}
+	barred := h.barred(f.Unborn)
 	for ip, owner := range h.has {
-		if barred[owner] {
+		if barred[owner] || slices.Contains(f.Unborn, ip) {
 			continue
 		}
 		i := slices.IndexFunc(f.Listed, func(a Held) bool { return a.IP == ip && a.Owner == owner && a.Claimed })
@@ -213,6 +235,18 @@ func (h *History) losses(f Final) []Violation {
 		}
 	}
 	return found
+}
+
+// barred are the owners of addresses that a killed plugin took for nobody, as long
+// as they were not told others.
+func (h *History) barred(unborn []netip.Addr) map[string]bool {
+	owners := map[string]bool{}
+	for _, ip := range unborn {
+		if owner, ok := h.has[ip]; ok && !h.replaced[ip] {
+			owners[owner] = true
+		}
+	}
+	return owners
 }
 
 func (h *History) comebacks(f Final) []Violation {

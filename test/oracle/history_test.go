@@ -52,6 +52,23 @@ func TestAHistoryIsJudgedByWhatIsSeenInTheEnd(t *testing.T) {
 		"a destroyed record is not expected":        {told: func(h *oracle.History) { got(h); h.Forget("router", routerID) }, final: oracle.Final{Stored: ours}},
 		"what a killed plugin took for nobody":      {told: got, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
 		"another address than what is barred is":    {told: got, final: oracle.Final{Unborn: []netip.Addr{addr("10.0.0.3")}}, want: oracle.NothingLost, says: ip},
+		"barred, and the owner has not asked again": {told: func(h *oracle.History) { h.Got("router", addr(ip), addr("fd00::2")) }, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
+		"barred, and the owner was told another": {
+			told:  func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
+			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
+		},
+		"barred, told another, and its other family is gone": {
+			told: func(h *oracle.History) {
+				h.Got("router", addr(ip), addr("fd00::2"))
+				h.Got("router", addr("10.0.0.3"), addr("fd00::2"))
+			},
+			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
+			want:  oracle.NothingLost, says: "fd00::2",
+		},
+		"barred, told another, and that is gone": {
+			told:  func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
+			final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}, want: oracle.NothingLost, says: "10.0.0.3",
+		},
 		"a leaked address":                          {final: oracle.Final{Stored: ours}, want: oracle.NoLeak, says: ip},
 		"a lease under another ID of ours":          {told: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: listed}, want: oracle.NoDouble, says: healthID},
 		"a lease under a stranger's ID":             {told: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}, Listed: listed}, want: oracle.NoDouble, says: `"pod"`},

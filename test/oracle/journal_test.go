@@ -1,0 +1,94 @@
+package oracle_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
+)
+
+func kept(state string, claims ...string) oracle.Kept {
+	return oracle.Kept{
+		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods",
+		State: state, IPs: []netip.Addr{addr("10.0.0.2")}, Claims: claims,
+	}
+}
+
+func TestTheJournalAndTheListMustKeepTheSame(t *testing.T) {
+	held := kept("held", "ipv4")
+	another := held
+	another.IPs = []netip.Addr{addr("10.0.0.3")}
+	tests := map[string]struct {
+		disk, list []oracle.Kept
+		want       []string
+	}{
+		"nothing is kept":                {},
+		"the same is kept":               {disk: []oracle.Kept{held}, list: []oracle.Kept{held}},
+		"only the journal has it":        {disk: []oracle.Kept{held}, want: []string{"only the journal has"}},
+		"only the list has it":           {list: []oracle.Kept{held}, want: []string{"the journal does not have"}},
+		"the state is another one":       {disk: []oracle.Kept{held}, list: []oracle.Kept{kept("releasing", "ipv4")}, want: []string{": held", ": releasing"}},
+		"a claim is missing":             {disk: []oracle.Kept{kept("held")}, list: []oracle.Kept{held}, want: []string{"claims []", "claims [ipv4]"}},
+		"the address is another one":     {disk: []oracle.Kept{held}, list: []oracle.Kept{another}, want: []string{"10.0.0.2", "10.0.0.3"}},
+		"a second one is only in a list": {disk: []oracle.Kept{held}, list: []oracle.Kept{held, another}, want: []string{"the journal does not have"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := oracle.SameKept(tt.disk, tt.list)
+			if (err != nil) != (tt.want != nil) {
+				t.Fatalf("got %v; want an error with %q", err, tt.want)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v; want it to contain %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestTheJournalIsReadAndLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	write := func(r record.Record) {
+		t.Helper()
+		j, err := journal.Open(dir, journal.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		if err := j.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(record.Record{
+		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods", State: record.Held,
+		Result:   call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
+		Claims:   []record.Family{record.IPv4},
+		Contexts: []call.Context{{Network: "pods", Config: []byte(`{}`)}},
+	})
+	write(record.Record{ContainerID: healthID, Owner: "health", Pool: "default", State: record.Spent})
+	damaged := filepath.Join(dir, "attachments", "damaged.json")
+	if err := os.WriteFile(damaged, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	got, err := oracle.Journal(dir)
+	if err != nil || !slices.EqualFunc(got, []oracle.Kept{kept("held", "ipv4")}, func(a, b oracle.Kept) bool { return a.String() == b.String() }) {
+		t.Errorf("got %v, %v; want what is held", got, err)
+	}
+	if _, err := os.Stat(damaged); err != nil {
+		t.Errorf("the journal was changed: %v", err)
+	}
+}
+
+func TestAStateFolderThatIsNotThereKeepsNothing(t *testing.T) {
+	if got, err := oracle.Journal(filepath.Join(t.TempDir(), "none")); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v; want nothing", got, err)
+	}
+}
