@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -52,14 +53,14 @@ func granted(t *testing.T) map[apiserver.Right]bool {
 func TestTheBridgeMayDoWhatItDoesAndNothingElse(t *testing.T) {
 	w, rights := newWorld(t, false), granted(t)
 	w.server.Allow(func(r apiserver.Right) bool { return rights[r] })
-	startBridge(t, w.server, w.node, small()...)
+	p := startBridge(t, w.server, w.node, small()...)
 	w.agent.Start(t)
 	w.until(t, "the first publication", func() error { return w.has(t, 4) })
 	w.pods(t, 5)
 	w.agent.Free(w.agent.Uses()...)
 	w.until(t, "the excess to go back", func() error { return w.atRest(t, 4) })
 	// The same Event twice is created, and then counted up by a patch.
-	for range 2 {
+	for absence := range 2 {
 		w.server.Delete(w.node.Name)
 		before := len(w.server.Events())
 		w.until(t, "an Event", func() error {
@@ -70,6 +71,13 @@ func TestTheBridgeMayDoWhatItDoesAndNothingElse(t *testing.T) {
 		})
 		w.server.Create(w.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
 		w.until(t, "the pool to be published again", func() error { return w.has(t, 4) })
+		// Only then is another absence another one.
+		w.until(t, "the bridge to know that it is over", func() error {
+			if n := strings.Count(p.out.String(), "msg=over reason=CiliumNodeMissing"); n != absence+1 {
+				return fmt.Errorf("it has said so %d times", n)
+			}
+			return nil
+		})
 	}
 	if done := w.server.Done(); !maps.Equal(done, rights) {
 		t.Errorf("the bridge does %v; deploy/bridge/rbac.yaml grants %v", done, rights)
