@@ -18,13 +18,13 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 // below are the hand-written packages from top to bottom, each with those of
 // this module that it may import.
 var below = map[string][]string{
-	"cmd/delegated-ipam":        {"pkg/cli"},
+	"cmd/delegated-ipam":        {"pkg/cli", "pkg/option"},
 	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
 	"pkg/daemon":                {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal"},
 	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
 	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
 	"pkg/doctor":                {"pkg/cniconf", "pkg/delegate/profile", "pkg/identity", "api/models"},
-	"cmd/delegated-ipam-bridge": {"pkg/bridge/command"},
+	"cmd/delegated-ipam-bridge": {"pkg/bridge/command", "pkg/option"},
 	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/converge", "pkg/option", "pkg/sidecar"},
 	"pkg/bridge":                {"pkg/bridge/converge", "pkg/sidecar", "client", "client/daemon", "client/ipam", "api/models"},
 	"pkg/bridge/converge":       nil,

@@ -13,10 +13,9 @@ import (
 // the pool is held by the sidecar, and an address that the agent uses stays in
 // the pool.
 func Next(v View, s Settings) []Action {
-	p := &plan{View: v, settings: s, slotOf: map[netip.Addr]int{}, broken: map[int][]netip.Addr{}, kept: map[int]bool{}}
+	p := &plan{View: v, settings: s, slotOf: map[netip.Addr]int{}, kept: map[int]bool{}}
 	for _, slot := range v.Slots {
 		if !slot.Held {
-			p.broken[slot.Number] = slot.Addresses
 			continue
 		}
 		p.held = append(p.held, slot)
@@ -25,6 +24,7 @@ func Next(v View, s Settings) []Action {
 		}
 	}
 	slices.SortFunc(p.held, func(a, b Slot) int { return a.Number - b.Number })
+	p.used = p.usedSlots()
 
 	p.rescueUsed()
 	p.settleGone()
@@ -43,8 +43,8 @@ type plan struct {
 	// held are the slots that the sidecar holds, slotOf those of their addresses.
 	held   []Slot
 	slotOf map[netip.Addr]int
-	// broken are the addresses of slots that it knows and does not hold.
-	broken map[int][]netip.Addr
+	// used are the held slots of which the agent uses an address.
+	used map[int]bool
 	// kept are the slots whose way back this plan ends.
 	kept map[int]bool
 	// leading tells that a slot is on its way back.
@@ -181,7 +181,7 @@ func (p *plan) wanted() int {
 	if !p.published() {
 		return p.first()
 	}
-	n := max(p.settings.MinAllocate, len(p.used())+p.settings.PreAllocate)
+	n := max(p.settings.MinAllocate, len(p.used)+p.settings.PreAllocate)
 	if limit := p.settings.MaxAllocate; limit > 0 {
 		n = min(n, limit)
 	}
@@ -245,7 +245,7 @@ func (p *plan) giveBack() {
 		return
 	}
 	staying := p.staying()
-	free := slices.DeleteFunc(slices.Clone(staying), p.slotUsed)
+	free := slices.DeleteFunc(slices.Clone(staying), func(s Slot) bool { return p.used[s.Number] })
 	if len(free) <= p.settings.PreAllocate+p.settings.MaxAboveWatermark || len(staying) <= max(p.settings.MinAllocate, agentsOwn) {
 		return
 	}
@@ -267,7 +267,7 @@ func (p *plan) lead(slot Slot) {
 		}
 	}
 	switch {
-	case slot.Held && p.slotUsed(slot) || states[DoNotRelease]+states[Released] > 0:
+	case slot.Held && p.used[slot.Number] || states[DoNotRelease]+states[Released] > 0:
 		p.keep(slot)
 	case states[Marked] > 0:
 		// It is the agent's turn.

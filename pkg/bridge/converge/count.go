@@ -17,24 +17,25 @@ func (p *plan) published() bool {
 	return false
 }
 
-// used are the held slots of which the agent uses an address, be it one that the
-// slot has lost.
-func (p *plan) used() map[int]bool {
-	slots := map[int]bool{}
+// usedSlots are the held slots of which the agent uses an address, be it one that
+// the slot has lost.
+func (p *plan) usedSlots() map[int]bool {
+	held := map[int]bool{}
+	for _, slot := range p.held {
+		held[slot.Number] = true
+	}
+	used := map[int]bool{}
 	for ip := range p.Used {
-		n, held := p.slotOf[ip]
-		if !held {
-			n, held = p.Pool[ip].Slot()
+		n, ours := p.slotOf[ip]
+		if !ours {
+			n, ours = p.Pool[ip].Slot()
 		}
-		if held && slices.ContainsFunc(p.held, func(s Slot) bool { return s.Number == n }) {
-			slots[n] = true
+		if ours && held[n] {
+			used[n] = true
 		}
 	}
-	return slots
+	return used
 }
-
-// slotUsed tells whether the agent uses an address of a slot.
-func (p *plan) slotUsed(slot Slot) bool { return p.used()[slot.Number] }
 
 // leaving tells whether a slot is on its way back.
 func (p *plan) leaving(slot Slot) bool {
@@ -70,26 +71,20 @@ func (p *plan) unfenced(slot Slot) []netip.Addr {
 	})
 }
 
-// taken are the numbers that must not be acquired: held, or still named by the
-// pool or by what is used.
+// taken are the numbers that must not be acquired: known to the sidecar with an
+// address, or still named by the pool or by what is used.
 func (p *plan) taken() map[int]bool {
 	taken := map[int]bool{}
-	for _, slot := range p.held {
-		taken[slot.Number] = true
-	}
-	for n, addresses := range p.broken {
-		taken[n] = len(addresses) > 0
+	for _, slot := range p.Slots {
+		if slot.Held || len(slot.Addresses) > 0 {
+			taken[slot.Number] = true
+		}
 	}
 	for _, entries := range []map[netip.Addr]Entry{p.Pool, p.Used} {
 		for _, e := range entries {
 			if n, ours := e.Slot(); ours {
 				taken[n] = true
 			}
-		}
-	}
-	for n, yes := range taken {
-		if !yes {
-			delete(taken, n)
 		}
 	}
 	return taken

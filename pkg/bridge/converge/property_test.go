@@ -50,6 +50,9 @@ type world struct {
 	foreign netip.Addr
 	// madeAgain: the CiliumNode is another one, which says nothing of what was used.
 	madeAgain bool
+	// unknown are addresses of endpoints that neither the sidecar nor the CiliumNode
+	// can know of any more: one forgot them, the other was made again.
+	unknown map[netip.Addr]bool
 }
 
 func newWorld(t *rapid.T) *world {
@@ -58,7 +61,7 @@ func newWorld(t *rapid.T) *world {
 		node:  node{pool: map[netip.Addr]Entry{}, used: map[netip.Addr]Entry{}, release: map[netip.Addr]Handshake{}},
 		agent: agent{allocated: map[netip.Addr]Entry{}, endpoints: map[netip.Addr]bool{}},
 		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, taken: map[netip.Addr]bool{},
-		rested: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{}, foreign: netip.MustParseAddr("172.16.0.1"),
+		rested: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{}, foreign: netip.MustParseAddr("172.16.0.1"), unknown: map[netip.Addr]bool{},
 	}
 	w.node.pool[w.foreign] = Entry{}
 	return w
@@ -306,7 +309,7 @@ func (w *world) restoreEndpoints() {
 	}
 	for ip := range a.endpoints {
 		entry, published := a.seen.pool[ip]
-		if !published && w.madeAgain && !w.has(ip) {
+		if !published && w.excused(ip) {
 			delete(a.endpoints, ip) // neither sidecar nor CiliumNode could know of it
 			continue
 		}
@@ -337,6 +340,7 @@ func (w *world) allocate(pick int) {
 	slices.SortFunc(can, netip.Addr.Compare)
 	ip := can[pick%len(can)]
 	a.allocated[ip], a.endpoints[ip] = a.seen.pool[ip], true
+	delete(w.unknown, ip)
 }
 
 func (w *world) release(pick int) {
@@ -351,7 +355,7 @@ func (w *world) release(pick int) {
 // check looks at the pool at any moment: what an endpoint has is in it.
 func (w *world) check(faults bool) {
 	for ip := range w.agent.endpoints {
-		if _, published := w.node.pool[ip]; !published && w.ours() > 0 && !(w.madeAgain && !w.has(ip)) {
+		if _, published := w.node.pool[ip]; !published && w.ours() > 0 && !w.excused(ip) {
 			w.t.Fatalf("%s has an endpoint and is not in the pool", ip)
 		}
 	}
@@ -411,6 +415,7 @@ func TestTheViewsConverge(t *testing.T) {
 				w.node = node{w.node.version + 1, map[netip.Addr]Entry{w.foreign: {}}, map[netip.Addr]Entry{}, map[netip.Addr]Handshake{}}
 				clear(w.rested)
 				w.madeAgain = true
+				w.forget()
 			},
 			"time passes":        func(*rapid.T) { w.rest() },
 			"restores are tried": func(*rapid.T) { clear(w.refused); w.failed = false },
@@ -422,7 +427,10 @@ func TestTheViewsConverge(t *testing.T) {
 					w.lost[n] = true
 				}
 			}
-			steps["the sidecar forgets a slot"] = func(rt *rapid.T) { delete(w.held, rapid.IntRange(0, 5).Draw(rt, "slot")) }
+			steps["the sidecar forgets a slot"] = func(rt *rapid.T) {
+				delete(w.held, rapid.IntRange(0, 5).Draw(rt, "slot"))
+				w.forget()
+			}
 			steps["the plugin gives an address to somebody else"] = func(rt *rapid.T) {
 				if ip := address(0, rapid.IntRange(1, w.size).Draw(rt, "address")); !w.has(ip) {
 					w.taken[ip] = true
@@ -433,6 +441,25 @@ func TestTheViewsConverge(t *testing.T) {
 		w.settle(s)
 	})
 }
+
+// forget notes whose address nobody can know of from now on, whoever gets it later.
+func (w *world) forget() {
+	for ip := range w.agent.endpoints {
+		_, published := w.node.pool[ip]
+		_, used := w.node.used[ip]
+		known := published || used
+		for _, ips := range w.held {
+			known = known || slices.Contains(ips, ip)
+		}
+		if !known {
+			w.unknown[ip] = true
+		}
+	}
+}
+
+// excused tells whether an endpoint may lose its address: nobody knows of it, or
+// the CiliumNode is another one and the plugin has lost it.
+func (w *world) excused(ip netip.Addr) bool { return w.unknown[ip] || w.madeAgain && !w.has(ip) }
 
 // rest lets so much time pass that a living agent has got back its endpoints and
 // written what it uses. One that is dead all the time, or is killed again before it

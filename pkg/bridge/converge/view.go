@@ -4,6 +4,7 @@
 package converge
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -120,10 +121,5 @@ const agentsOwn = 3
 
 // sortedAddrs are the keys of a map, in order, so that one view has one plan.
 func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
-	var ips []netip.Addr
-	for ip := range m {
-		ips = append(ips, ip)
-	}
-	slices.SortFunc(ips, netip.Addr.Compare)
-	return ips
+	return slices.SortedFunc(maps.Keys(m), netip.Addr.Compare)
 }
