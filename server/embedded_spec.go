@@ -502,6 +502,14 @@ func init() {
           "format": "date-time",
           "x-nullable": true
         },
+        "options": {
+          "description": "Every option of serve with its value, and where that came from; by name",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/OptionValue"
+          },
+          "x-omitempty": true
+        },
         "pools": {
           "description": "Every pool, by name",
           "type": "array",
@@ -666,6 +674,39 @@ func init() {
         }
       }
     },
+    "OptionValue": {
+      "description": "One option of serve",
+      "type": "object",
+      "required": [
+        "name",
+        "value",
+        "source"
+      ],
+      "properties": {
+        "name": {
+          "description": "Name of the option, as its flag has it without \"--\"",
+          "type": "string",
+          "x-nullable": false
+        },
+        "source": {
+          "description": "Where the value came from",
+          "type": "string",
+          "enum": [
+            "flag",
+            "environment",
+            "config-dir",
+            "default"
+          ],
+          "x-nullable": false
+        },
+        "value": {
+          "description": "Its value, as the flag takes it",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "PoolStatus": {
       "description": "One pool and the plugin behind it",
       "type": "object",
@@ -700,6 +741,14 @@ func init() {
         "plugin": {
           "description": "Type of the IPAM plugin",
           "type": "string"
+        },
+        "plugin-versions": {
+          "description": "CNI versions that the plugin says it knows (VERSION); absent while it was not asked",
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "x-omitempty": true
         },
         "pool": {
           "description": "Name of the pool",
@@ -1363,6 +1412,14 @@ func init() {
           "format": "date-time",
           "x-nullable": true
         },
+        "options": {
+          "description": "Every option of serve with its value, and where that came from; by name",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/OptionValue"
+          },
+          "x-omitempty": true
+        },
         "pools": {
           "description": "Every pool, by name",
           "type": "array",
@@ -1527,6 +1584,39 @@ func init() {
         }
       }
     },
+    "OptionValue": {
+      "description": "One option of serve",
+      "type": "object",
+      "required": [
+        "name",
+        "value",
+        "source"
+      ],
+      "properties": {
+        "name": {
+          "description": "Name of the option, as its flag has it without \"--\"",
+          "type": "string",
+          "x-nullable": false
+        },
+        "source": {
+          "description": "Where the value came from",
+          "type": "string",
+          "enum": [
+            "flag",
+            "environment",
+            "config-dir",
+            "default"
+          ],
+          "x-nullable": false
+        },
+        "value": {
+          "description": "Its value, as the flag takes it",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "PoolStatus": {
       "description": "One pool and the plugin behind it",
       "type": "object",
@@ -1561,6 +1651,14 @@ func init() {
         "plugin": {
           "description": "Type of the IPAM plugin",
           "type": "string"
+        },
+        "plugin-versions": {
+          "description": "CNI versions that the plugin says it knows (VERSION); absent while it was not asked",
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "x-omitempty": true
         },
         "pool": {
           "description": "Name of the pool",

@@ -32,6 +32,9 @@ type DelegatedIPAMStatus struct {
 	// Format: date-time
 	OldestPendingRelease *strfmt.DateTime `json:"oldest-pending-release,omitempty"`
 
+	// Every option of serve with its value, and where that came from; by name
+	Options []*OptionValue `json:"options,omitempty"`
+
 	// Every pool, by name
 	Pools []*PoolStatus `json:"pools"`
 
@@ -60,6 +63,10 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 		res = append(res, err)
 	}
 
+	if err := m.validateOptions(formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.validatePools(formats); err != nil {
 		res = append(res, err)
 	}
@@ -85,6 +92,36 @@ func (m *DelegatedIPAMStatus) validateOldestPendingRelease(formats strfmt.Regist
 
 	if err := validate.FormatOf("oldest-pending-release", "body", "date-time", m.OldestPendingRelease.String(), formats); err != nil {
 		return err
+	}
+
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) validateOptions(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Options) { // not required
+		return nil
+	}
+
+	for i := 0; i < len(m.Options); i++ {
+		if typeutils.IsZero(m.Options[i]) { // not required
+			continue
+		}
+
+		if m.Options[i] != nil {
+			if err := m.Options[i].Validate(formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("options" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("options" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
 	}
 
 	return nil
@@ -166,6 +203,10 @@ func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.contextValidateOptions(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.contextValidatePools(ctx, formats); err != nil {
 		res = append(res, err)
 	}
@@ -177,6 +218,35 @@ func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfm
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateOptions(ctx context.Context, formats strfmt.Registry) error {
+
+	for i := 0; i < len(m.Options); i++ {
+
+		if m.Options[i] != nil {
+
+			if typeutils.IsZero(m.Options[i]) { // not required
+				return nil
+			}
+
+			if err := m.Options[i].ContextValidate(ctx, formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("options" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("options" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
+	}
+
 	return nil
 }
 

@@ -38,6 +38,9 @@ type PoolStatus struct {
 	// Type of the IPAM plugin
 	Plugin string `json:"plugin,omitempty"`
 
+	// CNI versions that the plugin says it knows (VERSION); absent while it was not asked
+	PluginVersions []string `json:"plugin-versions,omitempty"`
+
 	// Name of the pool
 	// Required: true
 	Pool string `json:"pool"`

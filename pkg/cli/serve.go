@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -61,21 +62,24 @@ func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.Fl
 	if err != nil {
 		return &option.UsageError{Err: err}
 	}
+	config.Options = from.values(options)
 	log := option.NewLog(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat)
 	for _, name := range unknownVariables(p.env, cmd.Flags()) {
 		log.WithField("variable", name).Warn("this environment variable is no option of delegated-ipam; it has no effect")
 	}
-	from.log(log, options)
+	logOptions(log, config.Options)
 	if err := p.serve(cmd.Context(), config, log); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
 }
 
-// log writes each option with its value and where that came from in one line, so
-// that a doubt about it ends in the log.
-func (s sources) log(log logrus.FieldLogger, options *pflag.FlagSet) {
+// logOptions writes each option with its value and where that came from in one
+// line, so that a doubt about it ends in the log.
+func logOptions(log logrus.FieldLogger, options []daemon.Option) {
 	fields := logrus.Fields{}
-	options.VisitAll(func(f *pflag.Flag) { fields[f.Name] = fmt.Sprintf("%s (%s)", f.Value, s[f.Name]) })
+	for _, o := range options {
+		fields[o.Name] = fmt.Sprintf("%s (%s)", o.Value, o.Source)
+	}
 	log.WithFields(fields).Debug("options")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -63,6 +64,15 @@ func fill(options *pflag.FlagSet, env map[string]string, dir string) (sources, e
 		}
 	})
 	return from, errors.Join(errs...)
+}
+
+// values are the options with their values, by name.
+func (s sources) values(options *pflag.FlagSet) []daemon.Option {
+	var all []daemon.Option
+	options.VisitAll(func(f *pflag.Flag) {
+		all = append(all, daemon.Option{Name: f.Name, Value: f.Value.String(), Source: string(s[f.Name])})
+	})
+	return all
 }
 
 // envName is the environment variable of an option.

@@ -12,12 +12,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/access"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
 // Config is what `serve` is told. The comment of each field names its option.
 type Config struct {
 	// Version is the program's version.
 	Version string
+	// Options are what the process was told, for its status; they decide nothing.
+	Options []Option
 
 	SocketPath  string      // --socket-path
 	SocketMode  fs.FileMode // --socket-mode
@@ -58,6 +61,9 @@ type Config struct {
 	ReleaseDelay   time.Duration // --release-delay
 	IPAMExpiration time.Duration // --ipam-expiration
 }
+
+// Option is one option with its value and where that came from.
+type Option = restapi.OptionValue
 
 // locksName is the file of the locks that plugin processes inherit.
 const locksName = "plugins.lock"

@@ -31,7 +31,7 @@ type reporter struct {
 func (r *reporter) Report(ctx context.Context) restapi.Report {
 	rep := restapi.Report{
 		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
-		Quarantined: r.problems, Counters: r.counters(),
+		Quarantined: r.problems, Counters: r.counters(), Options: r.config.Options,
 	}
 	for _, pool := range r.config.poolNames() {
 		p := r.pool(ctx, pool)

@@ -25,6 +25,10 @@ func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStat
 		Quarantined:          make([]*models.QuarantinedRecord, 0, len(r.Quarantined)),
 		Counters:             r.Counters,
 		OldestPendingRelease: wireTime(oldestRelease(all)),
+		Options:              make([]*models.OptionValue, 0, len(r.Options)),
+	}
+	for _, o := range r.Options {
+		out.Options = append(out.Options, &models.OptionValue{Name: o.Name, Value: o.Value, Source: o.Source})
 	}
 	for _, p := range r.Pools {
 		out.Pools = append(out.Pools, p.wire())

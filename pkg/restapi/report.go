@@ -24,6 +24,16 @@ type Report struct {
 	Quarantined []Quarantined
 	// Counters are counts since the start of the process, by name.
 	Counters map[string]int64
+	// Options are the options of the process, by name.
+	Options []OptionValue
+}
+
+// OptionValue is one option of serve.
+type OptionValue struct {
+	// Name is that of the flag, Value what it takes.
+	Name, Value string
+	// Source is where the value came from: flag, environment, config-dir or default.
+	Source string
 }
 
 // PoolReport is one pool and the plugin behind it. Fields that are not known
