@@ -6,15 +6,22 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
+// warned is the exit status of a doctor that has found nothing worse than warnings: 1
+// and 2 are what every command fails with.
+const warned = 3
+
 // doctorOptions are the flags of `doctor`.
 type doctorOptions struct {
 	clientFlags
 	repair bool
+	// own are the options that serve would have here.
+	own ownOptions
 }
 
 // doctorCommand is `doctor`.
@@ -22,20 +29,24 @@ func (p program) doctorCommand() *cobra.Command {
 	o := &doctorOptions{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Compare the sidecar with the plugin's own files, and say what to do",
-		Long: `Compare what the sidecar says with what the plugin's own files say.
+		Short: "Look at all that the sidecar stands on, and say what to do",
+		Long: `Look at the sidecar, its folders and socket, the CNI configuration, the plugin and
+the plugin's own files, and say of each what was seen and what to do. Nothing is
+changed without --repair, and no plugin verb but VERSION is run.
 
-  CHECK  sidecar      it answers and is ready
-         store        the plugin's files are found and can be read
-         empty-files  no file of a killed host-local bars an address for nobody
-         leases       the files and the sidecar's list have the same addresses
-  STATE  ok, warning (something is wasted) or error
+While the sidecar runs, its own options are gone by. Before that, those that serve
+would have: doctor takes every flag of serve (see "serve --help"), its environment
+variables and --config-dir. Run it where the sidecar runs, with its mounts and as its
+user. docs/doctor.md lists the checks.
 
-The files are read where the sidecar's configuration says that they are, so run it
-with the mounts and as the user of the sidecar. Only host-local's files are known.
+STATE is ok, warning (something is wasted or in danger some day) or error. The exit
+status is 0 if every state is ok, 1 if there is an error, and 3 if there are only
+warnings.`,
+		Example: `  # In the sidecar's container
+  delegated-ipam doctor
 
-The exit status is 0 if every state is ok, else 1.`,
-		Example: `  delegated-ipam doctor
+  # Before the first start, with the options that serve will have
+  delegated-ipam doctor --config-dir=/etc/delegated-ipam --cni-bin-dir=/usr/lib/cni
 
   # Remove the files that a killed host-local left without a container ID
   delegated-ipam doctor --repair
@@ -45,42 +56,56 @@ The exit status is 0 if every state is ok, else 1.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd, *o) },
 	}
+	o.own.env = p.env
+	o.own.serve, o.own.flags = p.addServeOptions(cmd.Flags())
+	// Shown, they would hide the few flags of doctor itself.
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 	o.register(cmd, p.env)
 	option.AddSwitch(cmd.Flags(), &o.repair, "repair", "remove files without a container ID, under host-local's own lock")
 	return cmd
 }
 
 func (p program) doctor(cmd *cobra.Command, o doctorOptions) error {
-	found := p.connect(o.clientFlags).examine(cmd.Context(), o.repair).Findings()
+	own := o.own.find(cmd.Flags())
+	if !cmd.Flags().Changed("host") && own.socket != "" {
+		o.host = own.socket
+	}
+	found := p.connect(o.clientFlags).examine(cmd.Context(), own, o.repair).Findings()
 	if err := o.printFindings(cmd.OutOrStdout(), found); err != nil {
 		return err
 	}
-	if worst := doctor.Worst(found); worst != doctor.OK {
-		return fmt.Errorf("doctor: not all is well; the worst of %d findings is: %s", len(found), worst)
+	worst := doctor.Worst(found)
+	err := fmt.Errorf("doctor: not all is well; the worst of %d findings is: %s", len(found), worst)
+	switch worst {
+	case doctor.OK:
+		return nil
+	case doctor.Warning:
+		return &option.Status{Code: warned, Err: err}
 	}
-	return nil
+	return err
 }
 
-// examine asks the sidecar, and looks at the files between its two lists.
-func (c connection) examine(ctx context.Context, repair bool) doctor.Sight {
-	status, err := c.health(ctx)
-	if err != nil {
-		return doctor.Sight{StatusErr: err}
+// examine asks the sidecar, and looks at everything else between its two lists.
+func (c connection) examine(ctx context.Context, own found, repair bool) doctor.Sight {
+	answer, err := c.health(ctx)
+	s := doctor.Sight{StatusErr: err}
+	if err == nil {
+		s.Status = answer.DelegatedIpam
+		s.Before, s.ListErr = c.list(ctx)
 	}
-	s := doctor.Sight{Status: status.DelegatedIpam}
-	s.Before, s.ListErr = c.list(ctx)
-	s.Stores = c.lookAt(ctx, s, repair)
-	if s.ListErr == nil {
+	config, options := own.compare(s.Status)
+	s.Options = options
+	ctxLook, cancel := context.WithTimeout(ctx, c.limit) // a lock of the plugin is waited for no longer
+	defer cancel()
+	if config != nil {
+		n := doctor.LookAtNode(ctxLook, *config, c.socket, s.Status)
+		s.Node = &n
+	}
+	s.Stores = doctor.LookAt(ctxLook, s.Pools(), repair)
+	if err == nil && s.ListErr == nil {
 		s.After, s.ListErr = c.list(ctx)
 	}
 	return s
-}
-
-// lookAt waits for a lock of the plugin no longer than for the sidecar.
-func (c connection) lookAt(ctx context.Context, s doctor.Sight, repair bool) []doctor.Store {
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
-	defer cancel()
-	return doctor.LookAt(ctx, s.Status.Pools, repair)
 }
 
 func (f clientFlags) printFindings(w io.Writer, found []doctor.Finding) error {
@@ -88,9 +113,12 @@ func (f clientFlags) printFindings(w io.Writer, found []doctor.Finding) error {
 		return printJSON(w, found)
 	}
 	t := newTable(w)
-	t.row("CHECK", "POOL", "STATE", "SEEN", "WHAT TO DO")
+	t.row("STATE", "CHECK", "POOL", "SEEN")
 	for _, f := range found {
-		t.row(string(f.Check), f.Pool, string(f.State), oneLine(f.Seen), oneLine(f.Do))
+		t.row(string(f.State), string(f.Check), f.Pool, oneLine(f.Seen))
+		if f.Do != "" {
+			t.below(3, "to do: "+oneLine(f.Do))
+		}
 	}
 	return t.flush()
 }

@@ -59,6 +59,13 @@ func defaultServeOptions(nodeName string) *serveOptions {
 	}
 }
 
+// newServeOptions are options of which nothing is said yet, and the flags that say it.
+func newServeOptions(nodeName string) (*serveOptions, *pflag.FlagSet) {
+	o, flags := defaultServeOptions(nodeName), pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	o.register(flags)
+	return o, flags
+}
+
 // register adds every option that can be given as flag, in the environment and
 // in the configuration folder.
 func (o *serveOptions) register(flags *pflag.FlagSet) {
@@ -118,17 +125,23 @@ func (o *serveOptions) registerPlugin(flags *pflag.FlagSet) {
 // config is what the daemon is told. Errors name the option, what it got and
 // what it takes.
 func (o *serveOptions) config(version string) (daemon.Config, error) {
-	c := o.Config
+	c, err := o.complete()
+	if err != nil {
+		return c, err
+	}
 	c.Version = version
+	return c, c.Validate()
+}
+
+// complete is the configuration with all its pools and with absolute paths.
+func (o *serveOptions) complete() (daemon.Config, error) {
+	c := o.Config
 	pools, err := o.pools()
 	if err != nil {
 		return c, err
 	}
 	c.Pools = pools
-	if err := absolute(&c); err != nil {
-		return c, err
-	}
-	return c, c.Validate()
+	return c, absolute(&c)
 }
 
 // pools are the pools with the one that is always there.

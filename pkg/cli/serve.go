@@ -13,9 +13,8 @@ import (
 
 // serveCommand is `serve`.
 func (p program) serveCommand() *cobra.Command {
-	o := defaultServeOptions(option.NodeName(p.env))
-	options := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	o.register(options)
+	var o *serveOptions
+	var options *pflag.FlagSet
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve Cilium's IPAM API on a unix socket",
@@ -45,12 +44,21 @@ the next start.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.runServe(cmd, o, options) },
 	}
-	cmd.Flags().AddFlagSet(options)
+	o, options = p.addServeOptions(cmd.Flags())
+	return cmd
+}
+
+// addServeOptions adds every option of serve to the flags of a command. Of these
+// flags, options are those that the environment and the configuration folder can
+// set, too.
+func (p program) addServeOptions(flags *pflag.FlagSet) (o *serveOptions, options *pflag.FlagSet) {
+	o, options = newServeOptions(option.NodeName(p.env))
+	flags.AddFlagSet(options)
 	o.ConfigDir = p.env[envName(configDirOption)]
 	o.InPod = p.env["KUBERNETES_SERVICE_HOST"] != ""
-	cmd.Flags().Var(option.Text(&o.ConfigDir, "path"), configDirOption,
+	flags.Var(option.Text(&o.ConfigDir, "path"), configDirOption,
 		"folder with one file for each option, such as a mounted ConfigMap")
-	return cmd
+	return o, options
 }
 
 func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.FlagSet) error {

@@ -23,6 +23,11 @@ func (t table) row(cells ...string) {
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
+// below adds a line to the row above it, in the column that has a number.
+func (t table) below(column int, text string) {
+	fmt.Fprintln(t.w, strings.Repeat("\t", column)+text)
+}
+
 func (t table) flush() error { return t.w.Flush() }
 
 // oneLine is a text that cannot break a table.

@@ -27,13 +27,19 @@ type guards struct {
 	held map[string]net.Listener
 }
 
+// ofState stands between the PID and the state folder of who holds a guard.
+const ofState = ", state folder "
+
+// HolderHas tells whether who holds a guard (Examined.Guard) has a state folder.
+func HolderHas(guard, stateDir string) bool { return strings.HasSuffix(guard, ofState+stateDir) }
+
 // askTime bounds the question who holds a guard; the answer is only for the text.
 const askTime = time.Second
 
 func newGuards(node, stateDir string) *guards {
 	return &guards{
 		node: node, held: map[string]net.Listener{},
-		says: fmt.Sprintf("PID %d, state folder %s", os.Getpid(), stateDir),
+		says: fmt.Sprintf("PID %d%s%s", os.Getpid(), ofState, stateDir),
 	}
 }
 
@@ -86,6 +92,18 @@ func (g *guards) release() {
 func guardName(node, network string) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%s%s", len(node), node, network)))
 	return "@delegated-ipam/" + hex.EncodeToString(sum[:16])
+}
+
+// holderOf says who holds a guard; empty for nobody.
+func holderOf(name string) string {
+	conn, err := net.DialTimeout("unix", name, askTime)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return ""
+	}
+	if err == nil {
+		_ = conn.Close()
+	}
+	return askHolder(name)
 }
 
 func askHolder(name string) string {

@@ -26,7 +26,11 @@ const (
 
 // Validate refuses what cannot work. The error names each option, what it got
 // and what it takes.
-func (c Config) Validate() error {
+func (c Config) Validate() error { return errors.Join(c.ValidateValues(), c.validateParts()) }
+
+// ValidateValues is the part of Validate that judges values alone, wherever they are
+// looked at.
+func (c Config) ValidateValues() error {
 	var errs []error
 	bad := func(option string, got any, takes string) {
 		errs = append(errs, fmt.Errorf("--%s is %q; expected %s", option, fmt.Sprint(got), takes))
@@ -59,7 +63,7 @@ func (c Config) Validate() error {
 	if _, err := attachment.ParseOwners(c.Owners); err != nil {
 		errs = append(errs, fmt.Errorf("--owners: %w", err))
 	}
-	return errors.Join(append(errs, c.validateParts())...)
+	return errors.Join(errs...)
 }
 
 // validateParts lets the parts judge what only they know, before anything is

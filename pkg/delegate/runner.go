@@ -5,7 +5,6 @@ package delegate
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -34,10 +33,8 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	own := findOwnNetNS()
-	if o.NetNS != EphemeralNetNS {
-		if err := own.refuse(o.NetNS); err != nil {
-			return nil, fmt.Errorf("--cni-netns: %w", err)
-		}
+	if err := own.check(o.NetNS); err != nil {
+		return nil, err
 	}
 	return &Runner{
 		opts:     o,

@@ -1,15 +1,21 @@
 package delegate
 
 import (
+	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
 )
+
+// maxFirstLine is as much of a script's first line as the kernel looks at, in bytes
+// (BINPRM_BUF_SIZE).
+const maxFirstLine = 256
 
 // start starts the program. A binary that is just being written (an installer
 // that copies it) is tried again for a second.
@@ -39,7 +45,7 @@ func explain(path string, err error) error {
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("%w%s", err, missing(path))
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w; expected an executable for %s/%s", err, runtime.GOOS, runtime.GOARCH)
+		return fmt.Errorf("%w; expected an executable for %s/%s, and the file is %s", err, runtime.GOOS, runtime.GOARCH, kind(path))
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w; expected an executable file (mode 0755) on a file system without noexec", err)
 	default:
@@ -54,7 +60,33 @@ func missing(path string) string {
 	if loader := elfLoader(path); loader != "" {
 		return fmt.Sprintf("; the file is there, but the loader %s that it needs is not: install a statically linked build", loader)
 	}
-	return "; the file is there, but the interpreter that its first line names is not"
+	return fmt.Sprintf("; the file is there, but the interpreter that its first line names (%q) is not: install that, or a plugin that needs none", firstLine(path))
+}
+
+// kind says for which processor a binary is, or that it is none.
+func kind(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return "no ELF binary and no script"
+	}
+	defer f.Close()
+	return fmt.Sprintf("an ELF binary for %s (%s)", f.Machine, f.Class)
+}
+
+// firstLine is the beginning of a script's first line, printable.
+func firstLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	start := make([]byte, maxFirstLine)
+	n, err := io.ReadFull(f, start)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return ""
+	}
+	line, _, _ := bytes.Cut(start[:n], []byte("\n"))
+	return printable(line)
 }
 
 // elfLoader returns the program interpreter of a dynamically linked binary,

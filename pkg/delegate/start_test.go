@@ -31,7 +31,7 @@ func TestAPluginThatCannotBeStartedIsExplained(t *testing.T) {
 		"it is empty":                              {write("", 0o755), "expected an executable for "},
 		"it is built for another machine":          {write(elfFile(elf.EM_S390, ""), 0o755), "expected an executable for "},
 		"its loader is missing":                    {write(elfFile(hostMachine(), "/no/such/loader.so"), 0o755), "the loader /no/such/loader.so that it needs is not"},
-		"the interpreter of the script is missing": {write("#!/no/such/shell\n", 0o755), "the interpreter that its first line names is not"},
+		"the interpreter of the script is missing": {write("#!/no/such/shell\n", 0o755), `the interpreter that its first line names ("#!/no/such/shell") is not`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

@@ -1,5 +1,7 @@
-// Package doctor compares what the sidecar says with what the plugin's own files
-// say, and finds what neither of the two can find alone (docs/command-line.md, doctor).
+// Package doctor looks at what a sidecar stands on, its own folders and socket, the
+// CNI configuration, the plugin and the plugin's files, and compares them with what
+// the sidecar says (docs/doctor.md). What was seen is in Sight and what is in it; what
+// that means is decided by their findings, which look at nothing.
 package doctor
 
 // State is how bad a finding is.
@@ -18,15 +20,44 @@ const (
 // Check is what was looked at.
 type Check string
 
+// The checks, in the order in which they are shown (docs/doctor.md, Checks).
 const (
 	// CheckSidecar: the sidecar answers and is ready.
 	CheckSidecar Check = "sidecar"
+	// CheckOptions: the options can be used, and are those of the sidecar.
+	CheckOptions Check = "options"
+	// CheckPlace: doctor sees what the sidecar sees.
+	CheckPlace Check = "place"
+	// CheckMachineID: this machine can be told from others.
+	CheckMachineID Check = "machine-id"
+	// CheckSocket: the socket is for those for whom it should be.
+	CheckSocket Check = "socket"
+	// CheckStateDir: the journal can be written and lasts.
+	CheckStateDir Check = "state-dir"
+	// CheckRoom: the journal and the plugin have room left.
+	CheckRoom Check = "room"
+	// CheckConflist: a network that delegates IPAM is configured.
+	CheckConflist Check = "conflist"
+	// CheckPlugin: the plugin is there and can be run.
+	CheckPlugin Check = "plugin"
+	// CheckVersions: plugin and sidecar have a CNI version in common.
+	CheckVersions Check = "versions"
+	// CheckNetNS: the plugin is not told to work in our own network namespace.
+	CheckNetNS Check = "netns"
+	// CheckGC: no GC of the container runtime can free our addresses.
+	CheckGC Check = "gc"
+	// CheckGuard: no other sidecar serves the same network on this node.
+	CheckGuard Check = "guard"
+	// CheckPluginState: the plugin's folder is that of the pods, and can be written to.
+	CheckPluginState Check = "plugin-state"
 	// CheckStore: the plugin's store is found and can be read.
 	CheckStore Check = "store"
 	// CheckEmptyFiles: no file of the store bars an address for nobody.
 	CheckEmptyFiles Check = "empty-files"
 	// CheckLeases: the store and the sidecar's list have the same addresses.
 	CheckLeases Check = "leases"
+	// CheckAttachments: nothing that the sidecar holds is lost or in the plugin's way.
+	CheckAttachments Check = "attachments"
 )
 
 // Finding is one thing that was seen, and what to do about it.

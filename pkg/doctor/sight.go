@@ -7,12 +7,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
-// Sight is what was seen of the sidecar and of the plugins' stores.
+// Sight is everything that was seen.
 type Sight struct {
+	// Options are those that were gone by.
+	Options Options
+	// Node is what was seen around the sidecar; nil if it was not known where to look.
+	Node *Node
 	// Status is the sidecar's answer; StatusErr is why there is none.
 	Status    *models.DelegatedIPAMStatus
 	StatusErr error
-	// Stores are those of the pools in Status.
+	// Stores are those of the pools in Status, or else of those that a start would have.
 	Stores []Store
 	// Before and After are the sidecar's list before and after Stores were read, so
 	// that work that went on meanwhile is not taken for a fault. ListErr is why one
@@ -21,28 +25,46 @@ type Sight struct {
 	ListErr       error
 }
 
+// Pools are those whose stores are to be looked at: the sidecar's, or, where none
+// answers, those that a start would have.
+func (s Sight) Pools() []*models.PoolStatus {
+	switch {
+	case s.Status != nil:
+		return s.Status.Pools
+	case s.Node != nil:
+		return s.Node.PoolStatuses()
+	}
+	return nil
+}
+
 // Findings returns what was found: at least one finding for each check that could
 // be made, with the state OK where all is well.
 func (s Sight) Findings() []Finding {
-	if s.StatusErr != nil {
-		return []Finding{{
-			Check: CheckSidecar, State: Error, Seen: s.StatusErr.Error(),
-			Do: "start the sidecar or name its socket; nothing else could be looked at",
-		}}
+	all := append(s.sidecar(), s.Options.findings()...)
+	if s.Node != nil {
+		all = append(all, s.Node.findings(s.Stores)...)
 	}
-	all := s.sidecar()
 	for _, store := range s.Stores {
 		found, readable := store.findings()
 		all = append(all, found...)
-		if readable && s.ListErr == nil {
+		if readable && s.StatusErr == nil && s.ListErr == nil {
 			all = append(all, s.leases(store)...)
 		}
+	}
+	if s.StatusErr == nil {
+		all = append(all, s.attachments()...)
 	}
 	return all
 }
 
 // sidecar is what the sidecar says of itself.
 func (s Sight) sidecar() []Finding {
+	if s.StatusErr != nil {
+		return []Finding{{
+			Check: CheckSidecar, State: Error, Seen: s.StatusErr.Error(),
+			Do: "start the sidecar or name its socket; without its answer no lease is compared, and what follows is what a start would find",
+		}}
+	}
 	var all []Finding
 	if s.Status.Ready {
 		all = append(all, Finding{Check: CheckSidecar, State: OK, Seen: "it answers and is ready"})
@@ -69,10 +91,7 @@ func (s Sight) sidecar() []Finding {
 // findings is what the store shows by itself, and whether it could be read.
 func (s Store) findings() (all []Finding, readable bool) {
 	if s.Network == "" {
-		return []Finding{{
-			Check: CheckStore, Pool: s.Pool, State: Error, Seen: "the pool has no network, so there is no store to look at",
-			Do: "write its CNI configuration; `delegated-ipam status` says what was expected",
-		}}, false
+		return nil, false // said of the configuration
 	}
 	if s.Plugin != hostLocal {
 		return []Finding{{

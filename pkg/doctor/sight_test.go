@@ -87,10 +87,11 @@ func TestFindings(t *testing.T) {
 		"files without a container ID that are removed":        {sight(func(s *Sight) { s.Stores[0].Removed = ips("10.15.0.3") }), nil},
 		"a store that cannot be read is compared with nothing": {sight(both(listed("router", held, "10.15.0.2")), func(s *Sight) { s.Stores[0].Err = errors.New("no") }), []string{"error store "}},
 		"a repair that stopped half way":                       {sight(func(s *Sight) { s.Stores[0].Err, s.Stores[0].Empty = errors.New("no"), ips("10.15.0.3") }), []string{"warning empty-files 10.15.0.3", "error store "}},
-		"a pool without a network":                             {sight(func(s *Sight) { s.Stores = []Store{{Pool: "default"}} }), []string{"error store "}},
+		"a pool without a network, of which conflist speaks":   {sight(func(s *Sight) { s.Stores = []Store{{Pool: "default"}} }), nil},
 		"another plugin":                                       {sight(both(listed("router", held, "10.15.0.2")), func(s *Sight) { s.Stores[0].Plugin = "static" }), nil},
 		"a list that is not told":                              {sight(stored(lease), func(s *Sight) { s.ListErr = errors.New("no") }), []string{"error sidecar "}},
 		"a sidecar that does not answer":                       {Sight{StatusErr: errors.New("no")}, []string{"error sidecar "}},
+		"files of a sidecar that does not answer":              {Sight{StatusErr: errors.New("no"), Stores: []Store{{Pool: "default", Network: "pods", Plugin: "host-local", Leases: []Lease{lease}, Empty: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning empty-files 10.15.0.3"}},
 		"a sidecar that is not ready, for two reasons":         {sight(func(s *Sight) { s.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
 		"a sidecar that is not ready and does not say why":     {sight(func(s *Sight) { s.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
 	}

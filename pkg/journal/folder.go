@@ -53,6 +53,22 @@ func enterState(dir string) (*os.Root, error) {
 	return root, nil
 }
 
+// Usable tells why Open would refuse a state folder: it is a symbolic link, no folder,
+// or another user's. One that is not there is fine. Nothing is made.
+func Usable(dir string) error {
+	info, err := os.Lstat(filepath.Clean(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = ours(info)
+	}
+	if err != nil {
+		return fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return nil
+}
+
 // openSubfolder does for a folder inside the state folder what openState does for that one.
 func openSubfolder(state *os.Root, name string) (*os.Root, error) {
 	path := filepath.Join(state.Name(), name)

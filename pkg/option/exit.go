@@ -19,6 +19,18 @@ const (
 	Usage = 2
 )
 
+// Status is a failure with an exit status of its own.
+type Status struct {
+	Code int
+	Err  error
+}
+
+// Error returns the reason as a person reads it.
+func (s *Status) Error() string { return s.Err.Error() }
+
+// Unwrap returns the cause.
+func (s *Status) Unwrap() error { return s.Err }
+
 // Execute runs a command line and returns what the process should end with; the
 // reason of a failure is on stderr. args are the arguments without the program's name.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
@@ -34,6 +46,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if wrong := (*UsageError)(nil); errors.As(err, &wrong) {
 		fmt.Fprintf(stderr, "Run '%s --help' to see what it takes.\n", cmd.CommandPath())
 		return Usage
+	}
+	if own := (*Status)(nil); errors.As(err, &own) {
+		return own.Code
 	}
 	return Failed
 }

@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+)
+
+func TestTheOptionsAreThoseOfTheSidecarAndCanBeUsed(t *testing.T) {
+	judge(t, map[string]judged{
+		"doctor's own":                  {Options{}.findings(), []string{"ok options"}, []string{"serve would have here"}},
+		"the sidecar's":                 {Options{FromSidecar: true}.findings(), []string{"ok options"}, []string{"the sidecar runs with"}},
+		"one that is refused":           {Options{Refused: []error{errors.New("--owners is wrong")}}.findings(), []string{"error options"}, []string{"--owners is wrong", "does not start"}},
+		"two, and none to go by":        {Options{Refused: []error{errors.New("a"), errors.New("b")}, Unusable: true}.findings(), []string{"error options", "error options"}, []string{"nothing that depends"}},
+		"a variable that is no option":  {Options{Unknown: []string{"DELEGATED_IPAM_OWNER"}}.findings(), []string{"warning options"}, []string{"DELEGATED_IPAM_OWNER"}},
+		"one that the sidecar does not": {Options{Differing: []Difference{{"owners", "a", "config-dir", "b", "default"}}}.findings(), []string{"warning options"}, []string{"--owners", `"a" here (config-dir)`, `"b" (default)`, "restart"}},
+	})
+}
+
+func TestDoctorSaysWhetherItSeesWhatTheSidecarSees(t *testing.T) {
+	peer := access.Peer{PID: 4711, UID: 1000}
+	judge(t, map[string]judged{
+		"no sidecar answers":            {Place{UID: 1000}.findings(), []string{"ok place"}, []string{"could not be told"}},
+		"the same user and files":       {Place{Known: true, Peer: peer, UID: 1000}.findings(), []string{"ok place"}, []string{"4711", "1000"}},
+		"another user":                  {Place{Known: true, Peer: peer, UID: 0}.findings(), []string{"warning place"}, []string{"user 1000", "user 0", "run doctor as user 1000"}},
+		"other files":                   {Place{Known: true, Peer: peer, UID: 1000, OtherFiles: true}.findings(), []string{"warning place"}, []string{"another container"}},
+		"a process that cannot be seen": {Place{Known: true, Peer: access.Peer{UID: 1000}, UID: 1000}.findings(), []string{"warning place"}, []string{"another container"}},
+	})
+}
+
+func TestAMachineWithoutAnIDIsAWarning(t *testing.T) {
+	judge(t, map[string]judged{
+		"it has one":  {Node{MachineID: "x"}.machine(), []string{"ok machine-id"}, nil},
+		"it has none": {Node{}.machine(), []string{"warning machine-id"}, []string{"/etc/machine-id"}},
+	})
+}
+
+func TestTheSocketIsForThoseForWhomItShouldBe(t *testing.T) {
+	socket := func(change func(*Socket)) []Finding {
+		s := Socket{
+			Options: access.Options{Path: "/run/ipam.sock", Mode: 0o660}, Callers: access.Callers{UIDs: []int{7}, GIDs: []int{8}},
+			There: true, Mode: fs.ModeSocket | 0o660, GID: 9,
+		}
+		change(&s)
+		return s.findings()
+	}
+	judge(t, map[string]judged{
+		"as it should be": {socket(func(*Socket) {}), []string{"ok socket"}, []string{"0660", "group 9", "user 7", "group 8", "root"}},
+		"not there yet":   {socket(func(s *Socket) { s.There, s.Mode = false, 0 }), []string{"ok socket"}, []string{"will have mode 0660"}},
+		"everybody may open it": {
+			socket(func(s *Socket) { s.Mode = fs.ModeSocket | 0o666 }), []string{"warning socket"}, []string{"0666", "--socket-mode=0660"},
+		},
+		"everybody will": {
+			socket(func(s *Socket) { s.There, s.Options.Mode = false, 0o777 }), []string{"warning socket"}, []string{"0777"},
+		},
+		"a file in its place": {socket(func(s *Socket) { s.Mode = 0o660 }), []string{"error socket"}, []string{"no socket"}},
+		"a group that is not known": {
+			socket(func(s *Socket) { s.Invalid = errors.New("group nix") }), []string{"error socket"}, []string{"group nix", "--socket-group"},
+		},
+		"a folder that everybody may write to": {
+			socket(func(s *Socket) { s.Exposed = errors.New("exposed") }), []string{"warning socket"}, []string{"exposed"},
+		},
+		"such a folder that only the pod sees": {
+			socket(func(s *Socket) {
+				s.Exposed, s.Folder.Root = errors.New("exposed"), "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/run"
+			}), []string{"ok socket"}, nil,
+		},
+	})
+}
+
+// disk is a folder that is as it should be.
+func disk() Folder {
+	return Folder{Path: "/data", At: "/data", Free: 1 << 30, Inodes: 1 << 20, FreeInodes: 1 << 19, Mount: Mount{Type: "ext4", Point: "/", Root: "/"}}
+}
+
+func TestTheRoomThatIsLeft(t *testing.T) {
+	room := func(free, inodes, freeInodes uint64) []Finding {
+		f := disk()
+		f.Free, f.Inodes, f.FreeInodes = free, inodes, freeInodes
+		return f.room("")
+	}
+	judge(t, map[string]judged{
+		"enough":                            {room(16<<20, 9999, 1024), []string{"ok room"}, []string{"16 MiB", "1024 inodes", "/data"}},
+		"little":                            {room(16<<20-1, 9999, 1024), []string{"warning room"}, []string{"make room"}},
+		"few inodes":                        {room(16<<20, 9999, 1023), []string{"warning room"}, []string{"1023 inodes"}},
+		"none to speak of":                  {room(1<<20-1, 9999, 1024), []string{"error room"}, []string{"1023 KiB"}},
+		"no inodes to speak of":             {room(16<<20, 9999, 63), []string{"error room"}, []string{"63 inodes"}},
+		"a file system that makes inodes":   {room(16<<20, 0, 0), []string{"ok room"}, []string{"16 MiB left"}},
+		"a folder that cannot be looked at": {Folder{Err: errors.New("no")}.room(""), nil, nil},
+		"exactly what the next writes need": {room(1<<20, 9999, 64), []string{"warning room"}, nil},
+	})
+}
+
+func TestTheStateFolderMustLastAndBeWritable(t *testing.T) {
+	dir := func(change func(*StateDir)) []Finding {
+		s := StateDir{Folder: disk(), Real: "/data"}
+		change(&s)
+		return s.findings()
+	}
+	bad := []string{"error state-dir", "ok room"}
+	judge(t, map[string]judged{
+		"as it should be":                       {dir(func(*StateDir) {}), []string{"ok state-dir", "ok room"}, []string{"/data", "ext4"}},
+		"not there yet":                         {dir(func(s *StateDir) { s.Path = "/data/state" }), []string{"ok state-dir", "ok room"}, []string{"/data/state is not there yet"}},
+		"on a tmpfs":                            {dir(func(s *StateDir) { s.Mount.Type = "tmpfs" }), bad, []string{"a reboot loses it", "--state-dir"}},
+		"on a ramfs":                            {dir(func(s *StateDir) { s.Mount.Type = "ramfs" }), bad, []string{"ramfs"}},
+		"the container's own":                   {dir(func(s *StateDir) { s.Mount.Type, s.InPod = "overlay", true }), bad, []string{"goes with the container", "hostPath"}},
+		"an overlay that is the whole system's": {dir(func(s *StateDir) { s.Mount.Type = "overlay" }), []string{"ok state-dir", "ok room"}, []string{"overlay"}},
+		"an emptyDir":                           {dir(func(s *StateDir) { s.Mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state" }), bad, []string{"goes with the pod"}},
+		"in a folder that Cilium removes":       {dir(func(s *StateDir) { s.Real = "/run/cilium/ipam" }), bad, []string{"/run/cilium", "cleanState"}},
+		"that folder itself":                    {dir(func(s *StateDir) { s.Real = "/var/lib/cilium" }), bad, []string{"/var/lib/cilium"}},
+		"a name that begins alike":              {dir(func(s *StateDir) { s.Real = "/var/lib/cilium-ipam" }), []string{"ok state-dir", "ok room"}, nil},
+		"another user's":                        {dir(func(s *StateDir) { s.Refused = errors.New("belongs to user 7") }), bad, []string{"belongs to user 7"}},
+		"read-only":                             {dir(func(s *StateDir) { s.ReadOnly = true }), bad, []string{"read-only"}},
+		"forbidden":                             {dir(func(s *StateDir) { s.NotWritable = fs.ErrPermission }), bad, []string{"permission denied", "run doctor as that user"}},
+		"not to be looked at":                   {dir(func(s *StateDir) { s.Err = errors.New("I/O error") }), []string{"error state-dir"}, []string{"I/O error"}},
+	})
+}
+
+func TestTheFolderOfThePluginMustBeThatOfThePods(t *testing.T) {
+	refused := errors.New("on the container's own file system")
+	state := func(change func(*PluginState), err error) []Finding {
+		s := PluginState{Folder: disk(), Key: "dataDir"}
+		change(&s)
+		return s.findings("default", err)
+	}
+	pod := func(point, root string) func(*PluginState) {
+		return func(s *PluginState) {
+			s.InPod, s.At, s.Path = true, "/var/lib/cni/networks", "/var/lib/cni/networks"
+			s.Mount = Mount{Type: "ext4", Point: point, Root: root}
+		}
+	}
+	with := func(first, then func(*PluginState)) func(*PluginState) {
+		return func(s *PluginState) { first(s); then(s) }
+	}
+	fine, wrong := []string{"ok plugin-state", "ok room"}, []string{"error plugin-state", "ok room"}
+	judge(t, map[string]judged{
+		"a plugin without one":                   {state(func(s *PluginState) { s.Path = "" }, nil), []string{"ok plugin-state"}, []string{"not looked at"}},
+		"on a host":                              {state(func(*PluginState) {}, nil), fine, []string{"no pod"}},
+		"relative":                               {state(func(s *PluginState) { s.Path = "leases" }, nil), []string{"error plugin-state"}, []string{"ipam.dataDir", `"leases"`, "absolute"}},
+		"refused by serve":                       {state(func(*PluginState) {}, refused), []string{"error plugin-state"}, []string{refused.Error(), "hostPath"}},
+		"read-only":                              {state(func(s *PluginState) { s.ReadOnly = true }, nil), wrong, []string{"read-only", "ipam.dataDir"}},
+		"forbidden":                              {state(func(s *PluginState) { s.NotWritable = fs.ErrPermission }, nil), wrong, []string{"permission denied"}},
+		"mounted from the same path of the host": {state(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), nil), fine, []string{"could not be told"}},
+		"below what is mounted from the same path":        {state(pod("/var/lib/cni", "/var/lib/cni"), nil), fine, nil},
+		"mounted from a partition for /var":               {state(pod("/var/lib/cni/networks", "/lib/cni/networks"), nil), fine, nil},
+		"mounted from a subvolume":                        {state(pod("/var/lib/cni/networks", "/@root/var/lib/cni/networks"), nil), fine, nil},
+		"mounted from another path":                       {state(pod("/var/lib/cni/networks", "/srv/x"), nil), []string{"warning plugin-state", "ok room"}, []string{"/srv/x", "same folder"}},
+		"mounted from another path, and pods have leases": {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Others = 3 }), nil), fine, []string{"3 addresses of others"}},
+		"an emptyDir":                 {state(pod("/var/lib/cni/networks", "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), nil), wrong, []string{"emptyDir", "the same addresses"}},
+		"the host's by its process 1": {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Host = HostSame }), nil), fine, []string{"the host's folder"}},
+		"another than the host's":     {state(with(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), func(s *PluginState) { s.Host = HostOther }), nil), wrong, []string{"another one"}},
+		"a mount that is not known":   {state(with(pod("", ""), func(s *PluginState) { s.Mount = Mount{} }), nil), fine, []string{"could not be told"}},
+	})
+	if got := (PluginState{}).withLeases([]Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ours("router"))}).Others; got != 1 {
+		t.Errorf("%d leases are of others; want 1", got)
+	}
+}
+
+func TestWhatTheSidecarSaysOfItsAttachments(t *testing.T) {
+	say := func(a models.Attachment, quarantined ...*models.QuarantinedRecord) []Finding {
+		return Sight{Status: &models.DelegatedIPAMStatus{Quarantined: quarantined}, After: []*models.Attachment{&a}}.attachments()
+	}
+	judge(t, map[string]judged{
+		"held":                  {say(models.Attachment{State: "held"}), []string{"ok attachments"}, []string{"none of 1"}},
+		"held, after a failure": {say(models.Attachment{State: "held", LastError: "once"}), []string{"ok attachments"}, nil},
+		"lost":                  {say(models.Attachment{State: "held", Lost: true, Owner: "router"}), []string{"error attachments"}, []string{`"router"`, "allocate"}},
+		"a DEL that fails":      {say(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), []string{"warning attachments"}, []string{"no daemon", `"x"`}},
+		"an ADD that failed":    {say(models.Attachment{State: "adding", LastError: "full"}), []string{"warning attachments"}, []string{"full"}},
+		"a DEL that goes on":    {say(models.Attachment{State: "releasing"}), []string{"ok attachments"}, nil},
+		"a record in quarantine": {
+			say(models.Attachment{}, &models.QuarantinedRecord{File: "quarantine/x", Reason: "cut off"}), []string{"warning attachments"}, []string{"quarantine/x", "cut off"},
+		},
+	})
+	if got := (Sight{Status: &models.DelegatedIPAMStatus{}, ListErr: errors.New("403")}).attachments(); len(got) != 0 {
+		t.Errorf("without a list it says %+v; want nothing", got)
+	}
+}
+
+func TestThePoolsOfAStartHaveTheFactsOfTheirProfile(t *testing.T) {
+	n := Node{Pools: []Pool{pool(nil), {}}}
+	n.Pools[1].ConfErr = errors.New("none")
+	got := Sight{Node: &n}.Pools()
+	if len(got) != 1 || got[0].Network != "pods" || got[0].Plugin != "host-local" || fact(got[0], "stateDirKey") != "dataDir" {
+		t.Errorf("got %+v; want the one pool with its facts", got)
+	}
+	if got := (Sight{}).Pools(); got != nil {
+		t.Errorf("without anything there are %+v", got)
+	}
+}
+
+func TestWhatANodeShowsIsShownInOrderAndWithTheLeasesOfThePods(t *testing.T) {
+	n := Node{MachineID: "x", StateDir: StateDir{Folder: disk(), Real: "/data"}, Pools: []Pool{pool(nil)}, Err: errors.New("--plugin-env")}
+	n.Pools[0].State = PluginState{Folder: disk()}
+	found := n.findings([]Store{{Pool: "default", Leases: []Lease{leased("10.0.0.1", "pod")}}})
+	var got []string
+	for _, f := range found {
+		got = append(got, string(f.Check))
+	}
+	want := "place machine-id socket state-dir room plugin conflist plugin versions netns gc guard plugin-state room"
+	if strings.Join(got, " ") != want {
+		t.Errorf("found %v; want %s", got, want)
+	}
+	if seen := found[len(found)-2].Seen; !strings.Contains(seen, "1 addresses of others") {
+		t.Errorf("the plugin's folder is %q; want the lease of the pod to count", seen)
+	}
+}
