@@ -42,12 +42,12 @@ const (
 	CheckPlugin Check = "plugin"
 	// CheckVersions: plugin and sidecar have a CNI version in common.
 	CheckVersions Check = "versions"
-	// CheckNetNS: the plugin is not told to work in our own network namespace.
-	CheckNetNS Check = "netns"
 	// CheckGC: no GC of the container runtime can free our addresses.
 	CheckGC Check = "gc"
 	// CheckGuard: no other sidecar serves the same network on this node.
 	CheckGuard Check = "guard"
+	// CheckNetNS: the plugin is not told to work in our own network namespace.
+	CheckNetNS Check = "netns"
 	// CheckPluginState: the plugin's folder is that of the pods, and can be written to.
 	CheckPluginState Check = "plugin-state"
 	// CheckStore: the plugin's store is found and can be read.

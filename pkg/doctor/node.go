@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/access"
@@ -58,7 +59,7 @@ func served(status *models.DelegatedIPAMStatus, pool string) string {
 func (n Node) PoolStatuses() []*models.PoolStatus {
 	var all []*models.PoolStatus
 	for _, p := range n.Pools {
-		if p.ConfErr != nil {
+		if !p.known() {
 			continue
 		}
 		status := &models.PoolStatus{
@@ -91,6 +92,12 @@ func (n Node) findings(stores []Store) []Finding {
 		all = append(all, p.findings()...)
 	}
 	return all
+}
+
+// unread tells whether the configuration of a pool cannot be read, which says where
+// the plugin's files are.
+func (n *Node) unread(pool string) bool {
+	return n != nil && slices.ContainsFunc(n.Pools, func(p Pool) bool { return p.Pool == pool && p.ConfErr != nil })
 }
 
 // machine is whether the machine can be told from others.

@@ -200,7 +200,7 @@ func TestWhatANodeShowsIsShownInOrderAndWithTheLeasesOfThePods(t *testing.T) {
 	for _, f := range found {
 		got = append(got, string(f.Check))
 	}
-	want := "place machine-id socket state-dir room plugin conflist plugin versions netns gc guard plugin-state room"
+	want := "place machine-id socket state-dir room plugin conflist plugin versions gc guard netns plugin-state room"
 	if strings.Join(got, " ") != want {
 		t.Errorf("found %v; want %s", got, want)
 	}

@@ -32,15 +32,21 @@ func (p Pool) findings() []Finding {
 		found = p.versions()
 		all = append(all, found...)
 	}
-	all = append(all, p.netns()...)
 	all = append(all, p.gc()...)
 	all = append(all, p.guard()...)
+	if !p.known() {
+		return all
+	}
+	all = append(all, p.netns()...)
 	all = append(all, p.State.findings(p.Pool, p.Plugin.StateErr)...)
 	if p.Plugin.Err != nil && Worst(all) != Error {
 		all = append(all, p.finding(CheckPlugin, Error, "mend what it names", "%s", p.Plugin.Err))
 	}
 	return all
 }
+
+// known tells whether it is known what the plugin is.
+func (p Pool) known() bool { return p.ConfErr == nil && p.Plugin.Profile.Type != "" }
 
 func (p Pool) finding(c Check, state State, do, format string, args ...any) Finding {
 	return Finding{Check: c, Pool: p.Pool, State: state, Seen: fmt.Sprintf(format, args...), Do: do}
@@ -53,7 +59,7 @@ func (p Pool) conflist() []Finding {
 		return []Finding{p.finding(CheckConflist, OK, "", "%s: network %q delegates to %s", p.Network.File, p.Network.Name, p.Network.IPAMType)}
 	case p.Served != "":
 		return []Finding{p.finding(CheckConflist, Warning, "mend the file before the sidecar is started again",
-			"the sidecar goes on with network %q as it was; a new start would find none: %s", p.Served, p.ConfErr)}
+			"the sidecar goes on with network %q as it was, a new start would find none, and the plugin was not looked at: %s", p.Served, p.ConfErr)}
 	}
 	return []Finding{p.finding(CheckConflist, Error, "write the CNI configuration, or name it with --cni-conf-dir, --cni-conf-file or --cni-network", "%s", p.ConfErr)}
 }
@@ -61,7 +67,7 @@ func (p Pool) conflist() []Finding {
 // plugin is whether there is an executable that this machine can run.
 func (p Pool) plugin() []Finding {
 	switch {
-	case p.Plugin.Plugin == "" || p.Plugin.Profile.Type == "":
+	case !p.known():
 		return []Finding{p.finding(CheckPlugin, Error, "mend what it names", "%s", p.Plugin.Err)}
 	case p.Plugin.FindErr != nil:
 		return []Finding{p.finding(CheckPlugin, Error, "install the plugin, or name its folder with --cni-bin-dir; in a pod mount it from the host", "%s", p.Plugin.FindErr)}

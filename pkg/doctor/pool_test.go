@@ -42,7 +42,7 @@ func TestTheNetworkOfAPoolMustBeFound(t *testing.T) {
 func TestThePluginMustBeThereAndRun(t *testing.T) {
 	notStarted := &call.Error{Verb: call.VerbVersion, Plugin: "host-local", Outcome: call.NotStarted, Err: errors.New("exec format error")}
 	crashed := &call.Error{Verb: call.VerbVersion, Plugin: "host-local", Outcome: call.Unclear, Err: errors.New("signal: killed")}
-	rest := []string{"ok netns", "ok gc", "ok guard", "ok plugin-state"}
+	rest := []string{"ok gc", "ok guard", "ok netns", "ok plugin-state"}
 	with := func(first ...string) []string { return append(first, rest...) }
 	judge(t, map[string]judged{
 		"it does": {pool(nil).findings(), with("ok conflist", "ok plugin", "ok versions"), []string{"/bin/host-local", "1.1.0 is used", "1.0.0, 1.1.0"}},
@@ -70,7 +70,7 @@ func TestThePluginMustBeThereAndRun(t *testing.T) {
 			pool(func(p *Pool) {
 				p.Plugin = delegate.Examination{Plugin: "host-local", Err: errors.New("broken profile")}
 			}).findings(),
-			with("ok conflist", "error plugin"),
+			[]string{"ok conflist", "error plugin", "ok gc", "ok guard"},
 			[]string{"broken profile"},
 		},
 	})

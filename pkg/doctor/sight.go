@@ -45,6 +45,9 @@ func (s Sight) Findings() []Finding {
 		all = append(all, s.Node.findings(s.Stores)...)
 	}
 	for _, store := range s.Stores {
+		if s.Node.unread(store.Pool) {
+			continue // said of the configuration
+		}
 		found, readable := store.findings()
 		all = append(all, found...)
 		if readable && s.StatusErr == nil && s.ListErr == nil {
