@@ -12,7 +12,7 @@ const gcSince = "1.1.0"
 // gc is whether a GC of the container runtime could free what is ours. The runtime
 // names only the attachments that it made itself, and a plugin frees the others (CNI
 // spec section 2, "GC"). It is called if the configuration has version 1.1.0 or above
-// and does not set disableGC (libcni, GCNetworkList); CRI-O does so at its start.
+// and does not set disableGC (libcni, GCNetworkList).
 func (p Pool) gc() []Finding {
 	switch {
 	case p.Network.DisableGC:

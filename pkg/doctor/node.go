@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -35,10 +36,19 @@ func LookAtNode(ctx context.Context, c daemon.Config, socket string, status *mod
 		n.Pools = append(n.Pools, Pool{
 			Examined: e, Served: served(status, e.Pool),
 			GuardIsOther: status == nil || !daemon.HolderHas(e.Guard, c.StateDir),
-			State:        lookAtPluginState(e.Plugin.StateDir, e.Plugin.StateKey, c.InPod),
+			State:        lookAtPluginState(stateOf(e), e.Plugin.StateKey, c.InPod),
 		})
 	}
 	return n
+}
+
+// stateOf is the folder in which the plugin writes: host-local has one for each network.
+func stateOf(e daemon.Examined) string {
+	dir := e.Plugin.StateDir
+	if e.Plugin.Plugin == hostLocal && filepath.IsAbs(dir) {
+		return filepath.Join(dir, e.Network.Name)
+	}
+	return dir
 }
 
 // served is the network with which the sidecar serves a pool.
