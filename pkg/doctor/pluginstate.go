@@ -45,7 +45,7 @@ func lookAtPluginState(dir, key string, inPod bool) PluginState {
 	}
 	s.Folder = lookAtFolder(dir)
 	if inPod {
-		s.Host = compareWithHost(s.At)
+		s.Host = compareWithHost("/proc", s.At)
 	}
 	return s
 }
@@ -55,20 +55,21 @@ func lookAtPluginState(dir, key string, inPod bool) PluginState {
 // process of the host.
 const initialPIDNamespace = "pid:[4026531836]"
 
-// compareWithHost looks at the host's folder through its process 1, which takes a pod
-// with hostPID and the right to.
-func compareWithHost(path string) HostFolder {
-	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != initialPIDNamespace {
+// compareWithHost looks at the host's folder through its process 1 in proc, which
+// takes a pod with hostPID and the right to.
+func compareWithHost(proc, path string) HostFolder {
+	if ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid")); err != nil || ns != initialPIDNamespace {
 		return HostUnknown
 	}
-	if _, err := os.Stat("/proc/1/root/"); err != nil {
+	root := filepath.Join(proc, "1/root")
+	if _, err := os.ReadDir(root); err != nil {
 		return HostUnknown
 	}
 	ours, err := os.Stat(path)
 	if err != nil {
 		return HostUnknown
 	}
-	if theirs, err := os.Stat(filepath.Join("/proc/1/root", path)); err == nil && os.SameFile(ours, theirs) {
+	if theirs, err := os.Stat(filepath.Join(root, path)); err == nil && os.SameFile(ours, theirs) {
 		return HostSame
 	}
 	return HostOther

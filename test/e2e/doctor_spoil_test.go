@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func removeFile(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forAnotherProcessor turns a binary into one for a mainframe.
+func forAnotherProcessor(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// e_machine comes after e_ident and e_type (elf(5)).
+	binary.LittleEndian.PutUint16(data[elf.EI_NIDENT+2:], uint16(elf.EM_S390))
+	if err := os.WriteFile(path, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutItsLoader puts a dynamically linked program of this machine in the place of a
+// plugin, with the name of its loader changed to one that is not there: as in an image
+// without libc.
+func withoutItsLoader(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader := interpreter(t, data)
+	if loader == "" {
+		harness.Lack(t, "/bin/sh is not dynamically linked here")
+	}
+	data = bytes.ReplaceAll(data, []byte(loader), []byte("/x"+strings.Repeat("x", len(loader)-2)))
+	removeFile(t, path)
+	if err := os.WriteFile(path, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// interpreter is the loader that a binary names; empty if it names none.
+func interpreter(t *testing.T, data []byte) string {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			name := make([]byte, p.Filesz)
+			if _, err := p.ReadAt(name, 0); err != nil {
+				t.Fatal(err)
+			}
+			return strings.TrimRight(string(name), "\x00")
+		}
+	}
+	return ""
+}
