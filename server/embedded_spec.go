@@ -215,6 +215,9 @@ func init() {
           },
           {
             "$ref": "#/parameters/ipam-pool"
+          },
+          {
+            "$ref": "#/parameters/ipam-skip-release-delay"
           }
         ],
         "responses": {
@@ -492,15 +495,17 @@ func init() {
             "type": "integer"
           }
         },
+        "last-error": {
+          "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
+          "$ref": "#/definitions/LastError"
+        },
         "node-name": {
           "description": "Name of the node, as new container IDs are made from it",
           "type": "string"
         },
         "oldest-pending-release": {
-          "description": "Since when the oldest attachment in state releasing waits for its DEL; absent if there is none",
-          "type": "string",
-          "format": "date-time",
-          "x-nullable": true
+          "description": "The attachment in state releasing that has waited longest for its DEL; absent if there is none",
+          "$ref": "#/definitions/PendingRelease"
         },
         "options": {
           "description": "Every option of serve with its value, and where that came from; by name",
@@ -538,6 +543,12 @@ func init() {
             "type": "string"
           },
           "x-omitempty": false
+        },
+        "since": {
+          "description": "Since when it is ready, or not, as whoever asked has seen it",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
         },
         "started": {
           "description": "When this process started",
@@ -640,6 +651,40 @@ func init() {
         }
       }
     },
+    "LastError": {
+      "description": "A failure, with when and whose",
+      "type": "object",
+      "required": [
+        "text",
+        "time"
+      ],
+      "properties": {
+        "container-id": {
+          "description": "CNI_CONTAINERID of its plugin calls",
+          "type": "string"
+        },
+        "owner": {
+          "description": "Whose attachment it was; absent if it was of none",
+          "type": "string"
+        },
+        "pool": {
+          "description": "Name of its pool",
+          "type": "string"
+        },
+        "text": {
+          "description": "What went wrong",
+          "type": "string",
+          "x-nullable": false
+        },
+        "time": {
+          "description": "When",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "NodeAddressing": {
       "description": "Addressing of the node for each enabled address family",
       "type": "object",
@@ -707,6 +752,44 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "PendingRelease": {
+      "description": "A release that the plugin has not confirmed",
+      "type": "object",
+      "required": [
+        "owner",
+        "pool",
+        "container-id",
+        "since"
+      ],
+      "properties": {
+        "container-id": {
+          "description": "CNI_CONTAINERID of the plugin calls",
+          "type": "string",
+          "x-nullable": false
+        },
+        "last-error": {
+          "description": "Why the last DEL failed; absent if none has yet",
+          "type": "string"
+        },
+        "owner": {
+          "description": "Who held it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "pool": {
+          "description": "Name of the pool",
+          "type": "string",
+          "x-nullable": false
+        },
+        "since": {
+          "description": "When it was released",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "PoolStatus": {
       "description": "One pool and the plugin behind it",
       "type": "object",
@@ -765,7 +848,7 @@ func init() {
           "additionalProperties": {}
         },
         "since": {
-          "description": "Since when the pool is as it is said here",
+          "description": "Since when the pool is as it is said here, as whoever asked has seen it",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -784,6 +867,12 @@ func init() {
         "reason": {
           "description": "What is wrong with it",
           "type": "string"
+        },
+        "since": {
+          "description": "When it was put aside, or found",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
         }
       },
       "x-delegated-ipam-extension": true
@@ -879,6 +968,13 @@ func init() {
       "description": "Name of a pool; \"default\" if absent",
       "name": "pool",
       "in": "query"
+    },
+    "ipam-skip-release-delay": {
+      "type": "boolean",
+      "x-delegated-ipam-extension": true,
+      "description": "If true, the plugin gets the address back at once, whatever --release-delay says, also one that is\nreleased already and waits for its end\n",
+      "name": "skip-release-delay",
+      "in": "header"
     }
   },
   "x-schemes": [
@@ -1125,6 +1221,13 @@ func init() {
             "description": "Name of a pool; \"default\" if absent",
             "name": "pool",
             "in": "query"
+          },
+          {
+            "type": "boolean",
+            "x-delegated-ipam-extension": true,
+            "description": "If true, the plugin gets the address back at once, whatever --release-delay says, also one that is\nreleased already and waits for its end\n",
+            "name": "skip-release-delay",
+            "in": "header"
           }
         ],
         "responses": {
@@ -1402,15 +1505,17 @@ func init() {
             "type": "integer"
           }
         },
+        "last-error": {
+          "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
+          "$ref": "#/definitions/LastError"
+        },
         "node-name": {
           "description": "Name of the node, as new container IDs are made from it",
           "type": "string"
         },
         "oldest-pending-release": {
-          "description": "Since when the oldest attachment in state releasing waits for its DEL; absent if there is none",
-          "type": "string",
-          "format": "date-time",
-          "x-nullable": true
+          "description": "The attachment in state releasing that has waited longest for its DEL; absent if there is none",
+          "$ref": "#/definitions/PendingRelease"
         },
         "options": {
           "description": "Every option of serve with its value, and where that came from; by name",
@@ -1448,6 +1553,12 @@ func init() {
             "type": "string"
           },
           "x-omitempty": false
+        },
+        "since": {
+          "description": "Since when it is ready, or not, as whoever asked has seen it",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
         },
         "started": {
           "description": "When this process started",
@@ -1550,6 +1661,40 @@ func init() {
         }
       }
     },
+    "LastError": {
+      "description": "A failure, with when and whose",
+      "type": "object",
+      "required": [
+        "text",
+        "time"
+      ],
+      "properties": {
+        "container-id": {
+          "description": "CNI_CONTAINERID of its plugin calls",
+          "type": "string"
+        },
+        "owner": {
+          "description": "Whose attachment it was; absent if it was of none",
+          "type": "string"
+        },
+        "pool": {
+          "description": "Name of its pool",
+          "type": "string"
+        },
+        "text": {
+          "description": "What went wrong",
+          "type": "string",
+          "x-nullable": false
+        },
+        "time": {
+          "description": "When",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "NodeAddressing": {
       "description": "Addressing of the node for each enabled address family",
       "type": "object",
@@ -1617,6 +1762,44 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "PendingRelease": {
+      "description": "A release that the plugin has not confirmed",
+      "type": "object",
+      "required": [
+        "owner",
+        "pool",
+        "container-id",
+        "since"
+      ],
+      "properties": {
+        "container-id": {
+          "description": "CNI_CONTAINERID of the plugin calls",
+          "type": "string",
+          "x-nullable": false
+        },
+        "last-error": {
+          "description": "Why the last DEL failed; absent if none has yet",
+          "type": "string"
+        },
+        "owner": {
+          "description": "Who held it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "pool": {
+          "description": "Name of the pool",
+          "type": "string",
+          "x-nullable": false
+        },
+        "since": {
+          "description": "When it was released",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "PoolStatus": {
       "description": "One pool and the plugin behind it",
       "type": "object",
@@ -1675,7 +1858,7 @@ func init() {
           "additionalProperties": {}
         },
         "since": {
-          "description": "Since when the pool is as it is said here",
+          "description": "Since when the pool is as it is said here, as whoever asked has seen it",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -1694,6 +1877,12 @@ func init() {
         "reason": {
           "description": "What is wrong with it",
           "type": "string"
+        },
+        "since": {
+          "description": "When it was put aside, or found",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
         }
       },
       "x-delegated-ipam-extension": true
@@ -1789,6 +1978,13 @@ func init() {
       "description": "Name of a pool; \"default\" if absent",
       "name": "pool",
       "in": "query"
+    },
+    "ipam-skip-release-delay": {
+      "type": "boolean",
+      "x-delegated-ipam-extension": true,
+      "description": "If true, the plugin gets the address back at once, whatever --release-delay says, also one that is\nreleased already and waits for its end\n",
+      "name": "skip-release-delay",
+      "in": "header"
     }
   },
   "x-schemes": [

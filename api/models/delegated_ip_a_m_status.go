@@ -25,12 +25,16 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
+	// The last failure in this life of the process, mended or not: of work on an attachment, or why
+	// the sidecar was not ready; absent if there was none
+	//
+	LastError *LastError `json:"last-error,omitempty"`
+
 	// Name of the node, as new container IDs are made from it
 	NodeName string `json:"node-name,omitempty"`
 
-	// Since when the oldest attachment in state releasing waits for its DEL; absent if there is none
-	// Format: date-time
-	OldestPendingRelease *strfmt.DateTime `json:"oldest-pending-release,omitempty"`
+	// The attachment in state releasing that has waited longest for its DEL; absent if there is none
+	OldestPendingRelease *PendingRelease `json:"oldest-pending-release,omitempty"`
 
 	// Every option of serve with its value, and where that came from; by name
 	Options []*OptionValue `json:"options,omitempty"`
@@ -47,6 +51,10 @@ type DelegatedIPAMStatus struct {
 	// Why it is not ready; empty if it is
 	Reasons []string `json:"reasons"`
 
+	// Since when it is ready, or not, as whoever asked has seen it
+	// Format: date-time
+	Since *strfmt.DateTime `json:"since,omitempty"`
+
 	// When this process started
 	// Format: date-time
 	Started strfmt.DateTime `json:"started,omitempty"`
@@ -58,6 +66,10 @@ type DelegatedIPAMStatus struct {
 // Validate validates this delegated IP a m status
 func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	var res []error
+
+	if err := m.validateLastError(formats); err != nil {
+		res = append(res, err)
+	}
 
 	if err := m.validateOldestPendingRelease(formats); err != nil {
 		res = append(res, err)
@@ -75,6 +87,10 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 		res = append(res, err)
 	}
 
+	if err := m.validateSince(formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.validateStarted(formats); err != nil {
 		res = append(res, err)
 	}
@@ -85,13 +101,47 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	return nil
 }
 
+func (m *DelegatedIPAMStatus) validateLastError(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.LastError) { // not required
+		return nil
+	}
+
+	if m.LastError != nil {
+		if err := m.LastError.Validate(formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("last-error")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("last-error")
+			}
+
+			return err
+		}
+	}
+
+	return nil
+}
+
 func (m *DelegatedIPAMStatus) validateOldestPendingRelease(formats strfmt.Registry) error {
 	if typeutils.IsZero(m.OldestPendingRelease) { // not required
 		return nil
 	}
 
-	if err := validate.FormatOf("oldest-pending-release", "body", "date-time", m.OldestPendingRelease.String(), formats); err != nil {
-		return err
+	if m.OldestPendingRelease != nil {
+		if err := m.OldestPendingRelease.Validate(formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("oldest-pending-release")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("oldest-pending-release")
+			}
+
+			return err
+		}
 	}
 
 	return nil
@@ -187,6 +237,18 @@ func (m *DelegatedIPAMStatus) validateQuarantined(formats strfmt.Registry) error
 	return nil
 }
 
+func (m *DelegatedIPAMStatus) validateSince(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Since) { // not required
+		return nil
+	}
+
+	if err := validate.FormatOf("since", "body", "date-time", m.Since.String(), formats); err != nil {
+		return err
+	}
+
+	return nil
+}
+
 func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 	if typeutils.IsZero(m.Started) { // not required
 		return nil
@@ -203,6 +265,14 @@ func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.contextValidateLastError(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.contextValidateOldestPendingRelease(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.contextValidateOptions(ctx, formats); err != nil {
 		res = append(res, err)
 	}
@@ -218,6 +288,56 @@ func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfm
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateLastError(ctx context.Context, formats strfmt.Registry) error {
+
+	if m.LastError != nil {
+
+		if typeutils.IsZero(m.LastError) { // not required
+			return nil
+		}
+
+		if err := m.LastError.ContextValidate(ctx, formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("last-error")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("last-error")
+			}
+
+			return err
+		}
+	}
+
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateOldestPendingRelease(ctx context.Context, formats strfmt.Registry) error {
+
+	if m.OldestPendingRelease != nil {
+
+		if typeutils.IsZero(m.OldestPendingRelease) { // not required
+			return nil
+		}
+
+		if err := m.OldestPendingRelease.ContextValidate(ctx, formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("oldest-pending-release")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("oldest-pending-release")
+			}
+
+			return err
+		}
+	}
+
 	return nil
 }
 

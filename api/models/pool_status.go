@@ -51,7 +51,7 @@ type PoolStatus struct {
 	// What that profile says of the plugin, as --plugin-profile takes it
 	ProfileFacts map[string]any `json:"profile-facts,omitempty"`
 
-	// Since when the pool is as it is said here
+	// Since when the pool is as it is said here, as whoever asked has seen it
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 }

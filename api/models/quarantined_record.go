@@ -5,8 +5,11 @@ package models
 import (
 	"context"
 
+	"github.com/go-openapi/errors"
 	"github.com/go-openapi/strfmt"
 	"github.com/go-openapi/swag/jsonutils"
+	"github.com/go-openapi/swag/typeutils"
+	"github.com/go-openapi/validate"
 )
 
 // QuarantinedRecord One record that was put aside
@@ -19,10 +22,35 @@ type QuarantinedRecord struct {
 
 	// What is wrong with it
 	Reason string `json:"reason,omitempty"`
+
+	// When it was put aside, or found
+	// Format: date-time
+	Since *strfmt.DateTime `json:"since,omitempty"`
 }
 
 // Validate validates this quarantined record
-func (m *QuarantinedRecord) Validate(_ strfmt.Registry) error {
+func (m *QuarantinedRecord) Validate(formats strfmt.Registry) error {
+	var res []error
+
+	if err := m.validateSince(formats); err != nil {
+		res = append(res, err)
+	}
+
+	if len(res) > 0 {
+		return errors.CompositeValidationError(res...)
+	}
+	return nil
+}
+
+func (m *QuarantinedRecord) validateSince(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Since) { // not required
+		return nil
+	}
+
+	if err := validate.FormatOf("since", "body", "date-time", m.Since.String(), formats); err != nil {
+		return err
+	}
+
 	return nil
 }
 

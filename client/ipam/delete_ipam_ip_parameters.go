@@ -11,6 +11,7 @@ import (
 	"github.com/go-openapi/runtime"
 	cr "github.com/go-openapi/runtime/client"
 	"github.com/go-openapi/strfmt"
+	"github.com/go-openapi/swag/conv"
 )
 
 // NewDeleteIpamIPParams creates a new DeleteIpamIPParams object,
@@ -71,6 +72,13 @@ type DeleteIpamIPParams struct {
 	//
 	// Name of a pool; "default" if absent
 	Pool *string
+
+	// SkipReleaseDelay.
+	//
+	// If true, the plugin gets the address back at once, whatever --release-delay says, also one that is
+	// released already and waits for its end
+	//
+	SkipReleaseDelay *bool
 
 	HTTPClient *http.Client
 
@@ -151,6 +159,17 @@ func (o *DeleteIpamIPParams) SetPool(pool *string) {
 	o.Pool = pool
 }
 
+// WithSkipReleaseDelay adds the skipReleaseDelay to the delete ipam IP params.
+func (o *DeleteIpamIPParams) WithSkipReleaseDelay(skipReleaseDelay *bool) *DeleteIpamIPParams {
+	o.SetSkipReleaseDelay(skipReleaseDelay)
+	return o
+}
+
+// SetSkipReleaseDelay adds the skipReleaseDelay to the delete ipam IP params.
+func (o *DeleteIpamIPParams) SetSkipReleaseDelay(skipReleaseDelay *bool) {
+	o.SkipReleaseDelay = skipReleaseDelay
+}
+
 // WriteToRequest writes these params to a [runtime.ClientRequest].
 func (o *DeleteIpamIPParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.Registry) error {
 	if err := r.SetTimeout(o.inner.timeout); err != nil {
@@ -177,6 +196,14 @@ func (o *DeleteIpamIPParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.
 			if err := r.SetQueryParam("pool", qPool); err != nil {
 				return err
 			}
+		}
+	}
+
+	if o.SkipReleaseDelay != nil {
+
+		// header param skip-release-delay
+		if err := r.SetHeaderParam("skip-release-delay", conv.FormatBool(*o.SkipReleaseDelay)); err != nil {
+			return err
 		}
 	}
 

@@ -56,6 +56,8 @@ type RestoreRequest struct {
 type ReleaseRequest struct {
 	IP   netip.Addr
 	Pool string
+	// SkipDelay gives it back at once, without ReleaseDelay, also when it cools already.
+	SkipDelay bool
 }
 
 // Attachment is a copy of what is known of one attachment.

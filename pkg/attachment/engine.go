@@ -71,6 +71,7 @@ type Engine struct {
 	index    index
 	refused  map[key]error
 	counters Counters
+	failure  Failure
 }
 
 // key names an attachment: a record is looked up by owner and pool, whatever

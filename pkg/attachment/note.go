@@ -37,6 +37,22 @@ func (e *Engine) Counters() Counters {
 	return e.counters
 }
 
+// Failure is work on an attachment that failed. ContainerID may be empty, when
+// it failed before there was one.
+type Failure struct {
+	Owner, Pool, ContainerID string
+	// Text is what went wrong, At when; zero if nothing did.
+	Text string
+	At   time.Time
+}
+
+// LastFailure returns the last failure since the start, mended or not.
+func (e *Engine) LastFailure() Failure {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failure
+}
+
 func (o *op) count(add func(*Counters)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,6 +80,7 @@ func (o *op) note(err error) {
 		return
 	}
 	o.lastErr = err.Error()
+	o.failure = Failure{Owner: o.owner, Pool: o.pool, ContainerID: o.id, Text: o.lastErr, At: time.Now()}
 	o.failures++
 	o.retryAt = time.Now().Add(backoff(o.failures))
 }

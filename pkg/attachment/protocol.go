@@ -65,12 +65,12 @@ func (o *op) restore(ip netip.Addr) error {
 
 // release takes the claim of an address back, and gives the attachment back
 // when no claim is left: one DEL frees all families.
-func (o *op) release(ip netip.Addr) error {
+func (o *op) release(ip netip.Addr, skipDelay bool) error {
 	// Look again: it may have changed hands while we waited for our turn.
 	if o.rec == nil || !o.rec.Holds(ip) {
 		return notHeld(o.pool, ip)
 	}
-	if o.rec.State == record.Releasing {
+	if o.rec.State == record.Releasing || o.rec.State == record.Cooling && skipDelay {
 		return o.giveBack()
 	}
 	f := record.FamilyOf(ip)
@@ -81,6 +81,9 @@ func (o *op) release(ip netip.Addr) error {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c record.Family) bool { return c == f })
 	if len(r.Claims) > 0 {
 		return o.write(r)
+	}
+	if skipDelay {
+		return o.giveBack()
 	}
 	return o.letGo()
 }

@@ -46,7 +46,7 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	pool := poolOr(r.Pool)
 	k, _, ok := e.holder(pool, r.IP)
 	if ok { // also of a family that has been switched off since
-		return e.request(ctx, k, func(o *op) error { return o.release(r.IP) }, nil)
+		return e.request(ctx, k, func(o *op) error { return o.release(r.IP, r.SkipDelay) }, nil)
 	}
 	if f := record.FamilyOf(r.IP); !e.enabled(f) {
 		return Attachment{}, familyOff("address "+r.IP.String(), f)

@@ -25,10 +25,15 @@ type clientFlags struct {
 
 // register adds the flags, with the socket that the environment names as default.
 func (f *clientFlags) register(cmd *cobra.Command, env map[string]string) {
-	f.host = sidecar.DefaultHost(env)
+	addHost(cmd, &f.host, env)
 	f.output = outputTable
-	cmd.Flags().VarP(sidecar.Host(&f.host), "host", "H", "socket of the sidecar; by default $"+sidecar.SocketEnv+" as for cilium-dbg, else that of serve")
 	cmd.Flags().VarP(option.Choice(&f.output, outputTable, outputJSON), "output", "o", "how the outcome is printed")
+}
+
+// addHost adds the flag that names the socket.
+func addHost(cmd *cobra.Command, host *string, env map[string]string) {
+	*host = sidecar.DefaultHost(env)
+	cmd.Flags().VarP(sidecar.Host(host), "host", "H", "socket of the sidecar; by default $"+sidecar.SocketEnv+" as for cilium-dbg, else that of serve")
 }
 
 // connect makes a client. Nothing is sent before the first request.

@@ -7,16 +7,20 @@ import (
 )
 
 func TestStatusPrintsAPage(t *testing.T) {
-	for name, file := range map[string]string{
-		"of a sidecar that is ready":      "status-ready",
-		"of one that is not":              "status-not-ready",
-		"of one that has only just begun": "status-new",
+	for name, tt := range map[string]struct {
+		answer, page string
+		flags        []string
+	}{
+		"of a sidecar that is ready":      {"status-ready.json", "status-ready.txt", nil},
+		"of one that is, in full":         {"status-ready.json", "status-verbose.txt", []string{"--verbose"}},
+		"of one that is not":              {"status-not-ready.json", "status-not-ready.txt", nil},
+		"of one that has only just begun": {"status-new.json", "status-new.txt", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, read(t, file+".json"))}})
-			o := s.program().runHere(t, "status")
+			s := startSidecar(t, map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, read(t, tt.answer))}})
+			o := s.program().runHere(t, append([]string{"status"}, tt.flags...)...)
 			o.wants(t, option.Done, o.stdout)
-			golden(t, file+".txt", o.stdout)
+			golden(t, tt.page, o.stdout)
 		})
 	}
 }

@@ -57,7 +57,7 @@ func TestEveryCommandTeachesItself(t *testing.T) {
 			t.Errorf("%s --help ended with status %d and printed %q, to stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 10 {
-		t.Errorf("there are %d commands; want 10", n)
+	if n := len(root.Commands()); n != 11 {
+		t.Errorf("there are %d commands; want 11", n)
 	}
 }

@@ -31,8 +31,8 @@ type Network struct {
 	DisableGC    bool
 }
 
-// equal tells whether two networks are the same in everything that is told of them.
-func (n Network) equal(o Network) bool {
+// Equal tells whether two networks are the same in everything that is told of them.
+func (n Network) Equal(o Network) bool {
 	return n.Name == o.Name && n.CNIVersion == o.CNIVersion && n.File == o.File && n.IPAMType == o.IPAMType &&
 		n.DisableCheck == o.DisableCheck && n.DisableGC == o.DisableGC && bytes.Equal(n.PluginConfig, o.PluginConfig)
 }

@@ -67,7 +67,7 @@ func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
 			file := put(t, t.TempDir(), c.file, c.content)
 			got := readCandidate(file)
 			c.want.File = file
-			if got.err != nil || !got.network.equal(c.want) {
+			if got.err != nil || !got.network.Equal(c.want) {
 				t.Errorf("got %+v, %v\nwant %+v", got.network, got.err, c.want)
 			}
 		})

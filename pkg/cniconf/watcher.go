@@ -217,7 +217,7 @@ func (p pool) same(o pool) bool {
 	if p.refused != o.refused || (p.good == nil) != (o.good == nil) || (p.err == nil) != (o.err == nil) {
 		return false
 	}
-	if p.good != nil && !p.good.equal(*o.good) {
+	if p.good != nil && !p.good.Equal(*o.good) {
 		return false
 	}
 	return p.err == nil || p.err.Error() == o.err.Error()

@@ -69,7 +69,7 @@ func assemble(c Config, log logrus.FieldLogger) (*daemon, error) {
 	if machine == "" {
 		log.Warn("This machine has no machine ID, so records of another machine cannot be told apart; mount the host's /etc/machine-id")
 	}
-	r := &reporter{config: c, started: time.Now(), guards: newGuards(c.NodeName, c.StateDir)}
+	r := newReporter(c, log)
 	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
 		return nil, err
 	}
@@ -96,6 +96,7 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	if d.runner, err = delegate.New(plugin); err != nil {
 		return err
 	}
+	d.plugins = newPluginQuestions(d.runner, d.guards, c.PluginTimeout+delegate.DefaultGrace)
 	if d.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, Log: d.log}); err != nil {
 		return err
 	}
@@ -135,8 +136,7 @@ func (d *daemon) guardNetworks() error {
 	for _, pool := range d.config.poolNames() {
 		n, err := d.conf.Network(pool)
 		if err != nil {
-			d.log.WithField("poolName", pool).WithError(err).Warn("Not ready: the pool has no CNI configuration yet; waiting for one")
-			continue
+			continue // the watcher has said so, and waits for one
 		}
 		if err := d.guards.take(n.Name); err != nil {
 			return err
@@ -158,7 +158,13 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.engine.Start(d.loaded.Records)
 	watching, stopWatching := context.WithCancel(context.Background())
 	watched := make(chan error, 1)
-	go func() { watched <- d.conf.Run(watching) }()
+	// Whoever never asks reads in the log whether it is ready: at the start, and when
+	// a configuration comes or goes.
+	d.conf.OnChange(func(string) { d.Report(watching) })
+	go func() {
+		d.Report(watching)
+		watched <- d.conf.Run(watching)
+	}()
 
 	server := access.Server(d.handler, d.log)
 	served := make(chan error, 1)
@@ -201,16 +207,16 @@ func (d *daemon) reportProblems() {
 	for _, p := range d.loaded.Problems {
 		d.log.WithError(p.Reason).WithFields(logrus.Fields{"file": p.File, "containerID": p.ContainerID, "movedTo": p.MovedTo}).
 			Error("A record could not be used and was put aside; its owner is not known to hold anything")
-		file := p.MovedTo
 		if p.MoveErr != nil {
 			d.log.WithError(p.MoveErr).WithField("file", p.File).Error("The record could not be moved to quarantine/")
-			file = p.File
 		}
-		d.problems = append(d.problems, restapi.Quarantined{File: file, Reason: p.Reason.Error()})
+		if p.MovedTo == "" { // else the journal knows it
+			d.problems = append(d.problems, restapi.Quarantined{File: p.File, Reason: p.Reason.Error(), Since: d.started})
+		}
 	}
 	for _, n := range d.loaded.Newer {
 		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
 		d.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID}).Error(reason)
-		d.problems = append(d.problems, restapi.Quarantined{File: n.File, Reason: reason})
+		d.problems = append(d.problems, restapi.Quarantined{File: n.File, Reason: reason, Since: d.started})
 	}
 }

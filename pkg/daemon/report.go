@@ -3,14 +3,26 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+)
+
+const (
+	// answerWithin bounds a report: a kubelet waits one second for a probe
+	// (timeoutSeconds), and a person should not wait at all.
+	answerWithin = 500 * time.Millisecond
+	// diskPatience is how long a disk that could be written may hang before it counts
+	// as one that cannot.
+	diskPatience = 30 * time.Second
 )
 
 // reporter tells how the process is: ready is, when every pool has a
@@ -23,63 +35,112 @@ type reporter struct {
 	guards   *guards
 	journal  *journal.Journal
 	engine   *attachment.Engine
+	plugins  *pluginQuestions
+	disk     *question[diskReport]
+	history  *history
 	problems []restapi.Quarantined
 	stopping atomic.Bool
 }
 
-// Report asks each part.
+func newReporter(c Config, log logrus.FieldLogger) *reporter {
+	r := &reporter{
+		config: c, started: time.Now(), guards: newGuards(c.NodeName, c.StateDir),
+		history: &history{log: log, pools: map[string]spell{}},
+	}
+	r.disk = &question[diskReport]{
+		ask:      r.askDisk,
+		fresh:    func(d diskReport) time.Duration { return freshFor(d.trouble == "") },
+		patience: diskPatience,
+	}
+	return r
+}
+
+// Report asks each part, and waits for none of them longer than answerWithin, nor
+// shorter because whoever asked has gone: the history would remember that.
 func (r *reporter) Report(ctx context.Context) restapi.Report {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+	defer cancel()
+	pools := r.config.poolNames()
+	r.disk.refresh()
+	for _, pool := range pools { // all at once, so that a hanging one takes no time from the others
+		if n, err := r.conf.Network(pool); err == nil {
+			r.plugins.about(pool, n)
+		}
+	}
 	rep := restapi.Report{
 		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
-		Quarantined: r.problems, Counters: r.counters(), Options: r.config.Options,
+		Counters: r.counters(), Options: r.config.Options,
 	}
-	for _, pool := range r.config.poolNames() {
+	for _, pool := range pools {
 		p := r.pool(ctx, pool)
-		if p.Error != "" && p.Binary == "" {
-			rep.Reasons = append(rep.Reasons, p.Error)
-		}
-		if p.NotReady != "" {
-			rep.Reasons = append(rep.Reasons, p.NotReady)
-		}
+		p.Since = r.history.pool(p)
 		rep.Pools = append(rep.Pools, p)
+		rep.Reasons = append(rep.Reasons, reasons(p)...)
 	}
-	if err := r.journal.Writable(); err != nil {
-		rep.Reasons = append(rep.Reasons, fmt.Sprintf("the state folder cannot be written: %v", err))
+	disk := r.diskAnswer(ctx)
+	rep.Quarantined = slices.Concat(disk.quarantined, r.problems)
+	if disk.trouble != "" {
+		rep.Reasons = append(rep.Reasons, disk.trouble)
 	}
 	if r.stopping.Load() {
 		rep.Reasons = append(rep.Reasons, "the service is stopping")
 	}
 	rep.Ready = len(rep.Reasons) == 0
+	rep.Since = r.history.readiness(rep.Reasons)
+	rep.LastError = r.lastError()
 	return rep
 }
 
-// pool describes one pool and the plugin behind it.
-func (r *reporter) pool(ctx context.Context, pool string) restapi.PoolReport {
-	s := r.conf.Status(pool)
-	p := restapi.PoolReport{Pool: pool, Network: s.Network, File: s.File, Since: s.Since}
-	if s.Err != nil {
-		p.Error = s.Err.Error()
+// reasons are why a pool cannot give out addresses now. One that keeps an older
+// configuration can.
+func reasons(p restapi.PoolReport) []string {
+	var out []string
+	if p.Error != "" && p.Binary == "" {
+		out = append(out, p.Error)
 	}
-	n, err := r.conf.Network(pool)
-	if err != nil {
-		p.Error = err.Error()
-		return p
+	if p.NotReady != "" {
+		out = append(out, p.NotReady)
 	}
-	if err := r.guards.take(n.Name); err != nil {
-		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
-		return p
+	return out
+}
+
+// diskReport is how the state folder is.
+type diskReport struct {
+	// trouble is why nothing can be written there; empty if it can.
+	trouble     string
+	quarantined []restapi.Quarantined
+}
+
+func (r *reporter) askDisk() diskReport {
+	var rep diskReport
+	if err := r.journal.Writable(); err != nil {
+		rep.trouble = fmt.Sprintf("the state folder cannot be written: %v", err)
 	}
-	c, err := r.runner.Context(ctx, network(n), "", "")
-	p.Plugin, p.Profile = c.Plugin, c.Profile // known although it cannot be used
-	if err != nil {
-		p.Error = fmt.Sprintf("pool %q: %v", pool, err)
-		return p
+	all, err := r.journal.Quarantined()
+	if err != nil && rep.trouble == "" {
+		rep.trouble = fmt.Sprintf("the state folder cannot be read: %v", err)
 	}
-	p.Binary, p.CNIVersion = c.Binary, c.CNIVersion
-	if err := r.runner.Status(ctx, c); err != nil {
-		p.NotReady = fmt.Sprintf("pool %q: %v", pool, err)
+	for _, q := range all {
+		rep.quarantined = append(rep.quarantined, restapi.Quarantined{File: q.Name, Reason: q.Reason, Since: q.Since})
 	}
-	return p
+	return rep
+}
+
+func (r *reporter) diskAnswer(ctx context.Context) diskReport {
+	rep, answered := r.disk.answer(ctx)
+	if !answered {
+		return diskReport{trouble: fmt.Sprintf("the state folder %s does not answer whether it can be written", r.config.StateDir)}
+	}
+	return rep
+}
+
+// lastError is the latest of what the engine and the report have seen fail.
+func (r *reporter) lastError() restapi.LastError {
+	ours, f := r.history.lastFailure(), r.engine.LastFailure()
+	if ours.At.After(f.At) {
+		return ours
+	}
+	return restapi.LastError{Text: f.Text, At: f.At, Owner: f.Owner, Pool: f.Pool, ContainerID: f.ContainerID}
 }
 
 func (r *reporter) counters() map[string]int64 {

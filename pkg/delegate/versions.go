@@ -37,13 +37,27 @@ func (v *versionCache) get(binary string, info os.FileInfo) ([]string, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	b, ok := v.known[binary]
-	return b.versions, ok && b.of(info)
+	if !ok || !b.of(info) {
+		return nil, false
+	}
+	return b.versions, true
 }
 
 func (v *versionCache) put(binary string, b binaryVersions) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.known[binary] = b
+}
+
+// Versions are the CNI versions that a binary said it knows, lowest first as it
+// said them; none if it was not asked yet or has changed since. It is not asked now.
+func (r *Runner) Versions(binary string) []string {
+	info, err := os.Stat(binary)
+	if err != nil {
+		return nil
+	}
+	known, _ := r.versions.get(binary, info)
+	return slices.Clone(known)
 }
 
 // negotiate returns the highest CNI version that the library and the plugin

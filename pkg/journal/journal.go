@@ -60,6 +60,8 @@ type Journal struct {
 	// mu lets Load and takeOver see no write half done; writes do not exclude each other.
 	mu    sync.RWMutex
 	newer map[string]bool
+	// reasons say what is wrong with the files in quarantine/, by name.
+	reasons map[string]string
 }
 
 // Open opens the journal in a state folder, making the folder and its
@@ -91,6 +93,7 @@ func openIn(state *os.Root, machineID string) (*Journal, error) {
 		quarantine:  quarantine,
 		known:       newKnown(),
 		newer:       map[string]bool{},
+		reasons:     map[string]string{},
 	}, nil
 }
 

@@ -68,6 +68,7 @@ func (j *Journal) Load() (Loaded, error) {
 	if err != nil {
 		return Loaded{}, fmt.Errorf("journal: read %s: %w", j.attachments.Name(), err)
 	}
+	j.recallReasons()
 	var l Loaded
 	clear(j.newer)
 	j.known.clear()
@@ -99,7 +100,7 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 	}
 	if err != nil {
 		p := Problem{File: name, ContainerID: id, Reason: err}
-		p.MovedTo, p.MoveErr = j.moveToQuarantine(name)
+		p.MovedTo, p.MoveErr = j.moveToQuarantine(name, err.Error())
 		l.Problems = append(l.Problems, p)
 		return nil
 	}
@@ -110,7 +111,7 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 
 // recordIn returns the record in a file, if it is ours and has the right name.
 func (j *Journal) recordIn(name string) (record.Record, error) {
-	data, err := j.read(name)
+	data, err := readIn(j.attachments, name)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -124,17 +125,17 @@ func (j *Journal) recordIn(name string) (record.Record, error) {
 	return r, j.here(r)
 }
 
-// read returns the content of a regular file. It never follows a link: not one
-// that is there, and not one put there between the look and the opening.
-func (j *Journal) read(name string) ([]byte, error) {
-	seen, err := j.attachments.Lstat(name)
+// readIn returns the content of a regular file in a folder. It never follows a
+// link: not one that is there, and not one put there between the look and the opening.
+func readIn(folder *os.Root, name string) ([]byte, error) {
+	seen, err := folder.Lstat(name)
 	if err != nil {
 		return nil, &unseenError{err}
 	}
 	if !seen.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is no regular file (%s)", seen.Mode().Type())
 	}
-	f, err := j.attachments.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &unseenError{err}
 	}

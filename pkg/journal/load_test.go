@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
@@ -75,6 +76,44 @@ func TestAFlippedBitIsQuarantinedInEveryRegionOfTheFile(t *testing.T) {
 	}
 }
 
+// wantQuarantined wants a file in quarantine/ that came there just now, and why.
+func wantQuarantined(t *testing.T, j *Journal, name, reason string) {
+	t.Helper()
+	all, err := j.Quarantined()
+	must(t, err)
+	i := slices.IndexFunc(all, func(q Quarantined) bool { return q.Name == name })
+	if i < 0 {
+		t.Fatalf("quarantine/ has %+v; want %s", all, name)
+	}
+	if all[i].Reason != reason {
+		t.Errorf("of %s it says %q; want %q", name, all[i].Reason, reason)
+	}
+	if age := time.Since(all[i].Since); age < -time.Minute || age > time.Minute {
+		t.Errorf("%s is there since %s; it was put there just now", name, all[i].Since)
+	}
+}
+
+func TestWhatAnEarlierLifePutAsideIsStillKnownWithItsReason(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, dir)
+	write(t, first, sample("whole"))
+	must(t, os.WriteFile(attachmentFile(dir, "torn.json"), []byte(`{"version":1,"sha`), 0o600))
+	reason := load(t, first).Problems[0].Reason.Error()
+	must(t, os.Rename(attachmentFile(dir, "whole.json"), filepath.Join(dir, quarantineName, "whole.json")))
+	must(t, os.Mkdir(filepath.Join(dir, quarantineName, "folder"), 0o700))
+	must(t, first.Close())
+
+	j := open(t, dir)
+	load(t, j)
+	wantQuarantined(t, j, "torn.json", reason)
+	wantQuarantined(t, j, "whole.json", "an earlier life of the process put it aside; its content can be read now")
+	wantQuarantined(t, j, "folder", "it is no regular file (d---------)")
+	must(t, os.Remove(filepath.Join(dir, quarantineName, "torn.json")))
+	if all, err := j.Quarantined(); err != nil || len(all) != 2 {
+		t.Errorf("after one was removed: %+v, %v; want the other two", all, err)
+	}
+}
+
 // expectQuarantined loads and wants one entry moved away and reported, and the
 // untouched neighbour "neighbour" read.
 func expectQuarantined(t *testing.T, dir string, j *Journal, name string) Problem {
@@ -94,9 +133,7 @@ func expectQuarantined(t *testing.T, dir string, j *Journal, name string) Proble
 	if _, err := os.Lstat(attachmentFile(dir, name)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there (%v)", name, err)
 	}
-	if q, err := j.Quarantined(); err != nil || !slices.Contains(q, p.MovedTo) {
-		t.Errorf("quarantine/ has %q, %v; want %s", q, err, p.MovedTo)
-	}
+	wantQuarantined(t, j, p.MovedTo, p.Reason.Error())
 	if again := load(t, j); len(again.Problems) != 0 {
 		t.Errorf("reported a second time: %+v", again.Problems)
 	}

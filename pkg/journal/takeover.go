@@ -77,6 +77,7 @@ func (j *Journal) takeOver() error {
 	if err != nil {
 		return err
 	}
+	next.recallReasons()
 	if err := next.moveIn(j); err != nil {
 		return errors.Join(fmt.Errorf("state folder %s is not the one that was opened, and cannot be taken over: %w", state.Name(), err), next.Close())
 	}
@@ -84,7 +85,7 @@ func (j *Journal) takeOver() error {
 		next.lock, j.lock = j.lock, nil
 	}
 	_ = j.Close() // what it had open is of no use to anybody any more
-	j.state, j.attachments, j.quarantine, j.lock = next.state, next.attachments, next.quarantine, next.lock
+	j.state, j.attachments, j.quarantine, j.lock, j.reasons = next.state, next.attachments, next.quarantine, next.lock, next.reasons
 	return nil
 }
 
@@ -105,7 +106,7 @@ func (j *Journal) moveIn(before *Journal) (err error) {
 		if _, ours := known[id]; ours || before.newer[id] || leftover.MatchString(e.Name()) {
 			continue
 		}
-		if _, err := j.moveToQuarantine(e.Name()); err != nil {
+		if _, err := j.moveToQuarantine(e.Name(), "it was in a folder that took the place of the state folder"); err != nil {
 			return err
 		}
 	}

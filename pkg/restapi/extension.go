@@ -2,7 +2,6 @@ package restapi
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/go-openapi/strfmt"
 
@@ -19,12 +18,14 @@ func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStat
 		NodeName:             r.NodeName,
 		Started:              strfmt.DateTime(r.Started),
 		Ready:                r.Ready,
+		Since:                wireTime(r.Since),
 		Reasons:              append([]string{}, r.Reasons...),
 		Pools:                make([]*models.PoolStatus, 0, len(r.Pools)),
 		Attachments:          countStates(all),
 		Quarantined:          make([]*models.QuarantinedRecord, 0, len(r.Quarantined)),
 		Counters:             r.Counters,
-		OldestPendingRelease: wireTime(oldestRelease(all)),
+		OldestPendingRelease: oldestRelease(all),
+		LastError:            r.LastError.wire(),
 		Options:              make([]*models.OptionValue, 0, len(r.Options)),
 	}
 	for _, o := range r.Options {
@@ -34,24 +35,25 @@ func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStat
 		out.Pools = append(out.Pools, p.wire())
 	}
 	for _, q := range r.Quarantined {
-		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason})
+		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: wireTime(q.Since)})
 	}
 	return out
 }
 
 func (p PoolReport) wire() *models.PoolStatus {
 	return &models.PoolStatus{
-		Pool:         p.Pool,
-		Network:      p.Network,
-		File:         p.File,
-		Plugin:       p.Plugin,
-		Binary:       p.Binary,
-		CniVersion:   p.CNIVersion,
-		Profile:      p.Profile.Type,
-		ProfileFacts: facts(p.Profile),
-		Error:        p.Error,
-		NotReady:     p.NotReady,
-		Since:        wireTime(p.Since),
+		Pool:           p.Pool,
+		Network:        p.Network,
+		File:           p.File,
+		Plugin:         p.Plugin,
+		Binary:         p.Binary,
+		CniVersion:     p.CNIVersion,
+		PluginVersions: p.PluginVersions,
+		Profile:        p.Profile.Type,
+		ProfileFacts:   facts(p.Profile),
+		Error:          p.Error,
+		NotReady:       p.NotReady,
+		Since:          wireTime(p.Since),
 	}
 }
 
@@ -76,13 +78,27 @@ func countStates(all []attachment.Attachment) map[string]int64 {
 	return out
 }
 
-// oldestRelease is since when the oldest release waits for its DEL; zero if none does.
-func oldestRelease(all []attachment.Attachment) time.Time {
-	var oldest time.Time
+// oldestRelease is the release that has waited longest for its DEL; nil if none does.
+func oldestRelease(all []attachment.Attachment) *models.PendingRelease {
+	var oldest *attachment.Attachment
 	for _, a := range all {
-		if a.State == record.Releasing && (oldest.IsZero() || a.Changed.Before(oldest)) {
-			oldest = a.Changed
+		if a.State == record.Releasing && (oldest == nil || a.Changed.Before(oldest.Changed)) {
+			oldest = &a
 		}
 	}
-	return oldest
+	if oldest == nil {
+		return nil
+	}
+	return &models.PendingRelease{
+		Owner: oldest.Owner, Pool: oldest.Pool, ContainerID: oldest.ContainerID,
+		Since: strfmt.DateTime(oldest.Changed), LastError: oldest.LastError,
+	}
+}
+
+// wire is nil, and so left out of the answer, if nothing has failed.
+func (e LastError) wire() *models.LastError {
+	if e.Text == "" {
+		return nil
+	}
+	return &models.LastError{Text: e.Text, Time: strfmt.DateTime(e.At), Owner: e.Owner, Pool: e.Pool, ContainerID: e.ContainerID}
 }

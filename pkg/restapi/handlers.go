@@ -83,7 +83,9 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 		note(ctx, "error", err.Error())
 		return ipam.NewDeleteIpamIPInvalid()
 	}
-	got, err := h.engine.Release(ctx, attachment.ReleaseRequest{IP: ip, Pool: poolOf(ctx, p.Pool)})
+	got, err := h.engine.Release(ctx, attachment.ReleaseRequest{
+		IP: ip, Pool: poolOf(ctx, p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay),
+	})
 	noteAttachment(ctx, got)
 	killpoint.Reach(killpoint.AnswerDue)
 	if err != nil {
@@ -127,7 +129,9 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.List()))
 }
 
-// config answers GET /config.
+// config answers GET /config. The engine is asked even where its answer is not
+// needed: an answer tells who probes that it is not locked for good (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
-	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(h.engine.List))
+	all := h.engine.List()
+	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(func() []attachment.Attachment { return all }))
 }

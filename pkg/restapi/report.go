@@ -16,6 +16,8 @@ type Report struct {
 	Started time.Time
 	// Ready tells whether addresses can be handed out.
 	Ready bool
+	// Since is since when it is ready, or is not.
+	Since time.Time
 	// Reasons say why it is not ready; empty if it is.
 	Reasons []string
 	// Pools are all pools, in the order in which they are to be shown.
@@ -24,6 +26,8 @@ type Report struct {
 	Quarantined []Quarantined
 	// Counters are counts since the start of the process, by name.
 	Counters map[string]int64
+	// LastError is the last failure in this life of the process; without a text there was none.
+	LastError LastError
 	// Options are the options of the process, by name.
 	Options []OptionValue
 }
@@ -36,6 +40,15 @@ type OptionValue struct {
 	Source string
 }
 
+// LastError is a failure of work on an attachment or, without an owner, of the process.
+type LastError struct {
+	// Text is what went wrong, At when.
+	Text string
+	At   time.Time
+	// Owner, Pool and ContainerID name the attachment.
+	Owner, Pool, ContainerID string
+}
+
 // PoolReport is one pool and the plugin behind it. Fields that are not known
 // yet are empty.
 type PoolReport struct {
@@ -46,6 +59,8 @@ type PoolReport struct {
 	Plugin, Binary string
 	// CNIVersion is the negotiated CNI version.
 	CNIVersion string
+	// PluginVersions are the CNI versions that the plugin says it knows.
+	PluginVersions []string
 	// Profile is what is known of the plugin.
 	Profile profile.Profile
 	// NotReady is why the plugin says that it cannot serve now (STATUS of CNI
@@ -62,4 +77,6 @@ type PoolReport struct {
 type Quarantined struct {
 	// File is where it is now, Reason what is wrong with it.
 	File, Reason string
+	// Since is when it was put aside, or found; zero if not known.
+	Since time.Time
 }

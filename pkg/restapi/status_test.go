@@ -17,9 +17,10 @@ func readyReport() restapi.Report {
 		NodeName: "node-1",
 		Started:  time.Date(2024, 5, 6, 7, 0, 0, 0, time.UTC),
 		Ready:    true,
+		Since:    time.Date(2024, 5, 6, 7, 0, 2, 0, time.UTC),
 		Pools: []restapi.PoolReport{{
 			Pool: "default", Network: "pods", File: "/etc/cni/net.d/05-pods.conflist", Plugin: "host-local",
-			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", Profile: profile.Profile{Type: "host-local", Del: profile.DelReleased, Requests: []profile.Request{profile.RequestCNIArgs}},
+			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", PluginVersions: []string{"1.0.0", "1.1.0"}, Profile: profile.Profile{Type: "host-local", Del: profile.DelReleased, Requests: []profile.Request{profile.RequestCNIArgs}},
 			Since: time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
 		}},
 		Counters: map[string]int64{"lost": 1, "duplicates": 0},
@@ -45,7 +46,11 @@ func TestTheStatusSaysWhetherAddressesCanBeHandedOut(t *testing.T) {
 	broken.Pools = []restapi.PoolReport{brokenPool(), readyReport().Pools[0]}
 	awaited := readyReport()
 	awaited.Pools = []restapi.PoolReport{{Pool: "default"}}
-	broken.Quarantined = []restapi.Quarantined{{File: "/var/lib/delegated-ipam/quarantine/x", Reason: "checksum differs"}}
+	broken.Quarantined = []restapi.Quarantined{{File: "/var/lib/delegated-ipam/quarantine/x", Reason: "checksum differs", Since: time.Date(2024, 5, 6, 7, 0, 3, 0, time.UTC)}}
+	broken.LastError = restapi.LastError{
+		Text: "plugin host-local ADD refused (code 11): no addresses left", At: time.Date(2024, 5, 6, 7, 0, 4, 0, time.UTC),
+		Owner: "router", Pool: "default", ContainerID: "cilium-agent-router-1",
+	}
 
 	for _, tt := range []struct {
 		name, file, brief string
@@ -78,7 +83,7 @@ func variousAttachments() []attachment.Attachment {
 	for _, a := range []*attachment.Attachment{&first, &second} {
 		a.State, a.Claims = record.Releasing, nil
 	}
-	second.Changed = first.Changed.Add(-time.Hour)
+	second.Changed, second.LastError = first.Changed.Add(-time.Hour), "plugin host-local DEL ended unclearly: it was killed"
 	return []attachment.Attachment{health, blue, first, second}
 }
 

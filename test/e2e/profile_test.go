@@ -170,7 +170,7 @@ func writeProfile(t *testing.T, n *harness.Node, profile string) string {
 // wantFacts looks for lines "name: value" in what status prints.
 func wantFacts(t *testing.T, n *harness.Node, facts map[string]string) {
 	t.Helper()
-	out := n.Command(t, "status")
+	out := n.Command(t, "status", "--verbose")
 	shown := map[string]string{}
 	for line := range strings.Lines(out.Stdout) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

@@ -9,6 +9,7 @@ import (
 	"github.com/go-openapi/runtime"
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/strfmt"
+	"github.com/go-openapi/swag/conv"
 )
 
 // NewDeleteIpamIPParams creates a new DeleteIpamIPParams object
@@ -33,6 +34,11 @@ type DeleteIpamIPParams struct {
 	// Name of a pool; "default" if absent
 	// In: query
 	Pool *string
+	// If true, the plugin gets the address back at once, whatever --release-delay says, also one that is
+	// released already and waits for its end
+	//
+	// In: header
+	SkipReleaseDelay *bool
 }
 
 // BindRequest both binds and validates a request, it assumes that complex things implement a Validatable(strfmt.Registry) error interface
@@ -52,6 +58,10 @@ func (o *DeleteIpamIPParams) BindRequest(r *http.Request, route *middleware.Matc
 
 	qPool, qhkPool, _ := qs.GetOK("pool")
 	if err := o.bindPool(qPool, qhkPool, route.Formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := o.bindSkipReleaseDelay(r.Header[http.CanonicalHeaderKey("skip-release-delay")], true, route.Formats); err != nil {
 		res = append(res, err)
 	}
 	if len(res) > 0 {
@@ -88,6 +98,28 @@ func (o *DeleteIpamIPParams) bindPool(rawData []string, hasKey bool, formats str
 		return nil
 	}
 	o.Pool = &raw
+
+	return nil
+}
+
+// bindSkipReleaseDelay binds and validates parameter SkipReleaseDelay from header.
+func (o *DeleteIpamIPParams) bindSkipReleaseDelay(rawData []string, hasKey bool, formats strfmt.Registry) error {
+	var raw string
+	if len(rawData) > 0 {
+		raw = rawData[len(rawData)-1]
+	}
+
+	// Required: false
+
+	if raw == "" { // empty values pass all other validations
+		return nil
+	}
+
+	value, err := conv.ConvertBool(raw)
+	if err != nil {
+		return errors.InvalidType("skip-release-delay", "header", "bool", raw)
+	}
+	o.SkipReleaseDelay = &value
 
 	return nil
 }

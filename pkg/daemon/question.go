@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// question is put to something that may take long or hang, such as a plugin or a
+// disk, for many who want to know at once. One asks at a time, and all share
+// its answer, so that asking often costs nothing and a hanging one holds nobody.
+type question[A any] struct {
+	// ask finds the answer. It may take as long as it takes.
+	ask func() A
+	// fresh is how long an answer counts before it is asked again.
+	fresh func(A) time.Duration
+	// patience is how long the last answer stands while the next is awaited.
+	patience time.Duration
+
+	mu     sync.Mutex
+	asking chan struct{} // closed when the answer is there; nil while nobody asks
+	last   A
+	at     time.Time // when last came; zero if there is none
+}
+
+// refresh asks in the background, unless somebody does or the last answer counts.
+// At the end of the process nobody waits for it: it changes nothing.
+func (q *question[A]) refresh() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.asking != nil || !q.at.IsZero() && time.Since(q.at) < q.fresh(q.last) {
+		return
+	}
+	done := make(chan struct{})
+	q.asking = done
+	go func() {
+		defer close(done)
+		a := q.ask()
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.last, q.at, q.asking = a, time.Now(), nil
+	}()
+}
+
+// answer waits for what is being asked, at most until ctx ends; then the last
+// answer counts. It is false if there is none, or one that is too old.
+func (q *question[A]) answer(ctx context.Context) (A, bool) {
+	q.mu.Lock()
+	asking := q.asking
+	q.mu.Unlock()
+	if asking != nil {
+		select {
+		case <-asking:
+		case <-ctx.Done():
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.last, !q.at.IsZero() && (q.asking == nil || time.Since(q.at) < q.patience)
+}
