@@ -64,6 +64,7 @@ func TestRestoreAndReleaseSayWhatTheyDid(t *testing.T) {
 		"release":                {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
 		"release in a pool":      {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue"},
 		"release with JSON":      {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
+		"release, at once":       {[]string{"release", "10.15.0.2", "--skip-release-delay"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default skip-release-delay=true"},
 		"release, switches last": {[]string{"release", "10.15.0.2", "--all=false"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
 	}
 	for name, tt := range tests {

@@ -35,7 +35,7 @@ type outcome struct {
 // testProgram is a program in an environment of its own, at noon.
 func testProgram(env map[string]string) program {
 	return program{
-		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollEvery: time.Millisecond, patience: time.Minute,
+		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollEvery: time.Millisecond,
 		serve: func(context.Context, daemon.Config, logrus.FieldLogger) error {
 			return errors.New("no test expects to serve")
 		},
@@ -121,6 +121,9 @@ func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text := r.Method + " " + r.URL.RequestURI()
 	if v := r.Header.Get("expiration"); v != "" {
 		text += " expiration=" + v
+	}
+	if v := r.Header.Get("skip-release-delay"); v != "" {
+		text += " skip-release-delay=" + v
 	}
 	s.asked = append(s.asked, text)
 	all := s.answers[request]

@@ -76,8 +76,8 @@ func (p program) gc(cmd *cobra.Command, o gcOptions) error {
 	if !o.yes {
 		return p.printFound(cmd, o, found)
 	}
-	asked := toRelease(found)
-	done := c.releaseEach(ctx, asked, cmd.ErrOrStderr())
+	asked := toRelease(found, false)
+	done := c.releaseEach(ctx, asked, false, cmd.ErrOrStderr())
 	if err := (releaseOptions{clientFlags: o.clientFlags}).printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}

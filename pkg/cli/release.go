@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,11 +12,18 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
+// releaseTimeout is as long as one request may take (pkg/client of Cilium).
+const releaseTimeout = 90 * time.Second
+
 // releaseOptions are the flags of `release`.
 type releaseOptions struct {
 	clientFlags
 	pool     string
 	all, yes bool
+	// skipDelay gives back at once, whatever serve --release-delay says.
+	skipDelay bool
+	// timeout is how long --all waits while nothing goes away.
+	timeout time.Duration
 }
 
 // released is what `release -o json` prints of each address.
@@ -29,18 +37,19 @@ func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r
 
 // releaseCommand is `release`.
 func (p program) releaseCommand() *cobra.Command {
-	o := &releaseOptions{}
+	o := &releaseOptions{timeout: releaseTimeout}
 	cmd := &cobra.Command{
 		Use:   "release {IP | --all --yes}",
 		Short: "Take addresses back",
 		Long: `Take an address back. When none of its owner's addresses is handed out any
-more, the plugin gets them back, too (with serve --release-delay, later). Nobody is
-asked whether the address is in use.
+more, the plugin gets them back, too: at once, or at the end of serve --release-delay
+unless --skip-release-delay is given. Nobody is asked whether the address is in use.
 
 With --all every address in every pool is taken back, those of the agent itself
-included, as before the sidecar is removed from a node. It waits until the plugin has
-everything, and ends with status 1 naming what remains when nothing more has gone
-away for 90 seconds, as with a longer serve --release-delay.`,
+included, as before the sidecar is removed from a node. --release-delay does not count
+then, nor for what was released before. It waits until the plugin has everything, and
+ends with status 1 naming what remains when nothing more has gone away for --timeout.
+The sidecar goes on trying; run it again to be told.`,
 		Example: `  # One address
   delegated-ipam release 10.15.0.2
 
@@ -59,6 +68,8 @@ away for 90 seconds, as with a longer serve --release-delay.`,
 	flags.Var(option.Text(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
 	option.AddSwitch(flags, &o.all, "all", "take back every address in every pool")
 	option.AddSwitch(flags, &o.yes, "yes", "mean it; --all does nothing without it")
+	option.AddSwitch(flags, &o.skipDelay, "skip-release-delay", "let the plugin have the address back at once, also one that is released already and waits; --all does so by itself")
+	flags.Var(option.Duration(&o.timeout), "timeout", "how long --all waits while nothing more goes away")
 	return cmd
 }
 
@@ -67,6 +78,8 @@ func (o *releaseOptions) arguments(cmd *cobra.Command, args []string) error {
 	switch {
 	case o.all && (len(args) > 0 || o.pool != ""):
 		return option.WrongUsage("--all takes back every address in every pool; expected no address and no --pool beside it")
+	case o.timeout < 0:
+		return option.WrongUsage("--timeout is %s; expected 0s or more", o.timeout)
 	case o.all && !o.yes:
 		return option.WrongUsage("--all takes back every address of this node, in use or not; expected --yes beside it if that is meant")
 	case o.all:
@@ -81,14 +94,17 @@ func (o *releaseOptions) arguments(cmd *cobra.Command, args []string) error {
 
 func (p program) release(cmd *cobra.Command, o releaseOptions, ip string) error {
 	r := released{ip, poolName(o.pool)}
-	if err := p.connect(o.clientFlags).release(cmd.Context(), r); err != nil {
+	if err := p.connect(o.clientFlags).release(cmd.Context(), r, o.skipDelay); err != nil {
 		return fmt.Errorf("release %s: %w", ip, err)
 	}
 	return o.printOutcome(cmd.OutOrStdout(), r, r.line())
 }
 
-func (c connection) release(ctx context.Context, r released) error {
+func (c connection) release(ctx context.Context, r released, skipDelay bool) error {
 	params := ipam.NewDeleteIpamIPParams().WithTimeout(c.limit).WithIP(r.IP).WithPool(&r.Pool)
+	if skipDelay {
+		params.SetSkipReleaseDelay(&skipDelay)
+	}
 	_, err := c.Ipam.DeleteIpamIPContext(ctx, params)
 	return c.explain(ctx, err, meanings{
 		http.StatusBadRequest:     notAnAddress(r.IP),

@@ -35,14 +35,15 @@ func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
 			releasing+","+cooling+","+adding,
 			cooling,
 			""),
-		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes,
+		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
 	})
 	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Done,
-		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\n")
+		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\nreleased 10.0.0.4 of pool default\n")
 	want := []string{
 		"GET /v1/ipam",
-		"DELETE /v1/ipam/10.0.0.1?pool=default", "DELETE /v1/ipam/fd00::1?pool=default",
-		"DELETE /v1/ipam/fd00::2?pool=blue", "DELETE /v1/ipam/10.0.0.3?pool=default",
+		"DELETE /v1/ipam/10.0.0.1?pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
 		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam",
 	}
 	if got := s.requests(); !slices.Equal(got, want) {
@@ -57,9 +58,7 @@ func TestReleaseAllNamesWhatRemains(t *testing.T) {
 		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"DEL failed"`)},
 		"DELETE /v1/ipam/10.0.0.3": {jsonAnswer(500, `"DEL failed, too"`)},
 	})
-	p := s.program()
-	p.patience = 0
-	p.runHere(t, "release", "--all", "--yes", "-o=json").wants(t, option.Failed,
+	s.program().runHere(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, option.Failed,
 		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
 		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
 		"2 attachments remain: router of pool default (held, container ID r); ingress of pool default (releasing, container ID i): the plugin failed\n")
@@ -67,17 +66,17 @@ func TestReleaseAllNamesWhatRemains(t *testing.T) {
 
 func TestReleaseAllIsPatientAsLongAsSomethingGoesAway(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
-		"GET /v1/ipam": lists(cooling, cooling+","+adding+","+releasing, cooling+","+adding, cooling+","+adding, cooling, cooling, ""),
+		"GET /v1/ipam":             lists(cooling, cooling+","+adding+","+releasing, cooling+","+adding, cooling+","+adding, cooling, cooling, ""),
+		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	p, clock := s.program(), noon()
-	p.patience = 5 * time.Second
 	// Each look at the clock takes 2 s: two lists without a change take less
-	// than the patience, all of them together much more.
+	// than the time limit, all of them together much more.
 	p.now = func() time.Time {
 		clock = clock.Add(2 * time.Second)
 		return clock
 	}
-	p.runHere(t, "release", "--all", "--yes").wants(t, option.Done, "")
+	p.runHere(t, "release", "--all", "--yes", "--timeout=5s").wants(t, option.Done, "released 10.0.0.4 of pool default\n")
 }
 
 func TestReleaseAllOfNothingIsDone(t *testing.T) {
@@ -86,7 +85,7 @@ func TestReleaseAllOfNothingIsDone(t *testing.T) {
 }
 
 func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(cooling)})
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(adding)})
 	ctx, cancel := context.WithCancel(t.Context())
 	p, looks := s.program(), 0
 	p.pollEvery = time.Hour
@@ -103,6 +102,6 @@ func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
 }
 
 func TestReleaseAllEndsWhenTheSidecarDoes(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+cooling+"]"), {code: 500}}})
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+adding+"]"), {code: 500}}})
 	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Failed, "", "release --all: ", "500")
 }

@@ -23,11 +23,11 @@ func (p program) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	done := c.releaseEach(ctx, toRelease(all), cmd.ErrOrStderr())
+	done := c.releaseEach(ctx, toRelease(all, true), true, cmd.ErrOrStderr())
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}
-	left, err := p.untilEmpty(ctx, c)
+	left, err := p.untilEmpty(ctx, c, o.timeout)
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
@@ -38,13 +38,13 @@ func (p program) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 }
 
 // releaseEach returns what was released; why the rest was not goes to stderr.
-func (c connection) releaseEach(ctx context.Context, all []released, stderr io.Writer) []released {
+func (c connection) releaseEach(ctx context.Context, all []released, skipDelay bool, stderr io.Writer) []released {
 	done := make([]released, 0, len(all))
 	for _, r := range all {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := c.release(ctx, r); err != nil {
+		if err := c.release(ctx, r, skipDelay); err != nil {
 			fmt.Fprintf(stderr, "release %s of pool %s: %v\n", r.IP, r.Pool, err)
 			continue
 		}
@@ -53,18 +53,19 @@ func (c connection) releaseEach(ctx context.Context, all []released, stderr io.W
 	return done
 }
 
-// toRelease are the addresses to take back: those that are handed out and, of
-// an attachment that is being released, one, because that makes the sidecar try
-// again now. An attachment without any ends by itself.
-func toRelease(all []*models.Attachment) []released {
+// toRelease are the addresses to take back: those that are handed out and, of an
+// attachment that nobody holds any more, one, if asking for it does something: the
+// sidecar tries a releasing one again now, and with skipDelay ends the wait of a
+// cooling one. An attachment without any address ends by itself.
+func toRelease(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
+		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooling
 		for _, at := range a.Addresses {
-			releasing := a.State == models.AttachmentStateReleasing
-			if releasing || slices.Contains(a.Claims, at.Family) {
+			if again || slices.Contains(a.Claims, at.Family) {
 				out = append(out, released{at.IP, a.Pool})
 			}
-			if releasing {
+			if again {
 				break
 			}
 		}
@@ -85,8 +86,8 @@ func (o releaseOptions) printReleased(w io.Writer, done []released) error {
 }
 
 // untilEmpty waits until nothing is listed, and returns what still is after
-// nothing more went away for as long as p.patience.
-func (p program) untilEmpty(ctx context.Context, c connection) ([]*models.Attachment, error) {
+// nothing more went away for that long.
+func (p program) untilEmpty(ctx context.Context, c connection, patience time.Duration) ([]*models.Attachment, error) {
 	fewest, changed := -1, p.now()
 	for {
 		left, err := c.list(ctx)
@@ -96,7 +97,7 @@ func (p program) untilEmpty(ctx context.Context, c connection) ([]*models.Attach
 		if fewest < 0 || len(left) < fewest {
 			fewest, changed = len(left), p.now()
 		}
-		if p.now().Sub(changed) >= p.patience {
+		if p.now().Sub(changed) >= patience {
 			return left, nil
 		}
 		select {

@@ -30,6 +30,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	root.SetFlagErrorFunc(option.WrongFlag)
 	root.AddCommand(p.serveCommand(), p.allocateCommand(), p.restoreCommand(), p.releaseCommand(), p.listCommand(), p.gcCommand(),
 		p.statusCommand(), p.doctorCommand(), p.probeCommand(), p.idCommand(), p.versionCommand())
+	p.complete(root)
 	return root
 }
 

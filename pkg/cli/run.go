@@ -20,9 +20,8 @@ type program struct {
 	serve   func(context.Context, daemon.Config, logrus.FieldLogger) error
 	// requestLimit is how long one request may take.
 	requestLimit time.Duration
-	// pollEvery and patience say how `release --all` waits for the plugin: how
-	// often it looks, and how long nothing may change before it gives up.
-	pollEvery, patience time.Duration
+	// pollEvery is how often `release --all` looks whether the plugin has everything.
+	pollEvery time.Duration
 }
 
 // Run runs one command line and returns the exit status: 0 done, 1 refused or
@@ -39,7 +38,6 @@ func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, 
 		// As long as Cilium's own client waits (pkg/client of Cilium).
 		requestLimit: 90 * time.Second,
 		pollEvery:    time.Second,
-		patience:     90 * time.Second,
 	}
 	return p.run(ctx, args, stdout, stderr)
 }
