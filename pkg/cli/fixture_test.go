@@ -119,11 +119,10 @@ func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := r.Method + " " + r.URL.Path
 	s.mu.Lock()
 	text := r.Method + " " + r.URL.RequestURI()
-	if v := r.Header.Get("expiration"); v != "" {
-		text += " expiration=" + v
-	}
-	if v := r.Header.Get("skip-release-delay"); v != "" {
-		text += " skip-release-delay=" + v
+	for _, name := range []string{"expiration", "skip-release-delay", "brief"} {
+		if v := r.Header.Get(name); v != "" {
+			text += " " + name + "=" + v
+		}
 	}
 	s.asked = append(s.asked, text)
 	all := s.answers[request]

@@ -96,7 +96,7 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	if d.runner, err = delegate.New(plugin); err != nil {
 		return err
 	}
-	d.plugins = newPluginQuestions(d.runner, d.guards, c.PluginTimeout+delegate.DefaultGrace)
+	d.plugins = newPluginQuestions(d.runner, d.guards, &d.asking, c.PluginTimeout+delegate.DefaultGrace)
 	if d.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, Log: d.log}); err != nil {
 		return err
 	}
@@ -181,7 +181,21 @@ func (d *daemon) serve(ctx context.Context) error {
 		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), d.stop(server))
 	}
 	stopWatching()
-	return errors.Join(err, <-watched)
+	err = errors.Join(err, <-watched)
+	d.awaitAsked()
+	return err
+}
+
+// awaitAsked waits until no plugin is asked for the report any more, so that none
+// outlives us; but not for one that its time limit does not end.
+func (d *daemon) awaitAsked() {
+	ended := make(chan struct{})
+	go func() { d.asking.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(2 * (d.config.PluginTimeout + delegate.DefaultGrace)):
+		d.log.Warn("A plugin that was asked by VERSION or STATUS does not end")
+	}
 }
 
 // stop fails readiness, refuses new work, and waits for what has begun, at most

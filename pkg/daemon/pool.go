@@ -29,6 +29,8 @@ func freshFor(good bool) time.Duration {
 type pluginQuestions struct {
 	runner *delegate.Runner
 	guards *guards
+	// running counts who asks.
+	running *sync.WaitGroup
 	// patience is how long a plugin that has answered may take for the next answer.
 	patience time.Duration
 
@@ -42,8 +44,8 @@ type pluginQuestion struct {
 	*question[restapi.PoolReport]
 }
 
-func newPluginQuestions(r *delegate.Runner, g *guards, patience time.Duration) *pluginQuestions {
-	return &pluginQuestions{runner: r, guards: g, patience: patience, byPool: map[string]pluginQuestion{}}
+func newPluginQuestions(r *delegate.Runner, g *guards, running *sync.WaitGroup, patience time.Duration) *pluginQuestions {
+	return &pluginQuestions{runner: r, guards: g, running: running, patience: patience, byPool: map[string]pluginQuestion{}}
 }
 
 // about returns the question about a pool's plugin, with its answer on the way.
@@ -57,6 +59,7 @@ func (p *pluginQuestions) about(pool string, n cniconf.Network) *question[restap
 			ask:      func() restapi.PoolReport { return p.ask(pool, n) },
 			fresh:    func(r restapi.PoolReport) time.Duration { return freshFor(r.Error == "" && r.NotReady == "") },
 			patience: p.patience,
+			running:  p.running,
 		}}
 		p.byPool[pool] = q
 	}

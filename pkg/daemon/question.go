@@ -14,6 +14,8 @@ type question[A any] struct {
 	ask func() A
 	// fresh is how long an answer counts before it is asked again.
 	fresh func(A) time.Duration
+	// running counts who asks in the background.
+	running *sync.WaitGroup
 	// patience is how long the last answer stands while the next is awaited.
 	patience time.Duration
 
@@ -24,7 +26,6 @@ type question[A any] struct {
 }
 
 // refresh asks in the background, unless somebody does or the last answer counts.
-// At the end of the process nobody waits for it: it changes nothing.
 func (q *question[A]) refresh() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -33,7 +34,9 @@ func (q *question[A]) refresh() {
 	}
 	done := make(chan struct{})
 	q.asking = done
+	q.running.Add(1)
 	go func() {
+		defer q.running.Done()
 		defer close(done)
 		a := q.ask()
 		q.mu.Lock()

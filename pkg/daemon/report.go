@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type reporter struct {
 	plugins  *pluginQuestions
 	disk     *question[diskReport]
 	history  *history
+	asking   sync.WaitGroup // who asks plugins and disk in the background
 	problems []restapi.Quarantined
 	stopping atomic.Bool
 }
@@ -51,6 +53,7 @@ func newReporter(c Config, log logrus.FieldLogger) *reporter {
 		ask:      r.askDisk,
 		fresh:    func(d diskReport) time.Duration { return freshFor(d.trouble == "") },
 		patience: diskPatience,
+		running:  &r.asking,
 	}
 	return r
 }

@@ -131,16 +131,17 @@ func TestAPluginThatSaysByStatusThatItCannotServeMakesTheSidecarNotReady(t *test
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Start(t, "--enable-ipv6=false")
 	plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
-	if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
-		t.Errorf("health says %v; want it not to be ready in the plugin's words", err)
-	}
+	harness.Eventually(t, "the health to say so in the plugin's words", func() error {
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
+			return fmt.Errorf("it says %v", err)
+		}
+		return nil
+	})
 	if got := s.Health(t).DelegatedIPAM.Pools[0].NotReady; !strings.Contains(got, "the datastore is away") {
 		t.Errorf("the pool's not-ready is %q; want the plugin's words", got)
 	}
 	plugin.Unscript(t, "STATUS")
-	if err := s.Ready(); err != nil {
-		t.Errorf("with the plugin in order again: %v", err)
-	}
+	s.WaitReady(t)
 }
 
 func TestAPluginWithoutStatusIsNotAskedForIt(t *testing.T) {

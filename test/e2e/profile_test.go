@@ -72,9 +72,7 @@ func TestABrokenProfileFileStopsNewAddressesUntilItIsMendedAndNothingElse(t *tes
 
 			writeProfile(t, n, ownProfile)
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			if err := s.Ready(); err != nil {
-				t.Errorf("with the file mended: %v", err)
-			}
+			s.WaitReady(t)
 			s.Release(t, held...)
 			s.Stop(t)
 		})
