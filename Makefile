@@ -13,6 +13,7 @@ PLUGINS := $(CACHE)/plugins
 OLD_PLUGINS := $(CACHE)/plugins-v1.4
 TESTBIN := $(CACHE)/test/delegated-ipam
 SCRIPTED := $(CACHE)/test/scripted
+CILIUM_DBG := $(CACHE)/test/cilium-dbg
 KILLPOINTS := $(CACHE)/test/delegated-ipam-killpoints
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
@@ -97,6 +98,15 @@ test-contract: plugins test-binary explain ## run the contract tests: swagger.ya
 	@mkdir -p $(COVER)/binary
 	cd test/contract && $(TESTENV) go test $(RACE) $(AFRESH) ./...
 
+# The real cilium-dbg is some minutes of building the first time: test-contract skips it.
+.PHONY: test-cilium-dbg
+test-cilium-dbg: $(CILIUM_DBG) plugins test-binary ## run the test with the real cilium-dbg v1.19.0, which it builds
+	@mkdir -p $(COVER)/binary
+	cd test/contract && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(CILIUM_DBG) $(TESTENV) go test $(RACE) $(AFRESH) -run CiliumDbg ./...
+
+$(CILIUM_DBG): test/agent/cilium/go.mod test/agent/cilium/go.sum
+	go build -C test/agent/cilium -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
+
 .PHONY: test-binary
 test-binary: ## build the binary under test, with the race detector where it can be had, and the plugin that it is tried with
 	@rm -rf $(COVER)/binary
@@ -155,7 +165,7 @@ fuzz: ## fuzz every target with FUZZTIME inputs each, or for that time
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check faults-every test-dhcp fuzz ## everything besides the tests
+checks: lint tidy-check generate-check faults-every test-dhcp test-cilium-dbg fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code

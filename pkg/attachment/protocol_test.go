@@ -48,6 +48,14 @@ func (s scene) allocate(owner string) Attachment {
 	return a
 }
 
+// skipDelay gives an address back without the release delay.
+func (s scene) skipDelay(ip string) {
+	s.Helper()
+	if _, err := s.Release(context.Background(), ReleaseRequest{IP: netip.MustParseAddr(ip), SkipDelay: true}); err != nil {
+		s.Fatalf("release %s: %v", ip, err)
+	}
+}
+
 func (s scene) ask(r AllocateRequest) (Attachment, error) {
 	return s.Allocate(context.Background(), r)
 }
@@ -555,6 +563,49 @@ func TestRelease(t *testing.T) {
 		synctest.Wait()
 		s.wantSaid("write releasing, DEL, remove")
 	}, func(o *Options) { o.ReleaseDelay = time.Minute })
+	play(t, "a release that skips the delay gives back at once", nil, func(s scene) {
+		s.allocate("router")
+		s.said()
+		s.skipDelay("10.0.0.1")
+		s.wantSaid("write held") // the other family is still claimed
+		s.skipDelay("fd00::1")
+		s.wantSaid("write releasing, DEL, remove")
+	}, func(o *Options) { o.ReleaseDelay = time.Minute })
+	play(t, "a cooling address is given back at once by who skips the delay, and by nobody else", func(w *world) { w.ipv6 = false }, func(s scene) {
+		s.allocate("router")
+		if err := s.giveBack("10.0.0.1"); err != nil {
+			s.Fatal(err)
+		}
+		s.said()
+		s.wantKind(s.giveBack("10.0.0.1"), NotFound, "not handed out")
+		s.wantSaid("")
+		s.skipDelay("10.0.0.1")
+		s.wantSaid("write releasing, DEL, remove")
+		if _, err := s.Release(context.Background(), ReleaseRequest{IP: netip.MustParseAddr("10.0.0.1"), SkipDelay: true}); err == nil {
+			s.Error("it was given back twice")
+		}
+	}, func(o *Options) { o.ReleaseDelay = time.Minute })
+	play(t, "the last failure is remembered with whose it is, mended or not", func(w *world) { w.ipv6 = false }, func(s scene) {
+		if f := s.LastFailure(); f.Text != "" || !f.At.IsZero() {
+			s.Errorf("before anything failed: %+v", f)
+		}
+		a := s.allocate("router")
+		s.failing(on("DEL", 1, refused))
+		began := time.Now()
+		if s.giveBack("10.0.0.1") == nil {
+			s.Error("the release did not fail")
+		}
+		failed := s.LastFailure()
+		if failed.Owner != "router" || failed.Pool != DefaultPool || failed.ContainerID != a.ContainerID ||
+			!strings.Contains(failed.Text, "could not be given back") || !failed.At.Equal(began) {
+			s.Errorf("%+v", failed)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(s.List()) != 0 || s.LastFailure() != failed {
+			s.Errorf("when it is mended: %+v, list %v", s.LastFailure(), s.List())
+		}
+	})
 	play(t, "an owner who asks while its address cools gets it back", func(w *world) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {

@@ -55,10 +55,14 @@ func (h *history) pool(p restapi.PoolReport) time.Time {
 	return since
 }
 
-// readiness returns since when it is ready, or is not. A change is logged.
-func (h *history) readiness(reasons []string) time.Time {
+// readiness returns since when it is ready, or is not. A change is logged. While an
+// answer is still awaited (not settled) it is not known whether there is one.
+func (h *history) readiness(reasons []string, settled bool) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !settled {
+		return h.ready.since
+	}
 	says, why := "Ready", strings.Join(reasons, "; ")
 	if why != "" {
 		says = "Not ready"

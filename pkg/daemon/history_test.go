@@ -34,7 +34,7 @@ func TestReadinessHasATimeAndOneLogLineForEachChange(t *testing.T) {
 			{[]string{"no plugin", "no disk"}, 5 * time.Second, 3, logrus.WarnLevel, "not ready: no plugin; no disk"},
 		}
 		for i, s := range steps {
-			if got := h.readiness(s.reasons).Sub(begin); got != s.since {
+			if got := h.readiness(s.reasons, true).Sub(begin); got != s.since {
 				t.Errorf("step %d: since %s; want %s", i, got, s.since)
 			}
 			if n := len(hook.AllEntries()); n != s.lines || hook.LastEntry().Level != s.level {
@@ -43,6 +43,7 @@ func TestReadinessHasATimeAndOneLogLineForEachChange(t *testing.T) {
 			if f := h.lastFailure(); f.Text != s.failure {
 				t.Errorf("step %d: the last failure is %q; want %q", i, f.Text, s.failure)
 			}
+			h.readiness([]string{"an answer is awaited"}, false)
 			time.Sleep(time.Second)
 		}
 		if f := h.lastFailure(); f.At.Sub(begin) != 5*time.Second {

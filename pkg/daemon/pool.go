@@ -91,19 +91,19 @@ func (p *pluginQuestions) ask(pool string, n cniconf.Network) restapi.PoolReport
 
 // pool is how a pool is: what is known of its configuration now, and what its
 // plugin answers in time.
-func (r *reporter) pool(ctx context.Context, pool string) restapi.PoolReport {
+func (r *reporter) pool(ctx context.Context, pool string) (restapi.PoolReport, standing) {
 	s := r.conf.Status(pool)
 	n, err := r.conf.Network(pool)
 	if err != nil {
-		return restapi.PoolReport{Pool: pool, Error: err.Error(), Since: s.Since}
+		return restapi.PoolReport{Pool: pool, Error: err.Error(), Since: s.Since}, answered
 	}
-	p, answered := r.plugins.about(pool, n).answer(ctx)
-	if !answered {
+	p, is := r.plugins.about(pool, n).answer(ctx)
+	if is != answered {
 		p = restapi.PoolReport{Plugin: n.IPAMType, NotReady: fmt.Sprintf("pool %q: plugin %s does not answer whether it can serve (VERSION or STATUS)", pool, n.IPAMType)}
 	}
 	p.Pool, p.Network, p.File, p.Since = pool, s.Network, s.File, s.Since
 	if p.Error == "" && s.Err != nil {
 		p.Error = s.Err.Error() // what is used is an older configuration
 	}
-	return p
+	return p, is
 }

@@ -21,6 +21,7 @@ type question[A any] struct {
 
 	mu     sync.Mutex
 	asking chan struct{} // closed when the answer is there; nil while nobody asks
+	began  time.Time     // when asking did
 	last   A
 	at     time.Time // when last came; zero if there is none
 }
@@ -33,7 +34,7 @@ func (q *question[A]) refresh() {
 		return
 	}
 	done := make(chan struct{})
-	q.asking = done
+	q.asking, q.began = done, time.Now()
 	q.running.Add(1)
 	go func() {
 		defer q.running.Done()
@@ -45,9 +46,21 @@ func (q *question[A]) refresh() {
 	}()
 }
 
+// standing is what an answer is worth.
+type standing int
+
+const (
+	// answered: it counts.
+	answered standing = iota
+	// awaited: there is none yet, or none that counts; the question is young.
+	awaited
+	// hanging: nor will there be one soon.
+	hanging
+)
+
 // answer waits for what is being asked, at most until ctx ends; then the last
-// answer counts. It is false if there is none, or one that is too old.
-func (q *question[A]) answer(ctx context.Context) (A, bool) {
+// answer counts, if it is not too old.
+func (q *question[A]) answer(ctx context.Context) (A, standing) {
 	q.mu.Lock()
 	asking := q.asking
 	q.mu.Unlock()
@@ -59,5 +72,12 @@ func (q *question[A]) answer(ctx context.Context) (A, bool) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.last, !q.at.IsZero() && (q.asking == nil || time.Since(q.at) < q.patience)
+	switch {
+	case !q.at.IsZero() && (q.asking == nil || time.Since(q.at) < q.patience):
+		return q.last, answered
+	case time.Since(q.began) < q.patience:
+		return q.last, awaited
+	default:
+		return q.last, hanging
+	}
 }

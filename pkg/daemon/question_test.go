@@ -3,20 +3,20 @@ package daemon
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // slow is a question that counts how often it is asked, and answers when it is let.
-func slow() (q *question[int], let chan struct{}, asked *int) {
-	let, asked = make(chan struct{}), new(int)
+func slow() (q *question[int], let chan struct{}, asked *atomic.Int32) {
+	let, asked = make(chan struct{}), new(atomic.Int32)
 	q = &question[int]{
 		ask: func() int {
-			*asked++
-			n := *asked
+			n := asked.Add(1)
 			<-let
-			return n
+			return int(n)
 		},
 		fresh:    func(int) time.Duration { return 5 * time.Second },
 		patience: 30 * time.Second,
@@ -26,7 +26,7 @@ func slow() (q *question[int], let chan struct{}, asked *int) {
 }
 
 // ask asks and waits for half a second.
-func ask(q *question[int]) (int, bool) {
+func ask(q *question[int]) (int, standing) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	q.refresh()
@@ -51,13 +51,13 @@ func TestManyWhoAskShareOneAnswerAsLongAsItIsFresh(t *testing.T) {
 			}
 		}
 		time.Sleep(5*time.Second - time.Millisecond)
-		if n, ok := ask(q); n != 1 || !ok || *asked != 1 {
-			t.Errorf("a fresh answer is %d, %v, and was asked for %d times; want it told again", n, ok, *asked)
+		if n, is := ask(q); n != 1 || is != answered || asked.Load() != 1 {
+			t.Errorf("a fresh answer is %d (%d), and was asked for %d times; want it told again", n, is, asked.Load())
 		}
 		time.Sleep(time.Millisecond)
 		go func() { let <- struct{}{} }()
-		if n, ok := ask(q); n != 2 || !ok {
-			t.Errorf("after that it is %d, %v; want it asked anew", n, ok)
+		if n, is := ask(q); n != 2 || is != answered {
+			t.Errorf("after that it is %d (%d); want it asked anew", n, is)
 		}
 	})
 }
@@ -66,28 +66,28 @@ func TestAQuestionThatHangsHoldsNobodyLongerThanHeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, let, asked := slow()
 		began := time.Now()
-		if n, ok := ask(q); ok {
-			t.Errorf("answered %d; want that there is no answer yet", n)
+		if n, is := ask(q); is != awaited {
+			t.Errorf("answered %d (%d); want that there is no answer yet", n, is)
 		}
 		if took := time.Since(began); took != 500*time.Millisecond {
 			t.Errorf("it took %s", took)
 		}
 		let <- struct{}{}
 		synctest.Wait()
-		if n, ok := ask(q); n != 1 || !ok {
-			t.Errorf("when it ended: %d, %v; want its answer", n, ok)
+		if n, is := ask(q); n != 1 || is != answered {
+			t.Errorf("when it ended: %d (%d); want its answer", n, is)
 		}
 
 		time.Sleep(6 * time.Second)
-		if n, ok := ask(q); n != 1 || !ok {
-			t.Errorf("while the next one hangs: %d, %v; want the last answer", n, ok)
+		if n, is := ask(q); n != 1 || is != answered {
+			t.Errorf("while the next one hangs: %d (%d); want the last answer", n, is)
 		}
 		time.Sleep(30 * time.Second)
-		if n, ok := ask(q); ok {
-			t.Errorf("when it has hung for long: %d; want that the last answer does not count any more", n)
+		if n, is := ask(q); is != hanging {
+			t.Errorf("when it has hung for long: %d (%d); want that the last answer does not count any more", n, is)
 		}
-		if *asked != 2 {
-			t.Errorf("it was asked %d times; want 2: one at a time", *asked)
+		if asked.Load() != 2 {
+			t.Errorf("it was asked %d times; want 2: one at a time", asked.Load())
 		}
 		let <- struct{}{}
 	})

@@ -74,13 +74,18 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
 		Counters: r.counters(), Options: r.config.Options,
 	}
+	settled := true
 	for _, pool := range pools {
-		p := r.pool(ctx, pool)
-		p.Since = r.history.pool(p)
+		p, is := r.pool(ctx, pool)
+		if is != awaited {
+			p.Since = r.history.pool(p)
+		}
+		settled = settled && is != awaited
 		rep.Pools = append(rep.Pools, p)
 		rep.Reasons = append(rep.Reasons, reasons(p)...)
 	}
-	disk := r.diskAnswer(ctx)
+	disk, is := r.diskAnswer(ctx)
+	settled = settled && is != awaited
 	rep.Quarantined = slices.Concat(disk.quarantined, r.problems)
 	if disk.trouble != "" {
 		rep.Reasons = append(rep.Reasons, disk.trouble)
@@ -89,7 +94,7 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 		rep.Reasons = append(rep.Reasons, "the service is stopping")
 	}
 	rep.Ready = len(rep.Reasons) == 0
-	rep.Since = r.history.readiness(rep.Reasons)
+	rep.Since = r.history.readiness(rep.Reasons, settled)
 	rep.LastError = r.lastError()
 	return rep
 }
@@ -129,12 +134,12 @@ func (r *reporter) askDisk() diskReport {
 	return rep
 }
 
-func (r *reporter) diskAnswer(ctx context.Context) diskReport {
-	rep, answered := r.disk.answer(ctx)
-	if !answered {
-		return diskReport{trouble: fmt.Sprintf("the state folder %s does not answer whether it can be written", r.config.StateDir)}
+func (r *reporter) diskAnswer(ctx context.Context) (diskReport, standing) {
+	rep, is := r.disk.answer(ctx)
+	if is != answered {
+		rep.trouble = fmt.Sprintf("the state folder %s does not answer whether it can be written", r.config.StateDir)
 	}
-	return rep
+	return rep, is
 }
 
 // lastError is the latest of what the engine and the report have seen fail.

@@ -121,6 +121,10 @@ func TestAParticularAddressReachesTheEngineInItsOwnFamily(t *testing.T) {
 		if got := f.engine.released[0]; got != (attachment.ReleaseRequest{IP: ip, Pool: "blue"}) {
 			t.Errorf("release of %s asked for %+v", in, got)
 		}
+		wantCode(t, f.ask(t, http.MethodDelete, "/v1/ipam/"+in+"?pool=blue", "Skip-Release-Delay", "true"), http.StatusOK)
+		if got := f.engine.released[1]; !got.SkipDelay {
+			t.Errorf("release of %s without the delay asked for %+v", in, got)
+		}
 	}
 }
 

@@ -100,6 +100,9 @@ func typeOf(s *spec.Schema) string {
 func parameters(op *spec.Operation) []string {
 	var all []string
 	for _, p := range op.Parameters {
+		if p.Extensions[extension] == true {
+			continue
+		}
 		all = append(all, fmt.Sprintf("%s %s %s %v required=%t", p.In, p.Name, p.Type, p.Enum, p.Required))
 	}
 	return slices.Sorted(slices.Values(all))
