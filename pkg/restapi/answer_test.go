@@ -135,3 +135,12 @@ func TestAnEmptyListIsAnEmptyArray(t *testing.T) {
 		t.Errorf("answered %q; expected []", got.body)
 	}
 }
+
+// Who probes takes an answer for a sign that the engine is not locked for good.
+func TestTheConfigurationIsAnsweredOnlyWhenTheEngineAnswers(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	wantCode(t, f.ask(t, http.MethodGet, "/v1/config"), http.StatusOK)
+	if f.engine.lists != 1 {
+		t.Errorf("the engine was asked %d times; want once, although all is configured", f.engine.lists)
+	}
+}

@@ -34,6 +34,7 @@ type engine struct {
 	restored  []attachment.RestoreRequest
 	released  []attachment.ReleaseRequest
 	ctx       context.Context
+	lists     int
 }
 
 func (e *engine) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
@@ -54,7 +55,10 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 	return e.got, e.err
 }
 
-func (e *engine) List() []attachment.Attachment { return e.all }
+func (e *engine) List() []attachment.Attachment {
+	e.lists++
+	return e.all
+}
 
 // calls is how often anything was asked that changes something.
 func (e *engine) calls() int { return len(e.allocated) + len(e.restored) + len(e.released) }
