@@ -26,14 +26,55 @@ func (e *Engine) attend(a *entry) {
 		return
 	}
 	defer e.leave(a)
-	o := &op{Engine: e, entry: a, client: e.life}
+	o := &op{Engine: e, entry: a, client: e.life, began: time.Now()}
+	was := o.identified()
+	families := o.families()
 	err = o.attend()
-	if err != nil && e.life.Err() == nil {
-		o.log().WithError(err).Warn("Background work failed; it is tried again")
+	if e.life.Err() == nil || err == nil {
+		o.tell(was, families, err)
 	}
 	o.note(err)
 	o.finish()
 }
+
+// tell says how work in the background ended. What stands, and what is not over
+// yet, is no outcome.
+func (o *op) tell(was Attachment, families []record.Family, err error) {
+	if err == nil && o.unfinished() {
+		return
+	}
+	switch {
+	case o.action == "":
+	case o.action == ActionHeal && err == nil && o.identified().Lost:
+		o.happened(o.action, o.pool, families, errNotHealed)
+	default:
+		o.happened(o.action, o.pool, families, err)
+	}
+	switch {
+	case err != nil:
+		o.outcome(was.Addrs()).WithError(err).Warn("Background work failed; it is tried again")
+	case o.action != "" && o.action != ActionHeal: // which says itself what it led to
+		o.outcome(was.Addrs()).Info("Background work done")
+	}
+}
+
+// unfinished tells whether what was begun comes up again by itself: an earlier ADD
+// may still act, so a last DEL follows.
+func (o *op) unfinished() bool {
+	if o.rec == nil {
+		return false
+	}
+	switch o.action {
+	case ActionExpire:
+		return o.expired()
+	case ActionRetire, ActionGiveBack:
+		return o.rec.State == record.Releasing
+	}
+	return false
+}
+
+// errNotHealed is why what is left to its owner's next request counts as failed.
+var errNotHealed = errors.New("the plugin cannot be asked for these addresses")
 
 // attend is the recovery after a start, the retry of what failed, and what a
 // deadline demands: one function, because a crash makes them the same.
@@ -41,11 +82,11 @@ func (o *op) attend() error {
 	switch {
 	case o.rec == nil || o.rec.State == record.Spent:
 		return nil
-	case o.retire && o.rec.State != record.Releasing:
-		o.log().Info("Releasing: --owners does not admit the owner any more (--retire-owners)")
+	case o.retire:
+		o.action = ActionRetire
 		return o.giveBack()
 	case o.expired():
-		o.log().Info("Releasing: the hand-out was not confirmed in time")
+		o.action = ActionExpire
 		err := o.letGo()
 		if o.rec == nil || !o.expired() { // else it is tried again, and counted then
 			o.count(func(c *Counters) { c.Expired++ })
@@ -54,11 +95,13 @@ func (o *op) attend() error {
 	}
 	switch o.rec.State {
 	case record.Releasing:
+		o.action = ActionGiveBack
 		return o.giveBack()
 	case record.Cooling:
 		if time.Now().Before(o.rec.ReleaseAt) {
 			return nil
 		}
+		o.action = ActionGiveBack
 		return o.giveBack()
 	case record.Adding:
 		return o.heal()

@@ -48,6 +48,8 @@ type Options struct {
 	// once; further ones are Busy.
 	MaxQueued int
 	Log       logrus.FieldLogger
+	// Observer is told what happens; nil for none.
+	Observer Observer
 }
 
 // Engine keeps the attachments of one node.
@@ -59,6 +61,8 @@ type Engine struct {
 	slots    *semaphore.Weighted // one per plugin process
 	requests *semaphore.Weighted // one per request that waits, or has the plugin asked
 	errands  *errands
+	// turns and processes count who waits for the turn at an attachment and for slots.
+	turns, processes queue
 	// life ends at Stop: background work that has not begun is dropped then.
 	life context.Context
 	end  context.CancelFunc
@@ -112,6 +116,9 @@ type entry struct {
 
 // New returns an engine without attachments. Call Start before anything else.
 func New(o Options, j Journal, p Plugin) *Engine {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	life, end := context.WithCancel(context.Background())
 	return &Engine{
 		Options: o, journal: j, plugin: p,

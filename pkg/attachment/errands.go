@@ -45,6 +45,13 @@ func (q *errands) next() *entry {
 	return a
 }
 
+// len is how many are on the list.
+func (q *errands) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.list)
+}
+
 // close ends every next.
 func (q *errands) close() {
 	q.mu.Lock()

@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,6 +17,8 @@ const (
 	fieldContainerID = "containerID"
 	fieldIPAddrs     = "ipAddrs"
 	fieldOther       = "other"
+	fieldAction      = "action"
+	fieldDuration    = "duration"
 )
 
 // Counters count what an operator must hear of, since the start.
@@ -66,6 +69,21 @@ func (e *Engine) logger(a *entry) logrus.FieldLogger {
 
 func (o *op) log() logrus.FieldLogger { return o.logger(o.entry) }
 
+// outcome is the line of an operation that has ended: what it did, with which
+// addresses, and how long it took.
+func (o *op) outcome(ips []netip.Addr) logrus.FieldLogger {
+	return o.log().WithFields(logrus.Fields{fieldAction: o.action, fieldIPAddrs: ips, fieldDuration: time.Since(o.began)})
+}
+
+// logOutcome writes the line of a request whose client does not read its answer.
+func (o *op) logOutcome(ips []netip.Addr, err error, message string) {
+	if err != nil {
+		o.outcome(ips).WithError(err).Warn(message)
+		return
+	}
+	o.outcome(ips).Info(message)
+}
+
 // note keeps how the work on an attachment ended. A refusal by our own rules,
 // and a client that left the queue, say nothing about the attachment.
 func (o *op) note(err error) {
@@ -95,7 +113,7 @@ func (o *op) setLost(why error) {
 	}
 	o.mu.Unlock()
 	if first {
-		o.log().WithError(why).WithField(fieldIPAddrs, o.addresses()).Error("Lost: the plugin does not hold what was handed out")
+		o.outcome(o.addresses()).WithError(why).Error("Lost: the plugin does not hold what was handed out")
 	}
 }
 
@@ -118,8 +136,8 @@ func (o *op) setVerified() {
 		o.counters.Healed++
 	}
 	o.mu.Unlock()
-	if healed {
-		o.log().WithField(fieldIPAddrs, o.addresses()).Info("Healed: the plugin holds the attachment again")
+	if healed || o.action == ActionHeal {
+		o.outcome(o.addresses()).Info("Healed: the plugin holds the attachment again")
 	}
 }
 

@@ -312,8 +312,10 @@ func (o *op) giveBack() error {
 // out is given back.
 func (o *op) heal() error {
 	if o.rec.State == record.Adding && len(o.rec.Claims) == 0 {
+		o.action = ActionGiveBack
 		return o.giveBack()
 	}
+	o.action = ActionHeal
 	c := o.lastContext()
 	if canAskFor(c, o.owed()) {
 		return o.acquire(goal{prefer: o.addresses(), must: o.owed()})

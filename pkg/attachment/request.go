@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // retryAfter is what a client is told to wait when there is no better figure.
@@ -20,6 +21,9 @@ type op struct {
 	// place heeds it: a plugin call that has begun is never given up.
 	client context.Context
 	begun  bool
+	// began is when its turn came, and action what it does: what the log says of its outcome.
+	began  time.Time
+	action Action
 	// place is the request's place among --max-queued-requests; nil for background work.
 	place *place
 }
@@ -53,11 +57,20 @@ func (p *place) leave() {
 	}
 }
 
-// request gives a request its turn at an attachment and does work there. The
-// caller is answered when work is done, the client is gone or the budget is
+// job is what a request is for.
+type job struct {
+	action   Action
+	families []record.Family
+	work     func(*op) error
+	// abandon, if not nil, undoes what was done for a client that is gone.
+	abandon func(*op) error
+}
+
+// request gives a request its turn at an attachment and does its job there. The
+// caller is answered when the work is done, the client is gone or the budget is
 // spent; in the last two cases work goes on if it has begun, and its outcome is
-// recorded. abandon, if not nil, runs then.
-func (e *Engine) request(ctx context.Context, k key, work func(*op) error, abandon func(*op) error) (Attachment, error) {
+// recorded.
+func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.Budget)
 	defer cancel()
 	// Waiting for a place ends with the client and with our own life; waiting for
@@ -69,7 +82,9 @@ func (e *Engine) request(ctx context.Context, k key, work func(*op) error, aband
 	if err != nil {
 		leaveQueue()
 		place.leave()
-		return Attachment{}, e.unanswered(ctx, k, err)
+		err = e.unanswered(ctx, k, err)
+		e.happened(j.action, k.pool, j.families, err)
+		return Attachment{}, err
 	}
 	e.mu.Lock()
 	a.lastUsed = time.Now()
@@ -84,16 +99,18 @@ func (e *Engine) request(ctx context.Context, k key, work func(*op) error, aband
 		defer leaveQueue()
 		defer place.leave()
 		defer e.leave(a)
-		o := &op{Engine: e, entry: a, client: queued, place: place}
-		err := work(o)
+		o := &op{Engine: e, entry: a, client: queued, place: place, began: time.Now(), action: j.action}
+		err := j.work(o)
 		o.note(err)
+		e.happened(j.action, k.pool, j.families, err)
 		view := o.identified()
 		select {
 		case done <- outcome{view, err}:
 		case <-ctx.Done():
-			if abandon != nil && err == nil {
+			o.logOutcome(view.Addrs(), err, "Ended after its client had left")
+			if j.abandon != nil && err == nil {
 				o.client = e.life
-				o.note(abandon(o))
+				o.note(j.abandon(o))
 			}
 		}
 		o.finish()
@@ -145,6 +162,7 @@ func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error)
 	e.mu.Unlock()
 	select {
 	case a.turn <- struct{}{}:
+		e.Observer.Waited(WaitTurn, 0)
 		return a, nil
 	default:
 	}
@@ -152,13 +170,19 @@ func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error)
 		e.unuse(a)
 		return nil, err
 	}
-	select {
-	case a.turn <- struct{}{}:
-		return a, nil
-	case <-ctx.Done():
+	err := e.wait(WaitTurn, &e.turns, func() error {
+		select {
+		case a.turn <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if err != nil {
 		e.unuse(a)
-		return nil, ctx.Err()
+		return nil, err
 	}
+	return a, nil
 }
 
 func stoppingError(k key) error { return fail(Stopping, "%s: the service is stopping; try again", k) }
@@ -211,7 +235,7 @@ func (o *op) begin() error {
 	if err := o.place.take(); err != nil {
 		return err
 	}
-	if err := o.slots.Acquire(o.client, 1); err != nil {
+	if err := o.wait(WaitProcess, &o.processes, func() error { return o.slots.Acquire(o.client, 1) }); err != nil {
 		return err
 	}
 	o.begun = true

@@ -17,44 +17,66 @@ const generatedOwner = "anonymous/"
 // family claimed. Errors are *Error; what is returned then names the attachment
 // as far as it is known, for the log.
 func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, error) {
+	j := job{
+		action: ActionAllocate, families: e.wanted(r.Family),
+		work:    func(o *op) error { return o.allocate(r.Family, r.Expire) },
+		abandon: abandonedIf(r.Owner == ""),
+	}
 	if r.Family != "" && !e.enabled(r.Family) {
-		return Attachment{}, familyOff(fmt.Sprintf("owner %q", r.Owner), r.Family)
+		return e.turnAway(j, r.Pool, familyOff(fmt.Sprintf("owner %q", r.Owner), r.Family))
 	}
-	k, err := e.admit(r.Owner, r.Pool)
-	if err != nil {
-		return Attachment{}, err
-	}
-	return e.request(ctx, k, func(o *op) error { return o.allocate(r.Family, r.Expire) }, abandonedIf(r.Owner == ""))
+	return e.requestOf(ctx, r.Owner, r.Pool, j)
 }
 
 // Restore makes exactly one address the owner's, or fails cleanly. It returns
 // and fails as Allocate does.
 func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, error) {
-	if f := record.FamilyOf(r.IP); !e.enabled(f) {
-		return Attachment{}, familyOff("address "+r.IP.String(), f)
+	f := record.FamilyOf(r.IP)
+	j := job{
+		action: ActionRestore, families: []record.Family{f},
+		work:    func(o *op) error { return o.restore(r.IP) },
+		abandon: abandonedIf(r.Owner == ""),
 	}
-	k, err := e.admit(r.Owner, r.Pool)
-	if err != nil {
-		return Attachment{}, err
+	if !e.enabled(f) {
+		return e.turnAway(j, r.Pool, familyOff("address "+r.IP.String(), f))
 	}
-	return e.request(ctx, k, func(o *op) error { return o.restore(r.IP) }, abandonedIf(r.Owner == ""))
+	return e.requestOf(ctx, r.Owner, r.Pool, j)
 }
 
 // Release takes one address back; the attachment goes with its last one. It
 // returns the attachment as it is afterwards, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
-	pool := poolOr(r.Pool)
+	pool, f := poolOr(r.Pool), record.FamilyOf(r.IP)
+	j := job{
+		action: ActionRelease, families: []record.Family{f},
+		work: func(o *op) error { return o.release(r.IP, r.SkipDelay) },
+	}
 	k, _, ok := e.holder(pool, r.IP)
 	if ok { // also of a family that has been switched off since
-		return e.request(ctx, k, func(o *op) error { return o.release(r.IP, r.SkipDelay) }, nil)
+		return e.request(ctx, k, j)
 	}
-	if f := record.FamilyOf(r.IP); !e.enabled(f) {
-		return Attachment{}, familyOff("address "+r.IP.String(), f)
+	if !e.enabled(f) {
+		return e.turnAway(j, pool, familyOff("address "+r.IP.String(), f))
 	}
 	if err := e.knownPool(pool, true); err != nil {
-		return Attachment{}, err
+		return e.turnAway(j, pool, err)
 	}
-	return Attachment{}, notHeld(pool, r.IP)
+	return e.turnAway(j, pool, notHeld(pool, r.IP))
+}
+
+// requestOf is a request of an owner, if it is admitted.
+func (e *Engine) requestOf(ctx context.Context, owner, pool string, j job) (Attachment, error) {
+	k, err := e.admit(owner, pool)
+	if err != nil {
+		return e.turnAway(j, pool, err)
+	}
+	return e.request(ctx, k, j)
+}
+
+// turnAway refuses a request that has no business with any attachment.
+func (e *Engine) turnAway(j job, pool string, err error) (Attachment, error) {
+	e.happened(j.action, poolOr(pool), j.families, err)
+	return Attachment{}, err
 }
 
 // Refuse keeps an owner from being served, such as one whose record only a newer

@@ -264,9 +264,9 @@ func (o *op) owed() []netip.Addr {
 }
 
 // wanted are the families of a request.
-func (o *op) wanted(f record.Family) []record.Family {
+func (e *Engine) wanted(f record.Family) []record.Family {
 	if f != "" {
 		return []record.Family{f}
 	}
-	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !o.enabled(f) })
+	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
 }

@@ -6,10 +6,10 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
 // Config is what the bridge is told.
@@ -40,26 +40,8 @@ func (c Config) Validate() error {
 	case c.ReleaseDelay <= 0:
 		return fmt.Errorf("--excess-ip-release-delay is %s; expected more than twice the agent's --ipam-cilium-node-update-rate, such as 180s", c.ReleaseDelay)
 	}
-	if _, err := listenAddress(c.MetricsAddress); err != nil {
+	if _, err := endpoint.Address(c.MetricsAddress); err != nil {
 		return err
 	}
 	return c.Settings.Validate()
-}
-
-// listenAddress is where metrics are served: on loopback unless a host is named.
-func listenAddress(text string) (string, error) {
-	if text == "" {
-		return "", nil
-	}
-	host, port, err := net.SplitHostPort(text)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
-	}
-	if err != nil {
-		return "", fmt.Errorf("--metrics-address is %q; expected host:port, or :port for loopback only", text)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port), nil
 }

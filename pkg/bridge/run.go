@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
@@ -36,7 +37,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
-	address, err := listenAddress(c.MetricsAddress)
+	address, err := endpoint.Address(c.MetricsAddress)
 	if err != nil {
 		return err
 	}

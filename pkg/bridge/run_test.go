@@ -168,14 +168,6 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestMetricsAreOnLoopbackUnlessAHostIsNamed(t *testing.T) {
-	for text, want := range map[string]string{"": "", ":9966": "127.0.0.1:9966", "0.0.0.0:9966": "0.0.0.0:9966", "[::]:9966": "[::]:9966"} {
-		if got, err := listenAddress(text); got != want || err != nil {
-			t.Errorf("%q is served at %q, %v; want %q", text, got, err, want)
-		}
-	}
-}
-
 func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
 	api := apiserver.Start(t)
 	config, err := restConfig(api.Kubeconfig(t))

@@ -2,19 +2,16 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
 // handler answers /metrics, /readyz and /healthz.
 func (m *metrics) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET "+endpoint.Path, endpoint.Handler(m.registry))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !m.ready.Load() {
@@ -28,15 +25,9 @@ func (m *metrics) handler() http.Handler {
 
 // serve answers at an address until ctx ends.
 func serve(ctx context.Context, address string, h http.Handler) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := endpoint.Listen(ctx, address)
 	if err != nil {
-		return fmt.Errorf("--metrics-address: %w", err)
+		return err
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("--metrics-address: %w", err)
-	}
-	return nil
+	return endpoint.Serve(ctx, listener, h)
 }

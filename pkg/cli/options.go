@@ -75,6 +75,7 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	o.registerPlugin(flags)
 	flags.Var(option.Duration(&o.ReleaseDelay), "release-delay", "how long a released address is kept before the plugin gets it back; 0s for at once")
 	flags.Var(option.Duration(&o.IPAMExpiration), "ipam-expiration", "by when an address that was asked for with an expiration must be confirmed")
+	flags.Var(option.Text(&o.MetricsAddress, "host:port"), "metrics-address", "TCP address on which /metrics, and nothing else, is served; :port is on loopback only, and nothing is served if not set")
 	flags.Var(option.Level(&o.LogLevel), "log-level", "what is logged: this and everything more important")
 	flags.Var(option.Choice(&o.LogFormat, option.LogText, option.LogJSON), "log-format", "how it is logged, to stderr")
 }

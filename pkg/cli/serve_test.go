@@ -99,7 +99,7 @@ func TestEveryOptionReachesTheDaemon(t *testing.T) {
 		"--ipv4-range=10.0.0.0/24", "--ipv6-range=fd00::/64", "--owners=router,kube-system/*", "--owners=health", "--retire-owners",
 		"--plugin-profile="+profile, "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
 		"--max-queued-requests=8", "--verify-interval=0s", "--cni-netns=ephemeral", "--cni-ifname=net0", "--release-delay=1m",
-		"--ipam-expiration=2m", "--log-level=error", "--log-format=json")
+		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json")
 	o.wants(t, option.Done, "")
 	want := daemon.Config{
 		Version: "v1.2.3", SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4},
@@ -111,7 +111,7 @@ func TestEveryOptionReachesTheDaemon(t *testing.T) {
 		Owners: []string{"router", "kube-system/*", "health"}, RetireOwners: true,
 		PluginProfiles: []string{profile}, PluginTimeout: 5 * time.Second, PluginEnv: []string{"HTTP_PROXY", "NO_PROXY"},
 		MaxPluginProcesses: 7, MaxQueuedRequests: 8, CNINetNS: "ephemeral", CNIIfName: "net0",
-		ReleaseDelay: time.Minute, IPAMExpiration: 2 * time.Minute,
+		ReleaseDelay: time.Minute, IPAMExpiration: 2 * time.Minute, MetricsAddress: ":9967",
 	}
 	if got.Options = nil; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -284,6 +284,7 @@ func TestAWrongFlagIsRefusedWithWhatItGotAndWhatItTakes(t *testing.T) {
 		"a pool that is given twice":           {[]string{"--pool=a=x", "--pool=a=y"}, []string{"--pool", `"a=y"`, "each pool once"}},
 		"two pools on one network":             {[]string{"--pool=a=pods,b=pods"}, []string{"--pool", `"pods"`, "a network of its own"}},
 		"two networks for the default pool":    {[]string{"--pool=default=x", "--cni-network=y"}, []string{"--pool", `"default=x"`, "--cni-network", `"y"`, "one of them"}},
+		"a metrics address without a port":     {[]string{"--metrics-address=0.0.0.0"}, []string{"--metrics-address", `"0.0.0.0"`, "host:port"}},
 		"an unknown log level":                 {[]string{"--log-level=loud"}, []string{"--log-level", `"loud"`, "one of error, warning, info, debug, trace"}},
 		"a log level without any line":         {[]string{"--log-level=panic"}, []string{"--log-level", `"panic"`}},
 		"an unknown log format":                {[]string{"--log-format=xml"}, []string{"--log-format", `"xml"`, "text, json"}},

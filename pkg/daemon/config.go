@@ -60,6 +60,8 @@ type Config struct {
 
 	ReleaseDelay   time.Duration // --release-delay
 	IPAMExpiration time.Duration // --ipam-expiration
+
+	MetricsAddress string // --metrics-address: host:port, :port for loopback only, empty for none
 }
 
 // Option is one option with its value and where that came from.

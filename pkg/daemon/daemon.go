@@ -15,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
@@ -55,6 +56,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 type daemon struct {
 	*reporter
 	log     logrus.FieldLogger
+	metrics *metrics.Metrics
 	handler http.Handler
 	loaded  journal.Loaded
 }
@@ -88,8 +90,9 @@ func (d *daemon) connect(boot, machine string) (err error) {
 		return err
 	}
 	d.reportProblems()
+	d.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
 	plugin := c.plugin()
-	plugin.Log = d.log
+	plugin.Log, plugin.Observer = d.log, d.metrics.Plugin()
 	if _, err := plugin.Profiles(); err != nil {
 		d.log.WithError(err).Error("Not ready: a plugin profile cannot be used, so there are no new addresses; waiting until it is mended")
 	}
@@ -111,8 +114,8 @@ func (d *daemon) connect(boot, machine string) (err error) {
 		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(),
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
-		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: d.log,
-	}, d.journal, plugins{Runner: d.runner, conf: d.conf, guards: d.guards})
+		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: d.log, Observer: d.metrics.Engine(),
+	}, d.metrics.Journal(d.journal), plugins{Runner: d.runner, conf: d.conf, guards: d.guards})
 
 	for _, n := range d.loaded.Newer {
 		d.engine.Refuse(n.Pool, n.Owner, fmt.Errorf("its record %s has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
@@ -126,8 +129,12 @@ func (d *daemon) connect(boot, machine string) (err error) {
 			RangeIPv4: c.IPv4Range, RangeIPv6: c.IPv6Range,
 		},
 	})
-	d.handler = access.Guard(api, access.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs}, d.log)
-	return err
+	if err != nil {
+		return err
+	}
+	d.watched()
+	d.handler = d.route(api)
+	return nil
 }
 
 // guardNetworks refuses to start beside another sidecar of the same node and
@@ -148,6 +155,10 @@ func (d *daemon) guardNetworks() error {
 // serve opens the socket, takes over the records and answers until ctx ends.
 func (d *daemon) serve(ctx context.Context) error {
 	c := d.config
+	scrapes, err := d.listenForScrapes(ctx)
+	if err != nil {
+		return err
+	}
 	listener, err := access.Listen(c.socket())
 	if err != nil {
 		return err
@@ -165,6 +176,8 @@ func (d *daemon) serve(ctx context.Context) error {
 		d.Report(watching)
 		watched <- d.conf.Run(watching)
 	}()
+	scraped := make(chan struct{})
+	go func() { defer close(scraped); d.serveScrapes(watching, scrapes) }()
 
 	server := access.Server(d.handler, d.log)
 	served := make(chan error, 1)
@@ -181,6 +194,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), d.stop(server))
 	}
 	stopWatching()
+	<-scraped
 	err = errors.Join(err, <-watched)
 	d.awaitAsked()
 	return err

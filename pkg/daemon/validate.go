@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
 // poolName is what a pool may be called: Cilium's pool names are DNS labels.
@@ -125,5 +126,6 @@ func (c Config) validateLimits() error {
 	check("release-delay", c.ReleaseDelay >= 0, c.ReleaseDelay, "0s or more")
 	check("plugin-timeout", c.PluginTimeout > 0, c.PluginTimeout, "more than 0s")
 	check("ipam-expiration", c.IPAMExpiration > 0, c.IPAMExpiration, "more than 0s")
-	return errors.Join(errs...)
+	_, err := endpoint.Address(c.MetricsAddress)
+	return errors.Join(append(errs, err)...)
 }

@@ -27,6 +27,8 @@ type execution struct {
 	netns       string
 	ephemeral   bool
 	log         logrus.FieldLogger
+	// began is when the call did.
+	began time.Time
 	// stderr is what the plugin said there, once it has ended.
 	stderr string
 }
@@ -36,6 +38,7 @@ var _ invoke.Exec = (*execution)(nil)
 func (r *Runner) execution(verb string, c call.Call) *execution {
 	return &execution{
 		runner:      r,
+		began:       time.Now(),
 		verb:        verb,
 		plugin:      c.Context.Plugin,
 		containerID: c.ContainerID,
@@ -87,7 +90,9 @@ func (x *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 
 func (x *execution) run(p program) ([]byte, error) {
 	begin := time.Now()
+	x.runner.opts.Observer.Running(1)
 	end, err := p.run()
+	x.runner.opts.Observer.Running(-1)
 	if err != nil {
 		return nil, x.notStarted(err)
 	}

@@ -62,6 +62,8 @@ type Options struct {
 	Profiles func() (profile.Set, error)
 	// Log gets one debug line for each call; nil for none.
 	Log logrus.FieldLogger
+	// Observer is told of each call; nil for none.
+	Observer Observer
 }
 
 // complete returns the options with defaults filled in, or an error that names
@@ -105,6 +107,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.IfName == "" {
 		o.IfName = DefaultIfName
+	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
 	}
 	if o.Log == nil {
 		o.Log = silentLog()

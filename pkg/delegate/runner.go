@@ -52,6 +52,11 @@ func New(o Options) (*Runner, error) {
 // one whose Outcome is Unclear or Refused the plugin may hold something.
 func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
 	x := r.execution(call.VerbAdd, c)
+	result, err := x.add(ctx, c)
+	return result, x.called(err)
+}
+
+func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 	args, stdin, err := prepare(call.VerbAdd, c)
 	if err != nil {
 		return call.Result{}, x.notStarted(err)
@@ -60,7 +65,7 @@ func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
 	if err != nil {
 		return call.Result{}, x.typed(err)
 	}
-	result, err := readResult(printed, c.Context.CNIVersion, r.linkMAC)
+	result, err := readResult(printed, c.Context.CNIVersion, x.runner.linkMAC)
 	if err != nil {
 		return call.Result{}, x.unclear(err)
 	}
@@ -90,7 +95,11 @@ func (r *Runner) Status(ctx context.Context, c call.Context) error {
 
 func (r *Runner) withoutResult(ctx context.Context, verb string, c call.Call) error {
 	x := r.execution(verb, c)
-	args, stdin, err := prepare(verb, c)
+	return x.called(x.withoutResult(ctx, c))
+}
+
+func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
+	args, stdin, err := prepare(x.verb, c)
 	if err != nil {
 		return x.notStarted(err)
 	}

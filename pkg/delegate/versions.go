@@ -107,9 +107,14 @@ func (r *Runner) askVersion(ctx context.Context, pluginType, binary string, info
 // in fixed words, and supports 0.1.0.
 func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]string, error) {
 	x := r.execution(call.VerbVersion, call.Call{Context: call.Context{Plugin: pluginType}})
+	versions, err := x.supported(ctx, binary)
+	return versions, x.called(err)
+}
+
+func (x *execution) supported(ctx context.Context, binary string) ([]string, error) {
 	// Plugins built with an old CNI skeleton want all variables for every verb.
 	env := environment{
-		inherited: r.env, verb: call.VerbVersion,
+		inherited: x.runner.env, verb: x.verb,
 		netns: "dummy", ifName: "dummy", path: "dummy",
 	}
 	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/go-openapi/loads"
 	"github.com/sirupsen/logrus"
@@ -43,9 +42,9 @@ type Options struct {
 	Log logrus.FieldLogger
 }
 
-// New returns the handler of the API under its base path /v1. An error means
-// that an option is missing, or that the embedded contract cannot be read.
-func New(o Options) (http.Handler, error) {
+// New returns the API. An error means that an option is missing, or that the
+// embedded contract cannot be read.
+func New(o Options) (*API, error) {
 	if o.Engine == nil || o.Reporter == nil || o.Log == nil {
 		return nil, errors.New("restapi: Engine, Reporter and Log must be given")
 	}
@@ -62,5 +61,7 @@ func New(o Options) (http.Handler, error) {
 	api.Init()
 	// RoutesHandler serves the operations alone: generated documentation pages,
 	// which load scripts from elsewhere, have no place on a node's socket.
-	return logged(o.Log, recovered(o.Log, wellFormedQuery(api.Context().RoutesHandler(nil)))), nil
+	routes := api.Context().RoutesHandler(nil)
+	handler := logged(o.Log, recovered(o.Log, wellFormedQuery(routes)))
+	return newAPI(handler, api.Context(), spec.Analyzer, spec.BasePath()), nil
 }

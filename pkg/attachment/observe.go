@@ -1,0 +1,133 @@
+package attachment
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// Action is what is done with an attachment.
+type Action string
+
+// What clients ask for, then what the engine does by itself.
+const (
+	ActionAllocate Action = "allocate"
+	ActionRestore  Action = "restore"
+	ActionRelease  Action = "release"
+	// ActionExpire: a hand-out was not confirmed in time.
+	ActionExpire Action = "expire"
+	// ActionRetire: --owners does not admit the owner any more (--retire-owners).
+	ActionRetire Action = "retire"
+	// ActionHeal: an acquisition that was cut short or lost is made good.
+	ActionHeal Action = "heal"
+	// ActionGiveBack: what was released, or never handed out, goes back to the plugin.
+	ActionGiveBack Action = "give-back"
+)
+
+// EventOutcome is how an action ended.
+type EventOutcome string
+
+const (
+	// Succeeded: it is done.
+	Succeeded EventOutcome = "success"
+	// Denied: a rule of ours, or what is held already, stands against it; the plugin is not to blame.
+	Denied EventOutcome = "refused"
+	// NotDone: plugin, journal or configuration stood in its way.
+	NotDone EventOutcome = "failed"
+)
+
+// Event is one action that has ended.
+type Event struct {
+	Action  Action
+	Outcome EventOutcome
+	Pool    string
+	// Families are those that it was about.
+	Families []record.Family
+}
+
+// Wait is a queue in which work waits for its turn.
+type Wait string
+
+const (
+	// WaitTurn: one operation at a time per attachment.
+	WaitTurn Wait = "turn"
+	// WaitProcess: --max-plugin-processes.
+	WaitProcess Wait = "process"
+	// WaitBackground: attachments that need attention.
+	WaitBackground Wait = "background"
+)
+
+// Observer is told what cannot be seen from outside. It is called by many at
+// once, may not block, and must not call the engine.
+type Observer interface {
+	// Happened tells of an action that has ended.
+	Happened(Event)
+	// Waited tells how long work has waited for its turn or for a process.
+	Waited(Wait, time.Duration)
+}
+
+// unobserved is the observer where none is wanted.
+type unobserved struct{}
+
+func (unobserved) Happened(Event)             {}
+func (unobserved) Waited(Wait, time.Duration) {}
+
+// queue counts who waits in it.
+type queue struct{ waiting atomic.Int64 }
+
+// wait notes how long until takes, and that somebody waits as long as it does.
+func (e *Engine) wait(w Wait, q *queue, until func() error) error {
+	began := time.Now()
+	q.waiting.Add(1)
+	defer q.waiting.Add(-1)
+	err := until()
+	if err == nil {
+		e.Observer.Waited(w, time.Since(began))
+	}
+	return err
+}
+
+// Queued is how many wait in each queue.
+func (e *Engine) Queued() map[Wait]int {
+	return map[Wait]int{
+		WaitTurn:       int(e.turns.waiting.Load()),
+		WaitProcess:    int(e.processes.waiting.Load()),
+		WaitBackground: e.errands.len(),
+	}
+}
+
+// outcomeOf is how an action ended of which err is known.
+func outcomeOf(err error) EventOutcome {
+	var known *Error
+	switch {
+	case err == nil:
+		return Succeeded
+	case errors.As(err, &known) && known.Kind != Failed:
+		return Denied
+	default:
+		return NotDone
+	}
+}
+
+// happened tells the observer of an action that has ended.
+func (e *Engine) happened(a Action, pool string, families []record.Family, err error) {
+	e.Observer.Happened(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
+}
+
+// families are those of the recorded addresses; where none is recorded, those
+// that an ADD would be for.
+func (o *op) families() []record.Family {
+	var families []record.Family
+	for _, ip := range o.addresses() {
+		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+	}
+	if len(families) == 0 {
+		return o.wanted("")
+	}
+	return families
+}

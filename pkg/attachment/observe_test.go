@@ -1,0 +1,218 @@
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// observed keeps what it is told.
+type observed struct {
+	mu     sync.Mutex
+	events []string
+	waits  []string
+}
+
+func (o *observed) Happened(e Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, fmt.Sprintf("%s %s %s %v", e.Action, e.Outcome, e.Pool, e.Families))
+}
+
+func (o *observed) Waited(w Wait, d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waits = append(o.waits, fmt.Sprintf("%s %s", w, d))
+}
+
+// told returns the events since the last time.
+func (o *observed) told() []string {
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer func() { o.events = nil }()
+	return o.events
+}
+
+func TestTheObserverIsToldWhatHappens(t *testing.T) {
+	tests := map[string]struct {
+		change func(*Options)
+		before func(scene)
+		do     func(scene)
+		want   []string
+	}{
+		"an allocation counts for both families": {
+			do:   func(s scene) { s.allocate("router") },
+			want: []string{"allocate success default [ipv4 ipv6]"},
+		},
+		"an allocation that the plugin refuses has failed": {
+			do: func(s scene) {
+				s.failing(always("ADD", refused))
+				_, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv4})
+			},
+			want: []string{"allocate failed default [ipv4]"},
+		},
+		"an owner that is not admitted is refused": {
+			change: func(o *Options) { o.Owners, _ = ParseOwners([]string{"health"}) },
+			do:     func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv4}) },
+			want:   []string{"allocate refused default [ipv4]"},
+		},
+		"a family that is off is refused": {
+			change: func(o *Options) { o.EnableIPv6 = false },
+			do:     func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv6}) },
+			want:   []string{"allocate refused default [ipv6]"},
+		},
+		"a pool that is not known is refused": {
+			do:   func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv4, Pool: "red"}) },
+			want: []string{"allocate refused red [ipv4]"},
+		},
+		"a restore of another's address is refused": {
+			before: func(s scene) { s.allocate("router") },
+			do:     func(s scene) { _ = s.claim("health", "10.0.0.1") },
+			want:   []string{"restore refused default [ipv4]"},
+		},
+		"a release counts for its family, and one of nothing is refused": {
+			before: func(s scene) { s.allocate("router") },
+			do:     func(s scene) { _, _ = s.giveBack("10.0.0.1"), s.giveBack("10.0.0.9") },
+			want:   []string{"release success default [ipv4]", "release refused default [ipv4]"},
+		},
+		"a release that fails is tried again until it is given back": {
+			before: func(s scene) { s.allocate("router"); _ = s.giveBack("fd00::1") },
+			do: func(s scene) {
+				s.failing(always("DEL", refused))
+				_ = s.giveBack("10.0.0.1")
+				time.Sleep(firstRetry * 3 / 2)
+				s.failing(nil)
+				time.Sleep(longestRetry)
+			},
+			want: []string{"release failed default [ipv4]", "give-back failed default [ipv4 ipv6]", "give-back success default [ipv4 ipv6]"},
+		},
+		"what cools is given back later": {
+			change: func(o *Options) { o.ReleaseDelay = time.Hour },
+			before: func(s scene) { s.allocate("router"); _ = s.giveBack("fd00::1") },
+			do:     func(s scene) { _ = s.giveBack("10.0.0.1"); time.Sleep(2 * time.Hour) },
+			want:   []string{"release success default [ipv4]", "give-back success default [ipv4 ipv6]"},
+		},
+		"what is not confirmed expires": {
+			do: func(s scene) {
+				_, _ = s.ask(AllocateRequest{Owner: "router", Expire: true})
+				time.Sleep(time.Hour)
+			},
+			want: []string{"allocate success default [ipv4 ipv6]", "expire success default [ipv4 ipv6]"},
+		},
+	}
+	for name, tt := range tests {
+		o := &observed{}
+		set := func(opts *Options) {
+			opts.Observer = o
+			if tt.change != nil {
+				tt.change(opts)
+			}
+		}
+		play(t, name, nil, func(s scene) {
+			if tt.before != nil {
+				tt.before(s)
+			}
+			o.told()
+			tt.do(s)
+			if got := o.told(); !slices.Equal(got, tt.want) {
+				s.Errorf("it was told %q; want %q", got, tt.want)
+			}
+		}, set)
+	}
+}
+
+func TestTheObserverIsToldOfTheRecoveryAfterAStart(t *testing.T) {
+	tests := map[string]struct {
+		set    func(*world)
+		before func(scene)
+		change func(*Options)
+		want   []string
+	}{
+		"what stands is no event": {want: nil},
+		"what was lost is healed": {
+			before: func(s scene) { s.wipe() },
+			want:   []string{"heal success default [ipv4 ipv6]"},
+		},
+		"what was lost and cannot be asked for has failed": {
+			set:    func(w *world) { w.profile = known("unknown"); w.profile.Lost.MinCode = 1 },
+			before: func(s scene) { s.wipe() },
+			want:   []string{"heal failed default [ipv4 ipv6]"},
+		},
+		"an owner that is not admitted any more is retired": {
+			change: func(o *Options) { o.RetireOwners, o.Owners = true, Owners{} },
+			want:   []string{"retire success default [ipv4 ipv6]"},
+		},
+	}
+	for name, tt := range tests {
+		play(t, name, tt.set, func(s scene) {
+			s.allocate("router")
+			if tt.before != nil {
+				tt.before(s)
+			}
+			o := &observed{}
+			s.again(func(opts *Options) {
+				opts.Observer = o
+				if tt.change != nil {
+					tt.change(opts)
+				}
+			})
+			if got := o.told(); !slices.Equal(got, tt.want) {
+				s.Errorf("it was told %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhoWaitsIsCountedAndMeasured(t *testing.T) {
+	o := &observed{}
+	play(t, "behind another request of the same owner", func(w *world) { w.gate = make(chan struct{}) }, func(s scene) {
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() { _, _ = s.Allocate(context.Background(), AllocateRequest{Owner: "router"}) })
+		}
+		group.Go(func() { _, _ = s.Allocate(context.Background(), AllocateRequest{Owner: "health"}) })
+		synctest.Wait()
+		if q := s.Queued(); q[WaitTurn] != 1 || q[WaitProcess] != 1 || q[WaitBackground] != 0 {
+			s.Errorf("queued: %v; want one for its turn and one for a process", q)
+		}
+		time.Sleep(time.Second)
+		close(s.gate)
+		group.Wait()
+		if q := s.Queued(); q[WaitTurn] != 0 || q[WaitProcess] != 0 {
+			s.Errorf("queued at the end: %v; want nobody", q)
+		}
+		for _, want := range []string{"turn 1s", "process 1s", "turn 0s", "process 0s"} {
+			if !slices.Contains(o.waits, want) {
+				s.Errorf("it was told %q; want %q among them", o.waits, want)
+			}
+		}
+	}, func(opts *Options) { opts.Observer, opts.MaxProcesses = o, 1 })
+}
+
+func TestSummaries(t *testing.T) {
+	play(t, "count what there is by pool", nil, func(s scene) {
+		s.allocate("router")
+		s.allocate("health")
+		_ = s.giveBack("fd00::2")
+		s.failing(always("DEL", refused))
+		asked := time.Now()
+		_ = s.giveBack("10.0.0.2")
+		got := s.Summaries()[DefaultPool]
+		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(asked) {
+			s.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, asked)
+		}
+		if twice := got.Plus(got); twice.States[record.Held] != 2 || twice.Addresses[record.IPv4] != 2 || !twice.PendingRelease.Equal(asked) {
+			s.Errorf("twice that is %+v", twice)
+		}
+		if sum := (Summary{}).Plus(got); !sum.PendingRelease.Equal(asked) {
+			s.Errorf("with nothing that is %+v", sum)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// lineOf waits for a line of a sidecar's JSON log that has the fields, and returns it.
+func lineOf(t *testing.T, s *harness.Sidecar, want map[string]any) map[string]any {
+	t.Helper()
+	var found map[string]any
+	harness.Eventually(t, fmt.Sprintf("a line with %v", want), func() error {
+		for text := range strings.Lines(s.Log()) {
+			line := map[string]any{}
+			if json.Unmarshal([]byte(text), &line) != nil {
+				return fmt.Errorf("%q is no JSON", text)
+			}
+			matches := true
+			for field, value := range want {
+				matches = matches && line[field] == value
+			}
+			if matches {
+				found = line
+				return nil
+			}
+		}
+		return errors.New("there is none yet")
+	})
+	return found
+}
+
+// wantAttachmentIn fails the test if a line does not name the attachment of the
+// router, its addresses and how long it took.
+func wantAttachmentIn(t *testing.T, line map[string]any, ips ...any) {
+	t.Helper()
+	id, _ := line["containerID"].(string)
+	got, _ := line["ipAddrs"].([]any)
+	took, isNumber := line["duration"].(float64)
+	if line["owner"] != "router" || line["poolName"] != "default" || !strings.HasPrefix(id, "cilium-agent-router-") || !slices.Equal(got, ips) || !isNumber || took <= 0 {
+		t.Errorf("the line is %v; want owner, poolName, containerID, the ipAddrs %v and duration", line, ips)
+	}
+}
+
+func TestEachRequestHasOneLineWithCiliumsFields(t *testing.T) {
+	t.Parallel()
+	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=info", "--log-format=json")
+	ip := s.Allocate(t, harness.Request{Owner: "router", Family: "ipv4"}).Address.IPv4
+	line := lineOf(t, s, map[string]any{"level": "info", "method": "POST", "path": "/v1/ipam", "code": float64(201), "family": "ipv4"})
+	wantAttachmentIn(t, line, ip)
+	s.Release(t, ip)
+	lineOf(t, s, map[string]any{"level": "info", "method": "DELETE", "path": "/v1/ipam/" + ip, "code": float64(200), "owner": "router", "poolName": "default"})
+	if n := strings.Count(s.Log(), `"owner":"router"`); n != 2 {
+		t.Errorf("%d lines name the owner of two requests:\n%s", n, s.Log())
+	}
+}
+
+func TestWorkInTheBackgroundHasALineForItsOutcome(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	n.Flags = append(n.Flags, "--log-level=info", "--log-format=json")
+	s := n.Start(t, "--ipam-expiration=1ms")
+	n.ForgetAnswers()
+	ip := s.Allocate(t, harness.Request{Owner: "router", Expire: true}).Address.IPv4
+	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "expire"}), ip)
+	s.Stop(t)
+
+	s = n.Start(t, "--release-delay=1ms")
+	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	s.Release(t, ip)
+	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "give-back"}), ip)
+	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	s.Stop(t)
+
+	n.WipeStore(t)
+	s = n.Start(t)
+	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "action": "heal", "msg": "Healed: the plugin holds the attachment again"}), ip)
+	s.Stop(t)
+
+	n.ForgetAnswers()
+	s = n.Start(t, "--owners=health", "--retire-owners")
+	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "retire"}), ip)
+}
+
+func TestAFailureHasThePluginsWordsAndItsStderr(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+	s := n.Start(t, "--log-level=info", "--log-format=json")
+	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	plugin.Script(t, "DEL", `{"error":{"code":11,"msg":"the store is locked"},"stderr":"lock held by 4711"}`)
+	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
+		t.Fatal(a)
+	}
+	for _, want := range []map[string]any{
+		{"level": "warning", "msg": "request failed"},
+		{"level": "warning", "msg": "Background work failed; it is tried again", "action": "give-back"},
+	} {
+		line := lineOf(t, s, want)
+		wantAttachmentIn(t, line, ip)
+		for _, words := range []string{"code 11", "the store is locked", "lock held by 4711"} {
+			if text, _ := line["error"].(string); !strings.Contains(text, words) {
+				t.Errorf("the error is %q; want %q in it", text, words)
+			}
+		}
+	}
+	plugin.Unscript(t, "DEL")
+	lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "give-back"})
+}
+
+func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {
+	t.Parallel()
+	const inFile, inEnvironment = "hunter2-in-the-file", "hunter2-in-the-environment"
+	for _, level := range []string{"error", "warning", "info", "debug", "trace"} {
+		for _, format := range []string{"text", "json"} {
+			t.Run(level+" as "+format, func(t *testing.T) {
+				t.Parallel()
+				n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24", "password": inFile})
+				n.Env = []string{"DB_PASSWORD=" + inEnvironment}
+				n.Flags = append(n.Flags, "--log-level="+level, "--log-format="+format, "--plugin-env=DB_PASSWORD", "--plugin-timeout=10s")
+				s := n.Start(t)
+				ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+				for _, verb := range []string{"ADD", "DEL"} {
+					plugin.Script(t, verb, `{"error":{"code":11,"msg":"no"},"stderr":"trouble"}`)
+				}
+				s.TryAllocate(t, harness.Request{Owner: "health"})
+				s.TryRelease(t, ip)
+				for _, crash := range []string{`{"stdout":"nonsense"}`, `{"exitCode":3}`, `{"killSelf":9}`} {
+					plugin.Script(t, "ADD", crash)
+					s.TryAllocate(t, harness.Request{Owner: "ingress"})
+				}
+				for _, verb := range []string{"ADD", "DEL"} {
+					plugin.Unscript(t, verb)
+				}
+				n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":"pods","plugins":[{"ipam":{"password":"`+inFile+`"`))
+				n.WriteConf(t, "06-cilium.conflist", []byte(`{"name":"pods","cniVersion":"1.0.0","plugins":[{"type":"cilium-cni","ipam":{"type":7,"password":"`+inFile+`"}}]}`))
+				harness.Eventually(t, "the broken configuration to be noticed", func() error {
+					if h := s.Health(t); len(h.DelegatedIPAM.Pools) != 1 || h.DelegatedIPAM.Pools[0].Error == "" {
+						return fmt.Errorf("health says %+v", h.DelegatedIPAM.Pools)
+					}
+					return nil
+				})
+				s.Stop(t)
+				n.ForgetAnswers()
+				if !plugin.Heard(t, inFile) || !plugin.Heard(t, inEnvironment) {
+					t.Error("the plugin was not told the passwords: nothing is shown")
+				}
+				if strings.Contains(s.Log(), "hunter2") {
+					t.Errorf("the log holds a password:\n%s", s.Log())
+				}
+				if level == "debug" && (!strings.Contains(s.Log(), "plugin call ended") || !strings.Contains(s.Log(), "trouble")) {
+					t.Errorf("the log does not tell of plugin calls: nothing is shown:\n%s", s.Log())
+				}
+			})
+		}
+	}
+}

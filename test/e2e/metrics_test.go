@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/delegated-ipam/delegated-ipam/test/catalog"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// freeAddress is an address on loopback that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// scrape returns what a sidecar's socket answers.
+func scrape(t *testing.T, s *harness.Sidecar) map[string]*dto.MetricFamily {
+	t.Helper()
+	a := s.Do(t, http.MethodGet, "/metrics")
+	if a.Status != http.StatusOK {
+		t.Fatalf("the scrape is answered %s", a)
+	}
+	return parsed(t, string(a.Body))
+}
+
+// scrapeTCP returns what is answered on a TCP address.
+func scrapeTCP(t *testing.T, address string) map[string]*dto.MetricFamily {
+	t.Helper()
+	status, body := getTCP(t, address, "/metrics")
+	if status != http.StatusOK {
+		t.Fatalf("the scrape is answered %d %s", status, body)
+	}
+	return parsed(t, body)
+}
+
+func parsed(t *testing.T, text string) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// sum adds up the series of a metric that have the labels, given as name, value,
+// name, value; of a histogram it counts what was observed.
+func sum(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	var total float64
+	for _, m := range families[name].GetMetric() {
+		has := map[string]string{}
+		for _, l := range m.GetLabel() {
+			has[l.GetName()] = l.GetValue()
+		}
+		matches := true
+		for i := 0; i+1 < len(labels); i += 2 {
+			matches = matches && has[labels[i]] == labels[i+1]
+		}
+		if matches {
+			total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return total
+}
+
+func TestMetricsTellWhatHasHappened(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	address := freeAddress(t)
+	s := n.Start(t, "--metrics-address="+address)
+	s.Allocate(t, harness.Request{Owner: "router"})
+	given := s.Allocate(t, harness.Request{Owner: "health"})
+	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+given.Address.IPv4); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	if a := s.Do(t, http.MethodDelete, "/v1/ipam/10.15.0.99"); a.Status != http.StatusNotFound {
+		t.Fatal(a)
+	}
+	if a := s.Do(t, http.MethodPost, "/v1/ipam?owner=x&pool=none"); a.Status < 400 {
+		t.Fatal(a)
+	}
+	for where, seen := range map[string]map[string]*dto.MetricFamily{"socket": scrape(t, s), "TCP": scrapeTCP(t, address)} {
+		for _, want := range []struct {
+			value  float64
+			name   string
+			labels []string
+		}{
+			{1, "delegated_ipam_ready", nil},
+			{2, "delegated_ipam_attachments", []string{"pool", "default", "state", "held"}},
+			{1, "delegated_ipam_addresses", []string{"pool", "default", "family", "ipv4"}},
+			{2, "delegated_ipam_addresses", []string{"pool", "default", "family", "ipv6"}},
+			{2, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "default", "outcome", "success"}},
+			{2, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv6", "pool", "default", "outcome", "success"}},
+			{1, "delegated_ipam_events_total", []string{"action", "release", "family", "ipv4", "pool", "default", "outcome", "success"}},
+			{1, "delegated_ipam_events_total", []string{"action", "release", "outcome", "refused"}},
+			{1, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "_other", "outcome", "refused"}},
+			{2, "delegated_ipam_plugin_calls_total", []string{"plugin", "host-local", "verb", "ADD", "outcome", "success"}},
+			{2, "delegated_ipam_plugin_call_duration_seconds", []string{"plugin", "host-local", "verb", "ADD"}},
+			{0, "delegated_ipam_plugin_processes", nil},
+			{2, "delegated_ipam_api_requests_total", []string{"operation", "POST /v1/ipam", "code", "201"}},
+			{1, "delegated_ipam_api_requests_total", []string{"operation", "DELETE /v1/ipam/{ip}", "code", "200"}},
+			{1, "delegated_ipam_api_requests_total", []string{"operation", "DELETE /v1/ipam/{ip}", "code", "404"}},
+			{2, "delegated_ipam_api_request_duration_seconds", []string{"operation", "DELETE /v1/ipam/{ip}"}},
+			{5, "delegated_ipam_journal_write_duration_seconds", []string{"operation", "write"}},
+			{0, "delegated_ipam_journal_failures_total", nil},
+			{0, "delegated_ipam_queue_length", nil},
+			{0, "delegated_ipam_lost_total", nil},
+			{0, "delegated_ipam_api_requests_total", []string{"operation", "_other"}},
+		} {
+			if _, ok := seen[want.name]; !ok && want.value != 0 {
+				t.Errorf("%s: there is no %s", where, want.name)
+			} else if got := sum(seen, want.name, want.labels...); got != want.value {
+				t.Errorf("%s: %s%q is %v; want %v", where, want.name, want.labels, got, want.value)
+			}
+		}
+	}
+}
+
+func TestMetricsTellOfTrouble(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+	s := n.Start(t)
+	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	plugin.Script(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
+	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
+		t.Fatal(a)
+	}
+	seen := scrape(t, s)
+	for name, labels := range map[string][]string{
+		"delegated_ipam_pending_releases":            {"pool", "default"},
+		"delegated_ipam_pending_release_age_seconds": {"pool", "default"},
+		"delegated_ipam_plugin_calls_total":          {"plugin", "scripted", "verb", "DEL", "outcome", "refused"},
+		"delegated_ipam_events_total":                {"action", "release", "outcome", "failed"},
+	} {
+		if got := sum(seen, name, labels...); got <= 0 {
+			t.Errorf("%s%q is %v; want more than 0", name, labels, got)
+		}
+	}
+	plugin.Unscript(t, "DEL")
+	harness.Eventually(t, "the release to be counted when it has worked", func() error {
+		seen := scrape(t, s)
+		if sum(seen, "delegated_ipam_pending_releases") != 0 || sum(seen, "delegated_ipam_pending_release_age_seconds") != 0 ||
+			sum(seen, "delegated_ipam_events_total", "action", "give-back", "outcome", "success") != 1 {
+			return fmt.Errorf("not yet: %v", seen["delegated_ipam_events_total"])
+		}
+		return nil
+	})
+}
+
+func TestTheDocsDescribeEveryMetricOfTheSidecar(t *testing.T) {
+	t.Parallel()
+	described, err := catalog.Read(filepath.Join("..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(described, func(name string, _ catalog.Metric) bool { return strings.HasPrefix(name, "delegated_ipam_bridge_") })
+	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
+	var gathered []*dto.MetricFamily
+	for _, family := range seen {
+		gathered = append(gathered, family)
+	}
+	for _, d := range catalog.Differences(described, gathered) {
+		t.Error(d)
+	}
+}
+
+func TestOnlyMetricsAreServedOnTheMetricsAddress(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	address := freeAddress(t)
+	s := n.Start(t, "--metrics-address="+address)
+	for _, path := range []string{"/", "/v1/ipam", "/v1/healthz", "/v1/config", "/debug/pprof/"} {
+		if status, body := getTCP(t, address, path); status != http.StatusNotFound {
+			t.Errorf("%s is answered %d %s; want 404", path, status, body)
+		}
+	}
+	if resp, err := http.Post("http://"+address+"/v1/ipam?owner=router", "", http.NoBody); err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("an allocation is answered %v, %v; want 404", resp, err)
+	}
+	s.Stop(t)
+	if conn, err := net.Dial("tcp", address); err == nil {
+		conn.Close()
+		t.Error("the address is still served after the stop")
+	}
+}
+
+func TestMetricsOnTheSocketAreForCallersOnly(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	if err := os.Chmod(n.Dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	s := n.Start(t, "--socket-mode=0666", "--allow-uids=4242")
+	for uid, want := range map[int]int{4242: http.StatusOK, 4243: http.StatusForbidden} {
+		if a := s.DoAs(t, harness.User{UID: uid, GID: uid}, http.MethodGet, "/metrics"); a.Status != want || (want == http.StatusForbidden) != (len(a.Body) == 0) {
+			t.Errorf("user %d is answered %s; want %d", uid, a, want)
+		}
+	}
+	if a := s.DoAs(t, harness.User{UID: 4243, GID: 4243}, http.MethodPost, "/v1/ipam?owner=x"); a.Status != http.StatusForbidden {
+		t.Fatal(a)
+	}
+	if got := sum(scrape(t, s), "delegated_ipam_api_requests_total", "operation", "POST /v1/ipam", "code", "403"); got != 1 {
+		t.Errorf("%v requests of refused callers are counted; want 1", got)
+	}
+}
+
+func TestAMetricsAddressInUseIsAClearErrorAtStart(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := nodeWith(t, harness.IPv4Only()).Launch(t, "--metrics-address="+l.Addr().String())
+	if code := s.Wait(t); code != 1 || !strings.Contains(s.Log(), "--metrics-address "+l.Addr().String()) {
+		t.Errorf("it ended with %d and said:\n%s", code, s.Log())
+	}
+}
+
+func TestAScrapeIsNotLogged(t *testing.T) {
+	t.Parallel()
+	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=debug")
+	scrape(t, s)
+	if strings.Contains(s.Log(), "/metrics") {
+		t.Errorf("the log tells of the scrape:\n%s", s.Log())
+	}
+}
+
+// getTCP asks a TCP address.
+func getTCP(t *testing.T, address, path string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
