@@ -18,7 +18,7 @@ KILLPOINTS := $(CACHE)/test/delegated-ipam-killpoints
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
-MODULES     := . test/contract tools tools/plugins tools/plugins-v1.4
+MODULES     := . test/contract test/observe tools tools/plugins tools/plugins-v1.4
 GENERATED   := api/models server client
 HANDWRITTEN  = $(shell go list ./... | grep -Ev '^$(MODULE)/(api/models|server|client)(/|$$)')
 GOFILES      = $(shell git ls-files --cached --others --exclude-standard '*.go' | grep -Ev '^(api/models|server|client)/')
@@ -77,7 +77,7 @@ plugins: ## build the real host-local, static and dhcp that tools/plugins pins, 
 # --- test
 
 .PHONY: test
-test: test-contract test-go cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end), then check the coverage
+test: test-contract test-go test-observe cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end, alerts), then check the coverage
 
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
@@ -106,6 +106,11 @@ test-cilium-dbg: $(CILIUM_DBG) plugins test-binary ## run the test with the real
 
 $(CILIUM_DBG): test/agent/cilium/go.mod test/agent/cilium/go.sum
 	go build -C test/agent/cilium -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
+
+# Without the race detector: Prometheus' rule engine is much to build, and nothing of ours runs at once there.
+.PHONY: test-observe
+test-observe: ## try the dashboard and each alert with Prometheus' own parsers and rule engine
+	cd test/observe && go test $(AFRESH) ./...
 
 .PHONY: test-binary
 test-binary: ## build the binary under test, with the race detector where it can be had, and the plugin that it is tried with
@@ -178,6 +183,7 @@ lint: $(TOOLS)/gofumpt $(TOOLS)/staticcheck ## check format, go vet and staticch
 	go vet ./...
 	$(TOOLS)/staticcheck $(HANDWRITTEN)
 	cd test/contract && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...
+	cd test/observe && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...
 
 .PHONY: tidy-check
 tidy-check: ## fail if a go.mod or go.sum is not what "go mod tidy" makes of it

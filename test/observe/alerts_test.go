@@ -1,0 +1,239 @@
+package observe
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+)
+
+// evaluation is how often rules are evaluated and series have a sample.
+const evaluation = time.Minute
+
+func readAlerts(t *testing.T) map[string]rulefmt.Rule {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile(repository("deploy", "prometheus", "alerts.yaml"), false)
+	for _, err := range errs {
+		t.Fatal(err)
+	}
+	all := map[string]rulefmt.Rule{}
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if _, twice := all[r.Alert]; twice || r.Alert == "" {
+				t.Errorf("group %s has the alert %q twice, or without a name", g.Name, r.Alert)
+			}
+			all[r.Alert] = r
+		}
+	}
+	return all
+}
+
+func TestEachAlertSaysWhatToDoAndUsesWhatThereIs(t *testing.T) {
+	known := metrics(t)
+	for name, r := range readAlerts(t) {
+		for _, problem := range problems(known, r.Expr) {
+			t.Errorf("%s: %s", name, problem)
+		}
+		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+			t.Errorf("%s has the severity %q", name, s)
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s lacks a summary or a description", name)
+		}
+		if want := "docs/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s has the runbook %q; want %q", name, r.Annotations["runbook_url"], want)
+		}
+	}
+}
+
+func TestTheDocsListEachAlert(t *testing.T) {
+	text, err := os.ReadFile(repository("docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := readAlerts(t)
+	var listed []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(Delegated[A-Za-z]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(text), -1) {
+		listed = append(listed, m[1])
+		if r, ok := alerts[m[1]]; !ok || r.Labels["severity"] != m[2] {
+			t.Errorf("the docs list %s as %s; the file has it as %q", m[1], m[2], r.Labels["severity"])
+		}
+	}
+	for name := range alerts {
+		if !slices.Contains(listed, name) {
+			t.Errorf("the docs do not list %s", name)
+		}
+	}
+}
+
+// of is what each series of a sidecar has; ofBridge that of a bridge.
+const (
+	of       = `job="delegated-ipam",instance="a:1"`
+	ofBridge = `job="delegated-ipam-bridge",instance="a:2"`
+)
+
+// Each alert is fed series, one sample a minute in the notation of promtool, and
+// must fire at the end, or must not.
+func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
+	calls := func(outcome, verb, values string) string {
+		return `delegated_ipam_plugin_calls_total{` + of + `,plugin="host-local",verb="` + verb + `",outcome="` + outcome + `"} ` + values
+	}
+	waits := func(under20, all string) []string {
+		series := `delegated_ipam_queue_wait_seconds_bucket{` + of + `,queue="process",le=`
+		return []string{series + `"10"} ` + under20, series + `"30"} ` + all, series + `"+Inf"} ` + all}
+	}
+	exhausted := func(free, values string) []string {
+		return []string{
+			`delegated_ipam_bridge_free_addresses{` + ofBridge + `} ` + free,
+			`delegated_ipam_bridge_acquisitions_total{` + ofBridge + `,outcome="exhausted"} ` + values,
+		}
+	}
+	type feeds map[string][]string
+	tests := map[string]struct{ fires, silent feeds }{
+		"DelegatedIPAMDown": {
+			feeds{"down": {`up{` + of + `} 0x20`}},
+			feeds{"up": {`up{` + of + `} 1x20`}, "restarted": {`up{` + of + `} 1x15 0x3`}, "another job": {`up{job="node"} 0x20`}},
+		},
+		"DelegatedIPAMNotReady": {
+			feeds{"not ready": {`delegated_ipam_ready{` + of + `} 0x20`}},
+			feeds{"ready": {`delegated_ipam_ready{` + of + `} 1x20`}, "for a moment": {`delegated_ipam_ready{` + of + `} 1x16 0x3`}},
+		},
+		"DelegatedIPAMReleasePending": {
+			feeds{"for half an hour": {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x30`}},
+			feeds{
+				"none":               {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0x30`},
+				"for ten minutes":    {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x10`},
+				"just long enough":   {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x17`},
+				"ended a while ago":  {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x30 0x5`},
+				"one after the next": {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x9 0+60x9 0+60x9`},
+			},
+		},
+		"DelegatedIPAMAddressLost": {
+			feeds{"lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x10`}},
+			feeds{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "healed": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},
+		},
+		"DelegatedIPAMDuplicateAddress": {
+			feeds{"one": {`delegated_ipam_duplicates_total{` + of + `} 0x10 1x3`}},
+			feeds{"none": {`delegated_ipam_duplicates_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicates_total{` + of + `} 0x3 1x60`}},
+		},
+		"DelegatedIPAMRecordQuarantined": {
+			feeds{"one": {`delegated_ipam_quarantined_records{` + of + `} 1x10`}},
+			feeds{"none": {`delegated_ipam_quarantined_records{` + of + `} 0x10`}, "just found": {`delegated_ipam_quarantined_records{` + of + `} 0x10 1x2`}},
+		},
+		"DelegatedIPAMJournalFailing": {
+			feeds{"writes": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0+1x10`, `delegated_ipam_journal_failures_total{` + of + `,operation="remove"} 0x10`}},
+			feeds{"none": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0x10`}, "an hour ago": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0 1x60`}},
+		},
+		"DelegatedIPAMPluginFailing": {
+			feeds{
+				"every ADD":   {calls("refused", "ADD", "0+1x40"), calls("success", "ADD", "0x40")},
+				"most DELs":   {calls("unclear", "DEL", "0+3x40"), calls("success", "DEL", "0+1x40")},
+				"not started": {calls("not-started", "ADD", "0+1x40"), calls("success", "ADD", "5x40")},
+			},
+			feeds{
+				"some":                {calls("refused", "ADD", "0+1x40"), calls("success", "ADD", "0+3x40")},
+				"CHECK that says no":  {calls("refused", "CHECK", "0+1x40"), calls("success", "CHECK", "0x40")},
+				"a failure and quiet": {calls("refused", "ADD", "0 1x40"), calls("success", "ADD", "0x40")},
+				"for five minutes":    {calls("refused", "ADD", "0x20 0+1x5"), calls("success", "ADD", "0x26")},
+				"nothing is called":   {calls("refused", "ADD", "0x40"), calls("success", "ADD", "0x40")},
+			},
+		},
+		"DelegatedIPAMQueueSlow": {
+			feeds{"slow": waits("0+1x40", "0+2x40")},
+			feeds{"fast": waits("0+2x40", "0+2x40"), "quiet": waits("0x40", "0x40"), "for five minutes": waits("0x20 0+1x5", "0x20 0+2x5")},
+		},
+		"DelegatedIPAMBridgeDown": {
+			feeds{"down": {`up{` + ofBridge + `} 0x20`}},
+			feeds{"up": {`up{` + ofBridge + `} 1x20`}, "restarted": {`up{` + ofBridge + `} 1x20 0x8`}, "the sidecar is down": {`up{` + of + `} 0x20`}},
+		},
+		"DelegatedIPAMBridgeExhausted": {
+			feeds{"nothing free": exhausted("0x30", "0+1x30")},
+			feeds{"some free": exhausted("3x30", "0+1x30"), "just used up": exhausted("3x20 0x2", "0+1x24"), "nothing free, and not asked in vain": exhausted("0x30", "0x30")},
+		},
+		"DelegatedIPAMBridgeFailing": {
+			feeds{"always": {`delegated_ipam_bridge_failures_total{` + ofBridge + `,reason="NotPermitted"} 0+1x40`}},
+			feeds{"never": {`delegated_ipam_bridge_failures_total{` + ofBridge + `,reason="NotPermitted"} 0x40`}, "once": {`delegated_ipam_bridge_failures_total{` + ofBridge + `,reason="NotPermitted"} 0x20 1x8`}},
+		},
+	}
+	alerts := readAlerts(t)
+	for name, r := range alerts {
+		tt, ok := tests[name]
+		if !ok || len(tt.fires) == 0 || len(tt.silent) == 0 {
+			t.Errorf("%s is not tried both ways", name)
+			continue
+		}
+		for want, cases := range map[bool]feeds{true: tt.fires, false: tt.silent} {
+			for what, series := range cases {
+				t.Run(name+"/"+what, func(t *testing.T) {
+					got := firing(t, r, series)
+					if (len(got) > 0) != want {
+						t.Errorf("it fires %d times; want it to fire: %v", len(got), want)
+					}
+					for _, a := range got {
+						wantExpanded(t, a)
+					}
+				})
+			}
+		}
+	}
+	for name := range tests {
+		if _, ok := alerts[name]; !ok {
+			t.Errorf("%s is tried, and there is no such alert", name)
+		}
+	}
+}
+
+// firing evaluates an alert from the first to the last sample, as the server does,
+// and returns what fires then.
+func firing(t *testing.T, r rulefmt.Rule, series []string) []*rules.Alert {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load "+evaluation.String()+"\n  "+strings.Join(series, "\n  "))
+	t.Cleanup(func() { _ = storage.Close() })
+	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+	expr, err := parser.ParseExpr(r.Expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := rules.NewAlertingRule(r.Alert, expr, time.Duration(r.For), time.Duration(r.KeepFiringFor),
+		labels.FromMap(r.Labels), labels.FromMap(r.Annotations), labels.EmptyLabels(), "", false, promslog.NewNopLogger())
+	samples := 0
+	for _, s := range series {
+		_, values, err := parser.ParseSeriesDesc(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples = max(samples, len(values))
+	}
+	for i := range samples {
+		at := time.Unix(0, 0).Add(time.Duration(i) * evaluation)
+		if _, err := rule.Eval(context.Background(), 0, at, rules.EngineQueryFunc(engine, storage), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return slices.DeleteFunc(rule.ActiveAlerts(), func(a *rules.Alert) bool { return a.State != rules.StateFiring })
+}
+
+// wantExpanded wants annotations without a template that is left or found nothing.
+func wantExpanded(t *testing.T, a *rules.Alert) {
+	t.Helper()
+	a.Annotations.Range(func(l labels.Label) {
+		for _, trace := range []string{"{{", "<error", "<no value>", " ,", "  ", "of  "} {
+			if strings.Contains(l.Value, trace) {
+				t.Errorf("the annotation %s reads %q", l.Name, l.Value)
+			}
+		}
+	})
+	if a.Labels.Get("instance") == "" {
+		t.Errorf("it does not say of which instance it is: %s", a.Labels)
+	}
+}
