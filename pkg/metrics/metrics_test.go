@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,17 +91,18 @@ func TestWhatThereIsIsAskedForAtEachScrape(t *testing.T) {
 
 func TestAReadinessThatCannotBeToldInTimeTakesNoOtherMetricAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs, asked := make(chan struct{}), 0
+		hangs := make(chan struct{})
+		var asked atomic.Int32
 		m := newWatched(engine{}, func(context.Context) bool {
-			asked++
+			asked.Add(1)
 			<-hangs
 			return true
 		})
 		for range 2 {
 			wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_lost_total 3`)
 		}
-		if asked != 1 {
-			t.Errorf("it was asked %d times at once; want 1", asked)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("it was asked %d times at once; want 1", n)
 		}
 		close(hangs)
 		synctest.Wait()
