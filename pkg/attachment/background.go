@@ -37,45 +37,6 @@ func (e *Engine) attend(a *entry) {
 	o.finish()
 }
 
-// tell says how work in the background ended. What stands, and what is not over
-// yet, is no outcome.
-func (o *op) tell(was Attachment, families []record.Family, err error) {
-	if err == nil && o.unfinished() {
-		return
-	}
-	switch {
-	case o.action == "":
-	case o.action == ActionHeal && err == nil && o.identified().Lost:
-		o.happened(o.action, o.pool, families, errNotHealed)
-	default:
-		o.happened(o.action, o.pool, families, err)
-	}
-	switch {
-	case err != nil:
-		o.outcome(was.Addrs()).WithError(err).Warn("Background work failed; it is tried again")
-	case o.action != "" && o.action != ActionHeal: // which says itself what it led to
-		o.outcome(was.Addrs()).Info("Background work done")
-	}
-}
-
-// unfinished tells whether what was begun comes up again by itself: an earlier ADD
-// may still act, so a last DEL follows.
-func (o *op) unfinished() bool {
-	if o.rec == nil {
-		return false
-	}
-	switch o.action {
-	case ActionExpire:
-		return o.expired()
-	case ActionRetire, ActionGiveBack:
-		return o.rec.State == record.Releasing
-	}
-	return false
-}
-
-// errNotHealed is why what is left to its owner's next request counts as failed.
-var errNotHealed = errors.New("the plugin cannot be asked for these addresses")
-
 // attend is the recovery after a start, the retry of what failed, and what a
 // deadline demands: one function, because a crash makes them the same.
 func (o *op) attend() error {

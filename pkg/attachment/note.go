@@ -2,7 +2,6 @@ package attachment
 
 import (
 	"errors"
-	"net/netip"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -68,21 +67,6 @@ func (e *Engine) logger(a *entry) logrus.FieldLogger {
 }
 
 func (o *op) log() logrus.FieldLogger { return o.logger(o.entry) }
-
-// outcome is the line of an operation that has ended: what it did, with which
-// addresses, and how long it took.
-func (o *op) outcome(ips []netip.Addr) logrus.FieldLogger {
-	return o.log().WithFields(logrus.Fields{fieldAction: o.action, fieldIPAddrs: ips, fieldDuration: time.Since(o.began)})
-}
-
-// logOutcome writes the line of a request whose client does not read its answer.
-func (o *op) logOutcome(ips []netip.Addr, err error, message string) {
-	if err != nil {
-		o.outcome(ips).WithError(err).Warn(message)
-		return
-	}
-	o.outcome(ips).Info(message)
-}
 
 // note keeps how the work on an attachment ended. A refusal by our own rules,
 // and a client that left the queue, say nothing about the attachment.
