@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -159,4 +160,35 @@ func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestARequestWhoseClientHasLeftHasALineForItsOutcome(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+	s := n.Start(t, "--log-level=info", "--log-format=json")
+	plugin.Script(t, "ADD", `{"gate":"open"}`)
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/ipam?owner=router&family=ipv4", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 1)
+	go func() {
+		_, err := s.Send(req)
+		left <- err
+	}()
+	harness.Eventually(t, "the ADD to run", func() error {
+		if plugin.Calls(t, "ADD") == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	leave()
+	if err := <-left; err == nil {
+		t.Fatal("the client that left was answered")
+	}
+	lineOf(t, s, map[string]any{"msg": "request failed", "owner": "router"})
+	plugin.Open(t, "open")
+	line := lineOf(t, s, map[string]any{"level": "info", "msg": "Ended after its client had left", "action": "allocate"})
+	wantAttachmentIn(t, line, "10.15.0.2")
 }
