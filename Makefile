@@ -5,6 +5,8 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat V
 # a failure now and then.
 FUZZTIME    ?= 30000x
 COVER_LEAST ?= 85.0
+# The tag that the manifests in deploy/ name.
+IMAGE_TAG   ?= local
 
 BIN     := bin
 CACHE   := .cache
@@ -64,6 +66,10 @@ build: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge ## build bin/delegated
 $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge: $(BIN)/%:
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/$*
 
+.PHONY: image
+image: build ## build the images delegated-ipam:IMAGE_TAG and delegated-ipam-bridge:IMAGE_TAG with buildah into bin/*.tar; needs root, no network
+	deploy/image/build.sh $(CACHE)/image $(IMAGE_TAG) $(VERSION)
+
 .PHONY: run
 run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
@@ -82,7 +88,7 @@ test: test-contract test-go test-observe cover fuzz-short ## run every test (con
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit $(COVER)/binary
-	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' $$(go list ./test/... | grep -v '/test/faults$$')
+	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' $$(go list ./test/... | grep -Ev '/test/(faults|image)$$')
 	$(TESTENV) $(CAMPAIGN) $(RACE) ./test/faults
 	$(PLUGINENV) go test $(RACE) -skip '$(WITH_DHCPD)' -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
@@ -92,6 +98,10 @@ test-dhcp: plugins ## run the tests with a real isc-dhcp-server; they need root,
 	@$(PLUGINENV) go test $(RACE) $(AFRESH) -v -run '$(WITH_DHCPD)' ./pkg/delegate ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
 	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
 	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which must not be in CI" >&2; exit 1; }
+
+.PHONY: test-image
+test-image: image plugins ## run the images with buildah: what they hold, their size, and the sidecar over the real host-local; needs root
+	$(PLUGINENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(AFRESH) ./test/image
 
 .PHONY: test-contract
 test-contract: plugins test-binary explain ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
@@ -170,7 +180,7 @@ fuzz: ## fuzz every target with FUZZTIME inputs each, or for that time
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check faults-every test-dhcp test-cilium-dbg fuzz ## everything besides the tests
+checks: lint tidy-check generate-check faults-every test-dhcp test-cilium-dbg test-image fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code

@@ -1,0 +1,152 @@
+package image
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// leases is host-local's folder where nothing else is configured.
+const leases = "/var/lib/cni/networks"
+
+// served is a sidecar that runs in a container of its image.
+type served struct {
+	harness.Client
+	node      *harness.Node
+	container working
+	options   []string
+}
+
+// serve runs the sidecar as a user in its image over the plugins, the configuration
+// and the folders of a node, which are mounted where a pod would have them. It has no
+// capability, and is stopped gracefully when the test ends.
+func serve(t *testing.T, n *harness.Node, user string) served {
+	t.Helper()
+	run := filepath.Join(n.Dir, "run")
+	n.Socket = filepath.Join(run, "delegated-ipam.sock")
+	s := served{Client: n.Client(), node: n, container: from(t, "delegated-ipam"), options: []string{
+		// With this variable it is in a pod, where leases of the container's own are refused.
+		"--user=" + user, "--cap-drop=all", "--env=KUBERNETES_SERVICE_HOST=192.0.2.1", "--env=K8S_NODE_NAME=" + n.Name,
+	}}
+	for path, folder := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, leases: n.StoreDir} {
+		own(t, folder, user)
+		s.options = append(s.options, "--volume="+folder+":"+path)
+	}
+	for path, folder := range map[string]string{"/etc/cni/net.d": n.ConfDir, "/opt/cni/bin": n.BinDir, "/etc/machine-id": "/etc/machine-id"} {
+		s.options = append(s.options, "--volume="+folder+":"+path+":ro")
+	}
+	s.start(t)
+	return s
+}
+
+// own makes a folder of a user's.
+func own(t *testing.T, folder, user string) {
+	t.Helper()
+	uid, gid := 0, 0
+	if user == "65532:65532" {
+		uid, gid = 65532, 65532
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(folder, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s served) start(t *testing.T) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd := s.container.command(s.container.isolated(s.options, "delegated-ipam", "serve", "--enable-ipv6=false")...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	t.Cleanup(func() {
+		// buildah kills what it runs, so the sidecar itself is told to stop.
+		if pid := s.pid(); pid > 0 {
+			_ = unix.Kill(pid, unix.SIGTERM)
+		} else {
+			_ = cmd.Process.Kill()
+		}
+		if err := <-done; err != nil || t.Failed() {
+			t.Errorf("the sidecar's end: %v\n%s", err, &log)
+		}
+	})
+	harness.Eventually(t, "the sidecar to be ready", s.Ready)
+}
+
+// pid is the sidecar's, as the socket tells it; 0 if nobody answers there.
+func (s served) pid() int {
+	conn, err := net.Dial("unix", s.Socket)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}
+
+// ask runs a command of the program beside the sidecar, as "kubectl exec" does.
+func (s served) ask(t *testing.T, args ...string) string {
+	t.Helper()
+	return s.container.run(t, s.options, append([]string{"delegated-ipam"}, args...)...)
+}
+
+func TestTheImageServesHostLocalAsRootWithoutAnyCapability(t *testing.T) {
+	archive(t, "delegated-ipam") // or there is nothing to do
+	n := harness.NewNode(t)
+	n.WriteNetwork(t, "10-pods", harness.Network{
+		Name: "pods", Subnets: []string{"10.15.0.0/24"}, CNIVersion: "1.0.0", IPAM: map[string]any{"dataDir": leases},
+	})
+	s := serve(t, n, "0:65532")
+	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	if got := strings.TrimSpace(s.ask(t, "allocate", "router")); got != ip {
+		t.Errorf("the command says %q, the API %q", got, ip)
+	}
+	if out := s.ask(t, "list"); !strings.Contains(out, ip) {
+		t.Errorf("%s is not in the list:\n%s", ip, out)
+	}
+	// Its status is 0 only if it finds nothing wrong.
+	s.ask(t, "doctor")
+	held := n.Leases(t)
+	if len(held) != 1 || held[0].IP.String() != ip {
+		t.Errorf("on the host host-local holds %v, want %s", held, ip)
+	}
+	s.ask(t, "release", "--all", "--yes")
+	if left := n.Leases(t); len(left) != 0 {
+		t.Errorf("host-local holds %v still", left)
+	}
+}
+
+// The image's own user is enough where the plugin keeps nothing on the node.
+func TestTheImageServesAPluginWithoutFilesAsNobody(t *testing.T) {
+	c := from(t, "delegated-ipam")
+	n := harness.NewNode(t)
+	n.InstallPlugin(t, "static")
+	n.WriteConf(t, "10-static.conflist", []byte(`{"cniVersion": "1.0.0", "name": "fixed", "plugins": [
+	  {"type": "cilium-cni", "ipam": {"type": "static", "addresses": [{"address": "10.15.0.7/24"}]}}]}`))
+	s := serve(t, n, c.config(t).User)
+	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); !slices.Equal(got, []string{"10.15.0.7"}) {
+		t.Errorf("it got %v", got)
+	}
+}
