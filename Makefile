@@ -20,7 +20,7 @@ KILLPOINTS := $(CACHE)/test/delegated-ipam-killpoints
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
-MODULES     := . test/contract test/observe tools tools/plugins tools/plugins-v1.4
+MODULES     := . test/contract test/deploy test/observe tools tools/plugins tools/plugins-v1.4
 GENERATED   := api/models server client
 HANDWRITTEN  = $(shell go list ./... | grep -Ev '^$(MODULE)/(api/models|server|client)(/|$$)')
 GOFILES      = $(shell git ls-files --cached --others --exclude-standard '*.go' | grep -Ev '^(api/models|server|client)/')
@@ -83,7 +83,7 @@ plugins: ## build the real host-local, static and dhcp that tools/plugins pins, 
 # --- test
 
 .PHONY: test
-test: test-contract test-go test-observe cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end, alerts), then check the coverage
+test: test-contract test-go cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end, alerts), then check the coverage
 
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
@@ -102,6 +102,11 @@ test-dhcp: plugins ## run the tests with a real isc-dhcp-server; they need root,
 .PHONY: test-image
 test-image: image plugins ## run the images with buildah: what they hold, their size, and the sidecar over the real host-local; needs root
 	$(PLUGINENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(AFRESH) ./test/image
+
+.PHONY: test-deploy
+test-deploy: plugins test-binary ## render Cilium's chart, the manifests and the systemd unit, and run the sidecar with what they give it
+	@mkdir -p $(COVER)/binary
+	cd test/deploy && $(TESTENV) go test $(AFRESH) ./...
 
 .PHONY: test-contract
 test-contract: plugins test-binary explain ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
@@ -180,7 +185,7 @@ fuzz: ## fuzz every target with FUZZTIME inputs each, or for that time
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check faults-every test-dhcp test-cilium-dbg test-image fuzz ## everything besides the tests
+checks: lint tidy-check generate-check faults-every test-dhcp test-cilium-dbg test-observe test-deploy test-image fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code
@@ -192,8 +197,8 @@ lint: $(TOOLS)/gofumpt $(TOOLS)/staticcheck ## check format, go vet and staticch
 	  { echo "not formatted; run 'make fmt':" >&2; echo "$$unformatted" >&2; exit 1; }
 	go vet ./...
 	$(TOOLS)/staticcheck $(HANDWRITTEN)
-	cd test/contract && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...
-	cd test/observe && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...
+	@for module in test/contract test/deploy test/observe; do \
+	  echo "$$module: go vet, staticcheck" && (cd $$module && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...) || exit 1; done
 
 .PHONY: tidy-check
 tidy-check: ## fail if a go.mod or go.sum is not what "go mod tidy" makes of it

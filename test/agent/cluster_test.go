@@ -13,7 +13,7 @@ const (
 	// allows it is not what is tried here.
 	adminToken  = "lab-admin"
 	bridgeToken = "lab-bridge"
-	// bridgeUser is the service account of deploy/bridge.
+	// bridgeUser is the service account of deploy/kubernetes/bridge.
 	bridgeUser = "system:serviceaccount:kube-system:delegated-ipam-bridge"
 )
 
@@ -50,7 +50,7 @@ func (l *lab) startCluster(t *testing.T) {
 	mustEventually(t, "the API server to be ready", 3*time.Minute, l.kube.ready)
 	l.kube.createKinds(t, l.built)
 	l.kube.createNode(t, l.nodeIPs)
-	l.kube.apply(t, l.root+"/deploy/bridge/rbac.yaml")
+	l.kube.apply(t, l.root+"/deploy/kubernetes/bridge/rbac.yaml")
 }
 
 // inCluster defines a program that runs in the cluster's network.

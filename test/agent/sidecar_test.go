@@ -49,7 +49,7 @@ func (l *lab) hostLocal() map[string]any {
 // plugins is the folder of the real host-local.
 func (l *lab) plugins() string { return filepath.Join(l.root, ".cache", "plugins") }
 
-// defineBridge uses the service account that deploy/bridge defines.
+// defineBridge uses the service account that deploy/kubernetes/bridge defines.
 func (l *lab) defineBridge(t *testing.T, releaseDelay time.Duration) {
 	t.Helper()
 	l.bridge = l.define(t, "bridge", nil, l.own("delegated-ipam-bridge"),

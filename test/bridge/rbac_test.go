@@ -14,10 +14,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
 
-// granted is what deploy/bridge/rbac.yaml lets the bridge do.
+// granted is what deploy/kubernetes/bridge/rbac.yaml lets the bridge do.
 func granted(t *testing.T) map[apiserver.Right]bool {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "bridge", "rbac.yaml"))
+	data, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +80,6 @@ func TestTheBridgeMayDoWhatItDoesAndNothingElse(t *testing.T) {
 		})
 	}
 	if done := w.server.Done(); !maps.Equal(done, rights) {
-		t.Errorf("the bridge does %v; deploy/bridge/rbac.yaml grants %v", done, rights)
+		t.Errorf("the bridge does %v; deploy/kubernetes/bridge/rbac.yaml grants %v", done, rights)
 	}
 }

@@ -1,0 +1,164 @@
+package deploy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/diff"
+
+	"github.com/cilium/cilium/pkg/ipam/option"
+)
+
+// The kubelet starts init containers one after the other, and the next one, and
+// then the agent, when the startup probe of one that is restarted has passed.
+func TestInCiliumsPodTheSidecarAnswersBeforeTheAgentStarts(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if !d.inChart() {
+			t.Skip("the agent is in another pod")
+		}
+		names := func(all []corev1.Container) (names []string) {
+			for _, c := range all {
+				names = append(names, c.Name)
+			}
+			return names
+		}
+		before, beside := names(d.pod.InitContainers), names(d.pod.Containers)
+		if !slices.Contains(beside, "cilium-agent") || slices.Contains(beside, "delegated-ipam") {
+			t.Errorf("the containers are %v", beside)
+		}
+		// It runs plugins: they must be there. And nobody but the agent waits for it.
+		if got := before[len(before)-1]; got != "delegated-ipam" || !slices.Contains(before, "install-cni-binaries") {
+			t.Errorf("the init containers are %v, want ours as the last", before)
+		}
+		if p := d.sidecar.RestartPolicy; p == nil || *p != corev1.ContainerRestartPolicyAlways {
+			t.Errorf("its restart policy is %v: the agent would wait for its end", p)
+		}
+		if d.sidecar.StartupProbe == nil {
+			t.Error("without a startup probe the agent does not wait for the socket")
+		}
+	})
+}
+
+func TestTheModeIsTheOneOfTheAgent(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if !d.inChart() {
+			t.Skip("the chart is not touched")
+		}
+		config, _ := d.configMap("cilium-config")
+		want := map[string]string{"ipam": option.IPAMDelegatedPlugin, "enable-endpoint-health-checking": "false", "local-router-ipv4": "169.254.23.0"}
+		if d.bridge {
+			want = map[string]string{"ipam": option.IPAMCRD, "enable-endpoint-health-checking": "true", "local-router-ipv4": ""}
+		}
+		want["enable-endpoint-routes"] = "true"
+		want["enable-envoy-config"] = "" // refused in delegated-plugin mode
+		for key := range want {
+			if config[key] != want[key] {
+				t.Errorf("%s is %q, want %q", key, config[key], want[key])
+			}
+		}
+	})
+}
+
+// What the values change of the chart's own objects: everything else must be as
+// without them.
+func TestTheRestOfTheChartIsAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		values []string
+		// settings are those of the agent and the operator that the mode changes.
+		settings []string
+	}{
+		{"the sidecar", []string{sidecarYAML}, []string{
+			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "enable-endpoint-health-checking", "enable-endpoint-routes", "ipam",
+			"ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
+		}},
+		{"the sidecar of the bridge", []string{sidecarYAML, overlayYAML}, []string{
+			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-routes", "ipam",
+			"ipam-cilium-node-update-rate", "ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, after := byName(t, chart(t, newest)), byName(t, chart(t, newest, c.values...))
+			if got, want := slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
+				t.Fatalf("the objects are %v; without us %v", got, want)
+			}
+			for name, object := range after {
+				switch object := object.(type) {
+				case *corev1.ConfigMap:
+					old := before[name].(*corev1.ConfigMap)
+					if object.Name != "cilium-config" {
+						break
+					}
+					if got := changed(old.Data, object.Data); !slices.Equal(got, c.settings) {
+						t.Errorf("these settings are changed: %q, want %q", got, c.settings)
+					}
+					object.Data = old.Data
+				case *appsv1.DaemonSet:
+					takeOutSidecar(&object.Spec.Template.Spec)
+				}
+				for _, o := range []runtime.Object{object, before[name]} {
+					forgetCheckSum(o)
+				}
+				if d := diff.Diff(before[name], object); d != "" {
+					t.Errorf("%s differs from what it is without us:\n%s", name, d)
+				}
+			}
+		})
+	}
+}
+
+// changed are the keys that are in one only or have another value, but for options
+// of ours.
+func changed(before, after map[string]string) (keys []string) {
+	all := maps.Clone(before)
+	maps.Copy(all, after)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		old, was := before[key]
+		value, is := after[key]
+		if (was != is || old != value) && !strings.HasPrefix(key, "delegated-ipam-") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// byName are objects by kind, namespace and name.
+func byName(t *testing.T, all []runtime.Object) map[string]runtime.Object {
+	t.Helper()
+	objects := map[string]runtime.Object{}
+	for _, o := range all {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects[o.GetObjectKind().GroupVersionKind().Kind+" "+m.GetNamespace()+"/"+m.GetName()] = o
+	}
+	return objects
+}
+
+// takeOutSidecar removes the sidecar, if it is there, and gives a stop the time
+// that the chart gives it.
+func takeOutSidecar(pod *corev1.PodSpec) {
+	ours := func(name string) bool { return strings.HasPrefix(name, "delegated-ipam") }
+	before := len(pod.InitContainers)
+	pod.InitContainers = slices.DeleteFunc(pod.InitContainers, func(c corev1.Container) bool { return ours(c.Name) })
+	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return ours(v.Name) })
+	if len(pod.InitContainers) < before {
+		pod.TerminationGracePeriodSeconds = new(int64(1))
+	}
+}
+
+// forgetCheckSum removes the check sum of the configuration, by which the agent's
+// pods are replaced when that has changed.
+func forgetCheckSum(o runtime.Object) {
+	if d, is := o.(*appsv1.DaemonSet); is {
+		delete(d.Spec.Template.Annotations, "cilium.io/cilium-configmap-checksum")
+	}
+}

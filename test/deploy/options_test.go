@@ -1,0 +1,128 @@
+package deploy
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// What manifests set by arguments, by the environment or by where they mount things.
+var fixed = []string{"config-dir", "cni-bin-dir", "cni-conf-dir", "max-plugin-processes", "node-name", "socket-path", "state-dir"}
+
+// flagLine is a flag in the output of --help.
+var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`)
+
+// serveOptions are the options of the real binary.
+func serveOptions(t *testing.T) []string {
+	t.Helper()
+	out := harness.NewNode(t).Command(t, "serve", "--help")
+	var names []string
+	_, flags, _ := strings.Cut(out.Stdout, "Flags:")
+	for _, m := range flagLine.FindAllStringSubmatch(flags, -1) {
+		if m[1] != "help" {
+			names = append(names, m[1])
+		}
+	}
+	if len(names) < 20 {
+		t.Fatalf("found only the options %v in:\n%s", names, out.Stdout)
+	}
+	return names
+}
+
+// With the chart an option that is not listed in the volume could not be set.
+func TestEachOptionCanBeSetInTheValuesOfTheChart(t *testing.T) {
+	want := slices.DeleteFunc(serveOptions(t), func(o string) bool { return slices.Contains(fixed, o) })
+	shared := []string{"enable-ipv4", "enable-ipv6", "local-router-ipv4", "local-router-ipv6"}
+	each(t, func(t *testing.T, d deployed) {
+		if !d.inChart() {
+			t.Skip("every key of the ConfigMap is an option")
+		}
+		var got []string
+		for _, item := range d.volume(t, "delegated-ipam-options").ConfigMap.Items {
+			got = append(got, item.Path)
+			key := "delegated-ipam-" + item.Path
+			if slices.Contains(shared, item.Path) {
+				key = item.Path
+			}
+			if item.Key != key {
+				t.Errorf("%s is read from %s, want %s", item.Path, item.Key, key)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("options that can be set: %v\nwant %v", got, want)
+		}
+	})
+}
+
+// A misspelt one would be no file, and so be lost without a word.
+func TestEachSettingOfTheChartReachesTheSidecar(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if !d.inChart() {
+			t.Skip("the sidecar itself refuses an unknown one")
+		}
+		config, _ := d.configMap("cilium-config")
+		mounted := slices.Concat(d.volume(t, "delegated-ipam-options").ConfigMap.Items, d.volume(t, "delegated-ipam-network").ConfigMap.Items)
+		for key := range config {
+			if !strings.HasPrefix(key, "delegated-ipam-") {
+				continue
+			}
+			reached := false
+			for _, item := range mounted {
+				reached = reached || item.Key == key
+			}
+			if !reached {
+				t.Errorf("%s is mounted nowhere", key)
+			}
+		}
+	})
+}
+
+// The real binary is started with the arguments and the files of its container, but
+// for folders of the test, and gives the owner an address that the installation is for.
+func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		n := harness.NewNode(t)
+		inTest := strings.NewReplacer("/etc/delegated-ipam", n.Dir, `"type": "host-local",`, `"type": "host-local", "dataDir": "`+n.StoreDir+`",`)
+		for _, folder := range []string{"options", "network"} {
+			write(t, filepath.Join(n.Dir, folder), d.files(t, "/etc/delegated-ipam/"+folder), inTest)
+		}
+		owner := "ciliumnode-0"
+		if !d.bridge {
+			// The agent has written it, for its own pods.
+			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+			owner = "router"
+		}
+		if want := []string{"delegated-ipam", "serve"}; !slices.Equal(d.sidecar.Command, want) {
+			t.Fatalf("the container runs %v, want %v", d.sidecar.Command, want)
+		}
+		var args []string
+		for _, a := range d.sidecar.Args {
+			args = append(args, inTest.Replace(a))
+		}
+		s := n.Start(t, args...)
+		if got := s.Allocate(t, harness.Request{Owner: owner}).Addresses(); len(got) != 1 {
+			t.Errorf("%s got %v", owner, got)
+		}
+		refused := map[bool]int{true: 403, false: 201}[d.bridge]
+		s.TryAllocate(t, harness.Request{Owner: "somebody"}).Want(t, refused)
+	})
+}
+
+// write makes a folder of files.
+func write(t *testing.T, folder string, files map[string]string, in *strings.Replacer) {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name := range maps.Keys(files) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(in.Replace(files[name])), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
