@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // bridge returns the pod of the bridge and its container.
@@ -56,8 +57,14 @@ func TestTheBridgeSeesNothingOfTheHostButTheSocketsFolder(t *testing.T) {
 }
 
 func TestTheBridgeHasItsTokenAndItsRights(t *testing.T) {
-	all := kustomized(t, "bridge")
-	pod, _ := bridge(t)
+	for _, folder := range []string{"bridge", "with-bridge"} {
+		t.Run(folder, func(t *testing.T) { hasItsRights(t, kustomized(t, folder)) })
+	}
+}
+
+func hasItsRights(t *testing.T, all []runtime.Object) {
+	t.Helper()
+	pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam-bridge").Spec.Template.Spec
 	if pod.ServiceAccountName != "delegated-ipam-bridge" || pod.AutomountServiceAccountToken != nil && !*pod.AutomountServiceAccountToken {
 		t.Errorf("account %q, token %v", pod.ServiceAccountName, pod.AutomountServiceAccountToken)
 	}

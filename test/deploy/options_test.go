@@ -83,6 +83,20 @@ func TestEachSettingOfTheChartReachesTheSidecar(t *testing.T) {
 	})
 }
 
+// In the test below flags of the harness stand before some of them.
+func TestEachSettingIsOneThatTheProgramTakes(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		n := harness.NewNode(t)
+		args := append([]string{"serve"}, d.sidecar.Args...)
+		for name, value := range d.files(t, "/etc/delegated-ipam/options") {
+			args = append(args, "--"+name+"="+value)
+		}
+		if out := n.Command(t, append(args, "--help")...); out.Code != 0 {
+			t.Errorf("%q: exit status %d: %s", args, out.Code, out.Stderr)
+		}
+	})
+}
+
 // The real binary is started with the arguments and the files of its container, but
 // for folders of the test, and gives the owner an address that the installation is for.
 func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {

@@ -22,7 +22,8 @@ type served struct {
 	harness.Client
 	node      *harness.Node
 	container working
-	options   []string
+	// options are what the container is given, but for its user.
+	options []string
 }
 
 // serve runs the sidecar as a user in its image over the plugins, the configuration
@@ -34,7 +35,7 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 	n.Socket = filepath.Join(run, "delegated-ipam.sock")
 	s := served{Client: n.Client(), node: n, container: from(t, "delegated-ipam"), options: []string{
 		// With this variable it is in a pod, where leases of the container's own are refused.
-		"--user=" + user, "--cap-drop=all", "--env=KUBERNETES_SERVICE_HOST=192.0.2.1", "--env=K8S_NODE_NAME=" + n.Name,
+		"--cap-drop=all", "--env=KUBERNETES_SERVICE_HOST=192.0.2.1", "--env=K8S_NODE_NAME=" + n.Name,
 	}}
 	for path, folder := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, leases: n.StoreDir} {
 		own(t, folder, user)
@@ -43,7 +44,7 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 	for path, folder := range map[string]string{"/etc/cni/net.d": n.ConfDir, "/opt/cni/bin": n.BinDir, "/etc/machine-id": "/etc/machine-id"} {
 		s.options = append(s.options, "--volume="+folder+":"+path+":ro")
 	}
-	s.start(t)
+	s.start(t, user)
 	return s
 }
 
@@ -62,10 +63,10 @@ func own(t *testing.T, folder, user string) {
 	}
 }
 
-func (s served) start(t *testing.T) {
+func (s served) start(t *testing.T, user string) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := s.container.command(s.container.isolated(s.options, "delegated-ipam", "serve", "--enable-ipv6=false")...)
+	cmd := s.container.command(s.container.isolated(s.as(user), "delegated-ipam", "serve", "--enable-ipv6=false", "--allow-gids=65532")...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -85,6 +86,9 @@ func (s served) start(t *testing.T) {
 	})
 	harness.Eventually(t, "the sidecar to be ready", s.Ready)
 }
+
+// as are the options for a user.
+func (s served) as(user string) []string { return append([]string{"--user=" + user}, s.options...) }
 
 // pid is the sidecar's, as the socket tells it; 0 if nobody answers there.
 func (s served) pid() int {
@@ -109,7 +113,7 @@ func (s served) pid() int {
 // ask runs a command of the program beside the sidecar, as "kubectl exec" does.
 func (s served) ask(t *testing.T, args ...string) string {
 	t.Helper()
-	return s.container.run(t, s.options, append([]string{"delegated-ipam"}, args...)...)
+	return s.container.run(t, s.as("0:0"), append([]string{"delegated-ipam"}, args...)...)
 }
 
 func TestTheImageServesHostLocalAsRootWithoutAnyCapability(t *testing.T) {
@@ -131,6 +135,14 @@ func TestTheImageServesHostLocalAsRootWithoutAnyCapability(t *testing.T) {
 	held := n.Leases(t)
 	if len(held) != 1 || held[0].IP.String() != ip {
 		t.Errorf("on the host host-local holds %v, want %s", held, ip)
+	}
+	// The bridge is another user of the socket's group.
+	if out := s.container.run(t, s.as("65532:65532"), "delegated-ipam", "list"); !strings.Contains(out, ip) {
+		t.Errorf("as the bridge's user: %s is not in the list:\n%s", ip, out)
+	}
+	stranger := s.container.command(s.container.isolated(s.as("65533:65533"), "delegated-ipam", "list")...)
+	if out, err := stranger.CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied") {
+		t.Errorf("as a stranger: %v\n%s", err, out)
 	}
 	s.ask(t, "release", "--all", "--yes")
 	if left := n.Leases(t); len(left) != 0 {
