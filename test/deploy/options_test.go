@@ -140,3 +140,17 @@ func write(t *testing.T, folder string, files map[string]string, in *strings.Rep
 		}
 	}
 }
+
+// A probe that the program does not have would keep the agent from starting.
+func TestTheProgramHasTheProbes(t *testing.T) {
+	n := harness.NewNode(t)
+	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
+	n.Start(t, "--enable-ipv6=false")
+	each(t, func(t *testing.T, d deployed) {
+		for _, p := range [][]string{d.sidecar.StartupProbe.Exec.Command, d.sidecar.ReadinessProbe.Exec.Command, d.sidecar.LivenessProbe.Exec.Command} {
+			if out := n.Command(t, p[1:]...); out.Code != 0 {
+				t.Errorf("%v of a sidecar that is ready: exit status %d: %s", p, out.Code, out.Stderr)
+			}
+		}
+	})
+}

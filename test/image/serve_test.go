@@ -130,6 +130,9 @@ func TestTheImageServesHostLocalAsRootWithoutAnyCapability(t *testing.T) {
 	if out := s.ask(t, "list"); !strings.Contains(out, ip) {
 		t.Errorf("%s is not in the list:\n%s", ip, out)
 	}
+	for _, kind := range []string{"startup", "ready", "live"} {
+		s.ask(t, "probe", kind)
+	}
 	// Its status is 0 only if it finds nothing wrong.
 	s.ask(t, "doctor")
 	held := n.Leases(t)
