@@ -24,3 +24,5 @@ for name in delegated-ipam delegated-ipam-bridge; do
   deploy/image/buildah.sh "$store" push --quiet "$name:$tag" "docker-archive:bin/$name.tar:docker.io/library/$name:$tag"
   echo "bin/$name.tar: docker.io/library/$name:$tag, $(stat -c %s "bin/$name.tar") bytes"
 done
+# The archives are all that is wanted; the store would grow with each build.
+deploy/image/buildah.sh "$store" rmi --all --force >/dev/null
