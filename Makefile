@@ -83,7 +83,7 @@ plugins: ## build the real host-local, static and dhcp that tools/plugins pins, 
 # --- test
 
 .PHONY: test
-test: test-contract test-go cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end, alerts), then check the coverage
+test: test-contract test-go cover fuzz-short ## run every test (contract with the real Cilium client, unit, engine, end to end), then check the coverage
 
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
