@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // table is aligned columns of text.
@@ -30,5 +31,8 @@ func (t table) below(column int, text string) {
 
 func (t table) flush() error { return t.w.Flush() }
 
-// oneLine is a text that cannot break a table.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine is a text that can neither break a table nor drive a terminal: what is
+// shown comes from files, plugins and sockets of others, too.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
+}

@@ -66,7 +66,7 @@ func (s Store) heldIn(list []*models.Attachment) []Lease {
 func (s Store) leaked(l Lease) Finding {
 	return Finding{
 		Check: CheckLeases, Pool: s.Pool, Address: l.IP.String(), State: Warning,
-		Seen: fmt.Sprintf("%s is held for container ID %s, interface %s, which the sidecar does not list with it", s.file(l.IP), l.ContainerID, l.Interface),
+		Seen: fmt.Sprintf("%s is held for container ID %s, interface %q, which the sidecar does not list with it", s.file(l.IP), l.ContainerID, l.Interface),
 		Do:   "allocate for its owner and release that again (`delegated-ipam id OWNER` tells an owner's ID); for an owner that is not known run host-local's DEL with this ID and interface",
 	}
 }
@@ -74,7 +74,7 @@ func (s Store) leaked(l Lease) Finding {
 func (s Store) lost(l Lease) Finding {
 	return Finding{
 		Check: CheckLeases, Pool: s.Pool, Address: l.IP.String(), State: Error,
-		Seen: fmt.Sprintf("the sidecar lists it under container ID %s, interface %s, and %s does not say so: the plugin may give it to somebody else", l.ContainerID, l.Interface, s.file(l.IP)),
+		Seen: fmt.Sprintf("the sidecar lists it under container ID %s, interface %q, and %s does not say so: the plugin may give it to somebody else", l.ContainerID, l.Interface, s.file(l.IP)),
 		Do:   "see that the sidecar and the plugin of the pods use one folder; the owner's next request after --verify-interval gets the address anew, or another one if it is gone",
 	}
 }

@@ -32,7 +32,7 @@ func lockStore(ctx context.Context, dir *os.Root, change bool) (func(), error) {
 	if change {
 		flags, how = os.O_RDONLY|os.O_CREATE, unix.LOCK_EX
 	}
-	file, err := dir.OpenFile(lockFile, flags, lockMode)
+	file, err := openRegular(dir, lockFile, flags, lockMode)
 	if errors.Is(err, fs.ErrNotExist) && !change {
 		return func() {}, nil
 	}

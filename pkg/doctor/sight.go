@@ -115,17 +115,24 @@ func (s Store) findings() (all []Finding, readable bool) {
 			Do:   "`delegated-ipam doctor --repair` removes it",
 		})
 	}
+	for _, ip := range s.Odd {
+		all = append(all, Finding{
+			Check: CheckStore, Pool: s.Pool, Address: ip.String(), State: Warning,
+			Seen: s.file(ip) + " is no file that host-local makes: it bars the address, and host-local can hang on it",
+			Do:   "see what it is, and remove it",
+		})
+	}
 	if s.Err != nil {
 		return append(all, Finding{
 			Check: CheckStore, Pool: s.Pool, State: Error, Seen: s.Err.Error(),
 			Do: "run doctor as the sidecar's user and with its mounts; if it says what is wrong with the file, mend that",
 		}), false
 	}
-	if len(all) == 0 {
-		all = []Finding{{
+	if len(s.Removed)+len(s.Empty) == 0 {
+		all = append(all, Finding{
 			Check: CheckEmptyFiles, Pool: s.Pool, State: OK,
 			Seen: fmt.Sprintf("none among the %d addresses in %s", len(s.Leases), s.Dir),
-		}}
+		})
 	}
 	return all, true
 }

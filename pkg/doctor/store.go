@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
@@ -30,6 +29,8 @@ type Store struct {
 	// Empty are the addresses whose files name no container ID, and Removed those
 	// whose files were such and are removed now.
 	Empty, Removed []netip.Addr
+	// Odd are the addresses in whose place is what host-local never makes.
+	Odd []netip.Addr
 	// Err is why the store could not be found, read or repaired.
 	Err error
 }
@@ -75,30 +76,28 @@ func (s *Store) look(ctx context.Context, p *models.PoolStatus, repair bool) {
 
 // read reads one file for each address: its name is the address, its lines the
 // container ID and the interface (plugins/ipam/host-local/backend/disk/backend.go).
-// What has another name ("lock", "last_reserved_ip.0") is no address.
 func (s *Store) read(dir *os.Root) error {
 	files, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return named(dir, err)
 	}
 	for _, f := range files {
-		ip, err := netip.ParseAddr(f.Name())
-		if err != nil || !f.Type().IsRegular() {
+		ip, ok := addressOf(f.Name())
+		if !ok {
 			continue
 		}
-		data, err := dir.ReadFile(f.Name())
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed by hand
-		}
-		if err != nil {
+		id, ifname, err := readLease(dir, f.Name())
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed by hand
+		case errors.Is(err, errOdd):
+			s.Odd = append(s.Odd, ip)
+		case err != nil:
 			return named(dir, err)
-		}
-		id, ifname, _ := strings.Cut(strings.TrimSpace(string(data)), "\r\n")
-		if id == "" {
+		case id == "":
 			s.Empty = append(s.Empty, ip)
-			continue
+		default:
+			s.Leases = append(s.Leases, Lease{IP: ip, ContainerID: id, Interface: ifname})
 		}
-		s.Leases = append(s.Leases, Lease{IP: ip, ContainerID: id, Interface: ifname})
 	}
 	return nil
 }
