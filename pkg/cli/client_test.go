@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
@@ -210,4 +211,25 @@ func TestASignalEndsTheWait(t *testing.T) {
 func TestAnAnswerThatIsNoHTTPNamesTheSocket(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "{")}})
 	s.program().runHere(t, "list").wants(t, option.Failed, "", "list: the sidecar at "+s.socket)
+}
+
+func TestAnEntryThatIsNullIsAnErrorAndNoCrash(t *testing.T) {
+	for path, bodies := range map[string][]string{
+		"/v1/healthz": {`{"delegated-ipam":{"pools":[null]}}`, `{"delegated-ipam":{"options":[null]}}`, `{"delegated-ipam":{"quarantined":[null]}}`},
+		"/v1/ipam":    {`[null]`, `[{"owner":"router","addresses":[null]}]`},
+	} {
+		for _, body := range bodies {
+			answers := map[string][]answer{
+				"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true}}`)}, "GET /v1/ipam": {jsonAnswer(200, `[]`)},
+			}
+			answers["GET "+path] = []answer{jsonAnswer(200, body)}
+			s := startSidecar(t, answers)
+			o := s.program().runHere(t, "doctor", "-o", "json")
+			if found := findings(t, o); o.code != option.Failed || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
+				return f.Check == doctor.CheckSidecar && strings.Contains(f.Seen, s.socket+" is no socket of delegated-ipam")
+			}) {
+				t.Errorf("%s: ended with %d and found %+v; want an error of the sidecar", body, o.code, found)
+			}
+		}
+	}
 }

@@ -60,6 +60,9 @@ func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 			http.StatusNotFound:  fmt.Sprintf("%s is no socket of delegated-ipam (cilium-agent's own has no list)", c.socket),
 		})
 	}
+	if slices.ContainsFunc(ok.Payload, func(a *models.Attachment) bool { return a == nil || slices.Contains(a.Addresses, nil) }) {
+		return nil, c.emptyEntry()
+	}
 	return ok.Payload, nil
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -60,6 +61,9 @@ func (c connection) health(ctx context.Context) (*models.StatusResponse, error) 
 	}
 	if ok.Payload.DelegatedIpam == nil {
 		return nil, fmt.Errorf("%s is no socket of delegated-ipam: its status has no part \"delegated-ipam\" (cilium-agent's own has none)", c.socket)
+	}
+	if d := ok.Payload.DelegatedIpam; slices.Contains(d.Pools, nil) || slices.Contains(d.Options, nil) || slices.Contains(d.Quarantined, nil) {
+		return nil, c.emptyEntry()
 	}
 	return ok.Payload, nil
 }

@@ -65,7 +65,7 @@ func (s Sight) sidecar() []Finding {
 	if s.StatusErr != nil {
 		return []Finding{{
 			Check: CheckSidecar, State: Error, Seen: s.StatusErr.Error(),
-			Do: "start the sidecar or name its socket; without its answer no lease is compared, and what follows is what a start would find",
+			Do: "start the sidecar, end one that hangs, or name its socket; without its answer no lease is compared, and what follows is what a start would find",
 		}}
 	}
 	var all []Finding
