@@ -96,13 +96,22 @@ const emptyDir = "/volumes/kubernetes.io~empty-dir/"
 // volume's own file system is a tmpfs (medium: Memory) shows in Type.
 func (m Mount) inEmptyDir() bool { return strings.Contains(m.Root+"/", emptyDir) }
 
-// sourceOf is the path of a folder on the mount's own file system.
+// nodeVolume is in the path of each volume of Docker and Podman (Docker,
+// volume/local): where the node is itself a container, as with kind, its /var is one.
+const nodeVolume = "/_data/"
+
+// sourceOf is the path of a folder on the mount's own file system, below the volume if
+// it is in one; empty if that is not known.
 func (m Mount) sourceOf(path string) string {
 	below, err := filepath.Rel(m.Point, path)
-	if m.Point == "" || err != nil {
+	if m.Point == "" || err != nil || !filepath.IsLocal(below) {
 		return ""
 	}
-	return filepath.Join(m.Root, below)
+	source := filepath.Join(m.Root, below)
+	if _, inVolume, ok := strings.Cut(source, nodeVolume); ok {
+		return "/" + inVolume
+	}
+	return source
 }
 
 // writable says why a folder cannot be written to; empty if it can.

@@ -43,8 +43,9 @@ func TestTheStateFolderMustLastAndBeWritable(t *testing.T) {
 		"not there yet":                         {dir(func(s *StateDir) { s.Path = "/data/state" }), []string{"ok state-dir", "ok room"}, []string{"/data/state is not there yet"}},
 		"on a tmpfs":                            {dir(func(s *StateDir) { s.Mount.Type = "tmpfs" }), bad, []string{"a reboot loses it", "--state-dir"}},
 		"on a ramfs":                            {dir(func(s *StateDir) { s.Mount.Type = "ramfs" }), bad, []string{"ramfs"}},
-		"the container's own":                   {dir(func(s *StateDir) { s.Mount.Type, s.InPod = "overlay", true }), bad, []string{"goes with the container", "hostPath"}},
+		"the container's own":                   {dir(func(s *StateDir) { s.Mount = Mount{Type: "btrfs", Point: "/", Root: "/x"}; s.InPod = true }), bad, []string{"goes with the container", "hostPath"}},
 		"an overlay that is the whole system's": {dir(func(s *StateDir) { s.Mount.Type = "overlay" }), []string{"ok state-dir", "ok room"}, []string{"overlay"}},
+		"the host's, which is an overlay":       {dir(func(s *StateDir) { s.Mount = Mount{Type: "overlay", Point: "/data", Root: "/data"}; s.InPod = true }), []string{"ok state-dir", "ok room"}, nil},
 		"an emptyDir":                           {dir(func(s *StateDir) { s.Mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state" }), bad, []string{"goes with the pod"}},
 		"in a folder that Cilium removes":       {dir(func(s *StateDir) { s.Real = "/run/cilium/ipam" }), bad, []string{"/run/cilium", "cleanState"}},
 		"that folder itself":                    {dir(func(s *StateDir) { s.Real = "/var/lib/cilium" }), bad, []string{"/var/lib/cilium"}},
@@ -84,12 +85,15 @@ func TestTheFolderOfThePluginMustBeThatOfThePods(t *testing.T) {
 		"below what is mounted from the same path":        {state(pod("/var/lib/cni", "/var/lib/cni"), nil), fine, nil},
 		"mounted from a partition for /var":               {state(pod("/var/lib/cni/networks", "/lib/cni/networks"), nil), fine, nil},
 		"mounted from a subvolume":                        {state(pod("/var/lib/cni/networks", "/@root/var/lib/cni/networks"), nil), fine, nil},
+		"mounted from a node that is a container":         {state(pod("/var/lib/cni/networks", "/docker/volumes/x/_data/lib/cni/networks"), nil), fine, nil},
+		"mounted elsewhere from such a node":              {state(pod("/var/lib/cni/networks", "/docker/volumes/x/_data/lib/leases"), nil), []string{"warning plugin-state", "ok room"}, []string{"/lib/leases"}},
+		"reached by a link":                               {state(pod("/srv/cni", "/srv/cni"), nil), fine, []string{"could not be told"}},
 		"mounted from another path":                       {state(pod("/var/lib/cni/networks", "/srv/x"), nil), []string{"warning plugin-state", "ok room"}, []string{"/srv/x", "same folder"}},
 		"mounted from another path, and pods have leases": {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Others = 3 }), nil), fine, []string{"3 addresses of others"}},
-		"an emptyDir":                 {state(pod("/var/lib/cni/networks", "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), nil), wrong, []string{"emptyDir", "the same addresses"}},
-		"the host's by its process 1": {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Host = HostSame }), nil), fine, []string{"the host's folder"}},
-		"another than the host's":     {state(with(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), func(s *PluginState) { s.Host = HostOther }), nil), wrong, []string{"another one"}},
-		"a mount that is not known":   {state(with(pod("", ""), func(s *PluginState) { s.Mount = Mount{} }), nil), fine, []string{"could not be told"}},
+		"an emptyDir":                                     {state(pod("/var/lib/cni/networks", "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), nil), wrong, []string{"emptyDir", "the same addresses"}},
+		"the host's by its process 1":                     {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Host = HostSame }), nil), fine, []string{"the host's folder"}},
+		"another than the host's":                         {state(with(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), func(s *PluginState) { s.Host = HostOther }), nil), wrong, []string{"another one"}},
+		"a mount that is not known":                       {state(with(pod("", ""), func(s *PluginState) { s.Mount = Mount{} }), nil), fine, []string{"could not be told"}},
 	})
 	if got := (PluginState{}).withLeases([]Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ours("router"))}).Others; got != 1 {
 		t.Errorf("%d leases are of others; want 1", got)
@@ -123,6 +127,20 @@ func TestTheHostsFolderIsComparedWhereItsProcessOneCanBeSeen(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a link of the host that begins at its root", func(t *testing.T) {
+		host, mounted := filepath.Join(dir, "host"), filepath.Join(dir, "mounted")
+		must(t, os.MkdirAll(filepath.Join(host, dir), 0o755))
+		must(t, os.Mkdir(filepath.Join(host, "real"), 0o755))
+		must(t, os.Symlink("/real", filepath.Join(host, mounted)))
+		must(t, os.Symlink(filepath.Join(host, "real"), mounted))
+		for link, target := range map[string]string{pidns: initialPIDNamespace, root: host} {
+			_ = os.Remove(link)
+			must(t, os.Symlink(target, link))
+		}
+		if got := compareWithHost(dir, mounted); got != HostSame {
+			t.Errorf("got %q; want %q", got, HostSame)
+		}
+	})
 	if got := compareWithHost(filepath.Join(dir, "none"), seen); got != HostUnknown {
 		t.Errorf("without /proc got %q; want nothing", got)
 	}

@@ -1,10 +1,14 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 )
@@ -61,15 +65,28 @@ func compareWithHost(proc, path string) HostFolder {
 	if ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid")); err != nil || ns != initialPIDNamespace {
 		return HostUnknown
 	}
-	root := filepath.Join(proc, "1/root")
-	if _, err := os.ReadDir(root); err != nil {
-		return HostUnknown
-	}
-	ours, err := os.Stat(path)
+	root, err := unix.Open(filepath.Join(proc, "1/root"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return HostUnknown
 	}
-	if theirs, err := os.Stat(filepath.Join(root, path)); err == nil && os.SameFile(ours, theirs) {
+	defer unix.Close(root)
+	var ours, theirs unix.Stat_t
+	if unix.Stat(path, &ours) != nil {
+		return HostUnknown
+	}
+	// The host's links are followed as on the host: from its root, not from ours.
+	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if errors.Is(err, fs.ErrNotExist) {
+		return HostOther
+	}
+	if err != nil {
+		return HostUnknown
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &theirs); err != nil {
+		return HostUnknown
+	}
+	if ours.Dev == theirs.Dev && ours.Ino == theirs.Ino {
 		return HostSame
 	}
 	return HostOther

@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 )
@@ -69,8 +68,9 @@ func (s StateDir) findings() []Finding {
 	return append([]Finding{{Check: CheckStateDir, State: OK, Seen: seen}}, s.room("")...)
 }
 
-// lost says by what the folder is lost; empty if by nothing that is known. Outside of
-// a pod an overlay is what the whole system stands on.
+// lost says by what the folder is lost; empty if by nothing that is known. A pod's root
+// is the container's own, whatever its type. An overlay alone says nothing: it can be
+// what the whole node stands on, and a hostPath of that is one, too.
 func (s StateDir) lost() string {
 	for _, dir := range wiped {
 		if below, err := filepath.Rel(dir, s.Real); err == nil && filepath.IsLocal(below) {
@@ -83,7 +83,7 @@ func (s StateDir) lost() string {
 		}
 	}
 	switch {
-	case s.InPod && strings.HasPrefix(s.Mount.Type, "overlay"):
+	case s.InPod && s.Mount.Point == "/":
 		return fmt.Sprintf("is on this container's own file system (%s): it goes with the container", s.Mount.Type)
 	case s.Mount.inEmptyDir():
 		return "is in an emptyDir: it goes with the pod"
