@@ -35,7 +35,7 @@ func LookAtNode(ctx context.Context, c daemon.Config, socket string, status *mod
 	for _, e := range examined {
 		n.Pools = append(n.Pools, Pool{
 			Examined: e, Served: served(status, e.Pool),
-			GuardIsOther: status == nil || !daemon.HolderHas(e.Guard, c.StateDir),
+			GuardIsOther: !daemon.HolderHas(e.Guard, c.StateDir),
 			State:        lookAtPluginState(stateOf(e), e.Plugin.StateKey, c.InPod),
 		})
 	}

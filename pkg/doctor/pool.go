@@ -14,7 +14,7 @@ type Pool struct {
 	daemon.Examined
 	// Served is the network with which the sidecar serves the pool; empty for none.
 	Served string
-	// GuardIsOther tells that Guard, if there is one, is not the sidecar that was asked.
+	// GuardIsOther tells that Guard, if there is one, is not the sidecar of the state folder.
 	GuardIsOther bool
 	// State is where the plugin keeps its state.
 	State PluginState
@@ -93,8 +93,11 @@ func (p Pool) versions() []Finding {
 
 // netns is whether plugins are kept out of our own network namespace.
 func (p Pool) netns() []Finding {
-	if err := errors.Join(p.NetNSErr, p.Plugin.NetNSErr); err != nil {
-		return []Finding{p.finding(CheckNetNS, Error, "leave --cni-netns unset, or give it what the text says", "%s", err)}
+	switch {
+	case p.NetNSErr != nil:
+		return []Finding{p.finding(CheckNetNS, Error, "leave --cni-netns unset, or give it what the text says", "%s", p.NetNSErr)}
+	case p.Plugin.NetNSErr != nil:
+		return []Finding{p.finding(CheckNetNS, Error, "make the namespace, or name it with --cni-netns (docs/plugins.md, Network namespaces)", "%s", p.Plugin.NetNSErr)}
 	}
 	return []Finding{p.finding(CheckNetNS, OK, "", "CNI_NETNS is %q, which is not our own", p.Plugin.NetNS)}
 }
@@ -103,10 +106,10 @@ func (p Pool) netns() []Finding {
 func (p Pool) guard() []Finding {
 	switch {
 	case p.Guard != "" && p.GuardIsOther:
-		return []Finding{p.finding(CheckGuard, Error, "stop one of the two, or give this one a --node-name or a network of its own",
-			"another sidecar serves network %q on this node: %s", p.Network.Name, p.Guard)}
+		return []Finding{p.finding(CheckGuard, Error, "stop that one or this one, or give this one a --node-name or a network of its own",
+			"network %q is served on this node by a sidecar that is not that of this state folder, or hangs: %s", p.Network.Name, p.Guard)}
 	case p.Guard != "":
-		return []Finding{p.finding(CheckGuard, OK, "", "the sidecar alone serves network %q (%s)", p.Network.Name, p.Guard)}
+		return []Finding{p.finding(CheckGuard, OK, "", "only the sidecar of this state folder serves network %q (%s)", p.Network.Name, p.Guard)}
 	}
 	return []Finding{p.finding(CheckGuard, OK, "", "nobody serves network %q in this network namespace", p.Network.Name)}
 }

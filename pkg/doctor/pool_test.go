@@ -78,9 +78,9 @@ func TestThePluginMustBeThereAndRun(t *testing.T) {
 
 func TestOurNetworkNamespaceIsNotPassedOn(t *testing.T) {
 	judge(t, map[string]judged{
-		"it is not":        {pool(nil).netns(), []string{"ok netns"}, []string{"/none"}},
-		"it would be":      {pool(func(p *Pool) { p.NetNSErr = errors.New("is our own") }).netns(), []string{"error netns"}, []string{"is our own", "--cni-netns"}},
-		"none can be made": {pool(func(p *Pool) { p.Plugin.NetNSErr = errors.New("CAP_SYS_ADMIN") }).netns(), []string{"error netns"}, []string{"CAP_SYS_ADMIN"}},
+		"it is not":           {pool(nil).netns(), []string{"ok netns"}, []string{"/none"}},
+		"it would be":         {pool(func(p *Pool) { p.NetNSErr = errors.New("is our own") }).netns(), []string{"error netns"}, []string{"is our own", "--cni-netns"}},
+		"the plugin has none": {pool(func(p *Pool) { p.Plugin.NetNSErr = errors.New("CAP_SYS_ADMIN") }).netns(), []string{"error netns"}, []string{"CAP_SYS_ADMIN", "name it with --cni-netns"}},
 	})
 }
 

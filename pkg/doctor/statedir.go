@@ -50,7 +50,7 @@ func (s StateDir) findings() []Finding {
 		return append([]Finding{{Check: CheckStateDir, State: Error, Seen: fmt.Sprintf(format, args...), Do: do}}, s.room("")...)
 	}
 	if s.Refused != nil {
-		return bad("give the sidecar a folder of its own user", "%s", s.Refused)
+		return bad("give the sidecar a folder of its own user, or run doctor as the sidecar's", "%s", s.Refused)
 	}
 	if why := s.lost(); why != "" {
 		return bad(durableAdvice, "%s %s", s.Path, why)
@@ -58,12 +58,14 @@ func (s StateDir) findings() []Finding {
 	if why := s.writable(); why != "" {
 		return bad("let the sidecar's user write to it, or run doctor as that user", "%s", why)
 	}
-	seen := s.Path + " lasts and can be written to"
+	seen := s.At
 	if s.At != filepath.Clean(s.Path) {
-		seen = fmt.Sprintf("%s is not there yet; %s lasts and can be written to", s.Path, s.At)
+		seen = fmt.Sprintf("%s is not there yet; %s", s.Path, s.At)
 	}
 	if s.Mount.Type != "" {
-		seen += " (" + s.Mount.Type + ")"
+		seen += " lasts and can be written to (" + s.Mount.Type + ")"
+	} else {
+		seen += " can be written to; whether it lasts could not be told, because its mount is not to be seen"
 	}
 	return append([]Finding{{Check: CheckStateDir, State: OK, Seen: seen}}, s.room("")...)
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -43,6 +44,19 @@ func TestDoctorFindsASecondSidecarOfTheNetwork(t *testing.T) {
 	first := n.Start(t)
 	doctorOf(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
 		wants(t, []string{"error sidecar", "error guard"}, fmt.Sprintf("PID %d", first.PID()), n.StateDir, "--node-name")
+}
+
+func TestDoctorDoesNotTakeASidecarThatCannotBeAskedForASecondOne(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	d := doctorOf(t, n, nil, "--socket-path="+n.Dir+"/elsewhere.sock")
+	d.wants(t, []string{"error sidecar"})
+	if !slices.ContainsFunc(d.found, func(f finding) bool {
+		return f.Check == "guard" && strings.Contains(f.Seen, fmt.Sprintf("PID %d", s.PID()))
+	}) {
+		t.Errorf("no finding names the sidecar that runs: %+v", d.found)
+	}
 }
 
 func TestDoctorWarnsThatItLooksFromAnotherContainer(t *testing.T) {
