@@ -2,9 +2,36 @@ package doctor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
+
+// confirmed says since when the plugins have not been asked: what one has lost after
+// that nobody knows yet.
+func confirmed(all []*models.Attachment) string {
+	held, never := 0, 0
+	var oldest time.Time
+	for _, a := range all {
+		if a.State != models.AttachmentStateHeld {
+			continue
+		}
+		held++
+		switch {
+		case a.Verified == nil:
+			never++
+		case oldest.IsZero() || time.Time(*a.Verified).Before(oldest):
+			oldest = time.Time(*a.Verified)
+		}
+	}
+	switch {
+	case held == 0:
+		return "none is held"
+	case never > 0:
+		return fmt.Sprintf("%d of %d held ones no plugin has confirmed since the sidecar started", never, held)
+	}
+	return fmt.Sprintf("each of %d held ones was confirmed by its plugin, none before %s", held, oldest.UTC().Format(time.RFC3339))
+}
 
 // attachments is what the sidecar itself says is wrong with what it holds. For a
 // plugin whose files are not known there is nothing else to go by: CHECK is not asked
@@ -30,7 +57,7 @@ func (s Sight) attachments() []Finding {
 			"record %s cannot be used: %s", q.File, q.Reason)
 	}
 	if len(all) == 0 && s.ListErr == nil {
-		add(OK, "", "", "none of %d is lost, waits for the plugin or could not be read", len(s.After))
+		add(OK, "", "", "none of %d is lost, waits for the plugin or could not be read; %s", len(s.After), confirmed(s.After))
 	}
 	return all
 }

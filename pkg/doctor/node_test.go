@@ -5,6 +5,9 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/access"
@@ -73,11 +76,19 @@ func TestTheSocketIsForThoseForWhomItShouldBe(t *testing.T) {
 }
 
 func TestWhatTheSidecarSaysOfItsAttachments(t *testing.T) {
+	noon := strfmt.DateTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	later := strfmt.DateTime(time.Time(noon).Add(time.Hour))
+	if got, want := confirmed([]*models.Attachment{{State: "held", Verified: &later}, {State: "held", Verified: &noon}, {State: "held", Verified: &later}}),
+		"each of 3 held ones was confirmed by its plugin, none before 2026-03-01T12:00:00Z"; got != want {
+		t.Errorf("of three it says %q; want %q", got, want)
+	}
 	say := func(a models.Attachment, quarantined ...*models.QuarantinedRecord) []Finding {
 		return Sight{Status: &models.DelegatedIPAMStatus{Quarantined: quarantined}, After: []*models.Attachment{&a}}.attachments()
 	}
 	judge(t, map[string]judged{
-		"held":                  {say(models.Attachment{State: "held"}), []string{"ok attachments"}, []string{"none of 1"}},
+		"held":                  {say(models.Attachment{State: "held"}), []string{"ok attachments"}, []string{"none of 1", "1 of 1 held ones no plugin has confirmed"}},
+		"held and confirmed":    {say(models.Attachment{State: "held", Verified: &noon}), []string{"ok attachments"}, []string{"none before 2026-03-01T12:00:00Z"}},
+		"cooling":               {say(models.Attachment{State: "cooling"}), []string{"ok attachments"}, []string{"none is held"}},
 		"held, after a failure": {say(models.Attachment{State: "held", LastError: "once"}), []string{"ok attachments"}, nil},
 		"lost":                  {say(models.Attachment{State: "held", Lost: true, Owner: "router"}), []string{"error attachments"}, []string{`"router"`, "allocate"}},
 		"a DEL that fails":      {say(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), []string{"warning attachments"}, []string{"no daemon", `"x"`}},
