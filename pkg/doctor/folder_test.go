@@ -43,6 +43,7 @@ func TestTheStateFolderMustLastAndBeWritable(t *testing.T) {
 		"not there yet":                         {dir(func(s *StateDir) { s.Path = "/data/state" }), []string{"ok state-dir", "ok room"}, []string{"/data/state is not there yet"}},
 		"on a mount that is not to be seen":     {dir(func(s *StateDir) { s.Mount = Mount{}; s.InPod = true }), []string{"ok state-dir", "ok room"}, []string{"whether it lasts could not be told"}},
 		"on a tmpfs":                            {dir(func(s *StateDir) { s.Mount.Type = "tmpfs" }), bad, []string{"a reboot loses it", "--state-dir"}},
+		"on a devtmpfs":                         {dir(func(s *StateDir) { s.Mount.Type = "devtmpfs" }), bad, []string{"devtmpfs"}},
 		"on a ramfs":                            {dir(func(s *StateDir) { s.Mount.Type = "ramfs" }), bad, []string{"ramfs"}},
 		"the container's own":                   {dir(func(s *StateDir) { s.Mount = Mount{Type: "btrfs", Point: "/", Root: "/x"}; s.InPod = true }), bad, []string{"goes with the container", "hostPath"}},
 		"an overlay that is the whole system's": {dir(func(s *StateDir) { s.Mount.Type = "overlay" }), []string{"ok state-dir", "ok room"}, []string{"overlay"}},
