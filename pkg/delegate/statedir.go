@@ -14,18 +14,18 @@ import (
 
 // checkStateDir refuses, in a pod, a plugin whose state would be in the container:
 // the plugin processes that serve the pods keep theirs on the host, and both would
-// give away the same addresses. Only the folder's device tells, so it is asked
+// give away the same addresses. Only the folder's mount tells, so it is asked
 // anew: a mount may come later.
 func (r *Runner) checkStateDir(p profile.Profile, object map[string]json.RawMessage) error {
 	dir, key := p.StateDir(object["ipam"])
 	if !r.opts.InPod || dir == "" {
 		return nil
 	}
-	own, err := device("/")
+	own, err := mountOf("/")
 	if err != nil {
 		return err
 	}
-	at, err := device(dir)
+	at, err := mountOf(dir)
 	if err != nil {
 		return err
 	}
@@ -35,19 +35,29 @@ func (r *Runner) checkStateDir(p profile.Profile, object map[string]json.RawMess
 	return fmt.Errorf("plugin %s keeps what it has given away in %s (ipam.%s), which is on this container's own file system; expected the host's folder, mounted: pods would get the same addresses", p.Type, dir, key)
 }
 
-// device is the device of a folder, or of the nearest one above it that is there:
+// mount tells one mount from another by its ID, which also tells a folder of the
+// host from the container's own where both are on one device. A kernel before 5.8
+// tells only the device.
+type mount struct {
+	id           uint64
+	major, minor uint32
+}
+
+// mountOf is the mount of a folder, or of the nearest one above it that is there:
 // the plugin would make it on that.
-func device(dir string) (uint64, error) {
+func mountOf(dir string) (mount, error) {
 	for {
-		var st unix.Stat_t
-		err := unix.Stat(dir, &st)
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st)
 		switch {
+		case err == nil && st.Mask&unix.STATX_MNT_ID != 0:
+			return mount{id: st.Mnt_id}, nil
 		case err == nil:
-			return st.Dev, nil
+			return mount{major: st.Dev_major, minor: st.Dev_minor}, nil
 		case errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir):
 			dir = filepath.Dir(dir)
 		default:
-			return 0, fmt.Errorf("state folder of the plugin: %w", &fs.PathError{Op: "stat", Path: dir, Err: err})
+			return mount{}, fmt.Errorf("state folder of the plugin: %w", &fs.PathError{Op: "statx", Path: dir, Err: err})
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,6 +45,26 @@ func TestInAPodTheStateFolderOfHostLocalMustBeMounted(t *testing.T) {
 	}
 	network(mounted)
 	s.WaitReady(t)
+	s.Allocate(t, harness.Request{Owner: "router"})
+	s.Agree(t)
+	s.Stop(t)
+}
+
+// A container runtime without overlays has the container's root on the host's own
+// device, so the device alone would call every folder the container's own.
+func TestInAPodAMountedFolderOnTheDeviceOfTheContainersRootIsTheHosts(t *testing.T) {
+	t.Parallel()
+	if err := exec.Command("unshare", "--mount", "true").Run(); err != nil {
+		harness.Lack(t, "a mount namespace cannot be made here (root and unshare are needed): %v", err)
+	}
+	n := harness.NewNode(t)
+	n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
+	n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+	if err := os.MkdirAll(n.StoreDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.Under = []string{"unshare", "--mount", "sh", "-ec", `mount --bind "$1" "$1"; shift; exec "$@"`, "sh", n.StoreDir}
+	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
 	s.Agree(t)
 	s.Stop(t)
