@@ -45,6 +45,10 @@ AFRESH := -count=1
 # Faults take more time waiting for processes than working: four at once.
 CAMPAIGN := test/faults/campaign.sh $(AFRESH) -parallel 4
 
+# What an operation costs in numbers that no clock changes. The race detector
+# would allocate by itself.
+COUNTERS := go test $(AFRESH) -bench . -benchtime 20x ./test/bench
+
 # The tests that start isc-dhcp-server.
 WITH_DHCPD := RealDHCP
 
@@ -88,8 +92,9 @@ test: test-contract test-go cover fuzz-short ## run every test (contract with th
 .PHONY: test-go
 test-go: plugins test-binary explain ## run the unit, engine and end-to-end tests
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit $(COVER)/binary
-	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' $$(go list ./test/... | grep -Ev '/test/(faults|image)$$')
+	$(TESTENV) go test $(RACE) $(AFRESH) -skip '$(WITH_DHCPD)' $$(go list ./test/... | grep -Ev '/test/(faults|image|bench)$$')
 	$(TESTENV) $(CAMPAIGN) $(RACE) ./test/faults
+	$(TESTENV) $(COUNTERS)
 	$(PLUGINENV) go test $(RACE) -skip '$(WITH_DHCPD)' -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 # In CI a skipped one is an error: "go test" alone would call it a success.
@@ -178,6 +183,30 @@ fuzz: ## fuzz every target with FUZZTIME inputs each, or for that time
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
 	  done || exit 1; \
 	done
+
+# --- what it costs
+
+BENCH := $(CACHE)/bench
+BENCH_PAIRS ?= 300
+
+# State and store lie below the checkout, on its disk: /tmp may be memory.
+.PHONY: bench
+bench: $(BIN)/delegated-ipam plugins ## measure what it costs beside the bare plugin, and beside Cilium if bench-cilium has been made; minutes, on a quiet machine
+	@mkdir -p $(BENCH)
+	go build -buildvcs=false -o $(BENCH)/bench ./test/bench
+	$(BENCH)/bench -binary $(BIN)/delegated-ipam -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
+	  -pairs $(BENCH_PAIRS) -page docs/performance.md -charts docs/performance
+
+# Cilium's server with all that it needs takes minutes to build the first time.
+.PHONY: bench-cilium
+bench-cilium: ## bench, beside Cilium's own server and allocator too
+	@mkdir -p $(BENCH)
+	CGO_ENABLED=0 go build -C test/bench/cilium -trimpath -buildvcs=false -o $(CURDIR)/$(BENCH)/cilium .
+	@$(MAKE) --no-print-directory bench
+
+.PHONY: bench-short
+bench-short: plugins test-binary ## count heap allocations, processes, fsyncs and bytes of each operation; fail if there are more than before
+	$(TESTENV) $(COUNTERS)
 
 # --- checks
 

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
 // disk is what a power loss would leave: POSIX promises the content of a file
@@ -48,39 +50,39 @@ func newDisk() *disk {
 }
 
 // feed takes one step. A call changes the disk at its end, if it succeeded.
-func (d *disk) feed(s step) {
-	if !s.ended {
-		d.begun[s.pid] = d.clock
+func (d *disk) feed(s strace.Step) {
+	if !s.Ended {
+		d.begun[s.PID] = d.clock
 		return
 	}
-	if !s.ok {
+	if !s.OK {
 		return
 	}
 	d.clock++
-	switch s.call {
+	switch s.Call {
 	case "openat":
-		if name := pathIn(oneName, s.args); isCreating.MatchString(s.args) && d.now[name] == nil {
+		if name := pathIn(oneName, s.Args); isCreating.MatchString(s.Args) && d.now[name] == nil {
 			d.link(name, &inode{written: d.clock})
 		}
 	case "mkdir", "mkdirat":
-		d.link(pathIn(oneName, s.args), &inode{})
+		d.link(pathIn(oneName, s.Args), &inode{})
 	case "write":
-		if f := d.now[pathIn(ofFile, s.args)]; f != nil {
+		if f := d.now[pathIn(ofFile, s.Args)]; f != nil {
 			f.written = d.clock
-			if m := stateOf.FindStringSubmatch(s.args); m != nil {
+			if m := stateOf.FindStringSubmatch(s.Args); m != nil {
 				f.state = m[1]
 			}
 		}
 	case "rename", "renameat", "renameat2":
-		if m := twoNames.FindStringSubmatch(s.args); m != nil {
+		if m := twoNames.FindStringSubmatch(s.Args); m != nil {
 			from, to := absolute(m[1], m[2]), absolute(m[3], m[4])
 			d.link(to, d.now[from])
 			d.link(from, nil)
 		}
 	case "unlinkat":
-		d.link(pathIn(oneName, s.args), nil)
+		d.link(pathIn(oneName, s.Args), nil)
 	case "fsync", "fdatasync":
-		d.sync(pathIn(ofFile, s.args), d.begun[s.pid])
+		d.sync(pathIn(ofFile, s.Args), d.begun[s.PID])
 	}
 }
 

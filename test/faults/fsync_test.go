@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,17 +9,17 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
 func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testing.T) {
 	t.Parallel()
 	newTally(t, fsyncOrder).watch(t)
-	strace := wantStrace(t)
 	n := nodeWith(t)
 	trace := filepath.Join(n.Dir, "trace")
 	// -D makes the sidecar our child and strace a process beside it.
 	n.Under = []string{
-		strace, "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace,
+		wantStrace(t), "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace,
 		"-e", "trace=openat,?mkdir,mkdirat,write,fsync,fdatasync,?rename,?renameat,renameat2,unlinkat,execve",
 	}
 	s := n.Launch(t, "--enable-ipv6=false")
@@ -31,7 +29,7 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 	s.Stop(t)
 
 	record := filepath.Join(n.StateDir, "attachments", idOf(t, n, "router")+".json")
-	got := moments(wholeTrace(t, trace, s.PID()), record)
+	got := moments(harness.WholeTrace(t, trace, s.PID()), record)
 	want := []moment{
 		{"DEL begins", "adding"},
 		{"DEL ended", "adding"},
@@ -50,12 +48,12 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 // wantStrace returns strace's path, if it can trace here.
 func wantStrace(t *testing.T) string {
 	t.Helper()
-	if err := tryStrace(t); err != nil {
+	if err := strace.Try(t.Context()); err != nil {
 		cannot(t, "system calls cannot be looked at: %v", err)
 	}
-	strace, err := exec.LookPath("strace")
+	path, err := exec.LookPath("strace")
 	must(t, err)
-	return strace
+	return path
 }
 
 // idOf returns the container ID of an owner.
@@ -66,22 +64,6 @@ func idOf(t *testing.T, n *harness.Node, owner string) string {
 		t.Fatalf("id %s: %+v", owner, o)
 	}
 	return strings.TrimSpace(o.Stdout)
-}
-
-// wholeTrace returns a trace when strace has written the end of the process.
-func wholeTrace(t *testing.T, file string, pid int) string {
-	t.Helper()
-	var trace string
-	harness.Eventually(t, "strace to write the end of the sidecar", func() error {
-		data, err := os.ReadFile(file)
-		trace = string(data)
-		ends := func(s step) bool { return s.pid == pid && s.call == exited }
-		if err == nil && !slices.ContainsFunc(parseTrace(trace), ends) {
-			err = errors.New("it is not there")
-		}
-		return err
-	})
-	return trace
 }
 
 // moment is something that a power loss must not overtake, and the state of the
@@ -99,18 +81,18 @@ var (
 func moments(trace, record string) []moment {
 	d, verbs := newDisk(), map[int]string{}
 	var all []moment
-	for _, s := range parseTrace(trace) {
+	for _, s := range strace.Parse(trace) {
 		d.feed(s)
 		what := ""
 		switch {
-		case s.call == exited && verbs[s.pid] != "":
-			what = verbs[s.pid] + " ended"
-		case s.ended:
-		case s.call == "execve" && verbOf.MatchString(s.args):
-			verbs[s.pid] = verbOf.FindStringSubmatch(s.args)[1]
-			what = verbs[s.pid] + " begins"
-		case s.call == "write" && answerOf.MatchString(s.args):
-			what = "answer " + answerOf.FindStringSubmatch(s.args)[1]
+		case s.Call == strace.Exited && verbs[s.PID] != "":
+			what = verbs[s.PID] + " ended"
+		case s.Ended:
+		case s.Call == "execve" && verbOf.MatchString(s.Args):
+			verbs[s.PID] = verbOf.FindStringSubmatch(s.Args)[1]
+			what = verbs[s.PID] + " begins"
+		case s.Call == "write" && answerOf.MatchString(s.Args):
+			what = "answer " + answerOf.FindStringSubmatch(s.Args)[1]
 		}
 		// Before the first call every answer is one about health.
 		if what != "" && (len(all) > 0 || what != "answer 200") {

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
 // executioner is the real host-local, in which one system call is the last where
@@ -58,7 +59,7 @@ func (d pluginDeath) String() string {
 // canTrace tells whether a plugin can be killed at a system call. In CI it must be so.
 func canTrace(t *testing.T) bool {
 	t.Helper()
-	err := tryStrace(t)
+	err := strace.Try(t.Context())
 	if err == nil {
 		return true
 	}
@@ -68,15 +69,6 @@ func canTrace(t *testing.T) bool {
 	}
 	t.Log(why)
 	return false
-}
-
-// tryStrace returns why no process can be traced here.
-func tryStrace(t *testing.T) error {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "strace", "-f", "-qq", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
-		return fmt.Errorf("strace (Debian package strace) does not work: %w: %s", err, out)
-	}
-	return nil
 }
 
 // installExecutioner puts itself in front of the real host-local.

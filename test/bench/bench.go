@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// bench is one run of the whole benchmark.
+type bench struct {
+	options
+	report report
+}
+
+// measure measures every row and the growth.
+func (b *bench) measure() error {
+	if err := os.RemoveAll(b.dir); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		name string
+		do   func() error
+	}{
+		{"allocate and release", b.lifecycle},
+		{"held, verified by CHECK", b.heldChecked},
+		{"held, within the verify interval", b.heldWithin},
+		{"eight clients", b.crowd},
+		{"start", b.start},
+		{"memory", b.memory},
+		{"binary", b.size},
+		{"heap allocations", b.heap},
+		{"growth", b.growth},
+	} {
+		fmt.Fprintf(os.Stderr, "bench: %s\n", part.name)
+		if err := part.do(); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return os.RemoveAll(b.dir)
+}
+
+// beside runs work with a sidecar of a new node and a bare plugin with a store of
+// its own on the same file system.
+func (b *bench) beside(name string, flags []string, work func(*server, *bare) error) error {
+	n, err := b.newNode(name)
+	if err != nil {
+		return err
+	}
+	plugin, err := newBare(b.plugins, n.store()+"-bare")
+	if err != nil {
+		return err
+	}
+	s, err := n.sidecar(flags...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(s, plugin), s.stop())
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// owner is who asks where there is one client.
+const owner = "kube-system/router"
+
+// never is a --verify-interval in which nothing is asked twice.
+const never = "--verify-interval=24h"
+
+// lifecycle measures an allocation for a new owner and its release.
+func (b *bench) lifecycle() error {
+	var allocate, release contest
+	err := b.beside("life", nil, func(s *server, plugin *bare) error {
+		ours := func(counts bool) error {
+			ip, took, err := s.allocate(owner)
+			if err != nil {
+				return err
+			}
+			back, err := s.release(ip)
+			if counts {
+				allocate.ours.add(took)
+				release.ours.add(back)
+			}
+			return err
+		}
+		reference := func(counts bool) error {
+			result, took, err := plugin.acquire(owner)
+			if err != nil {
+				return err
+			}
+			back, err := plugin.del(owner, result)
+			if counts {
+				allocate.reference.add(took)
+				release.reference.add(back)
+			}
+			return err
+		}
+		return alternate(b.pairs, ours, reference)
+	})
+	b.report.add(
+		compared("allocate, new owner (DEL, ADD, two durable writes)", "bare DEL + ADD", allocate, atMost(1.35)),
+		compared("release (one durable write)", "bare DEL", release, atMost(1.40)),
+	)
+	return err
+}
+
+// heldChecked measures an allocation of what is held, for which CHECK is run.
+func (b *bench) heldChecked() error {
+	var check contest
+	err := b.beside("check", []string{"--verify-interval=0s"}, func(s *server, plugin *bare) error {
+		if _, _, err := s.allocate(owner); err != nil {
+			return err
+		}
+		result, _, err := plugin.acquire(owner)
+		if err != nil {
+			return err
+		}
+		return alternate(b.pairs, func(counts bool) error {
+			_, took, err := s.allocate(owner)
+			if counts {
+				check.ours.add(took)
+			}
+			return err
+		}, func(counts bool) error {
+			took, err := plugin.check(owner, result)
+			if counts {
+				check.reference.add(took)
+			}
+			return err
+		})
+	})
+	b.report.add(compared("allocate, held, verified by CHECK", "bare CHECK", check, atMost(1.15)))
+	return err
+}
+
+// heldWithin measures an allocation of what is held and needs no question,
+// beside a server that does nothing, and beside Cilium's allocator.
+func (b *bench) heldWithin() error {
+	return b.beside("held", []string{never}, func(s *server, _ *bare) error {
+		if _, _, err := s.allocate(owner); err != nil {
+			return err
+		}
+		floor, err := b.against(s, []string{os.Args[0], floorCommand}, false)
+		if err != nil {
+			return err
+		}
+		const held = "allocate, held, verified within `--verify-interval`"
+		b.report.add(compared(held, "HTTP floor: a server that does nothing", floor, reported()))
+		if _, err := os.Stat(b.cilium); errors.Is(err, os.ErrNotExist) {
+			b.report.add(missing(held, "Cilium's in-memory POST /ipam", "not measured: run `make bench-cilium`", atMost(1)))
+			return nil
+		}
+		cilium, err := b.against(s, []string{b.cilium}, true)
+		if err != nil {
+			return err
+		}
+		b.report.add(compared(held, "Cilium's in-memory POST /ipam", cilium, atMost(1)))
+		return nil
+	})
+}
+
+// cheap is how many more pairs a case gets that takes a fraction of a millisecond.
+const cheap = 10
+
+// against measures held allocations beside another server, which is told its
+// socket as its last argument. With releases each of its allocations is released
+// again, outside the clock.
+func (b *bench) against(s *server, command []string, releases bool) (contest, error) {
+	var c contest
+	socket, err := newSocket()
+	if err != nil {
+		return c, err
+	}
+	other, err := start(socket, nil, command[0], append(command[1:], socket)...)
+	if err != nil {
+		return c, err
+	}
+	reference := func(counts bool) error {
+		ip, took, err := other.allocate(owner)
+		if counts {
+			c.reference.add(took)
+		}
+		if err == nil && releases {
+			_, err = other.release(ip)
+		}
+		return err
+	}
+	ours := func(counts bool) error {
+		_, took, err := s.allocate(owner)
+		if counts {
+			c.ours.add(took)
+		}
+		return err
+	}
+	err = other.await(func() error { return reference(false) })
+	if err == nil {
+		err = alternate(cheap*b.pairs, ours, reference)
+	}
+	if err != nil {
+		err = fmt.Errorf("beside %s: %w", command[0], err)
+	}
+	return c, errors.Join(err, other.stop())
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// counts is what one request costs, in numbers that no clock changes.
+type counts struct {
+	// verbs are the plugin processes, in order.
+	verbs []string
+	// fsyncs, writes and bytes are those below the state folder.
+	fsyncs, writes, bytes int
+}
+
+func TestEachRequestStartsTheProcessesAndDoesTheWritesOfTheProtocolAndNoMore(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		interval string
+		held     bool // before the request that counts
+		release  bool
+		want     counts
+	}{
+		"a new owner: DEL, ADD, a record before and one after": {never, false, false, counts{verbs: []string{"DEL", "ADD"}, fsyncs: 4, writes: 2}},
+		"held, to be verified: one CHECK and no write":         {"--verify-interval=0s", true, false, counts{verbs: []string{"CHECK"}}},
+		"held, within the verify interval: nothing":            {never, true, false, counts{}},
+		"a release: a record, DEL, the removal of the record":  {never, true, true, counts{verbs: []string{"DEL"}, fsyncs: 3, writes: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.NewNode(t)
+			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+			trace := filepath.Join(n.Dir, "trace")
+			n.Under = underStrace(t, trace)
+			s := n.Launch(t, tt.interval, "--enable-ipv6=false")
+			s.WaitReady(t)
+			ask := func() string { return s.Allocate(t, harness.Request{Owner: owner}).Address.IPv4 }
+			ip := ""
+			if tt.held {
+				ip = ask()
+			}
+			most := recordSize(t, n)
+			if tt.release {
+				s.Release(t, ip)
+			} else {
+				ask()
+			}
+			most = tt.want.writes * max(most, recordSize(t, n))
+			s.Stop(t)
+			got := lastRequest(harness.WholeTrace(t, trace, s.PID()), n.StateDir)
+			if got.bytes > most {
+				t.Errorf("it wrote %d bytes below the state folder; want each record once, at most %d", got.bytes, most)
+			}
+			got.bytes = 0
+			if !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("it took %+v; want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// underStrace returns the command under which the sidecar is traced.
+func underStrace(t *testing.T, trace string) []string {
+	t.Helper()
+	path, err := exec.LookPath("strace")
+	if err == nil {
+		err = strace.Try(t.Context())
+	}
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatalf("in CI system calls must be countable: %v", err)
+	case err != nil:
+		t.Skipf("system calls cannot be counted: %v", err)
+	}
+	// -D makes the sidecar our child and strace a process beside it.
+	return []string{path, "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace, "-e", "trace=write,pwrite64,?writev,fsync,fdatasync,execve"}
+}
+
+// recordSize is the size of all records on disk, in bytes.
+func recordSize(t *testing.T, n *harness.Node) int {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += int(info.Size())
+	}
+	return size
+}
+
+var (
+	verbOf = regexp.MustCompile(`"CNI_COMMAND=([A-Z]+)"`)
+	answer = regexp.MustCompile(`^\d+<[^>]*>, "HTTP/1\.1 \d+ `)
+	inFile = regexp.MustCompile(`^\d+<([^>]*)>`)
+	length = regexp.MustCompile(`, (\d+)$`)
+)
+
+// lastRequest counts from the answer before the last one to the last one.
+func lastRequest(trace, folder string) counts {
+	var last, now counts
+	for _, s := range strace.Parse(trace) {
+		switch {
+		case s.Ended:
+		case s.Call == "execve":
+			if m := verbOf.FindStringSubmatch(s.Args); m != nil {
+				now.verbs = append(now.verbs, m[1])
+			}
+		case s.Call == "write" && answer.MatchString(s.Args):
+			last, now = now, counts{}
+		default:
+			now.count(s, folder)
+		}
+	}
+	return last
+}
+
+// count counts a call on a file below a folder.
+func (c *counts) count(s strace.Step, folder string) {
+	m := inFile.FindStringSubmatch(s.Args)
+	if m == nil || !strings.HasPrefix(m[1], folder+"/") {
+		return
+	}
+	if strings.HasSuffix(s.Call, "sync") {
+		c.fsyncs++
+		return
+	}
+	c.writes++
+	if m := length.FindStringSubmatch(s.Args); m != nil {
+		n, _ := strconv.Atoi(m[1]) // digits, by the pattern
+		c.bytes += n
+	}
+}

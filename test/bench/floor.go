@@ -1,0 +1,26 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"time"
+)
+
+// floorCommand runs this program as the server that does nothing.
+const floorCommand = "floor"
+
+// serveFloor answers every request on a unix socket with 201 and an address: what
+// is left when a server over HTTP does nothing.
+func serveFloor(socket string) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	answer := []byte(`{"address":{"ipv4":"10.15.0.2"}}` + "\n")
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(http.StatusCreated)
+		_, _ = rw.Write(answer) // a client that is gone wants no answer
+	})}
+	return s.Serve(l)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+)
+
+// What a held request may allocate at most. Who makes it less lowers these.
+const (
+	engineAllocations  = 28
+	handlerAllocations = 152
+)
+
+func TestAHeldRequestMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates, too; make bench-short counts without it")
+	}
+	e, err := heldEngine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := heldRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		run  func() error
+		most float64
+	}{
+		"in the engine": {func() error {
+			_, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: owner})
+			return err
+		}, engineAllocations},
+		"in the whole handler": {request, handlerAllocations},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := testing.AllocsPerRun(200, func() {
+				if err := tt.run(); err != nil {
+					t.Fatal(err)
+				}
+			})
+			t.Logf("%.0f allocations, at most %.0f", got, tt.most)
+			if got > tt.most {
+				t.Errorf("a held request made %.0f heap allocations; want at most %.0f", got, tt.most)
+			}
+		})
+	}
+}
+
+func BenchmarkHeldRequestInTheWholeHandler(b *testing.B) {
+	request, err := heldRequest()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := request(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// live runs the whole sidecar in this process, over the real host-local and on a
+// real socket, so that "go test -bench -cpuprofile" sees it.
+func live(b *testing.B, interval time.Duration) string {
+	b.Helper()
+	n := harness.NewNode(b)
+	n.WriteNetwork(b, "05-cilium", harness.IPv4Only())
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- daemon.Run(ctx, daemon.Config{
+			SocketPath: n.Socket, SocketMode: 0o600, StateDir: n.StateDir,
+			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{attachment.DefaultPool: ""},
+			NodeName: n.Name, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},
+			PluginTimeout: time.Minute, MaxPluginProcesses: 4, MaxQueuedRequests: 1024, VerifyInterval: interval,
+			CNIIfName: "eth0", IPAMExpiration: time.Minute,
+		}, log)
+	}()
+	b.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	})
+	harness.Eventually(b, "the sidecar to be ready", newClient(n.Socket).ready)
+	return n.Socket
+}
+
+func BenchmarkAllocateForANewOwnerAndRelease(b *testing.B) {
+	c := newClient(live(b, time.Hour))
+	for b.Loop() {
+		pair(b, c, owner)
+	}
+}
+
+func BenchmarkAllocateAndReleaseWithEightClients(b *testing.B) {
+	socket := live(b, time.Hour)
+	var number atomic.Int64
+	b.SetParallelism(4) // for each of two CPUs
+	b.RunParallel(func(pb *testing.PB) {
+		c, owner := newClient(socket), "default/pod-"+string(rune('a'+number.Add(1)))
+		for pb.Next() {
+			pair(b, c, owner)
+		}
+	})
+}
+
+func BenchmarkAllocateWhatIsHeldVerifiedByCHECK(b *testing.B) { held(b, 0) }
+
+func BenchmarkAllocateWhatIsHeldWithinTheVerifyInterval(b *testing.B) { held(b, time.Hour) }
+
+func held(b *testing.B, interval time.Duration) {
+	c := newClient(live(b, interval))
+	for b.Loop() {
+		if _, _, err := c.allocate(owner); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func pair(b *testing.B, c *client, owner string) {
+	ip, _, err := c.allocate(owner)
+	if err == nil {
+		_, err = c.release(ip)
+	}
+	if err != nil {
+		b.Error(err)
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	network  = "pods"
+	nodeName = "bench"
+	subnet   = "10.15.0.0/16"
+
+	// patience is how long a process may take to be there or to be gone.
+	patience = 2 * time.Minute
+	// look is how often it is looked for.
+	look = time.Millisecond
+)
+
+// ipamSection is the configuration of host-local.
+func ipamSection(store string) map[string]any {
+	return map[string]any{
+		"type": "host-local", "dataDir": store,
+		"ranges": [][]map[string]string{{{"subnet": subnet}}},
+	}
+}
+
+// node is the part of a machine that one sidecar works with.
+type node struct {
+	options
+	name, dir string
+}
+
+// newNode makes the folders of a node, all on the file system of dir.
+func (o options) newNode(name string) (*node, error) {
+	n := &node{options: o, name: name, dir: filepath.Join(o.dir, name)}
+	if err := os.RemoveAll(n.dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(n.confDir(), 0o755); err != nil {
+		return nil, err
+	}
+	list, err := json.Marshal(map[string]any{
+		"cniVersion": "1.0.0", "name": network,
+		"plugins": []any{map[string]any{"type": "cilium-cni", "ipam": ipamSection(n.store())}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n, os.WriteFile(filepath.Join(n.confDir(), "05-cilium.conflist"), list, 0o644)
+}
+
+func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
+func (n *node) store() string   { return filepath.Join(n.dir, "store") }
+func (n *node) state() string   { return filepath.Join(n.dir, "state") }
+func (n *node) log() string     { return filepath.Join(n.dir, "log") }
+
+// server is a running process with a socket.
+type server struct {
+	*client
+	cmd    *exec.Cmd
+	socket string
+}
+
+// sidecar starts the sidecar as it is started on a node and waits until it is ready.
+func (n *node) sidecar(flags ...string) (*server, error) {
+	s, err := n.launch(flags...)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.await(s.ready)
+}
+
+// launch starts the sidecar and does not wait.
+func (n *node) launch(flags ...string) (*server, error) {
+	log, err := os.OpenFile(n.log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	socket, err := newSocket()
+	if err != nil {
+		return nil, err
+	}
+	return start(socket, log, n.binary, append([]string{
+		"serve", "--socket-path=" + socket, "--state-dir=" + n.state(), "--cni-conf-dir=" + n.confDir(),
+		"--cni-bin-dir=" + n.plugins, "--node-name=" + nodeName + "-" + n.name, "--enable-ipv6=false", "--local-router-ipv4=10.15.0.1",
+	}, flags...)...)
+}
+
+// newSocket is the path of a socket: in the folder for temporary files, because
+// that of a checkout may be too long for one.
+func newSocket() (string, error) {
+	dir, err := os.MkdirTemp("", "dip-bench-")
+	return filepath.Join(dir, "s"), err
+}
+
+// start starts a server. stderr is where its log goes; nil for nowhere.
+func start(socket string, stderr *os.File, program string, args ...string) (*server, error) {
+	cmd := exec.Command(program, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	if stderr != nil {
+		cmd.Stderr = stderr
+	}
+	return &server{client: newClient(socket), cmd: cmd, socket: socket}, cmd.Start()
+}
+
+// await waits until a question to the server has an answer.
+func (s *server) await(question func() error) error {
+	err := question()
+	for end := time.Now().Add(patience); err != nil; err = question() {
+		if time.Now().After(end) {
+			return fmt.Errorf("%s did not answer in %s: %w", s.cmd.Path, patience, errors.Join(err, s.stop()))
+		}
+		time.Sleep(look)
+	}
+	return nil
+}
+
+// stop ends the server and waits for its end.
+func (s *server) stop() error {
+	s.http.CloseIdleConnections()
+	err := s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Wait() // a server that does not heed the signal is ended by it
+	return errors.Join(err, os.RemoveAll(filepath.Dir(s.socket)))
+}

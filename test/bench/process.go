@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	manyRecords = 1000
+	fewRecords  = 10
+	mib         = 1 << 20
+
+	// idleFor is how long a process has used no CPU time when it counts as idle.
+	idleFor = 2 * time.Second
+)
+
+// start measures the time from the start of the process until it is ready, with
+// records and without.
+func (b *bench) start() error {
+	var beginning contest
+	begin := func(n *node, into *sample) func(bool) error {
+		return func(counts bool) error {
+			var s *server
+			took, err := timed(func() (err error) {
+				s, err = n.sidecar()
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if counts {
+				into.add(took)
+			}
+			return s.stop()
+		}
+	}
+	many, err := b.newNode("many")
+	if err == nil {
+		err = many.seed(manyRecords, false)
+	}
+	if err != nil {
+		return err
+	}
+	none, err := b.newNode("none")
+	if err == nil {
+		err = alternate(max(b.pairs/10, 5), begin(many, &beginning.ours), begin(none, &beginning.reference))
+	}
+	b.report.add(compared("start to ready, 1,000 records", "an empty start", beginning, beyond(150)))
+	return err
+}
+
+// memory measures what an idle sidecar keeps resident.
+func (b *bench) memory() error {
+	for count, most := range map[int]float64{fewRecords: 25, manyRecords: 30} {
+		size, err := b.idleWith(count)
+		if err != nil {
+			return err
+		}
+		b.report.add(single(fmt.Sprintf("resident memory, idle, %s attachments", thousands(count)), "MiB", size, below(most)))
+	}
+	return nil
+}
+
+// idleWith is the resident memory, in MiB, of a sidecar that has verified its
+// attachments after the start and has nothing to do any more.
+func (b *bench) idleWith(count int) (float64, error) {
+	n, err := b.newNode("idle-" + strconv.Itoa(count))
+	if err == nil {
+		err = n.seed(count, false)
+	}
+	if err != nil {
+		return 0, err
+	}
+	s, err := n.sidecar()
+	if err != nil {
+		return 0, err
+	}
+	size, err := residentWhenIdle(s.cmd.Process.Pid)
+	return size, errors.Join(err, s.stop())
+}
+
+var resident = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
+
+// residentWhenIdle waits until a process, with the children that it has waited
+// for, has used no CPU time for a while.
+func residentWhenIdle(pid int) (float64, error) {
+	before, err := used(pid)
+	for since := time.Now(); err == nil && time.Since(since) < idleFor; time.Sleep(idleFor / 20) {
+		var now []string
+		if now, err = used(pid); !slices.Equal(now, before) {
+			before, since = now, time.Now()
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	m := resident.FindSubmatch(status)
+	if err != nil || m == nil {
+		return 0, fmt.Errorf("resident memory of process %d: %w", pid, errors.Join(err, errors.New("no VmRSS")))
+	}
+	kib, err := strconv.Atoi(string(m[1]))
+	return float64(kib) / 1024, err
+}
+
+// used is the CPU time of a process and of its children, in ticks (proc(5), stat,
+// fields 14 to 17).
+func used(pid int) ([]string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return strings.Fields(after)[11:15], nil
+}
+
+// size measures the binary, which "make build" has stripped and linked statically.
+func (b *bench) size() error {
+	info, err := os.Stat(b.binary)
+	if err != nil {
+		return err
+	}
+	b.report.add(single("binary, stripped, static ("+filepath.Base(b.binary)+")", "MiB", float64(info.Size())/mib, below(18)))
+	return nil
+}
+
+// thousands writes a count with a comma.
+func thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// report is what one run has measured.
+type report struct {
+	// Machine names the machine, its file system, and Go.
+	Machine string
+	// Pairs is how many runs of each case were compared.
+	Pairs  int
+	Rows   []row
+	Growth []point
+}
+
+func (r *report) add(rows ...row) { r.Rows = append(r.Rows, rows...) }
+
+// markdown is the report as tables.
+func (r *report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s. Each figure is median / p99 of %d alternating pairs of runs, or what the case says.\n\n", r.Machine, r.Pairs)
+	b.WriteString("| case | ours | reference | is | ratio | goal | reached |\n|---|---|---|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		ours, theirs, ratio := "", "", ""
+		switch {
+		case row.Instead != "":
+			ours = row.Instead
+		case math.IsNaN(row.Theirs):
+			ours = figure(row.Ours, row.OursP99) + " " + row.Unit
+		default:
+			ours = figure(row.Ours, row.OursP99) + " " + row.Unit
+			theirs = figure(row.Theirs, row.TheirsP99) + " " + row.Unit
+			ratio = fmt.Sprintf("%.2f", row.ratio())
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", row.Case, ours, row.Reference, theirs, ratio, row.Goal.text, row.verdict())
+	}
+	b.WriteString("\n| attachments | plugin's processes (DEL, ADD) | ours | held, no question |\n|---|---|---|---|\n")
+	for _, p := range r.Growth {
+		fmt.Fprintf(&b, "| %s | %s ms | %s ms | %s ms |\n", thousands(p.Attachments),
+			figure(p.Plugin.median(), p.Plugin.p99()), figure(p.Own.median(), p.Own.p99()), figure(p.Held.median(), p.Held.p99()))
+	}
+	return b.String()
+}
+
+// figure writes a median with its p99, if there is one, in three digits or all
+// that stand before the point.
+func figure(median, p99 float64) string {
+	if math.IsNaN(p99) {
+		return digits(median)
+	}
+	return digits(median) + " / " + digits(p99)
+}
+
+func digits(v float64) string {
+	switch {
+	case v == math.Trunc(v) && v >= 10:
+		return fmt.Sprintf("%.0f", v)
+	case v < 1:
+		return fmt.Sprintf("%.3f", v)
+	case v < 10:
+		return fmt.Sprintf("%.2f", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.0f", v)
+	}
+}
+
+// The marks between which the page's tables are replaced.
+const (
+	beginMark = "<!-- written by make bench: begin -->\n"
+	endMark   = "<!-- written by make bench: end -->\n"
+)
+
+// write puts the tables into the page and the charts into their folder.
+func (r *report) write(page, charts string) error {
+	if page != "" {
+		before, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		after, err := between(before, r.markdown())
+		if err != nil {
+			return fmt.Errorf("%s: %w", page, err)
+		}
+		if err := os.WriteFile(page, after, 0o644); err != nil {
+			return err
+		}
+	}
+	if charts == "" {
+		return nil
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(charts, "cases.svg"), r.casesChart(), 0o644),
+		os.WriteFile(filepath.Join(charts, "growth.svg"), r.growthChart(), 0o644),
+	)
+}
+
+// between replaces what stands between the marks of a page.
+func between(page []byte, text string) ([]byte, error) {
+	head, rest, begins := bytes.Cut(page, []byte(beginMark))
+	_, tail, ends := bytes.Cut(rest, []byte(endMark))
+	if !begins || !ends {
+		return nil, fmt.Errorf("it has no marks %q and %q; expected the tables between them", beginMark, endMark)
+	}
+	return bytes.Join([][]byte{head, []byte(beginMark), []byte(text), []byte(endMark), tail}, nil), nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// example is a report of made-up figures.
+func example() *report {
+	r := &report{Machine: "a machine & its disk", Pairs: 4, Growth: []point{
+		{Attachments: 10, Plugin: sample{7, 8, 9}, Own: sample{2}, Held: sample{0.2}},
+		{Attachments: 10000, Plugin: sample{200}, Own: sample{2.1}, Held: sample{0.21}},
+	}}
+	r.add(
+		compared("allocate", "bare", contest{sample{9, 10, 11, 30}, sample{8, 8, 9, 20}}, atMost(1.35)),
+		compared("release", "bare", contest{sample{9}, sample{3}}, atMost(1.40)),
+		compared("pairs", "bare", contest{sample{90}, sample{100}}, atLeast(0.80)),
+		compared("start", "empty", contest{sample{300}, sample{100}}, beyond(150)),
+		missing("held", "Cilium", "not measured", atMost(1)),
+		single("memory", "MiB", 24.96, below(25)),
+	)
+	return r
+}
+
+func TestATableShowsFiguresRatiosAndWhatIsReached(t *testing.T) {
+	got := example().markdown()
+	for _, want := range []string{
+		"a machine & its disk. Each figure is median / p99 of 4 alternating pairs",
+		"| allocate | 10 / 30 ms | bare | 8.00 / 20 ms | 1.25 | ratio <= 1.35 | yes |",
+		"| release | 9.00 / 9.00 ms | bare | 3.00 / 3.00 ms | 3.00 | ratio <= 1.40 | **no** |",
+		"| pairs | 90 / 90 ms | bare | 100 / 100 ms | 0.90 | ratio >= 0.80 | yes |",
+		"| start | 300 / 300 ms | empty | 100 / 100 ms | 3.00 | at most 150 ms more | **no** |",
+		"| held | not measured | Cilium |  |  | ratio <= 1.00 |  |",
+		"| memory | 25.0 MiB |  |  |  | <= 25 | yes |",
+		"| 10,000 | 200 / 200 ms | 2.10 / 2.10 ms | 0.210 / 0.210 ms |",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table lacks %q:\n%s", want, got)
+		}
+	}
+}
+
+func TestAQuantileIsAMeasuredValue(t *testing.T) {
+	s := sample{5, 1, 4, 2, 3}
+	for q, want := range map[float64]float64{0: 1, 0.2: 1, 0.5: 3, 0.6: 3, 0.61: 4, 0.99: 5, 1: 5} {
+		if got := s.quantile(q); got != want {
+			t.Errorf("quantile %v is %v; want %v", q, got, want)
+		}
+	}
+	if got := (sample{}).median(); !math.IsNaN(got) {
+		t.Errorf("the median of nothing is %v; want none", got)
+	}
+}
+
+func TestRunsAlternateAndEachIsFirstEveryOtherTime(t *testing.T) {
+	var order []string
+	note := func(name string) func(bool) error {
+		return func(counts bool) error {
+			if counts {
+				order = append(order, name)
+			}
+			return nil
+		}
+	}
+	if err := alternate(4, note("a"), note("b")); err != nil {
+		t.Fatal(err)
+	}
+	// warmUp is odd, so the first that counts is the other one's.
+	if want := strings.Split("b a a b b a a b", " "); !slices.Equal(order, want) {
+		t.Errorf("the order is %q; want %q", order, want)
+	}
+	broken := errors.New("broken")
+	if err := alternate(1, note("a"), func(bool) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("got %v; want the error of a run", err)
+	}
+}
+
+func TestAReportReplacesWhatStandsBetweenTheMarksAndDrawsTheSameChartsEachTime(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(dir, "page.md")
+	if err := os.WriteFile(page, []byte("before\n"+beginMark+"old\n"+endMark+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var charts [2]string
+	for i := range charts {
+		if err := example().write(page, dir); err != nil {
+			t.Fatal(err)
+		}
+		charts[i] = read(t, filepath.Join(dir, "cases.svg")) + read(t, filepath.Join(dir, "growth.svg"))
+	}
+	if want := "before\n" + beginMark + example().markdown() + endMark + "after\n"; read(t, page) != want {
+		t.Errorf("the page is\n%s\nwant\n%s", read(t, page), want)
+	}
+	if charts[0] != charts[1] {
+		t.Error("two charts of the same figures differ")
+	}
+	for _, want := range []string{"a machine &amp; its disk", "release; beside bare", "3.00 (ratio &lt;= 1.40)", "#b91c1c", "plugin (DEL, ADD)"} {
+		if !strings.Contains(charts[0], want) {
+			t.Errorf("the charts lack %q", want)
+		}
+	}
+	if err := os.WriteFile(page, []byte("no marks\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := example().write(page, dir); err == nil {
+		t.Error("a page without marks was taken; want an error")
+	}
+}
+
+// read returns a file, which must be well-formed if it is a chart.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasSuffix(file, ".svg") {
+		d := xml.NewDecoder(strings.NewReader(string(data)))
+		for err == nil {
+			_, err = d.Token()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	return string(data)
+}

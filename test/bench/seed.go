@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// firstSeeded is the address of the first seeded attachment. The last of ten
+// thousand lies in the same subnet.
+const firstSeeded = "10.15.128.0"
+
+// seed gives a node so many attachments by writing host-local's files and the
+// journal's, because ten thousand real ADDs take a quarter of an hour. What is
+// written is a copy of one real attachment under other names. A quiet one is
+// verified by nothing, so that the start does not run CHECK for each of them
+// while something else is measured.
+func (n *node) seed(count int, quiet bool) error {
+	model, lease, err := n.example()
+	if err != nil {
+		return err
+	}
+	j, err := journal.Open(n.state(), journal.Options{})
+	if err != nil {
+		return err
+	}
+	ip := netip.MustParseAddr(firstSeeded)
+	for i := range count {
+		r := copyOf(model, fmt.Sprintf("default/seeded-%d", i), ip)
+		if quiet {
+			r.Contexts[0].Profile.VerifyBy = profile.VerifyNothing
+		}
+		text := strings.Replace(lease, model.ContainerID, r.ContainerID, 1)
+		err := os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600)
+		if err = errors.Join(err, j.Write(r)); err != nil {
+			return errors.Join(err, j.Close())
+		}
+		ip = ip.Next()
+	}
+	return j.Close()
+}
+
+// example makes one real attachment. It returns its record and host-local's file,
+// and removes both.
+func (n *node) example() (record.Record, string, error) {
+	s, err := n.sidecar()
+	if err != nil {
+		return record.Record{}, "", err
+	}
+	_, _, err = s.allocate(owner)
+	if err = errors.Join(err, s.stop()); err != nil {
+		return record.Record{}, "", err
+	}
+	j, err := journal.Open(n.state(), journal.Options{})
+	if err != nil {
+		return record.Record{}, "", err
+	}
+	loaded, err := j.Load()
+	if err == nil && len(loaded.Records) != 1 {
+		err = fmt.Errorf("the journal has %d records; want 1", len(loaded.Records))
+	}
+	if err != nil {
+		return record.Record{}, "", errors.Join(err, j.Close())
+	}
+	r := loaded.Records[0]
+	file := filepath.Join(n.store(), network, r.Addrs()[0].String())
+	lease, err := os.ReadFile(file)
+	return r, string(lease), errors.Join(err, os.Remove(file), j.Remove(r.ContainerID), j.Close())
+}
+
+// copyOf is the record of another owner with another address.
+func copyOf(r record.Record, owner string, ip netip.Addr) record.Record {
+	before := r.Addrs()[0].String()
+	r = r.Clone()
+	r.Owner, r.ContainerID = owner, identity.ContainerID(owner, r.Node, r.Network)
+	r.Result.Addresses[0].Prefix = netip.PrefixFrom(ip, r.Result.Addresses[0].Prefix.Bits())
+	c := &r.Contexts[0]
+	c.ContainerID = r.ContainerID
+	c.PrevResult = []byte(strings.Replace(string(c.PrevResult), before+"/", ip.String()+"/", 1))
+	c.Config = slices.Clone(c.Config)
+	return r
+}

@@ -1,0 +1,82 @@
+// Package strace reads what strace prints of the system calls of a process and its
+// children.
+package strace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Try returns why no process can be traced here.
+func Try(ctx context.Context) error {
+	if out, err := exec.CommandContext(ctx, "strace", "-f", "-qq", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
+		return fmt.Errorf("strace (Debian package strace) does not work: %w: %s", err, out)
+	}
+	return nil
+}
+
+// Step is the begin or the end of a system call, or the end of a process, in
+// the order in which strace printed them. Between begin and end of a call those
+// of other threads may lie.
+type Step struct {
+	PID int
+	// Call is the system call's name; Exited for the end of a process.
+	Call string
+	// Args is what strace prints between the parentheses, as far as it is known.
+	Args string
+	// Ended is set at the end of a call, OK if it did not fail.
+	Ended, OK bool
+}
+
+// Exited is the call of a step that is the end of a process.
+const Exited = "exited"
+
+// The lines of "strace -f": strace(1), "The trace output".
+var (
+	line       = regexp.MustCompile(`^(\d+) +(.*)$`)
+	whole      = regexp.MustCompile(`^(\w+)\((.*)\) += (\S+)`)
+	unfinished = regexp.MustCompile(`^(\w+)\((.*) <unfinished \.\.\.>$`)
+	resumed    = regexp.MustCompile(`^<\.\.\. (\w+) resumed>(.*)\) += (\S+)`)
+	gone       = regexp.MustCompile(`^\+\+\+ (exited|killed)`)
+)
+
+// Parse returns the steps of a trace. Lines of another kind are left out.
+func Parse(trace string) []Step {
+	var steps []Step
+	begun := map[int]string{}
+	for text := range strings.Lines(trace) {
+		m := line.FindStringSubmatch(strings.TrimSuffix(text, "\n"))
+		if m == nil {
+			continue
+		}
+		pid, err := strconv.Atoi(m[1])
+		if err != nil {
+			continue
+		}
+		end := func(call, args, result string) {
+			ok := !strings.HasPrefix(result, "-") && result != "?"
+			steps = append(steps, Step{PID: pid, Call: call, Args: args, Ended: true, OK: ok})
+		}
+		switch said := m[2]; {
+		case gone.MatchString(said):
+			steps = append(steps, Step{PID: pid, Call: Exited})
+		case unfinished.MatchString(said):
+			m := unfinished.FindStringSubmatch(said)
+			begun[pid] = m[2]
+			steps = append(steps, Step{PID: pid, Call: m[1], Args: m[2]})
+		case resumed.MatchString(said):
+			m := resumed.FindStringSubmatch(said)
+			end(m[1], begun[pid]+m[2], m[3])
+		case whole.MatchString(said):
+			m := whole.FindStringSubmatch(said)
+			steps = append(steps, Step{PID: pid, Call: m[1], Args: m[2]})
+			end(m[1], m[2], m[3])
+		}
+	}
+	return steps
+}
