@@ -26,8 +26,9 @@ type Addressing struct {
 	RangeIPv4, RangeIPv6 netip.Prefix
 }
 
-// lister returns every attachment; it is asked only if the options leave something open.
-type lister func() []attachment.Attachment
+// lookup returns an owner's attachment in a pool, if there is one; it is asked only
+// if the options leave something open.
+type lookup func(pool, owner string) (attachment.Attachment, bool)
 
 func (a Addressing) enabled(f record.Family) bool {
 	if f == record.IPv4 {
@@ -51,19 +52,19 @@ func (a Addressing) allocRange(f record.Family) netip.Prefix {
 }
 
 // configuration is the answer of GET /config.
-func (a Addressing) configuration(list lister) *models.DaemonConfiguration {
+func (a Addressing) configuration(find lookup) *models.DaemonConfiguration {
 	return &models.DaemonConfiguration{Status: &models.DaemonConfigurationStatus{
-		Addressing: a.hostAddressing(record.Record{}, list),
+		Addressing: a.hostAddressing(record.Record{}, find),
 		IpamMode:   ipamMode,
 	}}
 }
 
 // hostAddressing describes the node to a client that was just answered with the
 // addresses of a record, which may be empty. Families that are off are left out.
-func (a Addressing) hostAddressing(answered record.Record, list lister) *models.NodeAddressing {
+func (a Addressing) hostAddressing(answered record.Record, find lookup) *models.NodeAddressing {
 	var router record.Record
 	if a.needsRouter() {
-		router = heldRouter(list())
+		router = heldRouter(find)
 	}
 	return &models.NodeAddressing{
 		IPv4: a.element(record.IPv4, answered, router),
@@ -97,11 +98,9 @@ func (a Addressing) element(f record.Family, answered, router record.Record) *mo
 
 // heldRouter is the record from which a router address may be told: that of
 // owner "router" in pool "default" while it is held; else an empty one.
-func heldRouter(all []attachment.Attachment) record.Record {
-	for _, a := range all {
-		if a.Owner == routerOwner && a.Pool == attachment.DefaultPool && a.State == record.Held {
-			return a.Record
-		}
+func heldRouter(find lookup) record.Record {
+	if a, ok := find(attachment.DefaultPool, routerOwner); ok && a.State == record.Held {
+		return a.Record
 	}
 	return record.Record{}
 }

@@ -15,10 +15,10 @@ const uplinkNumber = "0"
 
 // response is the answer to an allocation: the families that were asked for
 // (each one for an empty family) and are handed out.
-func (a Addressing) response(got attachment.Attachment, asked record.Family, list lister) *models.IPAMResponse {
+func (a Addressing) response(got attachment.Attachment, asked record.Family, find lookup) *models.IPAMResponse {
 	out := &models.IPAMResponse{
 		Address:        &models.AddressPair{},
-		HostAddressing: a.hostAddressing(got.Record, list),
+		HostAddressing: a.hostAddressing(got.Record, find),
 	}
 	if at, ok := handedOut(got, record.IPv4, asked); ok {
 		out.IPv4 = a.address(got, at)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,6 +59,14 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 func (e *engine) List() []attachment.Attachment {
 	e.lists++
 	return e.all
+}
+
+func (e *engine) Lookup(pool, owner string) (attachment.Attachment, bool) {
+	i := slices.IndexFunc(e.all, func(a attachment.Attachment) bool { return a.Pool == pool && a.Owner == owner })
+	if i < 0 {
+		return attachment.Attachment{}, false
+	}
+	return e.all[i], true
 }
 
 // calls is how often anything was asked that changes something.

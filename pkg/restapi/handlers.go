@@ -51,7 +51,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	if err != nil {
 		return h.refusals.answer(ctx, opAllocate, err)
 	}
-	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.List))
+	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.Lookup))
 }
 
 // restore answers POST /ipam/{ip}.
@@ -132,6 +132,7 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 // config answers GET /config. The engine is asked even where its answer is not
 // needed: an answer tells who probes that it is not locked for good (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
-	all := h.engine.List()
-	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(func() []attachment.Attachment { return all }))
+	router, held := h.engine.Lookup(attachment.DefaultPool, routerOwner)
+	find := func(string, string) (attachment.Attachment, bool) { return router, held }
+	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(find))
 }

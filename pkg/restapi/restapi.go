@@ -25,6 +25,8 @@ type Engine interface {
 	Release(context.Context, attachment.ReleaseRequest) (attachment.Attachment, error)
 	// List returns every attachment, in any order.
 	List() []attachment.Attachment
+	// Lookup returns an owner's attachment in a pool, if there is one.
+	Lookup(pool, owner string) (attachment.Attachment, bool)
 }
 
 // Reporter knows how the process is.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 )
 
 // bench is one run of the whole benchmark.
@@ -14,7 +15,11 @@ type bench struct {
 
 // measure measures every row and the growth.
 func (b *bench) measure() error {
-	if err := os.RemoveAll(b.dir); err != nil {
+	wanted, err := regexp.Compile(b.only)
+	if err == nil {
+		err = os.RemoveAll(b.dir)
+	}
+	if err != nil {
 		return err
 	}
 	for _, part := range []struct {
@@ -31,6 +36,9 @@ func (b *bench) measure() error {
 		{"heap allocations", b.heap},
 		{"growth", b.growth},
 	} {
+		if !wanted.MatchString(part.name) {
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "bench: %s\n", part.name)
 		if err := part.do(); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)

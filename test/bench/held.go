@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,32 +19,39 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-// heldEngine is the real engine that holds one attachment, just verified, over a
-// journal and a plugin that are not there any more: whoever asked them would fail.
-func heldEngine() (*attachment.Engine, error) {
+// heldEngine is the real engine that holds an owner's attachment and some others,
+// just verified, over a journal and a plugin that are not there any more: whoever
+// asked them would fail.
+func heldEngine(others int) (*attachment.Engine, error) {
 	owners, err := attachment.ParseOwners([]string{"*"})
 	if err != nil {
 		return nil, err
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	world := &once{}
+	world := &once{next: netip.MustParseAddr("10.15.0.2")}
 	e := attachment.New(attachment.Options{
 		Node: nodeName, Pools: []string{attachment.DefaultPool}, EnableIPv4: true, Owners: owners,
 		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1, Log: log,
 	}, world, world)
 	e.Start(nil)
-	if _, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: owner}); err != nil {
-		return nil, err
+	names := []string{owner}
+	for i := range others {
+		names = append(names, fmt.Sprintf("default/other-%d", i))
+	}
+	for _, name := range names {
+		if _, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: name}); err != nil {
+			return nil, err
+		}
 	}
 	world.gone = true
 	return e, nil
 }
 
-// heldRequest returns a request for what is held through the whole handler. It
-// fails unless the answer is 201.
-func heldRequest() (func() error, error) {
-	e, err := heldEngine()
+// heldRequest returns a request for what is held through the whole handler, beside
+// some other attachments. It fails unless the answer is 201.
+func heldRequest(others int) (func() error, error) {
+	e, err := heldEngine(others)
 	if err != nil {
 		return nil, err
 	}
@@ -70,11 +78,11 @@ func heldRequest() (func() error, error) {
 // heap counts the heap allocations of a held request: those of the engine, and
 // those of the whole handler with what go-openapi makes.
 func (b *bench) heap() error {
-	e, err := heldEngine()
+	e, err := heldEngine(0)
 	if err != nil {
 		return err
 	}
-	request, err := heldRequest()
+	request, err := heldRequest(0)
 	if err != nil {
 		return err
 	}
@@ -92,7 +100,10 @@ func (b *bench) heap() error {
 }
 
 // once is a journal and a plugin that serve until they are gone.
-type once struct{ gone bool }
+type once struct {
+	gone bool
+	next netip.Addr
+}
 
 var errGone = errors.New("a held request asked the journal or the plugin")
 
@@ -112,7 +123,9 @@ func (o *once) Context(_ context.Context, _, _ string, id func(string) (string, 
 }
 
 func (o *once) Add(context.Context, call.Call) (call.Result, error) {
-	return call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.15.0.2/16")}}}, o.err()
+	ip := o.next
+	o.next = ip.Next()
+	return call.Result{Addresses: []call.Address{{Prefix: netip.PrefixFrom(ip, 16)}}}, o.err()
 }
 
 func (o *once) Del(context.Context, call.Call) error   { return o.err() }

@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&o.page, "page", "", "Markdown page whose part between the marks is replaced; none if empty")
 	flag.StringVar(&o.charts, "charts", "", "folder for the two charts; none if empty")
 	flag.IntVar(&o.pairs, "pairs", 300, "pairs of runs of each case")
+	flag.StringVar(&o.only, "only", "", "regular expression of the parts to be measured, as they are printed; all if empty")
 	flag.Parse()
 	exit(run(o))
 }
@@ -40,7 +41,7 @@ func exit(err error) {
 
 // options are what the command line says.
 type options struct {
-	binary, plugins, cilium, dir, page, charts string
+	binary, plugins, cilium, dir, page, charts, only string
 
 	pairs int
 }

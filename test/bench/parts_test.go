@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// part is a runner of the real host-local, and the context of an ADD.
+func part(b *testing.B) (*delegate.Runner, delegate.Network, call.Context) {
+	b.Helper()
+	n := harness.NewNode(b)
+	r, err := delegate.New(delegate.Options{
+		BinDirs: []string{n.BinDir}, LockFile: filepath.Join(n.Dir, "locks"), Profiles: sync.OnceValues(profile.Load),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	nw := delegate.Network{Name: network, PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
+	c, err := r.Context(context.Background(), nw, "a", owner)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, nw, c
+}
+
+func BenchmarkTheCallContextOfANewADD(b *testing.B) {
+	r, nw, _ := part(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Context(context.Background(), nw, "a", owner); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOneDEL(b *testing.B) {
+	r, _, c := part(b)
+	for b.Loop() {
+		if err := r.Del(context.Background(), call.Call{ContainerID: "a", Context: c}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOneRecordWritten(b *testing.B) {
+	r, _, c := part(b)
+	result, err := r.Add(context.Background(), call.Call{ContainerID: "a", Context: c})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.PrevResult, result.Raw = result.Raw, nil
+	j, err := journal.Open(filepath.Join(b.TempDir(), "state"), journal.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = j.Close() })
+	rec := record.Record{ContainerID: "a", Owner: owner, Pool: "default", State: record.Held, Network: network, Result: result, Contexts: []call.Context{c}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := j.Write(rec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
