@@ -4,83 +4,86 @@ import (
 	"errors"
 	"io"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// capture reads what a plugin writes to one of its streams. The end of the
-// plugin ends it, not the end of the stream: a child of the plugin that keeps
-// the stream open would hold it for as long as it lives.
+// capture reads what a plugin writes to one of its streams. It never waits: watch
+// tells it when there is something to be read.
 type capture struct {
-	keep    io.Writer
-	r, w    *os.File
-	stopped chan struct{}
-	err     error
+	keep io.Writer
+	// r is our end of the pipe; none once there is no more to be read.
+	r int
+	w *os.File
 }
 
-// newCapture returns a capture whose w is for the plugin. What keep refuses
-// ends the reading, and stopped is closed.
+// none is the place of a descriptor that poll(2) is to pass over.
+const none = -1
+
+// newCapture returns a capture whose w is for the plugin. What keep refuses ends
+// the reading.
 func newCapture(keep io.Writer) (*capture, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	var ends [2]int
+	// Both ends are ours alone to be read and written: what the runtime's own poller
+	// would do at each end of a call is more than the call itself needs.
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
 	}
-	return &capture{keep: keep, r: r, w: w, stopped: make(chan struct{})}, nil
+	c := &capture{keep: keep, r: ends[0], w: os.NewFile(uintptr(ends[1]), "plugin output")}
+	if err := unix.SetNonblock(c.r, true); err != nil {
+		c.close()
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return c, nil
 }
 
-// start begins to read, once the plugin has its end of the pipe.
-func (c *capture) start() {
-	c.w.Close()
-	go func() {
-		defer close(c.stopped)
-		c.err = c.read(c.r)
-	}()
+// read reads once, at most size bytes, and tells how many came. At the end of the
+// stream, and after an error, it stops: the stream is read no more.
+func (c *capture) read(size int) (int, error) {
+	buffer := make([]byte, size)
+	n, err := unix.Read(c.r, buffer)
+	switch {
+	case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		return 0, nil
+	case err != nil || n == 0:
+		c.stop()
+		return 0, os.NewSyscallError("read", err)
+	}
+	if _, err := c.keep.Write(buffer[:n]); err != nil {
+		c.stop()
+		return n, err
+	}
+	return n, nil
 }
 
-// read copies by a small buffer: io.Copy alone would take the file's own
-// WriterTo and 32 KiB for a hundred bytes.
-func (c *capture) read(from io.Reader) error {
-	_, err := io.CopyBuffer(c.keep, struct{ io.Reader }{from}, make([]byte, 4<<10))
+// finish reads what is in the pipe now, and no more: a child of the plugin that
+// goes on writing must not hold us. It is called once, after the plugin has
+// ended; all it wrote is then in keep or in the pipe.
+func (c *capture) finish() error {
+	defer c.stop()
+	if c.r == none {
+		return nil
+	}
+	left, err := unix.IoctlGetInt(c.r, unix.TIOCINQ)
+	for err == nil && left > 0 && c.r != none {
+		var n int
+		n, err = c.read(min(left, chunk))
+		left -= n
+	}
 	return err
 }
 
-// finish reads what is in the pipe now, and no more. It is called once, after
-// the plugin has ended; all it wrote is then in keep or in the pipe.
-func (c *capture) finish() error {
-	defer c.r.Close()
-	if err := c.r.SetReadDeadline(time.Unix(1, 0)); err != nil {
-		return err
+// stop gives our end of the pipe back.
+func (c *capture) stop() {
+	if c.r != none {
+		_ = unix.Close(c.r)
+		c.r = none
 	}
-	<-c.stopped
-	if !errors.Is(c.err, os.ErrDeadlineExceeded) {
-		return c.err
-	}
-	if err := c.r.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	left, err := c.buffered()
-	if err != nil {
-		return err
-	}
-	return c.read(io.LimitReader(c.r, int64(left)))
-}
-
-// buffered returns how many bytes are in the pipe.
-func (c *capture) buffered() (int, error) {
-	conn, err := c.r.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	var ioctlErr error
-	err = conn.Control(func(fd uintptr) { n, ioctlErr = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	return n, errors.Join(err, ioctlErr)
 }
 
 // close gives up a capture that was never started.
 func (c *capture) close() {
-	c.r.Close()
+	c.stop()
 	c.w.Close()
 }
 

@@ -1,7 +1,6 @@
 package delegate
 
 import (
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,29 +12,23 @@ const settle = 10 * time.Millisecond
 // processGroup is the group of a plugin, by the process ID of its leader.
 type processGroup int
 
-// waitLeader returns when the leader has ended, and leaves it unreaped.
-func (g processGroup) waitLeader() {
-	for {
-		err := unix.Waitid(unix.P_PID, int(g), nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
-
 func (g processGroup) signal(sig unix.Signal) error { return unix.Kill(-int(g), sig) }
 
 // end sends SIGTERM, and after grace SIGKILL, until the leader has ended. A
-// signal that cannot be sent any more finds nobody to be ended.
-func (g processGroup) end(grace time.Duration, exited <-chan struct{}) {
+// signal that cannot be sent any more finds nobody to be ended. What the group
+// prints meanwhile is read, so that nobody is held up by a full pipe.
+func (g processGroup) end(grace time.Duration, w *watch) {
 	_ = g.signal(unix.SIGTERM)
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
-	select {
-	case <-exited:
-	case <-patience.C:
-		_ = g.signal(unix.SIGKILL)
-		<-exited
+	limit := time.Now().Add(grace)
+	ended, err := w.until(limit)
+	for ; err != nil; ended, err = w.until(limit) { // a stream that is full is read no more
+	}
+	if ended {
+		return
+	}
+	_ = g.signal(unix.SIGKILL)
+	for !ended {
+		ended, _ = w.until(time.Now().Add(long))
 	}
 }
 

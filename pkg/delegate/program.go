@@ -59,9 +59,9 @@ func (p program) run() (ending, error) {
 		return ending{}, err
 	}
 	killpoint.Reach(killpoint.PluginStarted)
-	out.start()
-	errs.start()
-	end := p.wait(cmd, out)
+	out.w.Close()
+	errs.w.Close()
+	end := p.wait(cmd, &watch{pid: cmd.Process.Pid, streams: [2]*capture{out, errs}})
 	killpoint.Reach(killpoint.PluginEnded)
 	// What the pipes still hold is read; failing to read stderr is no failure of the call.
 	outErr := out.finish()
@@ -81,26 +81,17 @@ func (p program) command(stdin, stdout, stderr *os.File) *exec.Cmd {
 }
 
 // wait returns when the process has ended and its group has been dealt with.
-func (p program) wait(cmd *exec.Cmd, out *capture) ending {
+func (p program) wait(cmd *exec.Cmd, w *watch) ending {
 	var end ending
-	group := processGroup(cmd.Process.Pid)
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		group.waitLeader()
-	}()
-	limit := time.NewTimer(p.timeout)
-	defer limit.Stop()
-	select {
-	case <-exited:
-	case <-limit.C:
-		end.timedOut = true
-	case <-out.stopped:
-		end.tooMuch = p.endOfStdout(out, exited, limit.C, &end)
-	}
-	if end.timedOut || end.tooMuch {
-		group.end(p.grace, exited)
-	}
+	group := processGroup(w.pid)
+	w.over(cmd.Process, func() {
+		exited, err := w.until(time.Now().Add(p.timeout))
+		end.tooMuch = err != nil
+		end.timedOut = !exited && !end.tooMuch
+		if end.timedOut || end.tooMuch {
+			group.end(p.grace, w)
+		}
+	})
 	// Not before here is the process reaped: until then its number, by which
 	// the group is signalled, cannot belong to another process.
 	_ = cmd.Wait()
@@ -109,20 +100,6 @@ func (p program) wait(cmd *exec.Cmd, out *capture) ending {
 		group.endRest(p.grace)
 	}
 	return end
-}
-
-// endOfStdout tells whether reading stopped because there was too much. Else
-// the plugin has only closed its stdout, and its end is still to come.
-func (p program) endOfStdout(out *capture, exited <-chan struct{}, limit <-chan time.Time, end *ending) bool {
-	if errors.Is(out.err, errTooMuch) {
-		return true
-	}
-	select {
-	case <-exited:
-	case <-limit:
-		end.timedOut = true
-	}
-	return false
 }
 
 // memoryFile returns a file that holds data and no disk: a plugin that does not

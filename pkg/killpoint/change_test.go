@@ -15,8 +15,8 @@ var harmless = map[string][]string{
 	},
 	"syscall": {"Flock"},
 	"unix": {
-		"FcntlFlock", "Flock", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
-		"MemfdCreate", "Stat", "Unshare", "Waitid",
+		"Close", "FcntlFlock", "Flock", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
+		"MemfdCreate", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Unshare", "Waitid",
 	},
 	"renameio": {"WithRoot", "WithStaticPermissions"},
 }
