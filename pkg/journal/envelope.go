@@ -52,10 +52,7 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := seal(raw)
-	if err != nil {
-		return nil, err
-	}
+	data := seal(raw)
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("it has %d bytes; at most %d are kept", len(data), maxFile)
 	}
@@ -73,26 +70,12 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 // decode returns the record of a file, or why it has none; *newerError for an
 // envelope of a newer version. Whatever it returns without an error is valid.
 func decode(data []byte) (record.Record, error) {
-	if len(data) == 0 {
-		return record.Record{}, errors.New("it is empty")
-	}
-	var e envelope
-	if err := json.Unmarshal(data, &e); err != nil {
-		return record.Record{}, fmt.Errorf("it is no envelope: %w", err)
-	}
-	if e.Version > version {
-		return record.Record{}, newer(e)
-	}
-	if e.Version != version {
-		return record.Record{}, fmt.Errorf("its version is %d; expected 1 to %d", e.Version, version)
-	}
-	// JSON readers forgive much (letter case of keys, keys twice); a damaged
-	// envelope must not pass because its record happens to be whole.
-	if canonical, err := seal(e.Record); err != nil || !bytes.Equal(canonical, data) {
-		return record.Record{}, errors.New("it is damaged: checksum or form do not fit its record")
+	raw, ok := unseal(data)
+	if !ok {
+		return record.Record{}, whyNot(data)
 	}
 	var r record.Record
-	if err := json.Unmarshal(e.Record, &r); err != nil {
+	if err := json.Unmarshal(raw, &r); err != nil {
 		return record.Record{}, fmt.Errorf("its record cannot be read: %w", err)
 	}
 	if err := r.Validate(); err != nil {
@@ -101,14 +84,50 @@ func decode(data []byte) (record.Record, error) {
 	return r, nil
 }
 
-// seal puts the bytes of a record into an envelope of today's version.
-func seal(raw json.RawMessage) ([]byte, error) {
-	sum := sha256.Sum256(raw)
-	data, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
-	if err != nil {
-		return nil, err
+// whyNot says what is wrong with a file that has no envelope of today's version.
+func whyNot(data []byte) error {
+	if len(data) == 0 {
+		return errors.New("it is empty")
 	}
-	return append(data, '\n'), nil
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("it is no envelope: %w", err)
+	}
+	if e.Version > version {
+		return newer(e)
+	}
+	if e.Version != version {
+		return fmt.Errorf("its version is %d; expected 1 to %d", e.Version, version)
+	}
+	return errors.New("it is damaged: checksum or form do not fit its record")
+}
+
+// The parts of a sealed envelope around checksum and record.
+const (
+	head  = `{"version":1,"sha256":"`
+	waist = `","record":`
+	foot  = "}\n"
+)
+
+// seal puts the bytes of a record into an envelope of today's version.
+func seal(raw []byte) []byte {
+	sum := sha256.Sum256(raw)
+	data := make([]byte, 0, len(head)+2*len(sum)+len(waist)+len(raw)+len(foot))
+	data = hex.AppendEncode(append(data, head...), sum[:])
+	data = append(append(data, waist...), raw...)
+	return append(data, foot...)
+}
+
+// unseal returns the bytes of a record, if data is exactly what seal makes of
+// them. JSON readers forgive much (letter case of keys, keys twice, white space);
+// a damaged envelope must not pass because its record happens to be whole.
+func unseal(data []byte) (raw []byte, ok bool) {
+	const before = len(head) + 2*sha256.Size + len(waist)
+	if len(data) < before+len(foot) {
+		return nil, false
+	}
+	raw = data[before : len(data)-len(foot)]
+	return raw, bytes.Equal(seal(raw), data)
 }
 
 // newer reads what a newer version most likely still calls by the same names.

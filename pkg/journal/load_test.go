@@ -2,6 +2,9 @@ package journal
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -353,6 +356,19 @@ func TestAnErrorOfTheSystemSaysNothingOfTheFile(t *testing.T) {
 	}
 }
 
+func TestASealedRecordIsItsEnvelopeInJSON(t *testing.T) {
+	t.Parallel()
+	raw := []byte(`{"containerID":"a"}`)
+	sum := sha256.Sum256(raw)
+	want, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := seal(raw); string(got) != string(want)+"\n" {
+		t.Errorf("the file is %q; want %q and a line feed", got, want)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	data, err := (&Journal{}).encode(sample("a"))
 	if err != nil {
@@ -369,11 +385,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		// The checksum stands in the fuzzer's way; what lies behind it is tried
 		// with every input as the record itself.
-		sealed, err := seal(data)
-		if err != nil {
-			return
-		}
-		r, err := decode(sealed)
+		r, err := decode(seal(data))
 		if err != nil {
 			return
 		}
