@@ -116,7 +116,7 @@ func (b *bench) against(s *server, command []string, releases bool) (contest, er
 	if err != nil {
 		return c, err
 	}
-	other, err := start(socket, nil, command[0], append(command[1:], socket)...)
+	other, err := start(socket, os.Stderr, command[0], append(command[1:], socket)...)
 	if err != nil {
 		return c, err
 	}

@@ -65,6 +65,8 @@ type server struct {
 	*client
 	cmd    *exec.Cmd
 	socket string
+	// ended is closed when the process is no more.
+	ended chan struct{}
 }
 
 // sidecar starts the sidecar as it is started on a node and waits until it is ready.
@@ -100,24 +102,32 @@ func newSocket() (string, error) {
 	return filepath.Join(dir, "s"), err
 }
 
-// start starts a server. stderr is where its log goes; nil for nowhere.
+// start starts a server. stderr is where its log goes.
 func start(socket string, stderr *os.File, program string, args ...string) (*server, error) {
-	cmd := exec.Command(program, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	if stderr != nil {
-		cmd.Stderr = stderr
+	s := &server{client: newClient(socket), cmd: exec.Command(program, args...), socket: socket, ended: make(chan struct{})}
+	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, stderr
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
 	}
-	return &server{client: newClient(socket), cmd: cmd, socket: socket}, cmd.Start()
+	go func() {
+		defer close(s.ended)
+		_ = s.cmd.Wait() // how it ended is in ProcessState
+	}()
+	return s, nil
 }
 
 // await waits until a question to the server has an answer.
 func (s *server) await(question func() error) error {
 	err := question()
-	for end := time.Now().Add(patience); err != nil; err = question() {
-		if time.Now().After(end) {
-			return fmt.Errorf("%s did not answer in %s: %w", s.cmd.Path, patience, errors.Join(err, s.stop()))
+	limit := time.After(patience)
+	for ; err != nil; err = question() {
+		select {
+		case <-s.ended:
+			return fmt.Errorf("%s: %s; last answer: %w", s.cmd, s.cmd.ProcessState, err)
+		case <-limit:
+			return fmt.Errorf("%s did not answer in %s: %w", s.cmd, patience, errors.Join(err, s.stop()))
+		case <-time.After(look):
 		}
-		time.Sleep(look)
 	}
 	return nil
 }
@@ -126,6 +136,6 @@ func (s *server) await(question func() error) error {
 func (s *server) stop() error {
 	s.http.CloseIdleConnections()
 	err := s.cmd.Process.Signal(syscall.SIGTERM)
-	_ = s.cmd.Wait() // a server that does not heed the signal is ended by it
+	<-s.ended
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.socket)))
 }
