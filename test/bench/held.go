@@ -32,7 +32,7 @@ func heldEngine(others int) (*attachment.Engine, error) {
 	world := &once{next: netip.MustParseAddr("10.15.0.2")}
 	e := attachment.New(attachment.Options{
 		Node: nodeName, Pools: []string{attachment.DefaultPool}, EnableIPv4: true, Owners: owners,
-		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1, Log: log,
+		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
 	}, world, world)
 	e.Start(nil)
 	names := []string{owner}
