@@ -11,12 +11,12 @@ import (
 var harmless = map[string][]string{
 	"os": {
 		"Environ", "Exit", "Getenv", "Geteuid", "Getpid", "Hostname", "LookupEnv", "Lstat", "NewFile", "NewSyscallError",
-		"Open", "Pipe", "ReadDir", "ReadFile", "SameFile", "Stat",
+		"Open", "Pipe", "ReadDir", "ReadFile", "Readlink", "SameFile", "Stat",
 	},
 	"syscall": {"Flock"},
 	"unix": {
-		"Close", "FcntlFlock", "Flock", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
-		"MemfdCreate", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Unshare", "Waitid",
+		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
+		"MemfdCreate", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Waitid",
 	},
 	"renameio": {"WithRoot", "WithStaticPermissions"},
 }
@@ -57,7 +57,7 @@ func onlyReads(c *ast.CallExpr) bool {
 	for _, arg := range c.Args {
 		ast.Inspect(arg, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok {
-				reads = reads || id.Name == "O_RDONLY"
+				reads = reads || id.Name == "O_RDONLY" || id.Name == "O_PATH"
 				writes = writes || id.Name == "O_CREATE" || id.Name == "O_CREAT" || id.Name == "O_TRUNC"
 			}
 			return true
