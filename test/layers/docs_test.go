@@ -116,7 +116,6 @@ func commentsOfTests(t *testing.T) map[string]string {
 // name ends so, by path. Folders whose names begin with a dot are left out.
 func files(t *testing.T, dir, ending string) map[string]string {
 	t.Helper()
-	root := filepath.Join("..", "..")
 	texts := map[string]string{}
 	err := fs.WalkDir(os.DirFS(root), dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

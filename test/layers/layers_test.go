@@ -83,7 +83,6 @@ func TestTheEngineKnowsNeitherHTTPNorProcessesNorFiles(t *testing.T) {
 // importsByFolder reads the imports of the hand-written code, tests left out.
 func importsByFolder(t *testing.T) map[string][]string {
 	t.Helper()
-	root := filepath.Join("..", "..")
 	found := map[string][]string{}
 	for _, top := range []string{"cmd", "pkg"} {
 		err := fs.WalkDir(os.DirFS(root), top, func(path string, d fs.DirEntry, err error) error {

@@ -1,0 +1,119 @@
+package layers
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+const alertsFile = "deploy/prometheus/alerts.yaml"
+
+// root is the folder of the repository.
+const root = "../.."
+
+var (
+	// linkInDocs is where a link of a page leads.
+	linkInDocs = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	// headingInDocs is the text of a heading.
+	headingInDocs = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	alertName     = regexp.MustCompile(`(?m)^ +- alert: (.*)$`)
+	fencedInDocs  = regexp.MustCompile("(?ms)^```.*?^```$")
+	// linkedText is a link of which only its text is shown.
+	linkedText = regexp.MustCompile(`\[([^\]]*)\]\([^()]*\)`)
+)
+
+func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
+	pages := files(t, "docs", ".md")
+	maps.Copy(pages, files(t, "deploy", ".md"))
+	pages["README.md"] = read(t, "README.md")
+	checked := 0
+	for page, text := range pages {
+		for _, m := range linkInDocs.FindAllStringSubmatch(fencedInDocs.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			checked++
+			if problem := broken(t, page, m[1]); problem != "" {
+				t.Errorf("%s has a link to %s: %s", page, m[1], problem)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("the docs have no link; nothing is checked")
+	}
+}
+
+func TestEveryAlertHasARunbook(t *testing.T) {
+	text := read(t, alertsFile)
+	alerts := alertName.FindAllStringSubmatch(text, -1)
+	if runbooks := strings.Count(text, "runbook_url: "); len(alerts) == 0 || runbooks != len(alerts) {
+		t.Errorf("%s has %d alerts and %d runbooks; want one for each", alertsFile, len(alerts), runbooks)
+	}
+	for _, m := range alerts {
+		link := "docs/operations.md#" + strings.ToLower(m[1])
+		if problem := broken(t, "README.md", link); problem != "" || !strings.Contains(text, "runbook_url: "+link+"\n") {
+			t.Errorf("the runbook of %s is not %s, or that leads nowhere: %s", m[1], link, problem)
+		}
+	}
+}
+
+func TestALinkThatLeadsNowhereIsFound(t *testing.T) {
+	for link, is := range map[string]string{
+		"nowhere.md": "there is no such file", "plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
+		"plugins.md": "", "../pkg": "", "how-it-works.md#on-disk": "", "#known-limits": "",
+	} {
+		if got := broken(t, "docs/how-it-works.md", link); got != is {
+			t.Errorf("%s is said to be %q; want %q", link, got, is)
+		}
+	}
+}
+
+// broken says what is wrong with a link of a page; nothing if it leads somewhere.
+func broken(t *testing.T, page, link string) string {
+	t.Helper()
+	path, anchor, _ := strings.Cut(link, "#")
+	target := page
+	if path != "" {
+		target = filepath.Join(filepath.Dir(page), path)
+	}
+	if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+		return "there is no such file"
+	}
+	if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
+		return "that page has no such heading"
+	}
+	return ""
+}
+
+// anchors are what the headings of a page are called in links: in lower case,
+// blanks as dashes, without punctuation (GitHub's rule).
+func anchors(text string) []string {
+	var all []string
+	for _, m := range headingInDocs.FindAllStringSubmatch(fencedInDocs.ReplaceAllString(text, ""), -1) {
+		heading := linkedText.ReplaceAllString(m[1], "$1")
+		all = append(all, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, heading))
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
