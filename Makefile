@@ -214,7 +214,7 @@ bench-short: plugins test-binary ## count heap allocations, processes, fsyncs an
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check faults-every test-dhcp test-cilium-dbg test-observe test-deploy test-image fuzz ## everything besides the tests
+checks: lint tidy-check generate-check faults-every test-dhcp test-observe test-deploy test-image fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code
