@@ -46,6 +46,8 @@ func TestAPluginThatOutlivesItsSidecarAndAllocatesAfterTheRestartLeaksNothing(t 
 				a := <-again
 				want = len(a.Allocation(t).Addresses())
 			}
+			// Before the earlier ADD has written, store and list agree that there is nothing.
+			plugin.awaitADDs(t, 0)
 			s.Agree(t)
 			if got := len(n.Leases(t)); got != want {
 				t.Errorf("the plugin holds %v; want %d addresses", n.Leases(t), want)
