@@ -16,7 +16,8 @@ type question[A any] struct {
 	fresh func(A) time.Duration
 	// running counts who asks in the background.
 	running *sync.WaitGroup
-	// patience is how long the last answer stands while the next is awaited.
+	// patience is how long the last answer stands while the next is awaited, however
+	// old it is: that nobody has asked for an hour says nothing against it.
 	patience time.Duration
 
 	mu     sync.Mutex
@@ -52,14 +53,14 @@ type standing int
 const (
 	// answered: it counts.
 	answered standing = iota
-	// awaited: there is none yet, or none that counts; the question is young.
+	// awaited: there has been none; the question is young.
 	awaited
-	// hanging: nor will there be one soon.
+	// hanging: none counts any more, nor will there be one soon.
 	hanging
 )
 
 // answer waits for what is being asked, at most until ctx ends; then the last
-// answer counts, if it is not too old.
+// answer counts, unless it has been asked for too long.
 func (q *question[A]) answer(ctx context.Context) (A, standing) {
 	q.mu.Lock()
 	asking := q.asking
@@ -73,11 +74,11 @@ func (q *question[A]) answer(ctx context.Context) (A, standing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case !q.at.IsZero() && (q.asking == nil || time.Since(q.at) < q.patience):
-		return q.last, answered
-	case time.Since(q.began) < q.patience:
+	case q.asking != nil && time.Since(q.began) >= q.patience:
+		return q.last, hanging
+	case q.at.IsZero():
 		return q.last, awaited
 	default:
-		return q.last, hanging
+		return q.last, answered
 	}
 }

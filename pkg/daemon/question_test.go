@@ -92,3 +92,16 @@ func TestAQuestionThatHangsHoldsNobodyLongerThanHeWaits(t *testing.T) {
 		let <- struct{}{}
 	})
 }
+
+func TestTheLastAnswerStandsHoweverLongNobodyHasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, let, _ := slow()
+		go func() { let <- struct{}{} }()
+		ask(q)
+		time.Sleep(time.Hour)
+		if n, is := ask(q); n != 1 || is != answered {
+			t.Errorf("asked anew after an hour, by a question that takes long: %d (%d); want the last answer", n, is)
+		}
+		let <- struct{}{}
+	})
+}
