@@ -57,7 +57,9 @@ func (p program) allocate(cmd *cobra.Command, o allocateOptions, owner string) e
 	}
 	for _, ip := range []string{answer.Address.IPv4, answer.Address.IPv6} {
 		if ip != "" {
-			fmt.Fprintln(cmd.OutOrStdout(), ip)
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), ip); err != nil {
+				return fmt.Errorf("allocate %s: what it holds could not be printed: %w", owner, err)
+			}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // listCommand is `list`.
@@ -54,17 +56,21 @@ func (p program) listCommand() *cobra.Command {
 
 func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 	ok, err := c.Ipam.GetIpamContext(ctx, ipam.NewGetIpamParams().WithTimeout(c.limit))
-	if err != nil {
-		return nil, c.explain(ctx, err, meanings{
-			http.StatusForbidden: callerRefused,
-			http.StatusNotFound:  fmt.Sprintf("%s is no socket of delegated-ipam (cilium-agent's own has no list)", c.socket),
-		})
-	}
-	if slices.ContainsFunc(ok.Payload, func(a *models.Attachment) bool { return a == nil || slices.Contains(a.Addresses, nil) }) {
-		return nil, c.emptyEntry()
+	stranger := fmt.Errorf("%s is no socket of delegated-ipam: it has no list of attachments (cilium-agent's own has none)", c.socket)
+	var refused *sidecar.Refusal
+	switch {
+	case errors.As(err, &refused) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed}, refused.Code):
+		return nil, stranger
+	case err != nil:
+		return nil, c.explain(ctx, err, meanings{http.StatusForbidden: callerRefused})
+	case ok.Payload == nil || slices.ContainsFunc(ok.Payload, incomplete):
+		return nil, stranger
 	}
 	return ok.Payload, nil
 }
+
+// incomplete tells of an attachment without what no sidecar leaves out.
+func incomplete(a *models.Attachment) bool { return a == nil || slices.Contains(a.Addresses, nil) }
 
 // printAttachments prints a table, by pool and owner.
 func printAttachments(w io.Writer, all []*models.Attachment, now time.Time) error {

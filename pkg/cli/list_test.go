@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,5 +80,14 @@ func TestALengthOfTimeIsShownInAtMostTwoUnits(t *testing.T) {
 		if got := length(d); got != want {
 			t.Errorf("%s is shown as %s; want %s", d, got, want)
 		}
+	}
+}
+
+func TestAnOwnerCannotDriveTheTerminalOfWhoLists(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, `[{"owner":"left\u202etfel\u2028x","pool":"default","last-error":"a\u001b[31m\tb"}]`)}})
+	o := s.program().runHere(t, "list")
+	o.wants(t, option.Done, o.stdout)
+	if want := `left\u202etfel\u2028x   default`; !strings.Contains(o.stdout, want) || !strings.Contains(o.stdout, `a\x1b[31m b`) {
+		t.Errorf("it printed %q; want %q, and no escape sequence", o.stdout, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // page is what `status` prints for a person.
@@ -108,7 +109,7 @@ func (w page) printQuarantine(records []*models.QuarantinedRecord) error {
 // its pool, because it is longer than a column.
 func (w page) printPools(pools []*models.PoolStatus) error {
 	for _, p := range pools {
-		if _, err := fmt.Fprintf(w, "\nPool %s:\n", p.Pool); err != nil {
+		if _, err := fmt.Fprintf(w, "\nPool %s:\n", option.Printable(p.Pool)); err != nil {
 			return err
 		}
 		t := newTable(w)
@@ -146,8 +147,11 @@ func (w page) printOptions(all []*models.OptionValue) error {
 	if len(shown) == 0 {
 		return nil
 	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
 	t := newTable(w)
-	t.row("\nOPTION", "VALUE", "FROM")
+	t.row("OPTION", "VALUE", "FROM")
 	for _, o := range shown {
 		t.row(o.Name, oneLine(o.Value), o.Source)
 	}

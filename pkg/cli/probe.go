@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,18 +69,16 @@ the old one still answers on the same socket, and the new one waits for it.`,
 
 // arguments takes the kind of the probe.
 func (o *probeOptions) arguments(cmd *cobra.Command, args []string) error {
-	if err := takes("KIND")(cmd, args); err != nil {
-		return err
+	if len(args) != 1 {
+		return option.WrongUsage("got %d arguments %q; expected one of %s", len(args), args, strings.Join(cmd.ValidArgs, ", "))
 	}
 	if o.timeout <= 0 {
 		return option.WrongUsage("--timeout is %s; expected a duration above 0s", o.timeout)
 	}
-	for _, kind := range cmd.ValidArgs {
-		if args[0] == kind {
-			return nil
-		}
+	if !slices.Contains(cmd.ValidArgs, args[0]) {
+		return option.WrongUsage("unknown probe %q; expected one of %s", args[0], strings.Join(cmd.ValidArgs, ", "))
 	}
-	return option.WrongUsage("unknown probe %q; expected one of %s, %s, %s", args[0], probeStartup, probeReady, probeLive)
+	return nil
 }
 
 func (o *probeOptions) run(ctx context.Context, kind string) error {

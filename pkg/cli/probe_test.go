@@ -74,7 +74,7 @@ func TestAProbeOfAnUnknownKindIsWrongUsage(t *testing.T) {
 		says string
 	}{
 		"an unknown one":      {[]string{"probe", "healthy"}, `"healthy"`},
-		"none":                {[]string{"probe"}, "KIND is missing"},
+		"none":                {[]string{"probe"}, "expected one of startup, ready, live"},
 		"two":                 {[]string{"probe", "live", "ready"}, "2 arguments"},
 		"without any time":    {[]string{"probe", "live", "--timeout=0s"}, "--timeout is 0s"},
 		"with a number alone": {[]string{"probe", "live", "--timeout=1"}, `--timeout is "1"`},

@@ -32,11 +32,6 @@ func (c connection) explain(ctx context.Context, err error, means meanings) erro
 	return fmt.Errorf("the sidecar at %s: %w", c.socket, err)
 }
 
-// emptyEntry is the error of an answer with null in a list, which the sidecar never gives.
-func (c connection) emptyEntry() error {
-	return fmt.Errorf("%s is no socket of delegated-ipam: a list in its answer has an entry that is null", c.socket)
-}
-
 func explainRefusal(r *sidecar.Refusal, means meanings) error {
 	var err error = r
 	if r.Reason == "" && means[r.Code] != "" {

@@ -59,11 +59,9 @@ func (c connection) health(ctx context.Context) (*models.StatusResponse, error) 
 	if err != nil {
 		return nil, c.explain(ctx, err, nil)
 	}
-	if ok.Payload.DelegatedIpam == nil {
+	own := ok.Payload.DelegatedIpam
+	if own == nil || slices.Contains(own.Pools, nil) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) {
 		return nil, fmt.Errorf("%s is no socket of delegated-ipam: its status has no part \"delegated-ipam\" (cilium-agent's own has none)", c.socket)
-	}
-	if d := ok.Payload.DelegatedIpam; slices.Contains(d.Pools, nil) || slices.Contains(d.Options, nil) || slices.Contains(d.Quarantined, nil) {
-		return nil, c.emptyEntry()
 	}
 	return ok.Payload, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -42,7 +43,12 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if err == nil {
 		return Done
 	}
-	fmt.Fprintf(stderr, "Error: %v\n", err)
+	for i, line := range strings.Split(err.Error(), "\n") {
+		if i == 0 {
+			line = "Error: " + line
+		}
+		fmt.Fprintln(stderr, Printable(line))
+	}
 	if wrong := (*UsageError)(nil); errors.As(err, &wrong) {
 		fmt.Fprintf(stderr, "Run '%s --help' to see what it takes.\n", cmd.CommandPath())
 		return Usage
