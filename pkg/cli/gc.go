@@ -77,7 +77,7 @@ func (p program) gc(cmd *cobra.Command, o gcOptions) error {
 		return p.printFound(cmd, o, found)
 	}
 	asked := toRelease(found, false)
-	done := c.releaseEach(ctx, asked, false, cmd.ErrOrStderr())
+	done := p.sweeper(c, cmd, releaseTimeout, false).release(ctx, asked)
 	if err := (releaseOptions{clientFlags: o.clientFlags}).printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ The sidecar goes on trying; run it again to be told.`,
 	option.AddSwitch(flags, &o.all, "all", "take back every address in every pool")
 	option.AddSwitch(flags, &o.yes, "yes", "mean it; --all does nothing without it")
 	option.AddSwitch(flags, &o.skipDelay, "skip-release-delay", "let the plugin have the address back at once, also one that is released already and waits; --all does so by itself")
-	flags.Var(option.Duration(&o.timeout), "timeout", "how long --all waits while nothing more goes away")
+	flags.Var(option.Duration(&o.timeout), "timeout", "how long --all goes on while nothing more goes away; with 0s it asks for each address once and waits for nothing")
 	return cmd
 }
 
@@ -101,11 +101,20 @@ func (p program) release(cmd *cobra.Command, o releaseOptions, ip string) error 
 }
 
 func (c connection) release(ctx context.Context, r released, skipDelay bool) error {
+	return c.explainRelease(ctx, c.remove(ctx, r, skipDelay), r)
+}
+
+// remove asks for a release; the error is as the client gives it.
+func (c connection) remove(ctx context.Context, r released, skipDelay bool) error {
 	params := ipam.NewDeleteIpamIPParams().WithTimeout(c.limit).WithIP(r.IP).WithPool(&r.Pool)
 	if skipDelay {
 		params.SetSkipReleaseDelay(&skipDelay)
 	}
 	_, err := c.Ipam.DeleteIpamIPContext(ctx, params)
+	return err
+}
+
+func (c connection) explainRelease(ctx context.Context, err error, r released) error {
 	return c.explain(ctx, err, meanings{
 		http.StatusBadRequest:     notAnAddress(r.IP),
 		http.StatusForbidden:      callerRefused,

@@ -61,7 +61,7 @@ func TestReleaseAllNamesWhatRemains(t *testing.T) {
 	s.program().runHere(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, option.Failed,
 		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
 		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
-		"2 attachments remain: router of pool default (held, container ID r); ingress of pool default (releasing, container ID i): the plugin failed\n")
+		"2 attachments remain:\n  router of pool default (held, container ID r)\n  ingress of pool default (releasing, container ID i): the plugin failed\n")
 }
 
 func TestReleaseAllIsPatientAsLongAsSomethingGoesAway(t *testing.T) {
@@ -104,4 +104,28 @@ func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
 func TestReleaseAllEndsWhenTheSidecarDoes(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+adding+"]"), {code: 500}}})
 	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Failed, "", "release --all: ", "500")
+}
+
+func TestReleaseAllDoesNotAskAHangingPluginForEachAddress(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooling),
+		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"it did not end"`)},
+		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"it did not end"`)},
+	})
+	p, clock := s.program(), noon()
+	// Each look at the clock takes 35 s, as a plugin that hangs.
+	p.now = func() time.Time {
+		clock = clock.Add(35 * time.Second)
+		return clock
+	}
+	o := p.runHere(t, "release", "--all", "--yes")
+	o.wants(t, option.Failed, "", "2 of 4 addresses were not asked for, because nothing was released for 1m45s\n", "3 attachments remain")
+}
+
+func TestWhatWentAwayByItselfIsNoFailureOfReleaseAll(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(releasing, ""),
+		"DELETE /v1/ipam/10.0.0.3": {{code: 404}},
+	})
+	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Done, "released 10.0.0.3 of pool default\n")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // releaseAll takes back whatever the sidecar lists, and waits until it lists
@@ -23,7 +26,7 @@ func (p program) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	done := c.releaseEach(ctx, toRelease(all, true), true, cmd.ErrOrStderr())
+	done := p.sweeper(c, cmd, o.timeout, true).release(ctx, toRelease(all, true))
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}
@@ -32,25 +35,55 @@ func (p program) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 		return fmt.Errorf("release --all: %w", err)
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("release --all: %d attachments remain: %s", len(left), strings.Join(texts(left), "; "))
+		return fmt.Errorf("release --all: %d attachments remain:\n%s", len(left), strings.Join(texts(left), "\n"))
 	}
 	return nil
 }
 
-// releaseEach returns what was released; why the rest was not goes to stderr.
-func (c connection) releaseEach(ctx context.Context, all []released, skipDelay bool, stderr io.Writer) []released {
+// sweep releases many addresses, one after the other.
+type sweep struct {
+	connection
+	skipDelay bool
+	// patience is how long it goes on while nothing is released: each request to a
+	// plugin that hangs takes long, and there may be hundreds. With 0 each is asked for.
+	patience time.Duration
+	now      func() time.Time
+	stderr   io.Writer
+}
+
+func (p program) sweeper(c connection, cmd *cobra.Command, patience time.Duration, skipDelay bool) sweep {
+	return sweep{c, skipDelay, patience, p.now, cmd.ErrOrStderr()}
+}
+
+// release returns what was released; why the rest was not goes to stderr.
+func (s sweep) release(ctx context.Context, all []released) []released {
 	done := make([]released, 0, len(all))
-	for _, r := range all {
+	last := s.now()
+	for i, r := range all {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := c.release(ctx, r, skipDelay); err != nil {
-			fmt.Fprintf(stderr, "release %s of pool %s: %v\n", r.IP, r.Pool, err)
+		if waited := s.now().Sub(last); s.patience > 0 && waited > s.patience {
+			fmt.Fprintf(s.stderr, "%d of %d addresses were not asked for, because nothing was released for %s\n", len(all)-i, len(all), length(waited))
+			break
+		}
+		if err := s.one(ctx, r); err != nil {
+			fmt.Fprintf(s.stderr, "release %s of pool %s: %s\n", r.IP, r.Pool, option.Printable(err.Error()))
 			continue
 		}
 		done = append(done, r)
+		last = s.now()
 	}
 	return done
+}
+
+// one releases an address. One that is not handed out any more went away by itself.
+func (s sweep) one(ctx context.Context, r released) error {
+	err := s.remove(ctx, r, s.skipDelay)
+	if refused := (*sidecar.Refusal)(nil); errors.As(err, &refused) && refused.Code == http.StatusNotFound {
+		return nil
+	}
+	return s.explainRelease(ctx, err, r)
 }
 
 // toRelease are the addresses to take back: those that are handed out and, of an
@@ -112,7 +145,7 @@ func (p program) untilEmpty(ctx context.Context, c connection, patience time.Dur
 func texts(all []*models.Attachment) []string {
 	out := make([]string, len(all))
 	for i, a := range all {
-		out[i] = fmt.Sprintf("%s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
+		out[i] = fmt.Sprintf("  %s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
 		if a.LastError != "" {
 			out[i] += ": " + oneLine(a.LastError)
 		}

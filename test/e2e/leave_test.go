@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -60,10 +61,11 @@ func TestLeavingNamesWhatThePluginDoesNotTakeBack(t *testing.T) {
 	if out.Code != 1 {
 		t.Errorf("it ended with status %d; want 1", out.Code)
 	}
-	last := out.Stderr[strings.LastIndex(strings.TrimSpace(out.Stderr), "\n")+1:]
-	for _, says := range []string{"2 attachments remain", "router", "health", s.Of(t, "router").ContainerID, "the store is locked"} {
-		if !strings.Contains(last, says) {
-			t.Errorf("the last line is %q; want it to say %q", last, says)
+	_, left, _ := strings.Cut(out.Stderr, "2 attachments remain:\n")
+	for _, owner := range []string{"router", "health"} {
+		line := fmt.Sprintf("  %s of pool default (releasing, container ID %s): ", owner, s.Of(t, owner).ContainerID)
+		if _, why, ok := strings.Cut(left, line); !ok || !strings.Contains(why, "the store is locked") {
+			t.Errorf("what remains is %q; want a line that begins with %q and says why", left, line)
 		}
 	}
 	plugin.Unscript(t, "DEL")
