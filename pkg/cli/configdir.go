@@ -4,15 +4,32 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // configDirOption names the folder of files, and so cannot be one of them.
 const configDirOption = "config-dir"
+
+// withConfigDir adds the folder to the other options, in the order of their names:
+// who reads that a value came from it wants to know which it is.
+func (p program) withConfigDir(others []daemon.Option, dir *pflag.Flag) []daemon.Option {
+	from := fromDefault
+	switch {
+	case dir.Changed:
+		from = fromFlag
+	case p.env[envName(configDirOption)] != "":
+		from = fromEnvironment
+	}
+	all := append(others, daemon.Option{Name: dir.Name, Value: dir.Value.String(), Source: string(from)})
+	slices.SortFunc(all, func(a, b daemon.Option) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
 
 // readConfigDir reads one option from each file of a folder: its name is the
 // option's, its content the value without the line end. Names that begin with a

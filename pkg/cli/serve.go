@@ -70,7 +70,7 @@ func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.Fl
 	if err != nil {
 		return &option.UsageError{Err: err}
 	}
-	config.Options = from.values(options)
+	config.Options = p.withConfigDir(from.values(options), cmd.Flags().Lookup(configDirOption))
 	log := option.NewLog(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat)
 	for _, name := range unknownVariables(p.env, cmd.Flags()) {
 		log.WithField("variable", name).Warn("this environment variable is no option of delegated-ipam; it has no effect")

@@ -199,6 +199,28 @@ func TestTheDaemonIsToldEachValueAndWhereItCameFrom(t *testing.T) {
 	}
 }
 
+func TestTheDaemonIsToldWhichFolderItsOptionsCameFrom(t *testing.T) {
+	dir := writeFolder(t, nil)
+	variable := map[string]string{"DELEGATED_IPAM_CONFIG_DIR": dir}
+	for name, tt := range map[string]struct {
+		env  map[string]string
+		args []string
+		want daemon.Option
+	}{
+		"by no means":         {want: daemon.Option{Name: "config-dir", Source: "default"}},
+		"by the environment":  {env: variable, want: daemon.Option{Name: "config-dir", Value: dir, Source: "environment"}},
+		"by a flag over that": {env: map[string]string{"DELEGATED_IPAM_CONFIG_DIR": "/nowhere"}, args: []string{"--config-dir=" + dir}, want: daemon.Option{Name: "config-dir", Value: dir, Source: "flag"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, o := served(t, tt.env, tt.args...)
+			o.wants(t, option.Done, "")
+			if !slices.Contains(got.Options, tt.want) {
+				t.Errorf("the daemon is told %v; want %v among them", got.Options, tt.want)
+			}
+		})
+	}
+}
+
 func TestAnEmptyVariableIsNotSetAndAnEmptyFileIsAnEmptyValue(t *testing.T) {
 	dir := writeFolder(t, map[string]string{"owners": "", "local-router-ipv4": "\n"})
 	got, o := served(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": ""}, "--config-dir="+dir)
