@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+var update = flag.Bool("update", false, "write the transcripts in the documents anew")
+
+// transcriptsIn is the document that shows how the commands look, from the test's folder.
+const transcriptsIn = "../../docs/command-line.md"
+
+// transcript is the block in which the document shows it.
+var transcript = regexp.MustCompile("(?s)(## What it looks like\n.*?```console\n)(.*?)(```\n)")
+
+func TestTheTranscriptsInTheDocumentsAreOfARealRun(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t, "--release-delay=1h")
+	var shown strings.Builder
+	play := func(args ...string) {
+		out := n.Command(t, args...)
+		// What doctor says of the machine is its own business (anywhere).
+		if args[0] != "doctor" && (out.Code != 0 || out.Stderr != "") {
+			t.Fatalf("%q ended with status %d and said %q", args, out.Code, out.Stderr)
+		}
+		fmt.Fprintf(&shown, "$ delegated-ipam %s\n%s\n", strings.Join(args, " "), out.Stdout)
+	}
+	play("allocate", "router")
+	play("allocate", "kube-system/coredns-1", "--family=ipv4", "--expiration")
+	play("restore", "10.15.0.77", "ingress")
+	play("release", "10.15.0.77")
+	play("list")
+	play("status")
+	play("doctor")
+	got := typical(n, s.List(t), strings.TrimSpace(shown.String())+"\n")
+
+	text, err := os.ReadFile(transcriptsIn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := transcript.FindSubmatchIndex(text)
+	if block == nil {
+		t.Fatalf("%s has no block that matches %s", transcriptsIn, transcript)
+	}
+	if *update {
+		text = []byte(string(text[:block[4]]) + got + string(text[block[5]:]))
+		if err := os.WriteFile(transcriptsIn, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want := string(text[block[4]:block[5]]); anywhere(got) != anywhere(want) {
+		t.Errorf("a real run prints\n%s\nbut %s shows\n%s\n(go test ./test/e2e -run Transcripts -update writes it anew)", got, transcriptsIn, want)
+	}
+}
+
+// typical is a transcript as it would be on a node: its paths, its name, and no
+// number that differs from run to run.
+func typical(n *harness.Node, list []harness.Attachment, text string) string {
+	const node = "worker-1"
+	replace := []string{
+		n.Socket, "/var/run/cilium/delegated-ipam.sock", n.StateDir, "/var/lib/delegated-ipam", n.ConfDir, "/etc/cni/net.d",
+		n.BinDir, "/opt/cni/bin", n.StoreDir, "/var/lib/cni/networks",
+	}
+	for _, a := range list {
+		replace = append(replace, a.ContainerID, identity.ContainerID(a.Owner, node, a.Network))
+	}
+	text = strings.NewReplacer(append(replace, n.Name, node)...).Replace(text)
+	for _, r := range [][2]string{
+		{`(Version: +)\S+`, "${1}v1.2.3"},
+		{`\b(?:\d+m(?:\d+s)?|\d+s)\b`, "5s"},
+		{`expires in \S+`, "expires in 9m55s"},
+		{`given back in \S+`, "given back in 59m"},
+		{`PID \d+`, "PID 4711"},
+		{`as its user \d+`, "as its user 0"},
+		{`group \d+`, "group 0"},
+		{`\d+ MiB and \d+ inodes`, "45612 MiB and 3014912 inodes"},
+		{`written to \(\w+\)`, "written to (ext4)"},
+	} {
+		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
+	}
+	return aligned(text)
+}
+
+// aligned aligns each paragraph again: other words have other widths.
+func aligned(text string) string {
+	var out strings.Builder
+	columns := regexp.MustCompile(`(\S)   +`)
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		command, table, _ := strings.Cut(paragraph, "\n")
+		if !strings.HasPrefix(command, "$") {
+			command, table = "", paragraph
+		}
+		if command != "" {
+			out.WriteString(command + "\n")
+		}
+		w := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(w, columns.ReplaceAllString(strings.TrimSuffix(table, "\n"), "$1\t"))
+		w.Flush()
+		out.WriteString("\n")
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// anywhere leaves out the checks of doctor that speak of the machine, and not of the
+// program: a test may run on a tmpfs, or as another user.
+func anywhere(text string) string {
+	machine := regexp.MustCompile(`(?m)^\w+ +(place|machine-id|socket|state-dir|room) .*\n(?: +to do: .*\n)?`)
+	return aligned(machine.ReplaceAllString(text, ""))
+}
