@@ -85,6 +85,7 @@ func typical(n *harness.Node, list []harness.Attachment, text string) string {
 		{`group \d+`, "group 0"},
 		{`\d+ MiB and \d+ inodes`, "45612 MiB and 3014912 inodes"},
 		{`written to \(\w+\)`, "written to (ext4)"},
+		{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`, "2026-03-01T12:00:00Z"},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
 	}
