@@ -1,13 +1,19 @@
 package delegate
 
 import (
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// settle is how often a process that was signalled is looked at again.
-const settle = 10 * time.Millisecond
+const (
+	// settle is how often a process that was signalled is looked at again.
+	settle = 10 * time.Millisecond
+	// burial is how long after SIGKILL its end is waited for: longer takes only one
+	// that the kernel does not let go.
+	burial = 10 * settle
+)
 
 // processGroup is the group of a plugin, by the process ID of its leader.
 type processGroup int
@@ -33,17 +39,42 @@ func (g processGroup) end(grace time.Duration, w *watch) {
 }
 
 // endRest gives the group's other members, who were told to end together with
-// the leader, grace before SIGKILL.
+// the leader, grace before SIGKILL. The leader must have been waited for: from
+// then on whoever of the group is a child of ours has lost its own parent.
 func (g processGroup) endRest(grace time.Duration) {
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	if g.gone(grace) {
+		return
+	}
+	_ = g.signal(unix.SIGKILL)
+	g.gone(burial)
+}
+
+// gone waits for the last member of the group to go, and no longer than patience.
+func (g processGroup) gone(patience time.Duration) bool {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
 	tick := time.NewTicker(settle)
 	defer tick.Stop()
-	for g.signal(0) == nil {
+	for {
+		g.bury()
+		if g.signal(0) != nil {
+			return true
+		}
 		select {
 		case <-tick.C:
-		case <-patience.C:
-			_ = g.signal(unix.SIGKILL)
+		case <-limit.C:
+			return false
+		}
+	}
+}
+
+// bury waits for the members that have ended and are children of ours. In a
+// container we are process 1, to whom they come when their parent has ended. Nobody
+// else would wait for them: they would stay as zombies, and the group with them.
+func (g processGroup) bury() {
+	for {
+		pid, err := unix.Wait4(-int(g), nil, unix.WNOHANG, nil)
+		if pid <= 0 && !errors.Is(err, unix.EINTR) {
 			return
 		}
 	}

@@ -16,7 +16,7 @@ var harmless = map[string][]string{
 	"syscall": {"Flock"},
 	"unix": {
 		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
-		"MemfdCreate", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Waitid",
+		"MemfdCreate", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Wait4", "Waitid",
 	},
 	"renameio": {"WithRoot", "WithStaticPermissions"},
 }
