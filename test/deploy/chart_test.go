@@ -65,6 +65,20 @@ func TestTheModeIsTheOneOfTheAgent(t *testing.T) {
 	})
 }
 
+// In a mode without a range for each node the agent panics where masquerading by
+// iptables is to go by such a range (newManager in its pkg/datapath/iptables).
+func TestTheAgentKnowsWhereToMasquerade(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if !d.inChart() {
+			t.Skip("the chart is not touched")
+		}
+		config, _ := d.configMap("cilium-config")
+		if config["enable-ipv4-masquerade"] == "true" && config["egress-masquerade-interfaces"] == "" {
+			t.Errorf("in mode %s there is no egress-masquerade-interfaces", config["ipam"])
+		}
+	})
+}
+
 // What the values change of the chart's own objects: everything else must be as
 // without them.
 func TestTheRestOfTheChartIsAsItWas(t *testing.T) {
@@ -76,8 +90,8 @@ func TestTheRestOfTheChartIsAsItWas(t *testing.T) {
 		settings []string
 	}{
 		{"the sidecar", []string{sidecarYAML}, []string{
-			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "enable-endpoint-health-checking", "enable-endpoint-routes", "ipam",
-			"ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
+			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-health-checking",
+			"enable-endpoint-routes", "ipam", "ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
 		}},
 		{"the sidecar of the bridge", []string{sidecarYAML, overlayYAML}, []string{
 			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-routes", "ipam",
