@@ -41,6 +41,32 @@ func TestAnImageHoldsOneStaticProgramAndItsLicence(t *testing.T) {
 	}
 }
 
+// Who builds may have a umask that leaves nothing to others, and the images' user is nobody.
+func TestEverybodyMayRunAnImageWhateverTheUmaskOfItsBuild(t *testing.T) {
+	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
+		t.Run(name, func(t *testing.T) {
+			archive(t, name) // or there is no buildah
+			repository := t.TempDir()
+			if err := os.Mkdir(filepath.Join(repository, "bin"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{"LICENSE", "bin/" + name} {
+				if err := os.WriteFile(filepath.Join(repository, file), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := store(t)
+			id := c.buildah(t, "build", "--isolation", "chroot", "--quiet", "--target", name, "--file", "../../deploy/image/Dockerfile", repository)
+			c.id = strings.TrimSpace(c.buildah(t, "from", "--quiet", strings.TrimSpace(id)))
+			for file, want := range map[string]fs.FileMode{"/LICENSE": 0o644, "/usr/bin/" + name: 0o755} {
+				if info, err := os.Stat(c.mount(t) + file); err != nil || info.Mode() != want {
+					t.Errorf("%s: mode %v, %v; want %v", file, info.Mode(), err, want)
+				}
+			}
+		})
+	}
+}
+
 // static wants a program that needs no loader and no library: an image from
 // scratch has neither.
 func static(t *testing.T, path string) {

@@ -44,11 +44,19 @@ func archive(t *testing.T, name string) string {
 	return filepath.Join(os.Getenv(envImages), name+".tar")
 }
 
-// from makes a container of an image's archive. What it writes goes away with the
-// test. It lies on a file system of its own, as a container's does on a node.
+// from makes a container of an image's archive.
 func from(t *testing.T, name string) working {
 	t.Helper()
 	file := archive(t, name)
+	c := store(t)
+	c.id = strings.TrimSpace(c.buildah(t, "from", "--quiet", "docker-archive:"+file))
+	return c
+}
+
+// store makes room for a container. What is written there goes away with the test.
+// It is a file system of its own, as a container's is on a node.
+func store(t *testing.T) working {
+	t.Helper()
 	c := working{store: t.TempDir()}
 	if err := unix.Mount("tmpfs", c.store, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
@@ -59,7 +67,6 @@ func from(t *testing.T, name string) working {
 			t.Error(err)
 		}
 	})
-	c.id = strings.TrimSpace(c.buildah(t, "from", "--quiet", "docker-archive:"+file))
 	return c
 }
 
