@@ -169,10 +169,13 @@ func takeOutSidecar(pod *corev1.PodSpec) {
 	}
 }
 
-// forgetCheckSum removes the check sum of the configuration, by which the agent's
-// pods are replaced when that has changed.
+// configCheckSum is the annotation by which the chart replaces the agent's pods when
+// cilium-config has changed.
+const configCheckSum = "cilium.io/cilium-configmap-checksum"
+
+// forgetCheckSum removes the check sum of the configuration.
 func forgetCheckSum(o runtime.Object) {
 	if d, is := o.(*appsv1.DaemonSet); is {
-		delete(d.Spec.Template.Annotations, "cilium.io/cilium-configmap-checksum")
+		delete(d.Spec.Template.Annotations, configCheckSum)
 	}
 }

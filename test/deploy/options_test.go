@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -79,6 +81,23 @@ func TestEachSettingOfTheChartReachesTheSidecar(t *testing.T) {
 			if !reached {
 				t.Errorf("%s is mounted nowhere", key)
 			}
+		}
+	})
+}
+
+// What the sidecar reads at its start must start it again when it is changed: by the
+// chart's check sum of the configuration, or by another name of the ConfigMap.
+func TestAChangedOptionReplacesThePods(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if d.inChart() {
+			template := named[*appsv1.DaemonSet](t, d.all, d.daemonSet).Spec.Template
+			if template.Annotations[configCheckSum] == "" {
+				t.Errorf("the annotations are %v, without %s", template.Annotations, configCheckSum)
+			}
+			return
+		}
+		if name := d.volume(t, "options").ConfigMap.Name; !suffix.MatchString(name) {
+			t.Errorf("the ConfigMap %s has the same name whatever it says", name)
 		}
 	})
 }
