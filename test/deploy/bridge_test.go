@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +52,29 @@ func TestTheBridgeSeesNothingOfTheHostButTheSocketsFolder(t *testing.T) {
 	if want := (mount{"/var/run/cilium", true}); len(got) != 1 || got["/var/run/cilium"] != want {
 		t.Errorf("it mounts %v, want %v", got, want)
 	}
-	if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" || len(pod.Containers) != 1 {
-		t.Errorf("host network %t, priority %q, %d containers", pod.HostNetwork, pod.PriorityClassName, len(pod.Containers))
+	if len(pod.Containers) != 1 {
+		t.Errorf("there are %d containers in its pod, want one", len(pod.Containers))
+	}
+}
+
+func TestTheBridgeRunsWhereTheAgentDoes(t *testing.T) {
+	pod, c := bridge(t)
+	runsOnEachNode(t, pod, c)
+}
+
+// Its probes are answered where its metrics are, which pkg/bridge tries.
+func TestTheProbesOfTheBridgeAskWhereItAnswers(t *testing.T) {
+	_, c := bridge(t)
+	for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {
+		if probe == nil || probe.HTTPGet == nil {
+			t.Errorf("%s: %v, want an HTTP GET", path, probe)
+			continue
+		}
+		get := probe.HTTPGet
+		// It has the host's network: without a host the kubelet would ask at the node's address.
+		if want := "--metrics-address=" + net.JoinHostPort(get.Host, get.Port.String()); !slices.Contains(c.Args, want) || get.Path != path {
+			t.Errorf("%s%s is asked for, and it is run with %v", get.Host, get.Path, c.Args)
+		}
 	}
 }
 

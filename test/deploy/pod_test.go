@@ -108,30 +108,6 @@ func TestTheSidecarHasNoToken(t *testing.T) {
 	})
 }
 
-func TestTheSidecarRunsWhereAndAsLongAsTheAgentDoes(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if d.pod.PriorityClassName != "system-node-critical" {
-			t.Errorf("its priority is %q", d.pod.PriorityClassName)
-		}
-		if !d.pod.HostNetwork {
-			t.Error("it has a network of its own: it would wait for the agent, and not see another sidecar")
-		}
-		if !slices.ContainsFunc(d.pod.Tolerations, func(t corev1.Toleration) bool {
-			return t.Operator == corev1.TolerationOpExists && t.Key == "" && t.Effect == ""
-		}) {
-			t.Errorf("it tolerates %v, want everything", d.pod.Tolerations)
-		}
-		if got := d.pod.NodeSelector["kubernetes.io/os"]; got != "linux" {
-			t.Errorf("it runs on %q", got)
-		}
-		if !slices.ContainsFunc(d.sidecar.Env, func(e corev1.EnvVar) bool {
-			return e.Name == "K8S_NODE_NAME" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName"
-		}) {
-			t.Error("it is not told its node's name")
-		}
-	})
-}
-
 func TestMemoryIsBoundedAndCPUIsNot(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		r := d.sidecar.Resources

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -77,6 +78,32 @@ func TestTheServiceMayStopAsLongAsItsPluginCallsTake(t *testing.T) {
 	// The plugin's process group is the sidecar's to end.
 	if got := setting(t, "KillMode"); got != "mixed" {
 		t.Errorf("KillMode is %s: a signal to host-local can leave a file that no call frees", got)
+	}
+}
+
+// It is shut in (ProtectSystem=strict), and so writes where these settings say.
+func TestTheServiceMayWriteToItsStateItsSocketsFolderAndTheLeases(t *testing.T) {
+	for name, want := range map[string]string{
+		"ProtectSystem": "strict", "StateDirectory": "delegated-ipam", "ReadWritePaths": "-/var/lib/cni",
+		"RuntimeDirectory": "cilium", "RuntimeDirectoryPreserve": "yes", // the agent's sockets are there too
+	} {
+		if got := setting(t, name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// The guard against a second sidecar is an abstract socket of the host's network, and
+// plugins look at interfaces there.
+func TestTheServiceHasTheHostsNetwork(t *testing.T) {
+	if strings.Contains(unit(t), "PrivateNetwork") {
+		t.Error("it has a network of its own")
+	}
+	families := strings.Fields(setting(t, "RestrictAddressFamilies"))
+	for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
+		if !slices.Contains(families, family) {
+			t.Errorf("it may use %v only, want %s too", families, family)
+		}
 	}
 }
 
