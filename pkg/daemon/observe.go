@@ -29,9 +29,10 @@ func (d *daemon) route(api *restapi.API) http.Handler {
 // watched adds to the metrics what is asked for at each scrape, and the series of
 // the plugins that are configured now.
 func (d *daemon) watched() {
-	d.metrics.Watch(d.engine,
-		func() int { return len(d.problems) },
-		metrics.NewReadiness(func(ctx context.Context) bool { return d.Report(ctx).Ready }))
+	d.metrics.Watch(d.engine, func() metrics.Report {
+		r := d.Report(context.Background())
+		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined)}
+	})
 	for _, pool := range d.config.poolNames() {
 		if n, err := d.conf.Network(pool); err == nil {
 			d.metrics.Expect(n.IPAMType)

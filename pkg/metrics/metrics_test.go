@@ -1,14 +1,12 @@
 package metrics
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,16 +40,14 @@ func (operations) Operation(r *http.Request) string {
 }
 
 // newWatched is everything that a sidecar has.
-func newWatched(e engine, ready func(context.Context) bool) *Metrics {
+func newWatched(e engine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
-	m.Watch(e, func() int { return 4 }, NewReadiness(ready))
+	m.Watch(e, func() Report { return Report{Ready: true, Quarantined: 4} })
 	return m
 }
 
-func yes(context.Context) bool { return true }
-
 func TestTheLinterHasNothingToSay(t *testing.T) {
-	m := newWatched(engine{}, yes)
+	m := newWatched(engine{})
 	m.API(http.NotFoundHandler(), operations{})
 	m.Expect("host-local")
 	problems, err := testutil.GatherAndLint(m.registry)
@@ -71,7 +67,7 @@ func TestWhatThereIsIsAskedForAtEachScrape(t *testing.T) {
 			"blue":  {},
 			"gone":  {States: map[record.State]int{record.Held: 1}},
 			"gone2": {States: map[record.State]int{record.Held: 1}},
-		}}, yes)
+		}})
 		wantLines(
 			t, m, `delegated_ipam_attachments{pool="default",state="held"} 5`,
 			`delegated_ipam_attachments{pool="blue",state="held"} 0`,
@@ -89,29 +85,14 @@ func TestWhatThereIsIsAskedForAtEachScrape(t *testing.T) {
 	})
 }
 
-func TestAReadinessThatCannotBeToldInTimeTakesNoOtherMetricAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hangs := make(chan struct{})
-		var asked atomic.Int32
-		m := newWatched(engine{}, func(context.Context) bool {
-			asked.Add(1)
-			<-hangs
-			return true
-		})
-		for range 2 {
-			wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_lost_total 3`)
-		}
-		if n := asked.Load(); n != 1 {
-			t.Errorf("it was asked %d times at once; want 1", n)
-		}
-		close(hangs)
-		synctest.Wait()
-		wantLines(t, m, `delegated_ipam_ready 1`)
-	})
+func TestASidecarThatIsNotReadyHasAZero(t *testing.T) {
+	m := New(Options{})
+	m.Watch(engine{}, func() Report { return Report{} })
+	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 
 func TestWhatClientsAskForMakesNoSeriesWithoutBound(t *testing.T) {
-	m := newWatched(engine{}, yes)
+	m := newWatched(engine{})
 	api := m.API(http.NotFoundHandler(), operations{})
 	feed := func(from, to int) int {
 		for i := from; i < to; i++ {

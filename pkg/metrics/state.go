@@ -16,13 +16,19 @@ type Engine interface {
 	Counters() attachment.Counters
 }
 
-// Watch adds what is asked for at each scrape: the engine, the number of records
-// that were put aside, and whether the sidecar is ready.
-func (m *Metrics) Watch(e Engine, quarantined func() int, ready *Readiness) {
+// Report is how the sidecar is, as health and status say it.
+type Report struct {
+	// Ready tells whether addresses can be handed out.
+	Ready bool
+	// Quarantined is how many records were put aside.
+	Quarantined int
+}
+
+// Watch adds what is asked for at each scrape: the engine and the report, which
+// must come soon, whatever hangs.
+func (m *Metrics) Watch(e Engine, report func() Report) {
 	f := factory{m.registry}
-	m.registry.MustRegister(newState(e, m.engine.pools))
-	f.asked("ready", "1 if addresses can be handed out, else 0.", ready.value)
-	f.asked("quarantined_records", "Records that could not be used and were put aside.", func() float64 { return float64(quarantined()) })
+	f.MustRegister(newState(e, report, m.engine.pools))
 	count := func(name, help string, of func(attachment.Counters) uint64) {
 		f.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: prefix + name, Help: help},
 			func() float64 { return float64(of(e.Counters())) }))
@@ -33,25 +39,24 @@ func (m *Metrics) Watch(e Engine, quarantined func() int, ready *Readiness) {
 	count("expired_total", "Hand-outs that were not confirmed in time.", func(c attachment.Counters) uint64 { return c.Expired })
 }
 
-// asked is a gauge that is asked for at each scrape.
-func (f factory) asked(name, help string, value func() float64) {
-	f.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, value))
-}
-
-// state is what the engine has, counted at each scrape.
+// state is what the engine has and the report says, asked at each scrape.
 type state struct {
 	engine Engine
+	report func() Report
 	pools  []string
 
+	ready, quarantined                                *prometheus.Desc
 	attachments, addresses, lost, pending, age, queue *prometheus.Desc
 }
 
-func newState(e Engine, pools []string) *state {
+func newState(e Engine, report func() Report, pools []string) *state {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prefix+name, help, labels, nil)
 	}
 	return &state{
-		engine: e, pools: pools,
+		engine: e, report: report, pools: pools,
+		ready:       desc("ready", "1 if addresses can be handed out, else 0."),
+		quarantined: desc("quarantined_records", "Records that cannot be used and are put aside."),
 		attachments: desc("attachments", "Attachments by state.", "pool", "state"),
 		addresses:   desc("addresses", "Addresses that are handed out.", "pool", "family"),
 		lost:        desc("lost_attachments", "Attachments that the plugin does not hold any more, as far as is known.", "pool"),
@@ -63,7 +68,7 @@ func newState(e Engine, pools []string) *state {
 
 // Describe implements prometheus.Collector.
 func (s *state) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.attachments, s.addresses, s.lost, s.pending, s.age, s.queue} {
+	for _, d := range []*prometheus.Desc{s.ready, s.quarantined, s.attachments, s.addresses, s.lost, s.pending, s.age, s.queue} {
 		c <- d
 	}
 }
@@ -73,6 +78,13 @@ func (s *state) Collect(c chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
+	report := s.report()
+	gauge(s.quarantined, float64(report.Quarantined))
+	ready := 0.0
+	if report.Ready {
+		ready = 1
+	}
+	gauge(s.ready, ready)
 	for pool, in := range s.summaries() {
 		for _, st := range []record.State{record.Adding, record.Held, record.Cooling, record.Releasing} {
 			gauge(s.attachments, float64(in.States[st]), pool, string(st))

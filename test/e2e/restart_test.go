@@ -140,6 +140,9 @@ func TestAnUnreadableRecordIsQuarantinedAndItsOwnerStillServed(t *testing.T) {
 	if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || got[0].Reason == "" {
 		t.Errorf("health reports the quarantined records %+v; want one with a reason", got)
 	}
+	if got := sum(scrape(t, s), "delegated_ipam_quarantined_records"); got != 1 {
+		t.Errorf("the metric counts %v quarantined records; want the one that health reports", got)
+	}
 	wantSame(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), health)
 	// Nobody knows what the damaged one held, so its ID is freed before it is used again.
 	s.Allocate(t, harness.Request{Owner: "router"})
