@@ -89,7 +89,8 @@ const (
 	Exists Kind = "exists"
 	// Failed: the plugin, the journal or the configuration stands in the way.
 	Failed Kind = "failed"
-	// Busy: the queue is full, or the request's budget is spent; try again after RetryAfter.
+	// Busy: the queue is full, the request's budget is spent, or its client did not
+	// wait for the answer; try again after RetryAfter.
 	Busy Kind = "busy"
 	// Stopping: the process is about to end.
 	Stopping Kind = "stopping"

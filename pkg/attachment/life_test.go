@@ -313,7 +313,7 @@ func TestWaiting(t *testing.T) {
 		go func() { _, err := s.Allocate(ctx, AllocateRequest{Owner: "router"}); done <- err }()
 		synctest.Wait()
 		hangUp()
-		s.wantKind(<-done, Failed, "gone")
+		s.wantKind(<-done, Busy, "gone")
 		s.gate <- struct{}{}
 		synctest.Wait()
 		s.wantAddress("router", "10.0.0.1")
@@ -324,7 +324,7 @@ func TestWaiting(t *testing.T) {
 		go func() { _, err := s.Allocate(ctx, AllocateRequest{}); done <- err }()
 		synctest.Wait()
 		hangUp()
-		s.wantKind(<-done, Failed)
+		s.wantKind(<-done, Busy, "gone")
 		s.gate <- struct{}{}
 		synctest.Wait()
 		if s.held() != 0 || len(s.List()) != 0 {
@@ -354,7 +354,7 @@ func TestWaiting(t *testing.T) {
 		go func() { _, err := s.Allocate(ctx, AllocateRequest{Owner: "late"}); done <- err }()
 		synctest.Wait()
 		hangUp()
-		s.wantKind(<-done, Failed, "gone")
+		s.wantKind(<-done, Busy, "gone")
 		s.gate <- struct{}{}
 		s.gate <- struct{}{}
 		synctest.Wait()

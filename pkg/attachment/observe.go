@@ -65,7 +65,8 @@ const (
 type Observer interface {
 	// Happened tells of an action that has ended.
 	Happened(Event)
-	// Waited tells how long work has waited for its turn or for a process.
+	// Waited tells how long work has waited for its turn or for a process, in vain
+	// or not.
 	Waited(Wait, time.Duration)
 }
 
@@ -83,11 +84,8 @@ func (e *Engine) wait(w Wait, q *queue, until func() error) error {
 	began := time.Now()
 	q.waiting.Add(1)
 	defer q.waiting.Add(-1)
-	err := until()
-	if err == nil {
-		e.Observer.Waited(w, time.Since(began))
-	}
-	return err
+	defer func() { e.Observer.Waited(w, time.Since(began)) }()
+	return until()
 }
 
 // Queued is how many wait in each queue.

@@ -196,6 +196,43 @@ func TestWhoWaitsIsCountedAndMeasured(t *testing.T) {
 	}, func(opts *Options) { opts.Observer, opts.MaxProcesses = o, 1 })
 }
 
+func TestWhoWaitsInVainIsRefusedAndMeasured(t *testing.T) {
+	tests := map[string]struct {
+		owner  string
+		giveUp func(s scene, hangUp func())
+		want   string
+	}{
+		"a client leaves that waits for a process":           {"late", func(_ scene, hangUp func()) { hangUp() }, "process 1s"},
+		"a client leaves that waits for its turn":            {"router", func(_ scene, hangUp func()) { hangUp() }, "turn 1s"},
+		"a budget is spent on the wait for a process":        {"late", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "process 1m20s"},
+		"a budget is spent on the wait for the owner's turn": {"router", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "turn 1m20s"},
+	}
+	for name, tt := range tests {
+		o := &observed{}
+		play(t, name, func(w *world) { w.gate = make(chan struct{}) }, func(s scene) {
+			var group sync.WaitGroup
+			group.Go(func() { _, _ = s.ask(AllocateRequest{Owner: "router"}) })
+			synctest.Wait()
+			time.Sleep(time.Hour) // the first one's budget is spent, and its work goes on
+			o.told()
+			ctx, hangUp := context.WithCancel(context.Background())
+			defer hangUp()
+			group.Go(func() { _, _ = s.Allocate(ctx, AllocateRequest{Owner: tt.owner, Family: record.IPv4}) })
+			synctest.Wait()
+			time.Sleep(time.Second)
+			tt.giveUp(s, hangUp)
+			if got, want := o.told(), []string{"allocate refused default [ipv4]"}; !slices.Equal(got, want) {
+				s.Errorf("it was told %q; want %q", got, want)
+			}
+			if !slices.Contains(o.waits, tt.want) {
+				s.Errorf("the waits are %q; want %q among them", o.waits, tt.want)
+			}
+			close(s.gate)
+			group.Wait()
+		}, func(opts *Options) { opts.Observer, opts.MaxProcesses = o, 1 })
+	}
+}
+
 func TestSummaries(t *testing.T) {
 	play(t, "count what there is by pool", nil, func(s scene) {
 		s.allocate("router")

@@ -102,7 +102,11 @@ func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) 
 		o := &op{Engine: e, entry: a, client: queued, place: place, began: time.Now(), action: j.action}
 		err := j.work(o)
 		o.note(err)
-		e.happened(j.action, k.pool, j.families, err)
+		ended := err
+		if !o.begun { // then it may be the wait for a place that has ended it
+			ended = e.unanswered(ctx, k, err)
+		}
+		e.happened(j.action, k.pool, j.families, ended)
 		view := o.identified()
 		select {
 		case done <- outcome{view, err}:
@@ -137,7 +141,7 @@ func (e *Engine) unanswered(ctx context.Context, k key, err error) error {
 		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
 			"%s: no answer within %s; what has begun goes on and is recorded, so asking again finds its outcome", k, e.Budget)}
 	default:
-		return fail(Failed, "%s: the client is gone", k)
+		return fail(Busy, "%s: the client is gone", k)
 	}
 }
 

@@ -24,7 +24,7 @@ func newEngineObserver(f factory, pools []string) *engineObserver {
 	o := &engineObserver{
 		pools:  pools,
 		events: f.counters("events_total", "Actions that have ended.", "action", "family", "pool", "outcome"),
-		waits:  f.seconds("queue_wait_seconds", "How long work has waited before it began.", long(), "queue"),
+		waits:  f.seconds("queue_wait_seconds", "How long work has waited before it began or was given up.", long(), "queue"),
 	}
 	for _, w := range []attachment.Wait{attachment.WaitTurn, attachment.WaitProcess} {
 		o.waits.WithLabelValues(string(w))
