@@ -23,9 +23,8 @@ type pluginObserver struct {
 	took    *prometheus.HistogramVec
 	running prometheus.Gauge
 
-	known sync.Map // plugin types that have a value of their own
 	mu    sync.Mutex
-	count int
+	known map[string]bool // plugin types that have a value of their own
 }
 
 // Plugin returns the observer for the plugin runner.
@@ -40,6 +39,7 @@ func newPluginObserver(f factory) *pluginObserver {
 		calls:   f.counters("plugin_calls_total", "Calls of the delegated IPAM plugin.", "plugin", "verb", "outcome"),
 		took:    f.seconds("plugin_call_duration_seconds", "How long calls of the plugin took.", long(), "plugin", "verb"),
 		running: f.gauges("plugin_processes", "Plugin processes that run now.").WithLabelValues(),
+		known:   map[string]bool{},
 	}
 	o.prepare(other)
 	return o
@@ -60,20 +60,15 @@ func (o *pluginObserver) Running(change int) { o.running.Add(float64(change)) }
 
 // label is a plugin type's value of the label.
 func (o *pluginObserver) label(plugin string) string {
-	if _, ok := o.known.Load(plugin); ok {
-		return plugin
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, ok := o.known.Load(plugin); ok {
-		return plugin
+	if !o.known[plugin] {
+		if len(o.known) == mostPlugins {
+			return other
+		}
+		o.prepare(plugin)
+		o.known[plugin] = true
 	}
-	if o.count == mostPlugins {
-		return other
-	}
-	o.prepare(plugin)
-	o.count++
-	o.known.Store(plugin, true)
 	return plugin
 }
 

@@ -1,0 +1,84 @@
+package metrics
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+func BenchmarkEvent(b *testing.B) {
+	m := New(Options{Pools: []string{"default"}})
+	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.Succeeded, Pool: "default", Families: families()}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Engine().Happened(e)
+	}
+}
+
+func BenchmarkWait(b *testing.B) {
+	m := New(Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Engine().Waited(attachment.WaitTurn, time.Millisecond)
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	m := New(Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Plugin().Called(call.VerbAdd, "host-local", "", time.Millisecond)
+	}
+}
+
+func BenchmarkJournal(b *testing.B) {
+	j := New(Options{}).Journal(disk{})
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = j.Write(record.Record{})
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	for name, h := range map[string]http.Handler{"measured": New(Options{}).API(next, operations{}), "not measured": next} {
+		b.Run(name, func(b *testing.B) {
+			r, w := httptest.NewRequest(http.MethodGet, "/known", http.NoBody), httptest.NewRecorder()
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+func BenchmarkScrape(b *testing.B) {
+	m := newWatched(engine{})
+	m.Expect("host-local")
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	}
+}
+
+func TestToTellOfWhatHappensNeedsNoMemory(t *testing.T) {
+	m := New(Options{Pools: []string{"default"}})
+	j := m.Journal(disk{})
+	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.Succeeded, Pool: "default", Families: families()}
+	for name, tell := range map[string]func(){
+		"an event":          func() { m.Engine().Happened(e) },
+		"a wait":            func() { m.Engine().Waited(attachment.WaitTurn, time.Millisecond) },
+		"a plugin call":     func() { m.Plugin().Called(call.VerbAdd, "host-local", "", time.Millisecond) },
+		"a plugin process":  func() { m.Plugin().Running(1) },
+		"a journal's write": func() { _ = j.Write(record.Record{}) },
+	} {
+		if n := testing.AllocsPerRun(100, tell); n > 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
