@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
@@ -19,14 +17,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-const (
-	// budget is the longest time a request waits: Cilium's clients give up at 90 s.
-	budget = 80 * time.Second
-	// callsPerOperation is how many plugin calls may follow each other in one
-	// operation that has begun: CHECK, then three times DEL and ADD, then the DEL
-	// that undoes it.
-	callsPerOperation = 8
-)
+// budget is the longest time a request waits: Cilium's clients give up at 90 s.
+const budget = 80 * time.Second
 
 // Run serves until ctx ends, then stops gracefully: it refuses new work and
 // waits for plugin calls that run. The error says why it could not start, or
@@ -149,84 +141,6 @@ func (d *daemon) guardNetworks() error {
 			return err
 		}
 	}
-	return nil
-}
-
-// serve opens the socket, takes over the records and answers until ctx ends.
-func (d *daemon) serve(ctx context.Context) error {
-	c := d.config
-	scrapes, err := d.listenForScrapes(ctx)
-	if err != nil {
-		return err
-	}
-	listener, err := access.Listen(c.socket())
-	if err != nil {
-		return err
-	}
-	if err := access.Exposed(c.SocketPath); err != nil {
-		d.log.WithError(err).Warn("The socket's folder is not safe")
-	}
-	d.engine.Start(d.loaded.Records)
-	watching, stopWatching := context.WithCancel(context.Background())
-	watched := make(chan error, 1)
-	// Whoever never asks reads in the log whether it is ready: at the start, and when
-	// a configuration comes or goes.
-	d.conf.OnChange(func(string) { d.Report(watching) })
-	go func() {
-		d.Report(watching)
-		watched <- d.conf.Run(watching)
-	}()
-	scraped := make(chan struct{})
-	go func() { defer close(scraped); d.serveScrapes(watching, scrapes) }()
-
-	server := access.Server(d.handler, d.log)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	d.log.WithFields(logrus.Fields{
-		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName,
-		"attachments": len(d.loaded.Records), "version": c.Version,
-	}).Info("Serving")
-
-	select {
-	case <-ctx.Done():
-		err = d.stop(server)
-	case err = <-served:
-		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), d.stop(server))
-	}
-	stopWatching()
-	<-scraped
-	err = errors.Join(err, <-watched)
-	d.awaitAsked()
-	return err
-}
-
-// awaitAsked waits until no plugin is asked for the report any more, so that none
-// outlives us; but not for one that its time limit does not end.
-func (d *daemon) awaitAsked() {
-	ended := make(chan struct{})
-	go func() { d.asking.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(2 * (d.config.PluginTimeout + delegate.DefaultGrace)):
-		d.log.Warn("A plugin that was asked by VERSION or STATUS does not end")
-	}
-}
-
-// stop fails readiness, refuses new work, and waits for what has begun, at most
-// as long as one operation's plugin calls may take. Nothing is released.
-func (d *daemon) stop(server *http.Server) error {
-	d.stopping.Store(true)
-	patience := callsPerOperation * (d.config.PluginTimeout + delegate.DefaultGrace)
-	d.log.WithField("patience", patience).Info("Stopping: waiting for plugin calls that run")
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := d.engine.Stop(ctx); err != nil {
-		return errors.Join(fmt.Errorf("plugin calls still run after %s; what they do is recorded as unfinished: %w", patience, err), server.Close())
-	}
-	if err := server.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("stop: %w", err)
-	}
-	d.log.Info("Stopped")
 	return nil
 }
 

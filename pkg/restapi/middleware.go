@@ -67,7 +67,7 @@ func recovered(log logrus.FieldLogger, next http.Handler) http.Handler {
 				return
 			}
 			note(r.Context(), "error", fmt.Sprint(cause))
-			log.WithField("stack", string(debug.Stack())).Errorf("panic in %s %s: %v", r.Method, r.URL.Path, cause)
+			log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s %s: %v", r.Method, r.URL.Path, cause)
 			if w, ok := rw.(*statusWriter); ok && w.code != 0 {
 				return
 			}

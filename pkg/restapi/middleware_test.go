@@ -19,13 +19,13 @@ func TestAPanicIsAnsweredAndLogged(t *testing.T) {
 	wantCode(t, f.ask(t, http.MethodPost, "/v1/ipam?owner=health"), http.StatusInternalServerError)
 	var stack, line *logrus.Entry
 	for _, e := range f.log.AllEntries() {
-		if e.Data["stack"] != nil {
+		if e.Data["stacktrace"] != nil {
 			stack = e
 		} else {
 			line = e
 		}
 	}
-	if stack == nil || !strings.Contains(stack.Data["stack"].(string), "Allocate") {
+	if stack == nil || !strings.Contains(stack.Data["stacktrace"].(string), "Allocate") {
 		t.Error("the log does not say where it broke")
 	}
 	if line == nil || line.Level != logrus.WarnLevel || line.Data["error"] != "something broke" || line.Data["code"] != 500 {

@@ -1,0 +1,122 @@
+package attachment
+
+import (
+	"context"
+	"fmt"
+)
+
+// This file says whose turn it is: one operation at a time on an attachment, so
+// many requests that wait (--max-queued-requests), so many plugin processes.
+
+// place is one of the places of requests that wait. One that is answered at
+// once, because nobody has the turn and the plugin need not be asked, takes none:
+// who holds an address is told so however long the queue is.
+type place struct {
+	*Engine
+	key
+	taken bool
+}
+
+// take takes the place, once, or refuses the request.
+func (p *place) take() error {
+	if p == nil || p.taken {
+		return nil
+	}
+	if !p.requests.TryAcquire(1) {
+		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+			"%s: %d requests are waiting or being worked on, which is the limit (--max-queued-requests); try again", p.key, p.MaxQueued)}
+	}
+	p.taken = true
+	return nil
+}
+
+// leave gives the place back.
+func (p *place) leave() {
+	if p.taken {
+		p.requests.Release(1)
+	}
+}
+
+// enter returns the attachment of a key, made if need be, when its turn has come.
+// A request, which has a place, takes it to wait.
+func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error) {
+	e.mu.Lock()
+	if e.stopping {
+		e.mu.Unlock()
+		return nil, stoppingError(k)
+	}
+	e.running.Add(1)
+	a, ok := e.byOwner[k]
+	if !ok {
+		a = &entry{key: k, turn: make(chan struct{}, 1)}
+		e.byOwner[k] = a
+	}
+	a.users++
+	e.mu.Unlock()
+	select {
+	case a.turn <- struct{}{}:
+		e.Observer.Waited(WaitTurn, 0)
+		return a, nil
+	default:
+	}
+	if err := place.take(); err != nil {
+		e.unuse(a)
+		return nil, err
+	}
+	err := e.wait(WaitTurn, &e.turns, func() error {
+		select {
+		case a.turn <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if err != nil {
+		e.unuse(a)
+		return nil, err
+	}
+	return a, nil
+}
+
+// leave gives the turn back.
+func (e *Engine) leave(a *entry) {
+	<-a.turn
+	e.unuse(a)
+}
+
+// unuse forgets an attachment that nobody uses and of which nothing is recorded.
+func (e *Engine) unuse(a *entry) {
+	defer e.running.Done()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.users--
+	if a.users > 0 || a.rec != nil {
+		return
+	}
+	delete(e.byOwner, a.key)
+	delete(e.byID, a.id)
+}
+
+// begin waits for a plugin process slot, once an operation. Until it returns,
+// nothing has been changed, so an operation whose client is gone ends here.
+func (o *op) begin() error {
+	if o.begun {
+		return nil
+	}
+	if err := o.place.take(); err != nil {
+		return err
+	}
+	if err := o.wait(WaitProcess, &o.processes, func() error { return o.slots.Acquire(o.client, 1) }); err != nil {
+		return err
+	}
+	o.begun = true
+	return nil
+}
+
+// finish gives the slot back and sets the timer for what is due next.
+func (o *op) finish() {
+	if o.begun {
+		o.slots.Release(1)
+	}
+	o.arm()
+}
