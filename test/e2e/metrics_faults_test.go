@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// wantMetrics waits until a scrape counts what is wanted, by name and labels.
+func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
+	t.Helper()
+	harness.Eventually(t, "the metrics to tell it", func() error {
+		seen := scrape(t, s)
+		for series, value := range want {
+			name := "delegated_ipam_" + series[0]
+			if got := sum(seen, name, series[1], series[2]); got != value {
+				return fmt.Errorf("%q is %v; want %v, among %v", series, got, value, seen[name])
+			}
+		}
+		return nil
+	})
+}
+
+func TestMetricsTellHowAPluginFailed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ script, outcome string }{
+		"it says no":       {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
+		"it is killed":     {`{"killSelf":9}`, "unclear"},
+		"it does not end":  {`{"hang":true}`, "unclear"},
+		"it talks no CNI":  {`{"stdout":"nonsense"}`, "unclear"},
+		"it says no words": {`{"exitCode":3}`, "unclear"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+			s := n.Start(t, "--plugin-timeout=2s")
+			plugin.Script(t, "ADD", tt.script)
+			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).Want(t, http.StatusBadGateway)
+			wantMetrics(t, s, map[[3]string]float64{
+				{"api_requests_total", "code", "502"}:             1,
+				{"addresses"}:                                     0,
+				{"plugin_processes"}:                              0,
+				{"plugin_calls_total", "outcome", tt.outcome}:     1,
+				{"plugin_calls_total", "outcome", "not-started"}:  0,
+				{"plugin_call_duration_seconds", "verb", "ADD"}:   1,
+				{"journal_failures_total", "operation", "write"}:  0,
+				{"events_total", "outcome", "failed"}:             1,
+				{"events_total", "outcome", "refused"}:            0,
+				{"api_requests_total", "operation", "_other"}:     0,
+				{"pending_release_age_seconds", "pool", "_other"}: 0,
+			})
+			plugin.Unscript(t, "ADD")
+			s.Allocate(t, harness.Request{Owner: "router"})
+			wantMetrics(t, s, map[[3]string]float64{{"attachments", "state", "held"}: 1, {"addresses"}: 1, {"ready"}: 1})
+		})
+	}
+}
+
+func TestMetricsTellOfAddressesThatAreLostAndExpire(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	s := n.Start(t, "--verify-interval=0s", "--ipam-expiration=1ms")
+	s.Allocate(t, harness.Request{Owner: "router"})
+	n.WipeStore(t)
+	n.ForgetAnswers()
+	s.Allocate(t, harness.Request{Owner: "router"})
+	wantMetrics(t, s, map[[3]string]float64{{"lost_total"}: 1, {"lost_attachments"}: 0, {"attachments", "state", "held"}: 1})
+	s.Allocate(t, harness.Request{Owner: "health", Expire: true})
+	wantMetrics(t, s, map[[3]string]float64{
+		{"expired_total"}: 1, {"events_total", "action", "expire"}: 1, {"attachments"}: 1, {"addresses"}: 1, {"duplicates_total"}: 0,
+	})
+	s.Do(t, http.MethodGet, "/v1/none").Want(t, http.StatusNotFound)
+	s.Do(t, http.MethodGet, "/v1/none-either").Want(t, http.StatusNotFound)
+	wantMetrics(t, s, map[[3]string]float64{{"api_requests_total", "operation", "_other"}: 2})
+	n.ForgetAnswers()
+	s.Stop(t)
+
+	s = n.Start(t)
+	wantMetrics(t, s, map[[3]string]float64{
+		{"attachments", "state", "held"}: 1, {"addresses"}: 1, {"lost_total"}: 0, {"expired_total"}: 0, {"events_total"}: 0, {"ready"}: 1,
+	})
+}
+
+func TestMetricsTellOfAJournalThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	s := n.Start(t)
+	s.Allocate(t, harness.Request{Owner: "router"})
+	if err := os.Rename(n.StateDir, n.StateDir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	s.TryAllocate(t, harness.Request{Owner: "health"}).Want(t, http.StatusBadGateway)
+	seen := scrape(t, s)
+	if got := sum(seen, "delegated_ipam_journal_failures_total", "operation", "write"); got < 1 {
+		t.Errorf("%v failures of the journal are counted; want one at least", got)
+	}
+	wantMetrics(t, s, map[[3]string]float64{{"ready"}: 0, {"addresses"}: 1})
+	if err := os.Rename(n.StateDir+".away", n.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	wantMetrics(t, s, map[[3]string]float64{{"ready"}: 1})
+}
