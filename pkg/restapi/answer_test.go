@@ -140,7 +140,7 @@ func TestAnEmptyListIsAnEmptyArray(t *testing.T) {
 func TestTheConfigurationIsAnsweredOnlyWhenTheEngineAnswers(t *testing.T) {
 	f := newFixture(t, dualStack, restapi.Report{})
 	wantCode(t, f.ask(t, http.MethodGet, "/v1/config"), http.StatusOK)
-	if f.engine.lists != 1 {
-		t.Errorf("the engine was asked %d times; want once, although all is configured", f.engine.lists)
+	if f.engine.lookups != 1 {
+		t.Errorf("the engine was asked %d times; want once, although all is configured", f.engine.lookups)
 	}
 }

@@ -35,7 +35,7 @@ type engine struct {
 	restored  []attachment.RestoreRequest
 	released  []attachment.ReleaseRequest
 	ctx       context.Context
-	lists     int
+	lookups   int
 }
 
 func (e *engine) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
@@ -57,11 +57,11 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 }
 
 func (e *engine) List() []attachment.Attachment {
-	e.lists++
 	return e.all
 }
 
 func (e *engine) Lookup(pool, owner string) (attachment.Attachment, bool) {
+	e.lookups++
 	i := slices.IndexFunc(e.all, func(a attachment.Attachment) bool { return a.Pool == pool && a.Owner == owner })
 	if i < 0 {
 		return attachment.Attachment{}, false
