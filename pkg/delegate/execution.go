@@ -84,7 +84,7 @@ func (x *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	}
 	return x.run(program{
 		path: path, stdin: stdin, env: environ, files: files,
-		timeout: x.runner.opts.Timeout, grace: x.runner.opts.Grace,
+		timeout: x.runner.opts.Timeout, grace: x.runner.opts.Grace, works: x.containerID != "",
 	})
 }
 

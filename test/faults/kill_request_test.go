@@ -68,10 +68,6 @@ func release(ip netip.Addr, owner string) request {
 	}
 }
 
-func health() request {
-	return request{method: http.MethodGet, path: "/v1/healthz", right: []int{http.StatusOK}}
-}
-
 // sent notes that the request is on its way.
 func (r request) sent(h *oracle.History) {
 	switch r.method {

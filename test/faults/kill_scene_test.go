@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,10 +94,11 @@ func (s *scene) visits() []killpoint.Point {
 	return visits
 }
 
-// start runs a sidecar and returns when it answers or is dead. It is asked for its
-// list, because asking for its health would visit points; and not only whether it
-// listens: a plugin that was being born when the last one was killed has its
-// socket for a moment. Flags win over those of the scenario.
+// start runs a sidecar and returns when it answers and has said in its log whether it
+// is ready, or is dead: finding that out visits points, so that it must be over in
+// each playing of a scenario or in none. It is asked for its list, and not only
+// whether it listens: a plugin that was being born when the last one was killed has
+// its socket for a moment. Flags win over those of the scenario.
 func (s *scene) start(flags ...string) {
 	s.t.Helper()
 	s.sidecar = s.node.Launch(s.t, slices.Concat(s.flags, flags)...)
@@ -104,8 +106,13 @@ func (s *scene) start(flags ...string) {
 		if !s.sidecar.Running() {
 			return nil
 		}
-		_, err := s.list()
-		return err
+		if _, err := s.list(); err != nil || strings.Contains(s.sidecar.Log(), "msg=Ready") {
+			return err
+		}
+		// On a busy machine the answer comes after it was waited for: then somebody
+		// must ask, who waits for the same one.
+		_, err := s.sidecar.Try(http.MethodGet, "/v1/healthz")
+		return errors.Join(errors.New("it has not said that it is ready"), err)
 	})
 }
 
