@@ -60,7 +60,7 @@ type ReleaseRequest struct {
 	SkipDelay bool
 }
 
-// Attachment is a copy of what is known of one attachment.
+// Attachment is what is known of one attachment. Its record is shared, not to be changed.
 type Attachment struct {
 	record.Record
 	// Verified is when the plugin last confirmed it in this life of the process; zero if it did not.

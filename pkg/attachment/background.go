@@ -21,7 +21,10 @@ const (
 
 // attend does what is due for an attachment.
 func (e *Engine) attend(a *entry) {
-	a, err := e.enter(e.life, a.key, nil)
+	a, ours, err := e.approach(a.key)
+	if err == nil && !ours {
+		err = e.await(e.life, a, nil)
+	}
 	if err != nil {
 		return
 	}

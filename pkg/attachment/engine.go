@@ -153,7 +153,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 }
 
-// List returns a copy of every attachment, sorted by pool and owner.
+// List returns every attachment, sorted by pool and owner.
 func (e *Engine) List() []Attachment {
 	e.mu.Lock()
 	list := make([]Attachment, 0, len(e.byOwner))
@@ -172,7 +172,7 @@ func (e *Engine) List() []Attachment {
 	return list
 }
 
-// Lookup returns a copy of an owner's attachment in a pool, if there is one.
+// Lookup returns an owner's attachment in a pool, if there is one.
 func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -183,10 +183,11 @@ func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 	return a.view(), true
 }
 
-// view copies the entry; Engine.mu is held.
+// view tells what is known of the entry; Engine.mu is held. The record is shared: who
+// changes one clones it first.
 func (a *entry) view() Attachment {
 	return Attachment{
-		Record: a.rec.Clone(), Verified: a.verified, LastUsed: a.lastUsed,
+		Record: *a.rec, Verified: a.verified, LastUsed: a.lastUsed,
 		Lost: a.lost, LastError: a.lastErr,
 	}
 }

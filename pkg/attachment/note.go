@@ -143,7 +143,14 @@ func (o *op) setChecked() {
 	o.checked = true
 }
 
-// identified is a copy of the attachment; without a record it only names it.
+// used notes that a request has its turn.
+func (o *op) used() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lastUsed = time.Now()
+}
+
+// identified is what is known of the attachment; without a record it only names it.
 func (o *op) identified() Attachment {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -32,6 +32,9 @@ func (o *op) allocate(f record.Family, expire bool) error {
 
 // keepOrAcquire hands out what is held and stands; everything else is acquired.
 func (o *op) keepOrAcquire(want goal) error {
+	if o.granted(want) {
+		return nil
+	}
 	if o.rec != nil && (o.rec.State == record.Held || o.rec.State == record.Cooling) {
 		stands, err := o.stands()
 		if err != nil {
@@ -103,11 +106,11 @@ func (o *op) letGo() error {
 // error is "could not ask": nothing may be concluded from it, because a live
 // address is never given up because a question failed.
 func (o *op) stands() (bool, error) {
-	c := o.lastContext()
-	sameBoot := o.rec.BootID == o.BootID
-	if last := o.lastVerified(); sameBoot && !last.IsZero() && time.Since(last) < o.VerifyInterval {
+	if o.believed() {
 		return true, nil
 	}
+	c := o.lastContext()
+	sameBoot := o.rec.BootID == o.BootID
 	if o.doubted {
 		o.setLost(errors.New("an older attachment has the same address"))
 		return false, nil
@@ -136,6 +139,12 @@ func (o *op) stands() (bool, error) {
 		return true, o.write(r)
 	}
 	return true, nil
+}
+
+// believed tells whether the plugin has confirmed what is recorded a short while ago.
+func (o *op) believed() bool {
+	last := o.lastVerified()
+	return o.rec.BootID == o.BootID && !last.IsZero() && time.Since(last) < o.VerifyInterval
 }
 
 // ask puts the question of the profile to the plugin.
@@ -330,6 +339,18 @@ func (o *op) heal() error {
 	err := o.del(o.rec.Contexts)
 	o.idle = err == nil && o.settled()
 	return err
+}
+
+// granted tells whether what is wanted is handed out already, for good, and is
+// believed: the plugin need not be asked, and there is nothing to be written.
+func (o *op) granted(want goal) bool {
+	if o.rec == nil || o.rec.State != record.Held || o.rec.Expiration != nil || o.unsure || !o.believed() {
+		return false
+	}
+	families, err := want.choose(o.rec.Result.Addresses)
+	unclaimed := func(f record.Family) bool { return !o.rec.Claimed(f) }
+	elsewhere := func(ip netip.Addr) bool { return !o.rec.Holds(ip) }
+	return err == nil && !slices.ContainsFunc(families, unclaimed) && !slices.ContainsFunc(want.must, elsewhere)
 }
 
 // grant hands out what is held: it adds claims, confirms or renews the

@@ -33,33 +33,62 @@ type job struct {
 	action   Action
 	families []record.Family
 	work     func(*op) error
+	// granted, if not nil, tells that work will neither ask the plugin nor write.
+	granted func(*op) bool
 	// abandon, if not nil, undoes what was done for a client that is gone.
 	abandon func(*op) error
 }
 
-// request gives a request its turn at an attachment and does its job there. The
-// caller is answered when the work is done, the client is gone or the budget is
-// spent; in the last two cases work goes on if it has begun, and its outcome is
-// recorded.
+// request gives a request its turn at an attachment and does its job there. What is
+// granted already is told by whoever asks: nothing of it can take long.
 func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Budget)
+	a, ours, err := e.approach(k)
+	if err != nil {
+		e.happened(j.action, k.pool, j.families, err)
+		return Attachment{}, err
+	}
+	o := &op{Engine: e, entry: a, client: ctx, began: time.Now(), action: j.action}
+	if !ours || j.granted == nil || !j.granted(o) {
+		return o.outliving(ctx, ours, j)
+	}
+	defer e.leave(a)
+	defer o.finish()
+	o.used()
+	err = e.unanswered(ctx, k, o.do(j))
+	e.happened(j.action, k.pool, j.families, err)
+	return o.identified(), err
+}
+
+// do does the job and keeps how it ended.
+func (o *op) do(j job) error {
+	err := j.work(o)
+	o.note(err)
+	return err
+}
+
+// outliving does what may take long. The caller is answered when the work is done,
+// the client is gone or the budget is spent; in the last two cases work goes on if
+// it has begun, and its outcome is recorded. If the turn is not ours yet, it is
+// waited for.
+func (o *op) outliving(ctx context.Context, ours bool, j job) (Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Budget)
 	defer cancel()
 	// Waiting for a place ends with the client and with our own life; waiting for
 	// the answer of what has begun ends only with the client.
 	queued, leaveQueue := context.WithCancel(ctx)
-	defer context.AfterFunc(e.life, leaveQueue)()
-	place := &place{Engine: e, key: k}
-	a, err := e.enter(queued, k, place)
-	if err != nil {
-		leaveQueue()
-		place.leave()
-		err = e.unanswered(ctx, k, err)
-		e.happened(j.action, k.pool, j.families, err)
-		return Attachment{}, err
+	defer context.AfterFunc(o.life, leaveQueue)()
+	o.client, o.place = queued, &place{Engine: o.Engine, key: o.key}
+	if !ours {
+		if err := o.await(queued, o.entry, o.place); err != nil {
+			leaveQueue()
+			o.place.leave()
+			err = o.unanswered(ctx, o.key, err)
+			o.happened(j.action, o.pool, j.families, err)
+			return Attachment{}, err
+		}
+		o.began = time.Now()
 	}
-	e.mu.Lock()
-	a.lastUsed = time.Now()
-	e.mu.Unlock()
+	o.used()
 
 	type outcome struct {
 		view Attachment
@@ -68,23 +97,21 @@ func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) 
 	done := make(chan outcome)
 	go func() {
 		defer leaveQueue()
-		defer place.leave()
-		defer e.leave(a)
-		o := &op{Engine: e, entry: a, client: queued, place: place, began: time.Now(), action: j.action}
-		err := j.work(o)
-		o.note(err)
+		defer o.place.leave()
+		defer o.leave(o.entry)
+		err := o.do(j)
 		ended := err
 		if !o.begun { // then it may be the wait for a place that has ended it
-			ended = e.unanswered(ctx, k, err)
+			ended = o.unanswered(ctx, o.key, err)
 		}
-		e.happened(j.action, k.pool, j.families, ended)
+		o.happened(j.action, o.pool, j.families, ended)
 		view := o.identified()
 		select {
 		case done <- outcome{view, err}:
 		case <-ctx.Done():
 			o.logOutcome(view.Addrs(), err, "Ended after its client had left")
 			if j.abandon != nil && err == nil {
-				o.client = e.life
+				o.client = o.life
 				o.note(j.abandon(o))
 			}
 		}
@@ -92,9 +119,9 @@ func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) 
 	}()
 	select {
 	case r := <-done:
-		return r.view, e.unanswered(ctx, k, r.err)
+		return r.view, o.unanswered(ctx, o.key, r.err)
 	case <-ctx.Done():
-		return Attachment{}, e.unanswered(ctx, k, ctx.Err())
+		return Attachment{}, o.unanswered(ctx, o.key, ctx.Err())
 	}
 }
 

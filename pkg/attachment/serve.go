@@ -20,6 +20,7 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 	j := job{
 		action: ActionAllocate, families: e.wanted(r.Family),
 		work:    func(o *op) error { return o.allocate(r.Family, r.Expire) },
+		granted: func(o *op) bool { return o.granted(goal{families: o.wanted(r.Family), any: r.Family == ""}) },
 		abandon: abandonedIf(r.Owner == ""),
 	}
 	if r.Family != "" && !e.enabled(r.Family) {
@@ -35,6 +36,7 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 	j := job{
 		action: ActionRestore, families: []record.Family{f},
 		work:    func(o *op) error { return o.restore(r.IP) },
+		granted: func(o *op) bool { return o.granted(goal{must: []netip.Addr{r.IP}, families: []record.Family{f}}) },
 		abandon: abandonedIf(r.Owner == ""),
 	}
 	if !e.enabled(f) {

@@ -37,13 +37,13 @@ func (p *place) leave() {
 	}
 }
 
-// enter returns the attachment of a key, made if need be, when its turn has come.
-// A request, which has a place, takes it to wait.
-func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error) {
+// approach returns the attachment of a key, made if need be. ours tells that nobody
+// has the turn, which is the caller's then: it leaves; otherwise it awaits the turn.
+func (e *Engine) approach(k key) (a *entry, ours bool, err error) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.stopping {
-		e.mu.Unlock()
-		return nil, stoppingError(k)
+		return nil, false, stoppingError(k)
 	}
 	e.running.Add(1)
 	a, ok := e.byOwner[k]
@@ -52,16 +52,21 @@ func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error)
 		e.byOwner[k] = a
 	}
 	a.users++
-	e.mu.Unlock()
 	select {
 	case a.turn <- struct{}{}:
 		e.Observer.Waited(WaitTurn, 0)
-		return a, nil
+		return a, true, nil
 	default:
+		return a, false, nil
 	}
+}
+
+// await waits for the turn at an attachment that was approached. A request, which
+// has a place, takes it to wait. After an error the attachment is left already.
+func (e *Engine) await(ctx context.Context, a *entry, place *place) error {
 	if err := place.take(); err != nil {
 		e.unuse(a)
-		return nil, err
+		return err
 	}
 	err := e.wait(WaitTurn, &e.turns, func() error {
 		select {
@@ -73,9 +78,8 @@ func (e *Engine) enter(ctx context.Context, k key, place *place) (*entry, error)
 	})
 	if err != nil {
 		e.unuse(a)
-		return nil, err
 	}
-	return a, nil
+	return err
 }
 
 // leave gives the turn back.
