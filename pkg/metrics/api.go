@@ -1,12 +1,12 @@
 package metrics
 
 import (
-	"context"
+	"cmp"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 type apiMetrics struct {
@@ -21,41 +21,71 @@ func newAPIMetrics(f factory) *apiMetrics {
 	}
 }
 
-// expect makes every series that is known in advance.
-func (m *apiMetrics) expect(operations map[string][]int) {
-	m.took.WithLabelValues(other)
-	for operation, codes := range operations {
-		m.took.WithLabelValues(operation)
-		for _, code := range codes {
-			m.requests.WithLabelValues(operation, strconv.Itoa(code))
-		}
-	}
-}
-
 // Operations names the operations of an API. They are few, whatever is asked.
 type Operations interface {
-	// Operation is that of a request, empty for none.
-	Operation(*http.Request) string
+	// Operation is that of a request, empty for none, with the request to be served:
+	// it knows what was found out.
+	Operation(*http.Request) (string, *http.Request)
 	// Operations are all of them, with their documented status codes.
 	Operations() map[string][]int
 }
 
-// operationKey is the context key of a request's operation.
-type operationKey struct{}
+// series are those of one operation: looked up once, not for each request.
+type series struct {
+	took  prometheus.Observer
+	codes map[int]prometheus.Counter
+}
+
+// expect makes every series that is known in advance.
+func (m *apiMetrics) expect(operations map[string][]int) map[string]series {
+	all := map[string]series{other: {took: m.took.WithLabelValues(other)}}
+	for operation, codes := range operations {
+		s := series{took: m.took.WithLabelValues(operation), codes: map[int]prometheus.Counter{}}
+		for _, code := range codes {
+			s.codes[code] = m.requests.WithLabelValues(operation, strconv.Itoa(code))
+		}
+		all[operation] = s
+	}
+	return all
+}
+
+// answered notes one answer. A code that is not documented gets its series with it.
+func (m *apiMetrics) answered(operation string, s series, code int, took time.Duration) {
+	s.took.Observe(took.Seconds())
+	counter, known := s.codes[code]
+	if !known {
+		counter = m.requests.WithLabelValues(operation, strconv.Itoa(code))
+	}
+	counter.Inc()
+}
 
 // API returns a handler whose requests are measured by their operations.
 func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
-	m.api.expect(operations.Operations())
-	label := promhttp.WithLabelFromCtx("operation", func(ctx context.Context) string {
-		name, _ := ctx.Value(operationKey{}).(string)
-		return name
-	})
-	measured := promhttp.InstrumentHandlerDuration(m.api.took, promhttp.InstrumentHandlerCounter(m.api.requests, next, label), label)
+	all := m.api.expect(operations.Operations())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := operations.Operation(r)
+		began := time.Now()
+		name, r := operations.Operation(r)
 		if name == "" {
 			name = other
 		}
-		measured.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), operationKey{}, name)))
+		seen := &coded{ResponseWriter: w}
+		next.ServeHTTP(seen, r)
+		m.api.answered(name, all[name], cmp.Or(seen.code, http.StatusOK), time.Since(began))
 	})
 }
+
+// coded remembers the status code; 0 is an implicit 200 (net/http, ResponseWriter).
+type coded struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader remembers the status code, of several the first as net/http does,
+// and passes it on.
+func (c *coded) WriteHeader(code int) {
+	c.code = cmp.Or(c.code, code)
+	c.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (c *coded) Unwrap() http.ResponseWriter { return c.ResponseWriter }

@@ -32,11 +32,11 @@ type operations struct{}
 
 func (operations) Operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
 
-func (operations) Operation(r *http.Request) string {
+func (operations) Operation(r *http.Request) (string, *http.Request) {
 	if r.URL.Path == "/known" {
-		return "GET /known"
+		return "GET /known", r
 	}
-	return ""
+	return "", r
 }
 
 // newWatched is everything that a sidecar has.
@@ -183,5 +183,26 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 			name, _, _ := strings.Cut(l, "{")
 			t.Errorf("the scrape has no line %s, but %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
 		}
+	}
+}
+
+func TestARequestCountsWithTheCodeThatItsClientReads(t *testing.T) {
+	const counted = `delegated_ipam_api_requests_total{code="%d",operation="GET /known"} 1`
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter)
+		code   int
+	}{
+		"none, which is 200":         {func(http.ResponseWriter) {}, 200},
+		"a body alone, which is 200": {func(w http.ResponseWriter) { fmt.Fprint(w, "x") }, 200},
+		"the first of two":           {func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(500) }, 404},
+		"one that is documented":     {func(w http.ResponseWriter) { w.WriteHeader(404) }, 404},
+		"one that is not documented": {func(w http.ResponseWriter) { w.WriteHeader(418) }, 418},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(Options{})
+			api := m.API(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }), operations{})
+			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
+			wantLines(t, m, fmt.Sprintf(counted, c.code))
+		})
 	}
 }

@@ -82,6 +82,7 @@ type fixture struct {
 	handler  http.Handler
 	contract contract
 	log      *test.Hook
+	logger   *logrus.Logger
 }
 
 func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *fixture {
@@ -93,7 +94,7 @@ func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *f
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{engine: e, handler: h, contract: readContract(t), log: hook}
+	return &fixture{engine: e, handler: h, contract: readContract(t), log: hook, logger: log}
 }
 
 // fresh forgets what was asked and logged, so that the cases of one table need

@@ -11,6 +11,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+// usualFields is how many fields the line of a request has.
+const usualFields = 8
+
 // notesKey is the context key under which a request's notes are found.
 type notesKey struct{}
 
@@ -24,27 +27,25 @@ func note(ctx context.Context, key string, value any) {
 
 // logged writes one line for the outcome of each request: what changes addresses
 // at info, questions that were answered at debug (probes ask every few seconds),
-// failures of ours at warning.
+// failures of ours at warning. The answer is on its way before its line is written:
+// no client waits for the log.
 func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		fields := logrus.Fields{"method": r.Method, "path": r.URL.Path}
-		query := r.URL.Query()
-		for parameter, field := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
-			// Of a repeated parameter the generated code takes the last.
-			if n := len(query[parameter]); n > 0 && query[parameter][n-1] != "" {
-				fields[field] = query[parameter][n-1]
-			}
+		fields := make(logrus.Fields, usualFields)
+		a := &answer{to: rw}
+		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), notesKey{}, fields)))
+		took := time.Since(began)
+		if err := a.send(); err != nil {
+			fields["error"] = fmt.Sprintf("the client was gone before its answer: %v", err)
 		}
-		seen := &statusWriter{ResponseWriter: rw}
-		next.ServeHTTP(seen, r.WithContext(context.WithValue(r.Context(), notesKey{}, fields)))
-		fields["code"] = seen.code
-		fields["duration"] = time.Since(began)
-		line := log.WithFields(fields)
+		line := log.WithFields(fields).WithFields(logrus.Fields{
+			"method": r.Method, "path": r.URL.Path, "code": a.code, "duration": took,
+		})
 		switch {
-		case seen.code >= http.StatusInternalServerError:
+		case a.code >= http.StatusInternalServerError:
 			line.Warn("request failed")
-		case r.Method == http.MethodGet && seen.code < http.StatusMultipleChoices:
+		case r.Method == http.MethodGet && a.code < http.StatusMultipleChoices:
 			line.Debug("request answered")
 		default:
 			line.Info("request answered")
@@ -68,7 +69,7 @@ func recovered(log logrus.FieldLogger, next http.Handler) http.Handler {
 			}
 			note(r.Context(), "error", fmt.Sprint(cause))
 			log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s %s: %v", r.Method, r.URL.Path, cause)
-			if w, ok := rw.(*statusWriter); ok && w.code != 0 {
+			if a, ok := rw.(*answer); ok && !a.forget() {
 				return
 			}
 			errors.ServeError(rw, r, errors.New(http.StatusInternalServerError, "internal error"))
@@ -76,28 +77,3 @@ func recovered(log logrus.FieldLogger, next http.Handler) http.Handler {
 		next.ServeHTTP(rw, r)
 	})
 }
-
-// statusWriter remembers the status code; 0 until there is one.
-type statusWriter struct {
-	http.ResponseWriter
-	code int
-}
-
-// WriteHeader remembers and passes on the status code.
-func (w *statusWriter) WriteHeader(code int) {
-	if w.code == 0 {
-		w.code = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-// Write is an implicit 200 if no status code was set (net/http, ResponseWriter).
-func (w *statusWriter) Write(b []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

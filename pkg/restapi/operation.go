@@ -34,11 +34,12 @@ func newAPI(h http.Handler, routes *middleware.Context, spec *analysis.Spec, bas
 // status codes that swagger.yaml documents for it, ascending.
 func (a *API) Operations() map[string][]int { return a.codes }
 
-// Operation returns the operation that a request is for, empty for none.
-func (a *API) Operation(r *http.Request) string {
-	route, ok := a.routes.LookupRoute(r)
+// Operation returns the operation that a request is for, empty for none, and the
+// request to be served, which carries its route: it is looked up once.
+func (a *API) Operation(r *http.Request) (string, *http.Request) {
+	route, routed, ok := a.routes.RouteInfo(r)
 	if !ok {
-		return ""
+		return "", r
 	}
-	return r.Method + " " + route.PathPattern
+	return r.Method + " " + route.PathPattern, routed
 }

@@ -65,6 +65,7 @@ func heldRequest(others int) (func() error, error) {
 		return nil, err
 	}
 	req := httptest.NewRequest(http.MethodPost, "/v1/ipam?family=ipv4&owner="+owner, http.NoBody)
+	req.Header.Set("Content-Length", "0") // as a Go client sends it
 	return func() error {
 		rw := httptest.NewRecorder()
 		h.ServeHTTP(rw, req)
