@@ -28,7 +28,7 @@ const (
 // has to say goes to the log as warnings. Any Host is accepted.
 func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
 	return &http.Server{
-		Handler:           http.MaxBytesHandler(handler, maxBody),
+		Handler:           bounded(handler),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -37,6 +37,18 @@ func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
 		ConnContext:       withPeer,
 		ErrorLog:          serverLog(log),
 	}
+}
+
+// bounded refuses to read a body of more than maxBody. Most requests have none.
+func bounded(handler http.Handler) http.Handler {
+	limited := http.MaxBytesHandler(handler, maxBody)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == http.NoBody {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		limited.ServeHTTP(w, r)
+	})
 }
 
 // serverLog is the standard library's kind of log over ours.

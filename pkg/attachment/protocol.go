@@ -32,9 +32,6 @@ func (o *op) allocate(f record.Family, expire bool) error {
 
 // keepOrAcquire hands out what is held and stands; everything else is acquired.
 func (o *op) keepOrAcquire(want goal) error {
-	if o.granted(want) {
-		return nil
-	}
 	if o.rec != nil && (o.rec.State == record.Held || o.rec.State == record.Cooling) {
 		stands, err := o.stands()
 		if err != nil {

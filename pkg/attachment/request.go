@@ -33,14 +33,14 @@ type job struct {
 	action   Action
 	families []record.Family
 	work     func(*op) error
-	// granted, if not nil, tells that work will neither ask the plugin nor write.
+	// granted, if not nil, tells that there is nothing to do for it any more.
 	granted func(*op) bool
 	// abandon, if not nil, undoes what was done for a client that is gone.
 	abandon func(*op) error
 }
 
-// request gives a request its turn at an attachment and does its job there. What is
-// granted already is told by whoever asks: nothing of it can take long.
+// request gives a request its turn at an attachment and does its job there, unless
+// it is granted already.
 func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) {
 	a, ours, err := e.approach(k)
 	if err != nil {
@@ -54,16 +54,9 @@ func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) 
 	defer e.leave(a)
 	defer o.finish()
 	o.used()
-	err = e.unanswered(ctx, k, o.do(j))
-	e.happened(j.action, k.pool, j.families, err)
-	return o.identified(), err
-}
-
-// do does the job and keeps how it ended.
-func (o *op) do(j job) error {
-	err := j.work(o)
-	o.note(err)
-	return err
+	o.note(nil)
+	e.happened(j.action, k.pool, j.families, nil)
+	return o.identified(), nil
 }
 
 // outliving does what may take long. The caller is answered when the work is done,
@@ -99,7 +92,8 @@ func (o *op) outliving(ctx context.Context, ours bool, j job) (Attachment, error
 		defer leaveQueue()
 		defer o.place.leave()
 		defer o.leave(o.entry)
-		err := o.do(j)
+		err := j.work(o)
+		o.note(err)
 		ended := err
 		if !o.begun { // then it may be the wait for a place that has ended it
 			ended = o.unanswered(ctx, o.key, err)

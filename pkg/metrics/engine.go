@@ -10,11 +10,21 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// engineObserver counts what the engine tells.
+// engineObserver counts what the engine tells. Its series are looked up once, not for
+// each event.
 type engineObserver struct {
-	pools  []string
-	events *prometheus.CounterVec
-	waits  *prometheus.HistogramVec
+	pools   []string
+	counted *prometheus.CounterVec
+	events  map[event]prometheus.Counter
+	waits   map[attachment.Wait]prometheus.Observer
+}
+
+// event is what a series counts.
+type event struct {
+	action  attachment.Action
+	family  record.Family
+	pool    string
+	outcome attachment.EventOutcome
 }
 
 // Engine returns the observer for the engine.
@@ -22,18 +32,19 @@ func (m *Metrics) Engine() attachment.Observer { return m.engine }
 
 func newEngineObserver(f factory, pools []string) *engineObserver {
 	o := &engineObserver{
-		pools:  pools,
-		events: f.counters("events_total", "Actions that have ended.", "action", "family", "pool", "outcome"),
-		waits:  f.seconds("queue_wait_seconds", "How long work has waited before it began or was given up.", long(), "queue"),
+		pools: pools, events: map[event]prometheus.Counter{}, waits: map[attachment.Wait]prometheus.Observer{},
+		counted: f.counters("events_total", "Actions that have ended.", "action", "family", "pool", "outcome"),
 	}
+	waits := f.seconds("queue_wait_seconds", "How long work has waited before it began or was given up.", long(), "queue")
 	for _, w := range []attachment.Wait{attachment.WaitTurn, attachment.WaitProcess} {
-		o.waits.WithLabelValues(string(w))
+		o.waits[w] = waits.WithLabelValues(string(w))
 	}
 	for _, pool := range append(slices.Clone(pools), other) {
 		for action, outcomes := range actions() {
 			for _, outcome := range outcomes {
 				for _, family := range families() {
-					o.events.WithLabelValues(string(action), string(family), pool, string(outcome))
+					e := event{action, family, pool, outcome}
+					o.events[e] = o.counter(e)
 				}
 			}
 		}
@@ -54,17 +65,26 @@ func actions() map[attachment.Action][]attachment.EventOutcome {
 
 func families() []record.Family { return []record.Family{record.IPv4, record.IPv6} }
 
-// Happened implements attachment.Observer.
-func (o *engineObserver) Happened(e attachment.Event) {
-	for _, family := range e.Families {
-		o.events.WithLabelValues(string(e.Action), string(family), poolLabel(o.pools, e.Pool), string(e.Outcome)).Inc()
+// counter is the series of an event.
+func (o *engineObserver) counter(e event) prometheus.Counter {
+	return o.counted.WithLabelValues(string(e.action), string(e.family), e.pool, string(e.outcome))
+}
+
+// Happened implements attachment.Observer. An event that was not expected gets its
+// series with it.
+func (o *engineObserver) Happened(happened attachment.Event) {
+	for _, family := range happened.Families {
+		e := event{happened.Action, family, poolLabel(o.pools, happened.Pool), happened.Outcome}
+		counter, expected := o.events[e]
+		if !expected {
+			counter = o.counter(e)
+		}
+		counter.Inc()
 	}
 }
 
 // Waited implements attachment.Observer.
-func (o *engineObserver) Waited(w attachment.Wait, d time.Duration) {
-	o.waits.WithLabelValues(string(w)).Observe(d.Seconds())
-}
+func (o *engineObserver) Waited(w attachment.Wait, d time.Duration) { o.waits[w].Observe(d.Seconds()) }
 
 // poolLabel is a pool's value of the label. Clients can ask for any pool, but
 // only configured ones have a value of their own.

@@ -54,20 +54,12 @@ func unprocessable(ctx context.Context, r *http.Request, err error) middleware.R
 	})
 }
 
-// wellFormedQuery refuses a query that cannot be decoded, and notes what it names
-// for the request's log line. net/http drops a parameter that cannot be decoded
-// silently, so that a misspelt owner would become an empty one and get an
-// attachment of its own.
+// wellFormedQuery refuses a query that cannot be decoded. net/http drops such a
+// parameter silently, so that a misspelt owner would become an empty one and
+// get an attachment of its own.
 func wellFormedQuery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		query, err := url.ParseQuery(r.URL.RawQuery)
-		for _, p := range []struct{ parameter, field string }{{"owner", "owner"}, {"pool", "poolName"}, {"family", "family"}} {
-			// Of a repeated parameter the generated code takes the last.
-			if n := len(query[p.parameter]); n > 0 && query[p.parameter][n-1] != "" {
-				note(r.Context(), p.field, query[p.parameter][n-1])
-			}
-		}
-		if err != nil {
+		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 			note(r.Context(), "error", err.Error())
 			errors.ServeError(rw, r, errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err))
 			return

@@ -11,37 +11,51 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// usualFields is how many fields the line of a request has.
-const usualFields = 8
-
 // notesKey is the context key under which a request's notes are found.
 type notesKey struct{}
 
-// note adds a field to the log line of the request. It belongs to the goroutine
-// that serves the request.
+// notes are the fields of a request's log line besides those that each has.
+type notes struct {
+	fields []noted
+	usual  [usualNotes]noted
+}
+
+// usualNotes is how many there are when all goes well: owner, poolName, containerID,
+// ipAddrs.
+const usualNotes = 4
+
+type noted struct {
+	key   string
+	value any
+}
+
+// note adds a field to the log line of the request; of several with one key the
+// last counts. It belongs to the goroutine that serves the request.
 func note(ctx context.Context, key string, value any) {
-	if fields, ok := ctx.Value(notesKey{}).(logrus.Fields); ok {
-		fields[key] = value
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
+		n.fields = append(n.fields, noted{key, value})
 	}
 }
 
 // logged writes one line for the outcome of each request: what changes addresses
 // at info, questions that were answered at debug (probes ask every few seconds),
-// failures of ours at warning. The answer is on its way before its line is written:
+// failures of ours at warning. The answer is on its way before its line is made:
 // no client waits for the log.
 func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		fields := make(logrus.Fields, usualFields)
+		var n notes
+		n.fields = n.usual[:0]
+		ctx := context.WithValue(r.Context(), notesKey{}, &n)
 		a := &answer{to: rw}
-		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), notesKey{}, fields)))
+		next.ServeHTTP(a, r.WithContext(ctx))
 		took := time.Since(began)
 		if err := a.send(); err != nil {
-			fields["error"] = fmt.Sprintf("the client was gone before its answer: %v", err)
+			note(ctx, "error", fmt.Sprintf("the client was gone before its answer: %v", err))
 		}
-		line := log.WithFields(fields).WithFields(logrus.Fields{
-			"method": r.Method, "path": r.URL.Path, "code": a.code, "duration": took,
-		})
+		fields := n.line(r)
+		fields["code"], fields["duration"] = a.code, took
+		line := log.WithFields(fields)
 		switch {
 		case a.code >= http.StatusInternalServerError:
 			line.Warn("request failed")
@@ -51,6 +65,22 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 			line.Info("request answered")
 		}
 	})
+}
+
+// line is what the request asked for, and what was noted.
+func (n *notes) line(r *http.Request) logrus.Fields {
+	fields := logrus.Fields{"method": r.Method, "path": r.URL.Path}
+	query := r.URL.Query()
+	for parameter, field := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
+		// Of a repeated parameter the generated code takes the last.
+		if n := len(query[parameter]); n > 0 && query[parameter][n-1] != "" {
+			fields[field] = query[parameter][n-1]
+		}
+	}
+	for _, f := range n.fields {
+		fields[f.key] = f.value
+	}
+	return fields
 }
 
 // recovered answers 500 to a request whose handler panicked, as far as nothing
