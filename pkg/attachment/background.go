@@ -22,14 +22,15 @@ const (
 // attend does what is due for an attachment.
 func (e *Engine) attend(a *entry) {
 	a, ours, err := e.approach(a.key)
-	if err == nil && !ours {
-		err = e.await(e.life, a, nil)
-	}
 	if err != nil {
 		return
 	}
+	o := &op{Engine: e, entry: a, client: e.life}
+	if !ours && o.await() != nil {
+		return
+	}
 	defer e.leave(a)
-	o := &op{Engine: e, entry: a, client: e.life, began: time.Now()}
+	o.began = time.Now()
 	was := o.identified()
 	families := o.families()
 	err = o.attend()

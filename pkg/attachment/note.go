@@ -72,7 +72,7 @@ func (o *op) log() logrus.FieldLogger { return o.logger(o.entry) }
 // and a client that left the queue, say nothing about the attachment.
 func (o *op) note(err error) {
 	var refusal *Error
-	if errors.As(err, &refusal) || err != nil && o.client.Err() != nil && !o.begun {
+	if errors.As(err, &refusal) || err != nil && o.givenUp() && !o.begun {
 		return
 	}
 	o.mu.Lock()
@@ -86,6 +86,9 @@ func (o *op) note(err error) {
 	o.failures++
 	o.retryAt = time.Now().Add(backoff(o.failures))
 }
+
+// givenUp tells that nobody waits any more: the client is gone, or we are to stop.
+func (o *op) givenUp() bool { return o.client.Err() != nil || o.life.Err() != nil }
 
 // setLost notes that the plugin does not hold the attachment, and says so once.
 func (o *op) setLost(why error) {

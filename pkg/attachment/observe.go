@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -79,13 +80,20 @@ func (unobserved) Waited(Wait, time.Duration) {}
 // queue counts who waits in it.
 type queue struct{ waiting atomic.Int64 }
 
-// wait notes how long until takes, and that somebody waits as long as it does.
-func (e *Engine) wait(w Wait, q *queue, until func() error) error {
+// wait notes how long until takes, and that somebody waits as long as it does. The
+// wait ends with the client and with our own life.
+func (o *op) wait(w Wait, q *queue, until func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(o.client)
+	defer cancel()
+	defer context.AfterFunc(o.life, cancel)()
+	if o.life.Err() != nil {
+		cancel() // at once: what AfterFunc does comes later
+	}
 	began := time.Now()
 	q.waiting.Add(1)
 	defer q.waiting.Add(-1)
-	defer func() { e.Observer.Waited(w, time.Since(began)) }()
-	return until()
+	defer func() { o.Observer.Waited(w, time.Since(began)) }()
+	return until(ctx)
 }
 
 // Queued is how many wait in each queue.

@@ -17,8 +17,8 @@ const retryAfter = 5 * time.Second
 type op struct {
 	*Engine
 	*entry
-	// client ends when nobody waits for the answer any more. Only waiting for a
-	// place heeds it: a plugin call that has begun is never given up.
+	// client ends when nobody waits for the answer any more. Only waiting for the
+	// turn and for a slot heeds it: a plugin call that has begun is never given up.
 	client context.Context
 	begun  bool
 	// began is when its turn came, and action what it does: what the log says of its outcome.
@@ -66,14 +66,9 @@ func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) 
 func (o *op) outliving(ctx context.Context, ours bool, j job) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Budget)
 	defer cancel()
-	// Waiting for a place ends with the client and with our own life; waiting for
-	// the answer of what has begun ends only with the client.
-	queued, leaveQueue := context.WithCancel(ctx)
-	defer context.AfterFunc(o.life, leaveQueue)()
-	o.client, o.place = queued, &place{Engine: o.Engine, key: o.key}
+	o.client, o.place = ctx, &place{Engine: o.Engine, key: o.key}
 	if !ours {
-		if err := o.await(queued, o.entry, o.place); err != nil {
-			leaveQueue()
+		if err := o.await(); err != nil {
 			o.place.leave()
 			err = o.unanswered(ctx, o.key, err)
 			o.happened(j.action, o.pool, j.families, err)
@@ -89,7 +84,6 @@ func (o *op) outliving(ctx context.Context, ours bool, j job) (Attachment, error
 	}
 	done := make(chan outcome)
 	go func() {
-		defer leaveQueue()
 		defer o.place.leave()
 		defer o.leave(o.entry)
 		err := j.work(o)

@@ -63,21 +63,20 @@ func (e *Engine) approach(k key) (a *entry, ours bool, err error) {
 
 // await waits for the turn at an attachment that was approached. A request, which
 // has a place, takes it to wait. After an error the attachment is left already.
-func (e *Engine) await(ctx context.Context, a *entry, place *place) error {
-	if err := place.take(); err != nil {
-		e.unuse(a)
-		return err
+func (o *op) await() error {
+	err := o.place.take()
+	if err == nil {
+		err = o.wait(WaitTurn, &o.turns, func(ctx context.Context) error {
+			select {
+			case o.turn <- struct{}{}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
 	}
-	err := e.wait(WaitTurn, &e.turns, func() error {
-		select {
-		case a.turn <- struct{}{}:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
 	if err != nil {
-		e.unuse(a)
+		o.unuse(o.entry)
 	}
 	return err
 }
@@ -110,11 +109,14 @@ func (o *op) begin() error {
 	if err := o.place.take(); err != nil {
 		return err
 	}
-	if err := o.wait(WaitProcess, &o.processes, func() error { return o.slots.Acquire(o.client, 1) }); err != nil {
-		return err
+	if !o.givenUp() && o.slots.TryAcquire(1) {
+		o.Observer.Waited(WaitProcess, 0)
+		o.begun = true
+		return nil
 	}
-	o.begun = true
-	return nil
+	err := o.wait(WaitProcess, &o.processes, func(ctx context.Context) error { return o.slots.Acquire(ctx, 1) })
+	o.begun = err == nil
+	return err
 }
 
 // finish gives the slot back and sets the timer for what is due next.
