@@ -12,36 +12,27 @@ import (
 
 // prepare returns CNI_ARGS and stdin of a call: the context's, and what belongs
 // to this call alone. An error means that the plugin must not be started.
-func prepare(verb string, c call.Call) (args string, stdin []byte, err error) {
-	extra := map[string]json.RawMessage{}
-	if err := addPrevResult(extra, verb, c); err != nil {
+func (r *Runner) prepare(verb string, c call.Call) (args string, stdin []byte, err error) {
+	prev, err := r.prevResults.of(verb, c)
+	if err != nil {
 		return "", nil, err
 	}
+	extra := map[string]json.RawMessage{}
 	args, err = addRequest(extra, verb, c)
 	args = withSandbox(args, c)
-	if err != nil || len(extra) == 0 {
+	if err != nil || len(extra) == 0 && prev == nil {
 		return args, c.Context.Config, err
+	}
+	if len(extra) == 0 {
+		if stdin, ok := withPrevResult(c.Context.Config, prev); ok {
+			return args, stdin, nil
+		}
+	}
+	if prev != nil {
+		extra["prevResult"] = prev
 	}
 	stdin, err = extend(c.Context.Config, extra)
 	return args, stdin, err
-}
-
-// addPrevResult adds the result of the ADD for the verbs that take it.
-func addPrevResult(extra map[string]json.RawMessage, verb string, c call.Call) error {
-	if len(c.PrevResult) == 0 || !takesPrevResult(verb, c.Context.CNIVersion) {
-		return nil
-	}
-	prev, err := resultAs(c.PrevResult, c.Context.CNIVersion)
-	switch {
-	case err == nil:
-		extra["prevResult"] = prev
-	case verb == call.VerbDel:
-		// DEL may go without it (CNI spec section 2, "DEL"), and that is better
-		// than an address that can never be given back.
-	default:
-		return fmt.Errorf("prevResult: %w", err)
-	}
-	return nil
 }
 
 // addRequest adds the addresses asked for, and returns CNI_ARGS. DEL and CHECK
@@ -64,12 +55,6 @@ func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (arg
 		extra["args"], err = ipsObject(c)
 	}
 	return args, err
-}
-
-// takesPrevResult follows CNI spec section 2: CHECK must and DEL should have
-// it, both since 0.4.0.
-func takesPrevResult(verb, cniVersion string) bool {
-	return (verb == call.VerbCheck || verb == call.VerbDel) && atLeast(cniVersion, "0.4.0")
 }
 
 // withSandbox completes a pod's identity by the sandbox of the call, as kubelet's

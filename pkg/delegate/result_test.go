@@ -220,8 +220,8 @@ func FuzzResult(f *testing.F) {
 		if len(seen) == 0 {
 			t.Error("got a result without an address")
 		}
-		if _, err := resultAs(got.Raw, v); err != nil {
-			t.Errorf("the raw result %s does not read back: %v", got.Raw, err)
+		if again, err := resultAs(got.Raw, v); err != nil || string(again) != string(got.Raw) {
+			t.Errorf("the raw result %s does not read back as it is: %s, %v", got.Raw, again, err)
 		}
 	})
 }

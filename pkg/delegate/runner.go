@@ -21,7 +21,9 @@ type Runner struct {
 	netns    ownNetNS
 	probe    netnsProbe
 	versions versionCache
-	linkMAC  func(name string) (string, error)
+	// prevResults are the results that CHECK and DEL can be given as they are.
+	prevResults prevResults
+	linkMAC     func(name string) (string, error)
 }
 
 // New returns a runner. The error names the option that is wrong; a NetNS that
@@ -57,7 +59,7 @@ func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
 }
 
 func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
-	args, stdin, err := prepare(call.VerbAdd, c)
+	args, stdin, err := x.runner.prepare(call.VerbAdd, c)
 	if err != nil {
 		return call.Result{}, x.notStarted(err)
 	}
@@ -69,6 +71,7 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 	if err != nil {
 		return call.Result{}, x.unclear(err)
 	}
+	x.runner.prevResults.remember(result.Raw, c.Context.CNIVersion)
 	return result, nil
 }
 
@@ -99,7 +102,7 @@ func (r *Runner) withoutResult(ctx context.Context, verb string, c call.Call) er
 }
 
 func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
-	args, stdin, err := prepare(x.verb, c)
+	args, stdin, err := x.runner.prepare(x.verb, c)
 	if err != nil {
 		return x.notStarted(err)
 	}
