@@ -2,7 +2,6 @@ package delegate
 
 import (
 	"errors"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,45 +10,39 @@ import (
 // capture reads what a plugin writes to one of its streams. It never waits: watch
 // tells it when there is something to be read.
 type capture struct {
-	keep io.Writer
+	kept
 	// r is our end of the pipe; none once there is no more to be read.
 	r int
-	w *os.File
+	// w is the plugin's end; none once the plugin alone has it.
+	w int
 }
 
-// none is the place of a descriptor that poll(2) is to pass over.
-const none = -1
-
-// newCapture returns a capture whose w is for the plugin. What keep refuses ends
-// the reading.
-func newCapture(keep io.Writer) (*capture, error) {
+// newCapture returns a capture whose w is for the plugin. What k refuses ends the
+// reading.
+func newCapture(k kept) (*capture, error) {
 	var ends [2]int
 	// Both ends are ours alone to be read and written: what the runtime's own poller
 	// would do at each end of a call is more than the call itself needs.
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
-	c := &capture{keep: keep, r: ends[0], w: os.NewFile(uintptr(ends[1]), "plugin output")}
-	if err := unix.SetNonblock(c.r, true); err != nil {
-		c.close()
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return c, nil
+	return &capture{kept: k, r: ends[0], w: ends[1]}, nil
 }
 
-// read reads once, at most size bytes, and tells how many came. At the end of the
-// stream, and after an error, it stops: the stream is read no more.
+// read reads once, at most size bytes and no more than chunk, and tells how many came.
+// There must be bytes or the end of the stream, else it would wait. At the end, and
+// after an error, it stops: the stream is read no more.
 func (c *capture) read(size int) (int, error) {
-	buffer := make([]byte, size)
-	n, err := unix.Read(c.r, buffer)
+	var buffer [chunk]byte
+	n, err := unix.Read(c.r, buffer[:min(size, chunk)])
 	switch {
-	case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+	case errors.Is(err, unix.EINTR):
 		return 0, nil
 	case err != nil || n == 0:
 		c.stop()
 		return 0, os.NewSyscallError("read", err)
 	}
-	if _, err := c.keep.Write(buffer[:n]); err != nil {
+	if err := c.keep(buffer[:n]); err != nil {
 		c.stop()
 		return n, err
 	}
@@ -67,10 +60,18 @@ func (c *capture) finish() error {
 	left, err := unix.IoctlGetInt(c.r, unix.TIOCINQ)
 	for err == nil && left > 0 && c.r != none {
 		var n int
-		n, err = c.read(min(left, chunk))
+		n, err = c.read(left)
 		left -= n
 	}
 	return err
+}
+
+// handOver leaves the plugin's end to the plugin, which has been started.
+func (c *capture) handOver() {
+	if c.w != none {
+		_ = unix.Close(c.w)
+		c.w = none
+	}
 }
 
 // stop gives our end of the pipe back.
@@ -81,41 +82,35 @@ func (c *capture) stop() {
 	}
 }
 
-// close gives up a capture that was never started.
+// close gives up a capture of a plugin that was not started.
 func (c *capture) close() {
 	c.stop()
-	c.w.Close()
+	c.handOver()
 }
 
-// errTooMuch is what bounded answers to bytes beyond its limit.
+// errTooMuch is what kept answers to bytes beyond its limit.
 var errTooMuch = errors.New("too much output")
 
-// bounded keeps up to limit bytes and refuses more.
-type bounded struct {
+// kept is what is kept of a stream.
+type kept struct {
+	// limit is how many bytes there may be.
 	limit int
-	kept  []byte
+	// last tells that of more bytes the last ones are kept; else more are refused.
+	last  bool
+	bytes []byte
 }
 
-// Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
-	if len(b.kept)+len(p) > b.limit {
-		return 0, errTooMuch
+// keep adds bytes. The error is errTooMuch.
+func (k *kept) keep(p []byte) error {
+	over := len(k.bytes) + len(p) - k.limit
+	switch {
+	case over <= 0:
+		k.bytes = append(k.bytes, p...)
+	case !k.last:
+		return errTooMuch
+	default:
+		all := append(k.bytes, p...)
+		k.bytes = append(all[:0], all[over:]...)
 	}
-	b.kept = append(b.kept, p...)
-	return len(p), nil
-}
-
-// tail keeps the last limit bytes.
-type tail struct {
-	limit int
-	kept  []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.kept = append(t.kept, p...)
-	if over := len(t.kept) - t.limit; over > 0 {
-		t.kept = append(t.kept[:0], t.kept[over:]...)
-	}
-	return len(p), nil
+	return nil
 }

@@ -1,6 +1,8 @@
 package delegate
 
 import (
+	"slices"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
@@ -41,7 +43,11 @@ func (e environment) AsEnv() []string {
 // inheritedEnv returns PATH and the named variables as far as they are set.
 func inheritedEnv(names []string, lookup func(string) (string, bool)) []string {
 	var env []string
-	for _, name := range append([]string{"PATH"}, names...) {
+	all := append([]string{"PATH"}, names...)
+	for i, name := range all {
+		if slices.Contains(all[:i], name) {
+			continue // named twice
+		}
 		if value, ok := lookup(name); ok {
 			env = append(env, name+"="+value)
 		}

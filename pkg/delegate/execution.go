@@ -84,7 +84,8 @@ func (x *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	}
 	return x.run(program{
 		path: path, stdin: stdin, env: environ, files: files,
-		timeout: x.runner.opts.Timeout, grace: x.runner.opts.Grace, works: x.containerID != "",
+		timeout: x.runner.opts.Timeout, grace: x.runner.opts.Grace,
+		handles: x.runner.handles, works: x.containerID != "",
 	})
 }
 
@@ -98,7 +99,7 @@ func (x *execution) run(p program) ([]byte, error) {
 	}
 	x.stderr = printable(end.stderr)
 	stdout, err := x.judge(p, end)
-	x.log.WithFields(logrus.Fields{"duration": time.Since(begin), "exit": end.state.String(), "stderr": x.stderr}).
+	x.log.WithFields(logrus.Fields{"duration": time.Since(begin), "exit": end.exit.String(), "stderr": x.stderr}).
 		WithError(err).Debug("plugin call ended")
 	return stdout, err
 }
@@ -112,18 +113,20 @@ func (x *execution) judge(p program, end ending) ([]byte, error) {
 		return nil, x.unclear(fmt.Errorf("it did not end within %s (--plugin-timeout) and was ended", p.timeout))
 	case end.tooMuch:
 		return nil, x.unclear(fmt.Errorf("it printed more than %d bytes on stdout and was ended", maxStdout))
-	case !end.state.Exited():
-		return nil, x.unclear(fmt.Errorf("it was killed: %s", end.state))
-	case end.state.Success() && !isError:
+	case end.unknown != nil:
+		return nil, x.unclear(fmt.Errorf("how it ended cannot be told: %w", end.unknown))
+	case !end.exit.Exited():
+		return nil, x.unclear(fmt.Errorf("it was killed: %s", end.exit))
+	case end.exit.success() && !isError:
 		return end.stdout, nil
-	case end.state.Success():
+	case end.exit.success():
 		return nil, x.saying(x.unclear(fmt.Errorf("it printed an error (code %d) but its exit status is 0", said.Code)), said)
 	case isError:
 		return nil, x.saying(x.failure(call.Refused, nil), said)
 	case len(end.stdout) == 0:
-		return nil, x.unclear(fmt.Errorf("%s without a word on stdout", end.state))
+		return nil, x.unclear(fmt.Errorf("%s without a word on stdout", end.exit))
 	default:
-		return nil, x.unclear(fmt.Errorf("%s, and what it printed is no CNI error: %q", end.state, printable(head(end.stdout, 256))))
+		return nil, x.unclear(fmt.Errorf("%s, and what it printed is no CNI error: %q", end.exit, printable(head(end.stdout, 256))))
 	}
 }
 

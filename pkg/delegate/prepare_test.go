@@ -3,6 +3,7 @@ package delegate
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -226,6 +227,13 @@ func TestThePluginSeesItsOwnEnvironmentAndNoMore(t *testing.T) {
 		if len(got) > 0 {
 			t.Errorf("%s: got besides %v, want nothing", verb, got)
 		}
+	}
+}
+
+func TestAVariableThatIsNamedTwiceIsGivenOnce(t *testing.T) {
+	got := inheritedEnv([]string{"A", "PATH", "A"}, func(name string) (string, bool) { return "value of " + name, true })
+	if want := []string{"PATH=value of PATH", "A=value of A"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -3,8 +3,6 @@ package delegate
 import (
 	"errors"
 	"os"
-	"os/exec"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,52 +22,55 @@ type program struct {
 	files   []*os.File
 	timeout time.Duration
 	grace   time.Duration
+	// handles tells that processes have handles that can be waited for.
+	handles bool
 	// works tells that it works on a container ID, and does not only answer a question.
 	works bool
 }
 
 // ending is how a plugin process ended.
 type ending struct {
-	state  *os.ProcessState
+	exit   exit
 	stdout []byte
 	// stderr is the end of what it wrote there.
 	stderr []byte
 	// timedOut and tooMuch tell that it was ended by us, and why.
 	timedOut bool
 	tooMuch  bool
+	// unknown is why it cannot be told how it ended.
+	unknown error
 }
 
 // run starts the program in a process group of its own and waits for its end.
 // An error means that it did not start. A process that not even SIGKILL ends
 // (it hangs inside the kernel) is waited for: it may still allocate.
 func (p program) run() (ending, error) {
-	stdout, stderr := &bounded{limit: maxStdout}, &tail{limit: maxWords}
-	out, err := newCapture(stdout)
+	out, err := newCapture(kept{limit: maxStdout})
 	if err != nil {
 		return ending{}, err
 	}
-	errs, err := newCapture(stderr)
+	errs, err := newCapture(kept{limit: maxWords, last: true})
 	if err != nil {
 		out.close()
 		return ending{}, err
 	}
 	p.reach(killpoint.PluginStarting)
-	cmd, err := p.start(out.w, errs.w)
+	child, err := p.start(out, errs)
 	if err != nil {
 		out.close()
 		errs.close()
 		return ending{}, err
 	}
 	p.reach(killpoint.PluginStarted)
-	out.w.Close()
-	errs.w.Close()
-	end := p.wait(cmd, &watch{pid: cmd.Process.Pid, streams: [2]*capture{out, errs}})
+	out.handOver()
+	errs.handOver()
+	end := p.wait(&watch{process: child, streams: [2]*capture{out, errs}})
 	p.reach(killpoint.PluginEnded)
 	// What the pipes still hold is read; failing to read stderr is no failure of the call.
 	outErr := out.finish()
 	_ = errs.finish()
 	end.tooMuch = end.tooMuch || errors.Is(outErr, errTooMuch)
-	end.stdout, end.stderr = stdout.kept, stderr.kept
+	end.stdout, end.stderr = out.bytes, errs.bytes
 	return end, nil
 }
 
@@ -80,48 +81,40 @@ func (p program) reach(at killpoint.Point) {
 	}
 }
 
-// command returns the process that is to be started.
-func (p program) command(stdin, stdout, stderr *os.File) *exec.Cmd {
-	return &exec.Cmd{
-		Path: p.path, Args: []string{p.path}, Env: p.env,
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, ExtraFiles: p.files,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}
-}
-
 // wait returns when the process has ended and its group has been dealt with.
-func (p program) wait(cmd *exec.Cmd, w *watch) ending {
+func (p program) wait(w *watch) ending {
 	var end ending
 	group := processGroup(w.pid)
-	w.over(cmd.Process, func() {
-		exited, err := w.until(time.Now().Add(p.timeout))
-		end.tooMuch = err != nil
-		end.timedOut = !exited && !end.tooMuch
-		if end.timedOut || end.tooMuch {
-			group.end(p.grace, w)
-		}
-	})
+	exited, err := w.until(time.Now().Add(p.timeout))
+	end.tooMuch = err != nil
+	end.timedOut = !exited && !end.tooMuch
+	if end.timedOut || end.tooMuch {
+		group.end(p.grace, w)
+	}
 	// Not before here is the process reaped: until then its number, by which
 	// the group is signalled, cannot belong to another process.
-	_ = cmd.Wait()
-	end.state = cmd.ProcessState
+	end.exit, end.unknown = w.reap()
 	if end.timedOut || end.tooMuch {
 		group.endRest(p.grace)
 	}
 	return end
 }
 
-// memoryFile returns a file that holds data and no disk: a plugin that does not
-// read it blocks nobody, as a pipe would.
-func memoryFile(data []byte) (*os.File, error) {
+// memoryFile returns the descriptor of a file that holds data and no disk: a plugin
+// that does not read it blocks nobody, as a pipe would.
+func memoryFile(data []byte) (int, error) {
 	fd, err := unix.MemfdCreate("cni-stdin", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return none, os.NewSyscallError("memfd_create", err)
 	}
-	f := os.NewFile(uintptr(fd), "cni-stdin")
-	if _, err := f.WriteAt(data, 0); err != nil {
-		f.Close()
-		return nil, err
+	// Written so, it is still read from its beginning.
+	for at := 0; at < len(data); {
+		n, err := unix.Pwrite(fd, data[at:], int64(at))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			_ = unix.Close(fd)
+			return none, os.NewSyscallError("pwrite", err)
+		}
+		at += max(n, 0)
 	}
-	return f, nil
+	return fd, nil
 }

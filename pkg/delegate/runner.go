@@ -23,7 +23,9 @@ type Runner struct {
 	versions versionCache
 	// prevResults are the results that CHECK and DEL can be given as they are.
 	prevResults prevResults
-	linkMAC     func(name string) (string, error)
+	// handles tells that plugin processes have handles that can be waited for.
+	handles bool
+	linkMAC func(name string) (string, error)
 }
 
 // New returns a runner. The error names the option that is wrong; a NetNS that
@@ -44,6 +46,7 @@ func New(o Options) (*Runner, error) {
 		locks:    idLocks{path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
 		versions: versionCache{known: map[string]binaryVersions{}},
+		handles:  handlesWork(),
 		linkMAC:  linkMAC,
 	}, nil
 }

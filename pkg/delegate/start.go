@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxFirstLine is as much of a script's first line as the kernel looks at, in bytes
@@ -19,20 +20,23 @@ const maxFirstLine = 256
 
 // start starts the program. A binary that is just being written (an installer
 // that copies it) is tried again for a second.
-func (p program) start(stdout, stderr *os.File) (*exec.Cmd, error) {
+func (p program) start(stdout, stderr *capture) (process, error) {
 	stdin, err := memoryFile(p.stdin)
 	if err != nil {
-		return nil, err
+		return process{}, err
 	}
-	defer stdin.Close()
+	defer unix.Close(stdin)
+	descriptors := append(make([]uintptr, 0, 4), uintptr(stdin), uintptr(stdout.w), uintptr(stderr.w))
+	for _, file := range p.files {
+		descriptors = append(descriptors, file.Fd())
+	}
 	for pause := 5 * time.Millisecond; ; pause *= 2 {
-		cmd := p.command(stdin, stdout, stderr)
-		err := cmd.Start()
+		child, err := p.fork(descriptors)
 		if err == nil {
-			return cmd, nil
+			return child, nil
 		}
 		if !errors.Is(err, syscall.ETXTBSY) || pause > time.Second {
-			return nil, explain(p.path, err)
+			return process{}, explain(p.path, err)
 		}
 		<-time.After(pause)
 	}

@@ -2,7 +2,6 @@ package delegate
 
 import (
 	"errors"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +9,8 @@ import (
 
 const (
 	// chunk is how many bytes of output are read at once; a result has some hundred.
-	chunk = 4 << 10
+	// They are read onto the stack.
+	chunk = 1 << 10
 	// long is the longest wait of one poll(2).
 	long = time.Hour
 )
@@ -19,21 +19,8 @@ const (
 // thread: a goroutine for each would wake up several threads for each of the few
 // events of a call, and most of what a call costs us is waking up.
 type watch struct {
-	pid     int
-	handle  int // pidfd_open(2); none where there are no such descriptors
+	process
 	streams [2]*capture
-}
-
-// over calls wait with the process's handle.
-func (w *watch) over(p *os.Process, wait func()) {
-	err := p.WithHandle(func(handle uintptr) {
-		w.handle = int(handle)
-		wait()
-	})
-	if err != nil { // a kernel before 5.4, or a filter of system calls
-		w.handle = none
-		wait()
-	}
 }
 
 // until returns when the leader of the group has ended, and leaves it unreaped:
@@ -54,12 +41,13 @@ func (w *watch) poll(patience time.Duration) (ended bool, err error) {
 	if w.handle == none {
 		patience = min(patience, settle)
 	}
-	fds := []unix.PollFd{{Fd: int32(w.handle), Events: unix.POLLIN}}
-	for _, s := range w.streams {
-		fds = append(fds, unix.PollFd{Fd: int32(s.r), Events: unix.POLLIN})
+	fds := [...]unix.PollFd{
+		{Fd: int32(w.handle), Events: unix.POLLIN},
+		{Fd: int32(w.streams[0].r), Events: unix.POLLIN},
+		{Fd: int32(w.streams[1].r), Events: unix.POLLIN},
 	}
 	ms := (patience + time.Millisecond - 1) / time.Millisecond
-	if _, err := unix.Poll(fds, int(ms)); err != nil {
+	if _, err := unix.Poll(fds[:], int(ms)); err != nil {
 		if !errors.Is(err, unix.EINTR) {
 			time.Sleep(settle) // no memory for the wait: there is by and by
 		}
@@ -69,6 +57,8 @@ func (w *watch) poll(patience time.Duration) (ended bool, err error) {
 		if fds[i+1].Revents == 0 {
 			continue
 		}
+		// Where the writers have gone this is the end, or what they wrote last: the
+		// kernel may tell of their going before their words.
 		if _, err := s.read(chunk); errors.Is(err, errTooMuch) {
 			return false, err
 		}

@@ -13,10 +13,10 @@ var harmless = map[string][]string{
 		"Environ", "Exit", "Getenv", "Geteuid", "Getpid", "Hostname", "LookupEnv", "Lstat", "NewFile", "NewSyscallError",
 		"Open", "Pipe", "ReadDir", "ReadFile", "Readlink", "SameFile", "Stat",
 	},
-	"syscall": {"Flock"},
+	"syscall": {"Flock", "ForkExec"},
 	"unix": {
 		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
-		"MemfdCreate", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Wait4", "Waitid",
+		"MemfdCreate", "PidfdOpen", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Wait4", "Waitid",
 	},
 	"renameio": {"WithRoot", "WithStaticPermissions"},
 }

@@ -32,8 +32,7 @@ func writers() map[string]writer {
 			{"Writable", "WriteString", "Sync"}:              "nobody reads the file: that it is there is all that a kill leaves",
 		}},
 		"delegate": {memory: map[string][]string{
-			"memoryFile": {"WriteAt"}, // memfd_create(2)
-			"read":       {"Write"},   // of a pipe, into memory
+			"memoryFile": {"Pwrite"}, // memfd_create(2)
 		}},
 	}
 }
