@@ -26,7 +26,8 @@ type execution struct {
 	containerID string
 	netns       string
 	ephemeral   bool
-	log         logrus.FieldLogger
+	// owner and pool are for the log only.
+	owner, pool string
 	// began is when the call did.
 	began time.Time
 	// stderr is what the plugin said there, once it has ended.
@@ -44,9 +45,8 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 		containerID: c.ContainerID,
 		netns:       c.Context.NetNS,
 		ephemeral:   c.Context.NetNS == EphemeralNetNS,
-		log: r.opts.Log.WithFields(logrus.Fields{
-			"owner": c.Owner, "poolName": c.Pool, "containerID": c.ContainerID, "plugin": c.Context.Plugin, "verb": verb,
-		}),
+		owner:       c.Owner,
+		pool:        c.Pool,
 	}
 }
 
@@ -99,9 +99,21 @@ func (x *execution) run(p program) ([]byte, error) {
 	}
 	x.stderr = printable(end.stderr)
 	stdout, err := x.judge(p, end)
-	x.log.WithFields(logrus.Fields{"duration": time.Since(begin), "exit": end.exit.String(), "stderr": x.stderr}).
-		WithError(err).Debug("plugin call ended")
+	x.tell(time.Since(begin), end, err)
 	return stdout, err
+}
+
+// tell writes the log's line of a call. A line that nobody reads is not made: its
+// fields are more work than the rest of what follows a call.
+func (x *execution) tell(took time.Duration, end ending, err error) {
+	log := x.runner.log
+	if !log.Logger.IsLevelEnabled(logrus.DebugLevel) {
+		return
+	}
+	log.WithFields(logrus.Fields{
+		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "plugin": x.plugin, "verb": x.verb,
+		"duration": took, "exit": end.exit.String(), "stderr": x.stderr,
+	}).WithError(err).Debug("plugin call ended")
 }
 
 // judge tells what a plugin that has ended did. Only one well-formed error
@@ -132,6 +144,9 @@ func (x *execution) judge(p program, end ending) ([]byte, error) {
 
 // decodeError returns the error document that stdout consists of, if it does.
 func decodeError(stdout []byte) (types.Error, bool) {
+	if len(stdout) == 0 {
+		return types.Error{}, false // as most calls end
+	}
 	var e types.Error
 	err := json.Unmarshal(stdout, &e)
 	return e, err == nil && e.Code != 0

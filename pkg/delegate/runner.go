@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
@@ -15,6 +16,8 @@ import (
 // Runner runs plugins. It is safe for concurrent use.
 type Runner struct {
 	opts Options
+	// log is that of the options, whose level can be asked for.
+	log *logrus.Entry
 	// env is what every plugin gets besides CNI_*.
 	env      []string
 	locks    idLocks
@@ -42,6 +45,7 @@ func New(o Options) (*Runner, error) {
 	}
 	return &Runner{
 		opts:     o,
+		log:      o.Log.WithFields(nil),
 		env:      inheritedEnv(o.Env, os.LookupEnv),
 		locks:    idLocks{path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
