@@ -22,8 +22,8 @@ type environment struct {
 	path      string
 }
 
-// AsEnv implements invoke.CNIArgs. A variable without a value is left out.
-func (e environment) AsEnv() []string {
+// list is the environment as execve(2) takes it. A variable without a value is left out.
+func (e environment) list() []string {
 	env := append(make([]string, 0, len(e.inherited)+6), e.inherited...)
 	for _, v := range [...][2]string{
 		{"CNI_COMMAND", e.verb},

@@ -3,23 +3,19 @@ package delegate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// execution is one plugin call on its way. It is the invoke.Exec of that call;
-// the library's own keeps neither time nor environment nor output in bounds.
+// execution is one plugin call on its way. The CNI library's own (invoke.RawExec)
+// keeps neither time nor environment nor output in bounds.
 type execution struct {
-	version.PluginDecoder
 	runner      *Runner
 	verb        string
 	plugin      string
@@ -33,8 +29,6 @@ type execution struct {
 	// stderr is what the plugin said there, once it has ended.
 	stderr string
 }
-
-var _ invoke.Exec = (*execution)(nil)
 
 func (r *Runner) execution(verb string, c call.Call) *execution {
 	return &execution{
@@ -50,16 +44,11 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 	}
 }
 
-// FindInPath implements invoke.Exec.
-func (x *execution) FindInPath(plugin string, paths []string) (string, error) {
-	return invoke.FindInPath(plugin, paths)
-}
-
-// ExecPlugin implements invoke.Exec. ctx ends the wait for a plugin of an
-// earlier life; a plugin that has begun ends by its own time limit only, since
-// giving it up halfway would leave an address that nobody knows of. Errors are
-// *call.Error.
-func (x *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+// exec runs the plugin and returns what it printed, if it is no error. ctx ends the
+// wait for a plugin of an earlier life; a plugin that has begun ends by its own time
+// limit only, since giving it up halfway would leave an address that nobody knows of.
+// Errors are *call.Error.
+func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, x.notStarted(err)
 	}
@@ -150,16 +139,6 @@ func decodeError(stdout []byte) (types.Error, bool) {
 	var e types.Error
 	err := json.Unmarshal(stdout, &e)
 	return e, err == nil && e.Code != 0
-}
-
-// typed returns err if it is a *call.Error already; else it comes from the CNI
-// library, which could not understand the plugin's answer.
-func (x *execution) typed(err error) error {
-	var e *call.Error
-	if errors.As(err, &e) {
-		return err
-	}
-	return x.unclear(fmt.Errorf("its answer cannot be understood: %w", err))
 }
 
 func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }

@@ -24,7 +24,7 @@ func (b *bench) byHand(verb string, c call.Call, config []byte) (stdout []byte, 
 	cmd.Env = environment{
 		verb: verb, id: c.ContainerID, netns: c.Context.NetNS, ifName: c.Context.IfName,
 		args: c.Context.Args, path: c.Context.Path,
-	}.AsEnv()
+	}.list()
 	cmd.Stdin = bytes.NewReader(config)
 	stdout, err := cmd.Output()
 	var failed *exec.ExitError

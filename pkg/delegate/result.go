@@ -1,18 +1,41 @@
 package delegate
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
+
+// parseResult reads what ADD printed, as the CNI library does: a result that names
+// no version is of that of the configuration.
+func parseResult(ctx context.Context, stdout []byte, cniVersion string) (types.Result, error) {
+	if result, err := create.Create(cniVersion, stdout); err == nil {
+		return result, nil // it names the version, as nearly every one does
+	}
+	netconf := fmt.Appendf(nil, `{"cniVersion":%q}`, cniVersion)
+	return invoke.ExecPluginWithResult(ctx, "", netconf, &invoke.Args{}, printedBefore{stdout: stdout})
+}
+
+// printedBefore lets the library read what a plugin has printed already.
+type printedBefore struct {
+	invoke.Exec
+	stdout []byte
+}
+
+// ExecPlugin implements invoke.Exec.
+func (p printedBefore) ExecPlugin(context.Context, string, []byte, []string) ([]byte, error) {
+	return p.stdout, nil
+}
 
 // readResult turns what ADD printed into a result, or says what is wrong with
 // it. linkMAC returns the MAC of a network interface by its name.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -15,31 +17,31 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// printed is an invoke.Exec of a plugin that prints one thing.
-type printed struct {
-	version.PluginDecoder
-	stdout []byte
-}
-
-func (p *printed) ExecPlugin(context.Context, string, []byte, []string) ([]byte, error) {
-	return p.stdout, nil
-}
-
-func (p *printed) FindInPath(string, []string) (string, error) { return "", nil }
-
 // read takes output the way Add does.
 func read(stdout []byte, cniVersion string) (call.Result, error) {
-	netconf := []byte(`{"cniVersion":"` + cniVersion + `","name":"net"}`)
-	r, err := invoke.ExecPluginWithResult(context.Background(), "", netconf, environment{}, &printed{stdout: stdout})
+	r, err := parseResult(context.Background(), stdout, cniVersion)
 	if err != nil {
 		return call.Result{}, err
 	}
-	return readResult(r, cniVersion, func(name string) (string, error) {
-		if name != "uplink" {
-			return "", errors.New("no such link")
-		}
-		return "02:00:00:00:00:01", nil
-	})
+	return readResult(r, cniVersion, links)
+}
+
+// readByLibrary takes output the way the CNI library does.
+func readByLibrary(stdout []byte, cniVersion string) (call.Result, error) {
+	netconf := []byte(`{"cniVersion":"` + cniVersion + `","name":"net"}`)
+	r, err := invoke.ExecPluginWithResult(context.Background(), "", netconf, &invoke.Args{}, printedBefore{stdout: stdout})
+	if err != nil {
+		return call.Result{}, err
+	}
+	return readResult(r, cniVersion, links)
+}
+
+// links is a machine with one interface.
+func links(name string) (string, error) {
+	if name != "uplink" {
+		return "", errors.New("no such link")
+	}
+	return "02:00:00:00:00:01", nil
 }
 
 func TestAResultIsRead(t *testing.T) {
@@ -197,6 +199,8 @@ func FuzzResult(f *testing.F) {
 		`{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.9/24","routes":[{"dst":"0.0.0.0/0"}]}}`,
 		`{"interfaces":[null],"ips":[{"address":"fd00::9/64"}],"routes":[null],"dns":{"nameservers":["x"]}}`,
 		`{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.0/0"}],"routes":[{}]}`,
+		`{"CNIVersion":"1.0.0","ips":[{"address":"10.1.0.9/24"}]}`, `{"cniVersion":7,"ips":[{"address":"10.1.0.9/24"}]}`,
+		`{"cniVersion":"","ips":[{"address":"10.1.0.9/24"}]}`, `{"cniVersion":"1.0.0","cniVersion":"","ips":[{"address":"10.1.0.9/24"}]}`,
 		`{"cniVersion":"0.3.1","interfaces":[{"name":"uplink"}],"ips":[{"version":"6","address":"::ffff:1.2.3.4/99","interface":7}]}`,
 	} {
 		for i := range version.All.SupportedVersions() {
@@ -207,6 +211,9 @@ func FuzzResult(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stdout []byte, n uint8) {
 		v := versions[int(n)%len(versions)]
 		got, err := read(stdout, v)
+		if want, wantErr := readByLibrary(stdout, v); !reflect.DeepEqual(got, want) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Errorf("got %+v, %v; the CNI library has %+v, %v", got, err, want, wantErr)
+		}
 		if err != nil {
 			return
 		}

@@ -5,9 +5,9 @@ package delegate
 
 import (
 	"context"
+	"fmt"
 	"os"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
@@ -70,9 +70,13 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 	if err != nil {
 		return call.Result{}, x.notStarted(err)
 	}
-	printed, err := invoke.ExecPluginWithResult(ctx, c.Context.Binary, stdin, x.environment(c, args), x)
+	stdout, err := x.exec(ctx, c.Context.Binary, stdin, x.environment(c, args).list())
 	if err != nil {
-		return call.Result{}, x.typed(err)
+		return call.Result{}, err
+	}
+	printed, err := parseResult(ctx, stdout, c.Context.CNIVersion)
+	if err != nil {
+		return call.Result{}, x.unclear(fmt.Errorf("its answer cannot be understood: %w", err))
 	}
 	result, err := readResult(printed, c.Context.CNIVersion, x.runner.linkMAC)
 	if err != nil {
@@ -113,9 +117,6 @@ func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
 	if err != nil {
 		return x.notStarted(err)
 	}
-	err = invoke.ExecPluginWithoutResult(ctx, c.Context.Binary, stdin, x.environment(c, args), x)
-	if err != nil {
-		return x.typed(err)
-	}
-	return nil
+	_, err = x.exec(ctx, c.Context.Binary, stdin, x.environment(c, args).list())
+	return err
 }

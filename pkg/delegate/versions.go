@@ -118,7 +118,7 @@ func (x *execution) supported(ctx context.Context, binary string) ([]string, err
 		netns: "dummy", ifName: "dummy", path: "dummy",
 	}
 	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())
-	stdout, err := x.ExecPlugin(ctx, binary, stdin, env.AsEnv())
+	stdout, err := x.exec(ctx, binary, stdin, env.list())
 	var refused *call.Error
 	if errors.As(err, &refused) && refused.Msg == "unknown CNI_COMMAND: VERSION" {
 		return []string{"0.1.0"}, nil
@@ -126,7 +126,7 @@ func (x *execution) supported(ctx context.Context, binary string) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	info, err := x.Decode(stdout)
+	info, err := (&version.PluginDecoder{}).Decode(stdout)
 	if err != nil {
 		return nil, x.unclear(err)
 	}
