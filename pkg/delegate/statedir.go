@@ -17,8 +17,11 @@ import (
 // give away the same addresses. Only the folder's mount tells, so it is asked
 // anew: a mount may come later.
 func (r *Runner) checkStateDir(p profile.Profile, object map[string]json.RawMessage) error {
+	if !r.opts.InPod {
+		return nil
+	}
 	dir, key := p.StateDir(object["ipam"])
-	if !r.opts.InPod || dir == "" {
+	if dir == "" {
 		return nil
 	}
 	own, err := mountOf("/")

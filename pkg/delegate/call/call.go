@@ -5,6 +5,7 @@ package call
 import (
 	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -63,6 +64,9 @@ func (c Context) Equal(o Context) bool {
 	c.PrevResult, o.PrevResult = nil, nil
 	c.Requested, o.Requested = nil, nil
 	c.SettlesAt, o.SettlesAt = time.Time{}, time.Time{}
+	if reflect.DeepEqual(c, o) {
+		return json.Valid(c.Config) // as nearly always: that of an ADD and of its result
+	}
 	a, errA := json.Marshal(c)
 	b, errB := json.Marshal(o)
 	return errA == nil && errB == nil && slices.Equal(a, b)
