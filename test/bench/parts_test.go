@@ -15,7 +15,7 @@ import (
 )
 
 // part is a runner of the real host-local, and the context of an ADD.
-func part(b *testing.B) (*delegate.Runner, delegate.Network, call.Context) {
+func part(b testing.TB) (*delegate.Runner, delegate.Network, call.Context) {
 	b.Helper()
 	n := harness.NewNode(b)
 	r, err := delegate.New(delegate.Options{

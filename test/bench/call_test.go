@@ -1,0 +1,53 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// What the sidecar may allocate at most for a plugin call. Who makes it less lowers these.
+const (
+	checkAllocations     = 30
+	addAndDelAllocations = 156
+)
+
+func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates, too; make bench-short counts without it")
+	}
+	r, _, c := part(t)
+	target := call.Call{ContainerID: "a", Owner: owner, Context: c}
+	result, err := r.Add(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := target
+	held.PrevResult = result.Raw
+	for _, tt := range []struct {
+		name string
+		run  func() error
+		most float64
+	}{
+		{"CHECK", func() error { return r.Check(t.Context(), held) }, checkAllocations},
+		{"DEL and ADD", func() error {
+			if err := r.Del(t.Context(), target); err != nil {
+				return err
+			}
+			_, err := r.Add(t.Context(), target)
+			return err
+		}, addAndDelAllocations},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := testing.AllocsPerRun(20, func() {
+				if err := tt.run(); err != nil {
+					t.Fatal(err)
+				}
+			})
+			t.Logf("%.0f allocations, at most %.0f", got, tt.most)
+			if got > tt.most {
+				t.Errorf("it made %.0f heap allocations; want at most %.0f", got, tt.most)
+			}
+		})
+	}
+}
