@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"time"
 
@@ -140,15 +139,27 @@ func (r Record) Holds(ip netip.Addr) bool {
 
 // containerID is the CNI spec's pattern (section 2, CNI_CONTAINERID), which also
 // keeps a record's file name inside its folder.
-var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
+const containerID = `^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`
 
 // ValidContainerID tells whether a text is a container ID as the CNI spec wants it.
-func ValidContainerID(id string) bool { return containerID.MatchString(id) }
+func ValidContainerID(id string) bool {
+	if len(id) == 0 || len(id) > 128 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '_' && c != '.' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
 
 // Validate refuses a record that the engine could not act on. The error says
 // which field is wrong.
 func (r Record) Validate() error {
-	if !containerID.MatchString(r.ContainerID) {
+	if !ValidContainerID(r.ContainerID) {
 		return fmt.Errorf("containerID %q does not match %s", r.ContainerID, containerID)
 	}
 	if r.Owner == "" || r.Pool == "" {
