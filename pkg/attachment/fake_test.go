@@ -23,6 +23,9 @@ import (
 type world struct {
 	mu   sync.Mutex
 	disk map[string]record.Record
+	// shared are the records that a journal would share with the engine, with what
+	// they were when they were written or loaded.
+	shared []shared
 	// store is what the plugin holds, by container ID.
 	store map[string][]netip.Addr
 	// calls are the plugin's verbs with the container ID, in order.
@@ -107,12 +110,33 @@ func (w *world) at(step string) (f fault, effect bool) {
 	return f, true
 }
 
+// shared is a record that nobody may change any more, and its JSON.
+type shared struct {
+	record record.Record
+	was    string
+}
+
+func share(r record.Record) shared { return shared{r, jsonOf(r)} }
+
+// unchanged fails where the engine has changed in place what it shares with the journal.
+func (w *world) unchanged(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.shared {
+		if is := jsonOf(s.record); is != s.was {
+			t.Errorf("a record that the journal shares was\n%s\nand was changed in place to\n%s", s.was, is)
+		}
+	}
+}
+
 func (w *world) Write(r record.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := r.Validate(); err != nil {
 		return err
 	}
+	w.shared = append(w.shared, share(r))
 	w.calls = append(w.calls, "write "+string(r.State))
 	f, effect := w.at("write " + string(r.State))
 	if effect {
@@ -144,15 +168,19 @@ func diskError(f fault) error {
 
 // throughJSON is what a record is after it was on disk.
 func throughJSON(r record.Record) record.Record {
+	var out record.Record
+	if err := json.Unmarshal([]byte(jsonOf(r)), &out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func jsonOf(r record.Record) string {
 	data, err := json.Marshal(r)
 	if err != nil {
 		panic(err)
 	}
-	var out record.Record
-	if err := json.Unmarshal(data, &out); err != nil {
-		panic(err)
-	}
-	return out
+	return string(data)
 }
 
 func (w *world) Context(_ context.Context, pool, _ string, id func(string) (string, error)) (call.Context, error) {
@@ -370,12 +398,16 @@ func (w *world) start(t *testing.T, change ...func(*Options)) *Engine {
 	var records []record.Record
 	for _, r := range w.disk {
 		records = append(records, r)
+		w.shared = append(w.shared, share(r))
 	}
 	w.mu.Unlock()
 	slices.SortFunc(records, func(a, b record.Record) int { return a.Created.Compare(b.Created) })
 	e := New(o, w, w)
 	e.Start(records)
-	t.Cleanup(func() { stop(t, e) })
+	t.Cleanup(func() {
+		stop(t, e)
+		w.unchanged(t)
+	})
 	return e
 }
 

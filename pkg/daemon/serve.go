@@ -33,7 +33,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	if err := access.Exposed(c.SocketPath); err != nil {
 		d.log.WithError(err).Warn("The socket's folder is not safe")
 	}
+	loaded := len(d.loaded.Records)
 	d.engine.Start(d.loaded.Records)
+	d.loaded.Records = nil // the engine has them; what they were at the start would only take room
 	watching, stopWatching := context.WithCancel(context.Background())
 	watched := make(chan error, 1)
 	// Whoever never asks reads in the log whether it is ready: at the start, and when
@@ -51,7 +53,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	go func() { served <- server.Serve(listener) }()
 	d.log.WithFields(logrus.Fields{
 		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName,
-		"attachments": len(d.loaded.Records), "version": c.Version,
+		"attachments": loaded, "version": c.Version,
 	}).Info("Serving")
 
 	select {

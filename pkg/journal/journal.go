@@ -109,7 +109,8 @@ func (j *Journal) Close() error {
 // Write makes a record durable before it returns nil: temporary file, fsync,
 // rename, fsync of the folder. After an error either the old or the new record
 // is on disk, whole. A record that Load would not give back unchanged is refused
-// before anything is written.
+// before anything is written. The journal keeps the record: from the call on the
+// caller changes nothing that it refers to, such as an element of its contexts.
 func (j *Journal) Write(r record.Record) error {
 	data, err := j.encode(r)
 	if err == nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // known are the records as they were last read or written with success: what a
-// state folder is filled with that takes the place of ours.
+// state folder is filled with that takes the place of ours. They are shared with
+// those who wrote or loaded them, and never changed.
 type known struct {
 	mu      sync.Mutex
 	records map[string]record.Record
@@ -19,7 +20,7 @@ func newKnown() *known { return &known{records: map[string]record.Record{}} }
 func (k *known) remember(r record.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.records[r.ContainerID] = r.Clone()
+	k.records[r.ContainerID] = r
 }
 
 func (k *known) forget(containerID string) {

@@ -21,7 +21,8 @@ var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
 
 // Loaded is what Load found.
 type Loaded struct {
-	// Records are the readable ones, by container ID.
+	// Records are the readable ones, by container ID. What they refer to is the
+	// journal's, too: who changes one makes a copy first (record.Record.Clone).
 	Records []record.Record
 	// Problems are the files that could not be used, by name.
 	Problems []Problem
