@@ -17,9 +17,17 @@ const (
 	parentMode = 0o755
 )
 
-// openState opens the state folder, made if it is missing. Everything below it
-// is reached through the returned root, so that a link planted later leads nowhere.
-func openState(dir string) (*os.Root, error) {
+// folder is an open folder. Everything in it is reached through its root, so that
+// a link planted later leads nowhere.
+type folder struct {
+	*os.Root
+	// opened is what tells it from another that its path may lead to later. An open
+	// folder keeps its inode, so that no other can have it.
+	opened fs.FileInfo
+}
+
+// openState opens the state folder, made if it is missing.
+func openState(dir string) (*folder, error) {
 	if dir == "" {
 		return nil, errors.New("state folder: its path is empty; expected a path such as /var/lib/delegated-ipam (--state-dir)")
 	}
@@ -35,7 +43,7 @@ func openState(dir string) (*os.Root, error) {
 }
 
 // enterState opens a state folder that is there.
-func enterState(dir string) (*os.Root, error) {
+func enterState(dir string) (*folder, error) {
 	before, err := os.Lstat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
@@ -47,10 +55,11 @@ func enterState(dir string) (*os.Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	if err := tighten(root, before); err != nil {
+	opened, err := tighten(root, before)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("state folder %s: %w", dir, err), root.Close())
 	}
-	return root, nil
+	return &folder{root, opened}, nil
 }
 
 // Usable tells why Open would refuse a state folder: it is a symbolic link, no folder,
@@ -70,7 +79,7 @@ func Usable(dir string) error {
 }
 
 // openSubfolder does for a folder inside the state folder what openState does for that one.
-func openSubfolder(state *os.Root, name string) (*os.Root, error) {
+func openSubfolder(state *folder, name string) (*folder, error) {
 	path := filepath.Join(state.Name(), name)
 	if err := makeDurably(func() error { return state.Mkdir(name, folderMode) }, func() error { return syncFolder(state) }); err != nil {
 		return nil, fmt.Errorf("state folder: %s: %w", path, err)
@@ -86,10 +95,11 @@ func openSubfolder(state *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %s: %w", path, err)
 	}
-	if err := tighten(root, before); err != nil {
+	opened, err := tighten(root, before)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("state folder: %s: %w", path, err), root.Close())
 	}
-	return root, nil
+	return &folder{root, opened}, nil
 }
 
 // makePath is os.MkdirAll with every new folder durable.
@@ -140,28 +150,28 @@ func ours(info fs.FileInfo) error {
 }
 
 // tighten takes group and others off an opened folder, after a last look that it
-// is the one that was judged.
-func tighten(root *os.Root, judged fs.FileInfo) error {
+// is the one that was judged. It returns what it has seen.
+func tighten(root *os.Root, judged fs.FileInfo) (fs.FileInfo, error) {
 	opened, err := root.Stat(".")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !os.SameFile(opened, judged) {
-		return errors.New("it was replaced while it was opened; try again")
+		return nil, errors.New("it was replaced while it was opened; try again")
 	}
 	if opened.Mode().Perm() == folderMode {
-		return nil
+		return opened, nil
 	}
 	killpoint.Reach(killpoint.FolderTightening)
 	err = root.Chmod(".", folderMode)
 	killpoint.Reach(killpoint.FolderTightened)
-	return err
+	return opened, err
 }
 
 // syncFolder makes the names in a folder durable. It opens a new descriptor each
 // time, so that a failed fsync cannot hide behind an old one.
-func syncFolder(root *os.Root) error {
-	d, err := root.Open(".")
+func syncFolder(f *folder) error {
+	d, err := f.Open(".")
 	if err != nil {
 		return err
 	}

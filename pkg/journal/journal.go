@@ -49,9 +49,9 @@ type Options struct {
 // called at the same time; the order of writes to one container ID is the caller's.
 type Journal struct {
 	machineID   string
-	state       *os.Root
-	attachments *os.Root
-	quarantine  *os.Root
+	state       *folder
+	attachments *folder
+	quarantine  *folder
 	// lock is that of a folder which took the place of the one that the caller
 	// has locked; nil where there is none.
 	lock  *os.File
@@ -77,7 +77,7 @@ func Open(dir string, opts Options) (*Journal, error) {
 }
 
 // openIn opens the journal in an opened state folder, which is closed after an error.
-func openIn(state *os.Root, machineID string) (*Journal, error) {
+func openIn(state *folder, machineID string) (*Journal, error) {
 	attachments, err := openSubfolder(state, attachmentsName)
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
@@ -212,7 +212,7 @@ func (j *Journal) replace(name string, data []byte) error {
 
 // pending opens a temporary file in attachments/, named as leftover knows it.
 func (j *Journal) pending(name string) (*renameio.PendingFile, error) {
-	return renameio.NewPendingFile(name, renameio.WithRoot(j.attachments), renameio.WithStaticPermissions(fileMode))
+	return renameio.NewPendingFile(name, renameio.WithRoot(j.attachments.Root), renameio.WithStaticPermissions(fileMode))
 }
 
 // containerIDOf is the container ID that a file name stands for, empty if none.

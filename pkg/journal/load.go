@@ -128,15 +128,15 @@ func (j *Journal) recordIn(name string) (record.Record, error) {
 
 // readIn returns the content of a regular file in a folder. It never follows a
 // link: not one that is there, and not one put there between the look and the opening.
-func readIn(folder *os.Root, name string) ([]byte, error) {
-	seen, err := folder.Lstat(name)
+func readIn(in *folder, name string) ([]byte, error) {
+	seen, err := in.Lstat(name)
 	if err != nil {
 		return nil, &unseenError{err}
 	}
 	if !seen.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is no regular file (%s)", seen.Mode().Type())
 	}
-	f, err := folder.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &unseenError{err}
 	}

@@ -87,7 +87,7 @@ type heldError struct{ holder string }
 func (e *heldError) Error() string { return "held by " + e.holder }
 
 // tryLock opens the lock file and asks for its lock once.
-func tryLock(state *os.Root) (*os.File, error) {
+func tryLock(state *folder) (*os.File, error) {
 	if info, err := state.Lstat(lockName); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is no regular file (%s); expected a file, or nothing", info.Mode().Type())
 	}
@@ -105,7 +105,7 @@ func tryLock(state *os.Root) (*os.File, error) {
 
 // flock locks an open lock file, and makes sure that it still is the one that
 // the next process will open.
-func flock(state *os.Root, file *os.File) error {
+func flock(state *folder, file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return &heldError{holder: holderOf(file)}

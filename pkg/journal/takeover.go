@@ -31,36 +31,31 @@ func (j *Journal) settle() error {
 }
 
 // inPlace tells whether each folder that we have open is still the one that its
-// path leads to.
+// path leads to. It is asked before each write, so it asks no more than it must.
 func (j *Journal) inPlace() error {
 	named, err := os.Lstat(j.state.Name())
 	if err != nil {
 		return fmt.Errorf("state folder: %w; bring it back, or make an empty one: every record is written again then", err)
 	}
-	if err := same(j.state, named); err != nil {
+	if !os.SameFile(j.state.opened, named) {
+		return errElsewhere
+	}
+	if err := j.has(attachmentsName, j.attachments); err != nil {
 		return err
 	}
-	for name, opened := range map[string]*os.Root{attachmentsName: j.attachments, quarantineName: j.quarantine} {
-		named, err := j.state.Lstat(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return errElsewhere
-		}
-		if err != nil {
-			return fmt.Errorf("state folder: %s: %w", filepath.Join(j.state.Name(), name), err)
-		}
-		if err := same(opened, named); err != nil {
-			return err
-		}
-	}
-	return nil
+	return j.has(quarantineName, j.quarantine)
 }
 
-func same(opened *os.Root, named fs.FileInfo) error {
-	info, err := opened.Stat(".")
-	if err != nil {
-		return fmt.Errorf("state folder %s: %w", opened.Name(), err)
+// has tells whether a folder is the one of that name in the state folder.
+func (j *Journal) has(name string, f *folder) error {
+	named, err := j.state.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errElsewhere
 	}
-	if !os.SameFile(info, named) {
+	if err != nil {
+		return fmt.Errorf("state folder: %s: %w", filepath.Join(j.state.Name(), name), err)
+	}
+	if !os.SameFile(f.opened, named) {
 		return errElsewhere
 	}
 	return nil
@@ -124,12 +119,8 @@ func (j *Journal) moveIn(before *Journal) (err error) {
 
 // lockAgain takes the lock of a folder for this process; nil if it is the folder
 // that this process has locked already, with its lock file still in it.
-func lockAgain(state, before *os.Root) (*os.File, error) {
-	named, err := state.Stat(".")
-	if err != nil {
-		return nil, err
-	}
-	if _, err := state.Lstat(lockName); err == nil && same(before, named) == nil {
+func lockAgain(state, before *folder) (*os.File, error) {
+	if _, err := state.Lstat(lockName); err == nil && os.SameFile(before.opened, state.opened) {
 		return nil, nil
 	}
 	lock, err := tryLock(state)
