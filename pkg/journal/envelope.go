@@ -19,10 +19,16 @@ const (
 	// maxFile bounds what Load reads into memory, in bytes. A record has a few
 	// kilobytes; one with several contexts of large configurations has more.
 	maxFile = 16 << 20
+
+	// block is what the size of a file is a multiple of. Files of one size can be
+	// written over without a change of what the disk knows of them besides.
+	block = 4096
 )
 
-// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}}
-// and a line feed. The checksum is that of the bytes of "record" as they stand.
+// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}},
+// spaces up to a multiple of block, and a line feed. The checksum is that of the
+// bytes of "record" as they stand. Files without the spaces, of programs before
+// there were spares, are read as well.
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
@@ -106,28 +112,40 @@ func whyNot(data []byte) error {
 const (
 	head  = `{"version":1,"sha256":"`
 	waist = `","record":`
-	foot  = "}\n"
+	foot  = '}'
+	end   = '\n'
 )
 
 // seal puts the bytes of a record into an envelope of today's version.
 func seal(raw []byte) []byte {
 	sum := sha256.Sum256(raw)
-	data := make([]byte, 0, len(head)+2*len(sum)+len(waist)+len(raw)+len(foot))
+	size := len(head) + 2*len(sum) + len(waist) + len(raw) + 2
+	size += (block - size%block) % block
+	data := make([]byte, 0, size)
 	data = hex.AppendEncode(append(data, head...), sum[:])
 	data = append(append(data, waist...), raw...)
-	return append(data, foot...)
+	data = append(data, foot)
+	for len(data) < size-1 {
+		data = append(data, ' ')
+	}
+	return append(data, end)
 }
 
 // unseal returns the bytes of a record, if data is exactly what seal makes of
-// them. JSON readers forgive much (letter case of keys, keys twice, white space);
-// a damaged envelope must not pass because its record happens to be whole.
+// them, with all its spaces or with none. JSON readers forgive much (letter case of
+// keys, keys twice, white space); a damaged envelope must not pass because its record
+// happens to be whole.
 func unseal(data []byte) (raw []byte, ok bool) {
 	const before = len(head) + 2*sha256.Size + len(waist)
-	if len(data) < before+len(foot) {
+	text, ended := bytes.CutSuffix(data, []byte{end})
+	text = bytes.TrimRight(text, " ")
+	if !ended || len(text) <= before {
 		return nil, false
 	}
-	raw = data[before : len(data)-len(foot)]
-	return raw, bytes.Equal(seal(raw), data)
+	raw = text[before : len(text)-1]
+	sealed := seal(raw)
+	whole := len(data) == len(sealed) || len(data) == len(text)+1
+	return raw, whole && bytes.HasPrefix(sealed, text)
 }
 
 // newer reads what a newer version most likely still calls by the same names.

@@ -21,6 +21,8 @@ const (
 // a link planted later leads nowhere.
 type folder struct {
 	*os.Root
+	// file is the folder for the calls that a root has not.
+	file *os.File
 	// opened is what tells it from another that its path may lead to later. An open
 	// folder keeps its inode, so that no other can have it.
 	opened fs.FileInfo
@@ -55,11 +57,11 @@ func enterState(dir string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	opened, err := tighten(root, before)
+	f, err := newFolder(root, before)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("state folder %s: %w", dir, err), root.Close())
 	}
-	return &folder{root, opened}, nil
+	return f, nil
 }
 
 // Usable tells why Open would refuse a state folder: it is a symbolic link, no folder,
@@ -95,11 +97,11 @@ func openSubfolder(state *folder, name string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %s: %w", path, err)
 	}
-	opened, err := tighten(root, before)
+	f, err := newFolder(root, before)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("state folder: %s: %w", path, err), root.Close())
 	}
-	return &folder{root, opened}, nil
+	return f, nil
 }
 
 // makePath is os.MkdirAll with every new folder durable.
@@ -149,33 +151,52 @@ func ours(info fs.FileInfo) error {
 	return nil
 }
 
-// tighten takes group and others off an opened folder, after a last look that it
-// is the one that was judged. It returns what it has seen.
-func tighten(root *os.Root, judged fs.FileInfo) (fs.FileInfo, error) {
-	opened, err := root.Stat(".")
+// newFolder makes a folder of an opened root, after a last look that it is the one that
+// was judged.
+func newFolder(root *os.Root, judged fs.FileInfo) (*folder, error) {
+	file, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
-	if !os.SameFile(opened, judged) {
-		return nil, errors.New("it was replaced while it was opened; try again")
+	opened, err := file.Stat()
+	if err == nil && !os.SameFile(opened, judged) {
+		err = errors.New("it was replaced while it was opened; try again")
 	}
+	if err == nil {
+		err = tighten(root, opened)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &folder{root, file, opened}, nil
+}
+
+// tighten takes group and others off an opened folder.
+func tighten(root *os.Root, opened fs.FileInfo) error {
 	if opened.Mode().Perm() == folderMode {
-		return opened, nil
+		return nil
 	}
 	killpoint.Reach(killpoint.FolderTightening)
-	err = root.Chmod(".", folderMode)
+	err := root.Chmod(".", folderMode)
 	killpoint.Reach(killpoint.FolderTightened)
-	return opened, err
+	return err
+}
+
+// Close gives the folder's descriptors back. A second Close is no error.
+func (f *folder) Close() error {
+	_ = f.file.Close() // nothing was written by it
+	return f.Root.Close()
 }
 
 // syncFolder makes the names in a folder durable. It opens a new descriptor each
 // time, so that a failed fsync cannot hide behind an old one.
 func syncFolder(f *folder) error {
-	d, err := f.Open(".")
+	d, err := f.descriptor()
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	defer d.shut()
+	return d.sync()
 }
 
 func syncPath(dir string) error {

@@ -1,26 +1,23 @@
 // Package journal keeps records on disk so that they outlive the process and
 // the machine's power: one file per record, replaced as a whole, never changed
-// in place (docs/how-it-works.md, On disk).
+// while it may be a record (docs/how-it-works.md, On disk).
 //
 // Layout of the state folder:
 //
 //	lock                            held by the process that owns the folder (Lock)
 //	attachments/<containerID>.json  one record each
+//	attachments/.spare.json<number> to be written over (spares)
 //	quarantine/                     what could not be read, kept for a person
 package journal
 
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 const (
@@ -56,6 +53,8 @@ type Journal struct {
 	// has locked; nil where there is none.
 	lock  *os.File
 	known *known
+	// spares are those of attachments.
+	spares *spares
 
 	// mu lets Load and takeOver see no write half done; writes do not exclude each other.
 	mu    sync.RWMutex
@@ -92,6 +91,7 @@ func openIn(state *folder, machineID string) (*Journal, error) {
 		attachments: attachments,
 		quarantine:  quarantine,
 		known:       newKnown(),
+		spares:      &spares{},
 		newer:       map[string]bool{},
 		reasons:     map[string]string{},
 	}, nil
@@ -106,7 +106,7 @@ func (j *Journal) Close() error {
 	return err
 }
 
-// Write makes a record durable before it returns nil: temporary file, fsync,
+// Write makes a record durable before it returns nil: another file, fsync, its
 // rename, fsync of the folder. After an error either the old or the new record
 // is on disk, whole. A record that Load would not give back unchanged is refused
 // before anything is written. The journal keeps the record: from the call on the
@@ -145,15 +145,7 @@ func (j *Journal) Remove(containerID string) error {
 	if j.newer[containerID] {
 		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, ErrNewer)
 	}
-	// The folder is synced even where nothing was there: an earlier Remove may
-	// have got as far as the unlink and failed in its fsync.
-	killpoint.Reach(killpoint.RemoveBegins)
-	err := j.attachments.Remove(containerID + suffix)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		killpoint.Reach(killpoint.RemoveDone)
-		err = syncFolder(j.attachments)
-		killpoint.Reach(killpoint.RemoveDurable)
-	}
+	err := j.remove(containerID + suffix)
 	if err != nil {
 		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, err)
 	}
@@ -169,50 +161,10 @@ func (j *Journal) Writable() error {
 	}
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	killpoint.Reach(killpoint.ProbeBegins)
-	f, err := j.pending("probe" + suffix)
-	if err != nil {
+	if err := j.probe(); err != nil {
 		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
 	}
-	killpoint.Reach(killpoint.ProbeMade)
-	_, err = f.WriteString("probe\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	killpoint.Reach(killpoint.ProbeWritten)
-	if err = errors.Join(err, f.Cleanup()); err != nil {
-		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
-	}
-	killpoint.Reach(killpoint.ProbeGone)
 	return nil
-}
-
-// replace makes data the content of a file in attachments/. Each attempt has a
-// file of its own: after a failed fsync the kernel may call the lost pages of
-// the old descriptor clean, and a second fsync of it would succeed.
-func (j *Journal) replace(name string, data []byte) error {
-	killpoint.Reach(killpoint.WriteBegins)
-	f, err := j.pending(name)
-	if err != nil {
-		return err
-	}
-	killpoint.Reach(killpoint.WriteMade)
-	if _, err = f.Write(data); err == nil {
-		killpoint.Reach(killpoint.WriteWritten)
-		err = f.CloseAtomicallyReplace()
-	}
-	if err != nil {
-		return errors.Join(err, f.Cleanup())
-	}
-	killpoint.Reach(killpoint.WriteRenamed)
-	err = syncFolder(j.attachments)
-	killpoint.Reach(killpoint.WriteDurable)
-	return err
-}
-
-// pending opens a temporary file in attachments/, named as leftover knows it.
-func (j *Journal) pending(name string) (*renameio.PendingFile, error) {
-	return renameio.NewPendingFile(name, renameio.WithRoot(j.attachments.Root), renameio.WithStaticPermissions(fileMode))
 }
 
 // containerIDOf is the container ID that a file name stands for, empty if none.

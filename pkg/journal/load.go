@@ -15,8 +15,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
-// leftover is how renameio names its temporary files for ours. No container ID
-// begins with a dot, so that it can never be the name of a record.
+// leftover is how spares and files that are not yet a record are named, here and by
+// earlier programs. No container ID begins with a dot, so that it can never be the
+// name of a record.
 var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
 
 // Loaded is what Load found.
@@ -73,6 +74,7 @@ func (j *Journal) Load() (Loaded, error) {
 	var l Loaded
 	clear(j.newer)
 	j.known.clear()
+	j.spares.forget()
 	for _, e := range entries {
 		if err := j.loadFile(&l, e.Name()); err != nil {
 			return Loaded{}, fmt.Errorf("journal: read %s in %s: %w", e.Name(), j.attachments.Name(), err)

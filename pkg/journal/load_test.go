@@ -271,13 +271,17 @@ func TestARecordOfANewerVersionIsLeftAloneAndReported(t *testing.T) {
 func TestTemporaryFilesOfAnEarlierLifeAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
-	// As a process that dies between its write and its rename leaves it.
-	f, err := j.pending("a.json")
+	// As a process that dies between its write and its rename leaves it, and a spare.
+	d, err := j.attachments.descriptor()
 	must(t, err)
-	_, err = f.Write(good(t, "a"))
+	defer d.shut()
+	f, err := j.spares.scratch(d, block, true)
 	must(t, err)
-	must(t, f.File.Close())
-	if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 1 {
+	must(t, f.write(good(t, "a")))
+	must(t, f.shut())
+	write(t, j, sample("a"))
+	must(t, j.Remove("a"))
+	if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 2 {
 		t.Fatalf("attachments/ has %q", left)
 	}
 	if got := load(t, j); !reflect.DeepEqual(got, Loaded{}) {
@@ -356,16 +360,33 @@ func TestAnErrorOfTheSystemSaysNothingOfTheFile(t *testing.T) {
 	}
 }
 
-func TestASealedRecordIsItsEnvelopeInJSON(t *testing.T) {
+func TestASealedRecordIsItsEnvelopeInJSONFilledUpToWholeBlocks(t *testing.T) {
 	t.Parallel()
-	raw := []byte(`{"containerID":"a"}`)
-	sum := sha256.Sum256(raw)
-	want, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
-	if err != nil {
-		t.Fatal(err)
+	const around = len(head) + 2*sha256.Size + len(waist) + 2
+	for size, want := range map[int]int{20: block, block - around: block, block - around + 1: 2 * block, 2*block - around: 2 * block} {
+		raw := []byte(`"` + strings.Repeat("a", size-2) + `"`)
+		sum := sha256.Sum256(raw)
+		text, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
+		must(t, err)
+		filled := string(text) + strings.Repeat(" ", want-len(text)-1) + "\n"
+		if got := seal(raw); string(got) != filled {
+			t.Errorf("the file of a record of %d bytes has %d: %.200q…; want %d: %.200q…", size, len(got), got, len(filled), filled)
+		}
+		if got, ok := unseal([]byte(filled)); !ok || !bytes.Equal(got, raw) {
+			t.Errorf("a file of %d bytes is not read", want)
+		}
 	}
-	if got := seal(raw); string(got) != string(want)+"\n" {
-		t.Errorf("the file is %q; want %q and a line feed", got, want)
+}
+
+func TestAFileWithoutSpacesIsReadAndOneWithAnotherNumberOfThemIsNot(t *testing.T) {
+	whole := good(t, "a")
+	text := bytes.TrimRight(whole, " \n")
+	for spaces := range block - len(text) + 2 {
+		data := slices.Concat(text, bytes.Repeat([]byte(" "), spaces), []byte("\n"))
+		_, err := decode(data)
+		if want := spaces == 0 || len(data) == block; (err == nil) != want {
+			t.Errorf("with %d spaces (%d bytes): %v; want it to be read: %t", spaces, len(data), err, want)
+		}
 	}
 }
 

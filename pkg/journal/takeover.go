@@ -80,7 +80,8 @@ func (j *Journal) takeOver() error {
 		next.lock, j.lock = j.lock, nil
 	}
 	_ = j.Close() // what it had open is of no use to anybody any more
-	j.state, j.attachments, j.quarantine, j.lock, j.reasons = next.state, next.attachments, next.quarantine, next.lock, next.reasons
+	j.state, j.attachments, j.quarantine, j.lock = next.state, next.attachments, next.quarantine, next.lock
+	j.spares, j.reasons = next.spares, next.reasons
 	return nil
 }
 

@@ -15,10 +15,10 @@ var harmless = map[string][]string{
 	},
 	"syscall": {"Flock", "ForkExec"},
 	"unix": {
-		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
+		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Fstatat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
 		"MemfdCreate", "PidfdOpen", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Wait4", "Waitid",
 	},
-	"renameio": {"WithRoot", "WithStaticPermissions"},
+	"renameio": nil,
 }
 
 // changing are the methods that change a file, a folder or what is in it.

@@ -36,15 +36,16 @@ const (
 	QuarantineArrived  Point = "quarantine.arrived"
 	QuarantineComplete Point = "quarantine.complete"
 
-	// A record is about to be written; its temporary file is made; has the data;
-	// is synced and renamed; and the folder is synced.
+	// A record is about to be written; its file is made, or a spare is open; has the
+	// data; is synced; has the record's name; and the folder is synced.
 	WriteBegins  Point = "write.begins"
 	WriteMade    Point = "write.made"
 	WriteWritten Point = "write.written"
+	WriteSynced  Point = "write.synced"
 	WriteRenamed Point = "write.renamed"
 	WriteDurable Point = "write.durable"
 
-	// A record is about to be removed; is removed; and the folder is synced.
+	// A record is about to be removed; is removed, or a spare; and the folder is synced.
 	RemoveBegins  Point = "remove.begins"
 	RemoveDone    Point = "remove.done"
 	RemoveDurable Point = "remove.durable"
@@ -76,7 +77,7 @@ func All() []Point {
 		LockOpening, LockOpened, LockNaming, LockNamed, LockCut,
 		LeftoverRemoving, LeftoverRemoved,
 		QuarantineMoving, QuarantineMoved, QuarantineArrived, QuarantineComplete,
-		WriteBegins, WriteMade, WriteWritten, WriteRenamed, WriteDurable,
+		WriteBegins, WriteMade, WriteWritten, WriteSynced, WriteRenamed, WriteDurable,
 		RemoveBegins, RemoveDone, RemoveDurable,
 		ProbeBegins, ProbeMade, ProbeWritten, ProbeGone,
 		PluginLockOpening, PluginLockOpened,

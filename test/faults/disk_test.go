@@ -1,8 +1,10 @@
 package faults
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
@@ -11,11 +13,22 @@ import (
 // disk is what a power loss would leave: POSIX promises the content of a file
 // after fsync of that file, and a new, changed or removed name after fsync of the
 // folder that it is in (fsync(2)). It is fed with the steps of a trace.
+//
+// What has not been made durable may be on disk all the same. So a file is written
+// over only when no name that it may have on disk is that of a record: what is
+// written, and the power fails, is a torn record else.
 type disk struct {
 	// now is what processes see, safe what a power loss leaves; by path.
 	now, safe map[string]*inode
 	// changed are the names of a folder that differ between the two, since when.
 	changed map[string]map[string]int
+	// may is what a power loss may leave of a name instead of safe: all that it has
+	// been since.
+	may map[string][]naming
+	// reused counts writes to files that were durable before, wrong says which of
+	// them, and which new names, broke the rules.
+	reused int
+	wrong  []string
 	// clock counts changes; begun is when the fsync of a thread began: what
 	// changed after that it need not have written.
 	clock int
@@ -28,6 +41,15 @@ type inode struct {
 	state string
 	// written and synced are when it was last written and last made durable.
 	written, synced int
+	// failed tells that a write or an fsync of it has failed: nobody knows what is
+	// on disk, and a second fsync would not say.
+	failed bool
+}
+
+// naming is an inode that a name had since then; nil for none.
+type naming struct {
+	since int
+	file  *inode
 }
 
 // none is the state of a record whose file is not there, torn that of one whose
@@ -46,16 +68,21 @@ var (
 )
 
 func newDisk() *disk {
-	return &disk{now: map[string]*inode{}, safe: map[string]*inode{}, changed: map[string]map[string]int{}, begun: map[int]int{}}
+	return &disk{now: map[string]*inode{}, safe: map[string]*inode{}, changed: map[string]map[string]int{}, may: map[string][]naming{}, begun: map[int]int{}}
 }
 
 // feed takes one step. A call changes the disk at its end, if it succeeded.
 func (d *disk) feed(s strace.Step) {
+	path := pathIn(ofFile, s.Args)
 	if !s.Ended {
 		d.begun[s.PID] = d.clock
+		if s.Call == "write" || s.Call == "pwrite64" {
+			d.overwrite(path)
+		}
 		return
 	}
 	if !s.OK {
+		d.fail(s.Call, path)
 		return
 	}
 	d.clock++
@@ -66,8 +93,8 @@ func (d *disk) feed(s strace.Step) {
 		}
 	case "mkdir", "mkdirat":
 		d.link(pathIn(oneName, s.Args), &inode{})
-	case "write":
-		if f := d.now[pathIn(ofFile, s.Args)]; f != nil {
+	case "write", "pwrite64":
+		if f := d.now[path]; f != nil {
 			f.written = d.clock
 			if m := stateOf.FindStringSubmatch(s.Args); m != nil {
 				f.state = m[1]
@@ -76,13 +103,17 @@ func (d *disk) feed(s strace.Step) {
 	case "rename", "renameat", "renameat2":
 		if m := twoNames.FindStringSubmatch(s.Args); m != nil {
 			from, to := absolute(m[1], m[2]), absolute(m[3], m[4])
+			var back *inode
+			if strings.HasSuffix(s.Args, "RENAME_EXCHANGE") {
+				back = d.now[to]
+			}
 			d.link(to, d.now[from])
-			d.link(from, nil)
+			d.link(from, back)
 		}
 	case "unlinkat":
 		d.link(pathIn(oneName, s.Args), nil)
 	case "fsync", "fdatasync":
-		d.sync(pathIn(ofFile, s.Args), d.begun[s.PID])
+		d.sync(path, d.begun[s.PID])
 	}
 }
 
@@ -94,6 +125,41 @@ func (d *disk) link(name string, f *inode) {
 	}
 	d.changed[folder][name] = d.clock
 	d.now[name] = f
+	d.may[name] = append(d.may[name], naming{d.clock, f})
+	if f != nil && f.failed && isRecord(name) {
+		d.wrong = append(d.wrong, fmt.Sprintf("%s is made of a file with which something has failed", name))
+	}
+}
+
+// overwrite is the begin of a write to a file: from now on its content may be on disk.
+func (d *disk) overwrite(path string) {
+	f := d.now[path]
+	if f == nil {
+		return
+	}
+	if f.synced > 0 {
+		d.reused++
+	}
+	if f.failed {
+		d.wrong = append(d.wrong, fmt.Sprintf("%s is written, and something has failed with it before", path))
+	}
+	for name, all := range d.may {
+		if isRecord(name) && slices.ContainsFunc(all, func(n naming) bool { return n.file == f }) {
+			d.wrong = append(d.wrong, fmt.Sprintf("%s is written, and on disk it may be %s", path, name))
+		}
+	}
+}
+
+// fail takes a call that failed. A failed fsync of a folder makes nothing durable.
+func (d *disk) fail(call, path string) {
+	if f := d.now[path]; f != nil && slices.Contains([]string{"write", "pwrite64", "fsync", "fdatasync"}, call) && d.changed[path] == nil {
+		f.failed = true
+	}
+}
+
+// isRecord tells whether a name is that of a record.
+func isRecord(name string) bool {
+	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(filepath.Base(name), ".")
 }
 
 // sync makes durable what was so when the fsync began.
@@ -102,6 +168,13 @@ func (d *disk) sync(path string, began int) {
 		f.synced = d.clock
 	}
 	for name, since := range d.changed[path] {
+		// What it was when the fsync began is on disk, or something that it has
+		// been since.
+		all := d.may[name]
+		for len(all) > 1 && all[1].since <= began {
+			all = all[1:]
+		}
+		d.may[name] = all
 		if since <= began {
 			d.safe[name] = d.now[name]
 			delete(d.changed[path], name)

@@ -18,10 +18,7 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 	n := nodeWith(t)
 	trace := filepath.Join(n.Dir, "trace")
 	// -D makes the sidecar our child and strace a process beside it.
-	n.Under = []string{
-		wantStrace(t), "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace,
-		"-e", "trace=openat,?mkdir,mkdirat,write,fsync,fdatasync,?rename,?renameat,renameat2,unlinkat,execve",
-	}
+	n.Under = traceDisk(t, trace)
 	s := n.Launch(t, "--enable-ipv6=false")
 	s.WaitReady(t)
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
@@ -29,7 +26,7 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 	s.Stop(t)
 
 	record := filepath.Join(n.StateDir, "attachments", idOf(t, n, "router")+".json")
-	got := moments(harness.WholeTrace(t, trace, s.PID()), record)
+	got, d := moments(harness.WholeTrace(t, trace, s.PID()), record)
 	want := []moment{
 		{"DEL begins", "adding"},
 		{"DEL ended", "adding"},
@@ -42,6 +39,56 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("a power loss would leave this at each moment:\n%v\nwant:\n%v", got, want)
+	}
+	if len(d.wrong) > 0 {
+		t.Error(strings.Join(d.wrong, "\n"))
+	}
+}
+
+// traceDisk returns the command under which what changes the disk, and answers, are
+// traced into a file. -D makes the sidecar our child and strace a process beside it.
+func traceDisk(t *testing.T, trace string) []string {
+	t.Helper()
+	return []string{
+		wantStrace(t), "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace,
+		"-e", "trace=openat,?mkdir,mkdirat,write,pwrite64,fsync,fdatasync,?rename,?renameat,renameat2,unlinkat,execve",
+	}
+}
+
+func TestNoFileIsWrittenOverThatThePowerLossMayLeaveAsARecord(t *testing.T) {
+	t.Parallel()
+	count := newTally(t, fsyncOrder)
+	for name, inject := range map[string][]string{
+		"nothing fails":                   nil,
+		"fsyncs of files and folder fail": {"-e", "inject=fsync,fdatasync:error=EIO:when=9+7"},
+		"writes fail":                     {"-e", "inject=pwrite64:error=ENOSPC:when=5+4"},
+		"names cannot be changed":         {"-e", "inject=renameat,renameat2:error=EIO:when=6+5"},
+		"names cannot be exchanged":       {"-e", "inject=renameat2:error=EINVAL:when=4+"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			count.watch(t)
+			n := nodeWith(t)
+			trace := filepath.Join(n.Dir, "trace")
+			n.Under = append(traceDisk(t, trace), inject...)
+			s := n.Launch(t)
+			s.WaitServing(t)
+			c := newCrowd(s.Client, seed(t), 12, 150)
+			c.setServing(true)
+			c.run(6)
+			s.Stop(t)
+
+			d := newDisk()
+			for _, step := range strace.Parse(harness.WholeTrace(t, trace, s.PID())) {
+				d.feed(step)
+			}
+			if len(d.wrong) > 0 {
+				t.Error(strings.Join(d.wrong, "\n"))
+			}
+			if d.reused < 10 {
+				t.Errorf("only %d files were written over, so that little was tried", d.reused)
+			}
+		})
 	}
 }
 
@@ -77,10 +124,10 @@ var (
 
 // moments returns the begin and end of each ADD and DEL and each answer from the
 // first of an allocation on. Calls begin before they end: what has just begun
-// may have happened.
-func moments(trace, record string) []moment {
-	d, verbs := newDisk(), map[int]string{}
-	var all []moment
+// may have happened. It also returns the disk at the end.
+func moments(trace, record string) (all []moment, d *disk) {
+	d = newDisk()
+	verbs := map[int]string{}
 	for _, s := range strace.Parse(trace) {
 		d.feed(s)
 		what := ""
@@ -99,7 +146,7 @@ func moments(trace, record string) []moment {
 			all = append(all, moment{what, d.left(record)})
 		}
 	}
-	return all
+	return all, d
 }
 
 func TestATraceShowsWhatAPowerLossWouldLeave(t *testing.T) {
@@ -138,8 +185,51 @@ func TestATraceShowsWhatAPowerLossWouldLeave(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := moments(strings.Join(tt.trace, "\n"), "/s/attachments/a.json"); !slices.Equal(got, tt.want) {
+			if got, _ := moments(strings.Join(tt.trace, "\n"), "/s/attachments/a.json"); !slices.Equal(got, tt.want) {
 				t.Errorf("got %v; want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestATraceShowsAFileThatIsWrittenOverTooEarly(t *testing.T) {
+	const (
+		made     = `7 openat(3</s/attachments>, ".spare.json1", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.spare.json1>`
+		put      = `7 pwrite64(5</s/attachments/.spare.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
+		sync     = `7 fdatasync(5</s/attachments/.spare.json1>) = 0`
+		rename   = `7 renameat(3</s/attachments>, ".spare.json1", 3</s/attachments>, "a.json") = 0`
+		second   = `7 openat(3</s/attachments>, ".spare.json1", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.spare.json1>`
+		exchange = `7 renameat2(3</s/attachments>, ".spare.json1", 3</s/attachments>, "a.json", RENAME_EXCHANGE) = 0`
+		folder   = `7 fsync(3</s/attachments>) = 0`
+		spared   = `7 renameat(3</s/attachments>, "a.json", 3</s/attachments>, ".spare.json1") = 0`
+	)
+	failed := func(call string) string { return strings.Replace(call, "= 0", "= -1 EIO (Input/output error)", 1) }
+	first := []string{made, put, sync, rename, folder}
+	again := slices.Concat(first, []string{second, put, sync})
+	tests := map[string]struct {
+		trace []string
+		want  string // is in what is wrong; empty for nothing
+	}{
+		"a new file":                               {first, ""},
+		"what a first record was":                  {slices.Concat(first, []string{spared, folder, put}), ""},
+		"the same before the folder is synced":     {slices.Concat(first, []string{spared, put}), "on disk it may be /s/attachments/a.json"},
+		"the same after that has failed":           {slices.Concat(first, []string{spared, failed(folder), put}), "on disk it may be"},
+		"the same while that still waits":          {slices.Concat(first, []string{spared, `8 fsync(6</s/attachments> <unfinished ...>`, put, `8 <... fsync resumed>) = 0`}), "on disk it may be"},
+		"the same when that began too early":       {slices.Concat(first, []string{`8 fsync(6</s/attachments> <unfinished ...>`, spared, `8 <... fsync resumed>) = 0`, put}), "on disk it may be"},
+		"what was exchanged":                       {slices.Concat(again, []string{exchange, folder, put}), ""},
+		"the same before the folder is synced too": {slices.Concat(again, []string{exchange, put}), "on disk it may be"},
+		"what was exchanged there and back":        {slices.Concat(again, []string{exchange, exchange, put}), "on disk it may be"},
+		"the same when the folder is synced":       {slices.Concat(again, []string{exchange, exchange, folder, put}), ""},
+		"the record itself":                        {slices.Concat(first, []string{strings.ReplaceAll(put, ".spare.json1", "a.json")}), "on disk it may be"},
+		"a file whose fsync has failed":            {[]string{made, put, failed(sync), put}, "has failed with it before"},
+		"a record of such a file":                  {[]string{made, put, failed(sync), sync, rename}, "something has failed"},
+		"a record of a write that failed":          {[]string{made, strings.Replace(put, "= 29", "= -1 ENOSPC (No space left on device)", 1), sync, rename}, "something has failed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, d := moments(strings.Join(tt.trace, "\n"), "/s/attachments/a.json")
+			if got := strings.Join(d.wrong, "\n"); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("wrong is %q; want %q", got, tt.want)
 			}
 		})
 	}

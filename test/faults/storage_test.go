@@ -31,7 +31,7 @@ func storageFaults() map[string]storageFault {
 	return map[string]storageFault{
 		"no space": {
 			func(t *testing.T, n *harness.Node) { mountSmall(t, n.StateDir) },
-			fillUp, "no space left on device",
+			fillUpToTheLastSpare, "no space left on device",
 		},
 		"read-only": {
 			// Not the state folder itself: the lock in it is open for writing, and
@@ -98,6 +98,42 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 	}
 }
 
+// A spare is written over, which takes no room. Nothing new is begun with the last one.
+func TestOnAFullDiskWhatIsHeldIsReleasedAndNothingNewIsBegun(t *testing.T) {
+	t.Parallel()
+	newTally(t, storage).watch(t)
+	n := nodeWith(t)
+	mountSmall(t, n.StateDir)
+	s := n.Start(t)
+	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	if len(spares(t, n)) == 0 {
+		t.Fatal("there is no spare to write over")
+	}
+	before := n.Leases(t)
+
+	const says = "no space left on device"
+	heal := fillUp(t, n, s)
+	wantUnready(t, s, says)
+	wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "ingress"}), http.StatusBadGateway, says)
+	wantAnswer(t, s.TryRestore(t, "10.15.0.77", "restored"), http.StatusInternalServerError, says)
+	if now := n.Leases(t); !slices.Equal(now, before) {
+		t.Errorf("the plugin's store was %v and is %v; want it not to be touched", before, now)
+	}
+	s.Release(t, released...)
+	wantHeld(t, s, "router", held)
+	s.Agree(t)
+	s.Kill(t)
+
+	heal()
+	s = n.Start(t)
+	s.Agree(t)
+	wantHeld(t, s, "router", held)
+	if a := s.Of(t, "health"); a != nil {
+		t.Errorf("what was released is there again: %+v", a)
+	}
+}
+
 func wantUnready(t *testing.T, s *harness.Sidecar, says string) {
 	t.Helper()
 	harness.Eventually(t, "the sidecar not to be ready", func() error {
@@ -136,6 +172,21 @@ func fillUp(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	return func() { must(t, os.Remove(ballast)) }
 }
 
+// fillUpToTheLastSpare takes away first what could be written over.
+func fillUpToTheLastSpare(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
+	for _, spare := range spares(t, n) {
+		must(t, os.Remove(spare))
+	}
+	return fillUp(t, n, s)
+}
+
+func spares(t *testing.T, n *harness.Node) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(attachments(n), ".spare.json*"))
+	must(t, err)
+	return found
+}
+
 func makeReadOnly(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	must(t, unix.Mount("", attachments(n), "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	return func() { must(t, unix.Mount("", attachments(n), "", unix.MS_REMOUNT, "")) }
@@ -159,9 +210,9 @@ func forbid(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	return func() { must(t, os.Chmod(attachments(n), 0o700)) }
 }
 
-// failFsync lets each fsync of the sidecar fail by strace's injection.
+// failFsync lets each fsync and fdatasync of the sidecar fail by strace's injection.
 func failFsync(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() {
-	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace=fsync", "-e", "inject=fsync:error=EIO", "-p", fmt.Sprint(s.PID()))
+	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO", "-p", fmt.Sprint(s.PID()))
 	must(t, cmd.Start())
 	stopped := false
 	stop := func() {
