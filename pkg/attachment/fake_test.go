@@ -31,6 +31,11 @@ type world struct {
 	// calls are the plugin's verbs with the container ID, in order.
 	calls []string
 
+	// expected is what the engine said would come next; standing is how many times it
+	// has not taken that back yet.
+	expected []expectation
+	standing int
+
 	profile  profile.Profile
 	version  string
 	network  map[string]string // pool -> network
@@ -50,6 +55,12 @@ type world struct {
 	watch func(verb string, c call.Call)
 	// gate, if not nil, is received from before each ADD.
 	gate chan struct{}
+}
+
+// expectation is what was expected, and how many calls and writes came before.
+type expectation struct {
+	after int
+	verbs []string
 }
 
 // fault is what goes wrong at one step.
@@ -351,6 +362,24 @@ func (w *world) Check(_ context.Context, c call.Call) error {
 		return refusal("CHECK", c, 999, "Failed to find address added by container")
 	}
 	return nil
+}
+
+// Expect notes the calls that are expected, and how many calls and writes there were
+// before. It has no effect.
+func (w *world) Expect(calls ...call.Expected) func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var verbs []string
+	for _, c := range calls {
+		verbs = append(verbs, c.Verb+" "+c.Call.ContainerID)
+	}
+	w.expected = append(w.expected, expectation{after: len(w.calls), verbs: verbs})
+	w.standing++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.standing--
+	}
 }
 
 func refusal(verb string, c call.Call, code uint, msg string) error {

@@ -308,8 +308,16 @@ func noDoubles(rt *rapid.T, e *Engine) {
 // settled checks the invariants when nothing is under way any more.
 func (h *history) settled(rt *rapid.T, w *world, e *Engine, p profile.Profile) {
 	noDoubles(rt, e)
+	if !e.slots.TryAcquire(int64(e.MaxProcesses)) {
+		rt.Errorf("a slot for a plugin process is still taken")
+	} else {
+		e.slots.Release(int64(e.MaxProcesses))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.standing != 0 {
+		rt.Errorf("%d times what was expected was not taken back", w.standing)
+	}
 	journal := map[string][]netip.Addr{}
 	for _, r := range w.disk {
 		switch r.State {

@@ -212,6 +212,7 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 	}
 	requests, spent := want.requests(today), o.spentSince()
 	today.Requested = want.request(requests[0])
+	defer o.expect(o.toClear(old, today))()
 	if err := o.intend(today); err != nil { // step 3
 		return false, errors.Join(fmt.Errorf("%s (container ID %s): %w; nothing more was asked of the plugin", o.key, o.id, err), failed)
 	}
@@ -297,6 +298,7 @@ func (o *op) giveBack() error {
 	if err := o.begin(); err != nil {
 		return err
 	}
+	defer o.expect(o.toGiveBack())()
 	if o.rec.State != record.Releasing || o.unsure {
 		r := o.rec.Clone()
 		r.State, r.Claims, r.Expiration, r.ReleaseAt = record.Releasing, nil, nil, time.Time{}

@@ -21,6 +21,8 @@ type op struct {
 	// turn and for a slot heeds it: a plugin call that has begun is never given up.
 	client context.Context
 	begun  bool
+	// second tells that it has a second slot, for a process that stands by.
+	second bool
 	// began is when its turn came, and action what it does: what the log says of its outcome.
 	began  time.Time
 	action Action

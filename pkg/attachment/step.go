@@ -95,6 +95,7 @@ func (o *op) clear(contexts []call.Context, today call.Context) bool {
 	var kept []call.Context
 	for _, c := range contexts {
 		err := o.plugin.Del(context.Background(), o.call(c))
+		o.calledOnce()
 		if err != nil {
 			all = false
 			o.log().WithError(err).Warn("DEL failed; it is tried again before the attachment is given up")
@@ -167,6 +168,7 @@ func (o *op) del(contexts []call.Context) error {
 	var errs []error
 	for _, c := range slices.Backward(contexts) {
 		errs = append(errs, o.plugin.Del(context.Background(), o.call(c)))
+		o.calledOnce()
 	}
 	return errors.Join(errs...)
 }

@@ -63,7 +63,14 @@ func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ
 	} else if err := x.runner.netns.refuse(x.netns); err != nil {
 		return nil, x.notStarted(err)
 	}
-	if x.containerID != "" {
+	p := x.runner.program(path, environ)
+	p.works = x.containerID != ""
+	if e := x.runner.expected.of(x.containerID); e != nil {
+		if l, ok := e.claim(p, stdin); ok {
+			return x.finish(time.Now(), l)
+		}
+		files = append(files, e.lock.file)
+	} else if p.works {
 		lock, err := x.runner.locks.take(ctx, x.containerID)
 		if err != nil {
 			return nil, x.notStarted(err)
@@ -71,23 +78,32 @@ func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ
 		defer lock.release()
 		files = append(files, lock.file)
 	}
-	return x.run(program{
-		path: path, stdin: stdin, env: environ, files: files,
-		timeout: x.runner.opts.Timeout, grace: x.runner.opts.Grace,
-		handles: x.runner.handles, works: x.containerID != "",
-	})
-}
-
-func (x *execution) run(p program) ([]byte, error) {
+	p.stdin, p.files = stdin, files
 	begin := time.Now()
 	x.runner.opts.Observer.Running(1)
-	end, err := p.run()
-	x.runner.opts.Observer.Running(-1)
+	l, err := p.launch()
 	if err != nil {
+		x.runner.opts.Observer.Running(-1)
 		return nil, x.notStarted(err)
 	}
+	return x.finish(begin, l)
+}
+
+// program is a plugin with an environment, to be run as the options say.
+func (r *Runner) program(path string, environ []string) program {
+	return program{
+		path: path, env: environ, timeout: r.opts.Timeout, grace: r.opts.Grace,
+		handles: r.handles,
+	}
+}
+
+// finish waits for the end of a process and tells what that means for the call, which
+// began with it or found it standing by.
+func (x *execution) finish(begin time.Time, l launched) ([]byte, error) {
+	end := l.finish()
+	x.runner.opts.Observer.Running(-1)
 	x.stderr = printable(end.stderr)
-	stdout, err := x.judge(p, end)
+	stdout, err := x.judge(l.program, end)
 	x.tell(time.Since(begin), end, err)
 	return stdout, err
 }

@@ -47,22 +47,34 @@ func position(containerID string) int64 {
 // for patience, then sends SIGTERM and after grace SIGKILL to the holder. The
 // error names the processes that hold it still.
 func (l idLocks) take(ctx context.Context, containerID string) (*idLock, error) {
-	// A file description of its own: the lock belongs to it, and a lock that
-	// two calls shared would exclude neither.
-	file, err := l.open()
-	if err != nil {
-		return nil, fmt.Errorf("lock file of plugin calls: %w", err)
-	}
-	lock := &idLock{file: file, at: position(containerID)}
-	ok, err := lock.try()
+	lock, ok, err := l.tryTake(containerID)
 	if err == nil && !ok {
 		err = l.insist(ctx, lock, containerID)
+		if err != nil {
+			lock.file.Close()
+		}
 	}
 	if err != nil {
-		file.Close()
 		return nil, err
 	}
 	return lock, nil
+}
+
+// tryTake returns the lock of a container ID, and whether it is ours; else somebody
+// has it.
+func (l idLocks) tryTake(containerID string) (lock *idLock, ok bool, err error) {
+	// A file description of its own: the lock belongs to it, and a lock that
+	// two operations shared would exclude neither.
+	file, err := l.open()
+	if err != nil {
+		return nil, false, fmt.Errorf("lock file of plugin calls: %w", err)
+	}
+	lock = &idLock{file: file, at: position(containerID)}
+	if ok, err = lock.try(); err != nil {
+		file.Close()
+		return nil, false, err
+	}
+	return lock, ok, nil
 }
 
 // open opens the lock file, and makes it if it is not there. os.OpenFile would ask

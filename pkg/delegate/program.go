@@ -26,6 +26,8 @@ type program struct {
 	handles bool
 	// works tells that it works on a container ID, and does not only answer a question.
 	works bool
+	// standsBy tells that it is started without stdin, which it gets later.
+	standsBy bool
 }
 
 // ending is how a plugin process ended.
@@ -41,37 +43,76 @@ type ending struct {
 	unknown error
 }
 
-// run starts the program in a process group of its own and waits for its end.
-// An error means that it did not start. A process that not even SIGKILL ends
-// (it hangs inside the kernel) is waited for: it may still allocate.
-func (p program) run() (ending, error) {
+// launched is a plugin process that has been started.
+type launched struct {
+	program
+	child process
+	// out and errs are what it prints.
+	out, errs *capture
+	// input is where its configuration goes; none if it has it already.
+	input int
+}
+
+// launch starts the program in a process group of its own. An error means that it
+// did not start.
+func (p program) launch() (launched, error) {
 	out, err := newCapture(kept{limit: maxStdout})
 	if err != nil {
-		return ending{}, err
+		return launched{}, err
 	}
 	errs, err := newCapture(kept{limit: maxWords, last: true})
 	if err != nil {
 		out.close()
-		return ending{}, err
+		return launched{}, err
 	}
-	p.reach(killpoint.PluginStarting)
-	child, err := p.start(out, errs)
+	stdin, input, err := p.openInput()
 	if err != nil {
 		out.close()
 		errs.close()
-		return ending{}, err
+		return launched{}, err
+	}
+	p.reach(killpoint.PluginStarting)
+	child, err := p.start(stdin, out, errs)
+	_ = unix.Close(stdin)
+	if err != nil {
+		if input != none {
+			_ = unix.Close(input)
+		}
+		out.close()
+		errs.close()
+		return launched{}, err
 	}
 	p.reach(killpoint.PluginStarted)
 	out.handOver()
 	errs.handOver()
-	end := p.wait(&watch{process: child, streams: [2]*capture{out, errs}})
-	p.reach(killpoint.PluginEnded)
+	return launched{program: p, child: child, out: out, errs: errs, input: input}, nil
+}
+
+// openInput returns what the plugin reads, and where its configuration goes when it
+// is told later.
+func (p program) openInput() (stdin, input int, err error) {
+	if !p.standsBy {
+		stdin, err = memoryFile(p.stdin)
+		return stdin, none, err
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return none, none, os.NewSyscallError("pipe2", err)
+	}
+	return ends[0], ends[1], nil
+}
+
+// finish waits for the end of the process. One that not even SIGKILL ends (it hangs
+// inside the kernel) is waited for: it may still allocate.
+func (l launched) finish() ending {
+	end := l.wait(&watch{process: l.child, streams: [2]*capture{l.out, l.errs}})
+	l.reach(killpoint.PluginEnded)
 	// What the pipes still hold is read; failing to read stderr is no failure of the call.
-	outErr := out.finish()
-	_ = errs.finish()
+	outErr := l.out.finish()
+	_ = l.errs.finish()
 	end.tooMuch = end.tooMuch || errors.Is(outErr, errTooMuch)
-	end.stdout, end.stderr = out.bytes, errs.bytes
-	return end, nil
+	end.stdout, end.stderr = l.out.bytes, l.errs.bytes
+	return end
 }
 
 // reach is a kill point of a call that can be lost: a question is asked again.

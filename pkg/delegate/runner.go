@@ -26,6 +26,8 @@ type Runner struct {
 	versions versionCache
 	// prevResults are the results that CHECK and DEL can be given as they are.
 	prevResults prevResults
+	// expected are the processes that stand by for calls to come.
+	expected expectations
 	// handles tells that plugin processes have handles that can be waited for.
 	handles bool
 	linkMAC func(name string) (string, error)
@@ -50,6 +52,7 @@ func New(o Options) (*Runner, error) {
 		locks:    idLocks{path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
 		versions: versionCache{known: map[string]binaryVersions{}},
+		expected: expectations{byID: map[string]*expectation{}},
 		handles:  handlesWork(),
 		linkMAC:  linkMAC,
 	}, nil

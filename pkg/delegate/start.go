@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxFirstLine is as much of a script's first line as the kernel looks at, in bytes
@@ -20,12 +18,7 @@ const maxFirstLine = 256
 
 // start starts the program. A binary that is just being written (an installer
 // that copies it) is tried again for a second.
-func (p program) start(stdout, stderr *capture) (process, error) {
-	stdin, err := memoryFile(p.stdin)
-	if err != nil {
-		return process{}, err
-	}
-	defer unix.Close(stdin)
+func (p program) start(stdin int, stdout, stderr *capture) (process, error) {
 	descriptors := append(make([]uintptr, 0, 4), uintptr(stdin), uintptr(stdout.w), uintptr(stderr.w))
 	for _, file := range p.files {
 		descriptors = append(descriptors, file.Fd())

@@ -42,6 +42,7 @@ func writers() map[string]writer {
 		}},
 		"delegate": {memory: map[string][]string{
 			"memoryFile": {"Pwrite"}, // memfd_create(2)
+			"configure":  {"Write"},  // a pipe
 		}},
 	}
 }

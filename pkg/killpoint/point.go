@@ -61,9 +61,12 @@ const (
 	PluginLockOpening Point = "plugin-lock.opening"
 	PluginLockOpened  Point = "plugin-lock.opened"
 
-	// A plugin process is about to be started; runs; has ended.
+	// A plugin process is about to be started; runs; is about to be told its
+	// configuration if it stood by; has been told; has ended.
 	PluginStarting Point = "plugin.starting"
 	PluginStarted  Point = "plugin.started"
+	PluginTelling  Point = "plugin.telling"
+	PluginTold     Point = "plugin.told"
 	PluginEnded    Point = "plugin.ended"
 
 	// A request has its outcome, and its answer is about to be sent.
@@ -81,7 +84,7 @@ func All() []Point {
 		RemoveBegins, RemoveDone, RemoveDurable,
 		ProbeBegins, ProbeMade, ProbeWritten, ProbeGone,
 		PluginLockOpening, PluginLockOpened,
-		PluginStarting, PluginStarted, PluginEnded,
+		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
 		AnswerDue,
 	}
 }

@@ -131,6 +131,7 @@ func (o *once) Add(context.Context, call.Call) (call.Result, error) {
 
 func (o *once) Del(context.Context, call.Call) error   { return o.err() }
 func (o *once) Check(context.Context, call.Call) error { return o.err() }
+func (o *once) Expect(...call.Expected) func()         { return func() {} }
 
 // noReport is a process that has nothing to report.
 type noReport struct{}

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
-func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testing.T) {
+func TestARecordIsDurableBeforeThePluginIsToldAndBeforeTheAnswerIsSent(t *testing.T) {
 	t.Parallel()
 	newTally(t, fsyncOrder).watch(t)
 	n := nodeWith(t)
@@ -28,12 +28,15 @@ func TestARecordIsDurableBeforeThePluginStartsAndBeforeTheAnswerIsSent(t *testin
 	record := filepath.Join(n.StateDir, "attachments", idOf(t, n, "router")+".json")
 	got, d := moments(harness.WholeTrace(t, trace, s.PID()), record)
 	want := []moment{
-		{"DEL begins", "adding"},
+		{"DEL starts", none}, // and stands by
+		{"ADD starts", none},
+		{told, "adding"},
 		{"DEL ended", "adding"},
-		{"ADD begins", "adding"},
+		{told, "adding"},
 		{"ADD ended", "adding"},
 		{"answer 201", "held"},
-		{"DEL begins", "releasing"},
+		{"DEL starts", "held"},
+		{told, "releasing"},
 		{"DEL ended", "releasing"},
 		{"answer 200", none},
 	}
@@ -118,13 +121,19 @@ func idOf(t *testing.T, n *harness.Node, owner string) string {
 type moment struct{ what, left string }
 
 var (
-	verbOf   = regexp.MustCompile(`"CNI_COMMAND=(ADD|DEL)"`)
+	verbOf = regexp.MustCompile(`"CNI_COMMAND=(ADD|DEL)"`)
+	// What plugins print themselves they write to descriptor 1.
+	toldBy   = regexp.MustCompile(`^([3-9]|\d\d+)<pipe:\[\d+\]>, "\{`)
 	answerOf = regexp.MustCompile(`^\d+<[^>]*>, "HTTP/1\.1 (\d+) `)
 )
 
-// moments returns the begin and end of each ADD and DEL and each answer from the
-// first of an allocation on. Calls begin before they end: what has just begun
-// may have happened. It also returns the disk at the end.
+// told is the moment at which a plugin that stands by may read its configuration.
+const told = "told"
+
+// moments returns the start and end of each ADD and DEL, when they are told their
+// configuration if they stood by, and each answer from the first of an allocation on.
+// Calls begin before they end: what has just begun may have happened. It also returns
+// the disk at the end.
 func moments(trace, record string) (all []moment, d *disk) {
 	d = newDisk()
 	verbs := map[int]string{}
@@ -137,7 +146,9 @@ func moments(trace, record string) (all []moment, d *disk) {
 		case s.Ended:
 		case s.Call == "execve" && verbOf.MatchString(s.Args):
 			verbs[s.PID] = verbOf.FindStringSubmatch(s.Args)[1]
-			what = verbs[s.PID] + " begins"
+			what = verbs[s.PID] + " starts"
+		case s.Call == "write" && toldBy.MatchString(s.Args):
+			what = told
 		case s.Call == "write" && answerOf.MatchString(s.Args):
 			what = "answer " + answerOf.FindStringSubmatch(s.Args)[1]
 		}
@@ -157,6 +168,7 @@ func TestATraceShowsWhatAPowerLossWouldLeave(t *testing.T) {
 		rename = `7 renameat(3</s/attachments>, ".a.json1", 3</s/attachments>, "a.json") = 0`
 		folder = `7 fsync(6</s/attachments>) = 0`
 		add    = `9 execve("/bin/host-local", ["host-local"], ["CNI_COMMAND=ADD"]) = 0`
+		config = `7 write(9<pipe:[12]>, "{\"cniVersion\":\"1.1.0\"}", 22) = 22`
 		answer = `7 write(8<socket:[1]>, "HTTP/1.1 201 Created\r\n", 22) = 22`
 		unlink = `7 unlinkat(3</s/attachments>, "a.json", 0) = 0`
 	)
@@ -164,24 +176,27 @@ func TestATraceShowsWhatAPowerLossWouldLeave(t *testing.T) {
 		trace []string
 		want  []moment
 	}{
-		"the right order":                         {[]string{temp, put, sync, rename, folder, add}, []moment{{"ADD begins", "adding"}}},
-		"no fsync of the file":                    {[]string{temp, put, rename, folder, add}, []moment{{"ADD begins", torn}}},
-		"fsync before the write":                  {[]string{temp, sync, put, rename, folder, add}, []moment{{"ADD begins", torn}}},
-		"fsync that failed":                       {[]string{temp, put, strings.Replace(sync, "= 0", "= -1 EIO (Input/output error)", 1), rename, folder, add}, []moment{{"ADD begins", torn}}},
-		"no fsync of the folder":                  {[]string{temp, put, sync, rename, add}, []moment{{"ADD begins", none}}},
-		"fsync of the folder before rename":       {[]string{temp, put, sync, folder, rename, add}, []moment{{"ADD begins", none}}},
-		"the plugin before the record":            {[]string{add, temp, put, sync, rename, folder}, []moment{{"ADD begins", none}}},
+		"the right order":                         {[]string{temp, put, sync, rename, folder, add}, []moment{{"ADD starts", "adding"}}},
+		"no fsync of the file":                    {[]string{temp, put, rename, folder, add}, []moment{{"ADD starts", torn}}},
+		"fsync before the write":                  {[]string{temp, sync, put, rename, folder, add}, []moment{{"ADD starts", torn}}},
+		"fsync that failed":                       {[]string{temp, put, strings.Replace(sync, "= 0", "= -1 EIO (Input/output error)", 1), rename, folder, add}, []moment{{"ADD starts", torn}}},
+		"no fsync of the folder":                  {[]string{temp, put, sync, rename, add}, []moment{{"ADD starts", none}}},
+		"fsync of the folder before rename":       {[]string{temp, put, sync, folder, rename, add}, []moment{{"ADD starts", none}}},
+		"the plugin before the record":            {[]string{add, temp, put, sync, rename, folder}, []moment{{"ADD starts", none}}},
+		"a plugin that stands by meanwhile":       {[]string{add, temp, put, sync, rename, folder, config}, []moment{{"ADD starts", none}, {told, "adding"}}},
+		"what a plugin prints itself":             {[]string{add, strings.Replace(config, "9<", "1<", 1)}, []moment{{"ADD starts", none}}},
+		"a plugin that is told too early":         {[]string{add, temp, put, sync, rename, config, folder}, []moment{{"ADD starts", none}, {told, none}}},
 		"the answer before the folder":            {[]string{temp, put, sync, rename, answer, folder}, []moment{{"answer 201", none}}},
 		"a removal without fsync of the folder":   {[]string{temp, put, sync, rename, folder, unlink, answer}, []moment{{"answer 201", "adding"}}},
 		"a removal with it":                       {[]string{temp, put, sync, rename, folder, unlink, folder, answer}, []moment{{"answer 201", none}}},
-		"a folder whose own name is not synced":   {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, temp, put, sync, rename, folder, add}, []moment{{"ADD begins", none}}},
-		"a folder whose own name is":              {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, `7 fsync(2</s>) = 0`, temp, put, sync, rename, folder, add}, []moment{{"ADD begins", "adding"}}},
-		"an fsync of the folder that still waits": {[]string{temp, put, sync, rename, `7 fsync(6</s/attachments> <unfinished ...>`, add, `7 <... fsync resumed>) = 0`}, []moment{{"ADD begins", none}}},
+		"a folder whose own name is not synced":   {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, temp, put, sync, rename, folder, add}, []moment{{"ADD starts", none}}},
+		"a folder whose own name is":              {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, `7 fsync(2</s>) = 0`, temp, put, sync, rename, folder, add}, []moment{{"ADD starts", "adding"}}},
+		"an fsync of the folder that still waits": {[]string{temp, put, sync, rename, `7 fsync(6</s/attachments> <unfinished ...>`, add, `7 <... fsync resumed>) = 0`}, []moment{{"ADD starts", none}}},
 		"an fsync of the folder that began before rename": {
 			[]string{temp, put, sync, `8 fsync(6</s/attachments> <unfinished ...>`, rename, `8 <... fsync resumed>) = 0`, add},
-			[]moment{{"ADD begins", none}},
+			[]moment{{"ADD starts", none}},
 		},
-		"a plugin and its end": {[]string{temp, put, sync, rename, folder, add, `9 +++ exited with 0 +++`, answer}, []moment{{"ADD begins", "adding"}, {"ADD ended", "adding"}, {"answer 201", "adding"}}},
+		"a plugin and its end": {[]string{temp, put, sync, rename, folder, add, `9 +++ exited with 0 +++`, answer}, []moment{{"ADD starts", "adding"}, {"ADD ended", "adding"}, {"answer 201", "adding"}}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -13,14 +13,19 @@ import (
 )
 
 // gatedHostLocal is the real host-local behind a gate at which each ADD waits. It
-// writes down when a call that changes something begins and ends.
+// writes down when the process of a call that changes something starts, and when the
+// call begins and ends. As in host-local, a call begins when its configuration is
+// there: a process that is not told one was not called.
 const gatedHostLocal = `#!/bin/sh
 case "$CNI_COMMAND" in ADD|DEL|CHECK) ;; *) exec "$0.real" ;; esac
+echo "start $CNI_COMMAND" >>"$0.log"
+config=$(cat)
+[ -n "$config" ] || exec "$0.real" </dev/null
 echo "begin $CNI_COMMAND" >>"$0.log"
 if [ "$CNI_COMMAND" = ADD ]; then
 	until [ -e "$0.go" ]; do sleep 0.02; done
 fi
-"$0.real"
+printf '%s' "$config" | "$0.real"
 code=$?
 echo "end $CNI_COMMAND" >>"$0.log"
 exit $code
@@ -80,11 +85,24 @@ func (g gated) awaitADDs(t *testing.T, want int) {
 // most is the largest number of calls that ran at one time.
 func (g gated) most(t *testing.T) int {
 	t.Helper()
+	return g.mostBetween(t, "begin", "end")
+}
+
+// mostProcesses is the largest number of processes that there were at one time, if
+// each was called in the end.
+func (g gated) mostProcesses(t *testing.T) int {
+	t.Helper()
+	return g.mostBetween(t, "start", "end")
+}
+
+func (g gated) mostBetween(t *testing.T, first, last string) int {
+	t.Helper()
 	running, most := 0, 0
 	for line := range strings.Lines(g.log(t)) {
-		if strings.HasPrefix(line, "begin") {
+		switch what, _, _ := strings.Cut(line, " "); what {
+		case first:
 			running++
-		} else {
+		case last:
 			running--
 		}
 		most = max(most, running)

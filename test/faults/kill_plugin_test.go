@@ -29,17 +29,30 @@ func TestThePluginAndTheSidecarKilledTogether(t *testing.T) {
 	for _, sc := range pluginScenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			ended, ok := worst(record(t, sc.scenario, killpoint.Plan{}))
+			visits := record(t, sc.scenario, killpoint.Plan{})
+			ended, ok := worst(visits)
 			if !ok {
 				t.Fatal("the scenario calls no plugin")
 			}
-			runs := killpoint.Plan{Point: killpoint.PluginStarted, Visit: ended.Visit}
+			runs := lastCall(visits)
 			for _, d := range choose(wantedShare(t), pluginDeaths(t, sc), kindOfDeath) {
 				pluginKilled(t, count, sc, d, ended)
 				pluginKilled(t, count, sc, d, runs)
 			}
 		})
 	}
+}
+
+// lastCall is when the last plugin call runs: its process has been started with its
+// configuration, or has been told it.
+func lastCall(visits []killpoint.Point) killpoint.Plan {
+	var last killpoint.Plan
+	for _, p := range eachVisit(visits) {
+		if p.Point == killpoint.PluginStarted || p.Point == killpoint.PluginTold {
+			last = p
+		}
+	}
+	return last
 }
 
 // pluginScenario is a scenario and the verb of its last plugin call.

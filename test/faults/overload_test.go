@@ -109,6 +109,9 @@ func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 	if most := plugin.most(t); most != processes {
 		t.Errorf("%d plugin calls ran at one time; want %d at most, and at the gate so many", most, processes)
 	}
+	if most := plugin.mostProcesses(t); most != processes {
+		t.Errorf("there were %d plugin processes at one time, those that stood by counted; want %d at most", most, processes)
+	}
 	wantServed(t, s, held)
 	again := allocateInBackground(s, "again", queue/2)
 	for range queue / 2 {

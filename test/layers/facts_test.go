@@ -31,6 +31,7 @@ var readers = map[string]string{
 	"AddOutlivesSeconds": "profile.ActsUntil",
 	"Del":                "profile.SpendsIDs",
 	"AddAfterDelSeconds": "profile.AddAfterDel",
+	"WaitsForConfig":     "delegate.standBy",
 	"Requests":           "call.Convention",
 	"RequestForm":        "delegate.written",
 	"PodIdentity":        "profile.Pod",

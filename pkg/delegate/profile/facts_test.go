@@ -24,6 +24,7 @@ type fact struct {
 	pod                   PodIdentity
 	namespace             Namespace
 	unique, refusedUnsafe bool
+	waits                 bool
 }
 
 func facts() map[string]fact {
@@ -35,36 +36,36 @@ func facts() map[string]fact {
 	return map[string]fact{
 		"host-local": {
 			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, 0, DelReleased, "dataDir", "/var/lib/cni/networks",
-			three, FormAddress, PodIdentityNone, NamespaceAny, true, false,
+			three, FormAddress, PodIdentityNone, NamespaceAny, true, false, true,
 		},
 		"static": {
 			same, VerifyCheck, ProvesAddress, `{"codes":[999],"message":"Failed to match addr"}`, 0, 0, DelReleased, "", "",
-			three, FormCIDR, PodIdentityNone, NamespaceAny, false, false,
+			three, FormCIDR, PodIdentityNone, NamespaceAny, false, false, true,
 		},
 		"dhcp": {
 			same, VerifyAdd, ProvesNothing, no, 208 * time.Second, 0, DelReleased, "", "",
-			nil, "", PodIdentityNone, NamespaceLink, true, false,
+			nil, "", PodIdentityNone, NamespaceLink, true, false, true,
 		},
 		"whereabouts": {
 			same, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved, "", "",
-			nil, "", PodIdentitySynthetic, NamespaceAny, true, true,
+			nil, "", PodIdentitySynthetic, NamespaceAny, true, true, false,
 		},
 		"calico-ipam": {
 			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelReleased, "", "",
 			[]Request{RequestCNIArgs},
-			FormAddress, PodIdentityNone, NamespaceAny, true, false,
+			FormAddress, PodIdentityNone, NamespaceAny, true, false, false,
 		},
 		"azure-ipam": {
 			same, VerifyAdd, ProvesNothing, no, 240 * time.Second, 2 * time.Second, DelQueued, "", "",
-			nil, "", PodIdentityGiven, NamespaceAny, true, false,
+			nil, "", PodIdentityGiven, NamespaceAny, true, false, false,
 		},
 		"cni-ipvlan-vpc-k8s-ipam": {
 			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved, "", "",
-			nil, "", PodIdentityNone, NamespaceAny, true, true,
+			nil, "", PodIdentityNone, NamespaceAny, true, true, false,
 		},
 		Unknown: {
 			another, VerifyCheck, ProvesPresence, `{"minCode":100}`, 240 * time.Second, 0, DelReleased, "", "",
-			nil, "", PodIdentityNone, NamespaceAny, true, false,
+			nil, "", PodIdentityNone, NamespaceAny, true, false, false,
 		},
 	}
 }
@@ -106,6 +107,7 @@ func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
 				"stateDirKey":        {p.StateDirKey, w.stateKey},
 				"defaultStateDir":    {p.DefaultStateDir, w.stateDir},
 				"unique":             {p.Unique, w.unique},
+				"waitsForConfig":     {p.WaitsForConfig, w.waits},
 				"unsafe":             {p.Unsafe != "", w.refusedUnsafe},
 				"sources":            {len(p.Sources) > 0, true},
 			} {

@@ -137,6 +137,9 @@ type Profile struct {
 	// AddAfterDelSeconds is how long after a DEL a new ADD of the attachment must wait;
 	// at most 25, so that the calls have room in the 80 s of a request.
 	AddAfterDelSeconds int `json:"addAfterDelSeconds"`
+	// WaitsForConfig: the plugin does nothing before it has read the whole of its
+	// configuration. Its process can then be started before its call.
+	WaitsForConfig bool `json:"waitsForConfig"`
 	// Requests are the honoured conventions for a requested address, best first; empty for none.
 	Requests []Request `json:"requests,omitempty"`
 	// RequestForm is how they are written; empty if there are none.

@@ -1,0 +1,60 @@
+package attachment
+
+import (
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+)
+
+// This file tells the plugin what it will be asked next. It may start its processes
+// meanwhile; none does anything before it is called, so the protocol stays what it is:
+// the journal first.
+
+// most is how many processes may stand by for an operation.
+const most = 2
+
+// expect lets the plugin make ready for calls, as many as there are slots for now.
+// forget ends that.
+func (o *op) expect(calls []call.Expected) (forget func()) {
+	slots := 1 // the operation's own
+	// Background work keeps to its share.
+	if o.place != nil && len(calls) > slots && o.slots.TryAcquire(1) {
+		slots, o.second = most, true
+	}
+	done := o.plugin.Expect(calls[:min(len(calls), slots)]...)
+	return func() {
+		done()
+		o.calledOnce()
+	}
+}
+
+// calledOnce gives the second slot back, if there is one: the first of the two calls
+// that were expected is over.
+func (o *op) calledOnce() {
+	if o.second {
+		o.slots.Release(1)
+		o.second = false
+	}
+}
+
+// toClear is what an acquisition asks: DEL with each old context, then ADD, unless it
+// has to wait between them.
+func (o *op) toClear(old []call.Context, today call.Context) []call.Expected {
+	var calls []call.Expected
+	for _, c := range old {
+		calls = append(calls, call.Expected{Verb: call.VerbDel, Call: o.call(c)})
+	}
+	if today.Profile.AddAfterDel() > 0 {
+		return calls
+	}
+	return append(calls, call.Expected{Verb: call.VerbAdd, Call: o.call(today)})
+}
+
+// toGiveBack is what giving back asks: DEL with each context, newest first.
+func (o *op) toGiveBack() []call.Expected {
+	var calls []call.Expected
+	for _, c := range slices.Backward(o.rec.Contexts) {
+		calls = append(calls, call.Expected{Verb: call.VerbDel, Call: o.call(c)})
+	}
+	return calls
+}
