@@ -121,14 +121,12 @@ func seal(raw []byte) []byte {
 	sum := sha256.Sum256(raw)
 	size := len(head) + 2*len(sum) + len(waist) + len(raw) + 2
 	size += (block - size%block) % block
-	data := make([]byte, 0, size)
-	data = hex.AppendEncode(append(data, head...), sum[:])
-	data = append(append(data, waist...), raw...)
-	data = append(data, foot)
-	for len(data) < size-1 {
-		data = append(data, ' ')
-	}
-	return append(data, end)
+	data := bytes.Repeat([]byte{' '}, size)
+	text := hex.AppendEncode(append(data[:0], head...), sum[:])
+	text = append(append(text, waist...), raw...)
+	_ = append(text, foot) // in data: there is room for all of it
+	data[size-1] = end
+	return data
 }
 
 // unseal returns the bytes of a record, if data is exactly what seal makes of

@@ -47,8 +47,8 @@ func (j *Journal) replace(name string, data []byte) error {
 		err = d.sync()
 	}
 	if err != nil {
-		// Whatever has the name now may be what the disk knows as the record, or
-		// may not be on disk as it is in memory: it is of no use to anybody.
+		// What has the name now, the file that was written or the one that was the
+		// record, may be on disk as it is not in memory. It is never used again.
 		_ = d.unlink(f.name)
 	}
 	killpoint.Reach(killpoint.WriteDurable)

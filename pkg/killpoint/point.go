@@ -25,7 +25,7 @@ const (
 	LockNamed   Point = "lock.named"
 	LockCut     Point = "lock.cut"
 
-	// A temporary file of an earlier life is about to be removed; is removed.
+	// A temporary file or a spare of an earlier life is about to be removed; is removed.
 	LeftoverRemoving Point = "leftover.removing"
 	LeftoverRemoved  Point = "leftover.removed"
 
