@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -27,12 +29,26 @@ func (d death) strike(s *scene) (first, second bool) {
 		return first, false
 	}
 	asked, unanswered := s.asked, s.unanswered
+	s.leaveOneFile()
 	s.lay(d.second)
 	s.unanswered = unanswered
 	s.startAgain(asked)
 	second = s.died()
 	s.asked = asked // what the start was asked besides is no part of the scenario
 	return first, second
+}
+
+// leaveOneFile leaves the next start one file to remove that is no record yet. How
+// many there are after a death is chance: the journal may be tried at that moment.
+func (s *scene) leaveOneFile() {
+	s.t.Helper()
+	dir := filepath.Join(s.node.StateDir, "attachments")
+	files, err := filepath.Glob(filepath.Join(dir, ".*.json[0-9]*"))
+	must(s.t, err)
+	for _, file := range files {
+		must(s.t, os.Remove(file))
+	}
+	must(s.t, os.WriteFile(filepath.Join(dir, ".left.json1"), nil, 0o600))
 }
 
 // startAgain starts a sidecar whose clients ask for what they have, also for what
@@ -106,6 +122,7 @@ func record(t *testing.T, sc scenario, first killpoint.Plan) []killpoint.Point {
 	}
 	if first != (killpoint.Plan{}) {
 		asked := s.asked
+		s.leaveOneFile()
 		s.lay(killpoint.Plan{})
 		s.startAgain(asked)
 		s.settle()
