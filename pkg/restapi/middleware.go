@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -19,6 +20,9 @@ type notes struct {
 	fields []noted
 	usual  [usualNotes]noted
 }
+
+// usualFields is how many fields the line of a request has.
+const usualFields = 9
 
 // usualNotes is how many there are when all goes well: owner, poolName, containerID,
 // ipAddrs.
@@ -42,6 +46,7 @@ func note(ctx context.Context, key string, value any) {
 // failures of ours at warning. The answer is on its way before its line is made:
 // no client waits for the log.
 func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
+	base := log.WithFields(nil)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		var n notes
@@ -53,23 +58,28 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 		if err := a.send(); err != nil {
 			note(ctx, "error", fmt.Sprintf("the client was gone before its answer: %v", err))
 		}
-		fields := n.line(r)
-		fields["code"], fields["duration"] = a.code, took
-		line := log.WithFields(fields)
+		level, message := logrus.InfoLevel, "request answered"
 		switch {
 		case a.code >= http.StatusInternalServerError:
-			line.Warn("request failed")
+			level, message = logrus.WarnLevel, "request failed"
 		case r.Method == http.MethodGet && a.code < http.StatusMultipleChoices:
-			line.Debug("request answered")
-		default:
-			line.Info("request answered")
+			level = logrus.DebugLevel
 		}
+		if !base.Logger.IsLevelEnabled(level) {
+			return // a line that nobody reads is not made
+		}
+		fields := n.line(r, base.Data)
+		fields["code"], fields["duration"] = a.code, took
+		// WithFields would copy them.
+		(&logrus.Entry{Logger: base.Logger, Data: fields}).Log(level, message)
 	})
 }
 
-// line is what the request asked for, and what was noted.
-func (n *notes) line(r *http.Request) logrus.Fields {
-	fields := logrus.Fields{"method": r.Method, "path": r.URL.Path}
+// line is what is always said, what the request asked for, and what was noted.
+func (n *notes) line(r *http.Request, always logrus.Fields) logrus.Fields {
+	fields := make(logrus.Fields, len(always)+usualFields)
+	maps.Copy(fields, always)
+	fields["method"], fields["path"] = r.Method, r.URL.Path
 	query := r.URL.Query()
 	for parameter, field := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
 		// Of a repeated parameter the generated code takes the last.
