@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
 // owner is who asks where there is one client.
@@ -49,10 +50,11 @@ func (b *bench) lifecycle() error {
 	return err
 }
 
-// heldChecked measures an allocation of what is held, for which CHECK is run.
+// heldChecked measures an allocation of what is held, for which CHECK is run, also
+// beside a server that does nothing else.
 func (b *bench) heldChecked() error {
-	var check contest
-	err := b.beside("check", []string{"--verify-interval=0s"}, func(s *server, plugin *bare) error {
+	const name = "allocate, held, verified by CHECK"
+	return b.beside("check", []string{"--verify-interval=0s"}, func(s *server, plugin *bare) error {
 		if _, _, err := s.allocate(owner); err != nil {
 			return err
 		}
@@ -60,7 +62,8 @@ func (b *bench) heldChecked() error {
 		if err != nil {
 			return err
 		}
-		return alternate(b.pairs, func(counts bool) error {
+		var check contest
+		err = alternate(b.pairs, func(counts bool) error {
 			_, took, err := s.allocate(owner)
 			if counts {
 				check.ours.add(took)
@@ -73,9 +76,18 @@ func (b *bench) heldChecked() error {
 			}
 			return err
 		})
+		if err != nil {
+			return err
+		}
+		b.report.add(compared(name, "bare CHECK", check, atMost(1.15)))
+		store := filepath.Join(b.dir, "relay", "store")
+		relay, err := b.against(s, []string{os.Args[0], relayCommand, b.plugins, store}, b.pairs, false)
+		if err != nil {
+			return err
+		}
+		b.report.add(compared(name, "bare CHECK behind HTTP: a server that does nothing else", relay, reported()))
+		return nil
 	})
-	b.report.add(compared("allocate, held, verified by CHECK", "bare CHECK", check, atMost(1.15)))
-	return err
 }
 
 // heldWithin measures an allocation of what is held and needs no question,
@@ -85,7 +97,7 @@ func (b *bench) heldWithin() error {
 		if _, _, err := s.allocate(owner); err != nil {
 			return err
 		}
-		floor, err := b.against(s, []string{os.Args[0], floorCommand}, false)
+		floor, err := b.against(s, []string{os.Args[0], floorCommand}, cheap*b.pairs, false)
 		if err != nil {
 			return err
 		}
@@ -95,7 +107,7 @@ func (b *bench) heldWithin() error {
 			b.report.add(missing(held, "Cilium's in-memory POST /ipam", "not measured: run `make bench-cilium`", atMost(1)))
 			return nil
 		}
-		cilium, err := b.against(s, []string{b.cilium}, true)
+		cilium, err := b.against(s, []string{b.cilium}, cheap*b.pairs, true)
 		if err != nil {
 			return err
 		}
@@ -111,7 +123,7 @@ const cheap = 10
 // socket as its last argument. With releases each of its allocations is released
 // again, outside the clock; ours is then asked once more, outside the clock too, so
 // that both have worked as much when they are asked next.
-func (b *bench) against(s *server, command []string, releases bool) (contest, error) {
+func (b *bench) against(s *server, command []string, pairs int, releases bool) (contest, error) {
 	var c contest
 	socket, err := newSocket()
 	if err != nil {
@@ -143,7 +155,7 @@ func (b *bench) against(s *server, command []string, releases bool) (contest, er
 	}
 	err = other.await(func() error { return reference(false) })
 	if err == nil {
-		err = alternate(cheap*b.pairs, ours, reference)
+		err = alternate(pairs, ours, reference)
 	}
 	if err != nil {
 		err = fmt.Errorf("beside %s: %w", command[0], err)
