@@ -121,6 +121,29 @@ func used(pid int) ([]string, error) {
 	return strings.Fields(after)[11:15], nil
 }
 
+// cpu is CPU time in ms: that of a process, and of its children that it has waited for.
+type cpu struct{ own, children float64 }
+
+// jiffy is the unit of the times in stat in ms (USER_HZ, which is the same everywhere).
+const jiffy = 10
+
+// cpuTime is what a process has used so far.
+func cpuTime(pid int) (cpu, error) {
+	fields, err := used(pid)
+	if err != nil {
+		return cpu{}, err
+	}
+	var ms [4]float64
+	for i, text := range fields {
+		ticks, err := strconv.Atoi(text)
+		if err != nil {
+			return cpu{}, fmt.Errorf("CPU time of process %d: %w", pid, err)
+		}
+		ms[i] = float64(ticks) * jiffy
+	}
+	return cpu{own: ms[0] + ms[1], children: ms[2] + ms[3]}, nil
+}
+
 // size measures the binary, which "make build" has stripped and linked statically.
 func (b *bench) size() error {
 	info, err := os.Stat(b.binary)
