@@ -13,9 +13,12 @@ import (
 // most is how many processes may stand by for an operation.
 const most = 2
 
-// expect lets the plugin make ready for calls, as many as there are slots for now.
-// forget ends that.
+// expect lets the plugin make ready for calls, as many as can stand by and there are
+// slots for now. forget ends that.
 func (o *op) expect(calls []call.Expected) (forget func()) {
+	if i := slices.IndexFunc(calls, func(c call.Expected) bool { return !c.CanStandBy() }); i >= 0 {
+		calls = calls[:i] // a slot for it would be another's, taken for nothing
+	}
 	slots := 1 // the operation's own
 	// Background work keeps to its share.
 	if o.place != nil && len(calls) > slots && o.slots.TryAcquire(1) {

@@ -3,6 +3,7 @@ package attachment
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -11,12 +12,20 @@ import (
 // isGranted asks, with the turn, whether what is wanted is granted to the router already.
 func (s scene) isGranted(want goal) bool {
 	s.Helper()
-	a, ours, err := s.approach(key{DefaultPool, "router"})
+	o := s.turnAt("router")
+	defer s.leave(o.entry)
+	return o.granted(want)
+}
+
+// turnAt takes the turn at an owner's attachment. Who was answered may have it still.
+func (s scene) turnAt(owner string) *op {
+	s.Helper()
+	synctest.Wait()
+	a, ours, err := s.approach(key{DefaultPool, owner})
 	if err != nil || !ours {
 		s.Fatalf("the turn is ours: %t, %v", ours, err)
 	}
-	defer s.leave(a)
-	return (&op{Engine: s.Engine, entry: a}).granted(want)
+	return &op{Engine: s.Engine, entry: a}
 }
 
 // What is not granted takes the long way, and only that asks and writes.
@@ -79,23 +88,16 @@ func (s scene) borrow() {
 // lose lets the router's attachment be found lost.
 func (s scene) lose() {
 	s.Helper()
-	a, _, err := s.approach(key{DefaultPool, "router"})
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer s.leave(a)
-	(&op{Engine: s.Engine, entry: a}).setLost(errDead)
+	o := s.turnAt("router")
+	defer s.leave(o.entry)
+	o.setLost(errDead)
 }
 
 // become puts the router's record into a state.
 func (s scene) become(state record.State) {
 	s.Helper()
-	a, _, err := s.approach(key{DefaultPool, "router"})
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer s.leave(a)
-	o := &op{Engine: s.Engine, entry: a}
+	o := s.turnAt("router")
+	defer s.leave(o.entry)
 	r := o.rec.Clone()
 	r.State = state
 	o.setRecord(r)

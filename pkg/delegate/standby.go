@@ -53,7 +53,7 @@ func (r *Runner) Expect(calls ...call.Expected) (forget func()) {
 // standBy starts the process of one call. It tells whether it stands by.
 func (r *Runner) standBy(e *expectation, c call.Expected) bool {
 	x := r.execution(c.Verb, c.Call)
-	if !c.Call.Context.Profile.WaitsForConfig || x.ephemeral || x.runner.netns.refuse(x.netns) != nil {
+	if !c.CanStandBy() || x.ephemeral || x.runner.netns.refuse(x.netns) != nil {
 		return false
 	}
 	args, stdin, err := r.prepare(c.Verb, c.Call)

@@ -31,7 +31,7 @@ var readers = map[string]string{
 	"AddOutlivesSeconds": "profile.ActsUntil",
 	"Del":                "profile.SpendsIDs",
 	"AddAfterDelSeconds": "profile.AddAfterDel",
-	"WaitsForConfig":     "delegate.standBy",
+	"WaitsForConfig":     "call.CanStandBy",
 	"Requests":           "call.Convention",
 	"RequestForm":        "delegate.written",
 	"PodIdentity":        "profile.Pod",

@@ -6,3 +6,7 @@ type Expected struct {
 	Verb string
 	Call Call
 }
+
+// CanStandBy tells whether its process may be started before it: the plugin does nothing
+// until it has its configuration.
+func (e Expected) CanStandBy() bool { return e.Call.Context.Profile.WaitsForConfig }
