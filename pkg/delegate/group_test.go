@@ -20,6 +20,7 @@ func TestAsProcessOneNothingOfAnEndedPluginsGroupIsLeft(t *testing.T) {
 	for name, end := range map[string]func(*testing.T) processGroup{
 		"its child ends by SIGTERM":    endPluginWithChild,
 		"its child must be ended more": endChildThatIgnoresSIGTERM,
+		"it stood by with its child":   endWrapperThatStoodBy,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Getpid() != 1 {

@@ -122,11 +122,13 @@ func (l *launched) configure(config []byte) bool {
 // done nothing.
 func (l launched) discard() {
 	w := &watch{process: l.child, streams: [2]*capture{l.out, l.errs}}
-	_ = processGroup(l.child.pid).signal(unix.SIGKILL)
+	group := processGroup(l.child.pid)
+	_ = group.signal(unix.SIGKILL)
 	for ended := false; !ended; {
 		ended, _ = w.until(time.Now().Add(long))
 	}
 	_, _ = l.child.reap()
+	group.gone(burial) // a script has children, too
 	_ = unix.Close(l.input)
 	l.out.stop()
 	l.errs.stop()

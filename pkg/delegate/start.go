@@ -17,7 +17,7 @@ import (
 const maxFirstLine = 256
 
 // start starts the program. A binary that is just being written (an installer
-// that copies it) is tried again for a second.
+// that copies it) is tried again for a second; one that is to stand by is not worth it.
 func (p program) start(stdin int, stdout, stderr *capture) (process, error) {
 	descriptors := append(make([]uintptr, 0, 4), uintptr(stdin), uintptr(stdout.w), uintptr(stderr.w))
 	for _, file := range p.files {
@@ -28,7 +28,7 @@ func (p program) start(stdin int, stdout, stderr *capture) (process, error) {
 		if err == nil {
 			return child, nil
 		}
-		if !errors.Is(err, syscall.ETXTBSY) || pause > time.Second {
+		if !errors.Is(err, syscall.ETXTBSY) || p.standsBy || pause > time.Second {
 			return process{}, explain(p.path, err)
 		}
 		<-time.After(pause)
