@@ -306,3 +306,20 @@ func TestAFolderInTheWayOfARecordTakesNoSpare(t *testing.T) {
 		t.Errorf("there are %d spares in the folder, %d to be taken, and %d places are taken", n, len(j.spares.free), j.spares.places)
 	}
 }
+
+func TestARemovalThatFailsTakesNoPlace(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	generations(t, j, "a", 2)
+	for range 2 * mostSpares {
+		inTheWay := attachmentFile(dir, fmt.Sprintf(".spare.json%d", j.spares.named+1))
+		must(t, os.Mkdir(inTheWay, 0o700))
+		if err := j.Remove("a"); err == nil {
+			t.Fatal("it was renamed to a folder")
+		}
+	}
+	must(t, j.Remove("a"))
+	if n := len(j.spares.free); n != 2 || j.spares.places != n {
+		t.Errorf("%d spares can be taken, and %d places are taken; want 2", n, j.spares.places)
+	}
+}
