@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -254,11 +255,15 @@ func TestNothingStandsBy(t *testing.T) {
 			patient(b)
 			target := b.call("id")
 			change(b, &target)
+			before := openFiles(t)
 			forget := b.runner.Expect(expected(call.VerbAdd, target))
 			if got := b.standingBy("id"); len(got) != 0 {
 				t.Errorf("%v stand by", got)
 			}
 			forget()
+			if after := openFiles(t); !slices.Equal(after, before) {
+				t.Errorf("descriptors %v are open, and were %v before", after, before)
+			}
 		})
 	}
 	newBench(t).runner.Expect()()

@@ -164,3 +164,26 @@ func TestTheObserverIsToldOfWhatStandsBy(t *testing.T) {
 		t.Errorf("processes came and went: %s; want %s", got, want)
 	}
 }
+
+func TestEachCallOfAnExpectationInheritsItsLock(t *testing.T) {
+	for name, standsBy := range map[string]bool{"one that stood by": true, "one that did not": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			patient(b)
+			target := b.call("id")
+			b.add(target)
+			wrapped := target
+			inherited := filepath.Join(b.scripts, "inherited")
+			wrap(b, &wrapped, "readlink /proc/$$/fd/3 >"+inherited)
+			if standsBy {
+				target = wrapped
+			}
+			forget := b.runner.Expect(expected(call.VerbDel, target))
+			defer forget()
+			b.must(call.VerbDel, wrapped)
+			if got, err := os.ReadFile(inherited); err != nil || string(got) != b.opts.LockFile+"\n" {
+				t.Errorf("its descriptor 3 was %q, %v; want %s", got, err, b.opts.LockFile)
+			}
+		})
+	}
+}
