@@ -52,7 +52,7 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 		var n notes
 		n.fields = n.usual[:0]
 		ctx := context.WithValue(r.Context(), notesKey{}, &n)
-		a := &answer{to: rw}
+		a := &answer{to: rw, head: r.Method == http.MethodHead}
 		next.ServeHTTP(a, r.WithContext(ctx))
 		took := time.Since(began)
 		if err := a.send(); err != nil {

@@ -3,13 +3,16 @@ package restapi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
@@ -55,12 +58,26 @@ func TestAClientThatHangsUpIsNoFailureOfOurs(t *testing.T) {
 }
 
 func TestAnAnswerThatHasBegunIsNotFollowedByAnother(t *testing.T) {
-	f := newFixture(t, dualStack, restapi.Report{})
-	f.engine.got = held("health")
-	rec := httptest.NewRecorder()
-	f.handler.ServeHTTP(goneWriter{rec}, httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil))
-	if rec.Code != http.StatusCreated {
-		t.Errorf("the status code became %d", rec.Code)
+	for name, c := range map[string]struct {
+		method, target string
+		code           int
+	}{
+		"a short one": {http.MethodPost, "/v1/ipam?owner=health", http.StatusCreated},
+		"a long one":  {http.MethodGet, "/v1/ipam", http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, dualStack, restapi.Report{})
+			f.engine.got = held("health")
+			f.engine.all = slices.Repeat([]attachment.Attachment{f.engine.got}, 100)
+			rec := httptest.NewRecorder()
+			f.handler.ServeHTTP(goneWriter{rec}, httptest.NewRequest(c.method, c.target, nil))
+			if rec.Code != c.code {
+				t.Errorf("the status code became %d", rec.Code)
+			}
+			if line := f.outcome(t); line.Data["code"] != c.code || !strings.Contains(fmt.Sprint(line.Data["error"]), "broken pipe") {
+				t.Errorf("the request's log line is %+v", line.Data)
+			}
+		})
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 const maxHeld = 4 << 10
 
 // answer holds an answer back until it is whole, so that it goes out in one piece
-// and at once when send says so, with the length that net/http would have given it
-// later. One with a long body goes out as it comes.
+// and at once when send says so, with its length. One with a long body goes out as
+// it comes.
 type answer struct {
 	to http.ResponseWriter
+	// head tells that HEAD was asked: what is not sent is not counted either.
+	head bool
 	// code is the status code; 0 until there is one.
 	code int
 	body []byte
@@ -58,7 +60,7 @@ func (a *answer) begin() error {
 // send sends the whole answer. The error says that the client cannot have it.
 func (a *answer) send() error {
 	a.WriteHeader(http.StatusOK)
-	if !a.begun {
+	if !a.begun && (!a.head || len(a.body) > 0) {
 		a.to.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
 	if err := a.begin(); err != nil {
