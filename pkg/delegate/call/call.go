@@ -65,7 +65,8 @@ func (c Context) Equal(o Context) bool {
 	c.Requested, o.Requested = nil, nil
 	c.SettlesAt, o.SettlesAt = time.Time{}, time.Time{}
 	if reflect.DeepEqual(c, o) {
-		return json.Valid(c.Config) // as nearly always: that of an ADD and of its result
+		// As nearly always: that of an ADD and of its result. None is written as null.
+		return c.Config == nil || json.Valid(c.Config)
 	}
 	a, errA := json.Marshal(c)
 	b, errB := json.Marshal(o)

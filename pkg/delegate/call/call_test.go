@@ -123,6 +123,9 @@ func TestContextsAreEqualIfTheyAddressThePluginAlike(t *testing.T) {
 	if one.Equal(other) {
 		t.Error("two contexts with different binaries are equal")
 	}
+	if none := (Context{}); !none.Equal(none) {
+		t.Error("a context without a configuration is not equal to itself")
+	}
 	broken := Context{Config: json.RawMessage(`{`)}
 	if broken.Equal(broken) {
 		t.Error("a context without a valid configuration is equal to something")
