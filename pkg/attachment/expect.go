@@ -10,8 +10,8 @@ import (
 // meanwhile; none does anything before it is called, so the protocol stays what it is:
 // the journal first.
 
-// most is how many processes may stand by for an operation.
-const most = 2
+// mostStandby is how many processes may stand by for an operation.
+const mostStandby = 2
 
 // expect lets the plugin make ready for calls, as many as can stand by and there are
 // slots for now. forget ends that.
@@ -22,7 +22,7 @@ func (o *op) expect(calls []call.Expected) (forget func()) {
 	slots := 1 // the operation's own
 	// Background work keeps to its share.
 	if o.place != nil && len(calls) > slots && o.slots.TryAcquire(1) {
-		slots, o.second = most, true
+		slots, o.second = mostStandby, true
 	}
 	done := o.plugin.Expect(calls[:min(len(calls), slots)]...)
 	return func() {
