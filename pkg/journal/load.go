@@ -58,11 +58,11 @@ type Newer struct {
 	Version int
 }
 
-// Load reads every record, removes temporary files of an earlier life, and moves
-// to quarantine/ what is no record: such a file is reported, never fatal. The
-// error is that the folder or a file in it could not be looked at (permission,
-// I/O error, no descriptors left); then nothing may be served, and nothing is
-// moved because of it: a later Load, without the cause, finds every record.
+// Load reads every record, removes spares and what an earlier life left half
+// written, and moves to quarantine/ what is no record: such a file is reported, never
+// fatal. The error is that the folder or a file in it could not be looked at
+// (permission, I/O error, no descriptors left); then nothing may be served, and nothing
+// is moved because of it: a later Load, without the cause, finds every record.
 func (j *Journal) Load() (Loaded, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
