@@ -33,8 +33,8 @@ type Plugin interface {
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
 	// Expect tells which calls come next, in their order, until forget is called. The
-	// plugin may make ready for them, and does nothing for any before it comes. Not all
-	// may come, and others may come between.
+	// plugin may make ready for them, and does nothing for any before it comes. Some may
+	// never come, and others may come between.
 	Expect(calls ...call.Expected) (forget func())
 }
 
