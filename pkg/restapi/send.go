@@ -77,6 +77,3 @@ func (a *answer) forget() bool {
 	}
 	return !a.begun
 }
-
-// Unwrap lets http.ResponseController reach the connection.
-func (a *answer) Unwrap() http.ResponseWriter { return a.to }
