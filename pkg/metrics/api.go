@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -68,24 +67,32 @@ func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
 		if name == "" {
 			name = other
 		}
-		seen := &coded{ResponseWriter: w}
-		next.ServeHTTP(seen, r)
-		m.api.answered(name, all[name], cmp.Or(seen.code, http.StatusOK), time.Since(began))
+		a := &answer{ResponseWriter: w, answered: func(code int) { m.api.answered(name, all[name], code, time.Since(began)) }}
+		next.ServeHTTP(a, r)
+		a.count(http.StatusOK) // implicit, if there was no other (net/http, ResponseWriter)
 	})
 }
 
-// coded remembers the status code; 0 is an implicit 200 (net/http, ResponseWriter).
-type coded struct {
+// answer tells its status code once, before it is out: who has an answer finds it counted.
+type answer struct {
 	http.ResponseWriter
-	code int
+	answered func(code int)
+	counted  bool
 }
 
-// WriteHeader remembers the status code, of several the first as net/http does,
-// and passes it on.
-func (c *coded) WriteHeader(code int) {
-	c.code = cmp.Or(c.code, code)
-	c.ResponseWriter.WriteHeader(code)
+// WriteHeader counts the status code, of several the first as net/http does, and
+// passes it on.
+func (a *answer) WriteHeader(code int) {
+	a.count(code)
+	a.ResponseWriter.WriteHeader(code)
+}
+
+func (a *answer) count(code int) {
+	if !a.counted {
+		a.counted = true
+		a.answered(code)
+	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (c *coded) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

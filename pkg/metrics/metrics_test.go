@@ -206,3 +206,30 @@ func TestARequestCountsWithTheCodeThatItsClientReads(t *testing.T) {
 		})
 	}
 }
+
+// sending calls a function before the head of an answer goes out.
+type sending struct {
+	http.ResponseWriter
+	before func()
+}
+
+func (s sending) WriteHeader(code int) {
+	s.before()
+	s.ResponseWriter.WriteHeader(code)
+}
+
+func TestARequestIsCountedBeforeItsClientHasTheAnswer(t *testing.T) {
+	m := New(Options{})
+	api := m.API(http.NotFoundHandler(), operations{})
+	sent := false
+	w := sending{httptest.NewRecorder(), func() {
+		sent = true
+		wantLines(t, m,
+			`delegated_ipam_api_requests_total{code="404",operation="GET /known"} 1`,
+			`delegated_ipam_api_request_duration_seconds_count{operation="GET /known"} 1`)
+	}}
+	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
+	if !sent {
+		t.Error("there was no answer")
+	}
+}
