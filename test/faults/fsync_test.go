@@ -67,6 +67,7 @@ func TestNoFileIsWrittenOverThatThePowerLossMayLeaveAsARecord(t *testing.T) {
 		"writes fail":                     {"-e", "inject=pwrite64:error=ENOSPC:when=5+4"},
 		"names cannot be changed":         {"-e", "inject=renameat,renameat2:error=EIO:when=6+5"},
 		"names cannot be exchanged":       {"-e", "inject=renameat2:error=EINVAL:when=4+"},
+		"names may not be exchanged":      {"-e", "inject=renameat2:error=EPERM:when=4+"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
