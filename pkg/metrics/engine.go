@@ -84,7 +84,11 @@ func (o *engineObserver) Happened(happened attachment.Event) {
 }
 
 // Waited implements attachment.Observer.
-func (o *engineObserver) Waited(w attachment.Wait, d time.Duration) { o.waits[w].Observe(d.Seconds()) }
+func (o *engineObserver) Waited(w attachment.Wait, d time.Duration) {
+	if wait, expected := o.waits[w]; expected {
+		wait.Observe(d.Seconds())
+	}
+}
 
 // poolLabel is a pool's value of the label. Clients can ask for any pool, but
 // only configured ones have a value of their own.

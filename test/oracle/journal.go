@@ -39,8 +39,7 @@ func Journal(stateDir string) (kept []Kept, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	records := os.DirFS(filepath.Join(stateDir, "attachments"))
-	if err := os.CopyFS(filepath.Join(scratch, "attachments"), records); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := copyFiles(filepath.Join(scratch, "attachments"), filepath.Join(stateDir, "attachments")); err != nil {
 		return nil, err
 	}
 	loaded, err := load(scratch)
@@ -50,6 +49,35 @@ func Journal(stateDir string) (kept []Kept, err error) {
 		}
 	}
 	return kept, err
+}
+
+// copyFiles copies a folder of files. One that vanishes meanwhile, or the folder if it
+// is not there, is left out: a sidecar may be at work.
+func copyFiles(to, from string) error {
+	entries, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Mkdir(to, 0o700)
+	}
+	for _, e := range entries {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			continue // no record
+		}
+		var data []byte
+		data, err = os.ReadFile(filepath.Join(from, e.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return err
 }
 
 func load(stateDir string) (journal.Loaded, error) {
