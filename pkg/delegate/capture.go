@@ -15,6 +15,8 @@ type capture struct {
 	r int
 	// w is the plugin's end; none once the plugin alone has it.
 	w int
+	// room is for a plugin that prints much; nil until one does.
+	room []byte
 }
 
 // newCapture returns a capture whose w is for the plugin. What k refuses ends the
@@ -29,12 +31,16 @@ func newCapture(k kept) (*capture, error) {
 	return &capture{kept: k, r: ends[0], w: ends[1]}, nil
 }
 
-// read reads once, at most size bytes and no more than chunk, and tells how many came.
+// read reads once, at most size bytes, and tells how many came.
 // There must be bytes or the end of the stream, else it would wait. At the end, and
 // after an error, it stops: the stream is read no more.
 func (c *capture) read(size int) (int, error) {
-	var buffer [chunk]byte
-	n, err := unix.Read(c.r, buffer[:min(size, chunk)])
+	var few [chunk]byte
+	buffer := few[:]
+	if c.room != nil {
+		buffer = c.room
+	}
+	n, err := unix.Read(c.r, buffer[:min(size, len(buffer))])
 	switch {
 	case errors.Is(err, unix.EINTR):
 		return 0, nil
@@ -45,6 +51,9 @@ func (c *capture) read(size int) (int, error) {
 	if err := c.keep(buffer[:n]); err != nil {
 		c.stop()
 		return n, err
+	}
+	if n == chunk && c.room == nil { // there may be more, and it must not wait for us
+		c.room = make([]byte, full)
 	}
 	return n, nil
 }

@@ -3,6 +3,8 @@ package delegate
 import (
 	"errors"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestOfTooMuchOutputTheLastIsKeptOrNoneIsTaken(t *testing.T) {
@@ -26,6 +28,23 @@ func TestOfTooMuchOutputTheLastIsKeptOrNoneIsTaken(t *testing.T) {
 		}
 		if string(k.bytes) != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: got %q and %v, want %q and %v", name, k.bytes, err, c.want, c.err)
+		}
+	}
+}
+
+// A plugin that prints much must not wait for us at each piece of it.
+func TestMuchOutputIsReadInFewPieces(t *testing.T) {
+	c, err := newCapture(kept{limit: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if _, err := unix.Write(c.w, make([]byte, full)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{chunk, full - chunk} {
+		if n, err := c.read(full); n != want || err != nil {
+			t.Errorf("read %d bytes, %v; want %d", n, err, want)
 		}
 	}
 }

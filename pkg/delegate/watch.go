@@ -11,6 +11,9 @@ const (
 	// chunk is how many bytes of output are read at once; a result has some hundred.
 	// They are read onto the stack.
 	chunk = 1 << 10
+	// full is what a pipe holds (pipe(7)): as much is read at once of a plugin that
+	// prints more than a chunk.
+	full = 64 << 10
 	// long is the longest wait of one poll(2).
 	long = time.Hour
 )
@@ -59,7 +62,7 @@ func (w *watch) poll(patience time.Duration) (ended bool, err error) {
 		}
 		// Where the writers have gone this is the end, or what they wrote last: the
 		// kernel may tell of their going before their words.
-		if _, err := s.read(chunk); errors.Is(err, errTooMuch) {
+		if _, err := s.read(full); errors.Is(err, errTooMuch) {
 			return false, err
 		}
 	}
