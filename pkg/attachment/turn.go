@@ -40,6 +40,14 @@ func (p *place) leave() {
 // approach returns the attachment of a key, made if need be. ours tells that nobody
 // has the turn, which is the caller's then: it leaves; otherwise it awaits the turn.
 func (e *Engine) approach(k key) (a *entry, ours bool, err error) {
+	a, ours, err = e.tryTurn(k)
+	if ours {
+		e.Observer.Waited(WaitTurn, 0)
+	}
+	return a, ours, err
+}
+
+func (e *Engine) tryTurn(k key) (a *entry, ours bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopping {
@@ -54,7 +62,6 @@ func (e *Engine) approach(k key) (a *entry, ours bool, err error) {
 	a.users++
 	select {
 	case a.turn <- struct{}{}:
-		e.Observer.Waited(WaitTurn, 0)
 		return a, true, nil
 	default:
 		return a, false, nil
