@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,9 +42,13 @@ func (d death) strike(s *scene) (first, second bool) {
 
 // leaveOneFile leaves the next start one file to remove that is no record yet. How
 // many there are after a death is chance: the journal may be tried at that moment.
+// Where there is no folder yet, there is none.
 func (s *scene) leaveOneFile() {
 	s.t.Helper()
 	dir := filepath.Join(s.node.StateDir, "attachments")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
 	files, err := filepath.Glob(filepath.Join(dir, ".*.json[0-9]*"))
 	must(s.t, err)
 	for _, file := range files {
