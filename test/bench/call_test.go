@@ -38,16 +38,6 @@ func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 			return err
 		}, addAndDelAllocations},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := testing.AllocsPerRun(20, func() {
-				if err := tt.run(); err != nil {
-					t.Fatal(err)
-				}
-			})
-			t.Logf("%.0f allocations, at most %.0f", got, tt.most)
-			if got > tt.most {
-				t.Errorf("it made %.0f heap allocations; want at most %.0f", got, tt.most)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { wantAllocations(t, 20, tt.most, tt.run) })
 	}
 }

@@ -40,17 +40,22 @@ func TestAHeldRequestMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 		"in the whole handler":                          {alone, handlerAllocations},
 		"in the whole handler, among 1,000 attachments": {among, handlerAllocations},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got := testing.AllocsPerRun(200, func() {
-				if err := tt.run(); err != nil {
-					t.Fatal(err)
-				}
-			})
-			t.Logf("%.0f allocations, at most %.0f", got, tt.most)
-			if got > tt.most {
-				t.Errorf("a held request made %.0f heap allocations; want at most %.0f", got, tt.most)
-			}
-		})
+		t.Run(name, func(t *testing.T) { wantAllocations(t, 200, tt.most, tt.run) })
+	}
+}
+
+// wantAllocations runs something so many times, and fails if it makes more heap
+// allocations each time than at most so many.
+func wantAllocations(t *testing.T, runs int, most float64, run func() error) {
+	t.Helper()
+	got := testing.AllocsPerRun(runs, func() {
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Logf("%.0f allocations, at most %.0f", got, most)
+	if got > most {
+		t.Errorf("it made %.0f heap allocations; want at most %.0f", got, most)
 	}
 }
 
