@@ -2,10 +2,17 @@ package delegate
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
+
+// oneProcessor is what a plugin written in Go gets unless --plugin-env names the
+// variable. A call works on one thing at a time and is over in milliseconds; a runtime
+// that gets ready for every processor of the node takes a tenth of its processor time
+// (docs/performance.md). To others it is a variable like any.
+const oneProcessor = "GOMAXPROCS=1"
 
 // argPodName is the key of CNI_ARGS without which no pod is named.
 const argPodName = "K8S_POD_NAME="
@@ -13,18 +20,18 @@ const argPodName = "K8S_POD_NAME="
 // environment is a plugin's whole environment. The library's own invoke.Args
 // would hand on everything that this process has.
 type environment struct {
-	inherited []string
-	verb      string
-	id        string
-	netns     string
-	ifName    string
-	args      string
-	path      string
+	common []string
+	verb   string
+	id     string
+	netns  string
+	ifName string
+	args   string
+	path   string
 }
 
 // list is the environment as execve(2) takes it. A variable without a value is left out.
 func (e environment) list() []string {
-	env := append(make([]string, 0, len(e.inherited)+6), e.inherited...)
+	env := append(make([]string, 0, len(e.common)+6), e.common...)
 	for _, v := range [...][2]string{
 		{"CNI_COMMAND", e.verb},
 		{"CNI_CONTAINERID", e.id},
@@ -40,8 +47,9 @@ func (e environment) list() []string {
 	return env
 }
 
-// inheritedEnv returns PATH and the named variables as far as they are set.
-func inheritedEnv(names []string, lookup func(string) (string, bool)) []string {
+// commonEnv returns what a plugin gets besides CNI_*: PATH and the named variables
+// as far as they are set, and oneProcessor.
+func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 	var env []string
 	all := append([]string{"PATH"}, names...)
 	for i, name := range all {
@@ -51,6 +59,9 @@ func inheritedEnv(names []string, lookup func(string) (string, bool)) []string {
 		if value, ok := lookup(name); ok {
 			env = append(env, name+"="+value)
 		}
+	}
+	if name, _, _ := strings.Cut(oneProcessor, "="); !slices.Contains(all, name) {
+		env = append(env, oneProcessor)
 	}
 	return env
 }
@@ -69,13 +80,13 @@ func contextArgs(p profile.Profile, containerID, owner string) string {
 // environment returns what the plugin sees of this call.
 func (x *execution) environment(c call.Call, args string) environment {
 	e := environment{
-		inherited: x.runner.env,
-		verb:      x.verb,
-		id:        c.ContainerID,
-		netns:     c.Context.NetNS,
-		ifName:    c.Context.IfName,
-		args:      args,
-		path:      c.Context.Path,
+		common: x.runner.env,
+		verb:   x.verb,
+		id:     c.ContainerID,
+		netns:  c.Context.NetNS,
+		ifName: c.Context.IfName,
+		args:   args,
+		path:   c.Context.Path,
 	}
 	if x.ephemeral {
 		e.netns = ephemeralPath

@@ -213,6 +213,7 @@ func TestThePluginSeesItsOwnEnvironmentAndNoMore(t *testing.T) {
 		want := map[string]string{
 			"CNI_COMMAND": verb, "CNI_CONTAINERID": "id", "CNI_NETNS": DefaultNetNS, "CNI_IFNAME": "eth0",
 			"CNI_ARGS": "IgnoreUnknown=1", "CNI_PATH": b.bin, "PATH": "/usr/bin:/bin", "WANTED": "yes",
+			"GOMAXPROCS": "1",
 		}
 		if verb == call.VerbStatus {
 			delete(want, "CNI_CONTAINERID")
@@ -231,9 +232,31 @@ func TestThePluginSeesItsOwnEnvironmentAndNoMore(t *testing.T) {
 }
 
 func TestAVariableThatIsNamedTwiceIsGivenOnce(t *testing.T) {
-	got := inheritedEnv([]string{"A", "PATH", "A"}, func(name string) (string, bool) { return "value of " + name, true })
-	if want := []string{"PATH=value of PATH", "A=value of A"}; !slices.Equal(got, want) {
+	got := commonEnv([]string{"A", "PATH", "A"}, func(name string) (string, bool) { return "value of " + name, true })
+	if want := []string{"PATH=value of PATH", "A=value of A", oneProcessor}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestHowManyProcessorsAPluginUsesIsOursUnlessTheOptionNamesIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		named []string
+		ours  map[string]string
+		want  []string
+	}{
+		"the sidecar's own value is not the plugin's": {nil, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=1"}},
+		"a value that is named is the plugin's too":   {[]string{"GOMAXPROCS"}, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=7"}},
+		"named and not set, the plugin decides":       {[]string{"GOMAXPROCS"}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := commonEnv(c.named, func(name string) (string, bool) {
+				value, ok := c.ours[name]
+				return value, ok
+			})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

@@ -48,7 +48,7 @@ func New(o Options) (*Runner, error) {
 	return &Runner{
 		opts:     o,
 		log:      o.Log.WithFields(nil),
-		env:      inheritedEnv(o.Env, os.LookupEnv),
+		env:      commonEnv(o.Env, os.LookupEnv),
 		locks:    idLocks{path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
 		versions: versionCache{known: map[string]binaryVersions{}},

@@ -114,7 +114,7 @@ func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]s
 func (x *execution) supported(ctx context.Context, binary string) ([]string, error) {
 	// Plugins built with an old CNI skeleton want all variables for every verb.
 	env := environment{
-		inherited: x.runner.env, verb: x.verb,
+		common: x.runner.env, verb: x.verb,
 		netns: "dummy", ifName: "dummy", path: "dummy",
 	}
 	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())

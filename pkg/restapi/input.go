@@ -59,7 +59,11 @@ func unprocessable(ctx context.Context, r *http.Request, err error) middleware.R
 // get an attachment of its own.
 func wellFormedQuery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if n := notesOf(r.Context()); n != nil {
+			n.query = query
+		}
+		if err != nil {
 			note(r.Context(), "error", err.Error())
 			errors.ServeError(rw, r, errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err))
 			return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"time"
 
@@ -19,6 +20,8 @@ type notesKey struct{}
 type notes struct {
 	fields []noted
 	usual  [usualNotes]noted
+	// query is what the request asks for, as far as it can be decoded.
+	query url.Values
 }
 
 // usualFields is how many fields the line of a request has.
@@ -36,9 +39,15 @@ type noted struct {
 // note adds a field to the log line of the request; of several with one key the
 // last counts. It belongs to the goroutine that serves the request.
 func note(ctx context.Context, key string, value any) {
-	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
+	if n := notesOf(ctx); n != nil {
 		n.fields = append(n.fields, noted{key, value})
 	}
+}
+
+// notesOf returns the notes of a request, nil if none are taken.
+func notesOf(ctx context.Context) *notes {
+	n, _ := ctx.Value(notesKey{}).(*notes)
+	return n
 }
 
 // logged writes one line for the outcome of each request: what changes addresses
@@ -80,11 +89,10 @@ func (n *notes) line(r *http.Request, always logrus.Fields) logrus.Fields {
 	fields := make(logrus.Fields, len(always)+usualFields)
 	maps.Copy(fields, always)
 	fields["method"], fields["path"] = r.Method, r.URL.Path
-	query := r.URL.Query()
-	for parameter, field := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
+	for _, q := range [...]struct{ parameter, field string }{{"owner", "owner"}, {"pool", "poolName"}, {"family", "family"}} {
 		// Of a repeated parameter the generated code takes the last.
-		if n := len(query[parameter]); n > 0 && query[parameter][n-1] != "" {
-			fields[field] = query[parameter][n-1]
+		if values := n.query[q.parameter]; len(values) > 0 && values[len(values)-1] != "" {
+			fields[q.field] = values[len(values)-1]
 		}
 	}
 	for _, f := range n.fields {

@@ -135,7 +135,7 @@ func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 	t.Helper()
 	for name := range call.Env {
 		switch name {
-		case "CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH", "PATH":
+		case "CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH", "PATH", "GOMAXPROCS":
 		default:
 			t.Errorf("%s has the variable %q", call.Verb, name)
 		}
