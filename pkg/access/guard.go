@@ -38,7 +38,7 @@ func Guard(next http.Handler, callers Callers, log logrus.FieldLogger) http.Hand
 			return
 		}
 		log.WithFields(logrus.Fields{
-			"method": r.Method, "path": r.URL.Path, "peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
+			"request": r.Method + " " + r.URL.Path, "peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
 		}).Warn("caller refused; --allow-uids and --allow-gids say who may call")
 		w.WriteHeader(http.StatusForbidden)
 	})

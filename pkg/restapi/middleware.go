@@ -24,8 +24,9 @@ type notes struct {
 	query url.Values
 }
 
-// usualFields is how many fields the line of a request has.
-const usualFields = 9
+// usualFields is how many fields the line of a request has when all goes well. Each
+// line's are copied twice by the logger, and a map of up to eight is one block.
+const usualFields = 8
 
 // usualNotes is how many there are when all goes well: owner, poolName, containerID,
 // ipAddrs.
@@ -88,7 +89,7 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 func (n *notes) line(r *http.Request, always logrus.Fields) logrus.Fields {
 	fields := make(logrus.Fields, len(always)+usualFields)
 	maps.Copy(fields, always)
-	fields["method"], fields["path"] = r.Method, r.URL.Path
+	fields["request"] = r.Method + " " + r.URL.Path
 	for _, q := range [...]struct{ parameter, field string }{{"owner", "owner"}, {"pool", "poolName"}, {"family", "family"}} {
 		// Of a repeated parameter the generated code takes the last.
 		if values := n.query[q.parameter]; len(values) > 0 && values[len(values)-1] != "" {

@@ -107,10 +107,10 @@ func TestEachOutcomeIsOneLogLine(t *testing.T) {
 	}{
 		{http.MethodPost, "/v1/ipam?family=ipv4", logrus.InfoLevel, logrus.Fields{
 			"owner": "health", "poolName": "default", "family": "ipv4", "code": 201,
-			"containerID": "cilium-agent-health-0123456789abcdef", "path": "/v1/ipam",
+			"containerID": "cilium-agent-health-0123456789abcdef", "request": "POST /v1/ipam",
 		}},
 		{http.MethodPost, "/v1/ipam/10.1.2.3?owner=health", logrus.InfoLevel, logrus.Fields{"owner": "health", "poolName": "default", "code": 200}},
-		{http.MethodDelete, "/v1/ipam/10.1.2.3?pool=blue", logrus.InfoLevel, logrus.Fields{"poolName": "blue", "code": 200, "path": "/v1/ipam/10.1.2.3"}},
+		{http.MethodDelete, "/v1/ipam/10.1.2.3?pool=blue", logrus.InfoLevel, logrus.Fields{"poolName": "blue", "code": 200, "request": "DELETE /v1/ipam/10.1.2.3"}},
 		{http.MethodGet, "/v1/healthz", logrus.DebugLevel, logrus.Fields{"code": 200}},
 		{http.MethodGet, "/v1/none", logrus.InfoLevel, logrus.Fields{"code": 404}},
 	} {

@@ -53,10 +53,10 @@ func TestEachRequestHasOneLineWithCiliumsFields(t *testing.T) {
 	t.Parallel()
 	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=info", "--log-format=json")
 	ip := s.Allocate(t, harness.Request{Owner: "router", Family: "ipv4"}).Address.IPv4
-	line := lineOf(t, s, map[string]any{"level": "info", "method": "POST", "path": "/v1/ipam", "code": float64(201), "family": "ipv4"})
+	line := lineOf(t, s, map[string]any{"level": "info", "request": "POST /v1/ipam", "code": float64(201), "family": "ipv4"})
 	wantAttachmentIn(t, line, ip)
 	s.Release(t, ip)
-	lineOf(t, s, map[string]any{"level": "info", "method": "DELETE", "path": "/v1/ipam/" + ip, "code": float64(200), "owner": "router", "poolName": "default"})
+	lineOf(t, s, map[string]any{"level": "info", "request": "DELETE /v1/ipam/" + ip, "code": float64(200), "owner": "router", "poolName": "default"})
 	if n := strings.Count(s.Log(), `"owner":"router"`); n != 2 {
 		t.Errorf("%d lines name the owner of two requests:\n%s", n, s.Log())
 	}

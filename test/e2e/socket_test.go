@@ -117,7 +117,7 @@ func TestAClientThatHangsUpLosesNoAddress(t *testing.T) {
 		hangUp(t, n.Socket, fmt.Sprintf("owner-%d", i))
 	}
 	for i := range clients {
-		wantInLog(t, s, "method=POST", fmt.Sprintf("owner=owner-%d ", i), "code=")
+		wantInLog(t, s, `request="POST /v1/ipam"`, fmt.Sprintf("owner=owner-%d ", i), "code=")
 	}
 	// What a request began goes on without its client, and the end waits for it:
 	// before that the list need not be the last word.
