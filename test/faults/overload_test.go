@@ -75,13 +75,15 @@ func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 	mayOpen(t, 2*flood)
 	n := lightNode(t)
 	plugin := newGated(t, n)
-	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h")
+	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h",
+		"--plugin-timeout=1m") // how long the flood takes is the machine's to say
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	memoryBefore := bench{Sidecar: s}.peakMemory(t)
 
 	plugin.shut(t)
 	early := allocateInBackground(s, "early", queue/2)
 	plugin.awaitADDs(t, processes)
+	awaitQueued(t, s, queue/2-processes) // else one of the flood may be before one of these
 	wantServed(t, s, held)
 
 	late := allocateInBackground(s, "late", flood)
@@ -295,6 +297,18 @@ func allocateInBackground(s *harness.Sidecar, name string, owners int) <-chan an
 		}()
 	}
 	return answers
+}
+
+// awaitQueued waits until so many requests wait for a plugin process.
+func awaitQueued(t *testing.T, s *harness.Sidecar, requests int) {
+	t.Helper()
+	want := fmt.Sprintf("\ndelegated_ipam_queue_length{queue=\"process\"} %d\n", requests)
+	harness.Eventually(t, "the early ones to wait for a process", func() error {
+		if a := s.Do(t, http.MethodGet, "/metrics"); !strings.Contains(string(a.Body), want) {
+			return fmt.Errorf("the metrics do not say %q", want)
+		}
+		return nil
+	})
 }
 
 func wantTurnedAway(t *testing.T, a answered) {
