@@ -293,6 +293,15 @@ func (c *crowd) count(verb oracle.Verb, outcome oracle.Outcome) int {
 // again, which would hide an address that has come back.
 func (c *crowd) judgeHeld(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 	t.Helper()
+	harness.Eventually(t, "recovery to settle", func() error {
+		for _, a := range s.List(t) {
+			// A plugin of an earlier life may still act for it, after list and store agree.
+			if a.State == "adding" || a.State == "releasing" {
+				return fmt.Errorf("%s is still %s: %s", a.ContainerID, a.State, a.LastError)
+			}
+		}
+		return nil
+	})
 	s.Agree(t)
 	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.HeldOf(s.List(t))}) {
 		t.Error(v)
