@@ -82,7 +82,7 @@ func TestADaemonThatFinishesAnADDLongAfterItsClientTimedOutLeaksNothing(t *testi
 			n.WriteNetwork(t, "05-cilium", harness.Network{
 				Name: "pods", CNIVersion: "1.0.0", Plugin: "patient", IPAM: map[string]any{"subnet": "10.15.0.0/24"},
 			})
-			n.Flags = append(n.Flags, "--plugin-profile="+profile, "--plugin-timeout=1s", "--enable-ipv6=false")
+			n.Flags = append(n.Flags, "--plugin-profile="+profile, "--plugin-timeout=3s", "--enable-ipv6=false")
 			s := n.Start(t)
 
 			plugin.Script(t, "ADD", `{"hang":true}`)
