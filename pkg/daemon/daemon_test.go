@@ -20,6 +20,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -155,16 +156,20 @@ func TestRun(t *testing.T) {
 		c.write(t, "state/attachments/later-1.json", `{"version":99,"sha256":"","record":{"owner":"router","pool":"default"}}`)
 		log, ended, stop := run(t, c)
 		log.await(t, "msg=Serving", ended)
-		var files []string
-		for _, q := range c.health(t).DelegatedIpam.Quarantined {
-			files = append(files, q.File+": "+q.Reason)
-		}
-		all := strings.Join(files, "\n")
-		for _, want := range []string{"torn-1", "later-1", "newer", "router"} {
-			if !strings.Contains(all, want) {
-				t.Errorf("the report %q does not name %q", all, want)
+		// A disk may take longer to answer than a report waits for it.
+		harness.Eventually(t, "both to be reported", func() error {
+			var files []string
+			for _, q := range c.health(t).DelegatedIpam.Quarantined {
+				files = append(files, q.File+": "+q.Reason)
 			}
-		}
+			all := strings.Join(files, "\n")
+			for _, want := range []string{"torn-1", "later-1", "newer", "router"} {
+				if !strings.Contains(all, want) {
+					return fmt.Errorf("the report %q does not name %q", all, want)
+				}
+			}
+			return nil
+		})
 		if err := stop(); err != nil {
 			t.Error(err)
 		}

@@ -75,19 +75,26 @@ func TestAPoolIsAsItIsSinceItsConfigurationOrItsPluginChanged(t *testing.T) {
 }
 
 func TestAStartIsToldInTheLogWithoutAnybodyAsking(t *testing.T) {
-	c := valid(t)
-	log, ended, stop := run(t, c)
-	log.await(t, `msg="Not ready"`, ended)
-	c.write(t, "bin/quick", "#!/bin/sh\necho '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}'\n")
-	if err := os.Chmod(filepath.Join(c.CNIBinDirs[0], "quick"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	c.write(t, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"quick"}}]}`)
-	log.await(t, "msg=Ready", ended)
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if text := log.text.String(); strings.Count(text, `msg="Not ready"`) != 1 {
-		t.Errorf("the log says more than once that it is not ready:\n%s", text)
+	for name, before := range map[string]string{
+		"with a plugin that answers at once":                    "",
+		"with one that takes longer than a report waits for it": "sleep 1\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := valid(t)
+			log, ended, stop := run(t, c)
+			log.await(t, `msg="Not ready"`, ended)
+			c.write(t, "bin/plugin", "#!/bin/sh\n"+before+"echo '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}'\n")
+			if err := os.Chmod(filepath.Join(c.CNIBinDirs[0], "plugin"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			c.write(t, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"plugin"}}]}`)
+			log.await(t, "msg=Ready", ended)
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if text := log.text.String(); strings.Count(text, `msg="Not ready"`) != 1 {
+				t.Errorf("the log says more than once that it is not ready:\n%s", text)
+			}
+		})
 	}
 }

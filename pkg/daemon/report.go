@@ -61,6 +61,12 @@ func newReporter(c Config, log logrus.FieldLogger) *reporter {
 // Report asks each part, and waits for none of them longer than answerWithin, nor
 // shorter because whoever asked has gone: the history would remember that.
 func (r *reporter) Report(ctx context.Context) restapi.Report {
+	rep, _ := r.report(ctx)
+	return rep
+}
+
+// report is Report, and tells whether no first answer is awaited any more.
+func (r *reporter) report(ctx context.Context) (rep restapi.Report, settled bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 	defer cancel()
 	pools := r.config.poolNames()
@@ -70,11 +76,11 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 			r.plugins.about(pool, n)
 		}
 	}
-	rep := restapi.Report{
+	rep = restapi.Report{
 		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
 		Counters: r.counters(), Options: r.config.Options,
 	}
-	settled := true
+	settled = true
 	for _, pool := range pools {
 		p, is := r.pool(ctx, pool)
 		if is != awaited {
@@ -96,7 +102,7 @@ func (r *reporter) Report(ctx context.Context) restapi.Report {
 	rep.Ready = len(rep.Reasons) == 0
 	rep.Since = r.history.readiness(rep.Reasons, settled)
 	rep.LastError = r.lastError()
-	return rep
+	return rep, settled
 }
 
 // reasons are why a pool cannot give out addresses now. One that keeps an older

@@ -40,11 +40,17 @@ func (d *daemon) serve(ctx context.Context) error {
 	watched := make(chan error, 1)
 	// Whoever never asks reads in the log whether it is ready: at the start, and when
 	// a configuration comes or goes.
-	d.conf.OnChange(func(string) { d.Report(watching) })
-	go func() {
-		d.Report(watching)
-		watched <- d.conf.Run(watching)
-	}()
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{}
+	d.conf.OnChange(func(string) {
+		select {
+		case changed <- struct{}{}:
+		default: // it will be looked at anyway
+		}
+	})
+	told := make(chan struct{})
+	go func() { defer close(told); d.tell(watching, changed) }()
+	go func() { watched <- d.conf.Run(watching) }()
 	scraped := make(chan struct{})
 	go func() { defer close(scraped); d.serveScrapes(watching, scrapes) }()
 
@@ -64,9 +70,26 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	stopWatching()
 	<-scraped
+	<-told
 	err = errors.Join(err, <-watched)
 	d.awaitAsked()
 	return err
+}
+
+// tell lets the log say whether it is ready, after each change and until ctx ends. It
+// looks again as long as an answer is awaited: a plugin or a disk may take longer to
+// give it than a report waits.
+func (d *daemon) tell(ctx context.Context, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		for settled := false; !settled && ctx.Err() == nil; {
+			_, settled = d.report(ctx)
+		}
+	}
 }
 
 // awaitAsked waits until no plugin is asked for the report any more, so that none
