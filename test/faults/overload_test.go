@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +34,12 @@ func TestThousandsOfConnectionsAndSlowClientsHoldNobodyUp(t *testing.T) {
 	n := lightNode(t)
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	harness.Eventually(t, "the connections of before to be closed", func() error {
+		if now := connections(t, s); now > 0 {
+			return fmt.Errorf("%d are open", now)
+		}
+		return nil
+	})
 	filesBefore, memoryBefore := len(openFiles(t, s)), bench{Sidecar: s}.peakMemory(t)
 
 	slow := connect(t, n.Socket, slowClients, func(conn net.Conn) error {
@@ -243,6 +250,19 @@ func dial(socket string) (net.Conn, error) {
 		// The server's own limits are to end a connection, long before this.
 		return conn, conn.SetDeadline(time.Now().Add(5 * time.Minute))
 	}
+}
+
+// connections is how many the sidecar has open on its socket (proc_pid_net(5), unix).
+func connections(t *testing.T, s *harness.Sidecar) int {
+	t.Helper()
+	const connected = "03"
+	ours, open := socketInodes(t, s), 0
+	for _, line := range socketLines(t, s, "unix") {
+		if f := strings.Fields(line); len(f) > 6 && f[5] == connected && slices.Contains(ours, f[6]) {
+			open++
+		}
+	}
+	return open
 }
 
 // askOnce asks a question, takes the answer, and keeps the connection.
