@@ -29,10 +29,13 @@ func quiet() *logrus.Logger {
 	return log
 }
 
-// freePort is an address on loopback that nobody listens on.
+// freePort is an address on loopback that nobody listens on. It is of this process alone:
+// on 127.0.0.1 somebody else may get the port before we use it.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	pid := os.Getpid()
+	ours := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(ours, 0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
