@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -71,6 +73,13 @@ func noConfiguration(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	n := harness.NewNode(t)
 	s := n.Launch(t)
 	s.WaitServing(t)
+	harness.Eventually(t, "it to say that it lacks the configuration, and nothing else", func() error {
+		err := s.Ready()
+		if err == nil || !strings.Contains(err.Error(), "no CNI configuration") || strings.Contains(err.Error(), "does not answer") {
+			return fmt.Errorf("it says %v", err)
+		}
+		return nil
+	})
 	return n, s
 }
 
