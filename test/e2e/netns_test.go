@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,10 +17,17 @@ func TestWithoutCAPSYSADMINAnEphemeralNamespaceIsRefusedBeforeAnythingIsWritten(
 	n.Under = withoutSysAdmin(t)
 	s := n.Launch(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
 	s.WaitServing(t)
+	var unready error
+	harness.Eventually(t, "every part to say whether it is ready", func() error {
+		if unready = s.Ready(); unready == nil || !strings.Contains(unready.Error(), "--cni-netns") || strings.Contains(unready.Error(), "does not answer") {
+			return fmt.Errorf("it says %v", unready)
+		}
+		return nil
+	})
+	// Nobody asks whether the state folder can be written from here on.
 	before := n.Snapshot(t)
-
 	a := s.TryAllocate(t, harness.Request{Owner: "router"})
-	unready := s.Ready()
+	before.Same(t, n.Snapshot(t))
 	for _, says := range []string{"CAP_SYS_ADMIN", "scripted", "pods", "--cni-netns"} {
 		if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
 			t.Errorf("answered %s; want 502 and %q", a, says)
@@ -28,7 +36,6 @@ func TestWithoutCAPSYSADMINAnEphemeralNamespaceIsRefusedBeforeAnythingIsWritten(
 			t.Errorf("health says %v; want it not to be ready and to say %q", unready, says)
 		}
 	}
-	before.Same(t, n.Snapshot(t))
 	if list := s.List(t); len(list) != 0 {
 		t.Errorf("the list has %+v; want nothing", list)
 	}
