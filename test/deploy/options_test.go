@@ -167,7 +167,8 @@ func TestTheProgramHasTheProbes(t *testing.T) {
 	n.Start(t, "--enable-ipv6=false")
 	each(t, func(t *testing.T, d deployed) {
 		for _, p := range [][]string{d.sidecar.StartupProbe.Exec.Command, d.sidecar.ReadinessProbe.Exec.Command, d.sidecar.LivenessProbe.Exec.Command} {
-			if out := n.Command(t, p[1:]...); out.Code != 0 {
+			// What is answered is asked here, not how soon.
+			if out := n.Command(t, append(slices.Clone(p[1:]), "--timeout=30s")...); out.Code != 0 {
 				t.Errorf("%v of a sidecar that is ready: exit status %d: %s", p, out.Code, out.Stderr)
 			}
 		}

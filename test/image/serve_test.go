@@ -150,7 +150,7 @@ func TestTheImageServesHostLocalAsRootWithoutAnyCapability(t *testing.T) {
 		t.Errorf("%s is not in the list:\n%s", ip, out)
 	}
 	for _, kind := range []string{"startup", "ready", "live"} {
-		s.ask(t, "probe", kind)
+		s.ask(t, "probe", kind, "--timeout=30s") // what it answers, not how soon
 	}
 	s.examine(t)
 	held := n.Leases(t)
