@@ -443,38 +443,6 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-func TestOwners(t *testing.T) {
-	cases := []struct {
-		name     string
-		patterns []string
-		owner    string
-		admitted bool
-	}{
-		{"a name admits itself", []string{"router"}, "router", true},
-		{"a name admits no longer one", []string{"router"}, "router2", false},
-		{"a star stands for any text with slashes", []string{"*"}, "kube-system/dns", true},
-		{"a star in the middle", []string{"kube-*/dns"}, "kube-system/dns", true},
-		{"other signs stand for themselves", []string{"a.b"}, "axb", false},
-		{"one of several", []string{"router", "health"}, "health", true},
-		{"no pattern admits nobody", nil, "router", false},
-		{"a star spans lines", []string{"*"}, "a\nb", true},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			o, err := ParseOwners(c.patterns)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := o.Admits(c.owner); got != c.admitted {
-				t.Errorf("Admits(%q) = %v", c.owner, got)
-			}
-		})
-	}
-	if _, err := ParseOwners([]string{""}); err == nil {
-		t.Error("an empty pattern was taken")
-	}
-}
-
 func TestVerifyByAdd(t *testing.T) {
 	byAdd := func(w *world) {
 		w.profile.VerifyBy, w.profile.RepeatedAdd, w.profile.Requests = profile.VerifyAdd, profile.RepeatedAddSameAnswer, nil
