@@ -40,6 +40,10 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		return unprocessable(ctx, p.HTTPRequest, err)
 	}
 	family := record.Family(conv.Value(p.Family))
+	if family != "" {
+		note(ctx, "family", string(family))
+	}
+	noteOwner(ctx, owner)
 	got, err := h.engine.Allocate(ctx, attachment.AllocateRequest{
 		Owner:  owner,
 		Pool:   poolOf(ctx, p.Pool),
@@ -66,6 +70,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 		note(ctx, "error", err.Error())
 		return ipam.NewPostIpamIPInvalid()
 	}
+	noteOwner(ctx, owner)
 	got, err := h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
 	noteAttachment(ctx, got)
 	killpoint.Reach(killpoint.AnswerDue)
@@ -99,11 +104,15 @@ func noteAttachment(ctx context.Context, a attachment.Attachment) {
 	if a.ContainerID != "" {
 		note(ctx, "containerID", a.ContainerID)
 	}
-	if a.Owner != "" {
-		note(ctx, "owner", a.Owner)
-	}
+	noteOwner(ctx, a.Owner)
 	if ips := a.Addrs(); len(ips) > 0 {
 		note(ctx, "ipAddrs", ips)
+	}
+}
+
+func noteOwner(ctx context.Context, owner string) {
+	if owner != "" {
+		note(ctx, "owner", owner)
 	}
 }
 

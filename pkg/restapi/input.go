@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-openapi/errors"
@@ -59,15 +61,42 @@ func unprocessable(ctx context.Context, r *http.Request, err error) middleware.R
 // get an attachment of its own.
 func wellFormedQuery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		query, err := url.ParseQuery(r.URL.RawQuery)
-		if n := notesOf(r.Context()); n != nil {
-			n.query = query
-		}
-		if err != nil {
+		if err := checkQuery(r.URL.RawQuery); err != nil {
 			note(r.Context(), "error", err.Error())
 			errors.ServeError(rw, r, errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err))
 			return
 		}
 		next.ServeHTTP(rw, r)
 	})
+}
+
+// plainQuery is the length, in bytes, up to which a query has few enough parameters
+// for anybody (net/url refuses more than 10,000).
+const plainQuery = 4 << 10
+
+// checkQuery fails where url.ParseQuery does. What it makes of a query that can be
+// decoded is made again behind us, so that one is only looked through.
+func checkQuery(query string) error {
+	if len(query) <= plainQuery && !strings.Contains(query, ";") && wellEscaped(query) {
+		return nil
+	}
+	_, err := url.ParseQuery(query)
+	return err
+}
+
+// wellEscaped tells whether two hexadecimal digits follow each "%".
+func wellEscaped(text string) bool {
+	for {
+		_, rest, found := strings.Cut(text, "%")
+		if !found {
+			return true
+		}
+		if len(rest) < 2 {
+			return false
+		}
+		if _, err := strconv.ParseUint(rest[:2], 16, 8); err != nil {
+			return false
+		}
+		text = rest[2:]
+	}
 }

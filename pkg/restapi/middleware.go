@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"runtime/debug"
 	"time"
 
@@ -20,17 +19,15 @@ type notesKey struct{}
 type notes struct {
 	fields []noted
 	usual  [usualNotes]noted
-	// query is what the request asks for, as far as it can be decoded.
-	query url.Values
 }
 
 // usualFields is how many fields the line of a request has when all goes well. Each
 // line's are copied twice by the logger, and a map of up to eight is one block.
 const usualFields = 8
 
-// usualNotes is how many there are when all goes well: owner, poolName, containerID,
-// ipAddrs.
-const usualNotes = 4
+// usualNotes is how many there are when all goes well: owner, poolName and family as
+// asked for; containerID, owner and ipAddrs as they are.
+const usualNotes = 6
 
 type noted struct {
 	key   string
@@ -40,15 +37,9 @@ type noted struct {
 // note adds a field to the log line of the request; of several with one key the
 // last counts. It belongs to the goroutine that serves the request.
 func note(ctx context.Context, key string, value any) {
-	if n := notesOf(ctx); n != nil {
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
 		n.fields = append(n.fields, noted{key, value})
 	}
-}
-
-// notesOf returns the notes of a request, nil if none are taken.
-func notesOf(ctx context.Context) *notes {
-	n, _ := ctx.Value(notesKey{}).(*notes)
-	return n
 }
 
 // logged writes one line for the outcome of each request: what changes addresses
@@ -85,19 +76,24 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 	})
 }
 
-// line is what is always said, what the request asked for, and what was noted.
+// line is what is always said, and what was noted. Of a request that was refused before
+// anybody noted what it asks for it is what stands in the query.
 func (n *notes) line(r *http.Request, always logrus.Fields) logrus.Fields {
 	fields := make(logrus.Fields, len(always)+usualFields)
 	maps.Copy(fields, always)
 	fields["request"] = r.Method + " " + r.URL.Path
-	for _, q := range [...]struct{ parameter, field string }{{"owner", "owner"}, {"pool", "poolName"}, {"family", "family"}} {
-		// Of a repeated parameter the generated code takes the last.
-		if values := n.query[q.parameter]; len(values) > 0 && values[len(values)-1] != "" {
-			fields[q.field] = values[len(values)-1]
-		}
-	}
 	for _, f := range n.fields {
 		fields[f.key] = f.value
+	}
+	if _, understood := fields["poolName"]; understood {
+		return fields
+	}
+	query := r.URL.Query()
+	for parameter, field := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
+		// Of a repeated parameter the generated code takes the last.
+		if values := query[parameter]; len(values) > 0 && values[len(values)-1] != "" {
+			fields[field] = values[len(values)-1]
+		}
 	}
 	return fields
 }
