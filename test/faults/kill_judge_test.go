@@ -70,15 +70,21 @@ func (s *scene) unsettled(a harness.Attachment, now oracle.Final) bool {
 // seen is what the plugin and the sidecar say now.
 func (s *scene) seen(list []harness.Attachment) oracle.Final {
 	s.t.Helper()
-	stored, files, err := oracle.HostLocalKilled(s.node.StoreDir)
+	stored, unborn := s.stored()
+	return oracle.Final{Stored: stored, Listed: harness.HeldOf(list), Unborn: unborn}
+}
+
+// stored is what the plugin's store has now.
+func (s *scene) stored() (leases []oracle.Lease, unborn []netip.Addr) {
+	s.t.Helper()
+	leases, files, err := oracle.HostLocalKilled(s.node.StoreDir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	now := oracle.Final{Stored: stored, Listed: harness.HeldOf(list)}
 	for _, file := range files {
-		now.Unborn = append(now.Unborn, netip.MustParseAddr(filepath.Base(file)))
+		unborn = append(unborn, netip.MustParseAddr(filepath.Base(file)))
 	}
-	return now
+	return leases, unborn
 }
 
 // end stops the sidecar: what was right must still be so when nothing runs any

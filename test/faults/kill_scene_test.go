@@ -186,6 +186,9 @@ func (s *scene) ask(r request) (oracle.Final, harness.Answer) {
 	r.sent(s.history)
 	a := s.sidecar.Do(s.t, r.method, r.path, r.header...)
 	s.answered(r, a)
+	// While the request waited for its turn, a plugin may have died that worked in the
+	// background: what it took for nobody was taken before the request was worked on.
+	_, before.Unborn = s.stored()
 	return before, a
 }
 
