@@ -2,17 +2,16 @@ package delegate
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// oneProcessor is what a plugin written in Go gets unless --plugin-env names the
-// variable. A call works on one thing at a time and is over in milliseconds; a runtime
-// that gets ready for every processor of the node takes a tenth of its processor time
-// (docs/performance.md). To others it is a variable like any.
-const oneProcessor = "GOMAXPROCS=1"
+// maxProcs is 1 for a plugin unless --plugin-env names it. A call works on one thing at
+// a time and is over in milliseconds; a Go runtime that gets ready for every processor of
+// the node takes a tenth of its processor time (docs/performance.md). To others it is a
+// variable like any.
+const maxProcs = "GOMAXPROCS"
 
 // argPodName is the key of CNI_ARGS without which no pod is named.
 const argPodName = "K8S_POD_NAME="
@@ -48,7 +47,7 @@ func (e environment) list() []string {
 }
 
 // commonEnv returns what a plugin gets besides CNI_*: PATH and the named variables
-// as far as they are set, and oneProcessor.
+// as far as they are set, and maxProcs.
 func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 	var env []string
 	all := append([]string{"PATH"}, names...)
@@ -60,8 +59,8 @@ func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 			env = append(env, name+"="+value)
 		}
 	}
-	if name, _, _ := strings.Cut(oneProcessor, "="); !slices.Contains(all, name) {
-		env = append(env, oneProcessor)
+	if !slices.Contains(all, maxProcs) {
+		env = append(env, maxProcs+"=1")
 	}
 	return env
 }

@@ -4,8 +4,9 @@ import "fmt"
 
 // How much room is little. A record takes 4 KiB, with several contexts a multiple of
 // that, and is written beside the old one before it takes its place; the file of an
-// address takes one block of mostly 4 KiB. So below wanted not even the some hundred addresses of a full node fit, and
-// below needed the next few writes fail, which every allocation and release needs.
+// address takes one block of mostly 4 KiB. So below wanted not even the some hundred
+// addresses of a full node fit, and below needed the next few writes fail, which every
+// allocation and release needs.
 const (
 	wantedBytes, neededBytes   = 16 << 20, 1 << 20
 	wantedInodes, neededInodes = 1024, 64

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -74,29 +73,15 @@ func wellFormedQuery(next http.Handler) http.Handler {
 // for anybody (net/url refuses more than 10,000).
 const plainQuery = 4 << 10
 
-// checkQuery fails where url.ParseQuery does. What it makes of a query that can be
-// decoded is made again behind us, so that one is only looked through.
+// checkQuery fails where url.ParseQuery does. What that makes of a query is made again
+// behind us, so that a plain one is only looked at: it has no semicolon, and its escapes
+// are whole.
 func checkQuery(query string) error {
-	if len(query) <= plainQuery && !strings.Contains(query, ";") && wellEscaped(query) {
-		return nil
+	if len(query) <= plainQuery && !strings.Contains(query, ";") {
+		if _, err := url.QueryUnescape(query); err == nil {
+			return nil
+		}
 	}
 	_, err := url.ParseQuery(query)
 	return err
-}
-
-// wellEscaped tells whether two hexadecimal digits follow each "%".
-func wellEscaped(text string) bool {
-	for {
-		_, rest, found := strings.Cut(text, "%")
-		if !found {
-			return true
-		}
-		if len(rest) < 2 {
-			return false
-		}
-		if _, err := strconv.ParseUint(rest[:2], 16, 8); err != nil {
-			return false
-		}
-		text = rest[2:]
-	}
 }
