@@ -10,7 +10,7 @@ import (
 
 // ownProfile is a profile that can be used.
 const ownProfile = `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},
-"addOutlivesSeconds":7,"del":"released","podIdentity":"none","namespace":"any","unique":true}`
+"addOutlivesSeconds":7,"del":"released","store":"node","lookup":"none","podIdentity":"none","namespace":"any","unique":true}`
 
 func TestAProfileFileIsReadOverTheEmbeddedOnesEachTimeItIsAskedFor(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.json")

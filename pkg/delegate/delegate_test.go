@@ -107,7 +107,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *bench {
 		t.Fatal(err)
 	}
 	b.profiles, err = known.With(profile.File{Name: "scripted.json", Data: []byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
-		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released",
+		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none",
 		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`)})
 	if err != nil {
 		t.Fatal(err)

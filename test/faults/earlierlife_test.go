@@ -63,7 +63,7 @@ func TestAPluginThatOutlivesItsSidecarAndAllocatesAfterTheRestartLeaksNothing(t 
 // its client has gone, such as the dhcp plugin's.
 const patientProfile = `{
   "type": "patient", "repeatedAdd": "refused", "verifyBy": "check", "checkProves": "presence",
-  "lost": {"minCode": 100}, "addOutlivesSeconds": 10, "del": "released", "podIdentity": "none",
+  "lost": {"minCode": 100}, "addOutlivesSeconds": 10, "del": "released", "store": "remote", "lookup": "none", "podIdentity": "none",
   "namespace": "any", "unique": true
 }`
 

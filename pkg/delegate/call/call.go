@@ -52,6 +52,9 @@ type Context struct {
 	// Requested are the addresses that the ADD asked for; CHECK and DEL ask for the
 	// same, because the CNI spec wants the same parameters again (section 2).
 	Requested []netip.Prefix `json:"requested,omitempty"`
+	// StoreProven reports that a lookup found the result of the ADD with this context in
+	// the plugin's store, so that lookups may verify it (profile.Lookup).
+	StoreProven bool `json:"storeProven,omitempty"`
 	// SettlesAt is the last moment at which an ADD with this context whose outcome
 	// is unknown may still allocate; a DEL before it is not believed. Zero if
 	// there is none.
@@ -63,6 +66,7 @@ type Context struct {
 func (c Context) Equal(o Context) bool {
 	c.PrevResult, o.PrevResult = nil, nil
 	c.Requested, o.Requested = nil, nil
+	c.StoreProven, o.StoreProven = false, false
 	c.SettlesAt, o.SettlesAt = time.Time{}, time.Time{}
 	if reflect.DeepEqual(c, o) {
 		// As nearly always: that of an ADD and of its result. None is written as null.
@@ -108,6 +112,9 @@ type Result struct {
 	// MasterMAC is the MAC of the uplink, the first interface without a
 	// sandbox; empty if the plugin named none.
 	MasterMAC string `json:"masterMAC,omitempty"`
+	// InStore reports that a lookup has found exactly these addresses in the plugin's
+	// store, under the container ID and interface of the call.
+	InStore bool `json:"-"`
 	// Raw is the plugin's result in the context's CNI version (prevResult).
 	Raw json.RawMessage `json:"raw,omitempty"`
 }

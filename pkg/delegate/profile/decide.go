@@ -22,10 +22,20 @@ func (p Profile) MayRepeat() bool {
 // may come late and free what a new ADD got.
 func (p Profile) SpendsIDs() bool { return p.Del == DelQueued }
 
+// OnNode reports whether the plugin's store is on the node: a reboot may lose its last
+// writes, and ends every process that could still change it.
+func (p Profile) OnNode() bool { return p.Store == StoreNode }
+
 // ActsUntil is the last moment at which an ADD whose outcome is unknown, and whose
 // process had ended at a given time, may still allocate.
 func (p Profile) ActsUntil(ended time.Time) time.Time {
 	return ended.Add(time.Duration(p.AddOutlivesSeconds) * time.Second)
+}
+
+// DelActsUntil is the last moment at which a DEL whose outcome is unknown, and whose
+// process had ended at a given time, may still release.
+func (p Profile) DelActsUntil(ended time.Time) time.Time {
+	return ended.Add(time.Duration(p.DelOutlivesSeconds) * time.Second)
 }
 
 // AddAfterDel is AddAfterDelSeconds as a duration.

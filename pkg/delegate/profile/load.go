@@ -80,17 +80,18 @@ func Parse(data []byte) (Profile, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Profile{}, p.wrong("more than one JSON document; expected one JSON object")
 	}
-	if err := p.validate(); err != nil {
+	if err := p.complete(data); err != nil {
 		return Profile{}, err
 	}
-	return p, p.complete(data)
+	return p, p.validate()
 }
 
-// complete refuses a profile that leaves out what is no word: absent, it would
-// mean the less careful value.
-func (p Profile) complete(data []byte) error {
+// complete sets what has a default, and refuses a profile that lacks a number or
+// boolean without one: absent, it would mean the less careful value.
+func (p *Profile) complete(data []byte) error {
 	var given struct {
 		AddOutlivesSeconds *int  `json:"addOutlivesSeconds"`
+		DelOutlivesSeconds *int  `json:"delOutlivesSeconds"`
 		Unique             *bool `json:"unique"`
 	}
 	if err := json.Unmarshal(data, &given); err != nil {
@@ -101,6 +102,9 @@ func (p Profile) complete(data []byte) error {
 	}
 	if given.Unique == nil {
 		return p.wrong("unique is missing; expected true, or false for a plugin that gives one address to several by design")
+	}
+	if given.DelOutlivesSeconds == nil {
+		p.DelOutlivesSeconds = p.AddOutlivesSeconds
 	}
 	return nil
 }

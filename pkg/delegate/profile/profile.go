@@ -57,6 +57,30 @@ const (
 	DelUnproved Del = "unproved"
 )
 
+// Store is where a plugin keeps its allocations.
+type Store string
+
+const (
+	// StoreNode: on the node. A reboot may lose its last writes, and ends every
+	// process that could still change it.
+	StoreNode Store = "node"
+	// StoreRemote: on a server. A reboot of the node loses nothing there, and ends
+	// nothing that an ADD or DEL has begun there.
+	StoreRemote Store = "remote"
+)
+
+// Lookup is how the plugin's store can be read without running a verb.
+type Lookup string
+
+const (
+	// LookupNone: it cannot be.
+	LookupNone Lookup = "none"
+	// LookupHostLocal reads host-local's lease files: one file per address in
+	// dataDir/<network>, with container ID and interface name
+	// (plugins/ipam/host-local/backend/disk/backend.go).
+	LookupHostLocal Lookup = "host-local-leases"
+)
+
 // RequestForm is how a requested address is written.
 type RequestForm string
 
@@ -132,8 +156,16 @@ type Profile struct {
 	// AddOutlivesSeconds is how long an ADD may still allocate after its process was
 	// ended or lost (a daemon behind it goes on); a DEL before that proves nothing.
 	AddOutlivesSeconds int `json:"addOutlivesSeconds"`
+	// DelOutlivesSeconds is how long a DEL whose outcome is unknown may still release
+	// after its process was ended or lost; no ADD uses the container ID before that.
+	// A profile without it gets AddOutlivesSeconds.
+	DelOutlivesSeconds int `json:"delOutlivesSeconds"`
 	// Del is what a DEL that succeeded means.
 	Del Del `json:"del"`
+	// Store is where the plugin keeps its allocations.
+	Store Store `json:"store"`
+	// Lookup is how they can be read without running a verb.
+	Lookup Lookup `json:"lookup"`
 	// AddAfterDelSeconds is how long after a DEL a new ADD of the attachment must wait;
 	// at most 25, so that the calls have room in the 80 s of a request.
 	AddAfterDelSeconds int `json:"addAfterDelSeconds"`

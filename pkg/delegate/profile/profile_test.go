@@ -14,7 +14,7 @@ func valid(t *testing.T, changes ...string) []byte {
 		"type": json.RawMessage(`"mine"`), "repeatedAdd": json.RawMessage(`"refused"`), "verifyBy": json.RawMessage(`"check"`),
 		"checkProves": json.RawMessage(`"address"`), "lost": json.RawMessage(`{"minCode":100}`), "addOutlivesSeconds": json.RawMessage(`0`),
 		"del": json.RawMessage(`"released"`), "podIdentity": json.RawMessage(`"none"`), "namespace": json.RawMessage(`"any"`),
-		"unique": json.RawMessage(`true`),
+		"unique": json.RawMessage(`true`), "store": json.RawMessage(`"node"`), "lookup": json.RawMessage(`"none"`),
 	}
 	for i := 0; i+1 < len(changes); i += 2 {
 		object[changes[i]] = json.RawMessage(changes[i+1])

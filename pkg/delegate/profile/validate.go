@@ -28,7 +28,11 @@ func (p Profile) validate() error {
 		p.validateVerify(),
 		p.validateLost(),
 		p.between("addOutlivesSeconds", p.AddOutlivesSeconds, maxAddOutlives),
+		p.between("delOutlivesSeconds", p.DelOutlivesSeconds, maxAddOutlives),
 		oneOf(p, "del", p.Del, DelReleased, DelQueued, DelUnproved),
+		oneOf(p, "store", p.Store, StoreNode, StoreRemote),
+		oneOf(p, "lookup", p.Lookup, LookupNone, LookupHostLocal),
+		p.validateLookup(),
 		p.validateDel(),
 		p.between("addAfterDelSeconds", p.AddAfterDelSeconds, maxAddAfterDel),
 		p.validateRequests(),
@@ -79,6 +83,14 @@ func (p Profile) validateLost() error {
 func (p Profile) validateDel() error {
 	if p.Del == DelUnproved && p.Unsafe == "" {
 		return p.wrong("del is %q, but unsafe is empty; expected why such a plugin loses addresses", p.Del)
+	}
+	return nil
+}
+
+// validateLookup wants to know which folder a lookup reads.
+func (p Profile) validateLookup() error {
+	if p.Lookup == LookupHostLocal && (p.StateDirKey == "" || p.Store != StoreNode) {
+		return p.wrong("lookup is %q although store is %q and stateDirKey is %q; expected %q and the key of ipam that names the folder", p.Lookup, p.Store, p.StateDirKey, StoreNode)
 	}
 	return nil
 }
