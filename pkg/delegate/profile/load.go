@@ -80,10 +80,10 @@ func Parse(data []byte) (Profile, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Profile{}, p.wrong("more than one JSON document; expected one JSON object")
 	}
-	if err := p.complete(data); err != nil {
+	if err := p.validate(); err != nil {
 		return Profile{}, err
 	}
-	return p, p.validate()
+	return p, p.complete(data)
 }
 
 // complete sets what has a default, and refuses a profile that lacks a number or
