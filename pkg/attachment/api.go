@@ -19,6 +19,9 @@ type Journal interface {
 	// Remove deletes the record of a container ID durably; a record that is not
 	// there is no error. After an error it may still be there.
 	Remove(containerID string) error
+	// Available returns why records cannot be written now, such as another file system
+	// in the place of the state folder: then the plugin is not run either.
+	Available() error
 }
 
 // Plugin runs the delegated plugin. Errors of Add, Del and Check are *call.Error.
@@ -32,6 +35,13 @@ type Plugin interface {
 	Add(ctx context.Context, c call.Call) (call.Result, error)
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
+	// Holds reports whether the plugin's store, read without running a verb, holds each
+	// address for the container ID and interface of a context. An error means unknown.
+	Holds(c call.Context, addrs []netip.Addr) (bool, error)
+	// Lookup returns everything that the plugin's store holds for the container ID and
+	// interface of a context. Without an error no address means that it holds nothing.
+	// With one nothing is proven; addresses that are returned with it can be asked for.
+	Lookup(ctx context.Context, c call.Context) (call.Result, error)
 	// Expect tells which calls come next, in their order, until forget is called. The
 	// plugin may make ready for them, and does nothing for any before it comes. Some may
 	// never come, and others may come between.

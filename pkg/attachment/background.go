@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -45,8 +44,13 @@ func (e *Engine) attend(a *entry) {
 // deadline demands: one function, because a crash makes them the same.
 func (o *op) attend() error {
 	switch {
-	case o.rec == nil || o.rec.State == record.Spent:
+	case o.rec == nil:
 		return nil
+	case o.rec.State == record.Spent:
+		if time.Now().Before(o.rec.LateDel.Until) {
+			return nil
+		}
+		return o.forget()
 	case o.retire:
 		o.action = ActionRetire
 		return o.giveBack()
@@ -109,7 +113,7 @@ func (o *op) tidy() error {
 		if err := o.begin(); err != nil {
 			return err
 		}
-		if err := o.plugin.Del(context.Background(), o.call(c)); err != nil {
+		if err := o.del(c); err != nil {
 			kept, errs = append(kept, c), append(errs, err)
 		}
 	}
@@ -161,6 +165,8 @@ func (o *op) due() (time.Time, bool) {
 		times = append(times, o.settlesAt())
 	case o.rec.State == record.Cooling:
 		times = append(times, o.rec.ReleaseAt)
+	case o.rec.State == record.Spent:
+		times = append(times, o.rec.LateDel.Until)
 	case o.rec.State == record.Held:
 		for _, c := range o.rec.Contexts {
 			if c.ContainerID != o.lastContext().ContainerID {

@@ -40,15 +40,11 @@ func (o *op) calledOnce() {
 	}
 }
 
-// toClear is what an acquisition asks: DEL with each old context, then ADD, unless it
-// has to wait between them.
+// toClear is what an acquisition asks: DEL with each old context, then ADD.
 func (o *op) toClear(old []call.Context, today call.Context) []call.Expected {
 	var calls []call.Expected
 	for _, c := range old {
 		calls = append(calls, call.Expected{Verb: call.VerbDel, Call: o.call(c)})
-	}
-	if today.Profile.AddAfterDel() > 0 {
-		return calls
 	}
 	return append(calls, call.Expected{Verb: call.VerbAdd, Call: o.call(today)})
 }

@@ -59,10 +59,6 @@ func TestThePluginIsToldWhatComesNext(t *testing.T) {
 		}
 		s.wantExpected(want)
 	})
-	play(t, "no ADD that has to wait after its DEL", func(w *world) { w.profile.AddAfterDelSeconds = 1 }, func(s scene) {
-		s.allocate("router")
-		s.wantExpected(del + id(s))
-	})
 	play(t, "ADD alone where it may be repeated", func(w *world) { w.profile.RepeatedAdd = profile.RepeatedAddSameAnswer }, func(s scene) {
 		s.allocate("router")
 		s.wantExpected(add + id(s))

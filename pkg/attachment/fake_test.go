@@ -42,19 +42,23 @@ type world struct {
 	ipv6     bool              // the plugin has a v6 range as well
 	size     int               // addresses per family
 	noConfig error
-	extra    string // an address that each ADD returns besides
-	deaf     bool   // the plugin takes a request and gives what it likes
+	// unavailable is why the state folder cannot be used.
+	unavailable error
+	extra       string // an address that each ADD returns besides
+	deaf        bool   // the plugin takes a request and gives what it likes
 
 	// fault decides, before each step, what goes wrong; "" for nothing.
 	fault func(step string) fault
 	// dead: the process was killed; no step has an effect any more.
 	dead bool
-	// boots counts reboots: what a daemon of an earlier boot began never lands.
+	// boots counts reboots: what a daemon on the node began in an earlier boot never lands.
 	boots int
 	// watch, if not nil, sees each call.
 	watch func(verb string, c call.Call)
 	// gate, if not nil, is received from before each ADD.
 	gate chan struct{}
+	// blind: the plugin's store cannot be looked up.
+	blind bool
 }
 
 // expectation is what was expected, and how many calls and writes came before.
@@ -73,7 +77,8 @@ const (
 	hungBefore fault = "hung before" // timed out before it did anything
 	hungAfter  fault = "hung after"  // timed out after its work was done
 	errorAfter fault = "error after" // says error after its work was done
-	hungLate   fault = "hung late"   // timed out, and a daemon does its work 100 s later
+	queued     fault = "queued"      // a DEL that succeeds, and is carried out 10 h later
+	hungLate   fault = "hung late"   // timed out, and a server does its work 100 s later
 	diskBefore fault = "disk before" // the write failed and left the old state
 	diskAfter  fault = "disk after"  // the write is said to have failed, but is there
 	dieBefore  fault = "die before"  // killed before the step
@@ -93,7 +98,7 @@ func known(plugin string) profile.Profile {
 func newWorld() *world {
 	return &world{
 		disk: map[string]record.Record{}, store: map[string][]netip.Addr{},
-		profile: hostLocal(), version: "1.1.0", network: map[string]string{DefaultPool: "net"}, size: 200,
+		profile: hostLocal(), version: "1.1.0", network: map[string]string{DefaultPool: "net"}, size: 200, blind: true,
 	}
 }
 
@@ -167,6 +172,9 @@ func (w *world) Remove(id string) error {
 	return diskError(f)
 }
 
+// Available is always so: the fake disk fails at writes only.
+func (w *world) Available() error { return w.unavailable }
+
 func diskError(f fault) error {
 	switch f {
 	case none:
@@ -218,7 +226,7 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 	w.calls = append(w.calls, fmt.Sprint("ADD ", c.ContainerID, requested(c)))
 	f, effect := w.at("ADD")
 	if f == hungLate {
-		go w.land(c, w.boots)
+		go w.land(c, lateCall, w.boots, func() { _, _ = w.allocate(c) }) // the client no longer reads a refusal
 	}
 	var got []netip.Addr
 	if effect {
@@ -230,15 +238,21 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 	if err := pluginError("ADD", c, f); err != nil {
 		return call.Result{}, err
 	}
+	res := resultOf(got)
+	res.InStore = !w.noLookup(c.Context)
+	return res, nil
+}
+
+func resultOf(ips []netip.Addr) call.Result {
 	res := call.Result{Raw: json.RawMessage(`{"cniVersion":"1.1.0"}`)}
-	for _, ip := range got {
+	for _, ip := range ips {
 		bits := 24
 		if ip.Is6() {
 			bits = 64
 		}
 		res.Addresses = append(res.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, bits)})
 	}
-	return res, nil
+	return res
 }
 
 // note puts what a client did among the calls.
@@ -262,13 +276,22 @@ func (w *world) seen(verb string, c call.Call) {
 	}
 }
 
-// land does what an ADD began after its process has ended.
-func (w *world) land(c call.Call, boot int) {
-	time.Sleep(100 * time.Second)
+// lateCall is how long after its process a call may act, and lateQueue how long a DEL
+// stays in a queue.
+const (
+	lateCall  = 100 * time.Second
+	lateQueue = 10 * time.Hour
+)
+
+// land does what a call began, after its process has ended. Only a store off the node
+// still does it after a reboot.
+func (w *world) land(c call.Call, after time.Duration, boot int, do func()) {
+	time.Sleep(after)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.boots == boot {
-		_, _ = w.allocate(c) // a refusal is nobody's to hear any more
+	if w.boots == boot || !c.Context.Profile.OnNode() {
+		w.calls = append(w.calls, "late: "+c.ContainerID)
+		do()
 	}
 }
 
@@ -343,10 +366,52 @@ func (w *world) Del(_ context.Context, c call.Call) error {
 	w.seen("DEL", c)
 	w.calls = append(w.calls, "DEL "+c.ContainerID)
 	f, effect := w.at("DEL")
-	if effect {
-		delete(w.store, c.ContainerID)
+	release := func() { delete(w.store, c.ContainerID) }
+	switch {
+	case f == hungLate:
+		go w.land(c, lateCall, w.boots, release)
+	case f == queued:
+		go w.land(c, lateQueue, w.boots, release)
+		return nil
+	case effect:
+		release()
 	}
 	return pluginError("DEL", c, f)
+}
+
+// Holds and Lookup read the store where the profile has a lookup.
+func (w *world) Holds(c call.Context, ips []netip.Addr) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.noLookup(c) {
+		return false, errNoLookup
+	}
+	for _, ip := range ips {
+		if !slices.Contains(w.store[c.ContainerID], ip) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (p fakePlugin) Lookup(_ context.Context, c call.Context) (call.Result, error) {
+	w := p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.noLookup(c) {
+		return call.Result{}, errNoLookup
+	}
+	w.calls = append(w.calls, "lookup")
+	return resultOf(w.store[c.ContainerID]), nil
+}
+
+// fakePlugin is the plugin of a world. A scene has Lookup of the engine beside it.
+type fakePlugin struct{ *world }
+
+var errNoLookup = errors.New("no lookup")
+
+func (w *world) noLookup(c call.Context) bool {
+	return c.Profile.Lookup == profile.LookupNone || w.blind || w.dead
 }
 
 func (w *world) Check(_ context.Context, c call.Call) error {
@@ -431,7 +496,7 @@ func (w *world) start(t *testing.T, change ...func(*Options)) *Engine {
 	}
 	w.mu.Unlock()
 	slices.SortFunc(records, func(a, b record.Record) int { return a.Created.Compare(b.Created) })
-	e := New(o, w, w)
+	e := New(o, w, fakePlugin{w})
 	e.Start(records)
 	t.Cleanup(func() {
 		stop(t, e)

@@ -83,8 +83,10 @@ func (o *op) note(err error) {
 	}
 	o.lastErr = err.Error()
 	o.failure = Failure{Owner: o.owner, Pool: o.pool, ContainerID: o.id, Text: o.lastErr, At: time.Now()}
-	o.failures++
-	o.retryAt = time.Now().Add(backoff(o.failures))
+	if o.background() || o.failures == 0 { // a client that asks again postpones nothing
+		o.failures++
+		o.retryAt = time.Now().Add(backoff(o.failures))
+	}
 }
 
 // givenUp tells that nobody waits any more: the client is gone, or we are to stop.
@@ -109,7 +111,6 @@ func (o *op) setLost(why error) {
 func (o *op) setHeld(changed bool) {
 	o.mu.Lock()
 	o.lost = o.lost && !changed
-	o.doubted = false
 	o.mu.Unlock()
 	o.setVerified()
 }
@@ -118,7 +119,7 @@ func (o *op) setHeld(changed bool) {
 func (o *op) setVerified() {
 	o.mu.Lock()
 	healed := o.lost
-	o.lost, o.verified, o.checked = false, time.Now(), true
+	o.lost, o.doubted, o.verified, o.checked = false, false, time.Now(), true
 	if healed {
 		o.counters.Healed++
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -34,6 +35,8 @@ type history struct {
 	unknown map[string]bool
 	// storeLost: the plugin lost its store, so addresses may have changed.
 	storeLost bool
+	// forgotten are owners that have not asked since the journal was lost.
+	forgotten map[string]bool
 }
 
 // TestNothingLeaksAndNothingIsHandedOutTwice runs random requests, faults,
@@ -71,10 +74,11 @@ func sameAnswer() profile.Profile {
 func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 	w := newWorld()
 	w.profile, w.ipv6, w.size = p, rapid.Bool().Draw(rt, "dual stack"), 8
+	w.blind = rapid.Bool().Draw(rt, "the store cannot be looked up")
 	delay := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(rt, "release delay")
 	interval := rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "verify interval")
 	boot := 1
-	h := &history{world: w, held: map[claimed]netip.Addr{}, unknown: map[string]bool{}}
+	h := &history{world: w, held: map[claimed]netip.Addr{}, unknown: map[string]bool{}, forgotten: map[string]bool{}}
 	var e *Engine
 	older := map[string][]netip.Addr{} // what the plugin's store was once
 	begin := func() {
@@ -121,8 +125,11 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			steps := []string{"write adding", "write held", "write releasing", "write cooling", "write spent", "remove", "ADD", "DEL", "CHECK"}
 			step := rapid.SampledFrom(steps).Draw(rt, "step")
 			faults := []fault{refused, notStarted, hungBefore, hungAfter, errorAfter}
-			if step == "ADD" && p.AddOutlivesSeconds > 100 {
+			if step == "ADD" && p.AddOutlivesSeconds > 100 || step == "DEL" && p.DelOutlivesSeconds > 100 {
 				faults = append(faults, hungLate)
+			}
+			if step == "DEL" && p.SpendsIDs() {
+				faults = append(faults, queued)
 			}
 			if strings.HasPrefix(step, "write") || step == "remove" {
 				faults = []fault{diskBefore, diskAfter}
@@ -135,7 +142,44 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 		"the network is renamed": func(rt *rapid.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.network[DefaultPool] = rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
+			if len(h.forgotten) == 0 { // an ID of another network would not be found again
+				w.network[DefaultPool] = rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
+			}
+		},
+		"a pod asks the plugin": func(rt *rapid.T) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			pod := rapid.SampledFrom([]string{"pod-1", "pod-2"}).Draw(rt, "pod")
+			if _, ok := w.store[pod]; ok {
+				delete(w.store, pod)
+				return
+			}
+			got, err := w.allocate(call.Call{ContainerID: pod})
+			w.calls = append(w.calls, fmt.Sprint("-- ", pod, got, err))
+		},
+		"the journal is lost": func(rt *rapid.T) {
+			if p.Type != "host-local" {
+				return // what others lose then is known: docs/how-it-works.md, Known limits
+			}
+			w.kill(t, e)
+			w.mu.Lock()
+			w.calls = append(w.calls, "-- the journal is lost")
+			w.loseJournal(owners)
+			for _, owner := range owners {
+				h.forgotten[owner] = true
+				_, there := w.store[identity.ContainerID(owner, "node1", w.network[DefaultPool])]
+				// Without a lookup, or if it was held in an earlier network, the address may change.
+				h.unknown[owner] = h.unknown[owner] || w.blind || !there
+			}
+			w.mu.Unlock()
+			begin()
+		},
+		"the clock was ahead": func(*rapid.T) {
+			w.kill(t, e)
+			w.mu.Lock()
+			w.aheadBy(365 * 24 * time.Hour)
+			w.mu.Unlock()
+			begin()
 		},
 		"the plugin's store is backed up": func(*rapid.T) {
 			w.mu.Lock()
@@ -169,19 +213,85 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 				begin()
 			}
 			noDoubles(rt, e)
+			h.noPodHasOurs(rt, e)
 		},
 	})
 
 	// Let recovery settle without faults, then compare.
 	w.mu.Lock()
 	w.fault = nil
+	if h.storeLost { // a pod may have got what was lost, and would stand in the way of healing
+		delete(w.store, "pod-1")
+		delete(w.store, "pod-2")
+	}
 	w.mu.Unlock()
 	stop(t, e)
 	begin()
 	time.Sleep(24 * time.Hour)
 	synctest.Wait()
+	for owner := range h.forgotten { // what it holds is known again only when it asks
+		a, err := e.Allocate(context.Background(), AllocateRequest{Owner: owner})
+		h.allocated(rt, owner, "", a, err)
+	}
+	synctest.Wait()
 	h.settled(rt, w, e, p)
 	nothingIsLeft(rt, w, e)
+}
+
+// loseJournal removes every record. What an earlier network's ID holds cannot be found
+// again: it is removed as an operator would.
+func (w *world) loseJournal(owners []string) {
+	w.disk = map[string]record.Record{}
+	for id := range w.store {
+		ours := func(owner string) bool { return id == identity.ContainerID(owner, "node1", w.network[DefaultPool]) }
+		if !strings.HasPrefix(id, "pod-") && !slices.ContainsFunc(owners, ours) {
+			delete(w.store, id)
+		}
+	}
+}
+
+// aheadBy makes every record as a clock that was ahead would have written it.
+func (w *world) aheadBy(d time.Duration) {
+	for id, r := range w.disk {
+		r = r.Clone()
+		r.Changed = r.Changed.Add(d)
+		if !r.ReleaseAt.IsZero() {
+			r.ReleaseAt = r.ReleaseAt.Add(d)
+		}
+		if r.Expiration != nil {
+			r.Expiration.Deadline = r.Expiration.Deadline.Add(d)
+		}
+		if !r.LateDel.Until.IsZero() {
+			r.LateDel.Until = r.LateDel.Until.Add(d)
+		}
+		for i := range r.Contexts {
+			if c := &r.Contexts[i]; !c.SettlesAt.IsZero() {
+				c.SettlesAt = c.SettlesAt.Add(d)
+			}
+		}
+		w.disk[id] = r
+	}
+}
+
+// noPodHasOurs fails if the plugin gave a pod what an owner holds, unless the plugin
+// itself lost its store.
+func (h *history) noPodHasOurs(rt *rapid.T, e *Engine) {
+	if h.storeLost {
+		return
+	}
+	h.world.mu.Lock()
+	pods := slices.Concat(h.world.store["pod-1"], h.world.store["pod-2"])
+	h.world.mu.Unlock()
+	for _, a := range e.List() {
+		if a.State != record.Held {
+			continue
+		}
+		for _, ip := range a.Addrs() {
+			if slices.Contains(pods, ip) {
+				rt.Fatalf("%s is held by %s, and a pod has it\n%s", ip, a.Owner, strings.Join(h.world.calls, "\n"))
+			}
+		}
+	}
 }
 
 // stillOurs leaves out what was released since: no journal can know that a backup
@@ -213,8 +323,10 @@ func nothingIsLeft(rt *rapid.T, w *world, e *Engine) {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(e.List()) != 0 || len(w.store) != 0 {
-		rt.Errorf("after everything was released the list is %+v and the plugin holds %v", e.List(), w.store)
+	delete(w.store, "pod-1")
+	delete(w.store, "pod-2")
+	if len(e.List()) != 0 || len(w.store) != 0 || len(w.disk) != 0 {
+		rt.Errorf("after everything was released the list is %+v, the journal %+v, and the plugin holds %v", e.List(), w.disk, w.store)
 	}
 }
 
@@ -244,6 +356,7 @@ func (h *history) allocated(rt *rapid.T, owner string, f record.Family, a Attach
 		}
 	}
 	delete(h.unknown, owner)
+	delete(h.forgotten, owner)
 	if a.Expiration != nil {
 		h.unknown[owner] = true // it may be gone at any time from its deadline on
 	}
@@ -254,8 +367,9 @@ func (h *history) restored(rt *rapid.T, owner string, ip netip.Addr, err error) 
 		h.failed(owner, err)
 		return
 	}
+	delete(h.forgotten, owner)
 	for k, other := range h.held {
-		if other == ip && k.owner != owner && !h.unknown[k.owner] {
+		if other == ip && k.owner != owner && !h.unknown[k.owner] && !(h.storeLost && h.forgotten[k.owner]) {
 			rt.Fatalf("%s was restored for %s, but %s has it", ip, owner, k.owner)
 		}
 	}
@@ -333,7 +447,7 @@ func (h *history) settled(rt *rapid.T, w *world, e *Engine, p profile.Profile) {
 		}
 	}
 	for id, held := range w.store {
-		if _, ok := journal[id]; !ok {
+		if _, ok := journal[id]; !ok && !strings.HasPrefix(id, "pod-") {
 			rt.Errorf("leak: the plugin holds %v under %s; the journal knows nothing of it", held, id)
 		}
 	}
@@ -342,7 +456,7 @@ func (h *history) settled(rt *rapid.T, w *world, e *Engine, p profile.Profile) {
 		view[a.Owner] = a
 	}
 	for k, ip := range h.held {
-		if h.unknown[k.owner] {
+		if h.unknown[k.owner] || h.forgotten[k.owner] {
 			continue
 		}
 		a, ok := view[k.owner]

@@ -12,7 +12,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -107,35 +106,54 @@ func (o *op) stands() (bool, error) {
 		return true, nil
 	}
 	c := o.lastContext()
-	sameBoot := o.rec.BootID == o.BootID
-	if o.doubted {
-		o.setLost(errors.New("an older attachment has the same address"))
-		return false, nil
-	}
-	// After a reboot the plugin may have lost its last writes, and a test that
-	// compares no address would say yes to another one.
-	if !sameBoot && c.Profile.CheckProves != profile.ProvesAddress && canAskFor(c, o.owed()) {
-		return false, nil
-	}
-	if err := o.begin(); err != nil {
-		return false, err
-	}
-	ok, err := o.ask(c)
-	if err != nil {
-		return false, fmt.Errorf("%s (container ID %s): could not ask the plugin whether %v still stand, so nothing was changed: %w",
-			o.key, o.id, o.addresses(), err)
+	ok, known := o.lookup(c)
+	if !known {
+		if o.doubted {
+			o.setLost(errors.New("an older attachment has the same address"))
+			return false, nil
+		}
+		if o.mayHaveLostWrites(c) && canAskFor(c, o.owed()) {
+			return false, nil
+		}
+		if err := o.begin(); err != nil {
+			return false, err
+		}
+		var err error
+		if ok, err = o.ask(c); err != nil {
+			return false, fmt.Errorf("%s (container ID %s): could not ask the plugin whether %v still stand, so nothing was changed: %w",
+				o.key, o.id, o.addresses(), err)
+		}
 	}
 	if !ok {
-		o.setLost(fmt.Errorf("plugin %s says that it does not hold it", c.Plugin))
+		o.setLost(fmt.Errorf("plugin %s does not hold it", c.Plugin))
 		return false, nil
 	}
 	o.setVerified()
-	if !sameBoot {
+	if o.rec.BootID != o.BootID {
 		r := o.rec.Clone()
 		r.BootID = o.BootID
 		return true, o.write(r)
 	}
 	return true, nil
+}
+
+// lookup reads from the plugin's store whether it holds the recorded addresses. known is
+// false where lookups do not work: then the plugin is asked.
+func (o *op) lookup(c call.Context) (holds, known bool) {
+	if !c.StoreProven {
+		return false, false
+	}
+	holds, err := o.plugin.Holds(c, o.addresses())
+	if err != nil {
+		o.log().WithError(err).Debug("The plugin's store cannot be looked up; the plugin is asked")
+	}
+	return holds, err == nil
+}
+
+// mayHaveLostWrites reports whether the plugin may have lost its last writes in a reboot,
+// so that a check that compares no address would also confirm another one.
+func (o *op) mayHaveLostWrites(c call.Context) bool {
+	return o.rec.BootID != o.BootID && c.Profile.OnNode() && c.Profile.CheckProves != profile.ProvesAddress
 }
 
 // believed tells whether the plugin has confirmed what is recorded a short while ago.
@@ -210,7 +228,16 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 	if err != nil {
 		return false, errors.Join(err, failed)
 	}
-	requests, spent := want.requests(today), o.spentSince()
+	if o.rec == nil {
+		adopted, absent, err := o.adopt(today, want)
+		if adopted || err != nil {
+			return false, err
+		}
+		if absent {
+			old = nil // no DEL is needed
+		}
+	}
+	requests := want.requests(today)
 	today.Requested = want.request(requests[0])
 	defer o.expect(o.toClear(old, today))()
 	if err := o.intend(today); err != nil { // step 3
@@ -221,8 +248,11 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 		// What the last try may have left must be gone before the next.
 		return false, o.undo(today, failed)
 	}
-	if err := o.letSettle(today, len(old) > 0, spent); err != nil {
-		return false, err
+	if o.mayBeReleased(today) { // a DEL may still act: another ID
+		today.ContainerID, today.SettlesAt = o.nextID(today.Profile), time.Time{}
+		if err := o.intend(today); err != nil {
+			return false, fmt.Errorf("%s (container ID %s): %w; nothing more was asked of the plugin", o.key, o.id, err)
+		}
 	}
 	err = o.add(today, *want)
 	if err == nil {
@@ -299,14 +329,14 @@ func (o *op) giveBack() error {
 		return err
 	}
 	defer o.expect(o.toGiveBack())()
-	if o.rec.State != record.Releasing || o.unsure {
+	if o.rec.State != record.Releasing || o.unsure || o.rec.BootID != o.BootID {
 		r := o.rec.Clone()
-		r.State, r.Claims, r.Expiration, r.ReleaseAt = record.Releasing, nil, nil, time.Time{}
+		r.State, r.Claims, r.Expiration, r.ReleaseAt, r.BootID = record.Releasing, nil, nil, time.Time{}, o.BootID
 		if err := o.write(r); err != nil {
 			return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
 		}
 	}
-	if err := o.del(o.rec.Contexts); err != nil {
+	if err := o.delAll(o.rec.Contexts); err != nil {
 		return fmt.Errorf("%s (container ID %s) could not be given back; it is tried again in the background: %w", o.key, o.id, err)
 	}
 	if !o.settled() {
@@ -335,7 +365,13 @@ func (o *op) heal() error {
 	if err := o.begin(); err != nil {
 		return err
 	}
-	err := o.del(o.rec.Contexts)
+	if o.unsure {
+		// The disk may say held: until it says adding, the plugin must keep the addresses.
+		if err := o.write(o.rec.Clone()); err != nil {
+			return err
+		}
+	}
+	err := o.delAll(o.rec.Contexts)
 	o.idle = err == nil && o.settled()
 	return err
 }
@@ -387,43 +423,38 @@ func (o *op) claim(r *record.Record, families []record.Family, expire bool) {
 	}
 }
 
-// today returns the context of a new ADD and the contexts that need a DEL
-// before it. Where a DEL can come late, an ID is not used again after one.
+// today returns the context of a new ADD and the contexts that need a DEL before it.
 func (o *op) today() (today call.Context, old []call.Context, err error) {
-	generation := 0
 	if o.rec != nil {
-		old, generation = o.rec.Contexts, o.rec.Generation
+		old = o.rec.Contexts
 	}
 	today, err = o.plugin.Context(context.Background(), o.pool, o.owner, o.containerID)
 	if err != nil {
 		return today, nil, fmt.Errorf("%s: %w", o.key, err)
 	}
-	today.ContainerID = identity.Generation(o.id, generation)
+	today.ContainerID = o.nextID(today.Profile)
 	if i := slices.IndexFunc(old, today.Equal); i >= 0 {
 		today.SettlesAt = old[i].SettlesAt // the earlier ADD may still act
-	} else if !today.Profile.MayRepeat() {
+	} else if today.Profile.DelBeforeAdd() {
 		old = append(slices.Clone(old), today)
-	}
-	used := func(c call.Context) bool { return c.ContainerID == today.ContainerID }
-	if today.Profile.SpendsIDs() && slices.ContainsFunc(old, used) {
-		today.ContainerID, today.SettlesAt = identity.Generation(o.id, generation+1), time.Time{}
 	}
 	return today, old, nil
 }
 
+// recordOf returns a copy of the record, or a first one for a context.
+func (o *op) recordOf(today call.Context) record.Record {
+	if o.rec != nil {
+		return o.rec.Clone()
+	}
+	return record.Record{
+		ContainerID: o.id, Owner: o.owner, Pool: o.pool, Node: o.Node,
+		Network: today.Network, MachineID: o.MachineID, Created: time.Now(),
+	}
+}
+
 // intend writes adding, keeping every older context (step 3).
 func (o *op) intend(today call.Context) error {
-	now := time.Now()
-	r := record.Record{
-		ContainerID: o.id, Owner: o.owner, Pool: o.pool, Node: o.Node,
-		Network: today.Network, MachineID: o.MachineID, Created: now,
-	}
-	if o.rec != nil {
-		r = o.rec.Clone()
-	}
-	if today.ContainerID != identity.Generation(o.id, r.Generation) {
-		r.Generation++
-	}
+	r := o.recordOf(today)
 	r.State, r.BootID, r.ReleaseAt = record.Adding, o.BootID, time.Time{}
 	if len(r.Claims) == 0 {
 		// Nothing of it was handed out any more, so nothing is to be healed.
@@ -431,22 +462,18 @@ func (o *op) intend(today call.Context) error {
 	}
 	r.Contexts = withLast(r.Contexts, today)
 	o.idle = false
-	fresh := o.rec == nil
-	err := o.write(r)
-	if err != nil && fresh {
-		err = errors.Join(err, o.retract(r))
-	}
-	return err
+	return o.write(r)
 }
 
 // hold writes what the ADD returned. A family that was claimed before stays so
 // only if its address is the same: the owner must not believe in another.
 func (o *op) hold(today call.Context, res call.Result, families []record.Family, expire bool) error {
-	r := o.rec.Clone()
-	today.PrevResult, res.Raw = res.Raw, nil
-	r.Result = answeredLast(res, *o.rec)
+	r := o.recordOf(today)
+	before := r
+	today.PrevResult, today.StoreProven, res.Raw = res.Raw, res.InStore, nil
+	r.Result = answeredLast(res, before)
 	same := func(f record.Family) bool {
-		before, _ := o.rec.Address(f)
+		before, _ := before.Address(f)
 		now, _ := r.Address(f)
 		return before.Addr() == now.Addr()
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -178,13 +177,17 @@ func TestRegressions(t *testing.T) {
 		s.failing(on("ADD", 1, hungBefore))
 		_, err := s.ask(AllocateRequest{Owner: "router"})
 		s.wantKind(err, Failed)
+		var first string
+		for _, r := range s.disk {
+			first = r.Contexts[0].ContainerID
+		}
 		a := s.allocate("router")
-		if lastID(a.Record) != identity.Generation(a.ContainerID, 1) {
+		if lastID(a.Record) == first {
 			s.Fatalf("contexts %+v", a.Contexts)
 		}
 		time.Sleep(100 * time.Second)
 		s.mu()
-		s.store[a.ContainerID] = []netip.Addr{netip.MustParseAddr("10.0.0.77")}
+		s.store[first] = []netip.Addr{netip.MustParseAddr("10.0.0.77")}
 		s.world.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -374,25 +377,6 @@ func TestRegressions(t *testing.T) {
 			s.Errorf("counters %+v", c)
 		}
 	})
-	play(t, "a clock that was set back makes no longer pause", func(w *world) {
-		w.profile, w.ipv6 = lateDel(), false
-		w.profile.AddAfterDelSeconds = 7
-	}, func(s scene) {
-		s.allocate("router")
-		if err := s.giveBack("10.0.0.1"); err != nil {
-			s.Fatal(err)
-		}
-		for id, r := range s.disk {
-			r.Changed = r.Changed.Add(time.Hour)
-			s.disk[id] = r
-		}
-		s = s.again()
-		began := time.Now()
-		s.allocate("router")
-		if d := time.Since(began); d > 7*time.Second {
-			s.Errorf("it took %s", d)
-		}
-	})
 	play(t, "two lost attachments that get each other's address do not chase each other", nil, func(s scene) {
 		s.profile.Requests = []profile.Request{profile.RequestCNIArgs}
 		if _, err := s.ask(AllocateRequest{Owner: "a", Family: record.IPv6}); err != nil {
@@ -412,7 +396,7 @@ func TestRegressions(t *testing.T) {
 		}
 	})
 	play(t, "an owner whose record only a newer version can read is not served", nil, func(s scene) {
-		e := New(options(), s.world, s.world)
+		e := New(options(), s.world, fakePlugin{s.world})
 		e.Refuse(DefaultPool, "router", fmt.Errorf("its record has version 99"))
 		e.Start(nil)
 		defer stop(s.T, e)

@@ -30,6 +30,9 @@ type op struct {
 	place *place
 }
 
+// background reports whether no client asked for the operation.
+func (o *op) background() bool { return o.place == nil }
+
 // job is what a request is for.
 type job struct {
 	action   Action

@@ -1,11 +1,6 @@
 package attachment
 
 import (
-	"slices"
-	"time"
-
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -31,29 +26,6 @@ func (e *Engine) Start(records []record.Record) {
 	}
 }
 
-// mayAct are the contexts of a record of an earlier life, with the last moments at
-// which its ADDs may still act.
-func (e *Engine) mayAct(r record.Record) []call.Context {
-	contexts := r.Contexts
-	set := func(i int, at time.Time) {
-		contexts = slices.Clone(contexts) // the journal has the record, too
-		contexts[i].SettlesAt = at
-	}
-	for i, c := range r.Contexts {
-		if r.BootID != e.BootID && !c.SettlesAt.IsZero() {
-			set(i, time.Time{}) // no process of an earlier boot is left to act
-		}
-	}
-	if n := len(contexts); n > 0 && mayHaveAsked(r, e.BootID) {
-		// It was cut short: its ADD may have been under way until now.
-		last := contexts[n-1]
-		if settles := last.Profile.ActsUntil(time.Now()); settles.After(last.SettlesAt) {
-			set(n-1, settles)
-		}
-	}
-	return contexts
-}
-
 // adopt takes one record over; Engine.mu is held.
 func (e *Engine) adopt(r record.Record) {
 	a := &entry{key: key{r.Pool, r.Owner}, turn: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
@@ -62,23 +34,11 @@ func (e *Engine) adopt(r record.Record) {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is left alone: give the first one back and start again")
 		return
 	}
-	r.Contexts = e.mayAct(r)
+	r = e.resume(r)
 	a.retire = e.RetireOwners && !e.Owners.Admits(r.Owner)
 	e.byOwner[a.key], e.byID[a.id] = a, a
 	e.adoptAddresses(a)
 	e.errands.add(a)
-}
-
-// mayHaveAsked tells whether an ADD may have been under way when the process
-// ended. A verification by ADD leaves no trace in the record.
-func mayHaveAsked(r record.Record, boot string) bool {
-	switch r.State {
-	case record.Adding:
-		return r.BootID == boot
-	case record.Held, record.Cooling:
-		return r.Contexts[len(r.Contexts)-1].VerifyBy() == profile.VerifyAdd
-	}
-	return false
 }
 
 // adoptAddresses enters the addresses of a record. Of two that have the same one

@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,20 +22,24 @@ func (o *op) write(r record.Record) error {
 	}
 	if err := o.journal.Write(r); err != nil {
 		o.unsure = true
-		return fmt.Errorf("the journal could not be written: %w", err)
+		err = fmt.Errorf("the journal could not be written: %w", err)
+		if o.rec == nil {
+			return errors.Join(err, o.retract(r))
+		}
+		return err
 	}
 	o.unsure = false
 	o.setRecord(r)
 	return nil
 }
 
-// forget removes the record, or keeps only the generation where an ID that was
-// released must not be used again.
+// forget removes the record, or keeps only the generation of the next ID while a DEL may
+// still act on an earlier one.
 func (o *op) forget() error {
 	// A generated owner never comes back, so nothing needs to be remembered of it.
-	if o.lastContext().Profile.SpendsIDs() && !strings.HasPrefix(o.owner, generatedOwner) {
+	if time.Now().Before(o.rec.LateDel.Until) && !strings.HasPrefix(o.owner, generatedOwner) {
 		r := o.rec.Clone()
-		r.State, r.Result, r.Contexts, r.Generation = record.Spent, call.Result{}, nil, r.Generation+1
+		r.State, r.Result, r.Contexts = record.Spent, call.Result{}, nil
 		err := o.write(r)
 		if err == nil {
 			o.forgetState()
@@ -94,8 +97,7 @@ func (o *op) clear(contexts []call.Context, today call.Context) bool {
 	all := true
 	var kept []call.Context
 	for _, c := range contexts {
-		err := o.plugin.Del(context.Background(), o.call(c))
-		o.calledOnce()
+		err := o.del(c)
 		if err != nil {
 			all = false
 			o.log().WithError(err).Warn("DEL failed; it is tried again before the attachment is given up")
@@ -129,46 +131,12 @@ func (o *op) settlesAt() time.Time {
 	return last
 }
 
-// letSettle waits as long as the plugin needs between a DEL of an attachment and
-// its next ADD. deleted tells that a DEL has just been run; else the last one
-// was at spent, the zero time if there is nothing to wait for.
-func (o *op) letSettle(today call.Context, deleted bool, spent time.Time) error {
-	pause := today.Profile.AddAfterDel()
-	if !deleted {
-		// The clock may have been set back since.
-		pause = min(pause, pause-time.Since(spent.Round(0)))
-	}
-	if pause <= 0 {
-		return nil
-	}
-	// No process runs meanwhile, so another may have the place.
-	o.slots.Release(1)
-	o.begun, o.client = false, o.life
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return o.begin()
-	case <-o.life.Done():
-		return stoppingError(o.key)
-	}
-}
-
-// spentSince is when the last DEL of a spent attachment had succeeded.
-func (o *op) spentSince() time.Time {
-	if o.rec == nil || o.rec.State != record.Spent {
-		return time.Time{}
-	}
-	return o.rec.Changed
-}
-
-// del runs DEL with each context, newest first, because that one holds the
-// addresses. The record keeps them all: whoever calls forgets it as a whole.
-func (o *op) del(contexts []call.Context) error {
+// delAll runs DEL with each context, newest first, because that one holds the
+// addresses. The record keeps them all: the caller removes it as a whole.
+func (o *op) delAll(contexts []call.Context) error {
 	var errs []error
 	for _, c := range slices.Backward(contexts) {
-		errs = append(errs, o.plugin.Del(context.Background(), o.call(c)))
-		o.calledOnce()
+		errs = append(errs, o.del(c))
 	}
 	return errors.Join(errs...)
 }
@@ -215,7 +183,9 @@ func (o *op) unreserve(res call.Result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.index.drop(o.entry, res.Addresses)
-	o.index.enter(o.entry, o.rec.Network, o.rec.Result.Addresses)
+	if o.rec != nil {
+		o.index.enter(o.entry, o.rec.Network, o.rec.Result.Addresses)
+	}
 }
 
 // notWhatWasAsked is a successful ADD whose result cannot be used.

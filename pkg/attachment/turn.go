@@ -116,6 +116,9 @@ func (o *op) begin() error {
 	if err := o.place.take(); err != nil {
 		return err
 	}
+	if err := o.journal.Available(); err != nil {
+		return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
+	}
 	if !o.givenUp() && o.slots.TryAcquire(1) {
 		o.Observer.Waited(WaitProcess, 0)
 		o.begun = true

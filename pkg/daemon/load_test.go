@@ -42,7 +42,7 @@ exit 0
 
 // smallProfile lets it be asked for an address.
 const smallProfile = `{"type":"small","repeatedAdd":"another-address","verifyBy":"check","checkProves":"presence","lost":{"minCode":100},
-"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none","addAfterDelSeconds":0,"requests":["CNI_ARGS"],"requestForm":"address","podIdentity":"none",
+"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none","requests":["CNI_ARGS"],"requestForm":"address","podIdentity":"none",
 "namespace":"any","unique":true,"sources":["smallPlugin"]}`
 
 // withSmallPlugin returns a configuration for it.

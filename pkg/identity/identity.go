@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -35,14 +36,26 @@ func ContainerID(owner, node, network string) string {
 	return prefix + hash
 }
 
-// Generation returns the ID that follows a DEL of a plugin whose DEL can come
-// late; generation 0 is the ID itself. The slug gives way, so that the result
-// stays a DNS label.
+// Generation returns the ID that an ADD uses while a DEL may still act on those of the
+// generations before; generation 0 is the ID itself.
 func Generation(containerID string, generation int) string {
 	if generation == 0 {
 		return containerID
 	}
-	suffix := fmt.Sprintf("-g%d", generation)
+	return suffixed(containerID, fmt.Sprintf("-g%d", generation))
+}
+
+// Unique returns an ID of the same attachment that was never used before and is never
+// made again, for a plugin whose DELs may act at any later time: not even a lost journal
+// leads to an ID that such a DEL could release. It has 48 random bits.
+func Unique(containerID string) string {
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
+	return suffixed(containerID, "-u"+hex.EncodeToString(random[:]))
+}
+
+// suffixed adds a suffix to an ID. The slug gives way, so that the result stays a DNS label.
+func suffixed(containerID, suffix string) string {
 	if over := len(containerID) + len(suffix) - 63; over > 0 {
 		cut := len(containerID) - hashLen - 1
 		containerID = strings.TrimRight(containerID[:cut-over], "-") + containerID[cut:]

@@ -14,7 +14,7 @@ import (
 // ownProfile is host-local's as an operator may write it.
 const ownProfile = `{
   "type": "host-local", "repeatedAdd": "refused", "verifyBy": "nothing", "checkProves": "nothing", "lost": {},
-  "addOutlivesSeconds": 7, "del": "released", "store": "remote", "lookup": "none", "addAfterDelSeconds": 0, "podIdentity": "none",
+  "addOutlivesSeconds": 7, "del": "released", "store": "remote", "lookup": "none", "podIdentity": "none",
   "namespace": "any", "unique": true, "sources": ["seen by the operator"]
 }`
 

@@ -24,7 +24,7 @@ import (
 // read is a decision that is made twice; both will not be changed together.
 var readers = map[string]string{
 	"Type":               "", // it names the profile: for whom it is, and for people
-	"RepeatedAdd":        "profile.MayRepeat",
+	"RepeatedAdd":        "profile.DelBeforeAdd",
 	"VerifyBy":           "call.VerifyBy",
 	"CheckProves":        "attachment.stands",
 	"Lost":               "profile.SaysLost",
@@ -33,7 +33,6 @@ var readers = map[string]string{
 	"Del":                "profile.SpendsIDs",
 	"Store":              "profile.OnNode",
 	"Lookup":             "delegate.lookup",
-	"AddAfterDelSeconds": "profile.AddAfterDel",
 	"WaitsForConfig":     "call.CanStandBy",
 	"Requests":           "call.Convention",
 	"RequestForm":        "delegate.written",

@@ -11,15 +11,14 @@ import (
 // one place. The others are read where they are used (docs/plugins.md, What a
 // profile says).
 
-// MayRepeat tells whether an ADD is safe although the ID may hold something. Where
-// an ADD must wait after a DEL, only a DEL of our own says since when, unless a
-// DEL spends the ID: then the new one has had none.
-func (p Profile) MayRepeat() bool {
-	return p.RepeatedAdd == RepeatedAddSameAnswer && (p.AddAfterDel() == 0 || p.SpendsIDs())
+// DelBeforeAdd reports whether a first ADD needs a DEL before it, because its ID may hold
+// something of which the journal does not know.
+func (p Profile) DelBeforeAdd() bool {
+	return p.RepeatedAdd != RepeatedAddSameAnswer && !p.SpendsIDs()
 }
 
-// SpendsIDs tells whether an ID must not be used again after a DEL, because that
-// may come late and free what a new ADD got.
+// SpendsIDs reports whether each ADD needs a container ID that was never used before: a
+// DEL may act at any later time, and release what a new ADD got.
 func (p Profile) SpendsIDs() bool { return p.Del == DelQueued }
 
 // OnNode reports whether the plugin's store is on the node: a reboot may lose its last
@@ -36,11 +35,6 @@ func (p Profile) ActsUntil(ended time.Time) time.Time {
 // process had ended at a given time, may still release.
 func (p Profile) DelActsUntil(ended time.Time) time.Time {
 	return ended.Add(time.Duration(p.DelOutlivesSeconds) * time.Second)
-}
-
-// AddAfterDel is AddAfterDelSeconds as a duration.
-func (p Profile) AddAfterDel() time.Duration {
-	return time.Duration(p.AddAfterDelSeconds) * time.Second
 }
 
 // StateDir is the folder in which the plugin keeps its state, by the ipam object of

@@ -16,7 +16,7 @@ type fact struct {
 	verifyBy              Verify
 	checkProves           CheckProves
 	lost                  string // as JSON
-	outlives, pause       time.Duration
+	outlives              time.Duration
 	del                   Del
 	stateKey, stateDir    string
 	requests              []Request
@@ -35,36 +35,36 @@ func facts() map[string]fact {
 	three := []Request{RequestArgsCNI, RequestRuntimeConfig, RequestCNIArgs}
 	return map[string]fact{
 		"host-local": {
-			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, 0, DelReleased, "dataDir", "/var/lib/cni/networks",
+			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, DelReleased, "dataDir", "/var/lib/cni/networks",
 			three, FormAddress, PodIdentityNone, NamespaceAny, true, false, true,
 		},
 		"static": {
-			same, VerifyCheck, ProvesAddress, `{"codes":[999],"message":"Failed to match addr"}`, 0, 0, DelReleased, "", "",
+			same, VerifyCheck, ProvesAddress, `{"codes":[999],"message":"Failed to match addr"}`, 0, DelReleased, "", "",
 			three, FormCIDR, PodIdentityNone, NamespaceAny, false, false, true,
 		},
 		"dhcp": {
-			same, VerifyAdd, ProvesNothing, no, 208 * time.Second, 0, DelReleased, "", "",
+			same, VerifyAdd, ProvesNothing, no, 208 * time.Second, DelReleased, "", "",
 			nil, "", PodIdentityNone, NamespaceLink, true, false, true,
 		},
 		"whereabouts": {
-			same, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved, "", "",
+			same, VerifyNothing, ProvesNothing, no, time.Minute, DelUnproved, "", "",
 			nil, "", PodIdentitySynthetic, NamespaceAny, true, true, false,
 		},
 		"calico-ipam": {
-			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelReleased, "", "",
+			another, VerifyNothing, ProvesNothing, no, time.Minute, DelReleased, "", "",
 			[]Request{RequestCNIArgs},
 			FormAddress, PodIdentityNone, NamespaceAny, true, false, false,
 		},
 		"azure-ipam": {
-			same, VerifyAdd, ProvesNothing, no, 240 * time.Second, 2 * time.Second, DelQueued, "", "",
+			same, VerifyAdd, ProvesNothing, no, 240 * time.Second, DelQueued, "", "",
 			nil, "", PodIdentityGiven, NamespaceAny, true, false, false,
 		},
 		"cni-ipvlan-vpc-k8s-ipam": {
-			another, VerifyNothing, ProvesNothing, no, time.Minute, 0, DelUnproved, "", "",
+			another, VerifyNothing, ProvesNothing, no, time.Minute, DelUnproved, "", "",
 			nil, "", PodIdentityNone, NamespaceAny, true, true, false,
 		},
 		Unknown: {
-			another, VerifyCheck, ProvesPresence, `{"minCode":100}`, 240 * time.Second, 0, DelReleased, "", "",
+			another, VerifyCheck, ProvesPresence, `{"minCode":100}`, 240 * time.Second, DelReleased, "", "",
 			nil, "", PodIdentityNone, NamespaceAny, true, false, false,
 		},
 	}
@@ -101,7 +101,6 @@ func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
 				"delOutlivesSeconds": {p.DelActsUntil(time.Time{}).Sub(time.Time{}), w.outlives},
 				"store":              {p.Store == StoreNode, pluginType == "host-local" || pluginType == "static"},
 				"lookup":             {p.Lookup == LookupHostLocal, pluginType == "host-local"},
-				"addAfterDelSeconds": {p.AddAfterDel(), w.pause},
 				"del":                {p.Del, w.del},
 				"requests":           {slices.Equal(p.Requests, w.requests), true},
 				"requestForm":        {p.RequestForm, w.form},

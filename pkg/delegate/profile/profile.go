@@ -49,8 +49,8 @@ type Del string
 const (
 	// DelReleased: the addresses are free.
 	DelReleased Del = "released"
-	// DelQueued: they will be, at an unknown time: an ID is not used again after
-	// a DEL, or a late one would free what a new ADD got.
+	// DelQueued: they will be, at any later time: each ADD uses an ID that was never
+	// used before, or a late DEL would release what a new ADD got.
 	DelQueued Del = "queued"
 	// DelUnproved: it may have freed nothing. Such a plugin leaks by itself, so
 	// its profile must say why it is unsafe.
@@ -166,9 +166,6 @@ type Profile struct {
 	Store Store `json:"store"`
 	// Lookup is how they can be read without running a verb.
 	Lookup Lookup `json:"lookup"`
-	// AddAfterDelSeconds is how long after a DEL a new ADD of the attachment must wait;
-	// at most 25, so that the calls have room in the 80 s of a request.
-	AddAfterDelSeconds int `json:"addAfterDelSeconds"`
 	// WaitsForConfig: the plugin does nothing before it has read the whole of its
 	// configuration. Its process can then be started before its call.
 	WaitsForConfig bool `json:"waitsForConfig"`

@@ -70,7 +70,7 @@ func TestAProfileThatIsRightIsTaken(t *testing.T) {
 		"verified by nothing, its CHECK unbelieved": {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
 		"a request in a form":                       {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
 		"a DEL that proves nothing, and why":        {"del", `"unproved"`, "unsafe", `"it loses addresses"`},
-		"the longest pauses":                        {"addAfterDelSeconds", "25", "addOutlivesSeconds", "86400"},
+		"the longest times to outlive":              {"addOutlivesSeconds", "86400", "delOutlivesSeconds", "86400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Parse(valid(t, changes...)); err != nil {
@@ -124,8 +124,11 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 
 		"a negative time to outlive":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
 		"more than a day to outlive":    {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
-		"a negative pause":              {valid(t, "addAfterDelSeconds", `-1`), "addAfterDelSeconds is -1"},
-		"a pause longer than a request": {valid(t, "addAfterDelSeconds", `26`), "addAfterDelSeconds is 26"},
+		"a negative time of a DEL":      {valid(t, "delOutlivesSeconds", `-1`), "delOutlivesSeconds is -1"},
+		"a store that does not exist":   {valid(t, "store", `"moon"`), "store is \"moon\""},
+		"no store":                      {valid(t, "store", ""), "store is \"\""},
+		"no lookup":                     {valid(t, "lookup", ""), "lookup is \"\""},
+		"a lookup without a folder":     {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
 		"a time that is no number":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
 		"an unknown key inside of lost": {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
 		"a lost code of CNI's own":      {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},

@@ -10,8 +10,6 @@ const (
 	// firstPluginCode is where a plugin's own error codes begin (CNI spec section
 	// 5, "Error"); those below never mean that an attachment is lost.
 	firstPluginCode = 100
-	// maxAddAfterDel leaves room for the calls in the 80 s of a request.
-	maxAddAfterDel = 25
 	// maxAddOutlives is a day: whoever means more has mistaken the unit.
 	maxAddOutlives = 24 * 60 * 60
 )
@@ -34,7 +32,6 @@ func (p Profile) validate() error {
 		oneOf(p, "lookup", p.Lookup, LookupNone, LookupHostLocal),
 		p.validateLookup(),
 		p.validateDel(),
-		p.between("addAfterDelSeconds", p.AddAfterDelSeconds, maxAddAfterDel),
 		p.validateRequests(),
 		oneOf(p, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven),
 		oneOf(p, "namespace", p.Namespace, NamespaceAny, NamespaceEphemeral, NamespaceLink),

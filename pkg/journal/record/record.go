@@ -24,8 +24,8 @@ const (
 	Cooling State = "cooling"
 	// Releasing: to be given back; the plugin may still hold it.
 	Releasing State = "releasing"
-	// Spent: nothing is held; the record only remembers the next generation, for
-	// a plugin whose DEL can come late (docs/how-it-works.md, Identity).
+	// Spent: nothing is held; the record remembers until LateDel.Until which IDs an
+	// ADD must not use (docs/how-it-works.md, Identity).
 	Spent State = "spent"
 )
 
@@ -54,16 +54,28 @@ type Expiration struct {
 	Deadline time.Time `json:"deadline"`
 }
 
+// LateDel is a DEL with an unknown outcome: the plugin may still carry it out.
+type LateDel struct {
+	// Until is the last moment at which it may act, in wall-clock time; the zero time
+	// if there is none.
+	Until time.Time `json:"until"`
+	// Seconds is how long it may act after its process ended, by the profile of its
+	// plugin. It bounds Until after the clock was set back.
+	Seconds int `json:"seconds"`
+}
+
 // Record is the durable form of an attachment.
 type Record struct {
 	// ContainerID is the attachment's ID in generation 0; it names the file.
 	ContainerID string `json:"containerID"`
-	// Generation counts the IDs used after DELs that may come late; 0 otherwise.
-	Generation int    `json:"generation,omitempty"`
-	Owner      string `json:"owner"`
-	Pool       string `json:"pool"`
-	Node       string `json:"node"`
-	State      State  `json:"state"`
+	// Generation is that of the ID that the next ADD uses: no DEL with it may still act.
+	Generation int `json:"generation,omitempty"`
+	// LateDel is the last DEL that may still act on an ID of an earlier generation.
+	LateDel LateDel `json:"lateDel,omitzero"`
+	Owner   string  `json:"owner"`
+	Pool    string  `json:"pool"`
+	Node    string  `json:"node"`
+	State   State   `json:"state"`
 
 	// Network is the network whose plugin gave the addresses.
 	Network string `json:"network"`
