@@ -12,11 +12,15 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
 const (
 	// markerName is the file that tells a state folder from others.
 	markerName = "marker"
+	// temporaryMarker is not yet a marker.
+	temporaryMarker = ".marker.new"
 	// markerBytes is how many random bytes an ID has.
 	markerBytes = 8
 )
@@ -41,9 +45,7 @@ var errNoMarker = errors.New("no marker; expected a line of 16 hexadecimal digit
 func openMarker(state *folder) (marker, error) {
 	m, err := readMarker(state)
 	if errors.Is(err, errNoMarker) {
-		id := make([]byte, markerBytes)
-		_, _ = rand.Read(id) // never fails (crypto/rand)
-		err = replace(state, "."+markerName+".new", markerName, []byte(hex.EncodeToString(id)+"\n"))
+		err = writeMarker(state)
 		if err == nil {
 			m, err = readMarker(state)
 		}
@@ -52,6 +54,19 @@ func openMarker(state *folder) (marker, error) {
 		return marker{}, fmt.Errorf("state folder: %s: %w", filepath.Join(state.Name(), markerName), err)
 	}
 	return m, nil
+}
+
+// writeMarker gives a state folder a new marker.
+func writeMarker(state *folder) error {
+	killpoint.Reach(killpoint.LeftoverRemoving)
+	err := state.Remove(temporaryMarker) // of a process that was killed before its rename
+	killpoint.Reach(killpoint.LeftoverRemoved)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	id := make([]byte, markerBytes)
+	_, _ = rand.Read(id) // never fails (crypto/rand)
+	return replace(state, temporaryMarker, markerName, []byte(hex.EncodeToString(id)+"\n"))
 }
 
 // readMarker opens the marker that is there. It follows no link.

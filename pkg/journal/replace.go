@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
@@ -60,20 +59,9 @@ func replace(in *folder, temporary, name string, data []byte) error {
 	return err
 }
 
-// create makes an empty file. One that a process has left when it was killed is removed:
-// what is on disk of it is not known.
+// create makes an empty file under a name that nothing has.
 func create(in *folder, name string) (*os.File, error) {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | syscall.O_NOFOLLOW
-	f, err := in.OpenFile(name, flags, fileMode)
-	if !errors.Is(err, fs.ErrExist) {
-		return f, err
-	}
-	killpoint.Reach(killpoint.LeftoverRemoving)
-	if err := in.Remove(name); err != nil {
-		return nil, err
-	}
-	killpoint.Reach(killpoint.LeftoverRemoved)
-	return in.OpenFile(name, flags, fileMode)
+	return in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 }
 
 // remove unlinks the file of a container ID durably. One that is not there is not an error:
