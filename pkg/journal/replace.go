@@ -39,7 +39,7 @@ func replace(in *folder, temporary, name string, data []byte) error {
 		return err
 	}
 	killpoint.Reach(killpoint.WriteMade)
-	_, err = f.Write(data)
+	_, err = f.WriteAt(data, 0)
 	if err == nil {
 		killpoint.Reach(killpoint.WriteWritten)
 		err = f.Sync()

@@ -53,7 +53,7 @@ func storageFaults() map[string]storageFault {
 		"moved away":                      {nil, moveAway, "no such file or directory", nil},
 		"a symbolic link in its place":    {nil, linkTo(stateDir), "symbolic link", nil},
 		"a symbolic link for the records": {nil, linkTo(attachments), "symbolic link", nil},
-		"a file in its place":             {nil, fileInstead, "not a folder", nil},
+		"a file in its place":             {nil, fileInstead, "another file", nil},
 		"another folder in its place":     {nil, folderInstead(stateDir), otherFolder, stateDir},
 		"another folder for the records":  {nil, folderInstead(attachments), otherFolder, attachments},
 		"a disk mounted over it":          {nil, mountOver(stateDir), otherFolder, stateDir},
