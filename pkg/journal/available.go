@@ -17,14 +17,14 @@ var ErrReplaced = errors.New("nothing is changed until the original returns")
 // opened, with its marker and its attachments/. Otherwise the error says what is there, and
 // wraps ErrReplaced if that is missing or another one. It takes a few system calls.
 func (j *Journal) Available() error {
-	if err := j.state.at(unix.AT_FDCWD, j.state.Name()); err != nil {
+	if err := j.state.at(unix.AT_FDCWD, j.state.Name(), "its path"); err != nil {
 		return j.unavailable(err)
 	}
 	state := int(j.state.file.Fd())
-	if err := j.marker.at(state, markerName); err != nil {
+	if err := j.marker.at(state, markerName, markerName); err != nil {
 		return j.unavailable(err)
 	}
-	if err := j.attachments.at(state, attachmentsName); err != nil {
+	if err := j.attachments.at(state, attachmentsName, attachmentsName); err != nil {
 		return j.unavailable(err)
 	}
 	return nil
@@ -57,8 +57,8 @@ func (i identity) String() string {
 }
 
 // at returns nil if a name in the folder of a descriptor leads to what was opened. It
-// follows no link.
-func (i identity) at(folder int, name string) error {
+// follows no link. The error calls the name as it is told to.
+func (i identity) at(folder int, name, called string) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(folder, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	for errors.Is(err, unix.EINTR) { // some file systems give up at a signal
@@ -66,11 +66,11 @@ func (i identity) at(folder int, name string) error {
 	}
 	switch found := identityIn(&st); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%w; %w", &fs.PathError{Op: "stat", Path: name, Err: err}, ErrReplaced)
+		return fmt.Errorf("%s: %w; %w", called, err, ErrReplaced)
 	case err != nil:
-		return &fs.PathError{Op: "stat", Path: name, Err: err}
+		return fmt.Errorf("%s: %w", called, err)
 	case found != i:
-		return fmt.Errorf("%s leads to %s (%s; expected %s); %w", name, kind(st.Mode), found, i, ErrReplaced)
+		return fmt.Errorf("%s leads to %s (%s; expected %s); %w", called, kind(st.Mode), found, i, ErrReplaced)
 	default:
 		return nil
 	}
