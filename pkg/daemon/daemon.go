@@ -84,7 +84,7 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	d.reportProblems()
 	d.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
 	plugin := c.plugin()
-	plugin.Log, plugin.Observer = d.log, d.metrics.Plugin()
+	plugin.Log, plugin.Observer, plugin.LockFolder = d.log, d.metrics.Plugin(), d.journal.Folder()
 	if _, err := plugin.Profiles(); err != nil {
 		d.log.WithError(err).Error("Not ready: a plugin profile cannot be used, so there are no new addresses; waiting until it is mended")
 	}

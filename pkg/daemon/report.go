@@ -128,11 +128,11 @@ type diskReport struct {
 func (r *reporter) askDisk() diskReport {
 	var rep diskReport
 	if err := r.journal.Writable(); err != nil {
-		rep.trouble = fmt.Sprintf("the state folder cannot be written: %v", err)
+		rep.trouble = err.Error()
 	}
 	all, err := r.journal.Quarantined()
 	if err != nil && rep.trouble == "" {
-		rep.trouble = fmt.Sprintf("the state folder cannot be read: %v", err)
+		rep.trouble = err.Error()
 	}
 	for _, q := range all {
 		rep.quarantined = append(rep.quarantined, restapi.Quarantined{File: q.Name, Reason: q.Reason, Since: q.Since})

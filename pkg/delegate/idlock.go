@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -21,6 +22,8 @@ import (
 // the next life first waits for it (docs/how-it-works.md, Running a
 // plugin, "The inherited lock").
 type idLocks struct {
+	// folder is the open folder of the lock file; nil to open it by its path.
+	folder *os.File
 	// path is the lock file. Each ID is one byte of it, far beyond its end.
 	path string
 	// patience is how long a holder may go on before it is ended.
@@ -81,9 +84,13 @@ func (l idLocks) tryTake(containerID string) (lock *idLock, ok bool, err error) 
 // the runtime's poller whether the file can be waited for, and undo that again when
 // the plugin is to inherit it: five system calls in each call of a plugin.
 func (l idLocks) open() (*os.File, error) {
+	folder, name := unix.AT_FDCWD, l.path
+	if l.folder != nil {
+		folder, name = int(l.folder.Fd()), filepath.Base(l.path)
+	}
 	for {
 		killpoint.Reach(killpoint.PluginLockOpening)
-		fd, err := unix.Open(l.path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		fd, err := unix.Openat(folder, name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:

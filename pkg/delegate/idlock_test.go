@@ -3,6 +3,7 @@ package delegate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -232,6 +233,33 @@ func TestTheWaitForALockEndsWithItsContext(t *testing.T) {
 func TestALockFileThatCannotBeOpenedIsNotStarted(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.LockFile = filepath.Join(o.BinDirs[0], "no", "such", "folder") })
 	wantError(t, b.run(call.VerbDel, b.call("id")), call.NotStarted, "lock file of plugin calls")
+}
+
+func TestTheLockFileIsMadeInTheOpenFolderAndNotInOneThatReplacedIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if err := errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, func(o *Options) { o.LockFile, o.LockFolder = filepath.Join(path, "calls.lock"), folder })
+	lock, err := b.runner.locks.take(t.Context(), "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.release()
+	if made, err := os.ReadDir(path); err != nil || len(made) > 0 {
+		t.Errorf("the folder that took its place has %v, %v; want nothing", made, err)
+	}
+	if _, err := os.Stat(filepath.Join(path+".away", "calls.lock")); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAHolderThatCannotBeSeenIsAnError(t *testing.T) {

@@ -49,7 +49,7 @@ func New(o Options) (*Runner, error) {
 		opts:     o,
 		log:      o.Log.WithFields(nil),
 		env:      commonEnv(o.Env, os.LookupEnv),
-		locks:    idLocks{path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
+		locks:    idLocks{folder: o.LockFolder, path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
 		versions: versionCache{known: map[string]binaryVersions{}},
 		expected: expectations{byID: map[string]*expectation{}},

@@ -19,16 +19,11 @@ const (
 	// maxFile bounds what Load reads into memory, in bytes. A record has a few
 	// kilobytes; one with several contexts of large configurations has more.
 	maxFile = 16 << 20
-
-	// block is what the size of a file is a multiple of. Files of one size can be
-	// written over without a change of what the disk knows of them besides.
-	block = 4096
 )
 
-// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}},
-// spaces up to a multiple of block, and a line feed. The checksum is that of the
-// bytes of "record" as they stand. Files without the spaces, of programs before
-// there were spares, are read as well.
+// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}} and a line
+// feed. The checksum is that of the bytes of "record" as they stand. Spaces before the
+// line feed, with which earlier builds filled files up, are read as well.
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
@@ -119,20 +114,16 @@ const (
 // seal puts the bytes of a record into an envelope of today's version.
 func seal(raw []byte) []byte {
 	sum := sha256.Sum256(raw)
-	size := len(head) + 2*len(sum) + len(waist) + len(raw) + 2
-	size += (block - size%block) % block
-	data := bytes.Repeat([]byte{' '}, size)
-	text := hex.AppendEncode(append(data[:0], head...), sum[:])
-	text = append(append(text, waist...), raw...)
-	_ = append(text, foot) // in data: there is room for all of it
-	data[size-1] = end
-	return data
+	data := make([]byte, 0, len(head)+2*len(sum)+len(waist)+len(raw)+2)
+	data = hex.AppendEncode(append(data, head...), sum[:])
+	data = append(append(data, waist...), raw...)
+	return append(data, foot, end)
 }
 
 // unseal returns the bytes of a record, if data is exactly what seal makes of
-// them, with all its spaces or with none. JSON readers forgive much (letter case of
-// keys, keys twice, white space); a damaged envelope must not pass because its record
-// happens to be whole.
+// them, apart from spaces at its end. JSON readers forgive much (letter case of keys, keys
+// twice, white space); a damaged envelope must not pass because its record happens to
+// be whole.
 func unseal(data []byte) (raw []byte, ok bool) {
 	const before = len(head) + 2*sha256.Size + len(waist)
 	text, ended := bytes.CutSuffix(data, []byte{end})
@@ -141,9 +132,7 @@ func unseal(data []byte) (raw []byte, ok bool) {
 		return nil, false
 	}
 	raw = text[before : len(text)-1]
-	sealed := seal(raw)
-	whole := len(data) == len(sealed) || len(data) == len(text)+1
-	return raw, whole && bytes.HasPrefix(sealed, text)
+	return raw, bytes.Equal(seal(raw), append(text[:len(text):len(text)], end))
 }
 
 // newer reads what a newer version most likely still calls by the same names.

@@ -21,11 +21,10 @@ const (
 // a link planted later leads nowhere.
 type folder struct {
 	*os.Root
-	// file is the folder for the calls that a root has not.
+	// identity tells it from another that its path may lead to later.
+	identity
+	// file is the folder for the calls that a root lacks.
 	file *os.File
-	// opened is what tells it from another that its path may lead to later. An open
-	// folder keeps its inode, so that no other can have it.
-	opened fs.FileInfo
 }
 
 // openState opens the state folder, made if it is missing.
@@ -41,11 +40,6 @@ func openState(dir string) (*folder, error) {
 	if err := makeDurably(func() error { return os.Mkdir(dir, folderMode) }, func() error { return syncPath(parent) }); err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return enterState(dir)
-}
-
-// enterState opens a state folder that is there.
-func enterState(dir string) (*folder, error) {
 	before, err := os.Lstat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
@@ -165,10 +159,14 @@ func newFolder(root *os.Root, judged fs.FileInfo) (*folder, error) {
 	if err == nil {
 		err = tighten(root, opened)
 	}
+	id := identity{}
+	if err == nil {
+		id, err = identityOf(file)
+	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &folder{root, file, opened}, nil
+	return &folder{root, id, file}, nil
 }
 
 // tighten takes group and others off an opened folder.
@@ -191,12 +189,11 @@ func (f *folder) Close() error {
 // syncFolder makes the names in a folder durable. It opens a new descriptor each
 // time, so that a failed fsync cannot hide behind an old one.
 func syncFolder(f *folder) error {
-	d, err := f.descriptor()
+	d, err := f.Open(".")
 	if err != nil {
 		return err
 	}
-	defer d.shut()
-	return d.sync()
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func syncPath(dir string) error {

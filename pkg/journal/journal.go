@@ -5,9 +5,10 @@
 // Layout of the state folder:
 //
 //	lock                            held by the process that owns the folder (Lock)
+//	marker                          a random ID, which tells the folder from others (Available)
 //	attachments/<containerID>.json  one record each
-//	attachments/.spare.json<number> to be written over (spares)
-//	quarantine/                     what could not be read, kept for a person
+//	attachments/.new.json<number>   not yet a record
+//	quarantine/                     unusable files, kept for a person
 package journal
 
 import (
@@ -16,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
@@ -47,16 +49,14 @@ type Options struct {
 type Journal struct {
 	machineID   string
 	state       *folder
+	marker      marker
 	attachments *folder
 	quarantine  *folder
-	// lock is that of a folder which took the place of the one that the caller
-	// has locked; nil where there is none.
-	lock  *os.File
-	known *known
-	// spares are those of attachments.
-	spares *spares
 
-	// mu lets Load and takeOver see no write half done; writes do not exclude each other.
+	// writes counts the names of temporary files.
+	writes atomic.Uint64
+
+	// mu lets Load see no write half done; writes do not exclude each other.
 	mu    sync.RWMutex
 	newer map[string]bool
 	// reasons say what is wrong with the files in quarantine/, by name.
@@ -65,33 +65,31 @@ type Journal struct {
 
 // Open opens the journal in a state folder, making the folder and its
 // subfolders (mode 0700) where they are missing. The caller holds the folder's
-// Lock for as long as it uses the journal. A folder that is a symbolic link, no
+// Lock for as long as it uses the journal. A folder that is a symbolic link, not a
 // folder, or another user's is refused.
 func Open(dir string, opts Options) (*Journal, error) {
 	state, err := openState(dir)
 	if err != nil {
 		return nil, err
 	}
-	return openIn(state, opts.MachineID)
-}
-
-// openIn opens the journal in an opened state folder, which is closed after an error.
-func openIn(state *folder, machineID string) (*Journal, error) {
-	attachments, err := openSubfolder(state, attachmentsName)
+	marker, err := openMarker(state)
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
 	}
+	attachments, err := openSubfolder(state, attachmentsName)
+	if err != nil {
+		return nil, errors.Join(err, marker.file.Close(), state.Close())
+	}
 	quarantine, err := openSubfolder(state, quarantineName)
 	if err != nil {
-		return nil, errors.Join(err, attachments.Close(), state.Close())
+		return nil, errors.Join(err, attachments.Close(), marker.file.Close(), state.Close())
 	}
 	return &Journal{
-		machineID:   machineID,
+		machineID:   opts.MachineID,
 		state:       state,
+		marker:      marker,
 		attachments: attachments,
 		quarantine:  quarantine,
-		known:       newKnown(),
-		spares:      &spares{},
 		newer:       map[string]bool{},
 		reasons:     map[string]string{},
 	}, nil
@@ -99,72 +97,65 @@ func openIn(state *folder, machineID string) (*Journal, error) {
 
 // Close gives the folder's descriptors back. The journal is of no use afterwards.
 func (j *Journal) Close() error {
-	err := errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
-	if j.lock != nil {
-		err = errors.Join(err, j.lock.Close())
-	}
-	return err
+	_ = j.marker.file.Close() // nothing was written by it
+	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
 }
 
-// Write makes a record durable before it returns nil: another file, fsync, its
+// Folder returns the open state folder. It is the journal's to close.
+func (j *Journal) Folder() *os.File { return j.state.file }
+
+// Write makes a record durable before it returns nil: a new file, fsync, its
 // rename, fsync of the folder. After an error either the old or the new record
 // is on disk, whole. A record that Load would not give back unchanged is refused
-// before anything is written. The journal keeps the record: from the call on the
-// caller changes nothing that it refers to, such as an element of its contexts.
+// before anything is written. So is every record while the state folder is not
+// Available; an error that wraps ErrReplaced may also come after a write to a folder
+// that was replaced meanwhile.
 func (j *Journal) Write(r record.Record) error {
 	data, err := j.encode(r)
 	if err == nil {
-		err = j.settle()
+		err = j.guarded(func() error { return j.replace(r.ContainerID, data) })
 	}
 	if err != nil {
 		return fmt.Errorf("journal: write record of container ID %q: %w", r.ContainerID, err)
 	}
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	if j.newer[r.ContainerID] {
-		return fmt.Errorf("journal: write record of container ID %s: %w", r.ContainerID, ErrNewer)
-	}
-	if err := j.replace(r.ContainerID+suffix, data); err != nil {
-		return fmt.Errorf("journal: write record of container ID %s: %w", r.ContainerID, err)
-	}
-	j.known.remember(r)
 	return nil
 }
 
 // Remove deletes the record of a container ID durably. One that is not there is
-// no error. After an error it may still be there.
+// not an error. After an error it may still be there. A state folder that is not
+// Available is left alone, as by Write.
 func (j *Journal) Remove(containerID string) error {
 	if !record.ValidContainerID(containerID) {
-		return fmt.Errorf("journal: remove record: %q is no container ID", containerID)
+		return fmt.Errorf("journal: remove record: %q is not a container ID", containerID)
 	}
-	if err := j.settle(); err != nil {
-		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, err)
+	if err := j.guarded(func() error { return j.remove(containerID) }); err != nil {
+		return fmt.Errorf("journal: remove record of container ID %q: %w", containerID, err)
 	}
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	if j.newer[containerID] {
-		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, ErrNewer)
-	}
-	err := j.remove(containerID + suffix)
-	if err != nil {
-		return fmt.Errorf("journal: remove record of container ID %s: %w", containerID, err)
-	}
-	j.known.forget(containerID)
 	return nil
 }
 
-// Writable tells why a record could not be made durable now (disk full, folder
-// read-only or gone), by writing, syncing and removing a file beside the records.
+// Writable returns why a record could not be made durable now (disk full, folder
+// read-only, missing or replaced), by writing, syncing and removing a file beside the
+// records. Nothing is written while the state folder is not Available.
 func (j *Journal) Writable() error {
-	if err := j.settle(); err != nil {
-		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
-	}
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	if err := j.probe(); err != nil {
+	if err := j.guarded(j.probe); err != nil {
 		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
 	}
 	return nil
+}
+
+// guarded makes a change of the folder, which counts only if the folder is available
+// before it and after it: otherwise the next start would not find it.
+func (j *Journal) guarded(change func() error) error {
+	if err := j.Available(); err != nil {
+		return err
+	}
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if err := change(); err != nil {
+		return err
+	}
+	return j.Available()
 }
 
 // containerIDOf is the container ID that a file name stands for, empty if none.

@@ -15,15 +15,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
-// leftover is how spares and files that are not yet a record are named, here and by
-// earlier programs. No container ID begins with a dot, so that it can never be the
-// name of a record.
+// leftover is how files that are not yet a record are named, here and by earlier
+// programs. No container ID begins with a dot, so that it can never be the name of a
+// record.
 var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
 
 // Loaded is what Load found.
 type Loaded struct {
-	// Records are the readable ones, by container ID. What they refer to is the
-	// journal's, too: who changes one makes a copy first (record.Record.Clone).
+	// Records are the readable ones, by container ID.
 	Records []record.Record
 	// Problems are the files that could not be used, by name.
 	Problems []Problem
@@ -58,12 +57,14 @@ type Newer struct {
 	Version int
 }
 
-// Load reads every record, removes spares and what an earlier life left half
-// written, and moves to quarantine/ what is no record: such a file is reported, never
-// fatal. The error is that the folder or a file in it could not be looked at
+// Load reads every record, removes the temporary files of previous runs, and moves to
+// quarantine/ each file that is not a record: such a file is reported, never fatal. The error is that the folder or a file in it could not be looked at
 // (permission, I/O error, no descriptors left); then nothing may be served, and nothing
 // is moved because of it: a later Load, without the cause, finds every record.
 func (j *Journal) Load() (Loaded, error) {
+	if err := j.Available(); err != nil {
+		return Loaded{}, fmt.Errorf("journal: load: %w", err)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	entries, err := fs.ReadDir(j.attachments.FS(), ".")
@@ -73,8 +74,6 @@ func (j *Journal) Load() (Loaded, error) {
 	j.recallReasons()
 	var l Loaded
 	clear(j.newer)
-	j.known.clear()
-	j.spares.forget()
 	for _, e := range entries {
 		if err := j.loadFile(&l, e.Name()); err != nil {
 			return Loaded{}, fmt.Errorf("journal: read %s in %s: %w", e.Name(), j.attachments.Name(), err)
@@ -107,7 +106,6 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 		l.Problems = append(l.Problems, p)
 		return nil
 	}
-	j.known.remember(r)
 	l.Records = append(l.Records, r)
 	return nil
 }

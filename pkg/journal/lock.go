@@ -29,8 +29,8 @@ const (
 // unnamed stands for a holder that has not written who it is.
 const unnamed = "a process that has not said its PID"
 
-// errReplaced: the lock file is not the one that was opened any more.
-var errReplaced = errors.New("the lock file was replaced")
+// errLockReplaced: the lock file is not the one that was opened any more.
+var errLockReplaced = errors.New("the lock file was replaced")
 
 // FolderLock is the ownership of a state folder by this process.
 type FolderLock struct {
@@ -57,7 +57,7 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*FolderL
 			return &FolderLock{file: file}, nil
 		}
 		held, busy := errors.AsType[*heldError](err)
-		if !busy && !errors.Is(err, errReplaced) {
+		if !busy && !errors.Is(err, errLockReplaced) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		// A new holder has the lock a moment before its name is there.
@@ -118,7 +118,7 @@ func flock(state *folder, file *os.File) error {
 		return err
 	}
 	if named, err := state.Lstat(lockName); err != nil || !os.SameFile(opened, named) {
-		return errReplaced
+		return errLockReplaced
 	}
 	return nil
 }

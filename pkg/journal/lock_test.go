@@ -130,7 +130,7 @@ func TestALockFileThatWasReplacedDoesNotCount(t *testing.T) {
 	must(t, err)
 	defer file.Close()
 	must(t, state.Remove(lockName))
-	if err := flock(state, file); !errors.Is(err, errReplaced) {
+	if err := flock(state, file); !errors.Is(err, errLockReplaced) {
 		t.Errorf("locked a file that nobody else would open: %v", err)
 	}
 }

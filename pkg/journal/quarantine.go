@@ -25,12 +25,18 @@ type Quarantined struct {
 	Since time.Time
 }
 
-// Quarantined returns what lies in quarantine/, by name. Nothing there is ever
-// removed by us: a person decides.
+// Quarantined returns the files in quarantine/, by name: those of the state folder that was
+// opened, while it is Available. They are never removed by us: a person decides.
 func (j *Journal) Quarantined() ([]Quarantined, error) {
+	if err := j.Available(); err != nil {
+		return nil, fmt.Errorf("journal: read %s: %w", j.quarantine.Name(), err)
+	}
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	entries, err := fs.ReadDir(j.quarantine.FS(), ".")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a person has removed the folder
+	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: read %s: %w", j.quarantine.Name(), err)
 	}

@@ -2,147 +2,104 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
-
-	"golang.org/x/sys/unix"
+	"os"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
 )
 
-// replace makes data the content of a file in attachments/: a file that is no record
-// gets it, and then the name. The one that had the name becomes the next spare.
+// temporary returns the name of a file that is not yet a record, and that no other write
+// uses. Load removes such files (leftover).
+func (j *Journal) temporary() string { return fmt.Sprintf(".new%s%d", suffix, j.writes.Add(1)) }
+
+// replace makes data the content of the file of a container ID.
+func (j *Journal) replace(containerID string, data []byte) error {
+	if j.newer[containerID] {
+		return ErrNewer
+	}
+	return replace(j.attachments, j.temporary(), containerID+suffix, data)
+}
+
+// replace makes data the content of a file in a folder: a new file gets it, is synced, and
+// takes the name; the folder is synced last. After an error the name belongs to the old or
+// to the new file.
 //
-// Each attempt has a file of its own: after a failed fsync the kernel may call the
-// lost pages of the old descriptor clean, and a second fsync of it would succeed.
-func (j *Journal) replace(name string, data []byte) error {
-	d, err := j.attachments.descriptor()
+// A file is written once: after a failed fsync the kernel may call lost pages clean, and a
+// second fsync would succeed.
+func replace(in *folder, temporary, name string, data []byte) error {
+	names, err := in.Open(".") // before the change, so that its fsync reports each error since
 	if err != nil {
 		return err
 	}
-	defer d.shut()
-	before, err := d.look(name)
-	first := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !first {
-		return err
-	}
+	defer names.Close()
 	killpoint.Reach(killpoint.WriteBegins)
-	f, err := j.spares.scratch(d, len(data), first)
+	f, err := create(in, temporary)
 	if err != nil {
 		return err
 	}
 	killpoint.Reach(killpoint.WriteMade)
-	err = f.write(data)
+	_, err = f.WriteAt(data, 0)
 	if err == nil {
 		killpoint.Reach(killpoint.WriteWritten)
-		err = f.flush(f.overwritten)
+		err = f.Sync()
 	}
-	err = errors.Join(err, f.shut())
-	exchanged := false
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		killpoint.Reach(killpoint.WriteSynced)
-		exchanged, err = d.give(name, f.name, f.place && fit(before))
-	}
-	if err == nil {
-		killpoint.Reach(killpoint.WriteRenamed)
-		err = d.sync()
+		err = in.Rename(temporary, name)
 	}
 	if err != nil {
-		// What has the name now, the file that was written or the one that was the
-		// record, may be on disk as it is not in memory. It is never used again.
-		_ = d.unlink(f.name)
+		_ = in.Remove(temporary)
+		return err
 	}
+	killpoint.Reach(killpoint.WriteRenamed)
+	err = names.Sync()
 	killpoint.Reach(killpoint.WriteDurable)
-	switch {
-	case err == nil && exchanged:
-		j.spares.put(f.name)
-	case f.place:
-		j.spares.giveUp()
-	}
 	return err
 }
 
-// give gives the name of a record to the file that is called from now, which
-// then is the other's name, if the two are to be exchanged and the file system can.
-func (d dir) give(name, from string, exchange bool) (exchanged bool, err error) {
-	if exchange {
-		err := d.exchange(from, name)
-		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
-			return err == nil, err
-		}
-	}
-	return false, d.rename(from, name)
+// create makes an empty file under a name that nothing has.
+func create(in *folder, name string) (*os.File, error) {
+	return in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 }
 
-// remove takes the name of a record from its file, which becomes a spare if it
-// can. One that is not there is no error: an earlier removal may have got as far as
-// that and failed in its fsync.
-func (j *Journal) remove(name string) error {
-	d, err := j.attachments.descriptor()
+// remove unlinks the file of a container ID durably. One that is not there is not an error:
+// an earlier removal may have failed in its fsync.
+func (j *Journal) remove(containerID string) error {
+	if j.newer[containerID] {
+		return ErrNewer
+	}
+	names, err := j.attachments.Open(".") // as in replace
 	if err != nil {
 		return err
 	}
-	defer d.shut()
-	before, err := d.look(name)
-	gone := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !gone {
-		return err
-	}
-	spare, place := "", false
-	if fit(before) {
-		spare, place = j.spares.name()
-	}
+	defer names.Close()
 	killpoint.Reach(killpoint.RemoveBegins)
-	switch {
-	case gone:
-		err = nil
-	case place:
-		err = d.rename(name, spare)
-	default:
-		err = d.unlink(name)
+	if err := j.attachments.Remove(containerID + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err == nil {
-		killpoint.Reach(killpoint.RemoveDone)
-		err = d.sync()
-	}
-	if err != nil && place {
-		_ = d.unlink(spare)
-	}
+	killpoint.Reach(killpoint.RemoveDone)
+	err = names.Sync()
 	killpoint.Reach(killpoint.RemoveDurable)
-	switch {
-	case err == nil && place:
-		j.spares.put(spare)
-	case place:
-		j.spares.giveUp()
-	}
 	return err
 }
 
-// probe writes, syncs and removes a file beside the records. It is a new one, for
-// which there must be room.
+// probe writes, syncs and removes a file beside the records.
 func (j *Journal) probe() error {
-	d, err := j.attachments.descriptor()
-	if err != nil {
-		return err
-	}
-	defer d.shut()
+	name := j.temporary()
 	killpoint.Reach(killpoint.ProbeBegins)
-	f, err := j.spares.scratch(d, len(probeText), false)
+	f, err := create(j.attachments, name)
 	if err != nil {
 		return err
 	}
 	killpoint.Reach(killpoint.ProbeMade)
-	err = f.write([]byte(probeText))
+	_, err = f.WriteString("probe\n")
 	if err == nil {
-		err = f.flush(false)
+		err = f.Sync()
 	}
 	killpoint.Reach(killpoint.ProbeWritten)
-	err = errors.Join(err, f.shut(), d.unlink(f.name))
+	err = errors.Join(err, f.Close(), j.attachments.Remove(name))
 	killpoint.Reach(killpoint.ProbeGone)
-	if f.place {
-		j.spares.giveUp()
-	}
 	return err
 }
-
-// probeText is shorter than a spare, so that no spare gets it.
-const probeText = "probe\n"

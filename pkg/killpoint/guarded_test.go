@@ -28,17 +28,8 @@ func writers() map[string]writer {
 	return map[string]writer{
 		"journal": {sequences: map[sequence]string{
 			{"makeDurably", "mkdir", "syncParent"}: "syncParent is for a folder that mkdir found there",
-			{"replace", "Openat", "Openat"}:        "a spare that is opened is as it was, and a file that could not be made is not there",
-			{"replace", "Pwrite", "Pwrite"}:        "the second goes on where the first was cut short",
-			{"replace", "Fdatasync", "Fsync"}:      "one for a spare, the other for a new file",
-			{"replace", "Renameat2", "Renameat"}:   "the second is for a file system that cannot do the first, which has changed nothing",
-			{"replace", "Fsync", "Unlinkat"}:       "Unlinkat is for a replacement that failed; without it there is what write.renamed leaves",
-			{"remove", "Renameat", "Unlinkat"}:     "one for a file that can be a spare, the other for any other",
-			{"remove", "Fsync", "Unlinkat"}:        "Unlinkat is for a removal that failed; without it there is what remove.done leaves",
-			{"probe", "Openat", "Openat"}:          "as in replace",
-			{"probe", "Pwrite", "Pwrite"}:          "as in replace",
-			{"probe", "Pwrite", "Fdatasync"}:       "nobody reads the file: that it is there is all that a kill leaves",
-			{"probe", "Fdatasync", "Fsync"}:        "as in replace",
+			{"replace", "Rename", "Remove"}:        "Remove is for a replacement that failed; without it there is what write.synced leaves",
+			{"probe", "WriteString", "Sync"}:       "nobody reads the file: that it is there is all that a kill leaves",
 		}},
 		"delegate": {memory: map[string][]string{
 			"memoryFile": {"Pwrite"}, // memfd_create(2)

@@ -25,7 +25,7 @@ const (
 	LockNamed   Point = "lock.named"
 	LockCut     Point = "lock.cut"
 
-	// A temporary file or a spare of an earlier life is about to be removed; is removed.
+	// A temporary file of a previous run is about to be removed; is removed.
 	LeftoverRemoving Point = "leftover.removing"
 	LeftoverRemoved  Point = "leftover.removed"
 
@@ -36,8 +36,8 @@ const (
 	QuarantineArrived  Point = "quarantine.arrived"
 	QuarantineComplete Point = "quarantine.complete"
 
-	// A record is about to be written; its file is made, or a spare is open; has the
-	// data; is synced; has the record's name; and the folder is synced.
+	// A record, or the marker of the state folder, is about to be written; its file is made;
+	// has the data; is synced; has its name; and the folder is synced.
 	WriteBegins  Point = "write.begins"
 	WriteMade    Point = "write.made"
 	WriteWritten Point = "write.written"
@@ -45,7 +45,7 @@ const (
 	WriteRenamed Point = "write.renamed"
 	WriteDurable Point = "write.durable"
 
-	// A record is about to be removed; is removed, or a spare; and the folder is synced.
+	// A record is about to be removed; is removed; and the folder is synced.
 	RemoveBegins  Point = "remove.begins"
 	RemoveDone    Point = "remove.done"
 	RemoveDurable Point = "remove.durable"

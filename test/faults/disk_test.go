@@ -14,21 +14,17 @@ import (
 // after fsync of that file, and a new, changed or removed name after fsync of the
 // folder that it is in (fsync(2)). It is fed with the steps of a trace.
 //
-// What has not been made durable may be on disk all the same. So a file is written
-// over only when no name that it may have on disk is that of a record: what is
-// written, and the power fails, is a torn record else.
+// What has not been made durable may be on disk anyway. So a file is written once: a
+// record that is written again, when the power fails, is torn.
 type disk struct {
 	// now is what processes see, safe what a power loss leaves; by path.
 	now, safe map[string]*inode
 	// changed are the names of a folder that differ between the two, since when.
 	changed map[string]map[string]int
-	// may is what a power loss may leave of a name instead of safe: all that it has
-	// been since.
-	may map[string][]naming
-	// reused counts writes to files that were durable before, wrong says which of
-	// them, and which new names, broke the rules.
-	reused int
-	wrong  []string
+	// made counts the files that were given a record's name, wrong says which writes and
+	// new names broke the rules.
+	made  int
+	wrong []string
 	// clock counts changes; begun is when the fsync of a thread began: what
 	// changed after that it need not have written.
 	clock int
@@ -44,12 +40,6 @@ type inode struct {
 	// failed tells that a write or an fsync of it has failed: nobody knows what is
 	// on disk, and a second fsync would not say.
 	failed bool
-}
-
-// naming is an inode that a name had since then; nil for none.
-type naming struct {
-	since int
-	file  *inode
 }
 
 // none is the state of a record whose file is not there, torn that of one whose
@@ -68,7 +58,7 @@ var (
 )
 
 func newDisk() *disk {
-	return &disk{now: map[string]*inode{}, safe: map[string]*inode{}, changed: map[string]map[string]int{}, may: map[string][]naming{}, begun: map[int]int{}}
+	return &disk{now: map[string]*inode{}, safe: map[string]*inode{}, changed: map[string]map[string]int{}, begun: map[int]int{}}
 }
 
 // feed takes one step. A call changes the disk at its end, if it succeeded.
@@ -103,12 +93,8 @@ func (d *disk) feed(s strace.Step) {
 	case "rename", "renameat", "renameat2":
 		if m := twoNames.FindStringSubmatch(s.Args); m != nil {
 			from, to := absolute(m[1], m[2]), absolute(m[3], m[4])
-			var back *inode
-			if strings.HasSuffix(s.Args, "RENAME_EXCHANGE") {
-				back = d.now[to]
-			}
 			d.link(to, d.now[from])
-			d.link(from, back)
+			d.link(from, nil)
 		}
 	case "unlinkat":
 		d.link(pathIn(oneName, s.Args), nil)
@@ -125,8 +111,11 @@ func (d *disk) link(name string, f *inode) {
 	}
 	d.changed[folder][name] = d.clock
 	d.now[name] = f
-	d.may[name] = append(d.may[name], naming{d.clock, f})
-	if f != nil && f.failed && isRecord(name) {
+	if f == nil || !isRecord(name) {
+		return
+	}
+	d.made++
+	if f.failed {
 		d.wrong = append(d.wrong, fmt.Sprintf("%s is made of a file with which something has failed", name))
 	}
 }
@@ -134,19 +123,12 @@ func (d *disk) link(name string, f *inode) {
 // overwrite is the begin of a write to a file: from now on its content may be on disk.
 func (d *disk) overwrite(path string) {
 	f := d.now[path]
-	if f == nil {
-		return
-	}
-	if f.synced > 0 {
-		d.reused++
-	}
-	if f.failed {
+	switch {
+	case f == nil:
+	case f.failed:
 		d.wrong = append(d.wrong, fmt.Sprintf("%s is written, and something has failed with it before", path))
-	}
-	for name, all := range d.may {
-		if isRecord(name) && slices.ContainsFunc(all, func(n naming) bool { return n.file == f }) {
-			d.wrong = append(d.wrong, fmt.Sprintf("%s is written, and on disk it may be %s", path, name))
-		}
+	case f.synced > 0 || isRecord(path):
+		d.wrong = append(d.wrong, fmt.Sprintf("%s is written again, and on disk it may be a record", path))
 	}
 }
 
@@ -168,13 +150,6 @@ func (d *disk) sync(path string, began int) {
 		f.synced = d.clock
 	}
 	for name, since := range d.changed[path] {
-		// What it was when the fsync began is on disk, or something that it has
-		// been since.
-		all := d.may[name]
-		for len(all) > 1 && all[1].since <= began {
-			all = all[1:]
-		}
-		d.may[name] = all
 		if since <= began {
 			d.safe[name] = d.now[name]
 			delete(d.changed[path], name)

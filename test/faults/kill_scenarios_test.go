@@ -44,12 +44,6 @@ func requestScenarios() []scenario {
 		{name: "release with a delay", flags: []string{"--release-delay=1h"}, prepare: holding, act: func(s *scene) { s.releaseAll("router") }},
 		{name: "the end of a release delay", flags: []string{"--release-delay=1ms"}, endsEmpty: true, prepare: holding, act: func(s *scene) { s.releaseAll("router") }},
 		{name: "expiry", flags: []string{"--ipam-expiration=1ms"}, endsEmpty: true, prepare: started, act: asks(expiring("router"))},
-		{name: "the take-over of an empty state folder", flags: eachTime, prepare: emptied, act: func(s *scene) {
-			// A write takes over at once; a report only when its last answer is too old.
-			s.send(allocation("ingress", ""))
-			s.send(router)
-			s.send(allocation("health", ""))
-		}},
 	}
 }
 
@@ -80,19 +74,6 @@ func holding(s *scene) {
 // fullWithOne is a network with one address.
 func fullWithOne() harness.Network {
 	return harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
-}
-
-// emptied leaves a running sidecar with an empty folder in the place of its own.
-// Only its memory knows the records until it has written them again: a death before
-// that takes them, and what they held is known to nobody until its owner asks.
-func emptied(s *scene) {
-	holding(s)
-	s.send(allocation("health", ""))
-	for _, owner := range s.history.Owners() {
-		s.history.Forget(owner, s.sidecar.Of(s.t, owner).ContainerID)
-	}
-	must(s.t, os.RemoveAll(s.node.StateDir))
-	must(s.t, os.Mkdir(s.node.StateDir, 0o700))
 }
 
 // reboots lets the next sidecars start in another boot.

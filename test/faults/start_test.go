@@ -122,7 +122,7 @@ func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	s.Kill(t)
 	count.killed(1)
-	heal := fillUpToTheLastSpare(t, n, nil) // a start removes them, which makes room
+	heal := fillUp(t, n, nil)
 
 	s = n.Launch(t)
 	s.WaitServing(t)

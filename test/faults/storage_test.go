@@ -1,7 +1,10 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,27 +28,37 @@ type storageFault struct {
 	happen func(t *testing.T, n *harness.Node, s *harness.Sidecar) (heal func())
 	// says is in every refusal, and why the sidecar is not ready.
 	says string
+	// instead returns the folder that is in the place of the original one meanwhile; nil
+	// where there is none.
+	instead func(n *harness.Node) string
 }
+
+// otherFolder is what the sidecar says of a folder that is not the one it has opened.
+const otherFolder = "another folder or file system"
 
 func storageFaults() map[string]storageFault {
 	return map[string]storageFault{
 		"no space": {
 			func(t *testing.T, n *harness.Node) { mountSmall(t, n.StateDir) },
-			fillUpToTheLastSpare, "no space left on device",
+			fillUp, "no space left on device", nil,
 		},
 		"read-only": {
 			// Not the state folder itself: the lock in it is open for writing, and
 			// Linux makes nothing read-only then but by force.
 			func(t *testing.T, n *harness.Node) { mountSmall(t, attachments(n)) },
-			makeReadOnly, "read-only file system",
+			makeReadOnly, "read-only file system", nil,
 		},
-		"permission":                      {obeyModes, forbid, "permission denied"},
-		"I/O error":                       {nil, failFsync, "input/output error"},
-		"moved away":                      {nil, moveAway, "no such file or directory"},
-		"vanished":                        {nil, vanish, "no such file or directory"},
-		"a symbolic link in its place":    {nil, linkTo(func(n *harness.Node) string { return n.StateDir }), "symbolic link"},
-		"a symbolic link for the records": {nil, linkTo(attachments), "symbolic link"},
-		"a file in its place":             {nil, fileInstead, "no folder"},
+		"permission":                      {obeyModes, forbid, "permission denied", nil},
+		"I/O error":                       {nil, failFsync, "input/output error", nil},
+		"moved away":                      {nil, moveAway, "no such file or directory", nil},
+		"a symbolic link in its place":    {nil, linkTo(stateDir), "symbolic link", nil},
+		"a symbolic link for the records": {nil, linkTo(attachments), "symbolic link", nil},
+		"a file in its place":             {nil, fileInstead, "another file", nil},
+		"another folder in its place":     {nil, folderInstead(stateDir), otherFolder, stateDir},
+		"another folder for the records":  {nil, folderInstead(attachments), otherFolder, attachments},
+		"a disk mounted over it":          {nil, mountOver(stateDir), otherFolder, stateDir},
+		"a disk mounted over the records": {nil, mountOver(attachments), otherFolder, attachments},
+		"its disk unmounted":              {onAMount, unmount, otherFolder, stateDir},
 	}
 }
 
@@ -64,6 +77,10 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
 			before := n.Leases(t)
+			original, err := os.OpenRoot(n.StateDir)
+			must(t, err)
+			defer original.Close()
+			records := contentOf(t, original.FS())
 
 			heal := f.happen(t, n, s)
 			wantUnready(t, s, f.says)
@@ -74,6 +91,14 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 			wantHeld(t, s, "router", held)
 			if now := n.Leases(t); !slices.Equal(now, before) {
 				t.Errorf("the plugin's store was %v and is %v; want it not to be touched", before, now)
+			}
+			if f.instead != nil {
+				if found := contentOf(t, os.DirFS(f.instead(n))); len(found) > 0 {
+					t.Errorf("the folder in the original's place has %q; want nothing to be made there", found)
+				}
+				if now := contentOf(t, original.FS()); f.instead(n) == n.StateDir && !maps.Equal(now, records) {
+					t.Errorf("the original folder had %q and has %q", records, now)
+				}
 			}
 
 			heal()
@@ -89,6 +114,9 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 			count.killed(1)
 			s = n.Start(t)
 			s.Agree(t)
+			if q := s.Health(t).DelegatedIPAM.Quarantined; len(q) > 0 {
+				t.Errorf("health reports the quarantined records %+v; want none", q)
+			}
 			wantHeld(t, s, "router", held)
 			wantHeld(t, s, "ingress", ingress)
 			if a := s.Of(t, "health"); a != nil {
@@ -98,39 +126,43 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 	}
 }
 
-// A spare is written over, which takes no room. Nothing new is begun with the last one.
-func TestOnAFullDiskWhatIsHeldIsReleasedAndNothingNewIsBegun(t *testing.T) {
+// The folder that was opened does not come back: nothing is changed until a restart
+// takes what is there.
+func TestARestartTakesTheFolderInTheOriginalsPlace(t *testing.T) {
 	t.Parallel()
-	newTally(t, storage).watch(t)
-	n := nodeWith(t)
-	mountSmall(t, n.StateDir)
-	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-	if len(spares(t, n)) == 0 {
-		t.Fatal("there is no spare to write over")
-	}
-	before := n.Leases(t)
+	count := newTally(t, storage)
+	for name, f := range map[string]storageFault{
+		"removed and made again": {happen: removeAndMake},
+		"its disk unmounted":     {prepare: onAMount, happen: unmount},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			count.watch(t)
+			n := nodeWith(t)
+			if f.prepare != nil {
+				f.prepare(t, n)
+			}
+			s := n.Start(t)
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 
-	const says = "no space left on device"
-	heal := fillUp(t, n, s)
-	wantUnready(t, s, says)
-	wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "ingress"}), http.StatusBadGateway, says)
-	wantAnswer(t, s.TryRestore(t, "10.15.0.77", "restored"), http.StatusInternalServerError, says)
-	if now := n.Leases(t); !slices.Equal(now, before) {
-		t.Errorf("the plugin's store was %v and is %v; want it not to be touched", before, now)
-	}
-	s.Release(t, released...)
-	wantHeld(t, s, "router", held)
-	s.Agree(t)
-	s.Kill(t)
+			f.happen(t, n, s)
+			wantUnready(t, s, otherFolder)
+			wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "ingress"}), http.StatusBadGateway, otherFolder)
+			wantAnswer(t, s.TryRelease(t, held[0]), http.StatusInternalServerError, otherFolder)
+			if found := contentOf(t, os.DirFS(n.StateDir)); len(found) > 0 {
+				t.Errorf("the folder in the original's place has %q; want nothing to be made there", found)
+			}
+			s.Kill(t)
+			count.killed(1)
 
-	heal()
-	s = n.Start(t)
-	s.Agree(t)
-	wantHeld(t, s, "router", held)
-	if a := s.Of(t, "health"); a != nil {
-		t.Errorf("what was released is there again: %+v", a)
+			n.ForgetAnswers() // the journal is lost
+			s = n.Start(t)
+			if list := s.List(t); len(list) > 0 {
+				t.Errorf("it lists %+v; want nothing, as the folder has nothing", list)
+			}
+			s.Allocate(t, harness.Request{Owner: "router"})
+			s.Agree(t)
+		})
 	}
 }
 
@@ -152,6 +184,8 @@ func wantHeld(t *testing.T, s *harness.Sidecar, owner string, want []string) {
 	}
 }
 
+func stateDir(n *harness.Node) string { return n.StateDir }
+
 func attachments(n *harness.Node) string { return filepath.Join(n.StateDir, "attachments") }
 
 // mountSmall mounts a file system of 256 KiB on a folder.
@@ -161,7 +195,7 @@ func mountSmall(t *testing.T, dir string) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256k,mode=0700"); err != nil {
 		cannot(t, "a file system cannot be mounted here (root is needed): %v", err)
 	}
-	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	t.Cleanup(func() { unmounted(t, dir) })
 }
 
 func fillUp(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
@@ -170,21 +204,6 @@ func fillUp(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 		t.Fatal("the file system is not small")
 	}
 	return func() { must(t, os.Remove(ballast)) }
-}
-
-// fillUpToTheLastSpare takes away first what could be written over.
-func fillUpToTheLastSpare(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
-	for _, spare := range spares(t, n) {
-		must(t, os.Remove(spare))
-	}
-	return fillUp(t, n, s)
-}
-
-func spares(t *testing.T, n *harness.Node) []string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(attachments(n), ".spare.json*"))
-	must(t, err)
-	return found
 }
 
 func makeReadOnly(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
@@ -234,10 +253,11 @@ func moveAway(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	return func() { must(t, os.Rename(away, n.StateDir)) }
 }
 
-// vanish removes the folder; it comes back empty.
-func vanish(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+// removeAndMake loses the folder, and makes an empty one.
+func removeAndMake(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	must(t, os.RemoveAll(n.StateDir))
-	return func() { must(t, os.Mkdir(n.StateDir, 0o700)) }
+	must(t, os.Mkdir(n.StateDir, 0o700))
+	return func() {}
 }
 
 // linkTo puts the folder elsewhere and a link to it in its place.
@@ -253,14 +273,86 @@ func linkTo(folder func(*harness.Node) string) func(*testing.T, *harness.Node, *
 	}
 }
 
-// fileInstead puts a file in the folder's place; an empty folder comes back.
-func fileInstead(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	must(t, os.RemoveAll(n.StateDir))
+// fileInstead puts a file in the folder's place.
+func fileInstead(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
+	back := moveAway(t, n, s)
 	must(t, os.WriteFile(n.StateDir, nil, 0o600))
 	return func() {
 		must(t, os.Remove(n.StateDir))
-		must(t, os.Mkdir(n.StateDir, 0o700))
+		back()
 	}
+}
+
+// folderInstead moves a folder away and puts an empty one in its place.
+func folderInstead(folder func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+		path, elsewhere := folder(n), filepath.Join(n.Dir, "elsewhere")
+		must(t, os.Rename(path, elsewhere))
+		must(t, os.Mkdir(path, 0o700))
+		return func() {
+			must(t, os.RemoveAll(path))
+			must(t, os.Rename(elsewhere, path))
+		}
+	}
+}
+
+// mountOver mounts another file system over a folder.
+func mountOver(folder func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+		mountSmall(t, folder(n))
+		return func() { must(t, unix.Unmount(folder(n), 0)) }
+	}
+}
+
+// diskOf is where the file system of onAMount is mounted as well, so that it outlives
+// its unmounting from the state folder, as a disk does.
+func diskOf(n *harness.Node) string { return filepath.Join(n.Dir, "disk") }
+
+// onAMount makes the state folder a mount of another file system.
+func onAMount(t *testing.T, n *harness.Node) {
+	t.Helper()
+	mountSmall(t, diskOf(n))
+	must(t, os.MkdirAll(n.StateDir, 0o700))
+	mountDisk(t, n)
+	t.Cleanup(func() { unmounted(t, n.StateDir) })
+}
+
+func mountDisk(t *testing.T, n *harness.Node) {
+	t.Helper()
+	must(t, unix.Mount(diskOf(n), n.StateDir, "", unix.MS_BIND, ""))
+}
+
+// unmount is "umount -l", which does not care that the folder is in use.
+func unmount(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+	must(t, unix.Unmount(n.StateDir, unix.MNT_DETACH))
+	return func() { mountDisk(t, n) }
+}
+
+// unmounted unmounts a folder unless it is not a mount any more.
+func unmounted(t *testing.T, dir string) {
+	t.Helper()
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		t.Error(err)
+	}
+}
+
+// contentOf returns every file and folder in a folder, by path, with the content of files.
+func contentOf(t *testing.T, in fs.FS) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	must(t, fs.WalkDir(in, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		found[path] = d.Type().String()
+		if d.Type().IsRegular() {
+			var data []byte
+			data, err = fs.ReadFile(in, path)
+			found[path] = string(data)
+		}
+		return err
+	}))
+	return found
 }
 
 func must(t testing.TB, err error) {
