@@ -28,6 +28,8 @@ type Runner struct {
 	prevResults prevResults
 	// expected are the processes that stand by for calls to come.
 	expected expectations
+	// stores are what lookups have shown to be the plugins' own.
+	stores stores
 	// handles tells that plugin processes have handles that can be waited for.
 	handles bool
 	linkMAC func(name string) (string, error)
@@ -53,6 +55,7 @@ func New(o Options) (*Runner, error) {
 		netns:    own,
 		versions: versionCache{known: map[string]binaryVersions{}},
 		expected: expectations{byID: map[string]*expectation{}},
+		stores:   stores{known: map[store]proof{}},
 		handles:  handlesWork(),
 		linkMAC:  linkMAC,
 	}, nil
@@ -86,6 +89,7 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 		return call.Result{}, x.unclear(err)
 	}
 	x.runner.prevResults.remember(result.Raw, c.Context.CNIVersion)
+	result.InStore = x.runner.prove(c, result)
 	return result, nil
 }
 
