@@ -71,7 +71,7 @@ func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	if !info.Mode().IsRegular() { // a link may lead out of the folder
 		return Lease{}, &fs.PathError{Op: "open", Path: name, Err: ErrUnexpected}
 	}
-	file, err := OpenRegular(dir, name, os.O_RDONLY, 0)
+	file, err := OpenRegular(dir, name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -108,7 +108,7 @@ func parse(data []byte) (Lease, error) {
 // OpenRegular opens a file. Anything else, such as a pipe without a writer, would block
 // the caller, and is refused.
 func OpenRegular(dir *os.Root, name string, flags int, mode fs.FileMode) (*os.File, error) {
-	file, err := dir.OpenFile(name, flags|unix.O_NONBLOCK|unix.O_NOFOLLOW, mode)
+	file, err := dir.OpenFile(name, flags|unix.O_NONBLOCK, mode)
 	if err != nil {
 		return nil, err
 	}
