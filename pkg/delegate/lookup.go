@@ -182,6 +182,9 @@ func (r *Runner) lookup(c call.Context) (store, error) {
 	if !filepath.IsLocal(c.Network) {
 		return store{}, fmt.Errorf("network name %q; expected one that names a folder", c.Network)
 	}
+	if now, err := r.located(c); err == nil {
+		c = now // the store can be read without a plugin, too
+	}
 	return store{network: c.Network, dir: filepath.Join(dir, c.Network), binary: c.Binary}, nil
 }
 
