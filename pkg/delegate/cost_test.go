@@ -61,7 +61,7 @@ func idle(b *testing.B) (*Runner, call.Call) {
 		b.Fatal(err)
 	}
 	// It does not answer VERSION.
-	r.versions.put(binary, binaryVersions{file: info, versions: []string{"1.0.0", "1.1.0"}})
+	r.versions.put(binary, info, []string{"1.0.0", "1.1.0"})
 	n := Network{Name: "net", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
 	c, err := r.Context(b.Context(), n, "cilium-agent-health-0123456789abcdef", "health")

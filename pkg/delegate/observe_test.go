@@ -46,8 +46,8 @@ func TestTheObserverIsToldOfEachCallOnce(t *testing.T) {
 	wantError(t, b.run(call.VerbAdd, c), call.Unclear, "no address")
 	b.script("DEL", `{"killSelf":9}`)
 	wantError(t, b.run(call.VerbDel, c), call.Unclear, "killed")
-	c.Context.Binary += "-gone"
-	wantError(t, b.run(call.VerbDel, c), call.NotStarted, "-gone")
+	c.Context.Binary = b.opts.LockFile
+	wantError(t, b.run(call.VerbDel, c), call.NotStarted, "mode 0755")
 
 	want := []string{
 		"scripted VERSION", "scripted ADD", "scripted CHECK", "scripted STATUS", "scripted DEL",

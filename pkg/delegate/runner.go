@@ -24,10 +24,14 @@ type Runner struct {
 	netns    ownNetNS
 	probe    netnsProbe
 	versions versionCache
+	// elf reports which binaries are ELF files.
+	elf fileFacts[bool]
 	// prevResults are the results that CHECK and DEL can be given as they are.
 	prevResults prevResults
 	// expected are the processes that stand by for calls to come.
 	expected expectations
+	// stores are what lookups have shown to be the plugins' own.
+	stores stores
 	// handles tells that plugin processes have handles that can be waited for.
 	handles bool
 	linkMAC func(name string) (string, error)
@@ -51,8 +55,8 @@ func New(o Options) (*Runner, error) {
 		env:      commonEnv(o.Env, os.LookupEnv),
 		locks:    idLocks{folder: o.LockFolder, path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
-		versions: versionCache{known: map[string]binaryVersions{}},
 		expected: expectations{byID: map[string]*expectation{}},
+		stores:   stores{known: map[store]proof{}},
 		handles:  handlesWork(),
 		linkMAC:  linkMAC,
 	}, nil
@@ -69,7 +73,7 @@ func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
 }
 
 func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
-	args, stdin, err := x.runner.prepare(call.VerbAdd, c)
+	args, stdin, err := x.prepare(&c)
 	if err != nil {
 		return call.Result{}, x.notStarted(err)
 	}
@@ -86,6 +90,7 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 		return call.Result{}, x.unclear(err)
 	}
 	x.runner.prevResults.remember(result.Raw, c.Context.CNIVersion)
+	result.InStore = x.runner.prove(c, result)
 	return result, nil
 }
 
@@ -116,10 +121,18 @@ func (r *Runner) withoutResult(ctx context.Context, verb string, c call.Call) er
 }
 
 func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
-	args, stdin, err := x.runner.prepare(x.verb, c)
+	args, stdin, err := x.prepare(&c)
 	if err != nil {
 		return x.notStarted(err)
 	}
 	_, err = x.exec(ctx, c.Context.Binary, stdin, x.environment(c, args).list())
 	return err
+}
+
+// prepare finds the executable, and returns CNI_ARGS and stdin of the call.
+func (x *execution) prepare(c *call.Call) (args string, stdin []byte, err error) {
+	if c.Context, err = x.runner.located(c.Context); err != nil {
+		return "", nil, err
+	}
+	return x.runner.prepare(x.verb, *c)
 }

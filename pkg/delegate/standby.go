@@ -56,8 +56,8 @@ func (r *Runner) standBy(e *expectation, c call.Expected) bool {
 	if !c.CanStandBy() || x.ephemeral || x.runner.netns.refuse(x.netns) != nil {
 		return false
 	}
-	args, stdin, err := r.prepare(c.Verb, c.Call)
-	if err != nil || len(stdin) > maxTold {
+	args, stdin, err := x.prepare(&c.Call)
+	if err != nil || len(stdin) > maxTold || !r.isELF(c.Call.Context.Binary) {
 		return false
 	}
 	if e.lock == nil {

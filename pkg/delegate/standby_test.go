@@ -243,7 +243,7 @@ func TestNothingStandsBy(t *testing.T) {
 		"in our own namespace":                     func(_ *bench, c *call.Call) { c.Context.NetNS = "/proc/self/ns/net" },
 		"that could not be told all":               func(_ *bench, c *call.Call) { c.Context.Config = append(c.Context.Config, make([]byte, maxTold)...) },
 		"while a process of an earlier life works": func(b *bench, _ *call.Call) { hold(b) },
-		"where the plugin cannot be started":       func(_ *bench, c *call.Call) { c.Context.Binary += "-gone" },
+		"where the plugin cannot be started":       func(_ *bench, c *call.Call) { c.Context.Plugin, c.Context.Binary = "gone", c.Context.Binary+"-gone" },
 		"for an ADD that the plugin cannot be asked": func(b *bench, c *call.Call) {
 			c.Requested = asked(addrs("10.1.0.7", "10.1.0.8")...)
 			c.Context.Profile.Requests = nil

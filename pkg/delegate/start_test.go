@@ -24,7 +24,7 @@ func TestAPluginThatCannotBeStartedIsExplained(t *testing.T) {
 		install func(*testing.T, string)
 		text    string
 	}{
-		"it is missing":                            {func(*testing.T, string) {}, "the plugin is not there (any more)"},
+		"it is missing":                            {func(*testing.T, string) {}, "does not exist any more: failed to find plugin \"nowhere\""},
 		"it is not executable":                     {write("#!/bin/sh\n", 0o600), "mode 0755"},
 		"it is a folder":                           {func(t *testing.T, path string) { mkdir(t, path) }, "mode 0755"},
 		"it is no executable":                      {write("hello", 0o755), "expected an executable for "},
@@ -36,7 +36,7 @@ func TestAPluginThatCannotBeStartedIsExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			target := b.call("id")
-			target.Context.Binary = filepath.Join(t.TempDir(), "plugin")
+			target.Context.Plugin, target.Context.Binary = "nowhere", filepath.Join(t.TempDir(), "plugin")
 			c.install(t, target.Context.Binary)
 			for _, verb := range []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus} {
 				wantError(t, b.run(verb, target), call.NotStarted, c.text)

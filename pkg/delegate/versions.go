@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/version"
@@ -18,35 +17,7 @@ import (
 // versionCache keeps what VERSION answered, by binary. A failure is not kept.
 type versionCache struct {
 	asking singleflight.Group
-	mu     sync.Mutex
-	known  map[string]binaryVersions
-}
-
-// binaryVersions are the CNI versions of one state of a binary. Another file in
-// its place, or other contents, is another state.
-type binaryVersions struct {
-	file     os.FileInfo
-	versions []string
-}
-
-func (b binaryVersions) of(info os.FileInfo) bool {
-	return os.SameFile(b.file, info) && b.file.Size() == info.Size() && b.file.ModTime().Equal(info.ModTime())
-}
-
-func (v *versionCache) get(binary string, info os.FileInfo) ([]string, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	b, ok := v.known[binary]
-	if !ok || !b.of(info) {
-		return nil, false
-	}
-	return b.versions, true
-}
-
-func (v *versionCache) put(binary string, b binaryVersions) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.known[binary] = b
+	fileFacts[[]string]
 }
 
 // Versions are the CNI versions that a binary said it knows, lowest first as it
@@ -88,7 +59,7 @@ func (r *Runner) askVersion(ctx context.Context, pluginType, binary string, info
 	answer := r.versions.asking.DoChan(key, func() (any, error) {
 		versions, err := r.runVersion(context.WithoutCancel(ctx), pluginType, binary)
 		if err == nil {
-			r.versions.put(binary, binaryVersions{file: info, versions: versions})
+			r.versions.put(binary, info, versions)
 		}
 		return versions, err
 	})

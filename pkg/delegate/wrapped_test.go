@@ -16,8 +16,9 @@ import (
 )
 
 // wrap puts a script in the plugin's place that does something of its own the first
-// time it is started, and then is the plugin. It returns a function that waits until
-// the script writes to $ready.
+// time it is started, and then is the plugin. The runner takes it for an ELF binary,
+// which could do the same. It returns a function that waits until the script writes to
+// $ready.
 func wrap(b *bench, c *call.Call, firstTime string) (awaitReady func()) {
 	b.t.Helper()
 	awaitReady = b.fifo("ready")
@@ -28,6 +29,11 @@ func wrap(b *bench, c *call.Call, firstTime string) (awaitReady func()) {
 	if err := os.WriteFile(c.Context.Binary, []byte(text), 0o700); err != nil {
 		b.t.Fatal(err)
 	}
+	info, err := os.Stat(c.Context.Binary)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.runner.elf.put(c.Context.Binary, info, true)
 	return awaitReady
 }
 

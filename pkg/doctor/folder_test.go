@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
 // disk is a folder that is as it should be.
@@ -97,7 +99,7 @@ func TestTheFolderOfThePluginMustBeThatOfThePods(t *testing.T) {
 		"another than the host's":                         {state(with(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), func(s *PluginState) { s.Host = HostOther }), nil), wrong, []string{"another one"}},
 		"a mount that is not known":                       {state(with(pod("", ""), func(s *PluginState) { s.Mount = Mount{} }), nil), fine, []string{"could not be told"}},
 	})
-	if got := (PluginState{}).withLeases([]Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ours("router"))}).Others; got != 1 {
+	if got := (PluginState{}).withLeases([]hostlocal.Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ours("router"))}).Others; got != 1 {
 		t.Errorf("%d leases are of others; want 1", got)
 	}
 }

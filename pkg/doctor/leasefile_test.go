@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
 func TestAFileWithAnotherFormOfAnAddressIsNotThatOfTheAddress(t *testing.T) {
@@ -26,7 +28,7 @@ func TestAFileWithAnotherFormOfAnAddressIsNotThatOfTheAddress(t *testing.T) {
 
 func TestWhatHostLocalNeverMakesIsToldAndNeitherReadNorRemoved(t *testing.T) {
 	n := newNode(t)
-	n.put("10.15.0.2", "id\r\neth0", "elsewhere", "", "10.15.0.6", strings.Repeat(" ", maxLease))
+	n.put("10.15.0.2", "id\r\neth0", "elsewhere", "", "10.15.0.6", strings.Repeat(" ", hostlocal.MaxLease))
 	at := func(name string) string { return filepath.Join(n.store, name) }
 	must(t, unix.Mkfifo(at("10.15.0.3"), 0o600))
 	must(t, os.Mkdir(at("10.15.0.4"), 0o700))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 )
 
@@ -35,7 +36,7 @@ func (s Sight) leases(of Store) []Finding {
 // knownIn tells whether a list accounts for a lease. Of an attachment whose ADD or
 // DEL is on its way the list does not say every address: which it will be only the
 // plugin knows yet.
-func (s Store) knownIn(list []*models.Attachment, l Lease) bool {
+func (s Store) knownIn(list []*models.Attachment, l hostlocal.Lease) bool {
 	return slices.ContainsFunc(list, func(a *models.Attachment) bool {
 		if a.Network != s.Network || a.ContainerID != l.ContainerID || a.Interface != l.Interface {
 			return false
@@ -47,8 +48,8 @@ func (s Store) knownIn(list []*models.Attachment, l Lease) bool {
 
 // heldIn are the addresses that the plugin must hold by a list: of an attachment
 // that is cooling it has not got them back yet.
-func (s Store) heldIn(list []*models.Attachment) []Lease {
-	var all []Lease
+func (s Store) heldIn(list []*models.Attachment) []hostlocal.Lease {
+	var all []hostlocal.Lease
 	for _, a := range list {
 		if a.Network != s.Network || a.State != models.AttachmentStateHeld && a.State != models.AttachmentStateCooling {
 			continue
@@ -56,14 +57,14 @@ func (s Store) heldIn(list []*models.Attachment) []Lease {
 		for _, at := range a.Addresses {
 			// What is no address cannot be in the store either.
 			if ip, err := netip.ParseAddr(at.IP); err == nil {
-				all = append(all, Lease{IP: ip, ContainerID: a.ContainerID, Interface: a.Interface})
+				all = append(all, hostlocal.Lease{IP: ip, ContainerID: a.ContainerID, Interface: a.Interface})
 			}
 		}
 	}
 	return all
 }
 
-func (s Store) leaked(l Lease) Finding {
+func (s Store) leaked(l hostlocal.Lease) Finding {
 	return Finding{
 		Check: CheckLeases, Pool: s.Pool, Address: l.IP.String(), State: Warning,
 		Seen: fmt.Sprintf("%s is held for container ID %s, interface %q, which the sidecar does not list with it", s.file(l.IP), l.ContainerID, l.Interface),
@@ -71,7 +72,7 @@ func (s Store) leaked(l Lease) Finding {
 	}
 }
 
-func (s Store) lost(l Lease) Finding {
+func (s Store) lost(l hostlocal.Lease) Finding {
 	return Finding{
 		Check: CheckLeases, Pool: s.Pool, Address: l.IP.String(), State: Error,
 		Seen: fmt.Sprintf("the sidecar lists it under container ID %s, interface %q, and %s does not say so: the plugin may give it to somebody else", l.ContainerID, l.Interface, s.file(l.IP)),

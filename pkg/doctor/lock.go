@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
 const (
@@ -32,7 +34,7 @@ func lockStore(ctx context.Context, dir *os.Root, change bool) (func(), error) {
 	if change {
 		flags, how = os.O_RDONLY|os.O_CREATE, unix.LOCK_EX
 	}
-	file, err := openRegular(dir, lockFile, flags, lockMode)
+	file, err := hostlocal.OpenRegular(dir, lockFile, flags, lockMode)
 	if errors.Is(err, fs.ErrNotExist) && !change {
 		return func() {}, nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
 func TestTheOptionsAreThoseOfTheSidecarAndCanBeUsed(t *testing.T) {
@@ -118,7 +119,7 @@ func TestThePoolsOfAStartHaveTheFactsOfTheirProfile(t *testing.T) {
 func TestWhatANodeShowsIsShownInOrderAndWithTheLeasesOfThePods(t *testing.T) {
 	n := Node{MachineID: "x", StateDir: StateDir{Folder: disk(), Real: "/data"}, Pools: []Pool{pool(nil)}, Err: errors.New("--plugin-env")}
 	n.Pools[0].State = PluginState{Folder: disk()}
-	found := n.findings([]Store{{Pool: "default", Leases: []Lease{leased("10.0.0.1", "pod")}}})
+	found := n.findings([]Store{{Pool: "default", Leases: []hostlocal.Lease{leased("10.0.0.1", "pod")}}})
 	var got []string
 	for _, f := range found {
 		got = append(got, string(f.Check))

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 )
 
@@ -93,7 +94,7 @@ func compareWithHost(proc, path string) HostFolder {
 }
 
 // withLeases counts those who are not the sidecar.
-func (s PluginState) withLeases(all []Lease) PluginState {
+func (s PluginState) withLeases(all []hostlocal.Lease) PluginState {
 	s.Others = 0
 	for _, l := range all {
 		if !identity.HasForm(l.ContainerID) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
 // listed is an attachment in the list.
@@ -20,8 +21,8 @@ func listed(owner, state string, addresses ...string) *models.Attachment {
 }
 
 // leased is a lease in the store.
-func leased(ip, containerID string) Lease {
-	return Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
+func leased(ip, containerID string) hostlocal.Lease {
+	return hostlocal.Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
 }
 
 // sight is a sidecar that is ready and lists nothing, and a store that is empty.
@@ -41,7 +42,7 @@ func both(all ...*models.Attachment) func(*Sight) {
 	return func(s *Sight) { s.Before, s.After = all, all }
 }
 
-func stored(all ...Lease) func(*Sight) {
+func stored(all ...hostlocal.Lease) func(*Sight) {
 	return func(s *Sight) { s.Stores[0].Leases = all }
 }
 
@@ -91,7 +92,7 @@ func TestFindings(t *testing.T) {
 		"another plugin":                                       {sight(both(listed("router", held, "10.15.0.2")), func(s *Sight) { s.Stores[0].Plugin = "static" }), nil},
 		"a list that is not told":                              {sight(stored(lease), func(s *Sight) { s.ListErr = errors.New("no") }), []string{"error sidecar "}},
 		"a sidecar that does not answer":                       {Sight{StatusErr: errors.New("no")}, []string{"error sidecar "}},
-		"files of a sidecar that does not answer":              {Sight{StatusErr: errors.New("no"), Stores: []Store{{Pool: "default", Network: "pods", Plugin: "host-local", Leases: []Lease{lease}, Empty: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning empty-files 10.15.0.3"}},
+		"files of a sidecar that does not answer":              {Sight{StatusErr: errors.New("no"), Stores: []Store{{Pool: "default", Network: "pods", Plugin: "host-local", Leases: []hostlocal.Lease{lease}, Empty: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning empty-files 10.15.0.3"}},
 		"a sidecar that is not ready, for two reasons":         {sight(func(s *Sight) { s.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
 		"a sidecar that is not ready and does not say why":     {sight(func(s *Sight) { s.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
 	}

@@ -10,14 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
-
-// Lease is one address that host-local holds for somebody.
-type Lease struct {
-	IP netip.Addr
-	// ContainerID and Interface are CNI_CONTAINERID and CNI_IFNAME of the ADD.
-	ContainerID, Interface string
-}
 
 // Store is what was seen of the files of one pool's plugin.
 type Store struct {
@@ -25,7 +19,7 @@ type Store struct {
 	Pool, Network, Plugin string
 	// Dir is the network's folder; empty if it was not looked for.
 	Dir    string
-	Leases []Lease
+	Leases []hostlocal.Lease
 	// Empty are the addresses whose files name no container ID, and Removed those
 	// whose files were such and are removed now.
 	Empty, Removed []netip.Addr
@@ -74,29 +68,22 @@ func (s *Store) look(ctx context.Context, p *models.PoolStatus, repair bool) {
 	}
 }
 
-// read reads one file for each address: its name is the address, its lines the
-// container ID and the interface (plugins/ipam/host-local/backend/disk/backend.go).
+// read reads the file of each address.
 func (s *Store) read(dir *os.Root) error {
-	files, err := fs.ReadDir(dir.FS(), ".")
+	entries, err := hostlocal.List(dir)
 	if err != nil {
 		return named(dir, err)
 	}
-	for _, f := range files {
-		ip, ok := addressOf(f.Name())
-		if !ok {
-			continue
-		}
-		id, ifname, err := readLease(dir, f.Name())
+	for _, e := range entries {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed by hand
-		case errors.Is(err, errOdd):
-			s.Odd = append(s.Odd, ip)
-		case err != nil:
-			return named(dir, err)
-		case id == "":
-			s.Empty = append(s.Empty, ip)
+		case errors.Is(e.Err, hostlocal.ErrUnexpected):
+			s.Odd = append(s.Odd, e.IP)
+		case errors.Is(e.Err, hostlocal.ErrEmpty):
+			s.Empty = append(s.Empty, e.IP)
+		case e.Err != nil:
+			return named(dir, e.Err)
 		default:
-			s.Leases = append(s.Leases, Lease{IP: ip, ContainerID: id, Interface: ifname})
+			s.Leases = append(s.Leases, e.Lease)
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 )
 
@@ -125,7 +126,7 @@ func TestEachFileIsAnAddressAndThoseWithoutAContainerIDAreApart(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(n.store, "10.15.0.9"), 0o755))
 	got := n.look(t.Context(), false)
 	wantStore(t, got, ips("10.15.0.2"), ips("10.15.0.3", "10.15.0.4", "fd00::5"), nil)
-	if want := (Lease{IP: ips("10.15.0.2")[0], ContainerID: "id", Interface: "eth0"}); got.Leases[0] != want {
+	if want := (hostlocal.Lease{IP: ips("10.15.0.2")[0], ContainerID: "id", Interface: "eth0"}); got.Leases[0] != want {
 		t.Errorf("got %+v, want %+v", got.Leases[0], want)
 	}
 }

@@ -1,0 +1,28 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoLookup is that of every lookup that found out nothing: what the plugin holds is
+// unknown, and only its verbs can tell.
+var ErrNoLookup = errors.New("lookup in the plugin's store failed")
+
+// LookupError is a lookup that found out nothing. errors.Is knows it as ErrNoLookup.
+type LookupError struct {
+	// Plugin is the plugin's type, Network the name of the network.
+	Plugin, Network string
+	// ContainerID is the attachment's container ID.
+	ContainerID string
+	// Err is why.
+	Err error
+}
+
+// Error names plugin, network, container ID and reason.
+func (e *LookupError) Error() string {
+	return fmt.Sprintf("lookup of container ID %s in network %q of plugin %s: %v", e.ContainerID, e.Network, e.Plugin, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *LookupError) Unwrap() []error { return []error{ErrNoLookup, e.Err} }

@@ -1,0 +1,123 @@
+// Package hostlocal reads what the plugin host-local keeps on disk: one file per
+// address in dataDir/<network>, whose name is the address and whose two lines are the
+// container ID and the interface (containernetworking/plugins,
+// plugins/ipam/host-local/backend/disk/backend.go; the same in v1.4 and v1.9.1). It
+// takes no lock and changes nothing, so it cannot disturb a host-local that runs.
+package hostlocal
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/utils"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrEmpty is that of a file without a container ID: host-local was killed between
+	// creating and writing it, or is about to write it.
+	ErrEmpty = errors.New("names no container ID")
+	// ErrUnexpected is that of what host-local never makes.
+	ErrUnexpected = errors.New("not a lease file of host-local; expected a regular file with a container ID and an interface")
+)
+
+// MaxLease is more than an ID and an interface take, in bytes.
+const MaxLease = 4 << 10
+
+// Lease is one address that host-local holds.
+type Lease struct {
+	IP netip.Addr
+	// ContainerID and Interface are CNI_CONTAINERID and CNI_IFNAME of the ADD.
+	// Interface is empty in a file that was not written to its end, and in one of a
+	// host-local before v0.8.0.
+	ContainerID, Interface string
+}
+
+// Is reports whether the lease is that of a container ID and an interface. It cannot
+// be known of a file that may not have been written to its end.
+func (l Lease) Is(containerID, ifname string) (is, known bool) {
+	switch {
+	case l.Interface == "":
+		return false, false
+	case l.ContainerID != containerID:
+		return false, true
+	case l.Interface == ifname:
+		return true, true
+	default:
+		return false, !strings.HasPrefix(ifname, l.Interface)
+	}
+}
+
+// Address returns the address that a file name stands for. host-local writes each in
+// one form only. Another form is not its file, and must not be taken for the one of
+// the same address: "FD00::5" is not "fd00::5". Nor are "lock" and "last_reserved_ip.0".
+func Address(name string) (ip netip.Addr, ok bool) {
+	ip, err := netip.ParseAddr(name)
+	return ip, err == nil && ip.Zone() == "" && ip.String() == name
+}
+
+// Read reads the file of an address. The error of an address without a file is
+// fs.ErrNotExist.
+func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
+	name := ip.String()
+	info, err := dir.Lstat(name)
+	if err != nil {
+		return Lease{}, err
+	}
+	if !info.Mode().IsRegular() { // a link may lead out of the folder
+		return Lease{}, &fs.PathError{Op: "open", Path: name, Err: ErrUnexpected}
+	}
+	file, err := OpenRegular(dir, name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return Lease{}, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, MaxLease))
+	if err != nil {
+		return Lease{}, err
+	}
+	lease, err := parse(data)
+	if err != nil {
+		return Lease{}, &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	lease.IP = ip
+	return lease, nil
+}
+
+// parse reads the content of a lease file. White space around it does not count, as
+// for host-local.
+func parse(data []byte) (Lease, error) {
+	text := strings.TrimSpace(string(data))
+	if text == "" && len(data) < MaxLease {
+		return Lease{}, ErrEmpty
+	}
+	id, ifname, _ := strings.Cut(text, "\r\n")
+	if len(data) >= MaxLease || utils.ValidateContainerID(id) != nil {
+		return Lease{}, ErrUnexpected
+	}
+	if ifname != "" && utils.ValidateInterfaceName(ifname) != nil {
+		return Lease{}, ErrUnexpected
+	}
+	return Lease{ContainerID: id, Interface: ifname}, nil
+}
+
+// OpenRegular opens a file. Anything else, such as a pipe without a writer, would block
+// the caller, and is refused.
+func OpenRegular(dir *os.Root, name string, flags int, mode fs.FileMode) (*os.File, error) {
+	file, err := dir.OpenFile(name, flags|unix.O_NONBLOCK, mode)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: ErrUnexpected}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}

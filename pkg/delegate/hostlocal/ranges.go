@@ -1,0 +1,136 @@
+package hostlocal
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// Config is the part of a network configuration that host-local's result comes from
+// (backend/allocator/config.go).
+type Config struct {
+	// sets are the range sets. An ADD returns one address of each, in this order.
+	sets   [][]addressRange
+	routes []*types.Route
+}
+
+// addressRange is one range of addresses with what host-local sets where the
+// configuration does not (backend/allocator/range.go, Canonicalize).
+type addressRange struct {
+	Subnet  netip.Prefix `json:"subnet"`
+	Start   netip.Addr   `json:"rangeStart"`
+	End     netip.Addr   `json:"rangeEnd"`
+	Gateway netip.Addr   `json:"gateway"`
+}
+
+// ParseConfig reads a complete network configuration. It refuses what host-local could
+// not give addresses from.
+func ParseConfig(config []byte) (Config, error) {
+	var network struct {
+		IPAM struct {
+			addressRange                  // a single range, the old form
+			Ranges       [][]addressRange `json:"ranges"`
+			Routes       []*types.Route   `json:"routes"`
+		} `json:"ipam"`
+	}
+	if err := json.Unmarshal(config, &network); err != nil {
+		return Config{}, err
+	}
+	c := Config{sets: network.IPAM.Ranges, routes: network.IPAM.Routes}
+	if network.IPAM.Subnet.IsValid() {
+		c.sets = slices.Insert(c.sets, 0, []addressRange{network.IPAM.addressRange})
+	}
+	for i, set := range c.sets {
+		for j := range set {
+			if err := set[j].complete(); err != nil {
+				return Config{}, fmt.Errorf("ipam.ranges[%d][%d]: %w", i, j, err)
+			}
+		}
+	}
+	if len(c.sets) == 0 {
+		return Config{}, errors.New("ipam has neither ranges nor a subnet")
+	}
+	return c, nil
+}
+
+// complete sets what the configuration leaves out, as host-local does.
+func (r *addressRange) complete() error {
+	if !r.Subnet.IsValid() || r.Subnet.Addr().Is4In6() || r.Subnet != r.Subnet.Masked() || r.Subnet.Bits() > r.Subnet.Addr().BitLen()-2 {
+		return fmt.Errorf("subnet is %q; expected the address of a network of at least four addresses, with its prefix length", r.Subnet)
+	}
+	first := r.Subnet.Addr().Next()
+	for _, given := range []struct {
+		addr   *netip.Addr
+		absent netip.Addr
+	}{{&r.Start, first}, {&r.End, lastOf(r.Subnet)}, {&r.Gateway, first}} {
+		if !given.addr.IsValid() {
+			*given.addr = given.absent
+		}
+		if given.addr.Zone() != "" {
+			return fmt.Errorf("%s has a zone; expected an address without one", given.addr)
+		}
+		*given.addr = given.addr.Unmap()
+	}
+	return nil
+}
+
+// lastOf is the last address that host-local gives from a subnet: not the broadcast
+// address of an IPv4 one.
+func lastOf(subnet netip.Prefix) netip.Addr {
+	last := subnet.Addr().AsSlice()
+	for bit := subnet.Bits(); bit < len(last)*8; bit++ {
+		last[bit/8] |= 1 << (7 - bit%8)
+	}
+	addr, _ := netip.AddrFromSlice(last)
+	if addr.Is4() {
+		return addr.Prev()
+	}
+	return addr
+}
+
+func (r addressRange) contains(ip netip.Addr) bool {
+	return r.Subnet.Contains(ip) && r.Start.Compare(ip) <= 0 && ip.Compare(r.End) <= 0
+}
+
+// place returns the range of an address and the number of its range set.
+func (c Config) place(ip netip.Addr) (set int, r addressRange, ok bool) {
+	for set, ranges := range c.sets {
+		if i := slices.IndexFunc(ranges, func(r addressRange) bool { return r.contains(ip) }); i >= 0 {
+			return set, ranges[i], true
+		}
+	}
+	return 0, addressRange{}, false
+}
+
+// Result is what the ADD that reserved these addresses returned, without dns, which is
+// read from another file (ipam.resolvConf). The error names an address that is in none
+// of the ranges.
+func (c Config) Result(addrs []netip.Addr) (*current.Result, error) {
+	type placed struct {
+		set int
+		ip  netip.Addr
+		*current.IPConfig
+	}
+	var all []placed
+	for _, ip := range addrs {
+		set, r, ok := c.place(ip)
+		if !ok {
+			return nil, fmt.Errorf("%s is in none of the ranges of ipam", ip)
+		}
+		address := net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(r.Subnet.Bits(), ip.BitLen())}
+		all = append(all, placed{set, ip, &current.IPConfig{Address: address, Gateway: r.Gateway.AsSlice()}})
+	}
+	slices.SortFunc(all, func(a, b placed) int { return cmp.Or(cmp.Compare(a.set, b.set), a.ip.Compare(b.ip)) })
+	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: c.routes}
+	for _, p := range all {
+		result.IPs = append(result.IPs, p.IPConfig)
+	}
+	return result, nil
+}
