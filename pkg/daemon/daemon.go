@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -13,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
@@ -129,19 +132,39 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	return nil
 }
 
-// guardNetworks refuses to start beside another sidecar of the same node and
-// network. A network that is found later is guarded before its first use.
+// guardNetworks refuses to start beside another sidecar of the same node and one of
+// its networks: those of the configured pools and those that a record names, which may
+// hold addresses in a pool that is not configured any more. A network that appears
+// later is guarded before its first use.
 func (d *daemon) guardNetworks() error {
+	for _, network := range heldNetworks(d.loaded.Records) {
+		if err := d.guards.take(network, askTime); err != nil {
+			return fmt.Errorf("state folder %s has records of network %q: %w", d.config.StateDir, network, err)
+		}
+	}
 	for _, pool := range d.config.poolNames() {
 		n, err := d.conf.Network(pool)
 		if err != nil {
 			continue // the watcher has said so, and waits for one
 		}
-		if err := d.guards.take(n.Name); err != nil {
+		if err := d.guards.take(n.Name, askTime); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// heldNetworks are the networks that records name, sorted.
+func heldNetworks(records []record.Record) []string {
+	names := map[string]bool{}
+	for _, r := range records {
+		names[r.Network] = true
+		for _, c := range r.Contexts {
+			names[c.Network] = true
+		}
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
 }
 
 // reportProblems says loudly what could not be read.

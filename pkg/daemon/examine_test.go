@@ -60,7 +60,7 @@ func TestAnExaminationNamesWhoServesTheNetwork(t *testing.T) {
 	}
 	held := newGuards(c.NodeName, "/state/one")
 	t.Cleanup(held.release)
-	if err := held.take("pods"); err != nil {
+	if err := held.take("pods", 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := guard(); !HolderHas(got, "/state/one") || HolderHas(got, "/state/on") || HolderHas(got, "one") {

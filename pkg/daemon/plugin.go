@@ -23,7 +23,7 @@ func (p plugins) Context(ctx context.Context, pool, owner string, id func(networ
 	if err != nil {
 		return call.Context{}, err
 	}
-	if err := p.guards.take(n.Name); err != nil {
+	if err := p.guards.take(n.Name, 0); err != nil {
 		return call.Context{}, err
 	}
 	containerID, err := id(n.Name)

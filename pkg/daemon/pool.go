@@ -71,7 +71,7 @@ func (p *pluginQuestions) about(pool string, n cniconf.Network) *question[restap
 // VERSION that is not known yet, and STATUS: each may take long.
 func (p *pluginQuestions) ask(pool string, n cniconf.Network) restapi.PoolReport {
 	r := restapi.PoolReport{Plugin: n.IPAMType}
-	if err := p.guards.take(n.Name); err != nil {
+	if err := p.guards.take(n.Name, 0); err != nil {
 		r.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return r
 	}

@@ -20,7 +20,7 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 var below = map[string][]string{
 	"cmd/delegated-ipam":        {"pkg/cli", "pkg/option"},
 	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/daemon":                {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/metrics", "pkg/metrics/endpoint"},
+	"pkg/daemon":                {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option"},
 	"pkg/metrics":               {"pkg/attachment", "pkg/delegate", "pkg/delegate/call", "pkg/journal/record", "pkg/metrics/endpoint"},
 	"pkg/metrics/endpoint":      nil,
 	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
