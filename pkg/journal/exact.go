@@ -34,7 +34,7 @@ func exact(r record.Record, raw []byte) bool {
 	if len(raw) >= shallow || bytes.Contains(raw, []byte(replaced)) {
 		return false
 	}
-	if !wholeZone(r.Created) || !wholeZone(r.Changed) || !wholeZone(r.ReleaseAt) ||
+	if !wholeZone(r.Created) || !wholeZone(r.Changed) || !wholeZone(r.ReleaseAt) || !wholeZone(r.LateDel.Until) ||
 		r.Expiration != nil && !wholeZone(r.Expiration.Deadline) {
 		return false
 	}

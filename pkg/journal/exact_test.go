@@ -193,7 +193,7 @@ func TestARecordHasOnlyFieldsThatExactKnows(t *testing.T) {
 	if want := []string{
 		".Changed time.Time", ".Contexts.Config json.RawMessage", ".Contexts.PrevResult json.RawMessage",
 		".Contexts.Requested netip.Prefix", ".Contexts.SettlesAt time.Time", ".Created time.Time", ".Expiration.Deadline time.Time",
-		".ReleaseAt time.Time", ".Result.Addresses.Gateway netip.Addr", ".Result.Addresses.Prefix netip.Prefix", ".Result.Raw json.RawMessage",
+		".LateDel.Until time.Time", ".ReleaseAt time.Time", ".Result.Addresses.Gateway netip.Addr", ".Result.Addresses.Prefix netip.Prefix", ".Result.Raw json.RawMessage",
 	}; !slices.Equal(special, want) {
 		t.Errorf("it has\n%q\nand exact looks at\n%q", special, want)
 	}

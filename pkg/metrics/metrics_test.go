@@ -132,6 +132,7 @@ type disk struct{ err error }
 
 func (d disk) Write(record.Record) error { return d.err }
 func (d disk) Remove(string) error       { return d.err }
+func (d disk) Available() error          { return d.err }
 
 func TestJournalWritesAreMeasuredAndTheirErrorsPassedOn(t *testing.T) {
 	m, full := New(Options{}), errors.New("disk full")

@@ -137,3 +137,11 @@ func (o *once) Expect(...call.Expected) func()         { return func() {} }
 type noReport struct{}
 
 func (noReport) Report(context.Context) restapi.Report { return restapi.Report{} }
+
+func (o *once) Available() error { return o.err() }
+
+func (o *once) Holds(call.Context, []netip.Addr) (bool, error) { return false, errGone }
+
+func (o *once) Lookup(context.Context, call.Context) (call.Result, error) {
+	return call.Result{}, errGone
+}
