@@ -26,7 +26,7 @@ var readers = map[string]string{
 	"Type":               "", // it names the profile: for whom it is, and for people
 	"RepeatedAdd":        "profile.DelBeforeAdd",
 	"VerifyBy":           "call.VerifyBy",
-	"CheckProves":        "attachment.stands",
+	"CheckProves":        "attachment.mayHaveLostWrites",
 	"Lost":               "profile.SaysLost",
 	"AddOutlivesSeconds": "profile.ActsUntil",
 	"DelOutlivesSeconds": "profile.DelActsUntil",
