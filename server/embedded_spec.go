@@ -495,6 +495,14 @@ func init() {
             "type": "integer"
           }
         },
+        "held-plugins": {
+          "description": "Every plugin that recorded attachments are verified and released with, by pool, type and\nrecorded path; absent if nothing is recorded\n",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/HeldPlugin"
+          },
+          "x-omitempty": true
+        },
         "last-error": {
           "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
           "$ref": "#/definitions/LastError"
@@ -564,6 +572,41 @@ func init() {
     },
     "Error": {
       "type": "string"
+    },
+    "HeldPlugin": {
+      "description": "A plugin that recorded attachments are verified and released with",
+      "type": "object",
+      "required": [
+        "pool",
+        "plugin",
+        "binary"
+      ],
+      "properties": {
+        "binary": {
+          "description": "Path of its executable as the attachments have recorded it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "error": {
+          "description": "Why there is none, and what to do; absent if there is",
+          "type": "string"
+        },
+        "executable": {
+          "description": "Path of the executable that is used now; another one if the recorded one does not exist any more",
+          "type": "string"
+        },
+        "plugin": {
+          "description": "Type of the IPAM plugin",
+          "type": "string",
+          "x-nullable": false
+        },
+        "pool": {
+          "description": "Name of the attachments' pool",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
     },
     "IPAMAddressResponse": {
       "description": "One address with what belongs to it",
@@ -852,6 +895,35 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
+        },
+        "verification": {
+          "description": "How held attachments are verified now; absent while the plugin is not known",
+          "$ref": "#/definitions/PoolVerification"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "PoolVerification": {
+      "description": "How the held attachments of a pool are verified",
+      "type": "object",
+      "required": [
+        "by"
+      ],
+      "properties": {
+        "by": {
+          "description": "What verifies them; lookup reads the plugin's store and runs no plugin",
+          "type": "string",
+          "enum": [
+            "lookup",
+            "check",
+            "add",
+            "nothing"
+          ],
+          "x-nullable": false
+        },
+        "reason": {
+          "description": "Why lookup is off although the plugin's profile has it, or what must happen before it is used\nfor every attachment; absent otherwise\n",
+          "type": "string"
         }
       },
       "x-delegated-ipam-extension": true
@@ -1505,6 +1577,14 @@ func init() {
             "type": "integer"
           }
         },
+        "held-plugins": {
+          "description": "Every plugin that recorded attachments are verified and released with, by pool, type and\nrecorded path; absent if nothing is recorded\n",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/HeldPlugin"
+          },
+          "x-omitempty": true
+        },
         "last-error": {
           "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
           "$ref": "#/definitions/LastError"
@@ -1574,6 +1654,41 @@ func init() {
     },
     "Error": {
       "type": "string"
+    },
+    "HeldPlugin": {
+      "description": "A plugin that recorded attachments are verified and released with",
+      "type": "object",
+      "required": [
+        "pool",
+        "plugin",
+        "binary"
+      ],
+      "properties": {
+        "binary": {
+          "description": "Path of its executable as the attachments have recorded it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "error": {
+          "description": "Why there is none, and what to do; absent if there is",
+          "type": "string"
+        },
+        "executable": {
+          "description": "Path of the executable that is used now; another one if the recorded one does not exist any more",
+          "type": "string"
+        },
+        "plugin": {
+          "description": "Type of the IPAM plugin",
+          "type": "string",
+          "x-nullable": false
+        },
+        "pool": {
+          "description": "Name of the attachments' pool",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
     },
     "IPAMAddressResponse": {
       "description": "One address with what belongs to it",
@@ -1862,6 +1977,35 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
+        },
+        "verification": {
+          "description": "How held attachments are verified now; absent while the plugin is not known",
+          "$ref": "#/definitions/PoolVerification"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "PoolVerification": {
+      "description": "How the held attachments of a pool are verified",
+      "type": "object",
+      "required": [
+        "by"
+      ],
+      "properties": {
+        "by": {
+          "description": "What verifies them; lookup reads the plugin's store and runs no plugin",
+          "type": "string",
+          "enum": [
+            "lookup",
+            "check",
+            "add",
+            "nothing"
+          ],
+          "x-nullable": false
+        },
+        "reason": {
+          "description": "Why lookup is off although the plugin's profile has it, or what must happen before it is used\nfor every attachment; absent otherwise\n",
+          "type": "string"
         }
       },
       "x-delegated-ipam-extension": true

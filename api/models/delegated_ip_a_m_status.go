@@ -25,6 +25,11 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
+	// Every plugin that recorded attachments are verified and released with, by pool, type and
+	// recorded path; absent if nothing is recorded
+	//
+	HeldPlugins []*HeldPlugin `json:"held-plugins,omitempty"`
+
 	// The last failure in this life of the process, mended or not: of work on an attachment, or why
 	// the sidecar was not ready; absent if there was none
 	//
@@ -67,6 +72,10 @@ type DelegatedIPAMStatus struct {
 func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.validateHeldPlugins(formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.validateLastError(formats); err != nil {
 		res = append(res, err)
 	}
@@ -98,6 +107,36 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) validateHeldPlugins(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.HeldPlugins) { // not required
+		return nil
+	}
+
+	for i := 0; i < len(m.HeldPlugins); i++ {
+		if typeutils.IsZero(m.HeldPlugins[i]) { // not required
+			continue
+		}
+
+		if m.HeldPlugins[i] != nil {
+			if err := m.HeldPlugins[i].Validate(formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("held-plugins" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("held-plugins" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
+	}
+
 	return nil
 }
 
@@ -265,6 +304,10 @@ func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.contextValidateHeldPlugins(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.contextValidateLastError(ctx, formats); err != nil {
 		res = append(res, err)
 	}
@@ -288,6 +331,35 @@ func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfm
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateHeldPlugins(ctx context.Context, formats strfmt.Registry) error {
+
+	for i := 0; i < len(m.HeldPlugins); i++ {
+
+		if m.HeldPlugins[i] != nil {
+
+			if typeutils.IsZero(m.HeldPlugins[i]) { // not required
+				return nil
+			}
+
+			if err := m.HeldPlugins[i].ContextValidate(ctx, formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("held-plugins" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("held-plugins" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
+	}
+
 	return nil
 }
 

@@ -4,6 +4,7 @@ package models
 
 import (
 	"context"
+	stderrors "errors"
 
 	"github.com/go-openapi/errors"
 	"github.com/go-openapi/strfmt"
@@ -54,6 +55,9 @@ type PoolStatus struct {
 	// Since when the pool is as it is said here, as whoever asked has seen it
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
+
+	// How held attachments are verified now; absent while the plugin is not known
+	Verification *PoolVerification `json:"verification,omitempty"`
 }
 
 // Validate validates this pool status
@@ -65,6 +69,10 @@ func (m *PoolStatus) Validate(formats strfmt.Registry) error {
 	}
 
 	if err := m.validateSince(formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.validateVerification(formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -95,8 +103,65 @@ func (m *PoolStatus) validateSince(formats strfmt.Registry) error {
 	return nil
 }
 
-// ContextValidate validates this pool status based on context it is used
-func (m *PoolStatus) ContextValidate(_ context.Context, _ strfmt.Registry) error {
+func (m *PoolStatus) validateVerification(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Verification) { // not required
+		return nil
+	}
+
+	if m.Verification != nil {
+		if err := m.Verification.Validate(formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("verification")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("verification")
+			}
+
+			return err
+		}
+	}
+
+	return nil
+}
+
+// ContextValidate validate this pool status based on the context it is used
+func (m *PoolStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
+	var res []error
+
+	if err := m.contextValidateVerification(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
+	if len(res) > 0 {
+		return errors.CompositeValidationError(res...)
+	}
+	return nil
+}
+
+func (m *PoolStatus) contextValidateVerification(ctx context.Context, formats strfmt.Registry) error {
+
+	if m.Verification != nil {
+
+		if typeutils.IsZero(m.Verification) { // not required
+			return nil
+		}
+
+		if err := m.Verification.ContextValidate(ctx, formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("verification")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("verification")
+			}
+
+			return err
+		}
+	}
+
 	return nil
 }
 

@@ -125,6 +125,7 @@ func (w page) printPools(pools []*models.PoolStatus) error {
 				t.row("    "+name+":", fact(p.ProfileFacts[name]))
 			}
 		}
+		t.row("  Verified by:", verification(p.Verification))
 		t.row("  Since:", w.since(p.Since))
 		if p.Error != "" {
 			t.row("  Error:", oneLine(p.Error))
@@ -137,6 +138,18 @@ func (w page) printPools(pools []*models.PoolStatus) error {
 		}
 	}
 	return nil
+}
+
+// verification is what verifies held attachments, and why it is that.
+func verification(v *models.PoolVerification) string {
+	switch {
+	case v == nil:
+		return ""
+	case v.Reason == "":
+		return v.By
+	default:
+		return v.By + " (" + oneLine(v.Reason) + ")"
+	}
 }
 
 // printOptions prints the options that somebody has set, or all of them.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
@@ -41,7 +42,14 @@ type pluginQuestions struct {
 // pluginQuestion is asked of one configuration of a pool.
 type pluginQuestion struct {
 	network cniconf.Network
-	*question[restapi.PoolReport]
+	*question[pluginAnswer]
+}
+
+// pluginAnswer is what a pool's plugin is.
+type pluginAnswer struct {
+	restapi.PoolReport
+	// context is that of a new ADD, as far as it is known.
+	context call.Context
 }
 
 func newPluginQuestions(r *delegate.Runner, g *guards, running *sync.WaitGroup, patience time.Duration) *pluginQuestions {
@@ -50,14 +58,14 @@ func newPluginQuestions(r *delegate.Runner, g *guards, running *sync.WaitGroup, 
 
 // about returns the question about a pool's plugin, with its answer on the way.
 // Another configuration is another question: what was answered before says nothing of it.
-func (p *pluginQuestions) about(pool string, n cniconf.Network) *question[restapi.PoolReport] {
+func (p *pluginQuestions) about(pool string, n cniconf.Network) *question[pluginAnswer] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q, ok := p.byPool[pool]
 	if !ok || !q.network.Equal(n) {
-		q = pluginQuestion{n, &question[restapi.PoolReport]{
-			ask:      func() restapi.PoolReport { return p.ask(pool, n) },
-			fresh:    func(r restapi.PoolReport) time.Duration { return freshFor(r.Error == "" && r.NotReady == "") },
+		q = pluginQuestion{n, &question[pluginAnswer]{
+			ask:      func() pluginAnswer { return p.ask(pool, n) },
+			fresh:    func(r pluginAnswer) time.Duration { return freshFor(r.Error == "" && r.NotReady == "") },
 			patience: p.patience,
 			running:  p.running,
 		}}
@@ -69,8 +77,8 @@ func (p *pluginQuestions) about(pool string, n cniconf.Network) *question[restap
 
 // ask finds out whether a pool's plugin can be used, and what it is. A file, a
 // VERSION that is not known yet, and STATUS: each may take long.
-func (p *pluginQuestions) ask(pool string, n cniconf.Network) restapi.PoolReport {
-	r := restapi.PoolReport{Plugin: n.IPAMType}
+func (p *pluginQuestions) ask(pool string, n cniconf.Network) pluginAnswer {
+	r := pluginAnswer{PoolReport: restapi.PoolReport{Plugin: n.IPAMType}}
 	if err := p.guards.take(n.Name, 0); err != nil {
 		r.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return r
@@ -82,6 +90,7 @@ func (p *pluginQuestions) ask(pool string, n cniconf.Network) restapi.PoolReport
 		r.Error = fmt.Sprintf("pool %q: %v", pool, err)
 		return r
 	}
+	r.context = c
 	r.Binary, r.CNIVersion, r.PluginVersions = c.Binary, c.CNIVersion, p.runner.Versions(c.Binary)
 	if err := p.runner.Status(ctx, c); err != nil {
 		r.NotReady = fmt.Sprintf("pool %q: %v", pool, err)
@@ -97,7 +106,11 @@ func (r *reporter) pool(ctx context.Context, pool string) (restapi.PoolReport, s
 	if err != nil {
 		return restapi.PoolReport{Pool: pool, Error: err.Error(), Since: s.Since}, answered
 	}
-	p, is := r.plugins.about(pool, n).answer(ctx)
+	a, is := r.plugins.about(pool, n).answer(ctx)
+	p := a.PoolReport
+	if p.Binary != "" { // as it is now: an ADD may have changed it since
+		p.Verification = restapi.Verification(r.runner.Verification(a.context))
+	}
 	if is != answered {
 		p = restapi.PoolReport{Plugin: n.IPAMType, NotReady: fmt.Sprintf("pool %q: plugin %s does not answer whether it can serve (VERSION or STATUS)", pool, n.IPAMType)}
 	}

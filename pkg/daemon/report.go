@@ -38,6 +38,7 @@ type reporter struct {
 	engine   *attachment.Engine
 	plugins  *pluginQuestions
 	disk     *question[diskReport]
+	held     *question[[]restapi.HeldPlugin]
 	history  *history
 	asking   sync.WaitGroup // who asks plugins and disk in the background
 	problems []restapi.Quarantined
@@ -55,6 +56,7 @@ func newReporter(c Config, log logrus.FieldLogger) *reporter {
 		patience: diskPatience,
 		running:  &r.asking,
 	}
+	r.held = newHeldPlugins(r)
 	return r
 }
 
@@ -71,6 +73,7 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, settled bool
 	defer cancel()
 	pools := r.config.poolNames()
 	r.disk.refresh()
+	r.held.refresh()
 	for _, pool := range pools { // all at once, so that a hanging one takes no time from the others
 		if n, err := r.conf.Network(pool); err == nil {
 			r.plugins.about(pool, n)
@@ -90,6 +93,9 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, settled bool
 		rep.Pools = append(rep.Pools, p)
 		rep.Reasons = append(rep.Reasons, reasons(p)...)
 	}
+	held, missing, is := r.heldPluginsAnswer(ctx)
+	settled = settled && is != awaited
+	rep.HeldPlugins, rep.Reasons = held, append(rep.Reasons, missing...)
 	disk, is := r.diskAnswer(ctx)
 	settled = settled && is != awaited
 	rep.Quarantined = slices.Concat(disk.quarantined, r.problems)

@@ -56,6 +56,10 @@ const (
 	CheckEmptyFiles Check = "empty-files"
 	// CheckLeases: the store and the sidecar's list have the same addresses.
 	CheckLeases Check = "leases"
+	// CheckVerification: held attachments are verified as the plugin's profile says.
+	CheckVerification Check = "verification"
+	// CheckHeldPlugins: the plugins of held attachments can be found.
+	CheckHeldPlugins Check = "held-plugins"
 	// CheckAttachments: nothing that the sidecar holds is lost or in the plugin's way.
 	CheckAttachments Check = "attachments"
 )

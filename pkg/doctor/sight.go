@@ -55,6 +55,8 @@ func (s Sight) Findings() []Finding {
 		}
 	}
 	if s.StatusErr == nil {
+		all = append(all, s.verification()...)
+		all = append(all, s.heldPlugins()...)
 		all = append(all, s.attachments()...)
 	}
 	return all

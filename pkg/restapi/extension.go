@@ -34,6 +34,9 @@ func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStat
 	for _, p := range r.Pools {
 		out.Pools = append(out.Pools, p.wire())
 	}
+	for _, p := range r.HeldPlugins {
+		out.HeldPlugins = append(out.HeldPlugins, &models.HeldPlugin{Pool: p.Pool, Plugin: p.Plugin, Binary: p.Binary, Executable: p.Executable, Error: p.Error})
+	}
 	for _, q := range r.Quarantined {
 		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: wireTime(q.Since)})
 	}
@@ -51,10 +54,19 @@ func (p PoolReport) wire() *models.PoolStatus {
 		PluginVersions: p.PluginVersions,
 		Profile:        p.Profile.Type,
 		ProfileFacts:   facts(p.Profile),
+		Verification:   p.Verification.wire(),
 		Error:          p.Error,
 		NotReady:       p.NotReady,
 		Since:          wireTime(p.Since),
 	}
+}
+
+// wire is nil, and so left out of the answer, if it is not known.
+func (v Verification) wire() *models.PoolVerification {
+	if v.By == "" {
+		return nil
+	}
+	return &models.PoolVerification{By: v.By, Reason: v.Reason}
 }
 
 // facts are the profile by its own JSON keys; nil if there is none.

@@ -22,6 +22,8 @@ type Report struct {
 	Reasons []string
 	// Pools are all pools, in the order in which they are to be shown.
 	Pools []PoolReport
+	// HeldPlugins are the plugins of recorded attachments.
+	HeldPlugins []HeldPlugin
 	// Quarantined are the records that were put aside.
 	Quarantined []Quarantined
 	// Counters are counts since the start of the process, by name.
@@ -63,6 +65,8 @@ type PoolReport struct {
 	PluginVersions []string
 	// Profile is what is known of the plugin.
 	Profile profile.Profile
+	// Verification is how held attachments are verified; its By is empty if not known.
+	Verification Verification
 	// NotReady is why the plugin says that it cannot serve now (STATUS of CNI
 	// 1.1.0); empty if it can, or cannot be asked.
 	NotReady string
@@ -71,6 +75,26 @@ type PoolReport struct {
 	Error string
 	// Since is since when all this is so; zero if not known.
 	Since time.Time
+}
+
+// Verification is how the held attachments of a pool are verified.
+type Verification struct {
+	// By is lookup, check, add or nothing.
+	By string
+	// Reason is why it is not lookup although the plugin's store could be read, or what
+	// lookup waits for; empty for neither.
+	Reason string
+}
+
+// HeldPlugin is a plugin that recorded attachments are verified and released with.
+type HeldPlugin struct {
+	// Pool is the attachments' pool.
+	Pool string
+	// Plugin is the plugin's type, Binary the recorded path of its executable, and
+	// Executable the one that is used now.
+	Plugin, Binary, Executable string
+	// Error is why there is none; empty if there is.
+	Error string
 }
 
 // Quarantined is one record that could not be read.

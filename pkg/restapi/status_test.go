@@ -21,8 +21,13 @@ func readyReport() restapi.Report {
 		Pools: []restapi.PoolReport{{
 			Pool: "default", Network: "pods", File: "/etc/cni/net.d/05-pods.conflist", Plugin: "host-local",
 			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", PluginVersions: []string{"1.0.0", "1.1.0"}, Profile: profile.Profile{Type: "host-local", Del: profile.DelReleased, Requests: []profile.Request{profile.RequestCNIArgs}},
-			Since: time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
+			Verification: restapi.Verification{By: "check", Reason: "lookup is off"},
+			Since:        time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
 		}},
+		HeldPlugins: []restapi.HeldPlugin{
+			{Pool: "default", Plugin: "host-local", Binary: "/opt/cni/bin/host-local", Executable: "/usr/libexec/cni/host-local"},
+			{Pool: "default", Plugin: "static", Binary: "/opt/cni/bin/static", Error: "failed to find plugin"},
+		},
 		Counters: map[string]int64{"lost": 1, "duplicates": 0},
 	}
 }

@@ -25,7 +25,7 @@ var below = map[string][]string{
 	"pkg/metrics/endpoint":      nil,
 	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
 	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
-	"pkg/doctor":                {"pkg/daemon", "pkg/access", "pkg/cniconf", "pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/identity", "pkg/journal", "api/models"},
+	"pkg/doctor":                {"pkg/daemon", "pkg/access", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/identity", "pkg/journal", "api/models"},
 	"cmd/delegated-ipam-bridge": {"pkg/bridge/command", "pkg/option"},
 	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/converge", "pkg/option", "pkg/sidecar"},
 	"pkg/bridge":                {"pkg/bridge/converge", "pkg/metrics/endpoint", "pkg/sidecar", "client", "client/daemon", "client/ipam", "api/models"},
