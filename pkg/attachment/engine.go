@@ -100,7 +100,8 @@ type entry struct {
 	lost     bool
 	lastErr  string
 
-	// retire: --retire-owners wants it released.
+	// retire: it is to be released, by --retire-owners or because its client got no
+	// response and the journal could not be written.
 	retire bool
 	// checked: the recovery after the start has dealt with it.
 	checked bool

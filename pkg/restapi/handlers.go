@@ -55,6 +55,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	if err != nil {
 		return h.refusals.answer(ctx, opAllocate, err)
 	}
+	h.abandonUnread(ctx, owner, got)
 	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.Lookup))
 }
 
@@ -77,7 +78,16 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	if err != nil {
 		return h.refusals.answer(ctx, opRestore, err)
 	}
+	h.abandonUnread(ctx, owner, got)
 	return ipam.NewPostIpamIPOK()
+}
+
+// abandonUnread releases what was allocated without an owner if the client does not get
+// the response: it does not know the generated owner, so it cannot ask again.
+func (h *handlers) abandonUnread(ctx context.Context, owner string, got attachment.Attachment) {
+	if owner == "" {
+		onUndelivered(ctx, func() { h.engine.Abandon(got.Pool, got.Owner) })
+	}
 }
 
 // release answers DELETE /ipam/{ip}.
