@@ -160,6 +160,15 @@ type listener struct {
 	err  error
 }
 
+// Accept waits for the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{UnixConn: c}, nil
+}
+
 // Close stops listening and removes the socket if it still is ours.
 func (l *listener) Close() error {
 	l.once.Do(func() {

@@ -1,7 +1,9 @@
 package access
 
 import (
+	"context"
 	"log"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -28,13 +30,13 @@ const (
 // has to say goes to the log as warnings. Any Host is accepted.
 func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
 	return &http.Server{
-		Handler:           bounded(handler),
+		Handler:           unwatched(bounded(handler)),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ConnContext:       withPeer,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return withConn(withPeer(ctx, c), c) },
 		ErrorLog:          serverLog(log),
 	}
 }

@@ -100,15 +100,6 @@ func (e *Engine) admit(owner, pool string) (key, error) {
 	return k, e.knownPool(k.pool, false)
 }
 
-// abandonedIf gives an attachment back whose client left before it was told the
-// generated owner: nobody could ever ask for it again.
-func abandonedIf(generated bool) func(*op) error {
-	if !generated {
-		return nil
-	}
-	return (*op).giveBack
-}
-
 func poolOr(pool string) string {
 	if pool == "" {
 		return DefaultPool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/access"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
@@ -117,7 +118,7 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	}
 
 	api, err := restapi.New(restapi.Options{
-		Engine: d.engine, Reporter: d.reporter, Log: d.log,
+		Engine: d.engine, Reporter: d.reporter, OnUnread: access.OnUnread, Log: d.log,
 		Addressing: restapi.Addressing{
 			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,

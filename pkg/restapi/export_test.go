@@ -20,5 +20,5 @@ func Answers(op operation, kind attachment.Kind) bool {
 // Around returns a handler with what is around every operation: its log line and what
 // becomes of a panic.
 func Around(log logrus.FieldLogger, next http.Handler) http.Handler {
-	return logged(log, recovered(log, next))
+	return logged(log, nil, recovered(log, next))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"iter"
 	"net/http"
 	"net/netip"
 	"os"
@@ -30,10 +31,13 @@ type engine struct {
 	err   error
 	all   []attachment.Attachment
 	panic any
+	// lookupPanic is what Lookup panics with, if it is not nil.
+	lookupPanic any
 
 	allocated []attachment.AllocateRequest
 	restored  []attachment.RestoreRequest
 	released  []attachment.ReleaseRequest
+	abandoned []string
 	ctx       context.Context
 	lookups   int
 }
@@ -56,12 +60,15 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 	return e.got, e.err
 }
 
-func (e *engine) List() []attachment.Attachment {
-	return e.all
-}
+func (e *engine) Abandon(pool, owner string) { e.abandoned = append(e.abandoned, pool+"/"+owner) }
+
+func (e *engine) All() iter.Seq[attachment.Attachment] { return slices.Values(e.all) }
 
 func (e *engine) Lookup(pool, owner string) (attachment.Attachment, bool) {
 	e.lookups++
+	if e.lookupPanic != nil {
+		panic(e.lookupPanic)
+	}
 	i := slices.IndexFunc(e.all, func(a attachment.Attachment) bool { return a.Pool == pool && a.Owner == owner })
 	if i < 0 {
 		return attachment.Attachment{}, false
@@ -83,6 +90,8 @@ type fixture struct {
 	contract contract
 	log      *test.Hook
 	logger   *logrus.Logger
+	// unread: clients do not read what is sent to them.
+	unread bool
 }
 
 func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *fixture {
@@ -90,11 +99,18 @@ func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *f
 	log, hook := test.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	e := &engine{}
-	h, err := restapi.New(restapi.Options{Engine: e, Reporter: reporter(report), Addressing: node, Log: log})
+	f := &fixture{engine: e, contract: readContract(t), log: hook, logger: log}
+	onUnread := func(_ context.Context, unread func()) {
+		if f.unread {
+			unread()
+		}
+	}
+	var err error
+	f.handler, err = restapi.New(restapi.Options{Engine: e, Reporter: reporter(report), OnUnread: onUnread, Addressing: node, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{engine: e, handler: h, contract: readContract(t), log: hook, logger: log}
+	return f
 }
 
 // fresh forgets what was asked and logged, so that the cases of one table need

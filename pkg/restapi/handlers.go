@@ -55,6 +55,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	if err != nil {
 		return h.refusals.answer(ctx, opAllocate, err)
 	}
+	h.abandonUnread(ctx, owner, got)
 	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.Lookup))
 }
 
@@ -77,7 +78,16 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	if err != nil {
 		return h.refusals.answer(ctx, opRestore, err)
 	}
+	h.abandonUnread(ctx, owner, got)
 	return ipam.NewPostIpamIPOK()
+}
+
+// abandonUnread releases what was allocated without an owner if the client does not get
+// the response: it does not know the generated owner, so it cannot ask again.
+func (h *handlers) abandonUnread(ctx context.Context, owner string, got attachment.Attachment) {
+	if owner == "" {
+		onUndelivered(ctx, func() { h.engine.Abandon(got.Pool, got.Owner) })
+	}
 }
 
 // release answers DELETE /ipam/{ip}.
@@ -125,7 +135,7 @@ func poolOf(ctx context.Context, pool *string) string {
 
 // list answers GET /ipam.
 func (h *handlers) list(ipam.GetIpamParams) middleware.Responder {
-	return ipam.NewGetIpamOK().WithPayload(attachments(h.engine.List()))
+	return attachmentList(h.engine.All())
 }
 
 // healthz answers GET /healthz. The header require-k8s-connectivity changes
@@ -135,7 +145,7 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	if conv.Value(p.Brief) {
 		return daemon.NewGetHealthzOK().WithPayload(report.brief())
 	}
-	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.List()))
+	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.All()))
 }
 
 // config answers GET /config. The engine is asked even where its answer is not

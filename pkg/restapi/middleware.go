@@ -19,6 +19,8 @@ type notesKey struct{}
 type notes struct {
 	fields []noted
 	usual  [usualNotes]noted
+	// undelivered, if not nil, is called when the client does not get the response.
+	undelivered func()
 }
 
 // usualFields is how many fields the line of a request has when all goes well. Each
@@ -42,11 +44,31 @@ func note(ctx context.Context, key string, value any) {
 	}
 }
 
+// onUndelivered sets what is called if the client does not get the response of the
+// operation, now or, where that can be found out, later.
+func onUndelivered(ctx context.Context, f func()) {
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
+		n.undelivered = f
+	}
+}
+
+// watch calls undelivered if the response was not sent, or not that of the operation;
+// otherwise it leaves that to onUnread.
+func (n *notes) watch(ctx context.Context, code int, sendErr error, onUnread func(context.Context, func())) {
+	switch {
+	case n.undelivered == nil:
+	case sendErr != nil || code >= http.StatusMultipleChoices:
+		n.undelivered()
+	case onUnread != nil:
+		onUnread(ctx, n.undelivered)
+	}
+}
+
 // logged writes one line for the outcome of each request: what changes addresses
 // at info, questions that were answered at debug (probes ask every few seconds),
 // failures of ours at warning. The answer is on its way before its line is made:
 // no client waits for the log.
-func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
+func logged(log logrus.FieldLogger, onUnread func(context.Context, func()), next http.Handler) http.Handler {
 	base := log.WithFields(nil)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -56,9 +78,11 @@ func logged(log logrus.FieldLogger, next http.Handler) http.Handler {
 		a := &answer{to: rw, head: r.Method == http.MethodHead}
 		next.ServeHTTP(a, r.WithContext(ctx))
 		took := time.Since(began)
-		if err := a.send(); err != nil {
+		err := a.send()
+		if err != nil {
 			note(ctx, "error", fmt.Sprintf("the client was gone before its answer: %v", err))
 		}
+		n.watch(ctx, a.code, err, onUnread)
 		level, message := logrus.InfoLevel, "request answered"
 		switch {
 		case a.code >= http.StatusInternalServerError:

@@ -148,3 +148,49 @@ func TestAMissingOptionIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// unflushed is a connection whose client leaves before the response is flushed.
+type unflushed struct{ *httptest.ResponseRecorder }
+
+func (unflushed) FlushError() error { return errors.New("broken pipe") }
+
+func TestWhatWasAllocatedWithoutAnOwnerIsReleasedIfItsResponseIsNotDelivered(t *testing.T) {
+	allocate, restore := "/v1/ipam", "/v1/ipam/10.1.2.3"
+	sent := func(r *httptest.ResponseRecorder) http.ResponseWriter { return r }
+	for name, c := range map[string]struct {
+		target string
+		to     func(*httptest.ResponseRecorder) http.ResponseWriter
+		change func(*engine)
+		unread bool
+		want   string
+	}{
+		"delivered":                          {target: allocate, to: sent},
+		"delivered, an address":              {target: restore, to: sent},
+		"not flushed":                        {target: allocate, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushed{r} }, want: "default/anonymous/1"},
+		"not flushed, an address":            {target: restore, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushed{r} }, want: "default/anonymous/1"},
+		"not written":                        {target: allocate, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return goneWriter{r} }, want: "default/anonymous/1"},
+		"not read":                           {target: allocate, to: sent, unread: true, want: "default/anonymous/1"},
+		"not read, an address":               {target: restore, to: sent, unread: true, want: "default/anonymous/1"},
+		"not flushed, of a named owner":      {target: allocate + "?owner=health", to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushed{r} }},
+		"not read, of a named owner":         {target: restore + "?owner=health", to: sent, unread: true},
+		"not flushed, a refusal":             {target: allocate, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushed{r} }, change: func(e *engine) { e.err = errors.New("no") }},
+		"a failure in place of its response": {target: allocate, to: sent, change: func(e *engine) { e.lookupPanic = "broken" }, want: "default/anonymous/1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, restapi.Addressing{EnableIPv4: true, EnableIPv6: true}, restapi.Report{})
+			f.engine.got = held("anonymous/1")
+			if c.change != nil {
+				c.change(f.engine)
+			}
+			f.unread = c.unread
+			f.handler.ServeHTTP(c.to(httptest.NewRecorder()), httptest.NewRequest(http.MethodPost, c.target, nil))
+			want := []string{c.want}
+			if c.want == "" {
+				want = nil
+			}
+			if got := f.engine.abandoned; !slices.Equal(got, want) {
+				t.Errorf("released %q; want %q", got, want)
+			}
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/go-openapi/loads"
 	"github.com/sirupsen/logrus"
@@ -23,8 +24,11 @@ type Engine interface {
 	Allocate(context.Context, attachment.AllocateRequest) (attachment.Attachment, error)
 	Restore(context.Context, attachment.RestoreRequest) (attachment.Attachment, error)
 	Release(context.Context, attachment.ReleaseRequest) (attachment.Attachment, error)
-	// List returns every attachment, in any order.
-	List() []attachment.Attachment
+	// All yields every attachment, sorted by pool and owner.
+	All() iter.Seq[attachment.Attachment]
+	// Abandon releases the attachment of a generated owner whose client did not get the
+	// response.
+	Abandon(pool, owner string)
 	// Lookup returns an owner's attachment in a pool, if there is one.
 	Lookup(pool, owner string) (attachment.Attachment, bool)
 }
@@ -40,6 +44,9 @@ type Options struct {
 	Reporter Reporter
 	// Addressing is what the answers say of the node.
 	Addressing Addressing
+	// OnUnread calls f, once, if the client of a request is gone before it has read the
+	// response that was sent to it; nil where that cannot be found out.
+	OnUnread func(ctx context.Context, f func())
 	// Log gets one line per request.
 	Log logrus.FieldLogger
 }
@@ -64,6 +71,6 @@ func New(o Options) (*API, error) {
 	// RoutesHandler serves the operations alone: generated documentation pages,
 	// which load scripts from elsewhere, have no place on a node's socket.
 	routes := api.Context().RoutesHandler(nil)
-	handler := logged(o.Log, recovered(o.Log, wellFormedQuery(routes)))
+	handler := logged(o.Log, o.OnUnread, recovered(o.Log, wellFormedQuery(routes)))
 	return newAPI(handler, api.Context(), spec.Analyzer, spec.BasePath()), nil
 }

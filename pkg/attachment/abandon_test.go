@@ -1,0 +1,79 @@
+package attachment
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+func TestAnAttachmentWhoseClientGotNoResponseIsReleased(t *testing.T) {
+	nothing := func(s scene) {
+		s.Helper()
+		if s.held() != 0 || len(s.List()) != 0 || len(s.disk) != 0 {
+			s.Errorf("the plugin holds %d, the list %+v, the disk %v; want nothing", s.held(), s.List(), s.disk)
+		}
+	}
+	delayed := func(o *Options) { o.ReleaseDelay = time.Hour }
+	play(t, "in the background, without the release delay", nil, func(s scene) {
+		a := s.allocate("")
+		s.Abandon(a.Pool, a.Owner)
+		if r := s.disk[a.ContainerID]; r.State != record.Releasing {
+			s.Errorf("at its return the record is %+v; want it releasing", r)
+		}
+		synctest.Wait()
+		nothing(s)
+	}, delayed)
+	play(t, "when the DEL works, if it fails at first", nil, func(s scene) {
+		a := s.allocate("")
+		s.failing(on("DEL", 1, refused))
+		s.Abandon(a.Pool, a.Owner)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		nothing(s)
+	}, delayed)
+	play(t, "when the journal can be written, if it cannot at first", nil, func(s scene) {
+		a := s.allocate("")
+		s.failing(on("write releasing", 1, diskBefore))
+		s.Abandon(a.Pool, a.Owner)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		nothing(s)
+	}, delayed)
+	play(t, "when the journal can be written, if its client left before the end", func(w *world) { w.gate = make(chan struct{}) }, func(s scene) {
+		ctx, hangUp := context.WithCancel(context.Background())
+		go s.Allocate(ctx, AllocateRequest{}) //nolint:errcheck // its client is gone
+		synctest.Wait()
+		hangUp()
+		s.failing(on("write releasing", 1, diskBefore))
+		s.gate <- struct{}{}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		nothing(s)
+	}, delayed)
+	play(t, "by the next start, after a stop", nil, func(s scene) {
+		a := s.allocate("")
+		stop(s.T, s.Engine)
+		s.Abandon(a.Pool, a.Owner)
+		if r := s.disk[a.ContainerID]; r.State != record.Releasing || s.held() == 0 {
+			s.Errorf("the record is %+v, the plugin holds %d; want it releasing and no DEL", r, s.held())
+		}
+		s.Engine = s.start(s.T)
+		synctest.Wait()
+		nothing(s)
+	}, delayed)
+	play(t, "once, and no other is", nil, func(s scene) {
+		a := s.allocate("")
+		s.allocate("router")
+		s.Abandon(DefaultPool, "anonymous/unknown")
+		s.Abandon(a.Pool, a.Owner)
+		s.Abandon(a.Pool, a.Owner)
+		synctest.Wait()
+		s.Abandon(a.Pool, a.Owner)
+		if l := s.List(); len(l) != 1 || l[0].Owner != "router" || s.held() != 1 {
+			s.Errorf("the plugin holds %d, the list %+v; want the router's alone", s.held(), l)
+		}
+	})
+}
