@@ -14,20 +14,23 @@ const envReport = "DELEGATED_IPAM_FAULTS_REPORT"
 
 // The classes of faults.
 const (
-	sidecarKilled  = "sidecar killed at each visit of each point"
-	killedAgain    = "sidecar killed again in recovery"
-	pluginDies     = "plugin killed at each system call that writes"
-	bothKilled     = "plugin and sidecar killed together"
-	killedAtRandom = "killed at random"
-	fsyncOrder     = "fsync order"
-	storage        = "storage faults"
-	damagedRecords = "damaged records"
-	faultyPlugin   = "plugin faults"
-	concurrency    = "concurrency (a case is an operation)"
-	overload       = "overload"
-	earlierLife    = "an earlier life"
-	reboot         = "reboot"
-	whoMayCall     = "who may call"
+	sidecarKilled   = "sidecar killed at each visit of each point"
+	killedAgain     = "sidecar killed again in recovery"
+	pluginDies      = "plugin killed at each system call that writes"
+	bothKilled      = "plugin and sidecar killed together"
+	killedAtRandom  = "killed at random"
+	fsyncOrder      = "fsync order"
+	storage         = "storage faults"
+	damagedRecords  = "damaged records"
+	faultyPlugin    = "plugin faults"
+	concurrency     = "concurrency (a case is an operation)"
+	overload        = "overload"
+	earlierLife     = "an earlier life"
+	reboot          = "reboot"
+	whoMayCall      = "who may call"
+	lateAtRandom    = "late DELs (a case is an owner)"
+	mountsAtRandom  = "mounts (a case is a mount)"
+	rebootsAtRandom = "reboots (a case is an owner)"
 )
 
 // classes are all of them, in the order of the table.
@@ -36,6 +39,7 @@ func classes() []string {
 		sidecarKilled, killedAgain, pluginDies, bothKilled, killedAtRandom,
 		fsyncOrder, storage, damagedRecords, faultyPlugin,
 		concurrency, overload, earlierLife, reboot, whoMayCall,
+		lateAtRandom, mountsAtRandom, rebootsAtRandom,
 	}
 }
 

@@ -41,6 +41,8 @@ type Node struct {
 	Under []string
 	// answers is what the node's clients were told.
 	answers *answers
+	// boots is how often the node was rebooted.
+	boots int
 }
 
 // NewNode makes the folders of a node with the real host-local in BinDir and

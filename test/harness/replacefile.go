@@ -3,7 +3,6 @@ package harness
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 )
 
@@ -26,7 +25,7 @@ func (n *Node) ReplaceFile(t testing.TB, path, content string) {
 	if path == MachineIDFile {
 		n.ForgetAnswers()
 	}
-	replacement := filepath.Join(n.Dir, "in-place-of-"+filepath.Base(path))
+	replacement := n.replacementOf(path)
 	if err := os.WriteFile(replacement, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ func (p plugin) gc(*skel.CmdArgs) error {
 	if p.conf.IPAM.GC == "nothing" {
 		return nil
 	}
-	s, err := openStore(p.conf.scriptDir())
+	s, err := p.conf.openStore()
 	if err != nil {
 		return err
 	}

@@ -9,16 +9,23 @@
 // cni-ipvlan-vpc-k8s-ipam are imitated then (quirksOf). The folder holds
 //
 //	add.json, del.json, check.json, status.json, version.json   type script
+//	add.NAME.json, …   the same for one owner (scriptFile)       type script
 //	calls.log   one JSON line for each call                      type logLine
 //	store/      one file for each address held                   type store
+//	cooldown/   one file for each address that cools down        type store
 //	queue/      DELs that are still to be carried out            type queue
 //	daemon-down while it is there, the plugin's daemon is down   type queue
+//	late/       calls that are carried out by "replay"           type lateCall
 //	living-pods the pods that live, for the argument "reconcile" reconcile
+//
+// The argument "replay" carries out the late calls, those of the named owners or all.
 package main
 
 import (
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
@@ -30,8 +37,11 @@ func main() {
 		return
 	}
 	do := run
-	if len(os.Args) == 2 && os.Args[1] == "reconcile" {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "reconcile":
 		do = reconcile
+	case len(os.Args) > 1 && os.Args[1] == "replay":
+		do = func() error { return replay(os.Args[2:]) }
 	}
 	if err := do(); err != nil {
 		// Exit 3 without a word on stdout is what a test sees of its own mistake.
@@ -57,6 +67,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	if s.Late {
+		if err := putLate(conf.scriptDir(), stdin); err != nil {
+			return err
+		}
+	}
 	if s.AfterWork {
 		if err := work(conf, s, true); err != nil {
 			return err
@@ -68,8 +83,11 @@ func run() error {
 	return work(conf, s, false)
 }
 
-// work does what the verb asks for, silently or with the answer on stdout.
+// work does what the verb asks for, silently or with the answer on stdout. SIGTERM
+// does not interrupt it: a server finishes a request whose client has gone.
 func work(conf conf, s script, silently bool) error {
+	signal.Ignore(syscall.SIGTERM)
+	defer signal.Reset(syscall.SIGTERM)
 	versions := version.All
 	supported := s.Versions
 	if len(supported) == 0 {

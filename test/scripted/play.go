@@ -59,7 +59,7 @@ func (s script) play(dir string) (bool, error) {
 	case s.Error != nil:
 		os.Exit(1)
 	}
-	return said || s.AfterWork, nil
+	return said || s.AfterWork || s.Late, nil
 }
 
 // say prints, and tells whether anything on stdout took the answer's place.

@@ -21,7 +21,7 @@ func reconcile() error {
 		return err
 	}
 	living := strings.Fields(string(data))
-	s, err := openStore(c.scriptDir())
+	s, err := c.openStore()
 	if err != nil {
 		return err
 	}

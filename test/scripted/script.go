@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,10 @@ type script struct {
 	Times int `json:"times"`
 	// AfterWork does the verb's work first: an answer that fails, a change that stays.
 	AfterWork bool `json:"afterWork"`
+	// Late accepts the call and carries it out when the test runs the argument
+	// "replay". Without another field that decides how the process ends, it ends at
+	// once and prints nothing.
+	Late bool `json:"late"`
 	// Announce is a FIFO in the script folder that is opened and closed: it
 	// returns when somebody reads there.
 	Announce string `json:"announce"`
@@ -65,7 +70,7 @@ func loadScript(dir, verb string) (script, error) {
 		return script{}, err
 	}
 	if s.Times > 0 {
-		n, err := count(filepath.Join(dir, strings.ToLower(verb)+".count"))
+		n, err := count(strings.TrimSuffix(scriptFile(dir, verb), ".json") + ".count")
 		if err != nil {
 			return script{}, err
 		}
@@ -77,9 +82,32 @@ func loadScript(dir, verb string) (script, error) {
 	return s, nil
 }
 
+// scriptFile is the script of a verb for the owner that the call is for, such as
+// del.router.json, or else the one for all of them. NAME is the owner as its
+// container ID has it (docs/how-it-works.md, Identity).
+func scriptFile(dir, verb string) string {
+	if name := ownerOf(os.Getenv("CNI_CONTAINERID")); name != "" {
+		file := filepath.Join(dir, strings.ToLower(verb)+"."+name+".json")
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return filepath.Join(dir, strings.ToLower(verb)+".json")
+}
+
+// ownerID is a container ID of the sidecar, with or without a generation.
+var ownerID = regexp.MustCompile(`^cilium-agent-(.+)-[0-9a-f]{16}(-g.+)?$`)
+
+func ownerOf(containerID string) string {
+	if m := ownerID.FindStringSubmatch(containerID); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 func readScript(dir, verb string) (script, error) {
 	var s script
-	data, err := os.ReadFile(filepath.Join(dir, strings.ToLower(verb)+".json"))
+	data, err := os.ReadFile(scriptFile(dir, verb))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}

@@ -17,10 +17,14 @@ import (
 type store struct {
 	dir  string
 	lock *os.File
+	// cooldown has a file for each address that was released; empty for a plugin
+	// without a cooldown.
+	cooldown string
 }
 
-// openStore returns the store, locked until close.
-func openStore(scriptDir string) (*store, error) {
+// openStore returns the plugin's store, locked until close.
+func (c conf) openStore() (*store, error) {
+	scriptDir := c.scriptDir()
 	dir := filepath.Join(scriptDir, "store")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -33,22 +37,32 @@ func openStore(scriptDir string) (*store, error) {
 		lock.Close()
 		return nil, err
 	}
-	return &store{dir: dir, lock: lock}, nil
+	s := &store{dir: dir, lock: lock}
+	if c.IPAM.Cooldown {
+		s.cooldown = filepath.Join(scriptDir, "cooldown")
+		err = os.MkdirAll(s.cooldown, 0o755)
+	}
+	return s, err
 }
 
 func (s *store) close() { s.lock.Close() }
 
-// reserve returns false if the address is taken.
+// reserve returns false if the address is taken or cools down. The file appears
+// with its text: a plugin that is killed leaves no half of one.
 func (s *store) reserve(ip netip.Addr, h holder) (bool, error) {
-	f, err := os.OpenFile(filepath.Join(s.dir, ip.String()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
+	path := filepath.Join(s.dir, ip.String())
+	taken := []string{path}
+	if s.cooldown != "" {
+		taken = append(taken, filepath.Join(s.cooldown, ip.String()))
 	}
-	if err != nil {
-		return false, err
+	for _, file := range taken {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
 	}
-	defer f.Close()
-	_, err = f.WriteString(h.text())
+	// The lock is held, so no other process uses the name.
+	unnamed := s.dir + ".new"
+	err := errors.Join(os.WriteFile(unnamed, []byte(h.text()), 0o600), os.Rename(unnamed, path))
 	return err == nil, err
 }
 
@@ -100,7 +114,16 @@ func (s *store) free(h holder) error {
 func (s *store) freeUnless(keep func(text string) bool) error {
 	held, err := s.find(func(text string) bool { return !keep(text) })
 	for _, ip := range held {
-		err = errors.Join(err, os.Remove(filepath.Join(s.dir, ip.String())))
+		err = errors.Join(err, s.remove(ip))
 	}
 	return err
+}
+
+// remove frees one address; with a cooldown it cools down from now on.
+func (s *store) remove(ip netip.Addr) error {
+	path := filepath.Join(s.dir, ip.String())
+	if s.cooldown == "" {
+		return os.Remove(path)
+	}
+	return os.Rename(path, filepath.Join(s.cooldown, ip.String()))
 }

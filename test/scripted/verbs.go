@@ -26,7 +26,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if p.conf.queue().isDown() {
 		return errors.New("the daemon cannot be reached")
 	}
-	s, err := openStore(p.conf.scriptDir())
+	s, err := p.conf.openStore()
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	case p.conf.IPAM.Del == "queued" && q.isDown():
 		return q.put(h)
 	}
-	s, err := openStore(p.conf.scriptDir())
+	s, err := p.conf.openStore()
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	case "always-no":
 		return errors.New("CHECK is not supported")
 	}
-	s, err := openStore(p.conf.scriptDir())
+	s, err := p.conf.openStore()
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const (
+	// longAfter is how long a call may act after its process, in seconds, where it acts
+	// within a test for certain.
+	longAfter = 3600
+	// hangsThenActs is a call that is accepted, not answered, and carried out later.
+	hangsThenActs = `{"times":1,"late":true,"hang":true}`
+)
+
+// soon is a time limit for plugin calls that are to be cut short.
+const soon = "--plugin-timeout=1s"
+
+// lateDELs are the ways in which a DEL ends without an answer and acts later.
+func lateDELs() map[string]string {
+	return map[string]string{
+		"times out":            hangsThenActs,
+		"is killed":            `{"times":1,"late":true,"killSelf":9}`,
+		"fails without a word": `{"times":1,"late":true,"exitCode":1}`,
+	}
+}
+
+func TestADELOfAReleaseThatActsLateDoesNotFreeTheAddressThatTheOwnerHasNow(t *testing.T) {
+	t.Parallel()
+	for name, script := range lateDELs() {
+		t.Run("the DEL "+name, func(t *testing.T) {
+			t.Parallel()
+			n, server := centralNode(t, longAfter)
+			s := n.Start(t, soon)
+			first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			server.Script(t, "DEL", script)
+			s.TryRelease(t, first[0]).Want(t, http.StatusInternalServerError)
+
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			wantLateCallsHarmless(t, n, server, held)
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		})
+	}
+}
+
+func TestAFirstDELThatActsLateDoesNotFreeTheAddressOfANewOwner(t *testing.T) {
+	t.Parallel()
+	for name, script := range lateDELs() {
+		t.Run("the DEL "+name, func(t *testing.T) {
+			t.Parallel()
+			n, server := centralNode(t, longAfter)
+			s := n.Start(t, soon)
+			server.Script(t, "DEL", script)
+
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			wantLateCallsHarmless(t, n, server, held)
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		})
+	}
+}
+
+func TestOfAPluginThatNoProfileKnowsALateDELDoesNotFreeTheAddressThatTheOwnerHasNow(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, "example-ipam")
+	network := harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "example-ipam", IPAM: map[string]any{"subnet": "10.15.0.0/24"}}
+	n.WriteNetwork(t, "05-cilium", network)
+	server := harness.Central{Scripted: plugin, Network: network, Pods: n.PodsOf(t, network)}
+	s := n.Start(t, soon, "--enable-ipv6=false")
+	first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	plugin.Script(t, "DEL", hangsThenActs)
+	s.TryRelease(t, first[0]).Want(t, http.StatusInternalServerError)
+
+	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	wantLateCallsHarmless(t, n, server, held)
+}
+
+func TestADELThatWasCutOffByAKillDoesNotFreeTheAddressThatTheOwnerHasAfterTheRestart(t *testing.T) {
+	t.Parallel()
+	for name, begin := range callsInFlight() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, server := centralNode(t, longAfter)
+			s := n.Start(t, soon)
+			other := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			begin(t, server, s, hangsThenActs)
+			s.Kill(t)
+
+			s = n.Start(t, soon)
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			wantLateCallsHarmless(t, n, server, append(other, held...))
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		})
+	}
+}
+
+func TestADELOfAStoreOffTheNodeThatWasCutOffByARebootDoesNotFreeTheAddressThatTheOwnerHasAfterIt(t *testing.T) {
+	t.Parallel()
+	for name, begin := range callsInFlight() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, server := centralNode(t, longAfter)
+			s := n.Start(t)
+			other := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			begin(t, server, s, untilPowerOff)
+			powerOff(t, n, server, s)
+
+			s = n.Start(t)
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			wantLateCallsHarmless(t, n, server, append(other, held...))
+			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		})
+	}
+}
+
+func TestAnADDOfAStoreOffTheNodeThatIsCarriedOutAfterARebootLeavesNothing(t *testing.T) {
+	t.Parallel()
+	const seconds = 10
+	n, server := centralNode(t, seconds)
+	s := n.Start(t)
+	server.Script(t, "ADD", untilPowerOff)
+	inBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")
+	powerOff(t, n, server, s)
+	dels := server.Calls(t, "DEL")
+
+	s = n.Start(t)
+	harness.Eventually(t, "the ADD that was cut off to be followed by a DEL", func() error {
+		if server.Calls(t, "DEL") == dels {
+			return errors.New("no DEL was called since the reboot")
+		}
+		return nil
+	})
+	server.Replay(t)
+	if held := server.Holds(t); len(held) != 1 {
+		t.Fatalf("the server holds %q; want what the late ADD has allocated", held)
+	}
+	harness.Eventually(t, "nothing to be left of the ADD that acted late", func() error {
+		if held, list := server.Holds(t), s.List(t); len(held) > 0 || len(list) > 0 {
+			return fmt.Errorf("the server holds %q, the list has %+v", held, list)
+		}
+		return nil
+	})
+}
+
+// untilPowerOff is a call that is accepted, carried out later, and whose process ends
+// when the machine does.
+const untilPowerOff = `{"times":1,"late":true,"gate":"power-off"}`
+
+// powerOff ends the sidecar and the plugin's process, and prepares another boot.
+func powerOff(t *testing.T, n *harness.Node, server harness.Central, s *harness.Sidecar) {
+	t.Helper()
+	s.Kill(t)
+	server.Open(t, "power-off")
+	n.Reboot(t)
+}
+
+// callsInFlight bring the owner router to a DEL that is accepted and not carried out.
+func callsInFlight() map[string]func(t *testing.T, server harness.Central, s *harness.Sidecar, script string) {
+	return map[string]func(t *testing.T, server harness.Central, s *harness.Sidecar, script string){
+		"in the DEL of a release": func(t *testing.T, server harness.Central, s *harness.Sidecar, script string) {
+			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			server.Script(t, "DEL", script)
+			inBackground(t, server, s, http.MethodDelete, "/v1/ipam/"+held[0])
+		},
+		"in the first DEL of a new owner": func(t *testing.T, server harness.Central, s *harness.Sidecar, script string) {
+			server.Script(t, "DEL", script)
+			inBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")
+		},
+	}
+}
+
+// inBackground sends a request whose plugin call is accepted and hangs. The sidecar
+// is to be killed: no answer is waited for.
+func inBackground(t *testing.T, server harness.Central, s *harness.Sidecar, method, path string) {
+	t.Helper()
+	go func() { _, _ = s.Try(method, path) }()
+	server.AwaitLate(t, 1)
+}
+
+func centralNode(t *testing.T, outlivesSeconds int) (*harness.Node, harness.Central) {
+	t.Helper()
+	n := harness.NewNode(t)
+	return n, n.InstallCentral(t, outlivesSeconds, nil, nil)
+}
+
+// wantLateCallsHarmless lets the late calls act: what is held stays the holders', and
+// a pod gets something else.
+func wantLateCallsHarmless(t *testing.T, n *harness.Node, server harness.Central, held []string) {
+	t.Helper()
+	if server.Late(t) == 0 {
+		t.Fatal("no call is late, so nothing is shown")
+	}
+	server.Replay(t)
+	stored := server.Holds(t)
+	for _, ip := range held {
+		if !slices.Contains(stored, ip) {
+			t.Errorf("%s is held, and after the late DEL the server holds %q only", ip, stored)
+		}
+	}
+	for _, ip := range server.Pods.Add(t, "a-pod") {
+		if slices.Contains(held, ip) {
+			t.Errorf("a pod was given %s, which is held", ip)
+		}
+	}
+}
