@@ -55,6 +55,16 @@ func (j measured) Write(r record.Record) error {
 	return err
 }
 
+// Available implements attachment.Journal. A change that is not begun because of it was
+// not made durable either.
+func (j measured) Available() error {
+	err := j.Journal.Available()
+	if err != nil {
+		j.metrics.failed.WithLabelValues(journalWrite).Inc()
+	}
+	return err
+}
+
 // Remove implements attachment.Journal.
 func (j measured) Remove(containerID string) error {
 	began := time.Now()

@@ -201,6 +201,10 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 			wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{"10.15.0.2"})
 			id := s.Of(t, "kube-system/router").ContainerID
 			store := filepath.Join(n.BinDir, "azure-ipam.d", "store")
+			first, err := os.ReadFile(filepath.Join(store, "10.15.0.2"))
+			if err != nil {
+				t.Fatal(err)
+			}
 			if err := os.Rename(filepath.Join(store, "10.15.0.2"), filepath.Join(store, "10.15.0.77")); err != nil {
 				t.Fatal(err)
 			}
@@ -220,9 +224,10 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 			if now := s.Of(t, "kube-system/router"); now.ContainerID != id || now.State != "held" || now.Lost {
 				t.Errorf("the attachment is %+v; want %s held", now, id)
 			}
-			// Of that ID nothing can be queued.
-			if holder, err := os.ReadFile(filepath.Join(store, c.want)); err != nil || !strings.HasPrefix(string(holder), id+"-g1\n") {
-				t.Errorf("the plugin holds %s for %q (%v); want it for %s-g1", c.want, holder, err, id)
+			// For that ID nothing can be queued.
+			holder, err := os.ReadFile(filepath.Join(store, c.want))
+			if err != nil || !strings.HasPrefix(string(holder), id+"-u") || string(holder) == string(first) {
+				t.Errorf("the plugin holds %s for %q (%v); want it for an ID of %s that was never used", c.want, holder, err, id)
 			}
 			if plugin.Calls(t, "CHECK") != 0 {
 				t.Error("its CHECK was called, which says yes whatever is asked")

@@ -36,7 +36,7 @@ func (n *Node) InstallCentral(t testing.TB, outlivesSeconds int, facts, quirks m
 		"type": centralType, "repeatedAdd": "refused", "verifyBy": "check", "checkProves": "presence",
 		"lost":               map[string]any{"codes": []int{999}, "message": "Failed to find address"},
 		"addOutlivesSeconds": outlivesSeconds, "delOutlivesSeconds": outlivesSeconds,
-		"del": "released", "store": "remote", "lookup": "none", "addAfterDelSeconds": 0,
+		"del": "released", "store": "remote", "lookup": "none",
 		"requests": []string{"CNI_ARGS"}, "requestForm": "address", "podIdentity": "none",
 		"namespace": "any", "unique": true, "sources": []string{"test/scripted"},
 	}
