@@ -314,7 +314,7 @@ func TestLookupIsOffForAWrapperWithAnotherFolder(t *testing.T) {
 	}
 }
 
-// A store that somebody else fills, and in which the ID is found by chance or by a
+// A store that another process fills, and in which the ID is found by chance or by a
 // restored backup: the plugin's own CHECK decides.
 func TestAWrappersForeignFolderIsNotBelievedWithoutItsCHECK(t *testing.T) {
 	b := wrappedHostLocal(t, movedFolder)
