@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -204,6 +205,31 @@ func TestALookupInAFolderThatIsNotThereOrCannotBeReadIsUnknown(t *testing.T) {
 	}
 	_, err = b.runner.Holds(c, addrs("10.1.0.2"))
 	wantUnknown(t, err, "not a directory")
+}
+
+func TestALookupInAFolderThatMayNotBeReadIsUnknown(t *testing.T) {
+	b := realBench(t, dualStack, `{}`)
+	got := b.proven(b.call("id"))
+	c, dir := b.context("id"), filepath.Join(b.scripts, "net")
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // which may read everything, unless its files are another user's
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		own, err := unix.SetfsuidRetUid(65534)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Setfsuid(own) //nolint:errcheck // as above
+	}
+	held, err := b.runner.Holds(c, addrsOf(got))
+	wantUnknown(t, err, "permission denied")
+	if held {
+		t.Error("the addresses are taken for held")
+	}
+	_, err = b.runner.Lookup(t.Context(), c)
+	wantUnknown(t, err, "permission denied")
 }
 
 func TestAPluginWhoseStoreCannotBeReadIsNotLookedUp(t *testing.T) {
