@@ -32,17 +32,15 @@ func TestWhyLookupIsOffIsAWarning(t *testing.T) {
 }
 
 func TestAPluginOfHeldAttachmentsThatCannotBeFoundIsAnError(t *testing.T) {
-	of := func(p ...*models.HeldPlugin) []Finding {
-		return Sight{Status: &models.DelegatedIPAMStatus{HeldPlugins: p}}.heldPlugins()
+	of := func(p ...*models.MovedPlugin) []Finding {
+		return Sight{Status: &models.DelegatedIPAMStatus{MovedPlugins: p}}.heldPlugins()
 	}
-	there := &models.HeldPlugin{Pool: "default", Plugin: "host-local", Binary: "/opt/cni/bin/host-local", Executable: "/opt/cni/bin/host-local"}
-	moved := &models.HeldPlugin{Pool: "default", Plugin: "host-local", Binary: "/old/host-local", Executable: "/opt/cni/bin/host-local"}
-	gone := &models.HeldPlugin{Pool: "blue", Plugin: "static", Binary: "/old/static", Error: "/old/static does not exist any more"}
+	moved := &models.MovedPlugin{Pool: "default", Plugin: "host-local", Binary: "/old/host-local", Executable: "/opt/cni/bin/host-local"}
+	gone := &models.MovedPlugin{Pool: "blue", Plugin: "static", Binary: "/old/static", Error: "/old/static does not exist any more"}
 	judge(t, map[string]judged{
-		"nothing is held":   {of(), []string{"ok held-plugins"}, nil},
-		"all are there":     {of(there), []string{"ok held-plugins"}, []string{"all recorded attachments"}},
-		"one has moved":     {of(there, moved), []string{"ok held-plugins"}, []string{"/old/host-local", "/opt/cni/bin/host-local"}},
-		"one is not there":  {of(there, gone), []string{"error held-plugins"}, []string{"/old/static", "--cni-bin-dir"}},
+		"all are there":     {of(), []string{"ok held-plugins"}, []string{"all recorded attachments"}},
+		"one has moved":     {of(moved), []string{"ok held-plugins"}, []string{"/old/host-local", "/opt/cni/bin/host-local"}},
+		"one is not there":  {of(gone), []string{"error held-plugins"}, []string{"/old/static", "--cni-bin-dir"}},
 		"one moved, a gone": {of(moved, gone), []string{"ok held-plugins", "error held-plugins"}, nil},
 	})
 }
