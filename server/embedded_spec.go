@@ -495,17 +495,17 @@ func init() {
             "type": "integer"
           }
         },
-        "held-plugins": {
-          "description": "Every plugin that recorded attachments are verified and released with, by pool, type and\nrecorded path; absent if nothing is recorded\n",
-          "type": "array",
-          "items": {
-            "$ref": "#/definitions/HeldPlugin"
-          },
-          "x-omitempty": true
-        },
         "last-error": {
           "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
           "$ref": "#/definitions/LastError"
+        },
+        "moved-plugins": {
+          "description": "Plugins whose executable recorded attachments name and which does not exist any more, by pool,\ntype and recorded path; absent if there are none\n",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/MovedPlugin"
+          },
+          "x-omitempty": true
         },
         "node-name": {
           "description": "Name of the node, as new container IDs are made from it",
@@ -572,41 +572,6 @@ func init() {
     },
     "Error": {
       "type": "string"
-    },
-    "HeldPlugin": {
-      "description": "A plugin that recorded attachments are verified and released with",
-      "type": "object",
-      "required": [
-        "pool",
-        "plugin",
-        "binary"
-      ],
-      "properties": {
-        "binary": {
-          "description": "Path of its executable as the attachments have recorded it",
-          "type": "string",
-          "x-nullable": false
-        },
-        "error": {
-          "description": "Why there is none, and what to do; absent if there is",
-          "type": "string"
-        },
-        "executable": {
-          "description": "Path of the executable that is used now; another one if the recorded one does not exist any more",
-          "type": "string"
-        },
-        "plugin": {
-          "description": "Type of the IPAM plugin",
-          "type": "string",
-          "x-nullable": false
-        },
-        "pool": {
-          "description": "Name of the attachments' pool",
-          "type": "string",
-          "x-nullable": false
-        }
-      },
-      "x-delegated-ipam-extension": true
     },
     "IPAMAddressResponse": {
       "description": "One address with what belongs to it",
@@ -723,6 +688,41 @@ func init() {
           "description": "When",
           "type": "string",
           "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "MovedPlugin": {
+      "description": "A plugin whose executable recorded attachments name and which does not exist any more",
+      "type": "object",
+      "required": [
+        "pool",
+        "plugin",
+        "binary"
+      ],
+      "properties": {
+        "binary": {
+          "description": "Path of its executable as the attachments have recorded it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "error": {
+          "description": "Why there is none, and what to do",
+          "type": "string"
+        },
+        "executable": {
+          "description": "Path of the executable that they are verified and released with instead; absent if there is none",
+          "type": "string"
+        },
+        "plugin": {
+          "description": "Type of the IPAM plugin",
+          "type": "string",
+          "x-nullable": false
+        },
+        "pool": {
+          "description": "Name of the attachments' pool",
+          "type": "string",
           "x-nullable": false
         }
       },
@@ -1577,17 +1577,17 @@ func init() {
             "type": "integer"
           }
         },
-        "held-plugins": {
-          "description": "Every plugin that recorded attachments are verified and released with, by pool, type and\nrecorded path; absent if nothing is recorded\n",
-          "type": "array",
-          "items": {
-            "$ref": "#/definitions/HeldPlugin"
-          },
-          "x-omitempty": true
-        },
         "last-error": {
           "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
           "$ref": "#/definitions/LastError"
+        },
+        "moved-plugins": {
+          "description": "Plugins whose executable recorded attachments name and which does not exist any more, by pool,\ntype and recorded path; absent if there are none\n",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/MovedPlugin"
+          },
+          "x-omitempty": true
         },
         "node-name": {
           "description": "Name of the node, as new container IDs are made from it",
@@ -1654,41 +1654,6 @@ func init() {
     },
     "Error": {
       "type": "string"
-    },
-    "HeldPlugin": {
-      "description": "A plugin that recorded attachments are verified and released with",
-      "type": "object",
-      "required": [
-        "pool",
-        "plugin",
-        "binary"
-      ],
-      "properties": {
-        "binary": {
-          "description": "Path of its executable as the attachments have recorded it",
-          "type": "string",
-          "x-nullable": false
-        },
-        "error": {
-          "description": "Why there is none, and what to do; absent if there is",
-          "type": "string"
-        },
-        "executable": {
-          "description": "Path of the executable that is used now; another one if the recorded one does not exist any more",
-          "type": "string"
-        },
-        "plugin": {
-          "description": "Type of the IPAM plugin",
-          "type": "string",
-          "x-nullable": false
-        },
-        "pool": {
-          "description": "Name of the attachments' pool",
-          "type": "string",
-          "x-nullable": false
-        }
-      },
-      "x-delegated-ipam-extension": true
     },
     "IPAMAddressResponse": {
       "description": "One address with what belongs to it",
@@ -1805,6 +1770,41 @@ func init() {
           "description": "When",
           "type": "string",
           "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "MovedPlugin": {
+      "description": "A plugin whose executable recorded attachments name and which does not exist any more",
+      "type": "object",
+      "required": [
+        "pool",
+        "plugin",
+        "binary"
+      ],
+      "properties": {
+        "binary": {
+          "description": "Path of its executable as the attachments have recorded it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "error": {
+          "description": "Why there is none, and what to do",
+          "type": "string"
+        },
+        "executable": {
+          "description": "Path of the executable that they are verified and released with instead; absent if there is none",
+          "type": "string"
+        },
+        "plugin": {
+          "description": "Type of the IPAM plugin",
+          "type": "string",
+          "x-nullable": false
+        },
+        "pool": {
+          "description": "Name of the attachments' pool",
+          "type": "string",
           "x-nullable": false
         }
       },

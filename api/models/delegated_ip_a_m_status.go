@@ -25,15 +25,15 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
-	// Every plugin that recorded attachments are verified and released with, by pool, type and
-	// recorded path; absent if nothing is recorded
-	//
-	HeldPlugins []*HeldPlugin `json:"held-plugins,omitempty"`
-
 	// The last failure in this life of the process, mended or not: of work on an attachment, or why
 	// the sidecar was not ready; absent if there was none
 	//
 	LastError *LastError `json:"last-error,omitempty"`
+
+	// Plugins whose executable recorded attachments name and which does not exist any more, by pool,
+	// type and recorded path; absent if there are none
+	//
+	MovedPlugins []*MovedPlugin `json:"moved-plugins,omitempty"`
 
 	// Name of the node, as new container IDs are made from it
 	NodeName string `json:"node-name,omitempty"`
@@ -72,11 +72,11 @@ type DelegatedIPAMStatus struct {
 func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	var res []error
 
-	if err := m.validateHeldPlugins(formats); err != nil {
+	if err := m.validateLastError(formats); err != nil {
 		res = append(res, err)
 	}
 
-	if err := m.validateLastError(formats); err != nil {
+	if err := m.validateMovedPlugins(formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -110,36 +110,6 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	return nil
 }
 
-func (m *DelegatedIPAMStatus) validateHeldPlugins(formats strfmt.Registry) error {
-	if typeutils.IsZero(m.HeldPlugins) { // not required
-		return nil
-	}
-
-	for i := 0; i < len(m.HeldPlugins); i++ {
-		if typeutils.IsZero(m.HeldPlugins[i]) { // not required
-			continue
-		}
-
-		if m.HeldPlugins[i] != nil {
-			if err := m.HeldPlugins[i].Validate(formats); err != nil {
-				ve := new(errors.Validation)
-				if stderrors.As(err, &ve) {
-					return ve.ValidateName("held-plugins" + "." + strconv.Itoa(i))
-				}
-				ce := new(errors.CompositeError)
-				if stderrors.As(err, &ce) {
-					return ce.ValidateName("held-plugins" + "." + strconv.Itoa(i))
-				}
-
-				return err
-			}
-		}
-
-	}
-
-	return nil
-}
-
 func (m *DelegatedIPAMStatus) validateLastError(formats strfmt.Registry) error {
 	if typeutils.IsZero(m.LastError) { // not required
 		return nil
@@ -158,6 +128,36 @@ func (m *DelegatedIPAMStatus) validateLastError(formats strfmt.Registry) error {
 
 			return err
 		}
+	}
+
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) validateMovedPlugins(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.MovedPlugins) { // not required
+		return nil
+	}
+
+	for i := 0; i < len(m.MovedPlugins); i++ {
+		if typeutils.IsZero(m.MovedPlugins[i]) { // not required
+			continue
+		}
+
+		if m.MovedPlugins[i] != nil {
+			if err := m.MovedPlugins[i].Validate(formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("moved-plugins" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("moved-plugins" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
 	}
 
 	return nil
@@ -304,11 +304,11 @@ func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
 
-	if err := m.contextValidateHeldPlugins(ctx, formats); err != nil {
+	if err := m.contextValidateLastError(ctx, formats); err != nil {
 		res = append(res, err)
 	}
 
-	if err := m.contextValidateLastError(ctx, formats); err != nil {
+	if err := m.contextValidateMovedPlugins(ctx, formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -334,35 +334,6 @@ func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfm
 	return nil
 }
 
-func (m *DelegatedIPAMStatus) contextValidateHeldPlugins(ctx context.Context, formats strfmt.Registry) error {
-
-	for i := 0; i < len(m.HeldPlugins); i++ {
-
-		if m.HeldPlugins[i] != nil {
-
-			if typeutils.IsZero(m.HeldPlugins[i]) { // not required
-				return nil
-			}
-
-			if err := m.HeldPlugins[i].ContextValidate(ctx, formats); err != nil {
-				ve := new(errors.Validation)
-				if stderrors.As(err, &ve) {
-					return ve.ValidateName("held-plugins" + "." + strconv.Itoa(i))
-				}
-				ce := new(errors.CompositeError)
-				if stderrors.As(err, &ce) {
-					return ce.ValidateName("held-plugins" + "." + strconv.Itoa(i))
-				}
-
-				return err
-			}
-		}
-
-	}
-
-	return nil
-}
-
 func (m *DelegatedIPAMStatus) contextValidateLastError(ctx context.Context, formats strfmt.Registry) error {
 
 	if m.LastError != nil {
@@ -383,6 +354,35 @@ func (m *DelegatedIPAMStatus) contextValidateLastError(ctx context.Context, form
 
 			return err
 		}
+	}
+
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateMovedPlugins(ctx context.Context, formats strfmt.Registry) error {
+
+	for i := 0; i < len(m.MovedPlugins); i++ {
+
+		if m.MovedPlugins[i] != nil {
+
+			if typeutils.IsZero(m.MovedPlugins[i]) { // not required
+				return nil
+			}
+
+			if err := m.MovedPlugins[i].ContextValidate(ctx, formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("moved-plugins" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("moved-plugins" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
 	}
 
 	return nil

@@ -38,7 +38,7 @@ type reporter struct {
 	engine   *attachment.Engine
 	plugins  *pluginQuestions
 	disk     *question[diskReport]
-	held     *question[[]restapi.HeldPlugin]
+	moved    *question[[]restapi.MovedPlugin]
 	history  *history
 	asking   sync.WaitGroup // who asks plugins and disk in the background
 	problems []restapi.Quarantined
@@ -56,7 +56,7 @@ func newReporter(c Config, log logrus.FieldLogger) *reporter {
 		patience: diskPatience,
 		running:  &r.asking,
 	}
-	r.held = newHeldPlugins(r)
+	r.moved = newMovedPlugins(r)
 	return r
 }
 
@@ -73,7 +73,7 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, settled bool
 	defer cancel()
 	pools := r.config.poolNames()
 	r.disk.refresh()
-	r.held.refresh()
+	r.moved.refresh()
 	for _, pool := range pools { // all at once, so that a hanging one takes no time from the others
 		if n, err := r.conf.Network(pool); err == nil {
 			r.plugins.about(pool, n)
@@ -93,9 +93,9 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, settled bool
 		rep.Pools = append(rep.Pools, p)
 		rep.Reasons = append(rep.Reasons, reasons(p)...)
 	}
-	held, missing, is := r.heldPluginsAnswer(ctx)
+	moved, missing, is := r.movedPlugins(ctx)
 	settled = settled && is != awaited
-	rep.HeldPlugins, rep.Reasons = held, append(rep.Reasons, missing...)
+	rep.MovedPlugins, rep.Reasons = moved, append(rep.Reasons, missing...)
 	disk, is := r.diskAnswer(ctx)
 	settled = settled && is != awaited
 	rep.Quarantined = slices.Concat(disk.quarantined, r.problems)

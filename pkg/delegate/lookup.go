@@ -40,7 +40,7 @@ func (r *Runner) Holds(c call.Context, addrs []netip.Addr) (bool, error) {
 // interface of c, as the ADD that reserved it returned it. Without an error it is the
 // truth; without an address the store holds nothing for them.
 //
-// It waits for a plugin process of an earlier life that still works on the container
+// It waits for a plugin process of a previous run that still works on the container
 // ID. Where no ADD of this process has proven the store yet, the plugin must confirm by
 // CHECK what is found, and that nothing is found is an error.
 //

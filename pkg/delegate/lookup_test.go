@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -206,6 +207,31 @@ func TestALookupInAFolderThatIsNotThereOrCannotBeReadIsUnknown(t *testing.T) {
 	wantUnknown(t, err, "not a directory")
 }
 
+func TestALookupInAFolderThatMayNotBeReadIsUnknown(t *testing.T) {
+	b := realBench(t, dualStack, `{}`)
+	got := b.proven(b.call("id"))
+	c, dir := b.context("id"), filepath.Join(b.scripts, "net")
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // which may read everything, unless its files are another user's
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		own, err := unix.SetfsuidRetUid(65534)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Setfsuid(own) //nolint:errcheck // as above
+	}
+	held, err := b.runner.Holds(c, addrsOf(got))
+	wantUnknown(t, err, "permission denied")
+	if held {
+		t.Error("the addresses are taken for held")
+	}
+	_, err = b.runner.Lookup(t.Context(), c)
+	wantUnknown(t, err, "permission denied")
+}
+
 func TestAPluginWhoseStoreCannotBeReadIsNotLookedUp(t *testing.T) {
 	b := newBench(t)
 	target := b.call("id")
@@ -314,7 +340,7 @@ func TestLookupIsOffForAWrapperWithAnotherFolder(t *testing.T) {
 	}
 }
 
-// A store that somebody else fills, and in which the ID is found by chance or by a
+// A store that another process fills, and in which the ID is found by chance or by a
 // restored backup: the plugin's own CHECK decides.
 func TestAWrappersForeignFolderIsNotBelievedWithoutItsCHECK(t *testing.T) {
 	b := wrappedHostLocal(t, movedFolder)

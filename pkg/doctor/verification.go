@@ -35,22 +35,16 @@ func verificationOf(p *models.PoolStatus) Finding {
 // heldPlugins reports whether what is held can be verified and released.
 func (s Sight) heldPlugins() []Finding {
 	var all []Finding
-	for _, p := range s.Status.HeldPlugins {
-		switch {
-		case p.Error != "":
-			all = append(all, Finding{
-				Check: CheckHeldPlugins, Pool: p.Pool, State: Error, Seen: p.Error,
-				Do: "install the plugin again, or name its folder with --cni-bin-dir; until then no attachment that it made is verified or released",
-			})
-		case p.Executable != p.Binary:
-			all = append(all, Finding{
-				Check: CheckHeldPlugins, Pool: p.Pool, State: OK,
-				Seen: fmt.Sprintf("%s does not exist any more; %s is used in its place", p.Binary, p.Executable),
-			})
+	for _, p := range s.Status.MovedPlugins {
+		f := Finding{Check: CheckHeldPlugins, Pool: p.Pool, State: OK, Seen: fmt.Sprintf("%s does not exist any more; %s is used instead", p.Binary, p.Executable)}
+		if p.Error != "" {
+			f.State, f.Seen = Error, p.Error
+			f.Do = "install the plugin again, or name its folder with --cni-bin-dir; until then no attachment that it made is verified or released"
 		}
+		all = append(all, f)
 	}
 	if len(all) == 0 {
-		all = []Finding{{Check: CheckHeldPlugins, State: OK, Seen: fmt.Sprintf("the executables of all recorded attachments exist (%d)", len(s.Status.HeldPlugins))}}
+		all = []Finding{{Check: CheckHeldPlugins, State: OK, Seen: "the executables of all recorded attachments exist"}}
 	}
 	return all
 }

@@ -32,8 +32,8 @@ func (r Report) extension(c *census) *models.DelegatedIPAMStatus {
 	for _, p := range r.Pools {
 		out.Pools = append(out.Pools, p.wire())
 	}
-	for _, p := range r.HeldPlugins {
-		out.HeldPlugins = append(out.HeldPlugins, &models.HeldPlugin{Pool: p.Pool, Plugin: p.Plugin, Binary: p.Binary, Executable: p.Executable, Error: p.Error})
+	for _, p := range r.MovedPlugins {
+		out.MovedPlugins = append(out.MovedPlugins, &models.MovedPlugin{Pool: p.Pool, Plugin: p.Plugin, Binary: p.Binary, Executable: p.Executable, Error: p.Error})
 	}
 	for _, q := range r.Quarantined {
 		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: wireTime(q.Since)})

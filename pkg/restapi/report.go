@@ -22,8 +22,9 @@ type Report struct {
 	Reasons []string
 	// Pools are all pools, in the order in which they are to be shown.
 	Pools []PoolReport
-	// HeldPlugins are the plugins of recorded attachments.
-	HeldPlugins []HeldPlugin
+	// MovedPlugins are those whose executables recorded attachments name and which do not
+	// exist any more.
+	MovedPlugins []MovedPlugin
 	// Quarantined are the records that were put aside.
 	Quarantined []Quarantined
 	// Counters are counts since the start of the process, by name.
@@ -86,12 +87,12 @@ type Verification struct {
 	Reason string
 }
 
-// HeldPlugin is a plugin that recorded attachments are verified and released with.
-type HeldPlugin struct {
+// MovedPlugin is a plugin whose executable does not exist where attachments recorded it.
+type MovedPlugin struct {
 	// Pool is the attachments' pool.
 	Pool string
 	// Plugin is the plugin's type, Binary the recorded path of its executable, and
-	// Executable the one that is used now.
+	// Executable the one that is used instead.
 	Plugin, Binary, Executable string
 	// Error is why there is none; empty if there is.
 	Error string

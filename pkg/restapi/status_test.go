@@ -24,7 +24,7 @@ func readyReport() restapi.Report {
 			Verification: restapi.Verification{By: "check", Reason: "lookup is off"},
 			Since:        time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
 		}},
-		HeldPlugins: []restapi.HeldPlugin{
+		MovedPlugins: []restapi.MovedPlugin{
 			{Pool: "default", Plugin: "host-local", Binary: "/opt/cni/bin/host-local", Executable: "/usr/libexec/cni/host-local"},
 			{Pool: "default", Plugin: "static", Binary: "/opt/cni/bin/static", Error: "failed to find plugin"},
 		},

@@ -11,19 +11,19 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// HeldPlugin A plugin that recorded attachments are verified and released with
+// MovedPlugin A plugin whose executable recorded attachments name and which does not exist any more
 //
-// swagger:model HeldPlugin
-type HeldPlugin struct {
+// swagger:model MovedPlugin
+type MovedPlugin struct {
 
 	// Path of its executable as the attachments have recorded it
 	// Required: true
 	Binary string `json:"binary"`
 
-	// Why there is none, and what to do; absent if there is
+	// Why there is none, and what to do
 	Error string `json:"error,omitempty"`
 
-	// Path of the executable that is used now; another one if the recorded one does not exist any more
+	// Path of the executable that they are verified and released with instead; absent if there is none
 	Executable string `json:"executable,omitempty"`
 
 	// Type of the IPAM plugin
@@ -35,8 +35,8 @@ type HeldPlugin struct {
 	Pool string `json:"pool"`
 }
 
-// Validate validates this held plugin
-func (m *HeldPlugin) Validate(formats strfmt.Registry) error {
+// Validate validates this moved plugin
+func (m *MovedPlugin) Validate(formats strfmt.Registry) error {
 	var res []error
 
 	if err := m.validateBinary(formats); err != nil {
@@ -57,7 +57,7 @@ func (m *HeldPlugin) Validate(formats strfmt.Registry) error {
 	return nil
 }
 
-func (m *HeldPlugin) validateBinary(formats strfmt.Registry) error {
+func (m *MovedPlugin) validateBinary(formats strfmt.Registry) error {
 
 	if err := validate.RequiredString("binary", "body", m.Binary); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (m *HeldPlugin) validateBinary(formats strfmt.Registry) error {
 	return nil
 }
 
-func (m *HeldPlugin) validatePlugin(formats strfmt.Registry) error {
+func (m *MovedPlugin) validatePlugin(formats strfmt.Registry) error {
 
 	if err := validate.RequiredString("plugin", "body", m.Plugin); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (m *HeldPlugin) validatePlugin(formats strfmt.Registry) error {
 	return nil
 }
 
-func (m *HeldPlugin) validatePool(formats strfmt.Registry) error {
+func (m *MovedPlugin) validatePool(formats strfmt.Registry) error {
 
 	if err := validate.RequiredString("pool", "body", m.Pool); err != nil {
 		return err
@@ -84,13 +84,13 @@ func (m *HeldPlugin) validatePool(formats strfmt.Registry) error {
 	return nil
 }
 
-// ContextValidate validates this held plugin based on context it is used
-func (m *HeldPlugin) ContextValidate(_ context.Context, _ strfmt.Registry) error {
+// ContextValidate validates this moved plugin based on context it is used
+func (m *MovedPlugin) ContextValidate(_ context.Context, _ strfmt.Registry) error {
 	return nil
 }
 
 // MarshalBinary interface implementation
-func (m *HeldPlugin) MarshalBinary() ([]byte, error) {
+func (m *MovedPlugin) MarshalBinary() ([]byte, error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -98,8 +98,8 @@ func (m *HeldPlugin) MarshalBinary() ([]byte, error) {
 }
 
 // UnmarshalBinary interface implementation
-func (m *HeldPlugin) UnmarshalBinary(b []byte) error {
-	var res HeldPlugin
+func (m *MovedPlugin) UnmarshalBinary(b []byte) error {
+	var res MovedPlugin
 	if err := jsonutils.ReadJSON(b, &res); err != nil {
 		return err
 	}

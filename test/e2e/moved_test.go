@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestHeldAttachmentsOutliveAMoveOfTheirPlugin(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+		s.Stop(t)
+		moved := filepath.Join(n.Dir, "opt")
+		if err := os.Rename(n.BinDir, moved); err != nil {
+			t.Fatal(err)
+		}
+		n.BinDir = moved
+
+		s = n.Start(t, "--verify-interval=0s")
+		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		s.Release(t, released...)
+		wantLeased(t, n, held...)
+		wantFindings(t, n, 0, nil)
+	})
+}
+
+func TestAPluginOfHeldAttachmentsThatIsNowhereIsNotReady(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	n.Flags = append(n.Flags, "--enable-ipv6=false")
+	s := n.Start(t)
+	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	s.Stop(t)
+	// The network is another plugin's now, so nothing else needs host-local.
+	removeFile(t, filepath.Join(n.BinDir, "host-local"))
+	n.InstallPlugin(t, "static")
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "static", IPAM: map[string]any{
+		"addresses": []map[string]string{{"address": "10.15.0.9/24"}},
+	}})
+
+	s = n.Launch(t)
+	s.WaitServing(t)
+	harness.Eventually(t, "the sidecar not to be ready for want of host-local", func() error {
+		err := s.Ready()
+		for _, says := range []string{"host-local", n.BinDir, "--cni-bin-dir"} {
+			if err == nil || !strings.Contains(err.Error(), says) {
+				return fmt.Errorf("it says %v; want %q", err, says)
+			}
+		}
+		return nil
+	})
+	if o := n.Command(t, "probe", "ready"); o.Code != 1 || !strings.Contains(o.Stderr, "host-local") {
+		t.Errorf("probe ready ended with %d: %s", o.Code, o.Stderr)
+	}
+	doctorInside(t, n).wants(t, []string{"error sidecar", "error held-plugins"}, "host-local")
+
+	n.InstallPlugin(t, "host-local")
+	s.WaitReady(t)
+	s.TryRelease(t, held[0]).Want(t, http.StatusOK)
+	wantLeased(t, n)
+}
+
+// A wrapper that is called host-local keeps its addresses in another folder than the
+// configuration says.
+func TestLookupIsOffAndReportedForAWrapperWithAnotherFolder(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	if err := os.Rename(filepath.Join(n.BinDir, "host-local"), filepath.Join(n.Dir, "real")); err != nil {
+		t.Fatal(err)
+	}
+	n.InstallScript(t, "host-local", fmt.Sprintf("#!/bin/sh\nsed 's#%s#%s/moved#' | %s/real\n", n.StoreDir, n.Dir, n.Dir))
+	n.Store = nil
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	if o := n.Command(t, "status"); !strings.Contains(o.Stdout, "check (lookup is off for network pods: ADD returned "+held[0]) {
+		t.Errorf("status does not say why lookup is off:\n%s", o.Stdout)
+	}
+	d := doctorInside(t, n)
+	if got := d.bad(); len(got) == 0 || got[len(got)-1] != "warning verification" {
+		t.Errorf("found %q; want a warning of verification: %+v", got, d.found)
+	}
+	if got := strings.Count(s.Log(), "lookup is off for network pods"); got != 1 {
+		t.Errorf("the log says so %d times; want once:\n%s", got, s.Log())
+	}
+}
