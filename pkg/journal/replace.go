@@ -76,8 +76,8 @@ func (j *Journal) remove(containerID string) error {
 		return err
 	}
 	defer names.Close()
-	// While it is open its blocks are not freed, which would take as long as the rest of the
-	// fsync that a client waits for where the disk is told of it (mount option discard).
+	// The blocks of an open file are not freed. In the fsync, for which a client waits, that
+	// would take as long as the rest of it on a disk mounted with the option discard.
 	f, err := j.attachments.OpenFile(containerID+suffix, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err == nil {
 		defer f.Close()
