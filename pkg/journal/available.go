@@ -57,7 +57,7 @@ func (i identity) String() string {
 }
 
 // at returns nil if a name in the folder of a descriptor leads to what was opened. It
-// follows no link. The error calls the name as it is told to.
+// follows no link. The error names it as called.
 func (i identity) at(folder int, name, called string) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(folder, name, &st, unix.AT_SYMLINK_NOFOLLOW)

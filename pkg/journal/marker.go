@@ -36,12 +36,12 @@ type marker struct {
 	id string
 }
 
-// errNoMarker: there is no marker, or not one that this program has written.
+// errNoMarker: the marker is missing or malformed.
 var errNoMarker = errors.New("no marker; expected a line of 16 hexadecimal digits")
 
 // openMarker opens the marker of a state folder. One that is missing (a new folder, or one of
-// an earlier build) or malformed is written anew: a start uses whatever folder it finds, so
-// the marker of before has no meaning any more.
+// an earlier build) or malformed is written anew: a start uses the folder that it finds, so
+// the marker of the run before has no meaning any more.
 func openMarker(state *folder) (marker, error) {
 	m, err := readMarker(state)
 	if errors.Is(err, errNoMarker) {

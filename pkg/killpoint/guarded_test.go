@@ -29,7 +29,7 @@ func writers() map[string]writer {
 		"journal": {sequences: map[sequence]string{
 			{"makeDurably", "mkdir", "syncParent"}: "syncParent is for a folder that mkdir found there",
 			{"replace", "Rename", "Remove"}:        "Remove is for a replacement that failed; without it there is what write.synced leaves",
-			{"probe", "WriteString", "Sync"}:       "nobody reads the file: that it is there is all that a kill leaves",
+			{"probe", "WriteString", "Sync"}:       "no process reads the file; the next start removes it, synced or not",
 		}},
 		"delegate": {memory: map[string][]string{
 			"memoryFile": {"Pwrite"}, // memfd_create(2)

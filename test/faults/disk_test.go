@@ -14,7 +14,7 @@ import (
 // after fsync of that file, and a new, changed or removed name after fsync of the
 // folder that it is in (fsync(2)). It is fed with the steps of a trace.
 //
-// What has not been made durable may be on disk anyway. So a file is written once: a
+// Changes that are not durable yet may be on disk anyway. So a file is written once: a
 // record that is written again, when the power fails, is torn.
 type disk struct {
 	// now is what processes see, safe what a power loss leaves; by path.
