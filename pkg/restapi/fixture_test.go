@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"iter"
 	"net/http"
 	"net/netip"
 	"os"
@@ -61,9 +62,7 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 
 func (e *engine) Abandon(pool, owner string) { e.abandoned = append(e.abandoned, pool+"/"+owner) }
 
-func (e *engine) List() []attachment.Attachment {
-	return e.all
-}
+func (e *engine) All() iter.Seq[attachment.Attachment] { return slices.Values(e.all) }
 
 func (e *engine) Lookup(pool, owner string) (attachment.Attachment, bool) {
 	e.lookups++

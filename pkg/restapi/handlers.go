@@ -135,7 +135,7 @@ func poolOf(ctx context.Context, pool *string) string {
 
 // list answers GET /ipam.
 func (h *handlers) list(ipam.GetIpamParams) middleware.Responder {
-	return ipam.NewGetIpamOK().WithPayload(attachments(h.engine.List()))
+	return attachmentList(h.engine.All())
 }
 
 // healthz answers GET /healthz. The header require-k8s-connectivity changes
@@ -145,7 +145,7 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	if conv.Value(p.Brief) {
 		return daemon.NewGetHealthzOK().WithPayload(report.brief())
 	}
-	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.List()))
+	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.All()))
 }
 
 // config answers GET /config. The engine is asked even where its answer is not

@@ -1,10 +1,14 @@
 package restapi
 
 import (
-	"cmp"
-	"slices"
+	"bufio"
+	"bytes"
+	"errors"
+	"iter"
+	"net/http"
 	"time"
 
+	"github.com/go-openapi/runtime"
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -13,16 +17,43 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// attachments is the answer of GET /ipam, sorted by pool and owner.
-func attachments(all []attachment.Attachment) []*models.Attachment {
-	all = slices.SortedFunc(slices.Values(all), func(a, b attachment.Attachment) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
-	})
-	out := make([]*models.Attachment, 0, len(all))
-	for _, a := range all {
-		out = append(out, wireAttachment(a))
+// listBuffer is how many bytes of the list are collected before they are sent.
+const listBuffer = 32 << 10
+
+// attachmentList is the answer of GET /ipam, the JSON of ipam.GetIpamOK. It is encoded
+// and sent in parts, because 100,000 attachments are 50 MB.
+type attachmentList iter.Seq[attachment.Attachment]
+
+// WriteResponse implements middleware.Responder. Like that of generated code it panics
+// when the answer cannot be written.
+func (l attachmentList) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+	rw.WriteHeader(http.StatusOK)
+	out := bufio.NewWriterSize(rw, listBuffer)
+	if err := errors.Join(l.encode(out, producer), out.Flush()); err != nil {
+		panic(err)
 	}
-	return out
+}
+
+// encode writes the list as one JSON array, as the producer would write the whole.
+func (l attachmentList) encode(out *bufio.Writer, producer runtime.Producer) error {
+	var element bytes.Buffer
+	before := "["
+	for a := range l {
+		element.Reset()
+		if err := producer.Produce(&element, wireAttachment(a)); err != nil {
+			return err
+		}
+		_, _ = out.WriteString(before)
+		if _, err := out.Write(bytes.TrimSuffix(element.Bytes(), []byte("\n"))); err != nil {
+			return err // it is that of every write before, too
+		}
+		before = ","
+	}
+	if before == "[" {
+		_, _ = out.WriteString("[")
+	}
+	_, err := out.WriteString("]\n")
+	return err
 }
 
 func wireAttachment(a attachment.Attachment) *models.Attachment {

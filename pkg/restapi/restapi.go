@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/go-openapi/loads"
 	"github.com/sirupsen/logrus"
@@ -23,8 +24,8 @@ type Engine interface {
 	Allocate(context.Context, attachment.AllocateRequest) (attachment.Attachment, error)
 	Restore(context.Context, attachment.RestoreRequest) (attachment.Attachment, error)
 	Release(context.Context, attachment.ReleaseRequest) (attachment.Attachment, error)
-	// List returns every attachment, in any order.
-	List() []attachment.Attachment
+	// All yields every attachment, sorted by pool and owner.
+	All() iter.Seq[attachment.Attachment]
 	// Abandon releases the attachment of a generated owner whose client did not get the
 	// response.
 	Abandon(pool, owner string)

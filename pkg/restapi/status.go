@@ -3,8 +3,10 @@ package restapi
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-openapi/strfmt"
 
@@ -20,11 +22,15 @@ func (r Report) brief() *models.StatusResponse {
 }
 
 // full is the whole status.
-func (r Report) full(node Addressing, all []attachment.Attachment) *models.StatusResponse {
+func (r Report) full(node Addressing, all iter.Seq[attachment.Attachment]) *models.StatusResponse {
+	c := newCensus()
+	for a := range all {
+		c.add(a)
+	}
 	out := r.brief()
 	out.CniFile = r.cniFile()
-	out.Ipam = ipamStatus(node, all)
-	out.DelegatedIpam = r.extension(all)
+	out.Ipam = c.ipamStatus(node)
+	out.DelegatedIpam = r.extension(c)
 	return out
 }
 
@@ -72,28 +78,57 @@ func (r Report) cniFile() *models.Status {
 	return out
 }
 
-// ipamStatus lists what is handed out as Cilium's IPAM does (pkg/ipam, Dump).
-func ipamStatus(node Addressing, all []attachment.Attachment) *models.IPAMStatus {
-	out := &models.IPAMStatus{Allocations: models.AllocationMap{}, IPv4: []string{}, IPv6: []string{}}
-	for _, a := range all {
-		for _, f := range a.Claims {
-			at, ok := a.Address(f)
-			if !ok {
-				continue
-			}
-			key := allocationKey(a.Pool, at.Addr().String())
-			out.Allocations[key] = a.Owner
-			if f == record.IPv4 {
-				out.IPv4 = append(out.IPv4, key)
-			} else {
-				out.IPv6 = append(out.IPv6, key)
-			}
+// census is what the status says of all attachments.
+type census struct {
+	// allocations are the owners by allocation key, and ipv4 and ipv6 those keys.
+	allocations models.AllocationMap
+	ipv4, ipv6  []string
+	// states counts the attachments in each state, those without any as 0.
+	states map[string]int64
+	// oldest is the attachment whose release has waited longest for its DEL.
+	oldest *models.PendingRelease
+}
+
+func newCensus() *census {
+	return &census{
+		allocations: models.AllocationMap{}, ipv4: []string{}, ipv6: []string{},
+		states: map[string]int64{
+			string(record.Adding): 0, string(record.Held): 0, string(record.Cooling): 0, string(record.Releasing): 0,
+		},
+	}
+}
+
+func (c *census) add(a attachment.Attachment) {
+	c.states[string(a.State)]++
+	if a.State == record.Releasing && (c.oldest == nil || a.Changed.Before(time.Time(c.oldest.Since))) {
+		c.oldest = &models.PendingRelease{
+			Owner: a.Owner, Pool: a.Pool, ContainerID: a.ContainerID,
+			Since: strfmt.DateTime(a.Changed), LastError: a.LastError,
 		}
 	}
-	slices.Sort(out.IPv4)
-	slices.Sort(out.IPv6)
-	out.Status = ipamText(node, len(out.IPv4), len(out.IPv6))
-	return out
+	for _, f := range a.Claims {
+		at, ok := a.Address(f)
+		if !ok {
+			continue
+		}
+		key := allocationKey(a.Pool, at.Addr().String())
+		c.allocations[key] = a.Owner
+		if f == record.IPv4 {
+			c.ipv4 = append(c.ipv4, key)
+		} else {
+			c.ipv6 = append(c.ipv6, key)
+		}
+	}
+}
+
+// ipamStatus lists what is handed out as Cilium's IPAM does (pkg/ipam, Dump).
+func (c *census) ipamStatus(node Addressing) *models.IPAMStatus {
+	slices.Sort(c.ipv4)
+	slices.Sort(c.ipv6)
+	return &models.IPAMStatus{
+		Allocations: c.allocations, IPv4: c.ipv4, IPv6: c.ipv6,
+		Status: ipamText(node, len(c.ipv4), len(c.ipv6)),
+	}
 }
 
 // allocationKey puts another pool's name before the address, as Cilium does,
