@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -54,7 +55,7 @@ func rebootOverServer(t *testing.T, count *tally, number uint64) {
 		l.askAll(held)
 		for _, call := range l.server.Log(t)[before:] {
 			changes := call.Verb == "ADD" || call.Verb == "DEL"
-			if changes && slices.Contains(held.ids, call.Env["CNI_CONTAINERID"]) {
+			if changes && slices.Contains(held.ids, harness.StableID(call.Env["CNI_CONTAINERID"])) {
 				t.Errorf("after the reboot %s of %s was called, which the server holds", call.Verb, call.Env["CNI_CONTAINERID"])
 			}
 		}
