@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 const (
@@ -70,6 +71,7 @@ func TestOfAPluginThatNoProfileKnowsALateDELDoesNotFreeTheAddressThatTheOwnerHas
 	plugin := n.InstallScripted(t, "example-ipam")
 	network := harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "example-ipam", IPAM: map[string]any{"subnet": "10.15.0.0/24"}}
 	n.WriteNetwork(t, "05-cilium", network)
+	n.Store = func() ([]oracle.Lease, error) { return plugin.LeasesByStableID(network.Name) }
 	server := harness.Central{Scripted: plugin, Network: network, Pods: n.PodsOf(t, network)}
 	s := n.Start(t, soon, "--enable-ipv6=false")
 	first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -87,7 +89,7 @@ func TestAfterALostJournalOfAPluginThatQueuesDELsNoIDIsUsedAgainAndWhatWasLeftBe
 	n, server := azureNode(t)
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	used := idsOf(t, n)
+	used := idsOf(t, server)
 	s.Kill(t)
 	n.WipeJournal(t)
 
@@ -95,15 +97,13 @@ func TestAfterALostJournalOfAPluginThatQueuesDELsNoIDIsUsedAgainAndWhatWasLeftBe
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	id := s.Of(t, "router").ContainerID
 	wantStoredAndNoPods(t, server, held)
-	now := idsOf(t, n)
-	for _, l := range n.Leases(t) {
-		if l.IP.String() == held[0] && slices.Contains(used, l.ContainerID) {
-			t.Errorf("%s is held under the container ID %s, on which a DEL of the lost journal may be queued", held[0], l.ContainerID)
-		}
+	now := idsOf(t, server)
+	if slices.Contains(slices.Collect(maps.Values(used)), now[held[0]]) {
+		t.Errorf("%s is held under the container ID %s, on which a DEL of the lost journal may be queued", held[0], now[held[0]])
 	}
-	for _, left := range used {
-		if !slices.Contains(now, left) {
-			t.Errorf("the store has %q; want the lease of %s, which was left behind, beside that of %s", now, left, id)
+	for ip, left := range used {
+		if now[ip] != left {
+			t.Errorf("the store has %v; want the lease of %s, which was left behind, beside that of %s", now, left, id)
 		}
 	}
 	n.Store = nil // it holds what no list can have
@@ -118,7 +118,7 @@ func azureNode(t *testing.T) (*harness.Node, harness.Central) {
 	n.WriteNetwork(t, "05-cilium", network)
 	n.Flags = []string{"--enable-ipv6=false"}
 	n.Store = func() ([]oracle.Lease, error) {
-		leases, err := plugin.Leases(network.Name)
+		leases, err := plugin.LeasesByStableID(network.Name)
 		for i := range leases {
 			leases[i].Interface = "eth0" // it is keyed by the container ID alone, and notes a pod
 		}
@@ -127,12 +127,18 @@ func azureNode(t *testing.T) (*harness.Node, harness.Central) {
 	return n, harness.Central{Scripted: plugin, Network: network, Pods: n.PodsOf(t, network)}
 }
 
-// idsOf are the container IDs of the sidecar in the plugin's store.
-func idsOf(t *testing.T, n *harness.Node) []string {
+// idsOf are the container IDs of the sidecar in the server's store, by address.
+func idsOf(t *testing.T, server harness.Central) map[string]string {
 	t.Helper()
-	var ids []string
-	for _, l := range n.Leases(t) {
-		ids = append(ids, l.ContainerID)
+	leases, err := server.Leases(server.Network.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]string{}
+	for _, l := range leases {
+		if strings.HasPrefix(l.ContainerID, "cilium-agent-") {
+			ids[l.IP.String()] = l.ContainerID
+		}
 	}
 	return ids
 }

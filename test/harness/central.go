@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -56,9 +57,31 @@ func (n *Node) InstallCentral(t testing.TB, outlivesSeconds int, facts, quirks m
 	maps.Copy(section, quirks)
 	c.Network = Network{Name: "pods", CNIVersion: "1.0.0", Plugin: centralType, IPAM: section}
 	n.WriteNetwork(t, "05-cilium", c.Network)
-	n.Store = func() ([]oracle.Lease, error) { return c.Leases(c.Network.Name) }
+	n.Store = func() ([]oracle.Lease, error) { return c.LeasesByStableID(c.Network.Name) }
 	c.Pods = n.PodsOf(t, c.Network)
 	return c
+}
+
+// suffix is what an ID ends in that is used after a DEL which may act late
+// (docs/how-it-works.md, Identity).
+var suffix = regexp.MustCompile(`^(cilium-agent-.*[0-9a-f]{16})-[gu][0-9a-f]+$`)
+
+// StableID is the container ID that the list names an attachment by, given the one
+// that its plugin is called with.
+func StableID(containerID string) string {
+	if m := suffix.FindStringSubmatch(containerID); m != nil {
+		return m[1]
+	}
+	return containerID
+}
+
+// LeasesByStableID is Leases with the container IDs of the list.
+func (s Scripted) LeasesByStableID(network string) ([]oracle.Lease, error) {
+	leases, err := s.Leases(network)
+	for i := range leases {
+		leases[i].ContainerID = StableID(leases[i].ContainerID)
+	}
+	return leases, err
 }
 
 // ScriptOf is Script for the calls of one owner only, named as its container ID has it.

@@ -96,7 +96,7 @@ func scriptFile(dir, verb string) string {
 }
 
 // ownerID is a container ID of the sidecar, with or without a generation.
-var ownerID = regexp.MustCompile(`^cilium-agent-(.+)-[0-9a-f]{16}(-g.+)?$`)
+var ownerID = regexp.MustCompile(`^cilium-agent-(.+)-[0-9a-f]{16}(-[gu][0-9a-f]+)?$`)
 
 func ownerOf(containerID string) string {
 	if m := ownerID.FindStringSubmatch(containerID); m != nil {

@@ -1,0 +1,108 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const (
+	// mountOwners is how many owners ask a sidecar at the same time, and mountSteps how
+	// often each of them.
+	mountOwners, mountSteps = 6, 40
+	// mountEvents is how many cases are played on one node.
+	mountEvents = 20
+)
+
+// mountBatches is how many batches of mountEvents cases are played.
+func (s share) mountBatches() int {
+	if s == full {
+		return 150
+	}
+	return 1
+}
+
+func TestMountsAtRandomLoseNoChangeAndAreNeverWrittenTo(t *testing.T) {
+	t.Parallel()
+	count := newTally(t, mountsAtRandom)
+	for i := range wantedShare(t).mountBatches() {
+		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
+			t.Parallel()
+			count.watchMany(t, mountEvents)
+			n := nodeWith(t)
+			n.MountState(t)
+			m := &mountBatch{newBatch(t, n, uint64(i), mountOwners, "--verify-interval=1h")}
+			m.start()
+			m.run(mountSteps, mountEvents, m.ask, func(dice *rand.Rand) { m.takeAway(count, dice) })
+			m.end()
+		})
+	}
+}
+
+// mountBatch is a batch whose state folder is a mount that goes away.
+type mountBatch struct{ *batch }
+
+// takeAway lets the state folder go while requests are served, and brings it back.
+// One time of four the sidecar is then killed: the disk must know what was answered.
+func (m *mountBatch) takeAway(count *tally, dice *rand.Rand) {
+	m.t.Helper()
+	back := m.sidecar.UnmountState
+	if dice.IntN(2) == 0 {
+		m.sidecar.MountOverState(m.t)
+	} else {
+		m.sidecar.UnmountState(m.t)
+		back = m.sidecar.RemountState
+	}
+	// Requests of now are served or refused; then no other client asks.
+	m.gate.Lock()
+	m.wantRefused(dice)
+	if got := m.sidecar.InStateMount(m.t); len(got) > 0 {
+		m.t.Errorf("the folder in the place of the state folder has %q; want nothing to be made there", got)
+	}
+	back(m.t)
+	m.sidecar.WaitReady(m.t)
+	if dice.IntN(4) == 0 {
+		m.sidecar.Kill(m.t)
+		count.killed(1)
+		m.start()
+	}
+	m.gate.Unlock()
+}
+
+// wantRefused asks for changes, none of which may be made or begun.
+func (m *mountBatch) wantRefused(dice *rand.Rand) {
+	m.t.Helper()
+	before, err := m.node.Store()
+	must(m.t, err)
+	newcomer := &batchOwner{name: "newcomer"}
+	for _, r := range []request{allocation(newcomer.name, ""), restoration("10.15.0.200", newcomer.name)} {
+		m.wantNoSuccess(newcomer, r)
+	}
+	o := m.owners[dice.IntN(len(m.owners))]
+	for _, ip := range m.history.Has(o.name) {
+		m.wantNoSuccess(o, release(ip, o.name))
+	}
+	harness.Eventually(m.t, "the sidecar not to be ready", func() error {
+		if m.sidecar.Ready() == nil {
+			return errors.New("it is ready without its state folder")
+		}
+		return nil
+	})
+	now, err := m.node.Store()
+	must(m.t, err)
+	if fmt.Sprint(now) != fmt.Sprint(before) {
+		m.t.Errorf("the plugin's store was %v and is %v; want no change without the state folder", before, now)
+	}
+}
+
+func (m *mountBatch) wantNoSuccess(o *batchOwner, r request) {
+	m.t.Helper()
+	a, _ := m.sendNow(o, r)
+	if a.Status != http.StatusBadGateway && a.Status != http.StatusInternalServerError {
+		m.t.Errorf("without the state folder %s %s was answered %s; want 502 or 500", r.method, r.path, a)
+	}
+}
