@@ -39,7 +39,7 @@ func newGated(t *testing.T, n *harness.Node) gated {
 	t.Helper()
 	g := gated{filepath.Join(n.BinDir, "host-local")}
 	must(t, os.Rename(g.path, g.path+".real"))
-	n.InstallScript(t, "host-local", gatedHostLocal)
+	n.InstallELFScript(t, "host-local", gatedHostLocal)
 	g.open(t)
 	return g
 }

@@ -77,7 +77,7 @@ func (s *scene) installExecutioner() {
 	if err := os.Rename(s.plugin(), s.plugin()+".real"); err != nil {
 		s.t.Fatal(err)
 	}
-	s.node.InstallScript(s.t, filepath.Base(s.plugin()), executioner)
+	s.node.InstallELFScript(s.t, filepath.Base(s.plugin()), executioner)
 }
 
 func (s *scene) plugin() string { return filepath.Join(s.node.BinDir, "host-local") }

@@ -35,6 +35,7 @@ const (
 // TestMain. It builds those that the environment does not name, once for the
 // process, and removes them again. It does not return.
 func Main(m *testing.M) {
+	becomeScript()
 	dir, err := os.MkdirTemp("", "dip-bin-")
 	if err == nil {
 		err = buildMissing(dir)

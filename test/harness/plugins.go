@@ -1,8 +1,11 @@
 package harness
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -26,6 +29,35 @@ func (n *Node) InstallScript(t testing.TB, name, script string) {
 	if err := os.WriteFile(filepath.Join(n.BinDir, name), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// InstallELFScript is InstallScript with an ELF binary that becomes the script, because
+// the sidecar starts no script ahead of its call. Inside it $0 is the plugin's path.
+func (n *Node) InstallELFScript(t testing.TB, name, script string) {
+	t.Helper()
+	path := filepath.Join(n.BinDir, name)
+	self, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scriptSuffix is that of the script beside an ELF binary that becomes it.
+const scriptSuffix = ".becomes"
+
+// becomeScript is for the test binary that InstallELFScript has put in a plugin's place.
+// Where it returns there is no script.
+func becomeScript() {
+	script, err := os.ReadFile(os.Args[0] + scriptSuffix)
+	if err != nil {
+		return
+	}
+	err = syscall.Exec("/bin/sh", []string{"sh", "-c", string(script), os.Args[0]}, os.Environ())
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }
 
 // install copies a plugin, because one that is reached through a symbolic link
