@@ -35,7 +35,7 @@ func TestMountsAtRandomLoseNoChangeAndAreNeverWrittenTo(t *testing.T) {
 			count.watchMany(t, mountEvents)
 			n := nodeWith(t)
 			n.MountState(t)
-			m := &mountBatch{newBatch(t, n, uint64(i), mountOwners, "--verify-interval=1h")}
+			m := &mountBatch{batch: newBatch(t, n, uint64(i), mountOwners, "--verify-interval=1h")}
 			m.start()
 			m.run(mountSteps, mountEvents, m.ask, func(dice *rand.Rand) { m.takeAway(count, dice) })
 			m.end()
@@ -44,7 +44,12 @@ func TestMountsAtRandomLoseNoChangeAndAreNeverWrittenTo(t *testing.T) {
 }
 
 // mountBatch is a batch whose state folder is a mount that goes away.
-type mountBatch struct{ *batch }
+type mountBatch struct {
+	*batch
+	// looked tells that readiness was waited for, which once a batch is enough: it is
+	// looked after every few seconds, and each change whether it can be made.
+	looked bool
+}
 
 // takeAway lets the state folder go while requests are served, and brings it back.
 // One time of four the sidecar is then killed: the disk must know what was answered.
@@ -63,14 +68,31 @@ func (m *mountBatch) takeAway(count *tally, dice *rand.Rand) {
 	if got := m.sidecar.InStateMount(m.t); len(got) > 0 {
 		m.t.Errorf("the folder in the place of the state folder has %q; want nothing to be made there", got)
 	}
-	back(m.t)
-	m.sidecar.WaitReady(m.t)
+	if m.looked {
+		back(m.t)
+	} else {
+		m.looked = true
+		m.wantReadiness(back)
+	}
 	if dice.IntN(4) == 0 {
 		m.sidecar.Kill(m.t)
 		count.killed(1)
 		m.start()
 	}
 	m.gate.Unlock()
+}
+
+// wantReadiness waits until the sidecar is not ready, and after the return until it is.
+func (m *mountBatch) wantReadiness(back func(testing.TB)) {
+	m.t.Helper()
+	harness.Eventually(m.t, "the sidecar not to be ready", func() error {
+		if m.sidecar.Ready() == nil {
+			return errors.New("it is ready without its state folder")
+		}
+		return nil
+	})
+	back(m.t)
+	m.sidecar.WaitReady(m.t)
 }
 
 // wantRefused asks for changes, none of which may be made or begun.
@@ -86,12 +108,6 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 	for _, ip := range m.history.Has(o.name) {
 		m.wantNoSuccess(o, release(ip, o.name))
 	}
-	harness.Eventually(m.t, "the sidecar not to be ready", func() error {
-		if m.sidecar.Ready() == nil {
-			return errors.New("it is ready without its state folder")
-		}
-		return nil
-	})
 	now, err := m.node.Store()
 	must(m.t, err)
 	if fmt.Sprint(now) != fmt.Sprint(before) {
