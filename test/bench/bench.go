@@ -27,7 +27,7 @@ func (b *bench) measure() error {
 		do   func() error
 	}{
 		{"allocate and release", b.lifecycle},
-		{"held, verified by CHECK", b.heldChecked},
+		{"held, verified by a lookup", b.heldLookedUp},
 		{"held, within the verify interval", b.heldWithin},
 		{"eight clients", b.crowd},
 		{"start", b.start},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 )
 
 // owner is who asks where there is one client.
@@ -44,50 +43,67 @@ func (b *bench) lifecycle() error {
 		return alternate(b.pairs, ours, reference)
 	})
 	b.report.add(
-		compared("allocate, new owner (DEL, ADD, two durable writes)", "bare DEL + ADD", allocate, atMost(1.35)),
+		compared("allocate, new owner (lookup, ADD, two durable writes)", "bare DEL + ADD", allocate, atMost(1.35)),
 		compared("release (one durable write)", "bare DEL", release, atMost(1.40)),
 	)
 	return err
 }
 
-// heldChecked measures an allocation of what is held, for which CHECK is run, also
-// beside a server that does nothing else.
-func (b *bench) heldChecked() error {
-	const name = "allocate, held, verified by CHECK"
-	return b.beside("check", []string{"--verify-interval=0s"}, func(s *server, plugin *bare) error {
+// heldLookedUp measures an allocation of what is held, which a lookup verifies, beside the
+// bare plugin's CHECK of the same lease in the same store: with few and with many leases.
+func (b *bench) heldLookedUp() error {
+	for _, size := range []int{10, 10000} {
+		if err := b.lookedUpAmong(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) lookedUpAmong(size int) error {
+	n, err := b.newNode(fmt.Sprintf("lookup-%d", size))
+	if err == nil {
+		err = n.seed(size - 1)
+	}
+	if err != nil {
+		return err
+	}
+	plugin, err := newBare(b.plugins, n.store())
+	if err != nil {
+		return err
+	}
+	s, err := n.sidecar("--verify-interval=0s")
+	if err != nil {
+		return err
+	}
+	err = func() error {
 		if _, _, err := s.allocate(owner); err != nil {
 			return err
 		}
-		result, _, err := plugin.acquire(owner)
+		result, _, err := plugin.acquire("bench/bare")
 		if err != nil {
 			return err
 		}
-		var check contest
+		var c contest
 		err = alternate(b.pairs, func(counts bool) error {
 			_, took, err := s.allocate(owner)
 			if counts {
-				check.ours.add(took)
+				c.ours.add(took)
 			}
 			return err
 		}, func(counts bool) error {
-			took, err := plugin.check(owner, result)
+			took, err := plugin.check("bench/bare", result)
 			if counts {
-				check.reference.add(took)
+				c.reference.add(took)
 			}
 			return err
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			b.report.add(compared(fmt.Sprintf("allocate, held, verified by a lookup, %d leases", size), "bare CHECK in the same store", c, atMost(0.30)))
 		}
-		b.report.add(compared(name, "bare CHECK", check, atMost(1.15)))
-		store := filepath.Join(b.dir, "relay", "store")
-		relay, err := b.against(s, []string{os.Args[0], relayCommand, b.plugins, store}, b.pairs, false)
-		if err != nil {
-			return err
-		}
-		b.report.add(compared(name, "bare CHECK behind HTTP: a server that does nothing else", relay, reported()))
-		return nil
-	})
+		return err
+	}()
+	return errors.Join(err, s.stop())
 }
 
 // heldWithin measures an allocation of what is held and needs no question,

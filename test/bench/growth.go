@@ -69,7 +69,7 @@ func (b *bench) growth() error {
 func (b *bench) grown(size int) (*growing, error) {
 	n, err := b.newNode(fmt.Sprintf("growth-%d", size))
 	if err == nil {
-		err = n.seed(size-1, true) // the last one is allocated and kept
+		err = n.seed(size - 1) // the last one is allocated and kept
 	}
 	if err != nil {
 		return nil, err

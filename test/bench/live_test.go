@@ -70,7 +70,7 @@ func BenchmarkAllocateAndReleaseWithEightClients(b *testing.B) {
 	clients.Wait()
 }
 
-func BenchmarkAllocateWhatIsHeldVerifiedByCHECK(b *testing.B) { held(b, 0) }
+func BenchmarkAllocateWhatIsHeldVerifiedByALookup(b *testing.B) { held(b, 0) }
 
 func BenchmarkAllocateWhatIsHeldWithinTheVerifyInterval(b *testing.B) { held(b, time.Hour) }
 

@@ -18,9 +18,6 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == floorCommand {
 		exit(serveFloor(os.Args[2]))
 	}
-	if len(os.Args) == 5 && os.Args[1] == relayCommand {
-		exit(serveRelay(os.Args[2], os.Args[3], os.Args[4]))
-	}
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar, built as it is shipped")
 	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "folder with the real host-local")

@@ -43,7 +43,7 @@ func (b *bench) start() error {
 	}
 	many, err := b.newNode("many")
 	if err == nil {
-		err = many.seed(manyRecords, false)
+		err = many.seed(manyRecords)
 	}
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (b *bench) memory() error {
 func (b *bench) idleWith(count int) (float64, error) {
 	n, err := b.newNode("idle-" + strconv.Itoa(count))
 	if err == nil {
-		err = n.seed(count, false)
+		err = n.seed(count)
 	}
 	if err != nil {
 		return 0, err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -21,10 +20,8 @@ const firstSeeded = "10.15.128.0"
 
 // seed gives a node so many attachments by writing host-local's files and the
 // journal's, because ten thousand real ADDs take a quarter of an hour. What is
-// written is a copy of one real attachment under other names. A quiet one is
-// verified by nothing, so that the start does not run CHECK for each of them
-// while something else is measured.
-func (n *node) seed(count int, quiet bool) error {
+// written is a copy of one real attachment under other names.
+func (n *node) seed(count int) error {
 	model, lease, err := n.example()
 	if err != nil {
 		return err
@@ -36,9 +33,6 @@ func (n *node) seed(count int, quiet bool) error {
 	ip := netip.MustParseAddr(firstSeeded)
 	for i := range count {
 		r := copyOf(model, fmt.Sprintf("default/seeded-%d", i), ip)
-		if quiet {
-			r.Contexts[0].Profile.VerifyBy = profile.VerifyNothing
-		}
 		text := strings.Replace(lease, model.ContainerID, r.ContainerID, 1)
 		err := os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600)
 		if err = errors.Join(err, j.Write(r)); err != nil {
