@@ -14,7 +14,7 @@ import (
 
 // lingerTime is how long a connection that the server closes is kept for a client that
 // has not read the last response yet.
-const lingerTime = time.Second
+const lingerTime = 5 * time.Second
 
 // conn is an accepted connection that reports whether its client closed it with a
 // response unread. A response that is written without an error is in the kernel's
