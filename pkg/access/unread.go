@@ -33,7 +33,7 @@ type conn struct {
 
 // OnUnread calls f, once, if the client closes the connection of a request before it has
 // read all of the response. The response must have been written and flushed. The next
-// request on the connection ends the watch: its client is there.
+// request on the connection ends the watch: the client is alive.
 //
 // It needs a connection of a listener of Listen, served by Server; otherwise f is never
 // called.
@@ -90,7 +90,7 @@ func (c *conn) wasReset() {
 	}
 }
 
-// Read reads from the client. What it sends after a response shows that it is there.
+// Read reads from the client. Data after a response shows that the client is alive.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
 	switch {
