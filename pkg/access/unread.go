@@ -14,7 +14,7 @@ import (
 
 // lingerTime is how long a connection that the server closes is kept for a client that
 // has not read the last response yet.
-const lingerTime = time.Second
+const lingerTime = 5 * time.Second
 
 // conn is an accepted connection that reports whether its client closed it with a
 // response unread. A response that is written without an error is in the kernel's
@@ -33,7 +33,7 @@ type conn struct {
 
 // OnUnread calls f, once, if the client closes the connection of a request before it has
 // read all of the response. The response must have been written and flushed. The next
-// request on the connection ends the watch: its client is there.
+// request on the connection ends the watch: the client is alive.
 //
 // It needs a connection of a listener of Listen, served by Server; otherwise f is never
 // called.
@@ -90,7 +90,7 @@ func (c *conn) wasReset() {
 	}
 }
 
-// Read reads from the client. What it sends after a response shows that it is there.
+// Read reads from the client. Data after a response shows that the client is alive.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
 	switch {

@@ -131,7 +131,7 @@ func TestAListAllocatesNothingForEachAttachment(t *testing.T) {
 			}
 		})
 	}
-	if few, many := listed(1000), listed(50_000); many > few {
-		t.Errorf("a list of 50,000 allocates %.0f times; want no more than one of 1,000, which is %.0f", many, few)
+	if few, many := listed(1000), listed(20_000); many > few {
+		t.Errorf("a list of 20,000 allocates %.0f times; want no more than one of 1,000, which is %.0f", many, few)
 	}
 }

@@ -44,7 +44,7 @@ type Options struct {
 	Reporter Reporter
 	// Addressing is what the answers say of the node.
 	Addressing Addressing
-	// OnUnread calls f, once, if the client of a request is gone before it has read the
+	// OnUnread calls f, once, if the client of a request has left before it has read the
 	// response that was sent to it; nil where that cannot be found out.
 	OnUnread func(ctx context.Context, f func())
 	// Log gets one line per request.
