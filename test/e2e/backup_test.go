@@ -90,8 +90,8 @@ func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwn
 	}
 }
 
-// Trap that CHECK does not see: the backup has our container ID with another address.
-// The lease files show it.
+// Trap: the backup has our container ID with another address. CHECK does not see it; the
+// lease files show it.
 func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNoticed(t *testing.T) {
 	t.Parallel()
 	n := backupNode(t)
