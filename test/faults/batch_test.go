@@ -196,6 +196,12 @@ func (b *batch) end(unborn ...netip.Addr) {
 	b.settle(unborn...)
 	_, before, err := b.seen(unborn)
 	must(b.t, err)
+	// What a lost attachment has, no other owner is given until its own has asked.
+	if len(unborn) > 0 {
+		for _, o := range b.owners {
+			b.send(o, allocation(o.name, ""))
+		}
+	}
 	for _, o := range b.owners {
 		r := allocation(o.name, "")
 		a, ok := b.send(o, r)
