@@ -50,7 +50,7 @@ func TestADeadlineThatAClockAheadHasWrittenIsDueWithinItsOption(t *testing.T) {
 }
 
 // The profile says how long a call may still act, so that is the longest time to
-// wait for, whatever a clock ahead has written.
+// wait for, also when a clock ahead has written a later one.
 func TestASettleTimeThatAClockAheadHasWrittenIsOverWithinThatOfTheProfile(t *testing.T) {
 	t.Parallel()
 	n, server := centralNode(t, 1)

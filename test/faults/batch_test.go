@@ -15,7 +15,7 @@ import (
 )
 
 // batch is many cases on one node, which share its sidecar: each is an owner with
-// requests of its own, and what all of them were answered is judged together. So a
+// requests of its own, and one history judges all answers together. So a
 // case costs little more than its plugin calls.
 type batch struct {
 	t       *testing.T
@@ -27,7 +27,7 @@ type batch struct {
 	owners  []*batchOwner
 
 	// gate is held for reading while a request is under way, and for writing while
-	// there is no sidecar to ask, or nobody is to ask it.
+	// there is no sidecar to ask, or no client may ask it.
 	gate sync.RWMutex
 	// events are the numbers of steps left at which something happens to the node.
 	events map[int]bool
@@ -120,8 +120,8 @@ func (b *batch) kill() {
 
 func (b *batch) resume() { b.gate.Unlock() }
 
-// send asks in the name of an owner, and notes the answer. It waits while nobody can
-// be asked. False: no answer came.
+// send asks in the name of an owner, and notes the answer. It waits while no
+// sidecar serves. False: no answer came.
 func (b *batch) send(o *batchOwner, r request) (harness.Answer, bool) {
 	b.gate.RLock()
 	defer b.gate.RUnlock()
@@ -196,6 +196,12 @@ func (b *batch) end(unborn ...netip.Addr) {
 	b.settle(unborn...)
 	_, before, err := b.seen(unborn)
 	must(b.t, err)
+	// What a lost attachment has, no other owner is given until its own has asked.
+	if len(unborn) > 0 {
+		for _, o := range b.owners {
+			b.send(o, allocation(o.name, ""))
+		}
+	}
 	for _, o := range b.owners {
 		r := allocation(o.name, "")
 		a, ok := b.send(o, r)

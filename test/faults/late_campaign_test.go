@@ -20,7 +20,7 @@ const (
 // lateBatches is how many batches of lateOwners cases are played.
 func (s share) lateBatches() int {
 	if s == full {
-		return 500
+		return 200
 	}
 	return 1
 }

@@ -21,7 +21,7 @@ const (
 // mountBatches is how many batches of mountEvents cases are played.
 func (s share) mountBatches() int {
 	if s == full {
-		return 150
+		return 100
 	}
 	return 1
 }

@@ -19,7 +19,7 @@ const rebootOwners, rebootSteps = 30, 4
 // rebootBatches is how many batches of rebootOwners cases are played.
 func (s share) rebootBatches() int {
 	if s == full {
-		return 400
+		return 200
 	}
 	return 2
 }
@@ -172,23 +172,22 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 	return files
 }
 
-// holders are the owners whose addresses the plugin has for certain, all under one
-// container ID, and no request of which was cut off. No sidecar runs meanwhile.
+// holders are the owners whose whole attachment the plugin has for certain: each
+// address of its record, and no request was cut off. No sidecar runs meanwhile.
 func (b *batch) holders() []*batchOwner {
 	b.t.Helper()
 	stored, err := b.node.Store()
 	must(b.t, err)
+	kept, err := oracle.Journal(b.node.StateDir)
+	must(b.t, err)
 	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
-		has := b.history.Has(o.name)
-		id := map[string]bool{}
-		for _, ip := range has {
-			if i := slices.IndexFunc(stored, func(l oracle.Lease) bool { return l.IP == ip }); i >= 0 {
-				id[stored[i].ContainerID] = true
-			} else {
-				return true
-			}
+		i := slices.IndexFunc(kept, func(k oracle.Kept) bool { return k.Owner == o.name && k.State == "held" })
+		if i < 0 || o.cut || len(b.history.Has(o.name)) == 0 {
+			return true
 		}
-		return o.cut || len(id) != 1
+		return slices.ContainsFunc(kept[i].IPs, func(ip netip.Addr) bool {
+			return !slices.ContainsFunc(stored, func(l oracle.Lease) bool { return l.IP == ip && l.ContainerID == kept[i].ContainerID })
+		})
 	})
 }
 

@@ -28,7 +28,7 @@ type Central struct {
 }
 
 // InstallCentral puts a central plugin into the node, with a profile of its own that
-// every sidecar of the node is given: what an ADD or a DEL began may go on for so
+// every sidecar of the node is given: an ADD or a DEL may act for so
 // many seconds after its process, also across a reboot of the node. Facts replace
 // those of the profile, and quirks are added to the network's ipam section.
 func (n *Node) InstallCentral(t testing.TB, outlivesSeconds int, facts, quirks map[string]any) Central {

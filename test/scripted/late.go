@@ -15,7 +15,7 @@ import (
 )
 
 // lateCall is a call that the server has accepted and carries out when the test
-// says so, whatever became of the process that sent it. Its file in late/ is named
+// runs "replay", also if the process that sent it was killed. Its file in late/ is named
 // by the order of arrival.
 type lateCall struct {
 	Verb        string    `json:"verb"`

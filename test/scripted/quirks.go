@@ -28,7 +28,7 @@ type quirks struct {
 	// Requested is "reserved" (default), or "extra": the address asked for is
 	// answered besides the allocated ones, and reserved for nobody.
 	Requested string `json:"requested"`
-	// Cooldown keeps a released address from everyone, also from whoever requests it,
+	// Cooldown refuses a released address in each later ADD, also where it is requested,
 	// as calico's IPAMConfig.ipCooldownSeconds does for a time.
 	Cooldown bool `json:"cooldown"`
 	// LateSeconds is how long the server keeps a late call; for ever if it is 0.
