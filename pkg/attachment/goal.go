@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,8 @@ type goal struct {
 	must []netip.Addr
 	// skip is how many of the requests have been tried.
 	skip int
+	// repeated is how often a request was repeated.
+	repeated int
 	// known are addresses of which the subnet is known, from what was held before.
 	known []call.Address
 	// families are to be claimed; with any set, those of them that came.
@@ -46,6 +49,21 @@ func (g goal) requests(c call.Context) [][]netip.Addr {
 		sets = append(sets, nil)
 	}
 	return sets[min(g.skip, len(sets)-1):]
+}
+
+// mostRepeats bounds how often an acquisition repeats a request.
+const mostRepeats = 3
+
+// repeats reports whether the same addresses are requested again: they can be had, but
+// another attachment has an address that came beside them. A plugin that goes on from its
+// last address, as host-local does, returns another one next time.
+func (g *goal) repeats(err error) bool {
+	var d *duplicate
+	if !errors.As(err, &d) || !d.beside || g.repeated == mostRepeats {
+		return false
+	}
+	g.repeated++
+	return true
 }
 
 // canAskFor tells whether an ADD with the context can ask for all the addresses.

@@ -19,19 +19,19 @@ type holding struct {
 }
 
 // reserve enters the addresses for an attachment, or returns the attachment of
-// the same network or pool that has one of them already, and enters none: a
+// the same network or pool that has one of them already, with that one, and enters none: a
 // release names only pool and address. One that is being released does not count:
 // until its DEL has worked, the plugin itself gives the address to nobody.
-func (x index) reserve(a *entry, network string, addresses []call.Address) *entry {
+func (x index) reserve(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
 	for _, addr := range addresses {
 		for _, h := range x[addr.Addr()] {
 			if h.entry != a && (h.network == network || h.pool == a.pool) && h.rec.State != record.Releasing {
-				return h.entry
+				return h.entry, addr.Addr()
 			}
 		}
 	}
 	x.enter(a, network, addresses)
-	return nil
+	return nil, netip.Addr{}
 }
 
 // holder returns the attachment of a pool that has the address: one that is

@@ -258,7 +258,7 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 	if err == nil {
 		return false, nil
 	}
-	if clear { // else what was left may have stood in the way: ask the same again
+	if clear && !want.repeats(err) { // else what was left may have stood in the way: ask the same again
 		want.skip++
 		requests = requests[1:]
 	}

@@ -47,7 +47,7 @@ func (e *Engine) adoptAddresses(a *entry) {
 	addresses := a.rec.Result.Addresses
 	var other *entry
 	if a.rec.State != record.Releasing {
-		other = e.index.reserve(a, a.rec.Network, addresses)
+		other, _ = e.index.reserve(a, a.rec.Network, addresses)
 	}
 	e.index.enter(a, a.rec.Network, addresses)
 	if other == nil {

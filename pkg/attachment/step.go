@@ -155,7 +155,7 @@ func (o *op) call(c call.Context) call.Call {
 func (o *op) reserve(today call.Context, res call.Result) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	other := o.index.reserve(o.entry, today.Network, res.Addresses)
+	other, taken := o.index.reserve(o.entry, today.Network, res.Addresses)
 	switch {
 	case other == nil:
 		return nil
@@ -164,7 +164,8 @@ func (o *op) reserve(today call.Context, res call.Result) error {
 			today.Plugin, addrs(res.Addresses), other.key, other.id)}
 	}
 	o.counters.Duplicates++
-	err := &duplicate{other: other, error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
+	requested := func(p netip.Prefix) bool { return p.Addr() == taken }
+	err := &duplicate{other: other, beside: len(today.Requested) > 0 && !slices.ContainsFunc(today.Requested, requested), error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
 		today.Plugin, addrs(res.Addresses), other.key, other.id)}
 	if other.lost {
 		err.error = fmt.Errorf("%w; the plugin says that it does not hold it for that one: if that owner is gone, release its address", err.error)
@@ -196,6 +197,8 @@ type notWhatWasAsked struct{ error }
 type duplicate struct {
 	error
 	other *entry
+	// beside reports that the address came unrequested beside those that were requested.
+	beside bool
 }
 
 // worthAnotherTry tells whether an ADD that asks for less may succeed: the
