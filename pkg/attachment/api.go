@@ -13,8 +13,7 @@ import (
 // Journal makes records durable.
 type Journal interface {
 	// Write makes a record durable before it returns nil. After an error either
-	// the old or the new record may be found on disk. From the call on the journal
-	// shares the record: nobody changes anything that it refers to any more.
+	// the old or the new record may be found on disk.
 	Write(record.Record) error
 	// Remove deletes the record of a container ID durably; a record that is not
 	// there is no error. After an error it may still be there.

@@ -13,7 +13,7 @@ import (
 // resume returns a record as this run begins with it. Its ADD and its DELs may have been
 // in flight until now.
 func (e *Engine) resume(r record.Record) record.Record {
-	r = e.capped(r.Clone()) // the journal shares the original
+	r = e.capped(r.Clone()) // the caller keeps the original
 	now := time.Now()
 	rebooted := r.BootID != e.BootID
 	live := len(r.Contexts) - 1
