@@ -455,3 +455,25 @@ func TestAStateFolderThatIsNotThereStopsThePlugin(t *testing.T) {
 		}
 	})
 }
+
+func TestTheLastDELBeginsWhenNoADDCanActAnyMore(t *testing.T) {
+	play(t, "although that one ends after it", unknownPlugin, func(s scene) {
+		s.failing(on("ADD", 1, hungBefore))
+		_, err := s.ask(AllocateRequest{Owner: "router"})
+		s.wantKind(err, Failed)
+		var began []time.Time
+		s.watch = func(verb string, _ call.Call) { // each DEL takes 300 s
+			if verb == "DEL" {
+				began = append(began, time.Now())
+				time.Sleep(300 * time.Second)
+			}
+		}
+		deadline := time.Now().Add(240 * time.Second)
+		s = s.again() // what was cut short may act for 240 s from now on
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(began) == 0 || began[len(began)-1].Before(deadline) || len(s.disk) != 0 {
+			s.Errorf("DELs began at %v, the ADD may act until %v, the journal holds %v", began, deadline, s.disk)
+		}
+	})
+}

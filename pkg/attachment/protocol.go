@@ -309,6 +309,7 @@ func (o *op) undo(today call.Context, cause error) error {
 			return cause
 		}
 	}
+	settled := o.settled()
 	gone := o.clear(r.Contexts, today)
 	switch {
 	case len(r.Claims) > 0:
@@ -316,7 +317,7 @@ func (o *op) undo(today call.Context, cause error) error {
 		return cause
 	case !gone:
 		return fmt.Errorf("%w; a DEL has not succeeded yet and is tried again in the background", cause)
-	case !o.settled():
+	case !settled:
 		return cause
 	default:
 		return errors.Join(cause, o.forget())
@@ -336,10 +337,11 @@ func (o *op) giveBack() error {
 			return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
 		}
 	}
+	settled := o.settled()
 	if err := o.delAll(o.rec.Contexts); err != nil {
 		return fmt.Errorf("%s (container ID %s) could not be given back; it is tried again in the background: %w", o.key, o.id, err)
 	}
-	if !o.settled() {
+	if !settled {
 		return nil // an earlier ADD may still act: a last DEL follows then
 	}
 	return o.forget()
@@ -371,8 +373,9 @@ func (o *op) heal() error {
 			return err
 		}
 	}
+	settled := o.settled()
 	err := o.delAll(o.rec.Contexts)
-	o.idle = err == nil && o.settled()
+	o.idle = err == nil && settled
 	return err
 }
 

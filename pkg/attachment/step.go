@@ -97,12 +97,13 @@ func (o *op) clear(contexts []call.Context, today call.Context) bool {
 	all := true
 	var kept []call.Context
 	for _, c := range contexts {
+		began := time.Now() // an ADD that may act during the DEL may act after it
 		err := o.del(c)
 		if err != nil {
 			all = false
 			o.log().WithError(err).Warn("DEL failed; it is tried again before the attachment is given up")
 		}
-		if err != nil || time.Now().Before(c.SettlesAt) {
+		if err != nil || began.Before(c.SettlesAt) {
 			kept = append(kept, c)
 		}
 	}
@@ -117,7 +118,8 @@ func withLast(contexts []call.Context, last call.Context) []call.Context {
 	return append(slices.DeleteFunc(slices.Clone(contexts), last.Equal), last)
 }
 
-// settled tells whether no ADD can still act with a context of the record.
+// settled reports whether no ADD can still act with a context of the record. It is asked
+// before the DEL that is to be the last: an ADD that acts during that DEL may act after it.
 func (o *op) settled() bool { return !time.Now().Before(o.settlesAt()) }
 
 // settlesAt is when that is so; the zero time if it always was.
