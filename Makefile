@@ -210,11 +210,16 @@ bench-short: plugins test-binary ## count heap allocations, processes, fsyncs an
 
 # --- checks
 
+# Needs spin and gcc, and some minutes.
+.PHONY: model
+model: ## check the model of the protocol exhaustively, and that it fails without each rule (docs/model.md)
+	go run ./test/model test/model/protocol.pml
+
 .PHONY: ci
 ci: test checks ## everything: the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check faults-every test-dhcp test-observe test-deploy test-image fuzz ## everything besides the tests
+checks: lint tidy-check generate-check model faults-every test-dhcp test-observe test-deploy test-image fuzz ## everything besides the tests
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format the hand-written code

@@ -367,17 +367,17 @@ func (h *history) restored(rt *rapid.T, owner string, ip netip.Addr, err error) 
 		h.failed(owner, err)
 		return
 	}
-	delete(h.forgotten, owner)
 	for k, other := range h.held {
 		if other == ip && k.owner != owner && !h.unknown[k.owner] && !(h.storeLost && h.forgotten[k.owner]) {
 			rt.Fatalf("%s was restored for %s, but %s has it", ip, owner, k.owner)
 		}
 	}
 	h.held[claimed{owner, record.IPv4}] = ip
-	if h.unknown[owner] {
+	if h.unknown[owner] || h.forgotten[owner] { // held perhaps, and not claimed before it is asked for
 		delete(h.held, claimed{owner, record.IPv6})
 	}
 	delete(h.unknown, owner)
+	delete(h.forgotten, owner)
 }
 
 func (h *history) failed(owner string, err error) {

@@ -1,7 +1,9 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -153,7 +155,10 @@ func (r *powerLoss) strike(dice *rand.Rand) {
 			must(r.t, os.WriteFile(file, []byte(aPod+"\r\neth0"), 0o600))
 			r.barred, r.taken = append(r.barred, l.IP), append(r.taken, l.IP)
 		default:
-			must(r.t, os.Remove(file))
+			// A plugin that has outlived the sidecar may have released it.
+			if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+				must(r.t, err)
+			}
 		}
 	}
 }
