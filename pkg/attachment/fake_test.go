@@ -172,8 +172,12 @@ func (w *world) Remove(id string) error {
 	return diskError(f)
 }
 
-// Available is always so: the fake disk fails at writes only.
-func (w *world) Available() error { return w.unavailable }
+// Available fails only where a test says so: the fake disk fails at writes.
+func (w *world) Available() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unavailable
+}
 
 func diskError(f fault) error {
 	switch f {

@@ -54,9 +54,9 @@ func (g goal) requests(c call.Context) [][]netip.Addr {
 // mostRepeats bounds how often an acquisition repeats a request.
 const mostRepeats = 3
 
-// repeats reports whether the same addresses are requested again: another attachment has
-// an address that came, and it was not requested. A plugin that goes on from its last
-// address, as host-local does, returns another one next time.
+// repeats reports whether the same addresses are requested again: they can be had, but
+// another attachment has an address that came beside them. A plugin that goes on from its
+// last address, as host-local does, returns another one next time.
 func (g *goal) repeats(err error) bool {
 	var d *duplicate
 	if !errors.As(err, &d) || !d.avoidable || g.repeated == mostRepeats {

@@ -167,7 +167,7 @@ func (o *op) reserve(today call.Context, res call.Result) error {
 	}
 	o.counters.Duplicates++
 	requested := func(p netip.Prefix) bool { return p.Addr() == taken }
-	err := &duplicate{other: other, avoidable: (len(today.Requested) > 0 || other.lost) && !slices.ContainsFunc(today.Requested, requested), error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
+	err := &duplicate{other: other, avoidable: len(today.Requested) > 0 && !slices.ContainsFunc(today.Requested, requested), error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; it was given back",
 		today.Plugin, addrs(res.Addresses), other.key, other.id)}
 	if other.lost {
 		err.error = fmt.Errorf("%w; the plugin says that it does not hold it for that one: if that owner is gone, release its address", err.error)
@@ -199,8 +199,7 @@ type notWhatWasAsked struct{ error }
 type duplicate struct {
 	error
 	other *entry
-	// avoidable reports that the address was not requested, and that the plugin may do
-	// without it: it came beside those that were, or is free for the plugin.
+	// avoidable reports that the address came beside those that were requested.
 	avoidable bool
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -205,6 +206,10 @@ func (b *batch) end(unborn ...netip.Addr) {
 	for _, o := range b.owners {
 		r := allocation(o.name, "")
 		a, ok := b.send(o, r)
+		// host-local may offer what is reserved for a lost owner, and another one next time.
+		for i := 0; i < len(b.owners) && strings.Contains(string(a.Body), "has already"); i++ {
+			a, ok = b.send(o, r)
+		}
 		if !ok || a.Status != http.StatusCreated {
 			b.t.Errorf("%s asked in the end and was answered %s", o.name, a)
 		}
