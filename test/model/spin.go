@@ -26,8 +26,8 @@ type result struct {
 var depths = []int{45, 60, 80, 100, 150, 200, 300, 100000}
 
 var (
-	statesLine      = regexp.MustCompile(`(?m)^\s*(\d+) states, stored`)
-	transitionsLine = regexp.MustCompile(`(?m)^\s*(\d+) transitions`)
+	statesLine      = regexp.MustCompile(`(?m)^\s*([\d.e+]+) states, stored`)
+	transitionsLine = regexp.MustCompile(`(?m)^\s*([\d.e+]+) transitions`)
 	depthLine       = regexp.MustCompile(`depth reached (\d+)`)
 	violatedLine    = regexp.MustCompile(`assertion violated\W+(\w+)\W+at depth (\d+)`)
 	errorsLine      = regexp.MustCompile(`errors: (\d+)`)
@@ -62,9 +62,13 @@ func (c check) build(dir, model string) (pan string, err error) {
 	if err != nil {
 		return "", err
 	}
+	optimize := "-O2"
+	if c.violated != "" {
+		optimize = "-O0" // its search is short, and the compiler takes longer
+	}
 	for _, command := range [][]string{
 		append(append([]string{"spin"}, c.flags...), "-a", model),
-		{"gcc", "-O2", "-w", "-DSAFETY", "-DNOFAIR", "-DMEMLIM=3000", "-o", "pan", "pan.c"},
+		{"gcc", optimize, "-w", "-DSAFETY", "-DNOFAIR", "-DMEMLIM=3000", "-o", "pan", "pan.c"},
 	} {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Dir = dir
@@ -114,9 +118,9 @@ func number(line *regexp.Regexp, out string) int {
 	if m == nil {
 		return 0
 	}
-	n, err := strconv.Atoi(m[1])
+	n, err := strconv.ParseFloat(m[1], 64) // from 100 million on it is 1.1210678e+08
 	if err != nil {
 		return 0
 	}
-	return n
+	return int(n)
 }
