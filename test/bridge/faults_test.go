@@ -174,9 +174,11 @@ func TestAPluginWithoutAddressesIsToldOfAndWhatThereIsIsServed(t *testing.T) {
 	w := newWorld(t, false)
 	network := harness.IPv4Only()
 	network.Subnets = []string{"10.15.0.0/29"} // .2 to .6
+	const said = "CNI configuration read"
+	before := strings.Count(w.sidecar.Log(), said)
 	w.node.WriteNetwork(t, "05-cilium", network)
 	harness.Eventually(t, "the sidecar to read it", func() error {
-		if !strings.Contains(w.sidecar.Log(), "read") {
+		if strings.Count(w.sidecar.Log(), said) == before {
 			return errors.New("it has not")
 		}
 		return nil
