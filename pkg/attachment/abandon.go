@@ -32,10 +32,8 @@ func (e *Engine) Abandon(pool, owner string) {
 	if o.rec == nil || o.rec.State != record.Held {
 		return // it is released already
 	}
-	r := o.rec.Clone()
-	r.State, r.Claims, r.Expiration = record.Releasing, nil, nil
-	err := o.retireUnlessReleasing(o.write(r))
-	o.logOutcome(r.Addrs(), err, "Released, because its client did not read the response")
+	err := o.retireUnlessReleasing(o.writeReleasing())
+	o.logOutcome(o.addresses(), err, "Released, because its client did not read the response")
 	o.note(err)
 	o.arm()
 }

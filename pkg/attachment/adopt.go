@@ -12,24 +12,27 @@ import (
 // adopt makes what the plugin's store holds for the owner's container ID the record of an
 // owner that has none: its journal was lost. absent reports that the store provably holds
 // nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
-// requested from the ADD.
+// requested from the ADD. The error is a *duplicate, or that the record could not be written.
 func (o *op) adopt(today call.Context, want *goal) (adopted, absent bool, err error) {
 	found, err := o.plugin.Lookup(context.Background(), today)
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}
 	families, unfit := want.accepts(found, nil)
-	if err == nil && unfit == nil && o.reserve(today, found) == nil {
-		found.InStore = true
-		if err := o.hold(today, found, families, want.expire); err != nil {
-			o.unreserve(found)
-			return false, false, err
-		}
-		o.log().WithField(fieldIPAddrs, addrs(found.Addresses)).Info("Adopted the addresses that the plugin's store holds: the journal had no record of them")
-		return true, false, nil
+	if err != nil || unfit != nil {
+		want.preferFound(found.Addresses)
+		return false, false, nil
 	}
-	want.preferFound(found.Addresses)
-	return false, false, nil
+	if err := o.reserve(today, found); err != nil {
+		return false, false, err
+	}
+	found.InStore = true
+	if err := o.hold(today, found, families, want.expire); err != nil {
+		o.unreserve(found)
+		return false, false, err
+	}
+	o.log().WithField(fieldIPAddrs, addrs(found.Addresses)).Info("Adopted the addresses that the plugin's store holds: the journal had no record of them")
+	return true, false, nil
 }
 
 // preferFound asks for addresses that the owner held before its journal was lost, beside

@@ -259,6 +259,32 @@ func TestALostJournal(t *testing.T) {
 			s.Errorf("the plugin holds %v, the journal %v", s.store, s.disk)
 		}
 	})
+	play(t, "does not make an address another attachment's, whose record has it", seen, func(s scene) {
+		s.allocate("router")
+		s.allocate("health")
+		s.kill(s.T, s.Engine)
+		s.mu()
+		for id, r := range s.disk { // router's record is lost, and the store has health's addresses under its ID
+			if r.Owner == "router" {
+				delete(s.disk, id)
+				continue
+			}
+			s.store[identity.ContainerID("router", "node1", "net")] = s.store[id]
+			delete(s.store, id)
+		}
+		s.world.mu.Unlock()
+		s = s.again()
+		s.allocate("router")
+		synctest.Wait()
+		a, _ := s.Lookup(DefaultPool, "router")
+		b, _ := s.Lookup(DefaultPool, "health")
+		for _, ip := range a.Addrs() {
+			if b.Holds(ip) {
+				s.Errorf("router and health have %s", ip)
+			}
+		}
+		s.wantStored()
+	})
 	play(t, "is not made worse by a journal that cannot be written", seen, func(s scene) {
 		before := s.addrsOf("router")
 		s = lose(s)

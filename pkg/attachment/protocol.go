@@ -230,7 +230,11 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 	}
 	if o.rec == nil {
 		adopted, absent, err := o.adopt(today, want)
-		if adopted || err != nil {
+		if d, ok := errors.AsType[*duplicate](err); ok { // released by the DEL below; then the other is verified
+			if d.other != nil {
+				defer o.errands.add(d.other)
+			}
+		} else if adopted || err != nil {
 			return false, err
 		}
 		if absent {
@@ -330,12 +334,8 @@ func (o *op) giveBack() error {
 		return err
 	}
 	defer o.expect(o.toGiveBack())()
-	if o.rec.State != record.Releasing || o.unsure || o.rec.BootID != o.BootID {
-		r := o.rec.Clone()
-		r.State, r.Claims, r.Expiration, r.ReleaseAt, r.BootID = record.Releasing, nil, nil, time.Time{}, o.BootID
-		if err := o.write(r); err != nil {
-			return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
-		}
+	if err := o.writeReleasing(); err != nil {
+		return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
 	}
 	settled := o.settled()
 	if err := o.delAll(o.rec.Contexts); err != nil {
@@ -345,6 +345,16 @@ func (o *op) giveBack() error {
 		return nil // an earlier ADD may still act: a last DEL follows then
 	}
 	return o.forget()
+}
+
+// writeReleasing makes releasing durable, in this boot: a DEL of it may act from then on.
+func (o *op) writeReleasing() error {
+	if o.rec.State == record.Releasing && !o.unsure && o.rec.BootID == o.BootID {
+		return nil
+	}
+	r := o.rec.Clone()
+	r.State, r.Claims, r.Expiration, r.ReleaseAt, r.BootID = record.Releasing, nil, nil, time.Time{}, o.BootID
+	return o.write(r)
 }
 
 // heal finishes what is adding, and gets back what was handed out and lost: to
