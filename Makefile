@@ -16,7 +16,7 @@ OLD_PLUGINS := $(CACHE)/plugins-v1.4
 TESTBIN := $(CACHE)/test/delegated-ipam
 SCRIPTED := $(CACHE)/test/scripted
 CILIUM_DBG := $(CACHE)/test/cilium-dbg
-KILLPOINTS := $(CACHE)/test/delegated-ipam-killpoints
+FAILPOINTS := $(CACHE)/test/delegated-ipam-failpoints
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
@@ -35,7 +35,7 @@ endif
 # packages it would not write the counts at its end.
 PLUGINENV = DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
 TESTENV = DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TESTBIN) DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
-  DELEGATED_IPAM_TEST_KILLPOINTS=$(CURDIR)/$(KILLPOINTS) \
+  DELEGATED_IPAM_TEST_FAILPOINTS=$(CURDIR)/$(FAILPOINTS) \
   $(PLUGINENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
 
 # "go test" knows nothing of the binaries that a test starts: a result of before
@@ -137,7 +137,7 @@ test-binary: ## build the binary under test, with the race detector where it can
 	@rm -rf $(COVER)/binary
 	go build $(RACE) -buildvcs=false -cover -covermode=atomic -coverpkg=./pkg/...,./cmd/... -o $(TESTBIN) ./cmd/delegated-ipam
 	go build -buildvcs=false -o $(SCRIPTED) ./test/scripted
-	go build -buildvcs=false -tags killpoints -o $(KILLPOINTS) ./cmd/delegated-ipam
+	go build -buildvcs=false -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
 
 .PHONY: faults
 faults: plugins test-binary explain ## break disks, plugins and processes for minutes, also at random; print what was broken, class by class

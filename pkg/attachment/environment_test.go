@@ -11,7 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -24,7 +24,7 @@ func unknownPlugin(w *world) { w.profile, w.ipv6 = known("unknown"), false }
 func (s scene) wantGeneration(owner string, generation int) {
 	s.Helper()
 	a, _ := s.Lookup(DefaultPool, owner)
-	if want := identity.Generation(a.ContainerID, generation); lastID(a.Record) != want {
+	if want := containerid.Generation(a.ContainerID, generation); lastID(a.Record) != want {
 		s.Errorf("%s holds under %s; want %s", owner, lastID(a.Record), want)
 	}
 }
@@ -269,7 +269,7 @@ func TestALostJournal(t *testing.T) {
 				delete(s.disk, id)
 				continue
 			}
-			s.store[identity.ContainerID("router", "node1", "net")] = s.store[id]
+			s.store[containerid.ContainerID("router", "node1", "net")] = s.store[id]
 			delete(s.store, id)
 		}
 		s.world.mu.Unlock()

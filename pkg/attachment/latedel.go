@@ -6,7 +6,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -33,7 +33,7 @@ func markLateDel(r *record.Record, c call.Context, ended time.Time) {
 	if c.Profile.SpendsIDs() || !until.After(ended) {
 		return // the ID is never used again anyway, or the DEL ended with its process
 	}
-	if c.ContainerID == identity.Generation(r.ContainerID, r.Generation) {
+	if c.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {
 		r.Generation++
 	}
 	if until.After(r.LateDel.Until) {
@@ -44,13 +44,13 @@ func markLateDel(r *record.Record, c call.Context, ended time.Time) {
 // nextID returns the container ID of the next ADD with a profile.
 func (o *op) nextID(p profile.Profile) string {
 	if p.SpendsIDs() {
-		return identity.Unique(o.id)
+		return containerid.Unique(o.id)
 	}
 	generation := 0
 	if o.rec != nil {
 		generation = o.rec.Generation
 	}
-	return identity.Generation(o.id, generation)
+	return containerid.Generation(o.id, generation)
 }
 
 // mayBeReleased reports whether a DEL may still act on the ID of a context that is about

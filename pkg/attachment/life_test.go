@@ -12,7 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -256,7 +256,7 @@ func TestCallContexts(t *testing.T) {
 		s = s.again()
 		s.allocate("router")
 		second := s.lastID("router")
-		if first == second || first == id || second == id || !identity.HasForm(second) {
+		if first == second || first == id || second == id || !containerid.HasForm(second) {
 			s.Errorf("IDs %q and %q; want two unique ones of %q", first, second, id)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -167,7 +167,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			w.loseJournal(owners)
 			for _, owner := range owners {
 				h.forgotten[owner] = true
-				_, there := w.store[identity.ContainerID(owner, "node1", w.network[DefaultPool])]
+				_, there := w.store[containerid.ContainerID(owner, "node1", w.network[DefaultPool])]
 				// Without a lookup, or if it was held in an earlier network, the address may change.
 				h.unknown[owner] = h.unknown[owner] || w.blind || !there
 			}
@@ -243,7 +243,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 func (w *world) loseJournal(owners []string) {
 	w.disk = map[string]record.Record{}
 	for id := range w.store {
-		ours := func(owner string) bool { return id == identity.ContainerID(owner, "node1", w.network[DefaultPool]) }
+		ours := func(owner string) bool { return id == containerid.ContainerID(owner, "node1", w.network[DefaultPool]) }
 		if !strings.HasPrefix(id, "pod-") && !slices.ContainsFunc(owners, ours) {
 			delete(w.store, id)
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -148,7 +148,7 @@ func (o *op) containerID(network string) (string, error) {
 	if o.rec != nil {
 		return o.id, nil
 	}
-	id := identity.ContainerID(o.owner, o.Node, network)
+	id := containerid.ContainerID(o.owner, o.Node, network)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if other, ok := o.byID[id]; ok && other != o.entry {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // apiLimit is how long one request to the API server may take.
@@ -42,7 +42,7 @@ type ciliumNode struct {
 	Status struct {
 		IPAM struct {
 			Used       map[string]allocationIP       `json:"used"`
-			ReleaseIPs map[string]converge.Handshake `json:"release-ips"`
+			ReleaseIPs map[string]planner.Handshake `json:"release-ips"`
 			// OperatorStatus is written by an operator that hands out addresses itself.
 			OperatorStatus struct {
 				Error string `json:"error"`
@@ -56,7 +56,7 @@ type allocationIP struct {
 	Resource string `json:"resource"`
 }
 
-func (a allocationIP) entry() converge.Entry { return converge.Entry(a) }
+func (a allocationIP) entry() planner.Entry { return planner.Entry(a) }
 
 // resource is what the API server calls CiliumNodes.
 func resource() schema.GroupVersionResource {
@@ -79,10 +79,10 @@ func readNode(object *unstructured.Unstructured) (*ciliumNode, error) {
 // view is the node's part of what is decided from. Malformed are the keys of
 // the pool that are no addresses as the agent spells them: it will not find
 // them, and they are never written.
-func (n *ciliumNode) view() (v converge.View, malformed []string) {
+func (n *ciliumNode) view() (v planner.View, malformed []string) {
 	v.Pool, malformed = byAddress(n.Spec.IPAM.Pool, allocationIP.entry)
 	v.Used, _ = byAddress(n.Status.IPAM.Used, allocationIP.entry)
-	v.Release, _ = byAddress(n.Status.IPAM.ReleaseIPs, func(h converge.Handshake) converge.Handshake { return h })
+	v.Release, _ = byAddress(n.Status.IPAM.ReleaseIPs, func(h planner.Handshake) planner.Handshake { return h })
 	return v, malformed
 }
 

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
@@ -23,7 +23,7 @@ type Config struct {
 	// Pool is the sidecar's pool.
 	Pool string
 	// Settings are how many addresses the node has.
-	Settings converge.Settings
+	Settings planner.Settings
 	// ReleaseDelay is how long an address on its way back must be seen unused.
 	ReleaseDelay time.Duration
 	// MetricsAddress is host:port, :port for loopback only, or empty for none.

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 const (
@@ -36,7 +36,7 @@ type cluster interface {
 // addresses is the sidecar. What its methods return is in sidecar.go.
 type addresses interface {
 	check(ctx context.Context) error
-	slots(ctx context.Context) ([]converge.Slot, error)
+	slots(ctx context.Context) ([]planner.Slot, error)
 	acquire(ctx context.Context, slot int) error
 	restore(ctx context.Context, slot int, ip netip.Addr) error
 	free(ctx context.Context, ip netip.Addr) error
@@ -47,7 +47,7 @@ type controller struct {
 	log       logrus.FieldLogger
 	cluster   cluster
 	addresses addresses
-	settings  converge.Settings
+	settings  planner.Settings
 	memory    *memory
 	notices   *notices
 	metrics   *metrics
@@ -130,14 +130,14 @@ func (c *controller) fail(err error) {
 	if errors.As(err, &t) {
 		c.metrics.failures.WithLabelValues(string(t.reason)).Inc()
 		if t.reason == nodeMissing {
-			c.metrics.observe(converge.View{}) // what it had is gone with it
+			c.metrics.observe(planner.View{}) // what it had is gone with it
 		}
 	}
 	c.notices.also(err)
 }
 
 // round looks once, and does what follows. It returns what it set out to do.
-func (c *controller) round(ctx context.Context) ([]converge.Action, error) {
+func (c *controller) round(ctx context.Context) ([]planner.Action, error) {
 	seen, err := c.look(ctx)
 	if err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func (c *controller) round(ctx context.Context) ([]converge.Action, error) {
 
 // ensureWritable refuses to acquire what could not be published: it would be
 // held for ever, and of use to nobody.
-func (c *controller) ensureWritable(ctx context.Context, plan []converge.Action) error {
-	acquires := slices.ContainsFunc(plan, func(a converge.Action) bool { return a.Kind == converge.Acquire })
+func (c *controller) ensureWritable(ctx context.Context, plan []planner.Action) error {
+	acquires := slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire })
 	if c.writable || !acquires {
 		return nil
 	}
@@ -210,26 +210,26 @@ func (c *controller) lookAfresh(ctx context.Context) (sight, error) {
 }
 
 // decide asks what follows from what is seen and remembered.
-func (c *controller) decide(n *ciliumNode, slots []converge.Slot) sight {
+func (c *controller) decide(n *ciliumNode, slots []planner.Slot) sight {
 	s := sight{version: n.Metadata.ResourceVersion}
 	s.view, s.malformed = n.view()
 	s.view.Slots = slots
 	c.memory.complete(&s.view)
-	s.plan = converge.Next(s.view, c.settings)
+	s.plan = planner.Next(s.view, c.settings)
 	return s
 }
 
 // sight is what was seen at one moment, and what follows from it.
 type sight struct {
 	version   string
-	view      converge.View
+	view      planner.View
 	malformed []string
-	plan      []converge.Action
+	plan      []planner.Action
 }
 
 // changes are the actions that change something.
-func (s sight) changes() []converge.Action {
-	return slices.DeleteFunc(slices.Clone(s.plan), func(a converge.Action) bool { return a.Kind == converge.Report })
+func (s sight) changes() []planner.Action {
+	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
 }
 
 // idle tells that there is nothing to do, and no handshake to follow.

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 func away() error { return &trouble{sidecarUnavailable, errors.New("away")} }
@@ -136,7 +136,7 @@ func TestWhatAnotherFreesBetweenTwoLooksIsNotPublishedAgain(t *testing.T) {
 		w.change(func() {
 			w.beforeGet = func() {
 				delete(w.node.Spec.IPAM.Pool, ip(4).String())
-				delete(w.node.Status.IPAM.ReleaseIPs, converge.Probe.String())
+				delete(w.node.Status.IPAM.ReleaseIPs, planner.Probe.String())
 				delete(w.held, 3)
 			}
 		})
@@ -234,7 +234,7 @@ func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
 func TestAnExhaustedPluginIsAskedEverMoreRarelyAndWhatThereIsIsPublished(t *testing.T) {
 	w := newWorld()
 	w.size = 5
-	play(t, w, converge.Settings{MinAllocate: 8, PreAllocate: 8}, func(t *testing.T, m *metrics) {
+	play(t, w, planner.Settings{MinAllocate: 8, PreAllocate: 8}, func(t *testing.T, m *metrics) {
 		pass(time.Hour)
 		if got := len(w.pool()); got != 5 {
 			t.Errorf("%d addresses are published; want the 5 that there are", got)
@@ -340,7 +340,7 @@ func TestAnAddressThatCannotBeGotBackStaysWhileItIsUsed(t *testing.T) {
 }
 
 func TestWhatIsToldOfAnAddressThatNobodyHoldsIsTrueWhetherItIsPublishedOrNot(t *testing.T) {
-	text := describe(converge.Unheld, []string{"10.0.0.2"})
+	text := describe(planner.Unheld, []string{"10.0.0.2"})
 	for _, want := range []string{"One that is in spec.ipam.pool stays there", "one that is not is left out"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it is told %q; want %q in it", text, want)

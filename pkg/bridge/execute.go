@@ -7,15 +7,15 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // execute does a plan in order, and stops at the first failure. version is that
 // of the CiliumNode that the plan was made from: every write must find it, or
 // the one that the write before it has made.
-func (c *controller) execute(ctx context.Context, version string, plan []converge.Action) error {
+func (c *controller) execute(ctx context.Context, version string, plan []planner.Action) error {
 	for len(plan) > 0 {
-		var step []converge.Action
+		var step []planner.Action
 		step, plan = nextStep(plan)
 		of := partOf(step[0].Kind)
 		if of == ofSidecar {
@@ -40,7 +40,7 @@ func (c *controller) execute(ctx context.Context, version string, plan []converg
 // nextStep cuts off what is done in one go: one request to the sidecar, or all
 // that one patch can hold. One write of several actions is safe where they are:
 // nobody sees what would have been between them.
-func nextStep(plan []converge.Action) (step, rest []converge.Action) {
+func nextStep(plan []planner.Action) (step, rest []planner.Action) {
 	of, n := partOf(plan[0].Kind), 1
 	for of != ofSidecar && n < len(plan) && partOf(plan[n].Kind) == of {
 		n++
@@ -50,11 +50,11 @@ func nextStep(plan []converge.Action) (step, rest []converge.Action) {
 
 // ask does what the sidecar is asked for. again tells that it said no, that this
 // is remembered, and that the rest of the plan is void.
-func (c *controller) ask(ctx context.Context, a converge.Action) (again bool, err error) {
+func (c *controller) ask(ctx context.Context, a planner.Action) (again bool, err error) {
 	switch a.Kind {
-	case converge.Acquire:
+	case planner.Acquire:
 		return c.acquire(ctx, a.Slot)
-	case converge.Restore:
+	case planner.Restore:
 		return c.restore(ctx, a.Slot, a.IPs)
 	default:
 		for _, ip := range a.IPs {
@@ -103,7 +103,7 @@ func (c *controller) restore(ctx context.Context, slot int, ips []netip.Addr) (a
 }
 
 // say writes one line for each kind of change.
-func (c *controller) say(step []converge.Action) {
+func (c *controller) say(step []planner.Action) {
 	for len(step) > 0 {
 		kind, slots, ips := step[0].Kind, []int{}, []netip.Addr{}
 		for len(step) > 0 && step[0].Kind == kind {

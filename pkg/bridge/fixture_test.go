@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // world is a sidecar, an API server and an agent in memory, and what was done to
@@ -72,7 +72,7 @@ func (w *world) create(uid types.UID) {
 	w.node.Metadata.Name, w.node.Metadata.UID = "worker", uid
 	w.node.Spec.IPAM.Pool = map[string]allocationIP{}
 	w.node.Status.IPAM.Used = map[string]allocationIP{}
-	w.node.Status.IPAM.ReleaseIPs = map[string]converge.Handshake{}
+	w.node.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{}
 	w.changed()
 }
 
@@ -176,16 +176,16 @@ func (w *world) write(of part, key string, value any) {
 			w.unheld = append(w.unheld, key)
 		}
 		w.node.Spec.IPAM.Pool[key] = allocationIP{Owner: owner, Resource: v["resource"].(string)}
-	case converge.Handshake:
+	case planner.Handshake:
 		switch {
-		case v == converge.Released:
+		case v == planner.Released:
 			delete(w.node.Status.IPAM.ReleaseIPs, key)
 		case w.silent:
 			w.node.Status.IPAM.ReleaseIPs[key] = v
 		case used || !published:
-			w.node.Status.IPAM.ReleaseIPs[key] = converge.DoNotRelease
+			w.node.Status.IPAM.ReleaseIPs[key] = planner.DoNotRelease
 		default:
-			w.node.Status.IPAM.ReleaseIPs[key] = converge.Ready
+			w.node.Status.IPAM.ReleaseIPs[key] = planner.Ready
 		}
 	default:
 		if of == ofStatus {
@@ -203,13 +203,13 @@ func (w *world) check(context.Context) error {
 	return w.sidecarErr
 }
 
-func (w *world) slots(context.Context) ([]converge.Slot, error) {
+func (w *world) slots(context.Context) ([]planner.Slot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lists++
-	var slots []converge.Slot
+	var slots []planner.Slot
 	for n, ip := range w.held {
-		slots = append(slots, converge.Slot{Number: n, Addresses: []netip.Addr{ip}, Held: true})
+		slots = append(slots, planner.Slot{Number: n, Addresses: []netip.Addr{ip}, Held: true})
 	}
 	return slots, w.sidecarErr
 }
@@ -296,7 +296,7 @@ func (w *world) counted(count *int) int {
 const restDelay = 3 * time.Minute
 
 // play runs a bridge in the world, in simulated time.
-func play(t *testing.T, w *world, s converge.Settings, script func(t *testing.T, m *metrics)) {
+func play(t *testing.T, w *world, s planner.Settings, script func(t *testing.T, m *metrics)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		log := logrus.New()
@@ -331,8 +331,8 @@ func pass(d time.Duration) {
 }
 
 // few are settings with which little is going on.
-func few() converge.Settings {
-	return converge.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
+func few() planner.Settings {
+	return planner.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
 }
 
 // rested lets all excess of the beginning go back.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // memory is what the bridge knows besides what it sees. A new process begins
@@ -58,8 +58,8 @@ func (m *memory) exhaust(because error) {
 
 // planned takes note of what follows from a view: if nothing is to be acquired
 // although it could be, nothing is missing any more.
-func (m *memory) planned(v converge.View, plan []converge.Action) {
-	if !v.Exhausted && !slices.ContainsFunc(plan, func(a converge.Action) bool { return a.Kind == converge.Acquire }) {
+func (m *memory) planned(v planner.View, plan []planner.Action) {
+	if !v.Exhausted && !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire }) {
 		m.exhausted = nil
 	}
 }
@@ -73,7 +73,7 @@ func (m *memory) refuse(ip netip.Addr) {
 }
 
 // complete adds to a view what is remembered.
-func (m *memory) complete(v *converge.View) {
+func (m *memory) complete(v *planner.View) {
 	v.Exhausted = m.exhausted.lasts()
 	v.Refused, v.Rested = map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for ip, p := range m.refused {
@@ -86,7 +86,7 @@ func (m *memory) complete(v *converge.View) {
 
 // observe takes note of the CiliumNode as it is now, never as it was: a rest
 // must not begin before its time.
-func (m *memory) observe(uid types.UID, v converge.View) {
+func (m *memory) observe(uid types.UID, v planner.View) {
 	if uid != m.of {
 		m.of = uid
 		m.doubt()
@@ -96,7 +96,7 @@ func (m *memory) observe(uid types.UID, v converge.View) {
 		_, used := v.Used[ip]
 		return !published && !used
 	})
-	answered := v.Release[converge.Probe] == converge.DoNotRelease
+	answered := v.Release[planner.Probe] == planner.DoNotRelease
 	rests := func(ip netip.Addr) bool {
 		_, used := v.Used[ip]
 		return answered && !used && v.Pool[ip].Fenced()

@@ -6,23 +6,23 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 func TestOnlyTimeThatAnAddressIsSeenUnusedCountsAsRest(t *testing.T) {
-	fenced := map[netip.Addr]converge.Entry{ip(1): converge.EntryOf(1, true)}
-	answered := map[netip.Addr]converge.Handshake{converge.Probe: converge.DoNotRelease}
-	between := map[string]converge.View{
-		"it was used":                {Pool: fenced, Release: answered, Used: map[netip.Addr]converge.Entry{ip(1): {}}},
-		"it could be handed out":     {Pool: map[netip.Addr]converge.Entry{ip(1): converge.EntryOf(1, false)}, Release: answered},
-		"the probe was not answered": {Pool: fenced, Release: map[netip.Addr]converge.Handshake{converge.Probe: converge.Marked}},
+	fenced := map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, true)}
+	answered := map[netip.Addr]planner.Handshake{planner.Probe: planner.DoNotRelease}
+	between := map[string]planner.View{
+		"it was used":                {Pool: fenced, Release: answered, Used: map[netip.Addr]planner.Entry{ip(1): {}}},
+		"it could be handed out":     {Pool: map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, false)}, Release: answered},
+		"the probe was not answered": {Pool: fenced, Release: map[netip.Addr]planner.Handshake{planner.Probe: planner.Marked}},
 		"it was not in the pool":     {Release: answered},
 		"the agent was never probed": {Pool: fenced},
 	}
 	for name, then := range between {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, v := newMemory(time.Minute), converge.View{Pool: fenced, Release: answered}
+				m, v := newMemory(time.Minute), planner.View{Pool: fenced, Release: answered}
 				m.observe("uid", v)
 				time.Sleep(40 * time.Second)
 				m.observe("uid", then)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // metrics are what is counted, in a registry of its own, and whether the pool
@@ -55,7 +55,7 @@ func newMetrics() *metrics {
 }
 
 // observe counts what is seen.
-func (m *metrics) observe(v converge.View) {
+func (m *metrics) observe(v planner.View) {
 	var pool, used, leaves int
 	for ip, e := range v.Pool {
 		if _, ours := e.Slot(); !ours {
@@ -78,14 +78,14 @@ func (m *metrics) observe(v converge.View) {
 }
 
 // written counts the handshakes that a write has ended.
-func (m *metrics) written(step []converge.Action) {
+func (m *metrics) written(step []planner.Action) {
 	for _, a := range step {
 		for _, ip := range a.IPs {
 			switch {
-			case ip == converge.Probe:
-			case a.Kind == converge.Finish:
+			case ip == planner.Probe:
+			case a.Kind == planner.Finish:
 				m.handshakes.WithLabelValues("released").Inc()
-			case a.Kind == converge.Clear:
+			case a.Kind == planner.Clear:
 				m.handshakes.WithLabelValues("kept").Inc()
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // recorder makes Kubernetes Events (client-go's record.EventRecorder).
@@ -32,17 +32,17 @@ type notices struct {
 	log      logrus.FieldLogger
 	recorder recorder
 	node     *corev1.ObjectReference
-	lasting  map[converge.Reason]string
+	lasting  map[planner.Reason]string
 }
 
 func newNotices(log logrus.FieldLogger, r recorder, node *corev1.ObjectReference) *notices {
-	return &notices{log: log, recorder: r, node: node, lasting: map[converge.Reason]string{}}
+	return &notices{log: log, recorder: r, node: node, lasting: map[planner.Reason]string{}}
 }
 
 // now takes all that is so at this moment, as a look at everything shows it. A
 // failure may last all the same: the look succeeds, and the write after it does not.
-func (n *notices) now(current map[converge.Reason]notice) {
-	n.end(func(reason converge.Reason) bool {
+func (n *notices) now(current map[planner.Reason]notice) {
+	n.end(func(reason planner.Reason) bool {
 		_, lasts := current[reason]
 		return !lasts && !fails(reason)
 	})
@@ -55,7 +55,7 @@ func (n *notices) now(current map[converge.Reason]notice) {
 func (n *notices) recovered() { n.end(fails) }
 
 // end tells in the log that what lasted is over.
-func (n *notices) end(over func(converge.Reason) bool) {
+func (n *notices) end(over func(planner.Reason) bool) {
 	for _, reason := range slices.Sorted(maps.Keys(n.lasting)) {
 		if over(reason) {
 			n.log.WithField("reason", reason).Info("over")
@@ -74,7 +74,7 @@ func (n *notices) also(err error) {
 	n.log.WithError(err).Warn("failed")
 }
 
-func (n *notices) tell(reason converge.Reason, what notice) {
+func (n *notices) tell(reason planner.Reason, what notice) {
 	log := n.log.WithField("reason", reason)
 	if subject, lasts := n.lasting[reason]; lasts && subject == what.subject {
 		log.Debug(what.text)
@@ -86,19 +86,19 @@ func (n *notices) tell(reason converge.Reason, what notice) {
 }
 
 // notices are what a person should know of what was seen.
-func (s sight) notices(m *memory) map[converge.Reason]notice {
-	about := map[converge.Reason][]string{}
+func (s sight) notices(m *memory) map[planner.Reason]notice {
+	about := map[planner.Reason][]string{}
 	if len(s.malformed) > 0 {
 		about[malformedEntry] = s.malformed
 	}
 	for _, a := range s.plan {
 		for _, ip := range a.IPs {
-			if a.Kind == converge.Report {
+			if a.Kind == planner.Report {
 				about[a.Reason] = append(about[a.Reason], ip.String())
 			}
 		}
 	}
-	current := map[converge.Reason]notice{}
+	current := map[planner.Reason]notice{}
 	for reason, subjects := range about {
 		slices.Sort(subjects)
 		subjects = slices.Compact(subjects)
@@ -114,16 +114,16 @@ func (s sight) notices(m *memory) map[converge.Reason]notice {
 // at most 1024 bytes.
 const maxNamed = 8
 
-func describe(reason converge.Reason, subjects []string) string {
+func describe(reason planner.Reason, subjects []string) string {
 	count := len(subjects)
 	names := strings.Join(subjects[:min(count, maxNamed)], ", ")
 	if count > maxNamed {
 		names += ", …"
 	}
 	switch reason {
-	case converge.Foreign:
+	case planner.Foreign:
 		return fmt.Sprintf("spec.ipam.pool has %d entries that the bridge did not write, and leaves alone: %s", count, names)
-	case converge.Unheld:
+	case planner.Unheld:
 		return fmt.Sprintf("%d addresses are in use and the sidecar does not hold them, nor gets them back: %s. One that is in spec.ipam.pool stays there as long as it is used; "+
 			"one that is not is left out, and the agent drops its endpoint when it starts again. "+
 			"The plugin may give them to somebody else: recreate what has them", count, names)

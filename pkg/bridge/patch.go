@@ -1,7 +1,7 @@
 package bridge
 
 import (
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // part is what of the outside an action changes. Actions on one part that
@@ -15,13 +15,13 @@ const (
 	ofStatus
 )
 
-func partOf(k converge.Kind) part {
+func partOf(k planner.Kind) part {
 	switch k {
-	case converge.Acquire, converge.Restore, converge.Free:
+	case planner.Acquire, planner.Restore, planner.Free:
 		return ofSidecar
-	case converge.Publish, converge.Fence, converge.Withdraw:
+	case planner.Publish, planner.Fence, planner.Withdraw:
 		return ofSpec
-	case converge.Mark, converge.Clear, converge.Finish:
+	case planner.Mark, planner.Clear, planner.Finish:
 		return ofStatus
 	default:
 		return none
@@ -36,7 +36,7 @@ type patch struct {
 	entries map[string]any
 }
 
-func newPatch(version string, of part, actions []converge.Action) patch {
+func newPatch(version string, of part, actions []planner.Action) patch {
 	p := patch{version: version, part: of, entries: map[string]any{}}
 	for _, a := range actions {
 		for _, ip := range a.IPs {
@@ -47,18 +47,18 @@ func newPatch(version string, of part, actions []converge.Action) patch {
 }
 
 // written is what the entry of an address becomes.
-func written(a converge.Action) any {
+func written(a planner.Action) any {
 	switch a.Kind {
-	case converge.Publish:
+	case planner.Publish:
 		// null: what was fenced must not keep its owner.
-		return map[string]any{"resource": converge.EntryOf(a.Slot, false).Resource, "owner": nil}
-	case converge.Fence:
-		e := converge.EntryOf(a.Slot, true)
+		return map[string]any{"resource": planner.EntryOf(a.Slot, false).Resource, "owner": nil}
+	case planner.Fence:
+		e := planner.EntryOf(a.Slot, true)
 		return map[string]any{"resource": e.Resource, "owner": e.Owner}
-	case converge.Mark:
-		return converge.Marked
-	case converge.Finish:
-		return converge.Released
+	case planner.Mark:
+		return planner.Marked
+	case planner.Finish:
+		return planner.Released
 	default: // Withdraw and Clear remove it
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -93,7 +93,7 @@ func TestRunServesANodeUntilItIsToldToEnd(t *testing.T) {
 	go func() {
 		ended <- Run(ctx, Config{
 			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Socket: startSidecar(t, giving{map[string]string{}}), Pool: "default",
-			Settings: converge.Settings{MinAllocate: 4, PreAllocate: 1}, ReleaseDelay: time.Minute, MetricsAddress: address,
+			Settings: planner.Settings{MinAllocate: 4, PreAllocate: 1}, ReleaseDelay: time.Minute, MetricsAddress: address,
 		}, quiet())
 	}()
 	status := func(path string, want int) func() error {
@@ -128,7 +128,7 @@ func TestRunServesANodeUntilItIsToldToEnd(t *testing.T) {
 func TestRunRefusesWhatCannotWork(t *testing.T) {
 	good := Config{
 		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Socket: "/none", Pool: "default",
-		Settings: converge.Settings{PreAllocate: 1}, ReleaseDelay: time.Minute,
+		Settings: planner.Settings{PreAllocate: 1}, ReleaseDelay: time.Minute,
 	}
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish := []converge.Action{{Kind: converge.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
+	publish := []planner.Action{{Kind: planner.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
 	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, publish))
 	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
 		t.Fatalf("after the patch it is %+v, %v", after, err)
@@ -217,19 +217,19 @@ func TestAnEntryThatIsPublishedAgainLosesItsFence(t *testing.T) {
 	}
 	api.Create("worker", apiserver.Object{})
 	n := nodes{client.Resource(resource()), "worker"}
-	for _, kind := range []converge.Kind{converge.Publish, converge.Fence, converge.Publish, converge.Withdraw} {
+	for _, kind := range []planner.Kind{planner.Publish, planner.Fence, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		actions := []converge.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
+		actions := []planner.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
 		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, actions))
 		if err != nil {
 			t.Fatal(err)
 		}
 		v, _ := seen.view()
 		entry, published := v.Pool[ip(1)]
-		if slot, _ := entry.Slot(); published != (kind != converge.Withdraw) || entry.Fenced() != (kind == converge.Fence) || published && slot != 3 {
+		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Fenced() != (kind == planner.Fence) || published && slot != 3 {
 			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)
 		}
 	}

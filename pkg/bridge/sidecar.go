@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/client"
 	"github.com/delegated-ipam/delegated-ipam/client/daemon"
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
@@ -31,14 +31,14 @@ type source struct {
 }
 
 // slots are the node's attachments.
-func (s source) slots(ctx context.Context) ([]converge.Slot, error) {
+func (s source) slots(ctx context.Context) ([]planner.Slot, error) {
 	ok, err := s.client.Ipam.GetIpamContext(ctx, ipam.NewGetIpamParams().WithTimeout(sidecarLimit))
 	if err != nil {
 		return nil, unavailable("list the addresses", err)
 	}
-	var slots []converge.Slot
+	var slots []planner.Slot
 	for _, a := range ok.Payload {
-		n, ours := converge.Number(a.Owner)
+		n, ours := planner.Number(a.Owner)
 		if !ours || a.Pool != s.pool {
 			continue
 		}
@@ -46,7 +46,7 @@ func (s source) slots(ctx context.Context) ([]converge.Slot, error) {
 		if err != nil {
 			return nil, unavailable("list the addresses", err)
 		}
-		slots = append(slots, converge.Slot{Number: n, Addresses: ips, Held: a.State == stateHeld && !a.Lost})
+		slots = append(slots, planner.Slot{Number: n, Addresses: ips, Held: a.State == stateHeld && !a.Lost})
 	}
 	return slots, nil
 }
@@ -89,7 +89,7 @@ func (s source) check(ctx context.Context) error {
 // acquire makes the sidecar hold a slot, with every family that is on. That the
 // plugin has no address is errExhausted.
 func (s source) acquire(ctx context.Context, n int) error {
-	owner := converge.Owner(n)
+	owner := planner.Owner(n)
 	params := ipam.NewPostIpamParams().WithTimeout(sidecarLimit).WithOwner(&owner).WithPool(&s.pool)
 	_, err := s.client.Ipam.PostIpamContext(ctx, params)
 	if refused := refusal(err); refused != nil && refused.Code == http.StatusBadGateway && refused.RetryAfter == "" {
@@ -101,7 +101,7 @@ func (s source) acquire(ctx context.Context, n int) error {
 // restore makes the sidecar hold exactly this address for a slot. That it does
 // not is errRefused.
 func (s source) restore(ctx context.Context, n int, ip netip.Addr) error {
-	owner := converge.Owner(n)
+	owner := planner.Owner(n)
 	params := ipam.NewPostIpamIPParams().WithTimeout(sidecarLimit).WithIP(ip.String()).WithOwner(&owner).WithPool(&s.pool)
 	_, err := s.client.Ipam.PostIpamIPContext(ctx, params)
 	if refused := refusal(err); refused != nil && refused.Code != http.StatusForbidden && refused.RetryAfter == "" {
@@ -134,7 +134,7 @@ func failed(what string, err error) error {
 	}
 	if refused := refusal(err); refused != nil && refused.Code == http.StatusForbidden {
 		return &trouble{notAdmitted, fmt.Errorf("the sidecar does not let the bridge %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
-			what, converge.OwnerPrefix+"*")}
+			what, planner.OwnerPrefix+"*")}
 	}
 	return unavailable(what, err)
 }

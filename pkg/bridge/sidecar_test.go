@@ -12,7 +12,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
@@ -64,12 +64,12 @@ func TestSlotsAreWhatIsHandedOutToTheNode(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")
 	tests := map[string]struct {
 		json string
-		want []converge.Slot
+		want []planner.Slot
 	}{
-		"one that is held":                       {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4","ipv6"`), []converge.Slot{{Number: 3, Addresses: []netip.Addr{v4, v6}, Held: true}}},
-		"of which one family was given back":     {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []converge.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true}}},
-		"one that is lost":                       {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", true, `"ipv4"`), []converge.Slot{{Number: 3, Addresses: []netip.Addr{v4}}}},
-		"one that the plugin is yet to give":     {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []converge.Slot{{Number: 3}}},
+		"one that is held":                       {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4","ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4, v6}, Held: true}}},
+		"of which one family was given back":     {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true}}},
+		"one that is lost":                       {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", true, `"ipv4"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}}}},
+		"one that the plugin is yet to give":     {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []planner.Slot{{Number: 3}}},
 		"not that of another owner":              {fmt.Sprintf(attachment, "router", "blue", "held", false, `"ipv4"`), nil},
 		"not that of another spelling":           {fmt.Sprintf(attachment, "ciliumnode-03", "blue", "held", false, `"ipv4"`), nil},
 		"not that of another pool of the node's": {fmt.Sprintf(attachment, "ciliumnode-3", "default", "held", false, `"ipv4"`), nil},
@@ -100,7 +100,7 @@ func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 		answer testSidecar
 		asked  string
 		want   error
-		reason converge.Reason
+		reason planner.Reason
 	}{
 		"an address":                 {acquire, testSidecar{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", nil, ""},
 		"no address":                 {acquire, testSidecar{code: 502, body: `"no addresses"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", errExhausted, ""},
@@ -133,7 +133,7 @@ func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 	})
 }
 
-func wantTrouble(t *testing.T, err error, reason converge.Reason) {
+func wantTrouble(t *testing.T, err error, reason planner.Reason) {
 	t.Helper()
 	var got *trouble
 	errors.As(err, &got)
@@ -149,7 +149,7 @@ func TestTheSidecarOfAnotherNodeIsRefused(t *testing.T) {
 	const status = `{"delegated-ipam":{"node-name":%q,"attachments":{},"pools":[],"counters":{}}}`
 	tests := map[string]struct {
 		body   string
-		reason converge.Reason
+		reason planner.Reason
 	}{
 		"of this node":             {fmt.Sprintf(status, "worker"), ""},
 		"of another":               {fmt.Sprintf(status, "other"), anotherNode},

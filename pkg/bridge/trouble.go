@@ -6,34 +6,34 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // What the bridge tells of besides what converge reports; the reasons of its Events.
 const (
-	poolExhausted      converge.Reason = "PoolExhausted"
-	wrongMode          converge.Reason = "WrongIPAMMode"
-	nodeMissing        converge.Reason = "CiliumNodeMissing"
-	notPermitted       converge.Reason = "NotPermitted"
-	apiUnavailable     converge.Reason = "APIServerUnavailable"
-	sidecarUnavailable converge.Reason = "SidecarUnavailable"
-	anotherNode        converge.Reason = "SidecarOfAnotherNode"
-	notAdmitted        converge.Reason = "OwnerNotAdmitted"
-	noProgress         converge.Reason = "NoProgress"
-	malformedEntry     converge.Reason = "MalformedPoolEntry"
+	poolExhausted      planner.Reason = "PoolExhausted"
+	wrongMode          planner.Reason = "WrongIPAMMode"
+	nodeMissing        planner.Reason = "CiliumNodeMissing"
+	notPermitted       planner.Reason = "NotPermitted"
+	apiUnavailable     planner.Reason = "APIServerUnavailable"
+	sidecarUnavailable planner.Reason = "SidecarUnavailable"
+	anotherNode        planner.Reason = "SidecarOfAnotherNode"
+	notAdmitted        planner.Reason = "OwnerNotAdmitted"
+	noProgress         planner.Reason = "NoProgress"
+	malformedEntry     planner.Reason = "MalformedPoolEntry"
 )
 
 // failures are the reasons of a trouble.
 func failures() []string {
 	var names []string
-	for _, r := range []converge.Reason{wrongMode, nodeMissing, notPermitted, apiUnavailable, sidecarUnavailable, anotherNode, notAdmitted, noProgress} {
+	for _, r := range []planner.Reason{wrongMode, nodeMissing, notPermitted, apiUnavailable, sidecarUnavailable, anotherNode, notAdmitted, noProgress} {
 		names = append(names, string(r))
 	}
 	return names
 }
 
 // fails tells that a reason is one of a trouble.
-func fails(r converge.Reason) bool { return slices.Contains(failures(), string(r)) }
+func fails(r planner.Reason) bool { return slices.Contains(failures(), string(r)) }
 
 var (
 	// errExhausted: the plugin has no address to give.
@@ -44,7 +44,7 @@ var (
 
 // trouble is why a look at things led to nothing, with the reason it is told under.
 type trouble struct {
-	reason converge.Reason
+	reason planner.Reason
 	err    error
 }
 

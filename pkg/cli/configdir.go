@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -18,7 +18,7 @@ const configDirOption = "config-dir"
 
 // withConfigDir adds the folder to the other options, in the order of their names:
 // who reads that a value came from it wants to know which it is.
-func (p program) withConfigDir(others []daemon.Option, dir *pflag.Flag) []daemon.Option {
+func (p program) withConfigDir(others []app.Option, dir *pflag.Flag) []app.Option {
 	from := fromDefault
 	switch {
 	case dir.Changed:
@@ -26,8 +26,8 @@ func (p program) withConfigDir(others []daemon.Option, dir *pflag.Flag) []daemon
 	case p.env[envName(configDirOption)] != "":
 		from = fromEnvironment
 	}
-	all := append(others, daemon.Option{Name: dir.Name, Value: dir.Value.String(), Source: string(from)})
-	slices.SortFunc(all, func(a, b daemon.Option) int { return strings.Compare(a.Name, b.Name) })
+	all := append(others, app.Option{Name: dir.Name, Value: dir.Value.String(), Source: string(from)})
+	slices.SortFunc(all, func(a, b app.Option) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 

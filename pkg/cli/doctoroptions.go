@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
@@ -30,7 +30,7 @@ type found struct {
 	// socket is the sidecar's by these options; empty to leave it to $CILIUM_SOCK.
 	socket string
 	from   sources
-	config *daemon.Config
+	config *app.Config
 	doctor.Options
 }
 
@@ -40,7 +40,7 @@ func (o ownOptions) find(all *pflag.FlagSet) found {
 	f := found{ownOptions: o, Options: doctor.Options{Unknown: slices.DeleteFunc(unknownVariables(o.env, all), serviceLink.MatchString)}}
 	from, err := fill(o.flags, o.env, o.serve.ConfigDir)
 	f.from = from
-	var config daemon.Config
+	var config app.Config
 	if err == nil {
 		config, err = o.serve.complete()
 	}
@@ -57,7 +57,7 @@ func (o ownOptions) find(all *pflag.FlagSet) found {
 
 // compare returns the configuration to go by, nil if there is none: that of the
 // sidecar if it says it. What doctor was told otherwise is noted.
-func (f found) compare(status *models.DelegatedIPAMStatus) (*daemon.Config, doctor.Options) {
+func (f found) compare(status *models.DelegatedIPAMStatus) (*app.Config, doctor.Options) {
 	if status == nil || len(status.Options) == 0 {
 		return f.config, f.Options
 	}

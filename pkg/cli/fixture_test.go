@@ -17,7 +17,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
@@ -36,7 +36,7 @@ type outcome struct {
 func testProgram(env map[string]string) program {
 	return program{
 		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollEvery: time.Millisecond,
-		serve: func(context.Context, daemon.Config, logrus.FieldLogger) error {
+		serve: func(context.Context, app.Config, logrus.FieldLogger) error {
 			return errors.New("no test expects to serve")
 		},
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -70,7 +70,7 @@ func (c connection) containerID(ctx context.Context, o idOptions, owner string) 
 			return "", err
 		}
 	}
-	return identity.ContainerID(owner, o.node, o.network), nil
+	return containerid.ContainerID(owner, o.node, o.network), nil
 }
 
 // usedID is the ID of what the owner holds in the pool, empty if nothing.

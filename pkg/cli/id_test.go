@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -20,11 +20,11 @@ func TestAnIDIsThatInUseOrTheOneThatWouldBe(t *testing.T) {
 		asked []string
 	}{
 		"of an owner that holds something":       {[]string{"router"}, "cilium-agent-router-1111111111111111", []string{list}},
-		"of an owner that holds it elsewhere":    {[]string{"router", "--pool=blue"}, identity.ContainerID("router", "worker-1", "blue-net"), []string{list, health}},
-		"of an owner that holds nothing":         {[]string{"nobody"}, identity.ContainerID("nobody", "worker-1", "pods"), []string{list, health}},
-		"on another node":                        {[]string{"router", "--node-name=worker-2"}, identity.ContainerID("router", "worker-2", "pods"), []string{health}},
-		"in another network":                     {[]string{"router", "--cni-network=other"}, identity.ContainerID("router", "worker-1", "other"), []string{health}},
-		"on a node and in a network that I name": {[]string{"router", "--node-name=a", "--cni-network=b"}, identity.ContainerID("router", "a", "b"), nil},
+		"of an owner that holds it elsewhere":    {[]string{"router", "--pool=blue"}, containerid.ContainerID("router", "worker-1", "blue-net"), []string{list, health}},
+		"of an owner that holds nothing":         {[]string{"nobody"}, containerid.ContainerID("nobody", "worker-1", "pods"), []string{list, health}},
+		"on another node":                        {[]string{"router", "--node-name=worker-2"}, containerid.ContainerID("router", "worker-2", "pods"), []string{health}},
+		"in another network":                     {[]string{"router", "--cni-network=other"}, containerid.ContainerID("router", "worker-1", "other"), []string{health}},
+		"on a node and in a network that I name": {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.ContainerID("router", "a", "b"), nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestAnIDIsThatInUseOrTheOneThatWouldBe(t *testing.T) {
 }
 
 func TestAnIDWithoutASidecarCanBeJSON(t *testing.T) {
-	id := identity.ContainerID("router", "a", "b")
+	id := containerid.ContainerID("router", "a", "b")
 	testProgram(nil).runHere(t, "id", "router", "--node-name=a", "--cni-network=b", "-o=json").
 		wants(t, option.Done, "{\n  \"container-id\": \""+id+"\"\n}\n")
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
@@ -19,7 +19,7 @@ import (
 
 // serveOptions are the options of `serve`.
 type serveOptions struct {
-	daemon.Config
+	app.Config
 	CNINetwork string       // --cni-network
 	LogLevel   logrus.Level // --log-level
 	LogFormat  string       // --log-format
@@ -30,9 +30,9 @@ type serveOptions struct {
 // the node is called if --node-name does not say.
 func defaultServeOptions(nodeName string) *serveOptions {
 	return &serveOptions{
-		Config: daemon.Config{
+		Config: app.Config{
 			SocketPath: sidecar.DefaultSocket,
-			SocketMode: access.DefaultMode,
+			SocketMode: unixsock.DefaultMode,
 			StateDir:   "/var/lib/delegated-ipam",
 			CNIConfDir: "/etc/cni/net.d",
 			CNIBinDirs: []string{"/opt/cni/bin"},
@@ -125,7 +125,7 @@ func (o *serveOptions) registerPlugin(flags *pflag.FlagSet) {
 
 // config is what the daemon is told. Errors name the option, what it got and
 // what it takes.
-func (o *serveOptions) config(version string) (daemon.Config, error) {
+func (o *serveOptions) config(version string) (app.Config, error) {
 	c, err := o.complete()
 	if err != nil {
 		return c, err
@@ -135,7 +135,7 @@ func (o *serveOptions) config(version string) (daemon.Config, error) {
 }
 
 // complete is the configuration with all its pools and with absolute paths.
-func (o *serveOptions) complete() (daemon.Config, error) {
+func (o *serveOptions) complete() (app.Config, error) {
 	c := o.Config
 	pools, err := o.pools()
 	if err != nil {
@@ -159,7 +159,7 @@ func (o *serveOptions) pools() (map[string]string, error) {
 }
 
 // absolute makes paths independent of the working folder; an empty one stays empty.
-func absolute(c *daemon.Config) error {
+func absolute(c *app.Config) error {
 	paths := []*string{&c.SocketPath, &c.StateDir, &c.CNIConfDir, &c.CNIConfFile}
 	for _, list := range []*[]string{&c.CNIBinDirs, &c.PluginProfiles} {
 		*list = append([]string(nil), *list...)

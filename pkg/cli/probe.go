@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
@@ -152,7 +152,7 @@ func (a asker) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil || !a.here {
 		return conn, err
 	}
-	peer, err := access.PeerOf(conn)
+	peer, err := unixsock.PeerOf(conn)
 	if err == nil && peer.PID == 0 {
 		err = fmt.Errorf("who answers on %s is in another PID namespace, such as the pod that this one replaces: the sidecar here does not serve yet", a.socket)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -17,7 +17,7 @@ type program struct {
 	version string
 	env     map[string]string
 	now     func() time.Time
-	serve   func(context.Context, daemon.Config, logrus.FieldLogger) error
+	serve   func(context.Context, app.Config, logrus.FieldLogger) error
 	// requestLimit is how long one request may take.
 	requestLimit time.Duration
 	// pollEvery is how often `release --all` looks whether the plugin has everything.
@@ -34,7 +34,7 @@ func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, 
 		version: option.Version(version),
 		env:     option.Environment(environ),
 		now:     time.Now,
-		serve:   daemon.Run,
+		serve:   app.Run,
 		// As long as Cilium's own client waits (pkg/client of Cilium).
 		requestLimit: 90 * time.Second,
 		pollEvery:    time.Second,

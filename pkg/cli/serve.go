@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -84,7 +84,7 @@ func (p program) runServe(cmd *cobra.Command, o *serveOptions, options *pflag.Fl
 
 // logOptions writes each option with its value and where that came from in one
 // line, so that a doubt about it ends in the log.
-func logOptions(log logrus.FieldLogger, options []daemon.Option) {
+func logOptions(log logrus.FieldLogger, options []app.Option) {
 	fields := logrus.Fields{}
 	for _, o := range options {
 		fields[o.Name] = fmt.Sprintf("%s (%s)", o.Value, o.Source)

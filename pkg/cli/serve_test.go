@@ -16,16 +16,16 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // served runs `serve` with a daemon that ends at once, and returns what the
 // daemon was told.
-func served(t *testing.T, env map[string]string, args ...string) (daemon.Config, outcome) {
+func served(t *testing.T, env map[string]string, args ...string) (app.Config, outcome) {
 	t.Helper()
-	p, got, calls := testProgram(env), daemon.Config{}, 0
-	p.serve = func(_ context.Context, c daemon.Config, _ logrus.FieldLogger) error {
+	p, got, calls := testProgram(env), app.Config{}, 0
+	p.serve = func(_ context.Context, c app.Config, _ logrus.FieldLogger) error {
 		got, calls = c, calls+1
 		return nil
 	}
@@ -54,7 +54,7 @@ func TestWithoutOptionsTheDefaultsAreServed(t *testing.T) {
 	if got.MaxPluginProcesses < 4 {
 		t.Errorf("at most %d plugin processes; want 4 or more", got.MaxPluginProcesses)
 	}
-	want := daemon.Config{
+	want := app.Config{
 		Version:       "v1.2.3",
 		SocketPath:    "/var/run/cilium/delegated-ipam.sock",
 		SocketMode:    0o660,
@@ -101,7 +101,7 @@ func TestEveryOptionReachesTheDaemon(t *testing.T) {
 		"--max-queued-requests=8", "--verify-interval=0s", "--cni-netns=ephemeral", "--cni-ifname=net0", "--release-delay=1m",
 		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json")
 	o.wants(t, option.Done, "")
-	want := daemon.Config{
+	want := app.Config{
 		Version: "v1.2.3", SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4},
 		StateDir: "/s/state", CNIConfDir: "/s/conf", CNIConfFile: "/s/conf/a.conflist", CNIBinDirs: []string{"/s/a", "/s/b"},
 		Pools:    map[string]string{"default": "pods", "blue": "blue-net", "red": "red-net", "green": "green-net"},
@@ -183,7 +183,7 @@ func TestTheDaemonIsToldEachValueAndWhereItCameFrom(t *testing.T) {
 	dir := writeFolder(t, map[string]string{"owners": "a, b", "release-delay": "3m"})
 	got, _ := served(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_PLUGIN_ENV": "NO_PROXY"},
 		"--config-dir="+dir, "--plugin-env=HTTP_PROXY", "--pool=blue=blue-net", "--node-name=n")
-	for _, want := range []daemon.Option{
+	for _, want := range []app.Option{
 		{Name: "owners", Value: "a,b", Source: "config-dir"},
 		{Name: "release-delay", Value: "2m0s", Source: "environment"},
 		{Name: "plugin-env", Value: "HTTP_PROXY", Source: "flag"},
@@ -194,7 +194,7 @@ func TestTheDaemonIsToldEachValueAndWhereItCameFrom(t *testing.T) {
 			t.Errorf("the daemon is told %v; want %v among them", got.Options, want)
 		}
 	}
-	if !slices.IsSortedFunc(got.Options, func(a, b daemon.Option) int { return strings.Compare(a.Name, b.Name) }) {
+	if !slices.IsSortedFunc(got.Options, func(a, b app.Option) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Errorf("the options are not in order: %v", got.Options)
 	}
 }
@@ -205,11 +205,11 @@ func TestTheDaemonIsToldWhichFolderItsOptionsCameFrom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		env  map[string]string
 		args []string
-		want daemon.Option
+		want app.Option
 	}{
-		"by no means":         {want: daemon.Option{Name: "config-dir", Source: "default"}},
-		"by the environment":  {env: variable, want: daemon.Option{Name: "config-dir", Value: dir, Source: "environment"}},
-		"by a flag over that": {env: map[string]string{"DELEGATED_IPAM_CONFIG_DIR": "/nowhere"}, args: []string{"--config-dir=" + dir}, want: daemon.Option{Name: "config-dir", Value: dir, Source: "flag"}},
+		"by no means":         {want: app.Option{Name: "config-dir", Source: "default"}},
+		"by the environment":  {env: variable, want: app.Option{Name: "config-dir", Value: dir, Source: "environment"}},
+		"by a flag over that": {env: map[string]string{"DELEGATED_IPAM_CONFIG_DIR": "/nowhere"}, args: []string{"--config-dir=" + dir}, want: app.Option{Name: "config-dir", Value: dir, Source: "flag"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, o := served(t, tt.env, tt.args...)
@@ -327,7 +327,7 @@ func TestAWrongFlagIsRefusedWithWhatItGotAndWhatItTakes(t *testing.T) {
 
 func TestADaemonThatFailsEndsWithStatus1AndItsReason(t *testing.T) {
 	p := testProgram(nil)
-	p.serve = func(context.Context, daemon.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
+	p.serve = func(context.Context, app.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
 	p.runHere(t, "serve", "--node-name=n").wants(t, option.Failed, "", "Error: serve: the disk is full")
 }
 

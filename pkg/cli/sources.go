@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -67,10 +67,10 @@ func fill(options *pflag.FlagSet, env map[string]string, dir string) (sources, e
 }
 
 // values are the options with their values, by name.
-func (s sources) values(options *pflag.FlagSet) []daemon.Option {
-	var all []daemon.Option
+func (s sources) values(options *pflag.FlagSet) []app.Option {
+	var all []app.Option
 	options.VisitAll(func(f *pflag.Flag) {
-		all = append(all, daemon.Option{Name: f.Name, Value: f.Value.String(), Source: string(s[f.Name])})
+		all = append(all, app.Option{Name: f.Name, Value: f.Value.String(), Source: string(s[f.Name])})
 	})
 	return all
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // idLocks are locks on container IDs that plugin processes inherit. When we
@@ -89,14 +89,14 @@ func (l idLocks) open() (*os.File, error) {
 		folder, name = int(l.folder.Fd()), filepath.Base(l.path)
 	}
 	for {
-		killpoint.Reach(killpoint.PluginLockOpening)
+		failpoint.Reach(failpoint.PluginLockOpening)
 		fd, err := unix.Openat(folder, name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return nil, &fs.PathError{Op: "open", Path: l.path, Err: err}
 		default:
-			killpoint.Reach(killpoint.PluginLockOpened)
+			failpoint.Reach(failpoint.PluginLockOpened)
 			return os.NewFile(uintptr(fd), l.path), nil
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // maxStdout bounds a plugin's answer in bytes: a result is some hundred.
@@ -71,7 +71,7 @@ func (p program) launch() (launched, error) {
 		errs.close()
 		return launched{}, err
 	}
-	p.reach(killpoint.PluginStarting)
+	p.reach(failpoint.PluginStarting)
 	child, err := p.start(stdin, out, errs)
 	_ = unix.Close(stdin)
 	if err != nil {
@@ -82,7 +82,7 @@ func (p program) launch() (launched, error) {
 		errs.close()
 		return launched{}, err
 	}
-	p.reach(killpoint.PluginStarted)
+	p.reach(failpoint.PluginStarted)
 	out.handOver()
 	errs.handOver()
 	return launched{program: p, child: child, out: out, errs: errs, input: input}, nil
@@ -106,7 +106,7 @@ func (p program) openInput() (stdin, input int, err error) {
 // inside the kernel) is waited for: it may still allocate.
 func (l launched) finish() ending {
 	end := l.wait(&watch{process: l.child, streams: [2]*capture{l.out, l.errs}})
-	l.reach(killpoint.PluginEnded)
+	l.reach(failpoint.PluginEnded)
 	// What the pipes still hold is read; failing to read stderr is no failure of the call.
 	outErr := l.out.finish()
 	_ = l.errs.finish()
@@ -115,10 +115,10 @@ func (l launched) finish() ending {
 	return end
 }
 
-// reach is a kill point of a call that can be lost: a question is asked again.
-func (p program) reach(at killpoint.Point) {
+// reach is a failpoint of a call that can be lost: a question is asked again.
+func (p program) reach(at failpoint.Point) {
 	if p.works {
-		killpoint.Reach(at)
+		failpoint.Reach(at)
 	}
 }
 

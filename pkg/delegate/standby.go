@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // Most of the time that a plugin call takes is the start of its process. A plugin
@@ -107,14 +107,14 @@ func (l *launched) configure(config []byte) bool {
 	if (&watch{process: l.child}).hasEnded() {
 		return false
 	}
-	l.reach(killpoint.PluginTelling)
+	l.reach(failpoint.PluginTelling)
 	n, err := unix.Write(l.input, config)
 	whole := err == nil && n == len(config)
 	if whole { // else discard ends it, before it can take a part for the whole
 		_ = unix.Close(l.input)
 		l.input = none
 	}
-	l.reach(killpoint.PluginTold)
+	l.reach(failpoint.PluginTold)
 	return whole
 }
 

@@ -7,14 +7,14 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 )
 
 // leases compares a store with the sidecar's list, address by address.
 func (s Sight) leases(of Store) []Finding {
 	var all []Finding
 	for _, l := range of.Leases {
-		if identity.HasForm(l.ContainerID) && !of.knownIn(s.Before, l) && !of.knownIn(s.After, l) {
+		if containerid.HasForm(l.ContainerID) && !of.knownIn(s.Before, l) && !of.knownIn(s.After, l) {
 			all = append(all, of.leaked(l))
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 )
 
@@ -26,16 +26,16 @@ type Node struct {
 // LookAtNode looks at what a sidecar with these options finds or would find; socket is
 // the one on which it is asked. status is its answer, nil if there is none. Nothing is
 // changed, and no plugin verb but VERSION is run.
-func LookAtNode(ctx context.Context, c daemon.Config, socket string, status *models.DelegatedIPAMStatus) Node {
+func LookAtNode(ctx context.Context, c app.Config, socket string, status *models.DelegatedIPAMStatus) Node {
 	n := Node{MachineID: journal.Host{}.MachineID(), Place: lookAtPlace(socket, status != nil)}
-	n.Socket = lookAtSocket(access.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}, access.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs})
+	n.Socket = lookAtSocket(unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}, unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs})
 	n.StateDir = lookAtStateDir(c.StateDir, c.InPod, n.Place.sameUser())
 	examined, err := c.Examine(ctx)
 	n.Err = err
 	for _, e := range examined {
 		n.Pools = append(n.Pools, Pool{
 			Examined: e, Served: served(status, e.Pool),
-			GuardIsOther: !daemon.HolderHas(e.Guard, c.StateDir),
+			GuardIsOther: !app.HolderHas(e.Guard, c.StateDir),
 			State:        lookAtPluginState(stateOf(e), e.Plugin.StateKey, c.InPod),
 		})
 	}
@@ -43,7 +43,7 @@ func LookAtNode(ctx context.Context, c daemon.Config, socket string, status *mod
 }
 
 // stateOf is the folder in which the plugin writes: host-local has one for each network.
-func stateOf(e daemon.Examined) string {
+func stateOf(e app.Examined) string {
 	dir := e.Plugin.StateDir
 	if e.Plugin.Plugin == hostLocal && filepath.IsAbs(dir) {
 		return filepath.Join(dir, e.Network.Name)

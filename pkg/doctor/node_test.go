@@ -10,7 +10,7 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
@@ -26,13 +26,13 @@ func TestTheOptionsAreThoseOfTheSidecarAndCanBeUsed(t *testing.T) {
 }
 
 func TestDoctorSaysWhetherItSeesWhatTheSidecarSees(t *testing.T) {
-	peer := access.Peer{PID: 4711, UID: 1000}
+	peer := unixsock.Peer{PID: 4711, UID: 1000}
 	judge(t, map[string]judged{
 		"no sidecar answers":            {Place{UID: 1000}.findings(), []string{"ok place"}, []string{"could not be told"}},
 		"the same user and files":       {Place{Known: true, Peer: peer, UID: 1000}.findings(), []string{"ok place"}, []string{"4711", "1000"}},
 		"another user":                  {Place{Known: true, Peer: peer, UID: 0}.findings(), []string{"warning place"}, []string{"user 1000", "user 0", "run doctor as user 1000"}},
 		"other files":                   {Place{Known: true, Peer: peer, UID: 1000, OtherFiles: true}.findings(), []string{"warning place"}, []string{"another container"}},
-		"a process that cannot be seen": {Place{Known: true, Peer: access.Peer{UID: 1000}, UID: 1000}.findings(), []string{"warning place"}, []string{"another container"}},
+		"a process that cannot be seen": {Place{Known: true, Peer: unixsock.Peer{UID: 1000}, UID: 1000}.findings(), []string{"warning place"}, []string{"another container"}},
 	})
 }
 
@@ -46,7 +46,7 @@ func TestAMachineWithoutAnIDIsAWarning(t *testing.T) {
 func TestTheSocketIsForThoseForWhomItShouldBe(t *testing.T) {
 	socket := func(change func(*Socket)) []Finding {
 		s := Socket{
-			Options: access.Options{Path: "/run/ipam.sock", Mode: 0o660}, Callers: access.Callers{UIDs: []int{7}, GIDs: []int{8}},
+			Options: unixsock.Options{Path: "/run/ipam.sock", Mode: 0o660}, Callers: unixsock.Callers{UIDs: []int{7}, GIDs: []int{8}},
 			There: true, Mode: fs.ModeSocket | 0o660, GID: 9,
 		}
 		change(&s)

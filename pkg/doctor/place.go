@@ -5,7 +5,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // Place is from where one looks, compared with where the sidecar is.
@@ -13,7 +13,7 @@ type Place struct {
 	// Known tells that the process behind the socket could be seen.
 	Known bool
 	// Peer is that process, PID 0 if it is in another PID namespace.
-	Peer access.Peer
+	Peer unixsock.Peer
 	// UID is our own user.
 	UID int
 	// OtherFiles tells that it has another mount namespace than we.
@@ -31,7 +31,7 @@ func lookAtPlace(socket string, served bool) Place {
 		return p // said of the sidecar
 	}
 	defer conn.Close()
-	peer, err := access.PeerOf(conn)
+	peer, err := unixsock.PeerOf(conn)
 	if err != nil {
 		return p
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 )
 
 // PluginState is what was seen of the folder in which a plugin keeps its state.
@@ -97,7 +97,7 @@ func compareWithHost(proc, path string) HostFolder {
 func (s PluginState) withLeases(all []hostlocal.Lease) PluginState {
 	s.Others = 0
 	for _, l := range all {
-		if !identity.HasForm(l.ContainerID) {
+		if !containerid.HasForm(l.ContainerID) {
 			s.Others++
 		}
 	}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
 // Pool is what was seen of one pool and the plugin behind it.
 type Pool struct {
-	daemon.Examined
+	app.Examined
 	// Served is the network with which the sidecar serves the pool; empty for none.
 	Served string
 	// GuardIsOther tells that Guard, if there is one, is not the sidecar of the state folder.

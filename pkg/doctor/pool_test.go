@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -13,7 +13,7 @@ import (
 
 // pool is one that is as it should be, with changes.
 func pool(change func(*Pool)) Pool {
-	p := Pool{Examined: daemon.Examined{
+	p := Pool{Examined: app.Examined{
 		Pool:    "default",
 		Network: cniconf.Network{Name: "pods", File: "/net.d/05.conflist", CNIVersion: "1.0.0", IPAMType: "host-local"},
 		Plugin: delegate.Examination{

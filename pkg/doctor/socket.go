@@ -9,14 +9,14 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/access"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // Socket is what was seen of the sidecar's socket and its folder.
 type Socket struct {
 	// Options are where and for whom it should be, Callers who may call.
-	Options access.Options
-	Callers access.Callers
+	Options unixsock.Options
+	Callers unixsock.Callers
 	// Invalid is why the options cannot work.
 	Invalid error
 	// There tells that something is at the path, with this mode and group.
@@ -29,9 +29,9 @@ type Socket struct {
 	Folder Mount
 }
 
-func lookAtSocket(o access.Options, callers access.Callers) Socket {
+func lookAtSocket(o unixsock.Options, callers unixsock.Callers) Socket {
 	s := Socket{Options: o, Callers: callers, Invalid: o.Validate(), Folder: mountOf(filepath.Dir(o.Path))}
-	if err := access.Exposed(o.Path); !errors.Is(err, fs.ErrNotExist) {
+	if err := unixsock.Exposed(o.Path); !errors.Is(err, fs.ErrNotExist) {
 		s.Exposed = err
 	}
 	if info, err := os.Lstat(o.Path); err == nil {

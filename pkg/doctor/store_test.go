@@ -17,7 +17,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 )
 
 // node is a folder with a CNI configuration and a store of host-local.
@@ -298,4 +298,4 @@ func TestTheFilesOfAnotherPluginAreNotTouched(t *testing.T) {
 }
 
 // ours is a container ID as the sidecar makes it.
-func ours(owner string) string { return identity.ContainerID(owner, "node", "pods") }
+func ours(owner string) string { return containerid.ContainerID(owner, "node", "pods") }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 const (
@@ -113,7 +113,7 @@ func makePath(dir string) error {
 // makeDurably makes a folder unless it is there; a new one is synced into its
 // parent, else a power loss takes it with every record in it.
 func makeDurably(mkdir, syncParent func() error) error {
-	killpoint.Reach(killpoint.FolderMaking)
+	failpoint.Reach(failpoint.FolderMaking)
 	err := mkdir()
 	if errors.Is(err, fs.ErrExist) {
 		// We may have died between the two steps once. More often it is a mount
@@ -124,9 +124,9 @@ func makeDurably(mkdir, syncParent func() error) error {
 	if err != nil {
 		return err
 	}
-	killpoint.Reach(killpoint.FolderMade)
+	failpoint.Reach(failpoint.FolderMade)
 	err = syncParent()
-	killpoint.Reach(killpoint.FolderDurable)
+	failpoint.Reach(failpoint.FolderDurable)
 	return err
 }
 
@@ -174,9 +174,9 @@ func tighten(root *os.Root, opened fs.FileInfo) error {
 	if opened.Mode().Perm() == folderMode {
 		return nil
 	}
-	killpoint.Reach(killpoint.FolderTightening)
+	failpoint.Reach(failpoint.FolderTightening)
 	err := root.Chmod(".", folderMode)
-	killpoint.Reach(killpoint.FolderTightened)
+	failpoint.Reach(failpoint.FolderTightened)
 	return err
 }
 

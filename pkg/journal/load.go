@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // leftover is how files that are not yet a record are named, here and by earlier
@@ -85,9 +85,9 @@ func (j *Journal) Load() (Loaded, error) {
 
 // loadFile puts one entry of attachments/ where it belongs.
 func (j *Journal) loadFile(l *Loaded, name string) error {
-	killpoint.Reach(killpoint.LeftoverRemoving)
+	failpoint.Reach(failpoint.LeftoverRemoving)
 	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
-		killpoint.Reach(killpoint.LeftoverRemoved)
+		failpoint.Reach(failpoint.LeftoverRemoved)
 		return nil
 	}
 	id := containerIDOf(name)

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 const (
@@ -91,12 +91,12 @@ func tryLock(state *folder) (*os.File, error) {
 	if info, err := state.Lstat(lockName); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("it is no regular file (%s); expected a file, or nothing", info.Mode().Type())
 	}
-	killpoint.Reach(killpoint.LockOpening)
+	failpoint.Reach(failpoint.LockOpening)
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return nil, err
 	}
-	killpoint.Reach(killpoint.LockOpened)
+	failpoint.Reach(failpoint.LockOpened)
 	if err := flock(state, file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -131,11 +131,11 @@ func sayHolder(file *os.File) {
 		host = "unknown"
 	}
 	text := fmt.Appendf(nil, "PID %d on host %s\n", os.Getpid(), host)
-	killpoint.Reach(killpoint.LockNaming)
+	failpoint.Reach(failpoint.LockNaming)
 	if n, err := file.WriteAt(text, 0); err == nil {
-		killpoint.Reach(killpoint.LockNamed)
+		failpoint.Reach(failpoint.LockNamed)
 		_ = file.Truncate(int64(n))
-		killpoint.Reach(killpoint.LockCut)
+		failpoint.Reach(failpoint.LockCut)
 	}
 }
 

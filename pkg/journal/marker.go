@@ -13,7 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 const (
@@ -58,9 +58,9 @@ func openMarker(state *folder) (marker, error) {
 
 // writeMarker gives a state folder a new marker.
 func writeMarker(state *folder) error {
-	killpoint.Reach(killpoint.LeftoverRemoving)
+	failpoint.Reach(failpoint.LeftoverRemoving)
 	err := state.Remove(temporaryMarker) // of a process that was killed before its rename
-	killpoint.Reach(killpoint.LeftoverRemoved)
+	failpoint.Reach(failpoint.LeftoverRemoved)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

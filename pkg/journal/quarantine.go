@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // maxQuarantineName leaves room for a number within the 255 bytes that file
@@ -101,18 +101,18 @@ func (j *Journal) moveToQuarantine(name, why string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	killpoint.Reach(killpoint.QuarantineMoving)
+	failpoint.Reach(failpoint.QuarantineMoving)
 	if err := j.state.Rename(filepath.Join(attachmentsName, name), filepath.Join(quarantineName, free)); err != nil {
 		return "", err
 	}
 	// The new name before the loss of the old one: a crash between may show the
 	// file twice, never not at all.
-	killpoint.Reach(killpoint.QuarantineMoved)
+	failpoint.Reach(failpoint.QuarantineMoved)
 	j.reasons[free] = why
 	arrived := syncFolder(j.quarantine)
-	killpoint.Reach(killpoint.QuarantineArrived)
+	failpoint.Reach(failpoint.QuarantineArrived)
 	left := syncFolder(j.attachments)
-	killpoint.Reach(killpoint.QuarantineComplete)
+	failpoint.Reach(failpoint.QuarantineComplete)
 	return free, errors.Join(arrived, left)
 }
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // temporary returns the name of a file that is not yet a record, and that no other write
@@ -34,29 +34,29 @@ func replace(in *folder, temporary, name string, data []byte) error {
 		return err
 	}
 	defer names.Close()
-	killpoint.Reach(killpoint.WriteBegins)
+	failpoint.Reach(failpoint.WriteBegins)
 	f, err := create(in, temporary)
 	if err != nil {
 		return err
 	}
-	killpoint.Reach(killpoint.WriteMade)
+	failpoint.Reach(failpoint.WriteMade)
 	_, err = f.WriteAt(data, 0)
 	if err == nil {
-		killpoint.Reach(killpoint.WriteWritten)
+		failpoint.Reach(failpoint.WriteWritten)
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		killpoint.Reach(killpoint.WriteSynced)
+		failpoint.Reach(failpoint.WriteSynced)
 		err = in.Rename(temporary, name)
 	}
 	if err != nil {
 		_ = in.Remove(temporary)
 		return err
 	}
-	killpoint.Reach(killpoint.WriteRenamed)
+	failpoint.Reach(failpoint.WriteRenamed)
 	err = names.Sync()
-	killpoint.Reach(killpoint.WriteDurable)
+	failpoint.Reach(failpoint.WriteDurable)
 	return err
 }
 
@@ -82,31 +82,31 @@ func (j *Journal) remove(containerID string) error {
 	if err == nil {
 		defer f.Close()
 	}
-	killpoint.Reach(killpoint.RemoveBegins)
+	failpoint.Reach(failpoint.RemoveBegins)
 	if err := j.attachments.Remove(containerID + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	killpoint.Reach(killpoint.RemoveDone)
+	failpoint.Reach(failpoint.RemoveDone)
 	err = names.Sync()
-	killpoint.Reach(killpoint.RemoveDurable)
+	failpoint.Reach(failpoint.RemoveDurable)
 	return err
 }
 
 // probe writes, syncs and removes a file beside the records.
 func (j *Journal) probe() error {
 	name := j.temporary()
-	killpoint.Reach(killpoint.ProbeBegins)
+	failpoint.Reach(failpoint.ProbeBegins)
 	f, err := create(j.attachments, name)
 	if err != nil {
 		return err
 	}
-	killpoint.Reach(killpoint.ProbeMade)
+	failpoint.Reach(failpoint.ProbeMade)
 	_, err = f.WriteString("probe\n")
 	if err == nil {
 		err = f.Sync()
 	}
-	killpoint.Reach(killpoint.ProbeWritten)
+	failpoint.Reach(failpoint.ProbeWritten)
 	err = errors.Join(err, f.Close(), j.attachments.Remove(name))
-	killpoint.Reach(killpoint.ProbeGone)
+	failpoint.Reach(failpoint.ProbeGone)
 	return err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
@@ -51,7 +51,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		Expire: conv.Value(p.Expiration),
 	})
 	noteAttachment(ctx, got)
-	killpoint.Reach(killpoint.AnswerDue)
+	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
 		return h.refusals.answer(ctx, opAllocate, err)
 	}
@@ -74,7 +74,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	noteOwner(ctx, owner)
 	got, err := h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
 	noteAttachment(ctx, got)
-	killpoint.Reach(killpoint.AnswerDue)
+	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
 		return h.refusals.answer(ctx, opRestore, err)
 	}
@@ -102,7 +102,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 		IP: ip, Pool: poolOf(ctx, p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay),
 	})
 	noteAttachment(ctx, got)
-	killpoint.Reach(killpoint.AnswerDue)
+	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
 		return h.refusals.answer(ctx, opRelease, err)
 	}

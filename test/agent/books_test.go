@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -77,11 +77,11 @@ func readNode(node *unstructured.Unstructured) (books, error) {
 	return b, errors.Join(append(errs, err)...)
 }
 
-func entryOf(value any) converge.Entry {
+func entryOf(value any) planner.Entry {
 	fields, _ := value.(map[string]any)
 	owner, _ := fields["owner"].(string)
 	resource, _ := fields["resource"].(string)
-	return converge.Entry{Owner: owner, Resource: resource}
+	return planner.Entry{Owner: owner, Resource: resource}
 }
 
 // slots counts the slots of the pool, and those of which an address is used.

@@ -13,7 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
-	"github.com/delegated-ipam/delegated-ipam/pkg/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -28,7 +28,7 @@ func live(b *testing.B, interval time.Duration) string {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- daemon.Run(ctx, daemon.Config{
+		ended <- app.Run(ctx, app.Config{
 			SocketPath: n.Socket, SocketMode: 0o600, StateDir: n.StateDir,
 			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{attachment.DefaultPool: ""},
 			NodeName: n.Name, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},

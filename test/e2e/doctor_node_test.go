@@ -74,7 +74,7 @@ func TestDoctorWarnsThatItLooksAsAnotherUserAndNotAsTheSidecars(t *testing.T) {
 	}
 	const user = 54321
 	n := nodeWith(t, harness.DualStack())
-	data, err := os.ReadFile(harness.Killpoints(t))
+	data, err := os.ReadFile(harness.Failpoints(t))
 	if err != nil {
 		t.Fatal(err)
 	}

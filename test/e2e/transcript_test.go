@@ -9,7 +9,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/identity"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -72,7 +72,7 @@ func typical(n *harness.Node, list []harness.Attachment, text string) string {
 		n.BinDir, "/opt/cni/bin", n.StoreDir, "/var/lib/cni/networks",
 	}
 	for _, a := range list {
-		replace = append(replace, a.ContainerID, identity.ContainerID(a.Owner, node, a.Network))
+		replace = append(replace, a.ContainerID, containerid.ContainerID(a.Owner, node, a.Network))
 	}
 	text = strings.NewReplacer(append(replace, n.Name, node)...).Replace(text)
 	for _, r := range [][2]string{

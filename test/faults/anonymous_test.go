@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 func TestGCListsAnAnonymousAttachmentWhoseResponseACrashPrevented(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenario{})
 	s.start()
-	s.lay(killpoint.Plan{Point: killpoint.AnswerDue, Visit: 1})
+	s.lay(failpoint.Plan{Point: failpoint.AnswerDue, Visit: 1})
 	if a, err := s.sidecar.Try(http.MethodPost, "/v1/ipam"); err == nil {
 		t.Fatalf("got the response %s; want the sidecar killed before it", a)
 	}

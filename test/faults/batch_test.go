@@ -49,11 +49,11 @@ type batchOwner struct {
 }
 
 // newBatch returns a batch whose owners follow from a seed and the number of the
-// batch. The binary is the one with kill points, of which none is used: the one
+// batch. The binary is the one with failpoints, of which none is used: the one
 // under test has the race detector, which would take most of the time.
 func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ...string) *batch {
 	t.Helper()
-	n.Program = harness.Killpoints(t)
+	n.Program = harness.Failpoints(t)
 	b := &batch{
 		t: t, node: n, flags: flags, client: harness.Client{Socket: n.Socket},
 		history: oracle.NewHistory(), due: make(chan struct{}),

@@ -92,7 +92,7 @@ func TestASidecarOfAnotherUserServesThatUserAndRoot(t *testing.T) {
 	n := nodeWith(t)
 	// The binary under test may be where only root can read it.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
-	data, err := os.ReadFile(harness.Killpoints(t))
+	data, err := os.ReadFile(harness.Failpoints(t))
 	must(t, err)
 	must(t, os.WriteFile(n.Program, data, 0o755))
 	must(t, os.Chown(n.Dir, strangerUID, strangerUID))

@@ -113,7 +113,7 @@ func crowdNode(t *testing.T) *harness.Node {
 	n.Store = func() ([]oracle.Lease, error) { return plugin.Leases("pods") }
 	n.Flags = append(n.Flags, "--verify-interval=1h", "--log-level=warning")
 	if wantedShare(t) == full {
-		n.Program = harness.Killpoints(t) // without the race detector, which has had its turn in the short one
+		n.Program = harness.Failpoints(t) // without the race detector, which has had its turn in the short one
 	}
 	return n
 }

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 func TestTheSidecarKilledAtEveryVisitOfEveryPoint(t *testing.T) {
 	t.Parallel()
-	visited := recordAll(t, scenarios(), killpoint.Plan{})
-	for _, p := range killpoint.All() {
+	visited := recordAll(t, scenarios(), failpoint.Plan{})
+	for _, p := range failpoint.All() {
 		if !slices.ContainsFunc(visited, func(v recorded) bool { return slices.Contains(v.visits, p) }) {
 			t.Errorf("no scenario reaches the point %q", p)
 		}
@@ -28,7 +28,7 @@ func TestTheSidecarKilledAtEveryVisitOfEveryPoint(t *testing.T) {
 func TestTheSidecarKilledAgainInTheRecoveryFromEachCrash(t *testing.T) {
 	t.Parallel()
 	count := newTally(t, killedAgain)
-	for _, v := range recordAll(t, scenarios(), killpoint.Plan{}) {
+	for _, v := range recordAll(t, scenarios(), failpoint.Plan{}) {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
 			first, ok := worst(v.visits)
@@ -55,7 +55,7 @@ func firstDeaths(visited []recorded) []death {
 }
 
 // secondDeaths are all deaths in the recovery from a first one that count.
-func secondDeaths(sc scenario, first killpoint.Plan, visits []killpoint.Point) []death {
+func secondDeaths(sc scenario, first failpoint.Plan, visits []failpoint.Point) []death {
 	var all []death
 	for _, plan := range eachVisit(visits) {
 		if !beforeRecords(plan.Point) || sc.name == oneStart {
@@ -70,7 +70,7 @@ func secondDeaths(sc scenario, first killpoint.Plan, visits []killpoint.Point) [
 const oneStart = "allocate for a new owner"
 
 // beforeRecords tells whether a point comes before the first record in a start.
-func beforeRecords(p killpoint.Point) bool {
+func beforeRecords(p failpoint.Point) bool {
 	return strings.HasPrefix(string(p), "folder.") || strings.HasPrefix(string(p), "lock.")
 }
 
@@ -78,9 +78,9 @@ func beforeRecords(p killpoint.Point) bool {
 // know of yet: at the end of the last plugin call. Where no plugin is called, it is
 // the one after which the journal knows what no client was told: at the end of the
 // last write; and where nothing is written, the last of all.
-func worst(visits []killpoint.Point) (killpoint.Plan, bool) {
+func worst(visits []failpoint.Point) (failpoint.Plan, bool) {
 	plans := eachVisit(visits)
-	for _, bad := range []killpoint.Point{killpoint.PluginEnded, killpoint.WriteDurable} {
+	for _, bad := range []failpoint.Point{failpoint.PluginEnded, failpoint.WriteDurable} {
 		for _, p := range slices.Backward(plans) {
 			if p.Point == bad {
 				return p, true
@@ -88,7 +88,7 @@ func worst(visits []killpoint.Point) (killpoint.Plan, bool) {
 		}
 	}
 	if len(plans) == 0 {
-		return killpoint.Plan{}, false
+		return failpoint.Plan{}, false
 	}
 	return plans[len(plans)-1], true
 }
@@ -132,12 +132,12 @@ func (d death) String() string {
 // recorded is a scenario and the points that it visits.
 type recorded struct {
 	scenario
-	visits []killpoint.Point
+	visits []failpoint.Point
 }
 
 // recordAll plays every scenario once without a death. It returns them by name:
 // a sample, and what a seed draws, are to be the same each time.
-func recordAll(t *testing.T, all []scenario, first killpoint.Plan) []recorded {
+func recordAll(t *testing.T, all []scenario, first failpoint.Plan) []recorded {
 	t.Helper()
 	var mu sync.Mutex
 	var out []recorded

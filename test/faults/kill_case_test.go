@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -17,7 +17,7 @@ import (
 // that follows; the zero plan for not at all.
 type death struct {
 	scenario
-	first, second killpoint.Plan
+	first, second failpoint.Plan
 }
 
 // strike plays the scenario that the scene is prepared for up to its deaths. It
@@ -27,7 +27,7 @@ func (d death) strike(s *scene) (first, second bool) {
 	s.lay(d.first)
 	d.act(s)
 	first = s.died()
-	if !first || d.second == (killpoint.Plan{}) {
+	if !first || d.second == (failpoint.Plan{}) {
 		return first, false
 	}
 	asked, unanswered := s.asked, s.unanswered
@@ -117,19 +117,19 @@ func (s *scene) recover() oracle.Final {
 
 // record returns the points that a scenario visits; those of the start that
 // follows, if there is a first death.
-func record(t *testing.T, sc scenario, first killpoint.Plan) []killpoint.Point {
+func record(t *testing.T, sc scenario, first failpoint.Plan) []failpoint.Point {
 	t.Helper()
 	s := newScene(t, sc)
 	sc.prepare(s)
 	s.lay(first)
 	sc.act(s)
-	if dead := s.died(); dead != (first != killpoint.Plan{}) {
+	if dead := s.died(); dead != (first != failpoint.Plan{}) {
 		t.Fatalf("the sidecar is dead: %t, with the plan %q", dead, first)
 	}
-	if first != (killpoint.Plan{}) {
+	if first != (failpoint.Plan{}) {
 		asked := s.asked
 		s.leaveOneFile()
-		s.lay(killpoint.Plan{})
+		s.lay(failpoint.Plan{})
 		s.startAgain(asked)
 		s.settle()
 	}
@@ -139,12 +139,12 @@ func record(t *testing.T, sc scenario, first killpoint.Plan) []killpoint.Point {
 }
 
 // eachVisit returns a plan for each visit.
-func eachVisit(visits []killpoint.Point) []killpoint.Plan {
-	count := map[killpoint.Point]int{}
-	plans := make([]killpoint.Plan, len(visits))
+func eachVisit(visits []failpoint.Point) []failpoint.Plan {
+	count := map[failpoint.Point]int{}
+	plans := make([]failpoint.Plan, len(visits))
 	for i, p := range visits {
 		count[p]++
-		plans[i] = killpoint.Plan{Point: p, Visit: count[p]}
+		plans[i] = failpoint.Plan{Point: p, Visit: count[p]}
 	}
 	return plans
 }

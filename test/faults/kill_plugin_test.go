@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // escapes is how often a plugin may escape its death before that is a failure.
@@ -17,7 +17,7 @@ func TestThePluginKilledAtEachSystemCallThatWrites(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			for _, d := range choose(wantedShare(t), pluginDeaths(t, sc), kindOfDeath) {
-				pluginKilled(t, count, sc, d, killpoint.Plan{})
+				pluginKilled(t, count, sc, d, failpoint.Plan{})
 			}
 		})
 	}
@@ -29,7 +29,7 @@ func TestThePluginAndTheSidecarKilledTogether(t *testing.T) {
 	for _, sc := range pluginScenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			visits := record(t, sc.scenario, killpoint.Plan{})
+			visits := record(t, sc.scenario, failpoint.Plan{})
 			ended, ok := worst(visits)
 			if !ok {
 				t.Fatal("the scenario calls no plugin")
@@ -45,10 +45,10 @@ func TestThePluginAndTheSidecarKilledTogether(t *testing.T) {
 
 // lastCall is when the last plugin call runs: its process has been started with its
 // configuration, or has been told it.
-func lastCall(visits []killpoint.Point) killpoint.Plan {
-	var last killpoint.Plan
+func lastCall(visits []failpoint.Point) failpoint.Plan {
+	var last failpoint.Plan
 	for _, p := range eachVisit(visits) {
-		if p.Point == killpoint.PluginStarted || p.Point == killpoint.PluginTold {
+		if p.Point == failpoint.PluginStarted || p.Point == failpoint.PluginTold {
 			last = p
 		}
 	}
@@ -106,7 +106,7 @@ func pluginDeaths(t *testing.T, sc pluginScenario) []pluginDeath {
 
 // pluginKilled is one case: the plugin dies, and the sidecar, too, where there is
 // a plan for it. Then everybody asks again.
-func pluginKilled(t *testing.T, count *tally, sc pluginScenario, d pluginDeath, plan killpoint.Plan) {
+func pluginKilled(t *testing.T, count *tally, sc pluginScenario, d pluginDeath, plan failpoint.Plan) {
 	t.Helper()
 	name := sc.name + ", killed at " + strings.TrimSpace(d.String())
 	if plan.Visit > 0 {
@@ -135,7 +135,7 @@ func pluginKilled(t *testing.T, count *tally, sc pluginScenario, d pluginDeath, 
 
 // dieWithPlugin plays a scenario in which the plugin dies, and tells whether the
 // sidecar did, too.
-func (s *scene) dieWithPlugin(sc scenario, d pluginDeath, plan killpoint.Plan) bool {
+func (s *scene) dieWithPlugin(sc scenario, d pluginDeath, plan failpoint.Plan) bool {
 	s.t.Helper()
 	s.forgiving = true
 	s.installExecutioner()

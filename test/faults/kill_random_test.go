@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
 // randomDeath is a case in which any of the three may die: the plugin, the
@@ -23,7 +23,7 @@ func TestTheSidecarAndThePluginKilledAtRandom(t *testing.T) {
 	if canTrace(t) {
 		dieBy = atSystemCall
 	}
-	visited := recordAll(t, append(scenarios(), manyAtOnce()), killpoint.Plan{})
+	visited := recordAll(t, append(scenarios(), manyAtOnce()), failpoint.Plan{})
 	source := rand.New(rand.NewPCG(seed(t), 0))
 	for i := range wantedShare(t).randomKills() {
 		d := draw(source, visited, dieBy)
@@ -56,8 +56,8 @@ func draw(source *rand.Rand, visited []recorded, dieBy func(*rand.Rand, string) 
 	plans := eachVisit(v.visits)
 	d := randomDeath{death: death{scenario: v.scenario, first: plans[source.IntN(len(plans))]}}
 	if source.IntN(2) == 0 {
-		points := killpoint.All()
-		d.second = killpoint.Plan{Point: points[source.IntN(len(points))], Visit: 1 + source.IntN(3)}
+		points := failpoint.All()
+		d.second = failpoint.Plan{Point: points[source.IntN(len(points))], Visit: 1 + source.IntN(3)}
 	}
 	if source.IntN(3) == 0 {
 		verbs := []string{"ADD", "DEL", "CHECK"}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -24,7 +24,7 @@ const (
 	sceneLimit = 60 * time.Second
 )
 
-// scene is a node whose sidecar has kill points, and what its clients were told.
+// scene is a node whose sidecar has failpoints, and what its clients were told.
 type scene struct {
 	t       *testing.T
 	node    *harness.Node
@@ -44,21 +44,21 @@ type scene struct {
 func newScene(t *testing.T, sc scenario) *scene {
 	t.Helper()
 	n := harness.NewNode(t)
-	n.Program = harness.Killpoints(t)
+	n.Program = harness.Failpoints(t)
 	network := sc.network
 	if network.Name == "" {
 		network = harness.DualStack()
 	}
 	n.WriteNetwork(t, "05-cilium", network)
 	s := &scene{t: t, node: n, flags: sc.flags, history: oracle.NewHistory(), endsEmpty: sc.endsEmpty}
-	n.Env = append(n.Env, killpoint.EnvPlan+"="+s.planFile())
+	n.Env = append(n.Env, failpoint.EnvPlan+"="+s.planFile())
 	return s
 }
 
 func (s *scene) planFile() string { return filepath.Join(s.node.Dir, "plan") }
 
 // lay makes the sidecar count its visits from now on, and die where the plan says.
-func (s *scene) lay(p killpoint.Plan) {
+func (s *scene) lay(p failpoint.Plan) {
 	s.t.Helper()
 	s.clear()
 	s.asked, s.unanswered = nil, false
@@ -73,7 +73,7 @@ func (s *scene) lay(p killpoint.Plan) {
 // clear takes the plan away.
 func (s *scene) clear() {
 	s.t.Helper()
-	for _, file := range []string{s.planFile(), killpoint.VisitsOf(s.planFile())} {
+	for _, file := range []string{s.planFile(), failpoint.VisitsOf(s.planFile())} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.t.Fatal(err)
 		}
@@ -81,15 +81,15 @@ func (s *scene) clear() {
 }
 
 // visits are the points that were reached since the plan was laid, in order.
-func (s *scene) visits() []killpoint.Point {
+func (s *scene) visits() []failpoint.Point {
 	s.t.Helper()
-	data, err := os.ReadFile(killpoint.VisitsOf(s.planFile()))
+	data, err := os.ReadFile(failpoint.VisitsOf(s.planFile()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.t.Fatal(err)
 	}
-	var visits []killpoint.Point
+	var visits []failpoint.Point
 	for name := range strings.FieldsSeq(string(data)) {
-		visits = append(visits, killpoint.Point(name))
+		visits = append(visits, failpoint.Point(name))
 	}
 	return visits
 }

@@ -7,23 +7,23 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/killpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestTheShippedBinaryHasNoKillPoints(t *testing.T) {
+func TestTheShippedBinaryHasNoFailpoints(t *testing.T) {
 	t.Parallel()
 	shipped := filepath.Join(t.TempDir(), "delegated-ipam")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", shipped, "../../cmd/delegated-ipam")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
-	for _, name := range append(killpoint.All(), killpoint.EnvPlan) {
+	for _, name := range append(failpoint.All(), failpoint.EnvPlan) {
 		if contains(t, shipped, string(name)) {
 			t.Errorf("the shipped binary contains %q", name)
 		}
-		if !contains(t, harness.Killpoints(t), string(name)) {
-			t.Errorf("the binary with kill points does not contain %q, so the search for it proves nothing", name)
+		if !contains(t, harness.Failpoints(t), string(name)) {
+			t.Errorf("the binary with failpoints does not contain %q, so the search for it proves nothing", name)
 		}
 	}
 }

@@ -189,11 +189,11 @@ func askOn(t *testing.T, conn net.Conn, request string) (status, body string) {
 }
 
 // lightNode runs a binary without the race detector, which takes a multiple of
-// the memory. Its kill points are off.
+// the memory. Its failpoints are off.
 func lightNode(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t)
-	n.Program = harness.Killpoints(t)
+	n.Program = harness.Failpoints(t)
 	n.Flags = append(n.Flags, "--log-level=warning")
 	return n
 }

@@ -24,9 +24,9 @@ const (
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 	// EnvScripted names the scripted plugin. Without it Main builds it.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
-	// EnvKillpoints names the delegated-ipam binary with kill points (pkg/killpoint).
+	// EnvFailpoints names the delegated-ipam binary with failpoints (pkg/failpoint).
 	// Without it Main builds one.
-	EnvKillpoints = "DELEGATED_IPAM_TEST_KILLPOINTS"
+	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
 
 	module = "github.com/delegated-ipam/delegated-ipam"
 )
@@ -56,10 +56,10 @@ func Binary(t testing.TB) string {
 	return fromEnv(t, EnvBinary)
 }
 
-// Killpoints returns the path of the binary with kill points.
-func Killpoints(t testing.TB) string {
+// Failpoints returns the path of the binary with failpoints.
+func Failpoints(t testing.TB) string {
 	t.Helper()
-	return fromEnv(t, EnvKillpoints)
+	return fromEnv(t, EnvFailpoints)
 }
 
 // moduleRoot returns the folder of the main module.
@@ -103,7 +103,7 @@ func buildMissing(dir string) error {
 		{EnvPlugins, "plugins/", "tools/plugins", "tool", ""},
 		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool", ""},
 		{EnvScripted, "scripted", ".", "./test/scripted", ""},
-		{EnvKillpoints, "delegated-ipam-killpoints", ".", "./cmd/delegated-ipam", "killpoints"},
+		{EnvFailpoints, "delegated-ipam-failpoints", ".", "./cmd/delegated-ipam", "failpoints"},
 	} {
 		if err := b.buildUnlessNamed(dir, root); err != nil {
 			return err

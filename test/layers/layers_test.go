@@ -19,35 +19,35 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 // this module that it may import.
 var below = map[string][]string{
 	"cmd/delegated-ipam":        {"pkg/cli", "pkg/option"},
-	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/daemon", "pkg/access", "pkg/attachment", "pkg/delegate", "pkg/identity", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/daemon":                {"pkg/restapi", "pkg/access", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option"},
+	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/app", "pkg/unixsock", "pkg/attachment", "pkg/delegate", "pkg/containerid", "client", "client/daemon", "client/ipam", "api/models"},
+	"pkg/app":                {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option"},
 	"pkg/metrics":               {"pkg/attachment", "pkg/delegate", "pkg/delegate/call", "pkg/journal/record", "pkg/metrics/endpoint"},
 	"pkg/metrics/endpoint":      nil,
-	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/killpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
-	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/identity", "pkg/journal/record"},
-	"pkg/doctor":                {"pkg/daemon", "pkg/access", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/identity", "pkg/journal", "api/models"},
+	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/failpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
+	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/containerid", "pkg/journal/record"},
+	"pkg/doctor":                {"pkg/app", "pkg/unixsock", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/containerid", "pkg/journal", "api/models"},
 	"cmd/delegated-ipam-bridge": {"pkg/bridge/command", "pkg/option"},
-	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/converge", "pkg/option", "pkg/sidecar"},
-	"pkg/bridge":                {"pkg/bridge/converge", "pkg/metrics/endpoint", "pkg/sidecar", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/bridge/converge":       nil,
+	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/planner", "pkg/option", "pkg/sidecar"},
+	"pkg/bridge":                {"pkg/bridge/planner", "pkg/metrics/endpoint", "pkg/sidecar", "client", "client/daemon", "client/ipam", "api/models"},
+	"pkg/bridge/planner":       nil,
 	"pkg/sidecar":               {"pkg/option", "client"},
 	"pkg/option":                nil,
-	"pkg/access":                nil,
+	"pkg/unixsock":                nil,
 	"pkg/cniconf":               nil,
-	"pkg/journal":               {"pkg/journal/record", "pkg/killpoint"},
-	"pkg/delegate":              {"pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/killpoint"},
+	"pkg/journal":               {"pkg/journal/record", "pkg/failpoint"},
+	"pkg/delegate":              {"pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/failpoint"},
 	"pkg/journal/record":        {"pkg/delegate/call"},
 	"pkg/delegate/call":         {"pkg/delegate/profile"},
 	"pkg/delegate/hostlocal":    nil,
 	"pkg/delegate/profile":      nil,
-	"pkg/identity":              nil,
-	"pkg/killpoint":             nil,
+	"pkg/containerid":              nil,
+	"pkg/failpoint":             nil,
 }
 
 // worldly are what the engine and the pure packages must not know.
 var worldly = []string{"net", "net/http", "os", "os/exec", "os/signal", "path/filepath", "syscall", "golang.org/x/sys/unix"}
 
-var pure = []string{"pkg/bridge/converge", "pkg/attachment", "pkg/journal/record", "pkg/delegate/call", "pkg/delegate/profile", "pkg/identity"}
+var pure = []string{"pkg/bridge/planner", "pkg/attachment", "pkg/journal/record", "pkg/delegate/call", "pkg/delegate/profile", "pkg/containerid"}
 
 func TestImportsPointDown(t *testing.T) {
 	seen := map[string]bool{}

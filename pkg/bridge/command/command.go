@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge"
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
@@ -84,7 +84,7 @@ func defaults(env map[string]string) *options {
 			NodeName: option.NodeName(env),
 			Pool:     "default",
 			// Cilium's default for both its own and cloud pools (pkg/defaults, IPAMPreAllocation).
-			Settings: converge.Settings{MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true},
+			Settings: planner.Settings{MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true},
 			// The default of Cilium's operator (its option of this name, in seconds).
 			ReleaseDelay: 180 * time.Second,
 		},

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge"
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/converge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -32,7 +32,7 @@ func run(t *testing.T, env map[string]string, args ...string) (code int, got bri
 func TestTheOptionsReachTheBridge(t *testing.T) {
 	base := bridge.Config{
 		NodeName: "worker", Socket: "/var/run/cilium/delegated-ipam.sock", Pool: "default",
-		Settings: converge.Settings{MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true}, ReleaseDelay: 3 * time.Minute,
+		Settings: planner.Settings{MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true}, ReleaseDelay: 3 * time.Minute,
 	}
 	tests := map[string]struct {
 		env  map[string]string
@@ -47,7 +47,7 @@ func TestTheOptionsReachTheBridge(t *testing.T) {
 			"--release-excess=false", "--excess-ip-release-delay=60s", "--metrics-address=:9966",
 		}, func(c *bridge.Config) {
 			c.Kubeconfig, c.Pool, c.ReleaseDelay, c.MetricsAddress = "/k", "blue", time.Minute, ":9966"
-			c.Settings = converge.Settings{MinAllocate: 5, PreAllocate: 4, MaxAllocate: 30, MaxAboveWatermark: 2}
+			c.Settings = planner.Settings{MinAllocate: 5, PreAllocate: 4, MaxAllocate: 30, MaxAboveWatermark: 2}
 		}},
 	}
 	for name, tt := range tests {

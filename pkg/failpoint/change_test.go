@@ -1,0 +1,67 @@
+package failpoint_test
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// harmless are the functions that change nothing, of packages that can change a
+// disk. Every other function of these packages counts as a change.
+var harmless = map[string][]string{
+	"os": {
+		"Environ", "Exit", "Getenv", "Geteuid", "Getpid", "Hostname", "LookupEnv", "Lstat", "NewFile", "NewSyscallError",
+		"Open", "Pipe", "ReadDir", "ReadFile", "Readlink", "SameFile", "Stat",
+	},
+	"syscall": {"Flock", "ForkExec"},
+	"unix": {
+		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Fstatat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptInt", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
+		"Major", "MemfdCreate", "Minor", "PidfdOpen", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Wait4", "Waitid",
+	},
+	"renameio": nil,
+}
+
+// changing are the methods that change a file, a folder or what is in it.
+var changing = []string{
+	"Chmod", "Chown", "Chtimes", "Cleanup", "CloseAtomicallyReplace", "Create", "Encode", "Flush", "Lchown", "Link",
+	"Mkdir", "MkdirAll", "OpenFile", "ReadFrom", "Remove", "RemoveAll", "Rename", "Symlink", "Sync", "Truncate",
+	"Write", "WriteAt", "WriteFile", "WriteString", "WriteTo",
+}
+
+// isChange tells whether a call changes the disk by itself.
+func (p *source) isChange(f function, c *ast.CallExpr) bool {
+	name, receiver := f.callee(c)
+	calm, ofDisk := harmless[receiver]
+	switch {
+	case onlyReads(c):
+		return false
+	case ofDisk && name == "OpenRoot":
+		// All that is done by it are methods.
+		return !p.methods
+	case ofDisk:
+		return !slices.Contains(calm, name)
+	case !p.methods:
+		return false
+	case receiver == "fmt":
+		return strings.HasPrefix(name, "Fprint")
+	case receiver == "io":
+		return strings.HasPrefix(name, "Copy") || name == "WriteString"
+	default:
+		return receiver == "expr" && slices.Contains(changing, name)
+	}
+}
+
+// onlyReads tells whether a file is opened with flags that change nothing.
+func onlyReads(c *ast.CallExpr) bool {
+	reads, writes := false, false
+	for _, arg := range c.Args {
+		ast.Inspect(arg, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				reads = reads || id.Name == "O_RDONLY" || id.Name == "O_PATH"
+				writes = writes || id.Name == "O_CREATE" || id.Name == "O_CREAT" || id.Name == "O_TRUNC"
+			}
+			return true
+		})
+	}
+	return reads && !writes
+}

@@ -1,0 +1,102 @@
+package failpoint_test
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// sequence is two changes in a function that need no failpoint between them.
+type sequence struct {
+	function      string
+	first, second event
+}
+
+// writer is what is known of a package that writes below the state folder.
+type writer struct {
+	// sequences of two changes are here with the reason why a kill between them
+	// shows nothing that a kill before or after does not show.
+	sequences map[sequence]string
+	// memory are the functions that write to no disk, with their calls, sorted.
+	memory map[string][]string
+}
+
+func writers() map[string]writer {
+	return map[string]writer{
+		"journal": {sequences: map[sequence]string{
+			{"makeDurably", "mkdir", "syncParent"}: "syncParent is for a folder that mkdir found there",
+			{"replace", "Rename", "Remove"}:        "Remove is for a replacement that failed; without it there is what write.synced leaves",
+			{"probe", "WriteString", "Sync"}:       "no process reads the file; the next start removes it, synced or not",
+		}},
+		"delegate": {memory: map[string][]string{
+			"memoryFile": {"Pwrite"}, // memfd_create(2)
+			"configure":  {"Write"},  // a pipe
+		}},
+	}
+}
+
+// strangers are the functions of other packages that change a disk, with what
+// they call for that, sorted. None of it is below the state folder.
+func strangers() map[string]map[string][]string {
+	return map[string]map[string][]string{
+		// The socket, the folder around it, and the room in which it is made.
+		"access": {
+			"listen":  {"MkdirAll"},
+			"Close":   {"Remove"},
+			"newRoom": {"MkdirTemp", "Remove", "RemoveAll"},
+			"bind":    {"Chmod", "Lchown"},
+			"place":   {"Rename"},
+			"move":    {"Renameat2"},
+			"remove":  {"RemoveAll"},
+			// A question about the peer of a connection: getsockopt(2).
+			"peerGroups": {"Syscall6"},
+		},
+		// The store of host-local, where files without an ID are repaired.
+		"doctor": {"look": {"OpenRoot"}},
+		// The visits of a process that is to be killed.
+		"failpoint": {"count": {"OpenFile"}},
+	}
+}
+
+func TestEveryWriteToTheStateFolderIsBetweenFailpoints(t *testing.T) {
+	for dir, w := range writers() {
+		p := parse(t, filepath.Join("..", dir), true)
+		for name, want := range w.memory {
+			if got := p.take(name).changes()[name]; !slices.Equal(got, want) {
+				t.Errorf("pkg/%s: %s writes by %q; want %q, none of them to a disk", dir, name, got, want)
+			}
+		}
+		bad, used := p.unguarded(w.sequences)
+		for _, name := range bad {
+			t.Errorf("pkg/%s: %s changes the disk without a failpoint before it, after it, or between two changes; add points to pkg/failpoint and reach them there", dir, name)
+		}
+		for s := range w.sequences {
+			if !used[s] {
+				t.Errorf("pkg/%s: there is no %v; take it out of the list", dir, s)
+			}
+		}
+	}
+}
+
+func TestNoOtherPackageWritesFiles(t *testing.T) {
+	known, ours := strangers(), writers()
+	for _, root := range []string{"..", "../../cmd"} {
+		err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
+			name, relErr := filepath.Rel(root, dir)
+			if _, writes := ours[name]; err != nil || relErr != nil || !d.IsDir() || writes {
+				return errors.Join(err, relErr)
+			}
+			got := parse(t, dir, false).changes()
+			if !maps.EqualFunc(got, known[name], slices.Equal) {
+				t.Errorf("%s: its functions change a disk by %v; want %v; if that is below the state folder the package belongs to the writers here, else to the strangers", dir, got, known[name])
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

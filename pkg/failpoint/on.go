@@ -1,0 +1,73 @@
+//go:build failpoints
+
+package failpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reach counts the visit, and kills the process if the plan says so. A plan that
+// cannot be followed is a panic: a test would take a process that lives on for
+// one that has passed the point.
+func Reach(p Point) {
+	file := os.Getenv(EnvPlan)
+	if file == "" {
+		return
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		panic(err)
+	}
+	plan, err := ParsePlan(string(text))
+	if err != nil {
+		panic(err)
+	}
+	visit, err := count(p, VisitsOf(file))
+	if err != nil {
+		panic(fmt.Errorf("count the visit of %s: %w", p, err))
+	}
+	if plan == (Plan{Point: p, Visit: visit}) {
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {} // the signal is on its way
+	}
+}
+
+// count adds a visit to the file and returns its number. The lock keeps two
+// goroutines from taking the same number.
+func count(p Point, visits string) (int, error) {
+	f, err := os.OpenFile(visits, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Fprintln(f, p); err != nil {
+		return 0, err
+	}
+	// Not by its name: a test may have taken the file away.
+	all, err := io.ReadAll(io.NewSectionReader(f, 0, math.MaxInt64))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for line := range slices.Values(strings.Fields(string(all))) {
+		if line == string(p) {
+			n++
+		}
+	}
+	return n, nil
+}
