@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // Config is what `serve` is told. The comment of each field names its option.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
@@ -19,6 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // budget is the longest time a request waits: Cilium's clients give up at 90 s.
@@ -88,7 +88,7 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	d.reportProblems()
 	d.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
 	plugin := c.plugin()
-	plugin.Log, plugin.Observer, plugin.LockFolder = d.log, d.metrics.Plugin(), d.journal.Folder()
+	plugin.Log, plugin.Observer, plugin.LockDir = d.log, d.metrics.Plugin(), d.journal.Dir()
 	if _, err := plugin.Profiles(); err != nil {
 		d.log.WithError(err).Error("Not ready: a plugin profile cannot be used, so there are no new addresses; waiting until it is mended")
 	}
@@ -113,8 +113,8 @@ func (d *daemon) connect(boot, machine string) (err error) {
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: d.log, Observer: d.metrics.Engine(),
 	}, d.metrics.Journal(d.journal), plugins{Runner: d.runner, conf: d.conf, guards: d.guards})
 
-	for _, n := range d.loaded.Newer {
-		d.engine.Refuse(n.Pool, n.Owner, fmt.Errorf("its record %s has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
+	for _, n := range d.loaded.FutureVersions {
+		d.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("its record %s has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}
 
 	api, err := restapi.New(restapi.Options{
@@ -160,7 +160,7 @@ func heldNetworks(records []record.Record) []string {
 	names := map[string]bool{}
 	for _, r := range records {
 		names[r.Network] = true
-		for _, c := range r.Contexts {
+		for _, c := range r.Invocations {
 			names[c.Network] = true
 		}
 	}
@@ -180,7 +180,7 @@ func (d *daemon) reportProblems() {
 			d.problems = append(d.problems, restapi.Quarantined{File: p.File, Reason: p.Reason.Error(), Since: d.started})
 		}
 	}
-	for _, n := range d.loaded.Newer {
+	for _, n := range d.loaded.FutureVersions {
 		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
 		d.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID}).Error(reason)
 		d.problems = append(d.problems, restapi.Quarantined{File: n.File, Reason: reason, Since: d.started})

@@ -11,8 +11,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 )
 
-// Examined is one pool as a start of the sidecar would find it now.
-type Examined struct {
+// Inspection is one pool as a start of the sidecar would find it now.
+type Inspection struct {
 	// Pool is its name.
 	Pool string
 	// Network is its configuration; ConfErr is why there is none.
@@ -24,13 +24,13 @@ type Examined struct {
 	// namespace shows; empty for nobody.
 	Guard string
 	// Plugin is what is behind the network.
-	Plugin delegate.Examination
+	Plugin delegate.Inspection
 }
 
-// Examine finds for each pool what Run would find before its first ADD, by the same
+// Inspect finds for each pool what Run would find before its first ADD, by the same
 // code. It makes and changes nothing, and runs no plugin verb but VERSION. The error
 // is that no plugin can be run with these options.
-func (c Config) Examine(ctx context.Context) ([]Examined, error) {
+func (c Config) Inspect(ctx context.Context) ([]Inspection, error) {
 	options := c.plugin()
 	netnsErr := delegate.CheckNetNS(options.NetNS)
 	if netnsErr != nil {
@@ -41,12 +41,12 @@ func (c Config) Examine(ctx context.Context) ([]Examined, error) {
 	if err := errors.Join(runnerErr, confErr); err != nil {
 		return nil, err
 	}
-	var all []Examined
+	var all []Inspection
 	for _, pool := range c.poolNames() {
-		e := Examined{Pool: pool, NetNSErr: netnsErr}
+		e := Inspection{Pool: pool, NetNSErr: netnsErr}
 		if e.Network, e.ConfErr = conf.Network(pool); e.ConfErr == nil {
 			e.Guard = holderOf(guardName(c.NodeName, e.Network.Name))
-			e.Plugin = runner.Examine(ctx, network(e.Network))
+			e.Plugin = runner.Inspect(ctx, network(e.Network))
 		}
 		all = append(all, e)
 	}

@@ -26,7 +26,7 @@ func examined(t *testing.T) Config {
 func TestEachPoolIsExaminedAndNothingIsMade(t *testing.T) {
 	c := examined(t)
 	c.CNINetNS = "/proc/self/ns/net"
-	all, err := c.Examine(t.Context())
+	all, err := c.Inspect(t.Context())
 	if err != nil || len(all) != 2 {
 		t.Fatalf("got %+v, %v; want two pools", all, err)
 	}
@@ -49,7 +49,7 @@ func TestAnExaminationNamesWhoServesTheNetwork(t *testing.T) {
 	c := examined(t)
 	guard := func() string {
 		t.Helper()
-		all, err := c.Examine(t.Context())
+		all, err := c.Inspect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestAnExaminationNamesWhoServesTheNetwork(t *testing.T) {
 func TestOptionsWithWhichNoPluginCanBeRunAreAnError(t *testing.T) {
 	c := examined(t)
 	c.PluginEnv = []string{"CNI_PATH"}
-	if _, err := c.Examine(t.Context()); err == nil || !strings.Contains(err.Error(), "--plugin-env") {
+	if _, err := c.Inspect(t.Context()); err == nil || !strings.Contains(err.Error(), "--plugin-env") {
 		t.Errorf("got %v; want the option named", err)
 	}
 }

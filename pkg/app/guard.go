@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // guards keep a second sidecar of the same node and network away: two state

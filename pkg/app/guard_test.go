@@ -186,9 +186,9 @@ func heldIn(network, older string) record.Record {
 	conf := []byte("{}")
 	return record.Record{
 		ContainerID: "cilium-agent-health-0123456789abcdef", Owner: "health", Pool: "blue", Node: "node-1",
-		State: record.Cooling, Network: network, Created: time.Now(), ReleaseAt: time.Now().Add(time.Hour),
-		Result:   call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.1.2.3/24")}}},
-		Contexts: []call.Context{{ContainerID: "a", Network: older, Config: conf}, {ContainerID: "b", Network: network, Config: conf}},
+		State: record.Cooldown, Network: network, Created: time.Now(), ReleaseAt: time.Now().Add(time.Hour),
+		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.1.2.3/24")}}},
+		Invocations: []call.Invocation{{ContainerID: "a", Network: older, Config: conf}, {ContainerID: "b", Network: network, Config: conf}},
 	}
 }
 

@@ -5,18 +5,18 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // route is what the socket answers: the API, whose requests are measured, those of
 // callers that are refused too, and the metrics.
 func (d *daemon) route(api *restapi.API) http.Handler {
 	callers := unixsock.Callers{UIDs: d.config.AllowUIDs, GIDs: d.config.AllowGIDs}
-	guarded := d.metrics.API(unixsock.Guard(api, callers, d.log), api)
-	scraped := unixsock.Guard(d.metrics.Handler(), callers, d.log)
+	guarded := d.metrics.API(unixsock.Authorize(api, callers, d.log), api)
+	scraped := unixsock.Authorize(d.metrics.Handler(), callers, d.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == endpoint.Path {
 			scraped.ServeHTTP(w, r)
@@ -35,7 +35,7 @@ func (d *daemon) watched() {
 	})
 	for _, pool := range d.config.poolNames() {
 		if n, err := d.conf.Network(pool); err == nil {
-			d.metrics.Expect(n.IPAMType)
+			d.metrics.RegisterPlugin(n.IPAMType)
 		}
 	}
 }

@@ -16,21 +16,21 @@ type plugins struct {
 	guards *guards
 }
 
-// Context returns today's call context for a pool. A network that another
+// NewInvocation returns today's call context for a pool. A network that another
 // sidecar of this node serves is refused.
-func (p plugins) Context(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Context, error) {
+func (p plugins) NewInvocation(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Invocation, error) {
 	n, err := p.conf.Network(pool)
 	if err != nil {
-		return call.Context{}, err
+		return call.Invocation{}, err
 	}
 	if err := p.guards.take(n.Name, 0); err != nil {
-		return call.Context{}, err
+		return call.Invocation{}, err
 	}
 	containerID, err := id(n.Name)
 	if err != nil {
-		return call.Context{}, err
+		return call.Invocation{}, err
 	}
-	return p.Runner.Context(ctx, network(n), containerID, owner)
+	return p.Runner.NewInvocation(ctx, network(n), containerID, owner)
 }
 
 // network is what the runner needs of a configuration.

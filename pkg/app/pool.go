@@ -49,7 +49,7 @@ type pluginQuestion struct {
 type pluginAnswer struct {
 	restapi.PoolReport
 	// context is that of a new ADD, as far as it is known.
-	context call.Context
+	context call.Invocation
 }
 
 func newPluginQuestions(r *delegate.Runner, g *guards, running *sync.WaitGroup, patience time.Duration) *pluginQuestions {
@@ -84,7 +84,7 @@ func (p *pluginQuestions) ask(pool string, n cniconf.Network) pluginAnswer {
 		return r
 	}
 	ctx := context.Background()
-	c, err := p.runner.Context(ctx, network(n), "", "")
+	c, err := p.runner.NewInvocation(ctx, network(n), "", "")
 	r.Profile = c.Profile // known although it cannot be used
 	if err != nil {
 		r.Error = fmt.Sprintf("pool %q: %v", pool, err)

@@ -28,7 +28,7 @@ func (e *Engine) Abandon(pool, owner string) {
 	}
 	a.turn <- struct{}{}
 	defer func() { <-a.turn }()
-	o := &op{Engine: e, entry: a, client: e.life, began: time.Now(), action: ActionGiveBack}
+	o := &op{Engine: e, entry: a, client: e.life, began: time.Now(), action: ActionCleanup}
 	if o.rec == nil || o.rec.State != record.Held {
 		return // it is released already
 	}

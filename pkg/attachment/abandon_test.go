@@ -18,7 +18,7 @@ func TestAnAttachmentWhoseClientGotNoResponseIsReleased(t *testing.T) {
 	}
 	written := func(s scene, state record.State) (times int) {
 		s.mu()
-		defer s.world.mu.Unlock()
+		defer s.fakeNode.mu.Unlock()
 		for _, call := range s.calls {
 			if call == "write "+string(state) {
 				times++
@@ -52,7 +52,7 @@ func TestAnAttachmentWhoseClientGotNoResponseIsReleased(t *testing.T) {
 		synctest.Wait()
 		nothing(s)
 	}, delayed)
-	play(t, "when the journal can be written, if its client left before the end", func(w *world) { w.gate = make(chan struct{}) }, func(s scene) {
+	play(t, "when the journal can be written, if its client left before the end", func(w *fakeNode) { w.gate = make(chan struct{}) }, func(s scene) {
 		ctx, hangUp := context.WithCancel(context.Background())
 		go s.Allocate(ctx, AllocateRequest{}) //nolint:errcheck // its client is gone
 		synctest.Wait()

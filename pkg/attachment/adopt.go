@@ -13,7 +13,7 @@ import (
 // owner that has none: its journal was lost. absent reports that the store provably holds
 // nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
 // requested from the ADD. The error is a *duplicate, or that the record could not be written.
-func (o *op) adopt(today call.Context, want *goal) (adopted, absent bool, err error) {
+func (o *op) adopt(today call.Invocation, want *goal) (adopted, absent bool, err error) {
 	found, err := o.plugin.Lookup(context.Background(), today)
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil

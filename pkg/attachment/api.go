@@ -27,24 +27,24 @@ type Journal interface {
 // Each honours no cancellation but its own time limit: a call that has begun is
 // never given up halfway.
 type Plugin interface {
-	// Context returns today's call context for a new ADD in a pool, or why there
+	// NewInvocation returns today's call context for a new ADD in a pool, or why there
 	// is none (no configuration yet, plugin not found, VERSION failed). The
 	// container ID is made by id from the network's name; its error is passed on.
-	Context(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Context, error)
+	NewInvocation(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Invocation, error)
 	Add(ctx context.Context, c call.Call) (call.Result, error)
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
 	// Holds reports whether the plugin's store, read without running a verb, holds each
 	// address for the container ID and interface of a context. An error means unknown.
-	Holds(c call.Context, addrs []netip.Addr) (bool, error)
+	Holds(c call.Invocation, addrs []netip.Addr) (bool, error)
 	// Lookup returns everything that the plugin's store holds for the container ID and
 	// interface of a context. Without an error no address means that it holds nothing.
 	// With one nothing is proven; addresses that are returned with it can be asked for.
-	Lookup(ctx context.Context, c call.Context) (call.Result, error)
-	// Expect tells which calls come next, in their order, until forget is called. The
+	Lookup(ctx context.Context, c call.Invocation) (call.Result, error)
+	// Prestart tells which calls come next, in their order, until forget is called. The
 	// plugin may make ready for them, and does nothing for any before it comes. Some may
 	// never come, and others may come between.
-	Expect(calls ...call.Expected) (forget func())
+	Prestart(calls ...call.Upcoming) (forget func())
 }
 
 // AllocateRequest asks for the addresses of an owner.

@@ -46,7 +46,7 @@ func (o *op) attend() error {
 	switch {
 	case o.rec == nil:
 		return nil
-	case o.rec.State == record.Spent:
+	case o.rec.State == record.Tombstone:
 		if time.Now().Before(o.rec.LateDel.Until) {
 			return nil
 		}
@@ -64,13 +64,13 @@ func (o *op) attend() error {
 	}
 	switch o.rec.State {
 	case record.Releasing:
-		o.action = ActionGiveBack
+		o.action = ActionCleanup
 		return o.giveBack()
-	case record.Cooling:
+	case record.Cooldown:
 		if time.Now().Before(o.rec.ReleaseAt) {
 			return nil
 		}
-		o.action = ActionGiveBack
+		o.action = ActionCleanup
 		return o.giveBack()
 	case record.Adding:
 		return o.heal()
@@ -103,10 +103,10 @@ func (o *op) tidy() error {
 		return nil
 	}
 	live := o.lastContext()
-	var kept []call.Context
+	var kept []call.Invocation
 	var errs []error
-	for _, c := range o.rec.Contexts {
-		if c.ContainerID == live.ContainerID || time.Now().Before(c.SettlesAt) {
+	for _, c := range o.rec.Invocations {
+		if c.ContainerID == live.ContainerID || time.Now().Before(c.AddActsUntil) {
 			kept = append(kept, c)
 			continue
 		}
@@ -117,11 +117,11 @@ func (o *op) tidy() error {
 			kept, errs = append(kept, c), append(errs, err)
 		}
 	}
-	if len(kept) == len(o.rec.Contexts) {
+	if len(kept) == len(o.rec.Invocations) {
 		return errors.Join(errs...)
 	}
 	r := o.rec.Clone()
-	r.Contexts = kept
+	r.Invocations = kept
 	return errors.Join(append(errs, o.write(r))...)
 }
 
@@ -163,14 +163,14 @@ func (o *op) due() (time.Time, bool) {
 	case o.failures > 0:
 	case o.rec.State == record.Adding && !o.idle, o.rec.State == record.Releasing:
 		times = append(times, o.settlesAt())
-	case o.rec.State == record.Cooling:
+	case o.rec.State == record.Cooldown:
 		times = append(times, o.rec.ReleaseAt)
-	case o.rec.State == record.Spent:
+	case o.rec.State == record.Tombstone:
 		times = append(times, o.rec.LateDel.Until)
 	case o.rec.State == record.Held:
-		for _, c := range o.rec.Contexts {
+		for _, c := range o.rec.Invocations {
 			if c.ContainerID != o.lastContext().ContainerID {
-				times = append(times, c.SettlesAt)
+				times = append(times, c.AddActsUntil)
 			}
 		}
 	}

@@ -22,10 +22,10 @@ func (e *Engine) Plugins() []PluginUse {
 	all := map[PluginUse]bool{}
 	e.mu.Lock()
 	for _, a := range e.byOwner {
-		if a.rec == nil || a.rec.State == record.Spent {
+		if a.rec == nil || a.rec.State == record.Tombstone {
 			continue
 		}
-		for _, c := range a.rec.Contexts {
+		for _, c := range a.rec.Invocations {
 			all[PluginUse{Pool: a.pool, Plugin: c.Plugin, Binary: c.Binary}] = true
 		}
 	}

@@ -12,7 +12,7 @@ func TestThePluginsOfRecordedAttachmentsAreListedOnce(t *testing.T) {
 	recorded := func(pool string, state record.State, binaries ...string) *entry {
 		rec := &record.Record{State: state}
 		for _, b := range binaries {
-			rec.Contexts = append(rec.Contexts, call.Context{Plugin: "host-local", Binary: b})
+			rec.Invocations = append(rec.Invocations, call.Invocation{Plugin: "host-local", Binary: b})
 		}
 		return &entry{key: key{pool: pool}, rec: rec}
 	}
@@ -20,7 +20,7 @@ func TestThePluginsOfRecordedAttachmentsAreListedOnce(t *testing.T) {
 		{"default", "router"}:  recorded("default", record.Held, "/b/host-local"),
 		{"default", "health"}:  recorded("default", record.Releasing, "/b/host-local", "/a/host-local"),
 		{"blue", "router"}:     recorded("blue", record.Adding, "/a/host-local"),
-		{"default", "spent"}:   recorded("default", record.Spent, "/c/host-local"),
+		{"default", "spent"}:   recorded("default", record.Tombstone, "/c/host-local"),
 		{"default", "nothing"}: {key: key{pool: "default"}},
 	}}
 	want := []PluginUse{

@@ -118,7 +118,7 @@ type entry struct {
 // New returns an engine without attachments. Call Start before anything else.
 func New(o Options, j Journal, p Plugin) *Engine {
 	if o.Observer == nil {
-		o.Observer = unobserved{}
+		o.Observer = nopObserver{}
 	}
 	life, end := context.WithCancel(context.Background())
 	return &Engine{

@@ -9,16 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // The tests of this file are about an environment that is slow or that changes: late
 // DELs, reboots, lost journals, clocks.
 
-func unknownPlugin(w *world) { w.profile, w.ipv6 = known("unknown"), false }
+func unknownPlugin(w *fakeNode) { w.profile, w.ipv6 = known("unknown"), false }
 
 // generation returns the generation of the ID that an owner holds.
 func (s scene) wantGeneration(owner string, generation int) {
@@ -33,7 +33,7 @@ func (s scene) wantGeneration(owner string, generation int) {
 func (s scene) wantStored() {
 	s.Helper()
 	s.mu()
-	defer s.world.mu.Unlock()
+	defer s.fakeNode.mu.Unlock()
 	for _, a := range s.List() {
 		if held := s.store[lastID(a.Record)]; a.State == record.Held && !sameIPs(held, a.Addrs()) {
 			s.Errorf("%s holds %v, and the plugin's store %v under its ID", a.Owner, a.Addrs(), held)
@@ -115,7 +115,7 @@ func TestALateDEL(t *testing.T) {
 		s.allocate("router")
 		s.wantGeneration("router", 1)
 	})
-	play(t, "of a plugin on the node ends with a reboot", func(w *world) {
+	play(t, "of a plugin on the node ends with a reboot", func(w *fakeNode) {
 		unknownPlugin(w)
 		w.profile.Store = profile.StoreNode
 	}, func(s scene) {
@@ -134,7 +134,7 @@ func TestALateDEL(t *testing.T) {
 		s.allocate("router")
 		s.wantGeneration("router", 1)
 	})
-	play(t, "cannot be where a DEL ends with its process", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "cannot be where a DEL ends with its process", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.failing(on("DEL", 1, hungBefore))
 		s.wantKind(s.giveBack("10.0.0.1"), Failed)
@@ -145,32 +145,32 @@ func TestALateDEL(t *testing.T) {
 
 func TestAReboot(t *testing.T) {
 	reboot := func(o *Options) { o.BootID = "boot2" }
-	play(t, "never releases a lease that the store proves", func(w *world) { w.blind = false }, func(s scene) {
+	play(t, "never releases a lease that the store proves", func(w *fakeNode) { w.blind = false }, func(s scene) {
 		a := s.allocate("router")
 		s = s.again(reboot)
 		s.wantSaid("write held")
 		s.wantAddress("router", a.Addrs()[0].String())
 		s.wantStored()
 	})
-	play(t, "that lost the last writes is found out by a lookup", func(w *world) { w.blind = false }, func(s scene) {
+	play(t, "that lost the last writes is found out by a lookup", func(w *fakeNode) { w.blind = false }, func(s scene) {
 		a := s.allocate("router")
 		s.mu()
 		clear(s.store)
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s = s.again(reboot)
-		if c := s.Counters(); c.Lost != 1 || c.Healed != 1 {
+		if c := s.Counters(); c.Lost != 1 || c.Reacquired != 1 {
 			s.Errorf("counters %+v; want it lost and healed", c)
 		}
 		s.wantAddress("router", a.Addrs()[0].String())
 	})
-	play(t, "loses nothing in a store off the node: neither DEL nor ADD", func(w *world) {
+	play(t, "loses nothing in a store off the node: neither DEL nor ADD", func(w *fakeNode) {
 		w.profile, w.ipv6 = known("calico-ipam"), false
 	}, func(s scene) {
 		s.allocate("router")
 		s = s.again(reboot)
 		s.wantSaid("write held")
 	})
-	play(t, "does not end an ADD at a central server", func(w *world) {
+	play(t, "does not end an ADD at a central server", func(w *fakeNode) {
 		w.profile, w.ipv6 = known("calico-ipam"), false
 		w.profile.AddOutlivesSeconds, w.profile.DelOutlivesSeconds = 240, 240
 	}, func(s scene) {
@@ -191,10 +191,10 @@ func TestALostJournal(t *testing.T) {
 		s.kill(s.T, s.Engine)
 		s.mu()
 		clear(s.disk)
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		return s.again()
 	}
-	seen := func(w *world) { w.blind = false }
+	seen := func(w *fakeNode) { w.blind = false }
 	play(t, "costs an owner nothing where the store can be looked up", seen, func(s scene) {
 		before := s.addrsOf("router")
 		s = lose(s)
@@ -233,7 +233,7 @@ func TestALostJournal(t *testing.T) {
 		s.allocate("router")
 		s.wantSaid("write adding, DEL, ADD[], write held")
 	})
-	play(t, "never leads to an ID that a queued DEL could release", func(w *world) { w.profile, w.ipv6 = known("azure-ipam"), false }, func(s scene) {
+	play(t, "never leads to an ID that a queued DEL could release", func(w *fakeNode) { w.profile, w.ipv6 = known("azure-ipam"), false }, func(s scene) {
 		first := s.allocate("router")
 		s.failing(on("DEL", 1, queued))
 		if err := s.giveBack("10.0.0.1"); err != nil {
@@ -272,7 +272,7 @@ func TestALostJournal(t *testing.T) {
 			s.store[containerid.ContainerID("router", "node1", "net")] = s.store[id]
 			delete(s.store, id)
 		}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s = s.again()
 		s.allocate("router")
 		synctest.Wait()
@@ -298,7 +298,7 @@ func TestALostJournal(t *testing.T) {
 }
 
 func TestALookup(t *testing.T) {
-	seen := func(w *world) { w.blind = false }
+	seen := func(w *fakeNode) { w.blind = false }
 	play(t, "replaces CHECK", seen, func(s scene) {
 		s.allocate("router")
 		s.said()
@@ -312,7 +312,7 @@ func TestALookup(t *testing.T) {
 		s.allocate("router")
 		s.mu()
 		s.blind = true
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.said()
 		s.allocate("router")
 		s.wantSaid("CHECK")
@@ -321,7 +321,7 @@ func TestALookup(t *testing.T) {
 		s.allocate("router")
 		s.mu()
 		s.blind = false
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.said()
 		s.allocate("router")
 		s.wantSaid("CHECK")
@@ -375,7 +375,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 		s.kill(s.T, s.Engine)
 		s.mu()
 		s.aheadBy(year)
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		return s.again(change...)
 	}
 	delay := func(o *Options) { o.ReleaseDelay = time.Minute }
@@ -464,7 +464,7 @@ func TestAStateFolderThatIsNotThereStopsThePlugin(t *testing.T) {
 		_ = s.giveBack("fd00::1")
 		s.mu()
 		s.unavailable = errors.New("another file system is there")
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.said()
 		_, err := s.ask(AllocateRequest{Owner: "health"})
 		s.wantKind(err, Failed, "another file system is there")
@@ -473,7 +473,7 @@ func TestAStateFolderThatIsNotThereStopsThePlugin(t *testing.T) {
 		s.wantSaid("")
 		s.mu()
 		s.unavailable = nil
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.held() != 0 {

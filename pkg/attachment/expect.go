@@ -15,8 +15,8 @@ const mostStandby = 2
 
 // expect lets the plugin make ready for calls, as many as can stand by and there are
 // slots for now. forget ends that.
-func (o *op) expect(calls []call.Expected) (forget func()) {
-	if i := slices.IndexFunc(calls, func(c call.Expected) bool { return !c.CanStandBy() }); i >= 0 {
+func (o *op) expect(calls []call.Upcoming) (forget func()) {
+	if i := slices.IndexFunc(calls, func(c call.Upcoming) bool { return !c.CanPrestart() }); i >= 0 {
 		calls = calls[:i] // a slot for it would be another's, taken for nothing
 	}
 	slots := 1 // the operation's own
@@ -24,7 +24,7 @@ func (o *op) expect(calls []call.Expected) (forget func()) {
 	if o.place != nil && len(calls) > slots && o.slots.TryAcquire(1) {
 		slots, o.second = mostStandby, true
 	}
-	done := o.plugin.Expect(calls[:min(len(calls), slots)]...)
+	done := o.plugin.Prestart(calls[:min(len(calls), slots)]...)
 	return func() {
 		done()
 		o.calledOnce()
@@ -41,19 +41,19 @@ func (o *op) calledOnce() {
 }
 
 // toClear is what an acquisition asks: DEL with each old context, then ADD.
-func (o *op) toClear(old []call.Context, today call.Context) []call.Expected {
-	var calls []call.Expected
+func (o *op) toClear(old []call.Invocation, today call.Invocation) []call.Upcoming {
+	var calls []call.Upcoming
 	for _, c := range old {
-		calls = append(calls, call.Expected{Verb: call.VerbDel, Call: o.call(c)})
+		calls = append(calls, call.Upcoming{Verb: call.VerbDel, Call: o.call(c)})
 	}
-	return append(calls, call.Expected{Verb: call.VerbAdd, Call: o.call(today)})
+	return append(calls, call.Upcoming{Verb: call.VerbAdd, Call: o.call(today)})
 }
 
 // toGiveBack is what giving back asks: DEL with each context, newest first.
-func (o *op) toGiveBack() []call.Expected {
-	var calls []call.Expected
-	for _, c := range slices.Backward(o.rec.Contexts) {
-		calls = append(calls, call.Expected{Verb: call.VerbDel, Call: o.call(c)})
+func (o *op) toGiveBack() []call.Upcoming {
+	var calls []call.Upcoming
+	for _, c := range slices.Backward(o.rec.Invocations) {
+		calls = append(calls, call.Upcoming{Verb: call.VerbDel, Call: o.call(c)})
 	}
 	return calls
 }

@@ -12,7 +12,7 @@ import (
 func (s scene) wantExpected(want ...string) {
 	s.Helper()
 	s.mu()
-	defer s.world.mu.Unlock()
+	defer s.fakeNode.mu.Unlock()
 	var got []string
 	for _, e := range s.expected {
 		got = append(got, e.verbs...)
@@ -59,7 +59,7 @@ func TestThePluginIsToldWhatComesNext(t *testing.T) {
 		}
 		s.wantExpected(want)
 	})
-	play(t, "ADD alone where it may be repeated", func(w *world) { w.profile.RepeatedAdd = profile.RepeatedAddSameAnswer }, func(s scene) {
+	play(t, "ADD alone where it may be repeated", func(w *fakeNode) { w.profile.RepeatedAdd = profile.RepeatedAddSameAnswer }, func(s scene) {
 		s.allocate("router")
 		s.wantExpected(add + id(s))
 	})

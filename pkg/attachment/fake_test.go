@@ -19,8 +19,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// world is what survives a crash: the disk and the plugin's store.
-type world struct {
+// fakeNode is what survives a crash: the disk and the plugin's store.
+type fakeNode struct {
 	mu   sync.Mutex
 	disk map[string]record.Record
 	// shared are the records that a journal would share with the engine, with what
@@ -95,8 +95,8 @@ func known(plugin string) profile.Profile {
 	return set.For(plugin)
 }
 
-func newWorld() *world {
-	return &world{
+func newWorld() *fakeNode {
+	return &fakeNode{
 		disk: map[string]record.Record{}, store: map[string][]netip.Addr{},
 		profile: hostLocal(), version: "1.1.0", network: map[string]string{DefaultPool: "net"}, size: 200, blind: true,
 	}
@@ -106,7 +106,7 @@ var errDead = errors.New("the process is dead")
 
 // at applies the faults that are the same for every step: whether the step
 // has an effect, and what fault is left for it to answer with.
-func (w *world) at(step string) (f fault, effect bool) {
+func (w *fakeNode) at(step string) (f fault, effect bool) {
 	if w.dead {
 		return dieBefore, false
 	}
@@ -135,7 +135,7 @@ type shared struct {
 func share(r record.Record) shared { return shared{r, jsonOf(r)} }
 
 // unchanged fails where the engine has changed in place what it shares with the journal.
-func (w *world) unchanged(t *testing.T) {
+func (w *fakeNode) unchanged(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +146,7 @@ func (w *world) unchanged(t *testing.T) {
 	}
 }
 
-func (w *world) Write(r record.Record) error {
+func (w *fakeNode) Write(r record.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := r.Validate(); err != nil {
@@ -161,7 +161,7 @@ func (w *world) Write(r record.Record) error {
 	return diskError(f)
 }
 
-func (w *world) Remove(id string) error {
+func (w *fakeNode) Remove(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "remove")
@@ -173,7 +173,7 @@ func (w *world) Remove(id string) error {
 }
 
 // Available fails only where a test says so: the fake disk fails at writes.
-func (w *world) Available() error {
+func (w *fakeNode) Available() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unavailable
@@ -206,21 +206,21 @@ func jsonOf(r record.Record) string {
 	return string(data)
 }
 
-func (w *world) Context(_ context.Context, pool, _ string, id func(string) (string, error)) (call.Context, error) {
+func (w *fakeNode) NewInvocation(_ context.Context, pool, _ string, id func(string) (string, error)) (call.Invocation, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.noConfig != nil {
-		return call.Context{}, w.noConfig
+		return call.Invocation{}, w.noConfig
 	}
 	network := w.network[pool]
 	containerID, err := id(network)
-	return call.Context{
+	return call.Invocation{
 		ContainerID: containerID, Network: network, CNIVersion: w.version,
 		Config: json.RawMessage(`{}`), Plugin: w.profile.Type, Profile: w.profile,
 	}, err
 }
 
-func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
+func (w *fakeNode) Add(_ context.Context, c call.Call) (call.Result, error) {
 	if w.gate != nil {
 		<-w.gate
 	}
@@ -243,7 +243,7 @@ func (w *world) Add(_ context.Context, c call.Call) (call.Result, error) {
 		return call.Result{}, err
 	}
 	res := resultOf(got)
-	res.InStore = !w.noLookup(c.Context)
+	res.InStore = !w.noLookup(c.Invocation)
 	return res, nil
 }
 
@@ -260,7 +260,7 @@ func resultOf(ips []netip.Addr) call.Result {
 }
 
 // note puts what a client did among the calls.
-func (w *world) note(a ...any) {
+func (w *fakeNode) note(a ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "-- "+fmt.Sprintln(a...))
@@ -274,7 +274,7 @@ func requested(c call.Call) []netip.Addr {
 	return ips
 }
 
-func (w *world) seen(verb string, c call.Call) {
+func (w *fakeNode) seen(verb string, c call.Call) {
 	if w.watch != nil {
 		w.watch(verb, c)
 	}
@@ -289,18 +289,18 @@ const (
 
 // land does what a call began, after its process has ended. Only a store off the node
 // still does it after a reboot.
-func (w *world) land(c call.Call, after time.Duration, boot int, do func()) {
+func (w *fakeNode) land(c call.Call, after time.Duration, boot int, do func()) {
 	time.Sleep(after)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.boots == boot || !c.Context.Profile.OnNode() {
+	if w.boots == boot || !c.Invocation.Profile.OnNode() {
 		w.calls = append(w.calls, "late: "+c.ContainerID)
 		do()
 	}
 }
 
 // allocate is the plugin's own work.
-func (w *world) allocate(c call.Call) ([]netip.Addr, error) {
+func (w *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 	if held, ok := w.store[c.ContainerID]; ok {
 		switch w.profile.RepeatedAdd {
 		case profile.RepeatedAddRefused:
@@ -332,7 +332,7 @@ func (w *world) allocate(c call.Call) ([]netip.Addr, error) {
 	return got, nil
 }
 
-func (w *world) pick(f record.Family, requested []netip.Addr) (netip.Addr, error) {
+func (w *fakeNode) pick(f record.Family, requested []netip.Addr) (netip.Addr, error) {
 	taken := func(ip netip.Addr) bool {
 		for _, held := range w.store {
 			if slices.Contains(held, ip) {
@@ -364,7 +364,7 @@ func (w *world) pick(f record.Family, requested []netip.Addr) (netip.Addr, error
 	return netip.Addr{}, errors.New("no addresses available in range set")
 }
 
-func (w *world) Del(_ context.Context, c call.Call) error {
+func (w *fakeNode) Del(_ context.Context, c call.Call) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen("DEL", c)
@@ -384,7 +384,7 @@ func (w *world) Del(_ context.Context, c call.Call) error {
 }
 
 // Holds and Lookup read the store where the profile has a lookup.
-func (w *world) Holds(c call.Context, ips []netip.Addr) (bool, error) {
+func (w *fakeNode) Holds(c call.Invocation, ips []netip.Addr) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.noLookup(c) {
@@ -398,8 +398,8 @@ func (w *world) Holds(c call.Context, ips []netip.Addr) (bool, error) {
 	return true, nil
 }
 
-func (p fakePlugin) Lookup(_ context.Context, c call.Context) (call.Result, error) {
-	w := p.world
+func (p fakePlugin) Lookup(_ context.Context, c call.Invocation) (call.Result, error) {
+	w := p.fakeNode
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.noLookup(c) {
@@ -410,15 +410,15 @@ func (p fakePlugin) Lookup(_ context.Context, c call.Context) (call.Result, erro
 }
 
 // fakePlugin is the plugin of a world. A scene has Lookup of the engine beside it.
-type fakePlugin struct{ *world }
+type fakePlugin struct{ *fakeNode }
 
 var errNoLookup = errors.New("no lookup")
 
-func (w *world) noLookup(c call.Context) bool {
+func (w *fakeNode) noLookup(c call.Invocation) bool {
 	return c.Profile.Lookup == profile.LookupNone || w.blind || w.dead
 }
 
-func (w *world) Check(_ context.Context, c call.Call) error {
+func (w *fakeNode) Check(_ context.Context, c call.Call) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen("CHECK", c)
@@ -433,9 +433,9 @@ func (w *world) Check(_ context.Context, c call.Call) error {
 	return nil
 }
 
-// Expect notes the calls that are expected, and how many calls and writes there were
+// Prestart notes the calls that are expected, and how many calls and writes there were
 // before. It has no effect.
-func (w *world) Expect(calls ...call.Expected) func() {
+func (w *fakeNode) Prestart(calls ...call.Upcoming) func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var verbs []string
@@ -452,11 +452,11 @@ func (w *world) Expect(calls ...call.Expected) func() {
 }
 
 func refusal(verb string, c call.Call, code uint, msg string) error {
-	return &call.Error{Verb: verb, Plugin: c.Context.Plugin, ContainerID: c.ContainerID, Outcome: call.Refused, Code: code, Msg: msg}
+	return &call.Error{Verb: verb, Plugin: c.Invocation.Plugin, ContainerID: c.ContainerID, Outcome: call.Refused, Code: code, Msg: msg}
 }
 
 func pluginError(verb string, c call.Call, f fault) error {
-	e := &call.Error{Verb: verb, Plugin: c.Context.Plugin, ContainerID: c.ContainerID, Outcome: call.Unclear, Err: errors.New(string(f))}
+	e := &call.Error{Verb: verb, Plugin: c.Invocation.Plugin, ContainerID: c.ContainerID, Outcome: call.Unknown, Err: errors.New(string(f))}
 	switch f {
 	case none:
 		return nil
@@ -485,7 +485,7 @@ func options() Options {
 }
 
 // start starts an engine on what the world has on disk, and stops it with the test.
-func (w *world) start(t *testing.T, change ...func(*Options)) *Engine {
+func (w *fakeNode) start(t *testing.T, change ...func(*Options)) *Engine {
 	t.Helper()
 	o := options()
 	for _, c := range change {
@@ -517,7 +517,7 @@ func stop(t *testing.T, e *Engine) {
 }
 
 // kill stops an engine as a SIGKILL would: nothing it does has an effect any more.
-func (w *world) kill(t *testing.T, e *Engine) {
+func (w *fakeNode) kill(t *testing.T, e *Engine) {
 	t.Helper()
 	w.mu.Lock()
 	w.dead = true

@@ -33,7 +33,7 @@ type goal struct {
 // the plugin cannot be asked for is left out: it may come all the same. Of several
 // that are owed each is asked for alone before all are given up: one that somebody
 // else has, or that CNI_ARGS cannot carry beside another, is no reason to lose the other.
-func (g goal) requests(c call.Context) [][]netip.Addr {
+func (g goal) requests(c call.Invocation) [][]netip.Addr {
 	candidates := [][]netip.Addr{g.prefer, g.owed}
 	for _, ip := range g.owed {
 		candidates = append(candidates, []netip.Addr{ip})
@@ -67,7 +67,7 @@ func (g *goal) repeats(err error) bool {
 }
 
 // canAskFor tells whether an ADD with the context can ask for all the addresses.
-func canAskFor(c call.Context, ips []netip.Addr) bool {
+func canAskFor(c call.Invocation, ips []netip.Addr) bool {
 	_, err := c.Convention(len(ips))
 	return err == nil && len(ips) > 0
 }

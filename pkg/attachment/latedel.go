@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -14,7 +14,7 @@ import (
 // DEL may still act (docs/how-it-works.md, Identity).
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
-func (o *op) del(c call.Context) error {
+func (o *op) del(c call.Invocation) error {
 	err := o.plugin.Del(context.Background(), o.call(c))
 	o.calledOnce()
 	if mayStillAct(err) {
@@ -28,9 +28,9 @@ func (o *op) del(c call.Context) error {
 
 // markLateDel records that a DEL whose process ended at a given time may still act. The
 // ID is not used again before it can act no more.
-func markLateDel(r *record.Record, c call.Context, ended time.Time) {
+func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
 	until := c.Profile.DelActsUntil(ended)
-	if c.Profile.SpendsIDs() || !until.After(ended) {
+	if c.Profile.SingleUseIDs() || !until.After(ended) {
 		return // the ID is never used again anyway, or the DEL ended with its process
 	}
 	if c.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {
@@ -43,7 +43,7 @@ func markLateDel(r *record.Record, c call.Context, ended time.Time) {
 
 // nextID returns the container ID of the next ADD with a profile.
 func (o *op) nextID(p profile.Profile) string {
-	if p.SpendsIDs() {
+	if p.SingleUseIDs() {
 		return containerid.Unique(o.id)
 	}
 	generation := 0
@@ -55,6 +55,6 @@ func (o *op) nextID(p profile.Profile) string {
 
 // mayBeReleased reports whether a DEL may still act on the ID of a context that is about
 // to be used.
-func (o *op) mayBeReleased(c call.Context) bool {
-	return !c.Profile.SpendsIDs() && c.ContainerID != o.nextID(c.Profile)
+func (o *op) mayBeReleased(c call.Invocation) bool {
+	return !c.Profile.SingleUseIDs() && c.ContainerID != o.nextID(c.Profile)
 }

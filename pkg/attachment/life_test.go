@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -22,7 +22,7 @@ func (s scene) again(change ...func(*Options)) scene {
 	s.kill(s.T, s.Engine)
 	s.failing(nil)
 	s.said()
-	next := scene{s.T, s.world, s.start(s.T, change...)}
+	next := scene{s.T, s.fakeNode, s.start(s.T, change...)}
 	synctest.Wait()
 	return next
 }
@@ -42,13 +42,13 @@ func TestStart(t *testing.T) {
 		s.wantAddress("health", "10.0.0.1")
 		s.wantAddress("router", "10.0.0.2")
 	})
-	play(t, "what cannot be asked for is reported lost and left to its owner", func(w *world) { w.profile = known("unknown") }, func(s scene) {
+	play(t, "what cannot be asked for is reported lost and left to its owner", func(w *fakeNode) { w.profile = known("unknown") }, func(s scene) {
 		s.allocate("router")
 		s.mu()
 		clear(s.store)
 		s.store["a-pod"] = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
 		s.profile.Lost = profile.Lost{MinCode: 100}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s = s.again()
 		if a, _ := s.Lookup(DefaultPool, "router"); !a.Lost || !a.Holds(netip.MustParseAddr("10.0.0.1")) {
 			s.Fatalf("after the start: %+v", a)
@@ -75,7 +75,7 @@ func TestStart(t *testing.T) {
 			}
 		}
 	})
-	play(t, "a release cut short is finished", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a release cut short is finished", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		for _, step := range []string{"DEL", "remove"} {
 			for _, f := range []fault{dieBefore, dieAfter} {
 				s.allocate("router")
@@ -90,7 +90,7 @@ func TestStart(t *testing.T) {
 			}
 		}
 	})
-	play(t, "a cooling attachment is given back at its deadline, not at the start", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a cooling attachment is given back at its deadline, not at the start", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)
@@ -112,7 +112,7 @@ func TestStart(t *testing.T) {
 		// The plugin lost its last writes: router's ID now has an older address.
 		id, _ := s.Lookup(DefaultPool, "router")
 		s.store[id.ContainerID] = []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s = s.again(func(o *Options) { o.BootID = "boot2" })
 		s.wantAddress("router", "10.0.0.2")
 		s.wantAddress("health", "10.0.0.1")
@@ -151,12 +151,12 @@ func TestStart(t *testing.T) {
 		", also if nothing is asked":   {profile: known("calico-ipam")},
 		", also if an ADD asks, azure": {profile: known("azure-ipam"), stored: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
 	} {
-		play(t, "of two records with one address the younger gets another"+how, func(w *world) { w.profile = of.profile }, func(s scene) {
+		play(t, "of two records with one address the younger gets another"+how, func(w *fakeNode) { w.profile = of.profile }, func(s scene) {
 			a := s.allocate("router").Record
 			a.Owner, a.ContainerID = "copy", "copy-1"
 			a.Created = a.Created.Add(time.Second)
-			a.Contexts = []call.Context{a.Contexts[0]}
-			a.Contexts[0].ContainerID = "copy-1"
+			a.Invocations = []call.Invocation{a.Invocations[0]}
+			a.Invocations[0].ContainerID = "copy-1"
 			s.disk["copy-1"] = a
 			if of.stored != nil {
 				s.store["copy-1"] = of.stored
@@ -171,12 +171,12 @@ func TestStart(t *testing.T) {
 			s.wantAddress("router", "10.0.0.1")
 		})
 	}
-	play(t, "a record on its way back raises no alarm beside the one that has its address now", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a record on its way back raises no alarm beside the one that has its address now", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		a := s.allocate("router").Record
 		a.Owner, a.ContainerID, a.State, a.Claims = "gone", "gone-1", record.Releasing, nil
 		a.Created = a.Created.Add(time.Second)
-		a.Contexts = []call.Context{a.Contexts[0]}
-		a.Contexts[0].ContainerID = "gone-1"
+		a.Invocations = []call.Invocation{a.Invocations[0]}
+		a.Invocations[0].ContainerID = "gone-1"
 		s.disk["gone-1"] = a
 		s = s.again()
 		if s.Counters().Duplicates != 0 || len(s.List()) != 1 {
@@ -204,7 +204,7 @@ func TestCallContexts(t *testing.T) {
 		s.allocate("router")
 		s.network[DefaultPool] = "renamed"
 		var seen []string
-		s.watch = func(verb string, c call.Call) { seen = append(seen, verb+" "+c.Context.Network) }
+		s.watch = func(verb string, c call.Call) { seen = append(seen, verb+" "+c.Invocation.Network) }
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)
 		}
@@ -221,11 +221,11 @@ func TestCallContexts(t *testing.T) {
 		s.network[DefaultPool] = "renamed"
 		s.failing(on("DEL", 1, notStarted)) // that of the old context
 		a := s.allocate("router")
-		if len(a.Contexts) != 2 || a.Contexts[0].Network != "net" || a.Contexts[1].Network != "renamed" {
-			s.Fatalf("contexts %+v", a.Contexts)
+		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
+			s.Fatalf("contexts %+v", a.Invocations)
 		}
 		var seen []string
-		s.watch = func(verb string, c call.Call) { seen = append(seen, verb+" "+c.Context.Network) }
+		s.watch = func(verb string, c call.Call) { seen = append(seen, verb+" "+c.Invocation.Network) }
 		for _, ip := range addrs(a.Result.Addresses) {
 			if err := s.giveBack(ip.String()); err != nil {
 				s.Fatal(err)
@@ -244,7 +244,7 @@ func TestCallContexts(t *testing.T) {
 			s.Errorf("calls %q", seen)
 		}
 	})
-	play(t, "where a DEL can come late an ID is not used again after one", func(w *world) { w.profile, w.ipv6 = lateDel(), false }, func(s scene) {
+	play(t, "where a DEL can come late an ID is not used again after one", func(w *fakeNode) { w.profile, w.ipv6 = lateDel(), false }, func(s scene) {
 		id := s.allocate("router").ContainerID
 		first := s.lastID("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
@@ -269,7 +269,7 @@ func (s scene) lastID(owner string) string {
 
 func TestPools(t *testing.T) {
 	two := func(o *Options) { o.Pools = []string{DefaultPool, "blue"} }
-	blue := func(w *world) { w.network["blue"] = "blue-net" }
+	blue := func(w *fakeNode) { w.network["blue"] = "blue-net" }
 	play(t, "one owner has an attachment in each pool", blue, func(s scene) {
 		a := s.allocate("router")
 		b, err := s.ask(AllocateRequest{Owner: "router", Pool: "blue"})
@@ -306,7 +306,7 @@ func TestPools(t *testing.T) {
 }
 
 func TestWaiting(t *testing.T) {
-	gated := func(w *world) { w.gate = make(chan struct{}) }
+	gated := func(w *fakeNode) { w.gate = make(chan struct{}) }
 	play(t, "a client that hangs up does not abort what has begun", gated, func(s scene) {
 		ctx, hangUp := context.WithCancel(context.Background())
 		done := make(chan error)
@@ -444,7 +444,7 @@ func TestWaiting(t *testing.T) {
 }
 
 func TestVerifyByAdd(t *testing.T) {
-	byAdd := func(w *world) {
+	byAdd := func(w *fakeNode) {
 		w.profile.VerifyBy, w.profile.RepeatedAdd, w.profile.Requests = profile.VerifyAdd, profile.RepeatedAddSameAnswer, nil
 	}
 	play(t, "the same answer stands", byAdd, func(s scene) {
@@ -458,13 +458,13 @@ func TestVerifyByAdd(t *testing.T) {
 		s.mu()
 		clear(s.store)
 		s.store["a-pod"] = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.said()
 		s.allocate("router")
 		s.wantSaid("ADD[], write adding, write adding, DEL, ADD[], write held")
 		s.wantAddress("router", "10.0.0.2")
 	})
-	play(t, "nothing to ask by means that the journal decides", func(w *world) { w.profile.VerifyBy = profile.VerifyNothing }, func(s scene) {
+	play(t, "nothing to ask by means that the journal decides", func(w *fakeNode) { w.profile.VerifyBy = profile.VerifyNothing }, func(s scene) {
 		s.allocate("router")
 		s.wipe()
 		s.said()
@@ -477,7 +477,7 @@ func TestVerifyByAdd(t *testing.T) {
 }
 
 func TestProfileFields(t *testing.T) {
-	play(t, "a plugin that gives everybody the same address is believed and alarms nobody", func(w *world) {
+	play(t, "a plugin that gives everybody the same address is believed and alarms nobody", func(w *fakeNode) {
 		w.profile.Unique = false
 	}, func(s scene) {
 		s.allocate("router")
@@ -490,7 +490,7 @@ func TestProfileFields(t *testing.T) {
 		}
 		s.wantAddress("router", "10.0.0.1")
 	})
-	play(t, "a CHECK that always says yes is not believed alone", func(w *world) { w.profile, w.ipv6 = known("calico-ipam"), false }, func(s scene) {
+	play(t, "a CHECK that always says yes is not believed alone", func(w *fakeNode) { w.profile, w.ipv6 = known("calico-ipam"), false }, func(s scene) {
 		s.allocate("router")
 		s.said()
 		s.allocate("router")
@@ -500,17 +500,17 @@ func TestProfileFields(t *testing.T) {
 		s.wantAddress("router", "10.0.0.1")
 		s.wantSaid("write held") // its store is not on the node: a reboot loses nothing there
 	})
-	play(t, "calico's DEL always precedes an ADD, which would give a second address", func(w *world) { w.profile, w.ipv6 = known("calico-ipam"), false }, func(s scene) {
+	play(t, "calico's DEL always precedes an ADD, which would give a second address", func(w *fakeNode) { w.profile, w.ipv6 = known("calico-ipam"), false }, func(s scene) {
 		s.allocate("router")
 		s.wantSaid("write adding, DEL, ADD[], write held")
 	})
-	play(t, "dhcp is verified by ADD, never by CHECK, which would take a lease", func(w *world) { w.profile, w.ipv6 = known("dhcp"), false }, func(s scene) {
+	play(t, "dhcp is verified by ADD, never by CHECK, which would take a lease", func(w *fakeNode) { w.profile, w.ipv6 = known("dhcp"), false }, func(s scene) {
 		s.allocate("router")
 		s.said()
 		s.allocate("router")
 		s.wantSaid("ADD[]")
 	})
-	play(t, "what an azure daemon queued frees no live address when it comes", func(w *world) { w.profile, w.ipv6 = known("azure-ipam"), false }, func(s scene) {
+	play(t, "what an azure daemon queued frees no live address when it comes", func(w *fakeNode) { w.profile, w.ipv6 = known("azure-ipam"), false }, func(s scene) {
 		s.allocate("router")
 		late := s.lastID("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
@@ -519,13 +519,13 @@ func TestProfileFields(t *testing.T) {
 		s.allocate("router")
 		s.mu()
 		delete(s.store, late) // the queued release is carried out now
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.allocate("router")
 		if c := s.Counters(); c.Lost != 0 || s.held() != 1 {
 			s.Errorf("counters %+v, the plugin holds %d", c, s.held())
 		}
 	})
-	play(t, "an address too many is given back on an allocation that asks for one, too", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "an address too many is given back on an allocation that asks for one, too", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.wipe()
 		s.extra = "10.0.0.99"
@@ -535,12 +535,12 @@ func TestProfileFields(t *testing.T) {
 			s.Errorf("answered %v, %v after %s; want what was asked for given back with what came too many", a.Addrs(), err, got)
 		}
 	})
-	play(t, "a CHECK that compares the address is believed after a reboot too", func(w *world) { w.profile.CheckProves, w.ipv6 = profile.ProvesAddress, false }, func(s scene) {
+	play(t, "a CHECK that compares the address is believed after a reboot too", func(w *fakeNode) { w.profile.CheckProves, w.ipv6 = profile.ProvesAddress, false }, func(s scene) {
 		s.allocate("router")
 		s = s.again(func(o *Options) { o.BootID = "boot2" })
 		s.wantSaid("CHECK, write held")
 	})
-	play(t, "there is no DEL before a first ADD that can be repeated", func(w *world) { w.profile = lateDel() }, func(s scene) {
+	play(t, "there is no DEL before a first ADD that can be repeated", func(w *fakeNode) { w.profile = lateDel() }, func(s scene) {
 		s.allocate("router")
 		s.wantSaid("write adding, ADD[], write held")
 	})

@@ -69,7 +69,7 @@ func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 }
 
 // listed reports whether the entry is an attachment; Engine.mu is held.
-func (a *entry) listed() bool { return a.rec != nil && a.rec.State != record.Spent }
+func (a *entry) listed() bool { return a.rec != nil && a.rec.State != record.Tombstone }
 
 // view returns what is known of the entry; Engine.mu is held. The record is shared: a
 // change needs a clone of it.

@@ -21,7 +21,7 @@ func owners(all []Attachment) []string {
 }
 
 func TestAttachmentsAreListedByPoolAndOwner(t *testing.T) {
-	play(t, "in any number", func(w *world) { w.network["blue"] = "other"; w.size = 255; w.ipv6 = false }, func(s scene) {
+	play(t, "in any number", func(w *fakeNode) { w.network["blue"] = "other"; w.size = 255; w.ipv6 = false }, func(s scene) {
 		var want []string
 		for i := range 2*listChunk + 1 {
 			pool := []string{"blue", DefaultPool}[i%2]
@@ -36,7 +36,7 @@ func TestAttachmentsAreListedByPoolAndOwner(t *testing.T) {
 			s.Errorf("got %q; want %q", got, want)
 		}
 	}, func(o *Options) { o.Pools = []string{DefaultPool, "blue"} })
-	play(t, "as each is when its turn comes", func(w *world) { w.size = 255; w.ipv6 = false }, func(s scene) {
+	play(t, "as each is when its turn comes", func(w *fakeNode) { w.size = 255; w.ipv6 = false }, func(s scene) {
 		for i := range 3 * listChunk {
 			s.allocate(fmt.Sprintf("owner-%04d", i))
 		}

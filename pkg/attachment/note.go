@@ -24,8 +24,8 @@ const (
 type Counters struct {
 	// Lost counts attachments of which the plugin said that it does not hold them.
 	Lost uint64
-	// Healed counts lost ones that got the same addresses back.
-	Healed uint64
+	// Reacquired counts lost ones that got the same addresses back.
+	Reacquired uint64
 	// Duplicates counts addresses that the plugin handed out twice.
 	Duplicates uint64
 	// Expired counts hand-outs that were not confirmed in time.
@@ -121,10 +121,10 @@ func (o *op) setVerified() {
 	healed := o.lost
 	o.lost, o.doubted, o.verified, o.checked = false, false, time.Now(), true
 	if healed {
-		o.counters.Healed++
+		o.counters.Reacquired++
 	}
 	o.mu.Unlock()
-	if healed || o.action == ActionHeal {
+	if healed || o.action == ActionReacquire {
 		o.outcome(o.addresses()).Info("Healed: the plugin holds the attachment again")
 	}
 }

@@ -22,22 +22,22 @@ const (
 	ActionExpire Action = "expire"
 	// ActionRetire: --owners does not admit the owner any more (--retire-owners).
 	ActionRetire Action = "retire"
-	// ActionHeal: an acquisition that was cut short or lost is made good.
-	ActionHeal Action = "heal"
-	// ActionGiveBack: what was released, or never handed out, goes back to the plugin.
-	ActionGiveBack Action = "give-back"
+	// ActionReacquire: an acquisition that was cut short or lost is made good.
+	ActionReacquire Action = "heal"
+	// ActionCleanup: what was released, or never handed out, goes back to the plugin.
+	ActionCleanup Action = "give-back"
 )
 
 // EventOutcome is how an action ended.
 type EventOutcome string
 
 const (
-	// Succeeded: it is done.
-	Succeeded EventOutcome = "success"
-	// Denied: a rule of ours, or what is held already, stands against it; the plugin is not to blame.
-	Denied EventOutcome = "refused"
-	// NotDone: plugin, journal or configuration stood in its way.
-	NotDone EventOutcome = "failed"
+	// OutcomeSuccess: it is done.
+	OutcomeSuccess EventOutcome = "success"
+	// OutcomeRejected: a rule of ours, or what is held already, stands against it; the plugin is not to blame.
+	OutcomeRejected EventOutcome = "refused"
+	// OutcomeFailed: plugin, journal or configuration stood in its way.
+	OutcomeFailed EventOutcome = "failed"
 )
 
 // Event is one action that has ended.
@@ -49,40 +49,40 @@ type Event struct {
 	Families []record.Family
 }
 
-// Wait is a queue in which work waits for its turn.
-type Wait string
+// Queue is a queue in which work waits for its turn.
+type Queue string
 
 const (
-	// WaitTurn: one operation at a time per attachment.
-	WaitTurn Wait = "turn"
-	// WaitProcess: --max-plugin-processes.
-	WaitProcess Wait = "process"
-	// WaitBackground: attachments that need attention.
-	WaitBackground Wait = "background"
+	// QueueEntry: one operation at a time per attachment.
+	QueueEntry Queue = "turn"
+	// QueueProcess: --max-plugin-processes.
+	QueueProcess Queue = "process"
+	// QueueBackground: attachments that need attention.
+	QueueBackground Queue = "background"
 )
 
 // Observer is told what cannot be seen from outside. It is called by many at
 // once, may not block, and must not call the engine.
 type Observer interface {
-	// Happened tells of an action that has ended.
-	Happened(Event)
-	// Waited tells how long work has waited for its turn or for a process, in vain
+	// ActionDone tells of an action that has ended.
+	ActionDone(Event)
+	// QueueWait tells how long work has waited for its turn or for a process, in vain
 	// or not.
-	Waited(Wait, time.Duration)
+	QueueWait(Queue, time.Duration)
 }
 
-// unobserved is the observer where none is wanted.
-type unobserved struct{}
+// nopObserver is the observer where none is wanted.
+type nopObserver struct{}
 
-func (unobserved) Happened(Event)             {}
-func (unobserved) Waited(Wait, time.Duration) {}
+func (nopObserver) ActionDone(Event)               {}
+func (nopObserver) QueueWait(Queue, time.Duration) {}
 
 // queue counts who waits in it.
 type queue struct{ waiting atomic.Int64 }
 
 // wait notes how long until takes, and that somebody waits as long as it does. The
 // wait ends with the client and with our own life.
-func (o *op) wait(w Wait, q *queue, until func(context.Context) error) error {
+func (o *op) wait(w Queue, q *queue, until func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(o.client)
 	defer cancel()
 	defer context.AfterFunc(o.life, cancel)()
@@ -92,16 +92,16 @@ func (o *op) wait(w Wait, q *queue, until func(context.Context) error) error {
 	began := time.Now()
 	q.waiting.Add(1)
 	defer q.waiting.Add(-1)
-	defer func() { o.Observer.Waited(w, time.Since(began)) }()
+	defer func() { o.Observer.QueueWait(w, time.Since(began)) }()
 	return until(ctx)
 }
 
-// Queued is how many wait in each queue.
-func (e *Engine) Queued() map[Wait]int {
-	return map[Wait]int{
-		WaitTurn:       int(e.turns.waiting.Load()),
-		WaitProcess:    int(e.processes.waiting.Load()),
-		WaitBackground: e.errands.len(),
+// QueueLengths is how many wait in each queue.
+func (e *Engine) QueueLengths() map[Queue]int {
+	return map[Queue]int{
+		QueueEntry:      int(e.turns.waiting.Load()),
+		QueueProcess:    int(e.processes.waiting.Load()),
+		QueueBackground: e.errands.len(),
 	}
 }
 
@@ -110,17 +110,17 @@ func outcomeOf(err error) EventOutcome {
 	var known *Error
 	switch {
 	case err == nil:
-		return Succeeded
+		return OutcomeSuccess
 	case errors.As(err, &known) && known.Kind != Failed:
-		return Denied
+		return OutcomeRejected
 	default:
-		return NotDone
+		return OutcomeFailed
 	}
 }
 
 // happened tells the observer of an action that has ended.
 func (e *Engine) happened(a Action, pool string, families []record.Family, err error) {
-	e.Observer.Happened(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
+	e.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
 }
 
 // families are those of the recorded addresses; where none is recorded, those

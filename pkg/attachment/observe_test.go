@@ -19,13 +19,13 @@ type observed struct {
 	waits  []string
 }
 
-func (o *observed) Happened(e Event) {
+func (o *observed) ActionDone(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, fmt.Sprintf("%s %s %s %v", e.Action, e.Outcome, e.Pool, e.Families))
 }
 
-func (o *observed) Waited(w Wait, d time.Duration) {
+func (o *observed) QueueWait(w Queue, d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.waits = append(o.waits, fmt.Sprintf("%s %s", w, d))
@@ -130,7 +130,7 @@ func TestTheObserverIsToldWhatHappens(t *testing.T) {
 
 func TestTheObserverIsToldOfTheRecoveryAfterAStart(t *testing.T) {
 	tests := map[string]struct {
-		set    func(*world)
+		set    func(*fakeNode)
 		before func(scene)
 		change func(*Options)
 		want   []string
@@ -141,7 +141,7 @@ func TestTheObserverIsToldOfTheRecoveryAfterAStart(t *testing.T) {
 			want:   []string{"heal success default [ipv4 ipv6]"},
 		},
 		"what was lost and cannot be asked for has failed": {
-			set:    func(w *world) { w.profile = known("unknown"); w.profile.Lost.MinCode = 1 },
+			set:    func(w *fakeNode) { w.profile = known("unknown"); w.profile.Lost.MinCode = 1 },
 			before: func(s scene) { s.wipe() },
 			want:   []string{"heal failed default [ipv4 ipv6]"},
 		},
@@ -172,20 +172,20 @@ func TestTheObserverIsToldOfTheRecoveryAfterAStart(t *testing.T) {
 
 func TestWhoWaitsIsCountedAndMeasured(t *testing.T) {
 	o := &observed{}
-	play(t, "behind another request of the same owner", func(w *world) { w.gate = make(chan struct{}) }, func(s scene) {
+	play(t, "behind another request of the same owner", func(w *fakeNode) { w.gate = make(chan struct{}) }, func(s scene) {
 		var group sync.WaitGroup
 		for range 2 {
 			group.Go(func() { _, _ = s.Allocate(context.Background(), AllocateRequest{Owner: "router"}) })
 		}
 		group.Go(func() { _, _ = s.Allocate(context.Background(), AllocateRequest{Owner: "health"}) })
 		synctest.Wait()
-		if q := s.Queued(); q[WaitTurn] != 1 || q[WaitProcess] != 1 || q[WaitBackground] != 0 {
+		if q := s.QueueLengths(); q[QueueEntry] != 1 || q[QueueProcess] != 1 || q[QueueBackground] != 0 {
 			s.Errorf("queued: %v; want one for its turn and one for a process", q)
 		}
 		time.Sleep(time.Second)
 		close(s.gate)
 		group.Wait()
-		if q := s.Queued(); q[WaitTurn] != 0 || q[WaitProcess] != 0 {
+		if q := s.QueueLengths(); q[QueueEntry] != 0 || q[QueueProcess] != 0 {
 			s.Errorf("queued at the end: %v; want nobody", q)
 		}
 		for _, want := range []string{"turn 1s", "process 1s", "turn 0s", "process 0s"} {
@@ -209,7 +209,7 @@ func TestWhoWaitsInVainIsRefusedAndMeasured(t *testing.T) {
 	}
 	for name, tt := range tests {
 		o := &observed{}
-		play(t, name, func(w *world) { w.gate = make(chan struct{}) }, func(s scene) {
+		play(t, name, func(w *fakeNode) { w.gate = make(chan struct{}) }, func(s scene) {
 			var group sync.WaitGroup
 			group.Go(func() { _, _ = s.ask(AllocateRequest{Owner: "router"}) })
 			synctest.Wait()
@@ -245,10 +245,10 @@ func TestSummaries(t *testing.T) {
 		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(asked) {
 			s.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, asked)
 		}
-		if twice := got.Plus(got); twice.States[record.Held] != 2 || twice.Addresses[record.IPv4] != 2 || !twice.PendingRelease.Equal(asked) {
+		if twice := got.Add(got); twice.States[record.Held] != 2 || twice.Addresses[record.IPv4] != 2 || !twice.PendingRelease.Equal(asked) {
 			s.Errorf("twice that is %+v", twice)
 		}
-		if sum := (Summary{}).Plus(got); !sum.PendingRelease.Equal(asked) {
+		if sum := (Summary{}).Add(got); !sum.PendingRelease.Equal(asked) {
 			s.Errorf("with nothing that is %+v", sum)
 		}
 	})

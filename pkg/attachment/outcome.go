@@ -39,7 +39,7 @@ func (o *op) tell(was Attachment, families []record.Family, err error) {
 	switch {
 	case err != nil:
 		o.outcome(was.Addrs()).WithError(err).Warn("Background work failed; it is tried again")
-	case o.action != "" && o.action != ActionHeal: // which says itself what it led to
+	case o.action != "" && o.action != ActionReacquire: // which says itself what it led to
 		o.outcome(was.Addrs()).Info("Background work done")
 	}
 }
@@ -53,7 +53,7 @@ func (o *op) unfinished() bool {
 	switch o.action {
 	case ActionExpire:
 		return o.expired()
-	case ActionRetire, ActionGiveBack:
+	case ActionRetire, ActionCleanup:
 		return o.rec.State == record.Releasing
 	}
 	return false
@@ -62,7 +62,7 @@ func (o *op) unfinished() bool {
 // notHealed is why a heal that met no error has failed all the same: what cannot
 // be asked for is left to its owner's next request.
 func (o *op) notHealed() error {
-	if o.action == ActionHeal && o.identified().Lost {
+	if o.action == ActionReacquire && o.identified().Lost {
 		return errors.New("the plugin cannot be asked for these addresses")
 	}
 	return nil

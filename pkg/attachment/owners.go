@@ -25,8 +25,8 @@ func ParseOwners(patterns []string) (Owners, error) {
 	return o, nil
 }
 
-// Admits tells whether a pattern matches the owner.
-func (o Owners) Admits(owner string) bool {
+// Match tells whether a pattern matches the owner.
+func (o Owners) Match(owner string) bool {
 	for _, p := range o.patterns {
 		if p.matches(owner) {
 			return true

@@ -33,7 +33,7 @@ func TestAnOwnerIsAdmittedByItsPattern(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := o.Admits(c.owner); got != c.admitted {
+			if got := o.Match(c.owner); got != c.admitted {
 				t.Errorf("Admits(%q) = %v", c.owner, got)
 			}
 		})
@@ -52,7 +52,7 @@ func TestAPatternAdmitsWhatTheRegularExpressionForItMatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		same := regexp.MustCompile(`\A` + strings.ReplaceAll(pattern, "*", ".*") + `\z`)
-		if got, want := o.Admits(owner), same.MatchString(owner); got != want {
+		if got, want := o.Match(owner), same.MatchString(owner); got != want {
 			t.Fatalf("%q admits %q: %t; the expression %s says %t", pattern, owner, got, same, want)
 		}
 	})

@@ -14,9 +14,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -28,7 +28,7 @@ type claimed struct {
 
 // history is the small reference model: what clients were told.
 type history struct {
-	world *world // for its calls
+	world *fakeNode // for its calls
 	held  map[claimed]netip.Addr
 	// unknown are owners of whom a failure was answered since: they may hold
 	// nothing, or what they held.
@@ -128,7 +128,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			if step == "ADD" && p.AddOutlivesSeconds > 100 || step == "DEL" && p.DelOutlivesSeconds > 100 {
 				faults = append(faults, hungLate)
 			}
-			if step == "DEL" && p.SpendsIDs() {
+			if step == "DEL" && p.SingleUseIDs() {
 				faults = append(faults, queued)
 			}
 			if strings.HasPrefix(step, "write") || step == "remove" {
@@ -240,7 +240,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 
 // loseJournal removes every record. What an earlier network's ID holds cannot be found
 // again: it is removed as an operator would.
-func (w *world) loseJournal(owners []string) {
+func (w *fakeNode) loseJournal(owners []string) {
 	w.disk = map[string]record.Record{}
 	for id := range w.store {
 		ours := func(owner string) bool { return id == containerid.ContainerID(owner, "node1", w.network[DefaultPool]) }
@@ -251,7 +251,7 @@ func (w *world) loseJournal(owners []string) {
 }
 
 // aheadBy makes every record as a clock that was ahead would have written it.
-func (w *world) aheadBy(d time.Duration) {
+func (w *fakeNode) aheadBy(d time.Duration) {
 	for id, r := range w.disk {
 		r = r.Clone()
 		r.Changed = r.Changed.Add(d)
@@ -264,9 +264,9 @@ func (w *world) aheadBy(d time.Duration) {
 		if !r.LateDel.Until.IsZero() {
 			r.LateDel.Until = r.LateDel.Until.Add(d)
 		}
-		for i := range r.Contexts {
-			if c := &r.Contexts[i]; !c.SettlesAt.IsZero() {
-				c.SettlesAt = c.SettlesAt.Add(d)
+		for i := range r.Invocations {
+			if c := &r.Invocations[i]; !c.AddActsUntil.IsZero() {
+				c.AddActsUntil = c.AddActsUntil.Add(d)
 			}
 		}
 		w.disk[id] = r
@@ -296,10 +296,10 @@ func (h *history) noPodHasOurs(rt *rapid.T, e *Engine) {
 
 // stillOurs leaves out what was released since: no journal can know that a backup
 // has brought it back (docs/how-it-works.md, Known limits).
-func (w *world) stillOurs(store map[string][]netip.Addr) map[string][]netip.Addr {
+func (w *fakeNode) stillOurs(store map[string][]netip.Addr) map[string][]netip.Addr {
 	ours := map[string][]netip.Addr{}
 	for _, r := range w.disk {
-		for _, c := range r.Contexts {
+		for _, c := range r.Invocations {
 			if held, ok := store[c.ContainerID]; ok {
 				ours[c.ContainerID] = held
 			}
@@ -310,7 +310,7 @@ func (w *world) stillOurs(store map[string][]netip.Addr) map[string][]netip.Addr
 
 // nothingIsLeft releases everything: whatever an attachment got at any time in
 // its life must then be free, also what a plugin gave it twice.
-func nothingIsLeft(rt *rapid.T, w *world, e *Engine) {
+func nothingIsLeft(rt *rapid.T, w *fakeNode, e *Engine) {
 	for _, a := range e.List() {
 		for _, f := range a.Claims {
 			addr, _ := a.Address(f)
@@ -420,7 +420,7 @@ func noDoubles(rt *rapid.T, e *Engine) {
 }
 
 // settled checks the invariants when nothing is under way any more.
-func (h *history) settled(rt *rapid.T, w *world, e *Engine, p profile.Profile) {
+func (h *history) settled(rt *rapid.T, w *fakeNode, e *Engine, p profile.Profile) {
 	noDoubles(rt, e)
 	if !e.slots.TryAcquire(int64(e.MaxProcesses)) {
 		rt.Errorf("a slot for a plugin process is still taken")
@@ -436,8 +436,8 @@ func (h *history) settled(rt *rapid.T, w *world, e *Engine, p profile.Profile) {
 	for _, r := range w.disk {
 		switch r.State {
 		case record.Held:
-			journal[r.Contexts[len(r.Contexts)-1].ContainerID] = addrs(r.Result.Addresses)
-		case record.Spent:
+			journal[r.Invocations[len(r.Invocations)-1].ContainerID] = addrs(r.Result.Addresses)
+		case record.Tombstone:
 		case record.Adding:
 			if len(r.Claims) == 0 {
 				rt.Errorf("record of %s is still %s although nothing of it was handed out", r.Owner, r.State)
@@ -474,15 +474,15 @@ func (h *history) settled(rt *rapid.T, w *world, e *Engine, p profile.Profile) {
 	}
 }
 
-func lastContextOf(r record.Record) call.Context { return r.Contexts[len(r.Contexts)-1] }
+func lastContextOf(r record.Record) call.Invocation { return r.Invocations[len(r.Invocations)-1] }
 
 func claimedOf(r record.Record) []netip.Addr {
 	return slices.DeleteFunc(r.Addrs(), func(ip netip.Addr) bool { return !r.Claimed(record.FamilyOf(ip)) })
 }
 
 func lastID(r record.Record) string {
-	if len(r.Contexts) == 0 {
+	if len(r.Invocations) == 0 {
 		return ""
 	}
-	return r.Contexts[len(r.Contexts)-1].ContainerID
+	return r.Invocations[len(r.Invocations)-1].ContainerID
 }

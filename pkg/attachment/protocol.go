@@ -31,7 +31,7 @@ func (o *op) allocate(f record.Family, expire bool) error {
 
 // keepOrAcquire hands out what is held and stands; everything else is acquired.
 func (o *op) keepOrAcquire(want goal) error {
-	if o.rec != nil && (o.rec.State == record.Held || o.rec.State == record.Cooling) {
+	if o.rec != nil && (o.rec.State == record.Held || o.rec.State == record.Cooldown) {
 		stands, err := o.stands()
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (o *op) release(ip netip.Addr, skipDelay bool) error {
 	if o.rec == nil || !o.rec.Holds(ip) {
 		return notHeld(o.pool, ip)
 	}
-	if o.rec.State == record.Releasing || o.rec.State == record.Cooling && skipDelay {
+	if o.rec.State == record.Releasing || o.rec.State == record.Cooldown && skipDelay {
 		return o.giveBack()
 	}
 	f := record.FamilyOf(ip)
@@ -93,7 +93,7 @@ func (o *op) letGo() error {
 		return o.giveBack()
 	}
 	r := o.rec.Clone()
-	r.State, r.Claims, r.Expiration = record.Cooling, nil, nil
+	r.State, r.Claims, r.Expiration = record.Cooldown, nil, nil
 	r.ReleaseAt = time.Now().Add(o.ReleaseDelay)
 	return o.write(r)
 }
@@ -139,7 +139,7 @@ func (o *op) stands() (bool, error) {
 
 // lookup reads from the plugin's store whether it holds the recorded addresses. known is
 // false where lookups do not work: then the plugin is asked.
-func (o *op) lookup(c call.Context) (holds, known bool) {
+func (o *op) lookup(c call.Invocation) (holds, known bool) {
 	if !c.StoreProven {
 		return false, false
 	}
@@ -152,7 +152,7 @@ func (o *op) lookup(c call.Context) (holds, known bool) {
 
 // mayHaveLostWrites reports whether the plugin may have lost its last writes in a reboot,
 // so that a check that compares no address would also confirm another one.
-func (o *op) mayHaveLostWrites(c call.Context) bool {
+func (o *op) mayHaveLostWrites(c call.Invocation) bool {
 	return o.rec.BootID != o.BootID && c.Profile.OnNode() && c.Profile.CheckProves != profile.ProvesAddress
 }
 
@@ -163,7 +163,7 @@ func (o *op) believed() bool {
 }
 
 // ask puts the question of the profile to the plugin.
-func (o *op) ask(c call.Context) (bool, error) {
+func (o *op) ask(c call.Invocation) (bool, error) {
 	switch c.VerifyBy() {
 	case profile.VerifyNothing:
 		return true, nil
@@ -171,9 +171,9 @@ func (o *op) ask(c call.Context) (bool, error) {
 		res, err := o.plugin.Add(context.Background(), o.call(c))
 		if mayStillAct(err) {
 			// Asked in vain, but it may still allocate: a DEL must come after that.
-			c.SettlesAt = c.Profile.ActsUntil(time.Now())
+			c.AddActsUntil = c.Profile.AddActsUntil(time.Now())
 			r := o.rec.Clone()
-			r.Contexts = withLast(r.Contexts, c)
+			r.Invocations = withLast(r.Invocations, c)
 			o.setRecord(r)
 			return false, errors.Join(err, o.write(r))
 		}
@@ -253,7 +253,7 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 		return false, o.undo(today, failed)
 	}
 	if o.mayBeReleased(today) { // a DEL may still act: another ID
-		today.ContainerID, today.SettlesAt = o.nextID(today.Profile), time.Time{}
+		today.ContainerID, today.AddActsUntil = o.nextID(today.Profile), time.Time{}
 		if err := o.intend(today); err != nil {
 			return false, fmt.Errorf("%s (container ID %s): %w; nothing more was asked of the plugin", o.key, o.id, err)
 		}
@@ -273,7 +273,7 @@ func (o *op) try(want *goal, failed error) (next bool, err error) {
 }
 
 // add runs one ADD and makes its result the record: steps 5 to 7.
-func (o *op) add(today call.Context, want goal) error {
+func (o *op) add(today call.Invocation, want goal) error {
 	res, err := o.plugin.Add(context.Background(), o.call(today)) // step 5
 	if err != nil {
 		return err
@@ -296,15 +296,15 @@ func (o *op) add(today call.Context, want goal) error {
 // failed. The record stays adding until a DEL has succeeded after the last
 // moment at which the plugin can still act; then it goes, unless it was handed
 // out before: that must be healed.
-func (o *op) undo(today call.Context, cause error) error {
+func (o *op) undo(today call.Invocation, cause error) error {
 	cause = fmt.Errorf("%s (container ID %s): %w", o.key, o.id, cause)
 	if mayStillAct(cause) {
 		// What is only in memory is derived again at start, where every adding
 		// record is taken for one whose ADD may still act.
-		today.SettlesAt = today.Profile.ActsUntil(time.Now())
+		today.AddActsUntil = today.Profile.AddActsUntil(time.Now())
 	}
 	r := o.rec.Clone()
-	r.Contexts = withLast(r.Contexts, today)
+	r.Invocations = withLast(r.Invocations, today)
 	o.setRecord(r)
 	if o.unsure {
 		// The disk may say held. Until it says adding again, the plugin must keep
@@ -314,7 +314,7 @@ func (o *op) undo(today call.Context, cause error) error {
 		}
 	}
 	settled := o.settled()
-	gone := o.clear(r.Contexts, today)
+	gone := o.clear(r.Invocations, today)
 	switch {
 	case len(r.Claims) > 0:
 		o.setLost(cause)
@@ -338,7 +338,7 @@ func (o *op) giveBack() error {
 		return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
 	}
 	settled := o.settled()
-	if err := o.delAll(o.rec.Contexts); err != nil {
+	if err := o.delAll(o.rec.Invocations); err != nil {
 		return fmt.Errorf("%s (container ID %s) could not be given back; it is tried again in the background: %w", o.key, o.id, err)
 	}
 	if !settled {
@@ -362,10 +362,10 @@ func (o *op) writeReleasing() error {
 // out is given back.
 func (o *op) heal() error {
 	if o.rec.State == record.Adding && len(o.rec.Claims) == 0 {
-		o.action = ActionGiveBack
+		o.action = ActionCleanup
 		return o.giveBack()
 	}
-	o.action = ActionHeal
+	o.action = ActionReacquire
 	c := o.lastContext()
 	if canAskFor(c, o.owed()) {
 		return o.acquire(goal{prefer: o.addresses(), must: o.owed()})
@@ -384,7 +384,7 @@ func (o *op) heal() error {
 		}
 	}
 	settled := o.settled()
-	err := o.delAll(o.rec.Contexts)
+	err := o.delAll(o.rec.Invocations)
 	o.idle = err == nil && settled
 	return err
 }
@@ -437,17 +437,17 @@ func (o *op) claim(r *record.Record, families []record.Family, expire bool) {
 }
 
 // today returns the context of a new ADD and the contexts that need a DEL before it.
-func (o *op) today() (today call.Context, old []call.Context, err error) {
+func (o *op) today() (today call.Invocation, old []call.Invocation, err error) {
 	if o.rec != nil {
-		old = o.rec.Contexts
+		old = o.rec.Invocations
 	}
-	today, err = o.plugin.Context(context.Background(), o.pool, o.owner, o.containerID)
+	today, err = o.plugin.NewInvocation(context.Background(), o.pool, o.owner, o.containerID)
 	if err != nil {
 		return today, nil, fmt.Errorf("%s: %w", o.key, err)
 	}
 	today.ContainerID = o.nextID(today.Profile)
 	if i := slices.IndexFunc(old, today.Equal); i >= 0 {
-		today.SettlesAt = old[i].SettlesAt // the earlier ADD may still act
+		today.AddActsUntil = old[i].AddActsUntil // the earlier ADD may still act
 	} else if today.Profile.DelBeforeAdd() {
 		old = append(slices.Clone(old), today)
 	}
@@ -455,7 +455,7 @@ func (o *op) today() (today call.Context, old []call.Context, err error) {
 }
 
 // recordOf returns a copy of the record, or a first one for a context.
-func (o *op) recordOf(today call.Context) record.Record {
+func (o *op) recordOf(today call.Invocation) record.Record {
 	if o.rec != nil {
 		return o.rec.Clone()
 	}
@@ -466,21 +466,21 @@ func (o *op) recordOf(today call.Context) record.Record {
 }
 
 // intend writes adding, keeping every older context (step 3).
-func (o *op) intend(today call.Context) error {
+func (o *op) intend(today call.Invocation) error {
 	r := o.recordOf(today)
 	r.State, r.BootID, r.ReleaseAt = record.Adding, o.BootID, time.Time{}
 	if len(r.Claims) == 0 {
 		// Nothing of it was handed out any more, so nothing is to be healed.
 		r.Result, r.Network, r.Expiration = call.Result{}, today.Network, nil
 	}
-	r.Contexts = withLast(r.Contexts, today)
+	r.Invocations = withLast(r.Invocations, today)
 	o.idle = false
 	return o.write(r)
 }
 
 // hold writes what the ADD returned. A family that was claimed before stays so
 // only if its address is the same: the owner must not believe in another.
-func (o *op) hold(today call.Context, res call.Result, families []record.Family, expire bool) error {
+func (o *op) hold(today call.Invocation, res call.Result, families []record.Family, expire bool) error {
 	r := o.recordOf(today)
 	before := r
 	today.PrevResult, today.StoreProven, res.Raw = res.Raw, res.InStore, nil
@@ -494,7 +494,7 @@ func (o *op) hold(today call.Context, res call.Result, families []record.Family,
 	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool { return !same(f) })
 	o.claim(&r, families, expire)
 	r.State, r.Network, r.BootID = record.Held, today.Network, o.BootID
-	r.Contexts = withLast(r.Contexts, today)
+	r.Invocations = withLast(r.Invocations, today)
 	if err := o.write(r); err != nil {
 		return err
 	}

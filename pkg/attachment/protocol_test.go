@@ -19,12 +19,12 @@ import (
 // scene is one engine in a bubble of its own time.
 type scene struct {
 	*testing.T
-	*world
+	*fakeNode
 	*Engine
 }
 
 // play runs a test in a bubble, so that every wait is over at once.
-func play(t *testing.T, name string, set func(*world), do func(scene), change ...func(*Options)) {
+func play(t *testing.T, name string, set func(*fakeNode), do func(scene), change ...func(*Options)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Helper()
@@ -73,7 +73,7 @@ func (s scene) claim(owner, ip string) error {
 // said returns the calls since the last time, with container IDs left out.
 func (s scene) said() string {
 	s.mu()
-	defer s.world.mu.Unlock()
+	defer s.fakeNode.mu.Unlock()
 	var short []string
 	for _, c := range s.calls {
 		word, rest, _ := strings.Cut(c, " ")
@@ -89,24 +89,24 @@ func (s scene) said() string {
 	return strings.Join(short, ", ")
 }
 
-func (s scene) mu() { s.world.mu.Lock() }
+func (s scene) mu() { s.fakeNode.mu.Lock() }
 
 func (s scene) failing(f func(string) fault) {
 	s.mu()
-	defer s.world.mu.Unlock()
+	defer s.fakeNode.mu.Unlock()
 	s.fault = f
 }
 
 // wipe empties the plugin's store.
 func (s scene) wipe() {
 	s.mu()
-	defer s.world.mu.Unlock()
+	defer s.fakeNode.mu.Unlock()
 	clear(s.store)
 }
 
 func (s scene) held() int {
 	s.mu()
-	defer s.world.mu.Unlock()
+	defer s.fakeNode.mu.Unlock()
 	return len(s.store)
 }
 
@@ -177,7 +177,7 @@ func TestAllocate(t *testing.T) {
 		}
 		s.wantSaid("CHECK, write held")
 	})
-	play(t, "a family that the plugin does not return is refused and leaves nothing", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a family that the plugin does not return is refused and leaves nothing", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		_, err := s.ask(AllocateRequest{Owner: "health", Family: record.IPv6})
 		s.wantKind(err, Failed, "health", "ipv6", "10.0.0.1")
 		s.wantSaid("write adding, DEL, ADD[], DEL, remove")
@@ -203,11 +203,11 @@ func TestAllocate(t *testing.T) {
 		s.allocate("router")
 		s.wantSaid("CHECK, write adding, DEL, ADD[10.0.0.2 fd00::2], write held")
 		s.wantAddress("router", "10.0.0.2")
-		if c := s.Counters(); c.Lost != 1 || c.Healed != 1 {
+		if c := s.Counters(); c.Lost != 1 || c.Reacquired != 1 {
 			s.Errorf("counters %+v; want one lost and one healed", c)
 		}
 	})
-	play(t, "a plugin without CHECK is not asked", func(w *world) { w.version = "0.3.1" }, func(s scene) {
+	play(t, "a plugin without CHECK is not asked", func(w *fakeNode) { w.version = "0.3.1" }, func(s scene) {
 		s.allocate("router")
 		s.said()
 		s.allocate("router")
@@ -246,7 +246,7 @@ func TestAllocate(t *testing.T) {
 			s.Errorf("an hour later the list is %+v and the plugin holds %d", s.List(), s.held())
 		}
 	})
-	play(t, "an ADD that hung is not believed to be over before its plugin can no longer act", func(w *world) {
+	play(t, "an ADD that hung is not believed to be over before its plugin can no longer act", func(w *fakeNode) {
 		w.profile.AddOutlivesSeconds = 60
 	}, func(s scene) {
 		s.failing(on("ADD", 1, hungBefore))
@@ -260,7 +260,7 @@ func TestAllocate(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		s.mu()
 		s.store[id] = []netip.Addr{netip.MustParseAddr("10.0.0.9")} // it lands late
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if len(s.List()) != 0 || s.held() != 0 {
@@ -282,7 +282,7 @@ func TestAllocate(t *testing.T) {
 			s.Errorf("the plugin holds %d", s.held())
 		}
 	})
-	play(t, "after a failed write nothing is answered from memory alone", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "after a failed write nothing is answered from memory alone", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.failing(always("write releasing", diskAfter))
 		s.wantKind(s.giveBack("10.0.0.1"), Failed, "journal")
@@ -297,7 +297,7 @@ func TestAllocate(t *testing.T) {
 			s.Error("a restart released what was acknowledged again")
 		}
 	})
-	play(t, "without a configuration nothing is changed and the reason is told", func(w *world) {
+	play(t, "without a configuration nothing is changed and the reason is told", func(w *fakeNode) {
 		w.noConfig = errors.New("no CNI configuration in /etc/cni/net.d")
 	}, func(s scene) {
 		_, err := s.ask(AllocateRequest{Owner: "router"})
@@ -322,7 +322,7 @@ func TestAllocate(t *testing.T) {
 			s.Errorf("then health gets %v; want 10.0.0.2", a.Result.Addresses)
 		}
 	})
-	play(t, "a plugin whose ADD can be repeated needs no DEL before it", func(w *world) {
+	play(t, "a plugin whose ADD can be repeated needs no DEL before it", func(w *fakeNode) {
 		w.profile.RepeatedAdd = profile.RepeatedAddSameAnswer
 	}, func(s scene) {
 		s.allocate("router")
@@ -425,13 +425,13 @@ func TestRestore(t *testing.T) {
 	play(t, "an address that the plugin will not give is a clean failure", nil, func(s scene) {
 		s.mu()
 		s.store["a-pod"] = []netip.Addr{netip.MustParseAddr("10.0.0.40")}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.wantKind(s.claim("router", "10.0.0.40"), Failed, "10.0.0.40")
 		if len(s.List()) != 0 || s.held() != 1 {
 			s.Errorf("list %v, plugin holds %d; want nothing of ours", s.List(), s.held())
 		}
 	})
-	play(t, "a plugin that gives another address loses it again", func(w *world) { w.profile.Requests = nil }, func(s scene) {
+	play(t, "a plugin that gives another address loses it again", func(w *fakeNode) { w.profile.Requests = nil }, func(s scene) {
 		s.wantKind(s.claim("router", "10.0.0.40"), Failed, "10.0.0.40", "10.0.0.1")
 		if len(s.List()) != 0 || s.held() != 0 {
 			s.Errorf("list %v, plugin holds %d; want nothing", s.List(), s.held())
@@ -503,7 +503,7 @@ func TestRelease(t *testing.T) {
 		clear(s.store)
 		s.store["a-pod"] = []netip.Addr{netip.MustParseAddr("10.0.0.1")}
 		s.gate = make(chan struct{})
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		go s.ask(AllocateRequest{Owner: "router"}) //nolint:errcheck // looked at below
 		synctest.Wait()
 		released := make(chan error)
@@ -515,7 +515,7 @@ func TestRelease(t *testing.T) {
 		s.wantKind(<-released, NotFound)
 		s.wantAddress("router", "10.0.0.2")
 	})
-	play(t, "a DEL that fails is tried again until it succeeds", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a DEL that fails is tried again until it succeeds", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.failing(always("DEL", notStarted))
 		s.wantKind(s.giveBack("10.0.0.1"), Failed, "tried again", "router")
@@ -530,7 +530,7 @@ func TestRelease(t *testing.T) {
 			s.Errorf("the plugin holds %d, the list %v", s.held(), s.List())
 		}
 	})
-	play(t, "asking again for what is releasing tries at once", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "asking again for what is releasing tries at once", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.failing(on("DEL", 1, notStarted))
 		s.wantKind(s.giveBack("10.0.0.1"), Failed)
@@ -538,7 +538,7 @@ func TestRelease(t *testing.T) {
 			s.Errorf("error %v, the plugin holds %d", err, s.held())
 		}
 	})
-	play(t, "a record that cannot be removed is tried again", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a record that cannot be removed is tried again", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.failing(on("remove", 1, diskBefore))
 		s.wantKind(s.giveBack("10.0.0.1"), Failed, "removed")
@@ -548,7 +548,7 @@ func TestRelease(t *testing.T) {
 			s.Errorf("list %v, disk %v", s.List(), s.disk)
 		}
 	})
-	play(t, "with a release delay the address cools and is then given back", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "with a release delay the address cools and is then given back", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.said()
 		if err := s.giveBack("10.0.0.1"); err != nil {
@@ -571,7 +571,7 @@ func TestRelease(t *testing.T) {
 		s.skipDelay("fd00::1")
 		s.wantSaid("write releasing, DEL, remove")
 	}, func(o *Options) { o.ReleaseDelay = time.Minute })
-	play(t, "a cooling address is given back at once by who skips the delay, and by nobody else", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "a cooling address is given back at once by who skips the delay, and by nobody else", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)
@@ -585,7 +585,7 @@ func TestRelease(t *testing.T) {
 			s.Error("it was given back twice")
 		}
 	}, func(o *Options) { o.ReleaseDelay = time.Minute })
-	play(t, "the last failure is remembered with whose it is, mended or not", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "the last failure is remembered with whose it is, mended or not", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		if f := s.LastFailure(); f.Text != "" || !f.At.IsZero() {
 			s.Errorf("before anything failed: %+v", f)
 		}
@@ -606,7 +606,7 @@ func TestRelease(t *testing.T) {
 			s.Errorf("when it is mended: %+v, list %v", s.LastFailure(), s.List())
 		}
 	})
-	play(t, "an owner who asks while its address cools gets it back", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "an owner who asks while its address cools gets it back", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)

@@ -17,11 +17,11 @@ import (
 
 // TestRegressions holds what was found by trying to break the engine.
 func TestRegressions(t *testing.T) {
-	v4 := func(w *world) { w.ipv6 = false }
-	unknown := func(w *world) { w.profile, w.ipv6 = known("unknown"), false }
+	v4 := func(w *fakeNode) { w.ipv6 = false }
+	unknown := func(w *fakeNode) { w.profile, w.ipv6 = known("unknown"), false }
 	taken := func(s scene, ips ...string) {
 		s.mu()
-		defer s.world.mu.Unlock()
+		defer s.fakeNode.mu.Unlock()
 		for _, ip := range ips {
 			s.store["a-pod"] = append(s.store["a-pod"], netip.MustParseAddr(ip))
 		}
@@ -32,7 +32,7 @@ func TestRegressions(t *testing.T) {
 		s.mu()
 		s.network[DefaultPool] = "net2"
 		clear(s.store) // one store per network, as host-local has
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		_, err := s.ask(AllocateRequest{Owner: "health"})
 		s.wantKind(err, Failed, "router", "10.0.0.1")
 		if l := s.List(); len(l) != 1 {
@@ -62,7 +62,7 @@ func TestRegressions(t *testing.T) {
 		last := map[string]time.Time{}
 		s.watch = func(verb string, c call.Call) {
 			if verb == "DEL" {
-				last[c.Context.Network] = time.Now()
+				last[c.Invocation.Network] = time.Now()
 			}
 		}
 		s.failing(on("ADD", 1, hungBefore))
@@ -80,7 +80,7 @@ func TestRegressions(t *testing.T) {
 			s.Errorf("the last DEL of the hung ADD came %s after it; its plugin may act for 240s", d)
 		}
 	})
-	play(t, "another address than the one asked for is given back, also where any will do at last", func(w *world) { w.ipv6 = false }, func(s scene) {
+	play(t, "another address than the one asked for is given back, also where any will do at last", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("first")
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
@@ -89,7 +89,7 @@ func TestRegressions(t *testing.T) {
 		s.mu()
 		clear(s.store)
 		s.deaf = true
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		s.said()
 		if router := s.allocate("router"); !router.Holds(netip.MustParseAddr("10.0.0.1")) {
 			s.Errorf("router is answered %v", router.Addrs())
@@ -108,7 +108,7 @@ func TestRegressions(t *testing.T) {
 		s.mu()
 		clear(s.store)
 		s.store["a-pod"] = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		router := s.allocate("router")
 		got := router.Addrs()
 		if !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::2")}) {
@@ -124,7 +124,7 @@ func TestRegressions(t *testing.T) {
 		time.Sleep(100 * time.Second)
 		s.mu()
 		s.store[id] = []netip.Addr{netip.MustParseAddr("10.0.0.77")} // it lands late
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.held() != 0 {
@@ -144,14 +144,14 @@ func TestRegressions(t *testing.T) {
 		for id := range s.store {
 			s.store[id] = []netip.Addr{netip.MustParseAddr("10.0.0.9")} // an older state
 		}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		taken(s, "10.0.0.1")
 		s = s.again(func(o *Options) { o.ReleaseDelay, o.BootID = time.Hour, "boot2" })
 		if a := s.allocate("router"); a.Holds(netip.MustParseAddr("10.0.0.1")) {
 			s.Errorf("router got %v, which a pod has", a.Addrs())
 		}
 	}, func(o *Options) { o.ReleaseDelay = time.Hour })
-	play(t, "where a DEL can come late each try has an ID of its own", func(w *world) {
+	play(t, "where a DEL can come late each try has an ID of its own", func(w *fakeNode) {
 		w.profile, w.ipv6 = lateDel(), false
 		w.profile.RepeatedAdd, w.profile.VerifyBy = profile.RepeatedAddRefused, profile.VerifyCheck
 		w.profile.Requests, w.profile.Lost = hostLocal().Requests, profile.Lost{MinCode: 100}
@@ -171,7 +171,7 @@ func TestRegressions(t *testing.T) {
 		s.allocate("router")
 		s.wantAddress("router", "10.0.0.2")
 	})
-	play(t, "an earlier generation that may still act gets its DEL while the next one is held", func(w *world) {
+	play(t, "an earlier generation that may still act gets its DEL while the next one is held", func(w *fakeNode) {
 		w.profile, w.ipv6 = lateDel(), false
 	}, func(s scene) {
 		s.failing(on("ADD", 1, hungBefore))
@@ -179,16 +179,16 @@ func TestRegressions(t *testing.T) {
 		s.wantKind(err, Failed)
 		var first string
 		for _, r := range s.disk {
-			first = r.Contexts[0].ContainerID
+			first = r.Invocations[0].ContainerID
 		}
 		a := s.allocate("router")
 		if lastID(a.Record) == first {
-			s.Fatalf("contexts %+v", a.Contexts)
+			s.Fatalf("contexts %+v", a.Invocations)
 		}
 		time.Sleep(100 * time.Second)
 		s.mu()
 		s.store[first] = []netip.Addr{netip.MustParseAddr("10.0.0.77")}
-		s.world.mu.Unlock()
+		s.fakeNode.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.held() != 1 {
@@ -272,7 +272,7 @@ func TestRegressions(t *testing.T) {
 			s.Errorf("the plugin holds %d", s.held())
 		}
 	})
-	play(t, "an ID whose question by ADD got another address is not asked again after its DEL", func(w *world) {
+	play(t, "an ID whose question by ADD got another address is not asked again after its DEL", func(w *fakeNode) {
 		w.profile, w.ipv6 = lateDel(), false
 	}, func(s scene) {
 		s.allocate("router")
@@ -294,11 +294,11 @@ func TestRegressions(t *testing.T) {
 	for name, end := range map[string]func(scene) scene{
 		"killed before it is written down": func(s scene) scene {
 			s.kill(s.T, s.Engine)
-			return scene{s.T, s.world, s.start(s.T)}
+			return scene{s.T, s.fakeNode, s.start(s.T)}
 		},
 		"that cannot be written down": func(s scene) scene { return s },
 	} {
-		play(t, "a question by ADD that may still allocate gets a DEL afterwards, also one "+name, func(w *world) {
+		play(t, "a question by ADD that may still allocate gets a DEL afterwards, also one "+name, func(w *fakeNode) {
 			w.profile, w.ipv6 = known("dhcp"), false
 		}, func(s scene) {
 			id := s.allocate("router").ContainerID
@@ -326,7 +326,7 @@ func TestRegressions(t *testing.T) {
 			time.Sleep(100 * time.Second)
 			s.mu()
 			s.store[id] = []netip.Addr{netip.MustParseAddr("10.0.0.77")} // it lands late
-			s.world.mu.Unlock()
+			s.fakeNode.mu.Unlock()
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if s.held() != 0 || len(s.List()) != 0 {
@@ -346,7 +346,7 @@ func TestRegressions(t *testing.T) {
 			s.Errorf("then %s would be answered", last)
 		}
 	})
-	play(t, "nothing is remembered of an owner that was generated", func(w *world) { w.profile, w.ipv6 = lateDel(), false }, func(s scene) {
+	play(t, "nothing is remembered of an owner that was generated", func(w *fakeNode) { w.profile, w.ipv6 = lateDel(), false }, func(s scene) {
 		a := s.allocate("")
 		if err := s.giveBack(a.Addrs()[0].String()); err != nil {
 			s.Fatal(err)
@@ -360,7 +360,7 @@ func TestRegressions(t *testing.T) {
 		s.wipe()
 		taken(s, "10.0.0.1")
 		s.allocate("router")
-		if c := s.Counters(); c.Lost != 1 || c.Healed != 0 {
+		if c := s.Counters(); c.Lost != 1 || c.Reacquired != 0 {
 			s.Errorf("counters %+v; want one lost and none healed", c)
 		}
 	})
@@ -396,8 +396,8 @@ func TestRegressions(t *testing.T) {
 		}
 	})
 	play(t, "an owner whose record only a newer version can read is not served", nil, func(s scene) {
-		e := New(options(), s.world, fakePlugin{s.world})
-		e.Refuse(DefaultPool, "router", fmt.Errorf("its record has version 99"))
+		e := New(options(), s.fakeNode, fakePlugin{s.fakeNode})
+		e.RejectOwner(DefaultPool, "router", fmt.Errorf("its record has version 99"))
 		e.Start(nil)
 		defer stop(s.T, e)
 		_, err := e.Allocate(s.T.Context(), AllocateRequest{Owner: "router"})

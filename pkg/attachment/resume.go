@@ -16,15 +16,15 @@ func (e *Engine) resume(r record.Record) record.Record {
 	r = e.capped(r.Clone()) // the caller keeps the original
 	now := time.Now()
 	rebooted := r.BootID != e.BootID
-	live := len(r.Contexts) - 1
-	for i := range r.Contexts {
-		c := &r.Contexts[i]
+	live := len(r.Invocations) - 1
+	for i := range r.Invocations {
+		c := &r.Invocations[i]
 		if rebooted && c.Profile.OnNode() {
-			c.SettlesAt = time.Time{} // the reboot has ended it
+			c.AddActsUntil = time.Time{} // the reboot has ended it
 			continue
 		}
-		if settles := c.Profile.ActsUntil(now); i == live && mayHaveAdded(r.State, *c) && settles.After(c.SettlesAt) {
-			c.SettlesAt = settles
+		if settles := c.Profile.AddActsUntil(now); i == live && mayHaveAdded(r.State, *c) && settles.After(c.AddActsUntil) {
+			c.AddActsUntil = settles
 		}
 		if mayHaveDeleted(r, *c) {
 			markLateDel(&r, *c, now)
@@ -45,9 +45,9 @@ func (e *Engine) capped(r record.Record) record.Record {
 	if r.Expiration != nil && e.Expiration > 0 {
 		r.Expiration.Deadline = earlier(r.Expiration.Deadline, now.Add(e.Expiration))
 	}
-	for i := range r.Contexts {
-		c := &r.Contexts[i]
-		c.SettlesAt = earlier(c.SettlesAt, c.Profile.ActsUntil(now))
+	for i := range r.Invocations {
+		c := &r.Invocations[i]
+		c.AddActsUntil = earlier(c.AddActsUntil, c.Profile.AddActsUntil(now))
 	}
 	r.LateDel.Until = earlier(r.LateDel.Until, now.Add(time.Duration(r.LateDel.Seconds)*time.Second))
 	return r
@@ -63,15 +63,15 @@ func earlier(deadline, bound time.Time) time.Time {
 
 // mayHaveAdded reports whether an ADD with the last context may have been in flight when
 // the previous run ended. A verification by ADD leaves no trace in the record.
-func mayHaveAdded(s record.State, last call.Context) bool {
-	return s == record.Adding || (s == record.Held || s == record.Cooling) && last.VerifyBy() == profile.VerifyAdd
+func mayHaveAdded(s record.State, last call.Invocation) bool {
+	return s == record.Adding || (s == record.Held || s == record.Cooldown) && last.VerifyBy() == profile.VerifyAdd
 }
 
 // mayHaveDeleted reports whether a DEL with a context may have been in flight: of an
 // attachment that is held, only with the ID of an earlier ADD.
-func mayHaveDeleted(r record.Record, c call.Context) bool {
-	if r.State == record.Held || r.State == record.Cooling {
-		return c.ContainerID != r.Contexts[len(r.Contexts)-1].ContainerID
+func mayHaveDeleted(r record.Record, c call.Invocation) bool {
+	if r.State == record.Held || r.State == record.Cooldown {
+		return c.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
 	}
 	return true
 }

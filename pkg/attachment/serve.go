@@ -81,16 +81,16 @@ func (e *Engine) turnAway(j job, pool string, err error) (Attachment, error) {
 	return Attachment{}, err
 }
 
-// Refuse keeps an owner from being served, such as one whose record only a newer
+// RejectOwner keeps an owner from being served, such as one whose record only a newer
 // version of the program can read. It is called before Start.
-func (e *Engine) Refuse(pool, owner string, why error) { e.refused[key{pool, owner}] = why }
+func (e *Engine) RejectOwner(pool, owner string, why error) { e.refused[key{pool, owner}] = why }
 
 // admit turns owner and pool into a key, or refuses them.
 func (e *Engine) admit(owner, pool string) (key, error) {
 	if owner == "" {
 		owner = generatedOwner + uuid.NewString()
 	}
-	if !e.Owners.Admits(owner) {
+	if !e.Owners.Match(owner) {
 		return key{}, fail(Forbidden, "owner %q is not admitted by --owners", owner)
 	}
 	k := key{poolOr(pool), owner}

@@ -23,8 +23,8 @@ func (s scene) free() int {
 // watchFree notes, at each call of the plugin, how many processes more may run.
 func (s scene) watchFree() *[]int {
 	var at []int
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
+	s.fakeNode.mu.Lock()
+	defer s.fakeNode.mu.Unlock()
 	s.watch = func(string, call.Call) { at = append(at, s.free()) }
 	return &at
 }
@@ -55,14 +55,14 @@ func TestASlotForAProcessThatStandsByIsGivenBackInTime(t *testing.T) {
 		}
 		check(s, *at, 0, 1)
 	}, two)
-	play(t, "by an allocate that the journal refuses", func(w *world) { w.fault = always("write adding", diskBefore) }, func(s scene) {
+	play(t, "by an allocate that the journal refuses", func(w *fakeNode) { w.fault = always("write adding", diskBefore) }, func(s scene) {
 		at := s.watchFree()
 		if _, err := s.Allocate(context.Background(), AllocateRequest{Owner: "router"}); err == nil {
 			s.Error("it succeeded")
 		}
 		check(s, *at)
 	}, two)
-	play(t, "never taken for a plugin that does not wait for its configuration", func(w *world) { w.profile.WaitsForConfig = false }, func(s scene) {
+	play(t, "never taken for a plugin that does not wait for its configuration", func(w *fakeNode) { w.profile.WaitsForConfig = false }, func(s scene) {
 		at := s.watchFree()
 		s.allocate("router")
 		check(s, *at, 1, 1)
@@ -77,7 +77,7 @@ func (s scene) addContext(owner, netns string) {
 	earlier := o.lastContext()
 	earlier.NetNS = netns
 	r := o.rec.Clone()
-	r.Contexts = slices.Insert(r.Contexts, 0, earlier)
+	r.Invocations = slices.Insert(r.Invocations, 0, earlier)
 	if err := o.write(r); err != nil {
 		s.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestNothingIsBegunForAClientThatIsGoneAlready(t *testing.T) {
 				s.Error("it was answered")
 			}
 			synctest.Wait()
-			s.world.mu.Lock()
-			defer s.world.mu.Unlock()
+			s.fakeNode.mu.Lock()
+			defer s.fakeNode.mu.Unlock()
 			if len(s.calls) > 0 {
 				s.Errorf("%q was done", s.calls)
 			}

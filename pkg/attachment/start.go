@@ -35,7 +35,7 @@ func (e *Engine) adopt(r record.Record) {
 		return
 	}
 	r = e.resume(r)
-	a.retire = e.RetireOwners && !e.Owners.Admits(r.Owner)
+	a.retire = e.RetireOwners && !e.Owners.Match(r.Owner)
 	e.byOwner[a.key], e.byID[a.id] = a, a
 	e.adoptAddresses(a)
 	e.errands.add(a)

@@ -39,7 +39,7 @@ func (o *op) forget() error {
 	// A generated owner never comes back, so nothing needs to be remembered of it.
 	if time.Now().Before(o.rec.LateDel.Until) && !strings.HasPrefix(o.owner, generatedOwner) {
 		r := o.rec.Clone()
-		r.State, r.Result, r.Contexts = record.Spent, call.Result{}, nil
+		r.State, r.Result, r.Invocations = record.Tombstone, call.Result{}, nil
 		err := o.write(r)
 		if err == nil {
 			o.forgetState()
@@ -93,9 +93,9 @@ func (o *op) setRecord(r record.Record) {
 // clear runs DEL with each context, drops those from the record in memory that
 // are done with, but for today's, and tells whether every DEL succeeded. The disk
 // keeps the longer list until the next write: a DEL too many is harmless.
-func (o *op) clear(contexts []call.Context, today call.Context) bool {
+func (o *op) clear(contexts []call.Invocation, today call.Invocation) bool {
 	all := true
-	var kept []call.Context
+	var kept []call.Invocation
 	for _, c := range contexts {
 		began := time.Now() // an ADD that may act during the DEL may act after it
 		err := o.del(c)
@@ -103,18 +103,18 @@ func (o *op) clear(contexts []call.Context, today call.Context) bool {
 			all = false
 			o.log().WithError(err).Warn("DEL failed; it is tried again before the attachment is given up")
 		}
-		if err != nil || began.Before(c.SettlesAt) {
+		if err != nil || began.Before(c.AddActsUntil) {
 			kept = append(kept, c)
 		}
 	}
 	r := o.rec.Clone()
-	r.Contexts = withLast(kept, today)
+	r.Invocations = withLast(kept, today)
 	o.setRecord(r)
 	return all
 }
 
 // withLast puts a context at the end of a list, in the place of one that is equal.
-func withLast(contexts []call.Context, last call.Context) []call.Context {
+func withLast(contexts []call.Invocation, last call.Invocation) []call.Invocation {
 	return append(slices.DeleteFunc(slices.Clone(contexts), last.Equal), last)
 }
 
@@ -125,9 +125,9 @@ func (o *op) settled() bool { return !time.Now().Before(o.settlesAt()) }
 // settlesAt is when that is so; the zero time if it always was.
 func (o *op) settlesAt() time.Time {
 	var last time.Time
-	for _, c := range o.rec.Contexts {
-		if c.SettlesAt.After(last) {
-			last = c.SettlesAt
+	for _, c := range o.rec.Invocations {
+		if c.AddActsUntil.After(last) {
+			last = c.AddActsUntil
 		}
 	}
 	return last
@@ -135,7 +135,7 @@ func (o *op) settlesAt() time.Time {
 
 // delAll runs DEL with each context, newest first, because that one holds the
 // addresses. The record keeps them all: the caller removes it as a whole.
-func (o *op) delAll(contexts []call.Context) error {
+func (o *op) delAll(contexts []call.Invocation) error {
 	var errs []error
 	for _, c := range slices.Backward(contexts) {
 		errs = append(errs, o.del(c))
@@ -144,17 +144,17 @@ func (o *op) delAll(contexts []call.Context) error {
 }
 
 // call is a call with a context.
-func (o *op) call(c call.Context) call.Call {
+func (o *op) call(c call.Invocation) call.Call {
 	return call.Call{
 		ContainerID: c.ContainerID, Owner: o.owner, Pool: o.pool,
-		Context: c, Requested: c.Requested, PrevResult: c.PrevResult,
+		Invocation: c, Requested: c.Requested, PrevResult: c.PrevResult,
 	}
 }
 
 // reserve enters the addresses of a result. If another attachment has one of
 // them, the plugin has handed it out twice (step 6): ours is given back by the
 // caller, the other one is verified.
-func (o *op) reserve(today call.Context, res call.Result) error {
+func (o *op) reserve(today call.Invocation, res call.Result) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	other, taken := o.index.reserve(o.entry, today.Network, res.Addresses)
@@ -217,15 +217,15 @@ func worthAnotherTry(err error) bool {
 // mayStillAct tells whether what an ADD began may go on behind its process.
 func mayStillAct(err error) bool {
 	var e *call.Error
-	return errors.As(err, &e) && e.Outcome == call.Unclear
+	return errors.As(err, &e) && e.Outcome == call.Unknown
 }
 
 // lastContext is that of the last ADD.
-func (o *op) lastContext() call.Context {
-	if len(o.rec.Contexts) == 0 {
-		return call.Context{}
+func (o *op) lastContext() call.Invocation {
+	if len(o.rec.Invocations) == 0 {
+		return call.Invocation{}
 	}
-	return o.rec.Contexts[len(o.rec.Contexts)-1]
+	return o.rec.Invocations[len(o.rec.Invocations)-1]
 }
 
 // addresses are those recorded; none if there is no record.

@@ -35,7 +35,7 @@ func (e *Engine) Summaries() map[string]Summary {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.byOwner {
-		if a.rec != nil && a.rec.State != record.Spent {
+		if a.rec != nil && a.rec.State != record.Tombstone {
 			all[a.pool] = of(a.pool).with(a)
 		}
 	}
@@ -60,8 +60,8 @@ func (s Summary) with(a *entry) Summary {
 	return s
 }
 
-// Plus is what there is in two pools together.
-func (s Summary) Plus(o Summary) Summary {
+// Add is what there is in two pools together.
+func (s Summary) Add(o Summary) Summary {
 	sum := Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, PendingRelease: s.PendingRelease}
 	for _, part := range []Summary{s, o} {
 		for state, n := range part.States {

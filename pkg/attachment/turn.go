@@ -42,7 +42,7 @@ func (p *place) leave() {
 func (e *Engine) approach(k key) (a *entry, ours bool, err error) {
 	a, ours, err = e.tryTurn(k)
 	if ours {
-		e.Observer.Waited(WaitTurn, 0)
+		e.Observer.QueueWait(QueueEntry, 0)
 	}
 	return a, ours, err
 }
@@ -73,7 +73,7 @@ func (e *Engine) tryTurn(k key) (a *entry, ours bool, err error) {
 func (o *op) await() error {
 	err := o.place.take()
 	if err == nil {
-		err = o.wait(WaitTurn, &o.turns, func(ctx context.Context) error {
+		err = o.wait(QueueEntry, &o.turns, func(ctx context.Context) error {
 			select {
 			case o.turn <- struct{}{}:
 				return nil
@@ -120,11 +120,11 @@ func (o *op) begin() error {
 		return fmt.Errorf("%s (container ID %s): %w; nothing was asked of the plugin", o.key, o.id, err)
 	}
 	if !o.givenUp() && o.slots.TryAcquire(1) {
-		o.Observer.Waited(WaitProcess, 0)
+		o.Observer.QueueWait(QueueProcess, 0)
 		o.begun = true
 		return nil
 	}
-	err := o.wait(WaitProcess, &o.processes, func(ctx context.Context) error { return o.slots.Acquire(ctx, 1) })
+	err := o.wait(QueueProcess, &o.processes, func(ctx context.Context) error { return o.slots.Acquire(ctx, 1) })
 	o.begun = err == nil
 	return err
 }

@@ -41,7 +41,7 @@ type ciliumNode struct {
 	} `json:"spec"`
 	Status struct {
 		IPAM struct {
-			Used       map[string]allocationIP       `json:"used"`
+			Used       map[string]allocationIP      `json:"used"`
 			ReleaseIPs map[string]planner.Handshake `json:"release-ips"`
 			// OperatorStatus is written by an operator that hands out addresses itself.
 			OperatorStatus struct {

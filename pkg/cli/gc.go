@@ -100,7 +100,7 @@ func (o gcOptions) condition(now time.Time) (func(*models.Attachment) bool, erro
 		return nil, option.WrongUsage("--owner: %w", err)
 	}
 	return func(a *models.Attachment) bool {
-		return (len(o.owners) == 0 || owners.Admits(a.Owner)) &&
+		return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
 			(o.pool == "" || o.pool == a.Pool) &&
 			now.Sub(time.Time(a.Created)) >= o.olderThan &&
 			(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)

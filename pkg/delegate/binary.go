@@ -30,7 +30,7 @@ func (r *Runner) Executable(plugin, recorded string) (string, error) {
 
 // located is a context as its calls are made now: with the executable that there is. A
 // plugin that has moved looks for others in today's folders.
-func (r *Runner) located(c call.Context) (call.Context, error) {
+func (r *Runner) located(c call.Invocation) (call.Invocation, error) {
 	binary, err := r.Executable(c.Plugin, c.Binary)
 	if err != nil || binary == c.Binary {
 		return c, err

@@ -32,10 +32,10 @@ func TestARecordedPluginThatHasMovedIsFoundByItsType(t *testing.T) {
 	patient(b)
 	c := b.call("id")
 	b.add(c)
-	recorded := c.Context.Binary
+	recorded := c.Invocation.Binary
 	b.move()
 	for _, verb := range []string{call.VerbCheck, call.VerbDel} {
-		forget := b.runner.Expect(expected(verb, c))
+		forget := b.runner.Prestart(expected(verb, c))
 		if got := b.standingBy("id"); len(got) != 1 {
 			t.Errorf("%s: %v stand by, want one", verb, got)
 		}
@@ -48,8 +48,8 @@ func TestARecordedPluginThatHasMovedIsFoundByItsType(t *testing.T) {
 	if seen := b.calls(call.VerbDel); len(seen) != 1 || seen[0].Env["CNI_PATH"] != b.bin {
 		t.Errorf("the plugin saw %+v; want today's folder in CNI_PATH", seen)
 	}
-	if c.Context.Binary != recorded {
-		t.Errorf("the recorded context was changed to %s", c.Context.Binary)
+	if c.Invocation.Binary != recorded {
+		t.Errorf("the recorded context was changed to %s", c.Invocation.Binary)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestAPluginThatIsNowhereIsNamedWithARemedy(t *testing.T) {
 	b := newBench(t)
 	c := b.call("id")
 	b.add(c)
-	recorded := c.Context.Binary
+	recorded := c.Invocation.Binary
 	b.move()
 	if err := os.Remove(filepath.Join(b.bin, pluginType)); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestARecordedPluginThatIsThereIsUsed(t *testing.T) {
 func TestAScriptDoesNotStandBy(t *testing.T) {
 	b := wrappedHostLocal(t, "exec 9>$HERE/wrapper.lock\nflock 9\n$HOST_LOCAL", func(o *Options) { o.Timeout = 10 * time.Second })
 	c := b.call("id")
-	forget := b.runner.Expect(expected(call.VerbDel, c), expected(call.VerbAdd, c))
+	forget := b.runner.Prestart(expected(call.VerbDel, c), expected(call.VerbAdd, c))
 	defer forget()
 	if got := b.standingBy("id"); len(got) != 0 {
 		t.Errorf("%v stand by, want none", got)

@@ -12,22 +12,22 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// Context returns the call context of a new ADD in a network: the IPAM plugin
+// NewInvocation returns the call context of a new ADD in a network: the IPAM plugin
 // is found in the plugin folders and asked for its versions, once for each
 // binary. An error names file and network. It is plain when the configuration is at
 // fault or the plugin cannot be found, and wraps a *call.Error when VERSION failed;
 // what is returned with it has Plugin and Profile as far as they are known, for
 // people, and is nothing to call with.
-func (r *Runner) Context(ctx context.Context, n Network, containerID, owner string) (call.Context, error) {
+func (r *Runner) NewInvocation(ctx context.Context, n Network, containerID, owner string) (call.Invocation, error) {
 	object, err := n.object()
 	if err != nil {
-		return call.Context{}, n.wrong(err)
+		return call.Invocation{}, n.wrong(err)
 	}
 	pluginType, err := n.ipamType(object)
 	if err != nil {
-		return call.Context{}, n.wrong(err)
+		return call.Invocation{}, n.wrong(err)
 	}
-	c := call.Context{Plugin: pluginType}
+	c := call.Invocation{Plugin: pluginType}
 	profiles, err := r.opts.Profiles()
 	if err != nil {
 		return c, n.wrong(err)
@@ -43,7 +43,7 @@ func (r *Runner) Context(ctx context.Context, n Network, containerID, owner stri
 
 // complete adds to a context, which has plugin and profile, all that is the same
 // for every attachment.
-func (r *Runner) complete(ctx context.Context, c call.Context, n Network, object map[string]json.RawMessage) (call.Context, error) {
+func (r *Runner) complete(ctx context.Context, c call.Invocation, n Network, object map[string]json.RawMessage) (call.Invocation, error) {
 	var err error
 	if c.Profile.Unsafe != "" && !r.opts.AcceptUnsafe {
 		return c, fmt.Errorf("plugin %s is refused because %s; --accept-unsafe-plugin uses it all the same", c.Plugin, c.Profile.Unsafe)

@@ -45,7 +45,7 @@ func TestVersionIsAskedOnceForABinary(t *testing.T) {
 	var askers sync.WaitGroup
 	for range 8 {
 		askers.Go(func() {
-			if _, err := b.runner.Context(t.Context(), b.network, "id", "owner"); err != nil {
+			if _, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -91,7 +91,7 @@ func TestAFailedVersionIsNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.script(call.VerbVersion, script)
-			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			if err == nil {
 				t.Fatal("got a context, want an error")
 			}
@@ -118,7 +118,7 @@ func TestAnAskerWhoLeavesDoesNotEndVersionForTheOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error)
 	go func() {
-		_, err := b.runner.Context(ctx, b.network, "id", "owner")
+		_, err := b.runner.NewInvocation(ctx, b.network, "id", "owner")
 		left <- err
 	}()
 	begun()
@@ -156,7 +156,7 @@ func TestAConfigurationThatCannotBeUsedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.network.PluginConfig = json.RawMessage(c.config)
-			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), `"net"`) {
 				t.Errorf("got %v, want an error that names the network and says %q", err, c.text)
 			}
@@ -165,7 +165,7 @@ func TestAConfigurationThatCannotBeUsedIsRefused(t *testing.T) {
 	t.Run("a network without a name", func(t *testing.T) {
 		b := newBench(t)
 		b.network.Name = ""
-		if _, err := b.runner.Context(t.Context(), b.network, "id", "owner"); err == nil || !strings.Contains(err.Error(), "name is empty") {
+		if _, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner"); err == nil || !strings.Contains(err.Error(), "name is empty") {
 			t.Errorf("got %v, want an error that says that the name is empty", err)
 		}
 	})
@@ -197,7 +197,7 @@ func TestTheConfigurationIsCompleteAndKeepsWhatItDoesNotKnow(t *testing.T) {
 		got.Path != b.bin || got.IfName != DefaultIfName || got.NetNS != DefaultNetNS || got.Args != "IgnoreUnknown=1" || got.Profile.Type != "scripted" {
 		t.Errorf("got context %+v", got)
 	}
-	if _, err := b.runner.Add(t.Context(), call.Call{ContainerID: "id", Context: got}); err != nil {
+	if _, err := b.runner.Add(t.Context(), call.Call{ContainerID: "id", Invocation: got}); err != nil {
 		t.Fatal(err)
 	}
 	if stdin := string(b.calls(call.VerbAdd)[0].Stdin); stdin != want {

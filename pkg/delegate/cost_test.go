@@ -64,11 +64,11 @@ func idle(b *testing.B) (*Runner, call.Call) {
 	r.versions.put(binary, info, []string{"1.0.0", "1.1.0"})
 	n := Network{Name: "net", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
-	c, err := r.Context(b.Context(), n, "cilium-agent-health-0123456789abcdef", "health")
+	c, err := r.NewInvocation(b.Context(), n, "cilium-agent-health-0123456789abcdef", "health")
 	if err != nil {
 		b.Fatal(err)
 	}
-	return r, call.Call{ContainerID: c.ContainerID, Owner: "health", Pool: "default", Context: c, PrevResult: json.RawMessage(dualResult)}
+	return r, call.Call{ContainerID: c.ContainerID, Owner: "health", Pool: "default", Invocation: c, PrevResult: json.RawMessage(dualResult)}
 }
 
 // dualResult is what host-local answers to an ADD.

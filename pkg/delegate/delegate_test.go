@@ -154,9 +154,9 @@ func (b *bench) fifo(name string) func() {
 	}
 }
 
-func (b *bench) context(id string) call.Context {
+func (b *bench) context(id string) call.Invocation {
 	b.t.Helper()
-	c, err := b.runner.Context(b.t.Context(), b.network, id, "owner")
+	c, err := b.runner.NewInvocation(b.t.Context(), b.network, id, "owner")
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func (b *bench) context(id string) call.Context {
 
 func (b *bench) call(id string) call.Call {
 	b.t.Helper()
-	return call.Call{ContainerID: id, Context: b.context(id)}
+	return call.Call{ContainerID: id, Invocation: b.context(id)}
 }
 
 // seen is one line of the scripted plugin's log.

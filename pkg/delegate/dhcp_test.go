@@ -75,7 +75,7 @@ func TestCheckOfTheRealDHCPTakesALeaseForAnUnknownID(t *testing.T) {
 	if got := d.State(t, netip.MustParseAddr("10.77.0.10")); got != "active" {
 		t.Errorf("the server says that its first address is %q, want the lease that CHECK has taken", got)
 	}
-	if got := target.Context.Profile.VerifyBy; got != profile.VerifyAdd {
+	if got := target.Invocation.Profile.VerifyBy; got != profile.VerifyAdd {
 		t.Errorf("the profile verifies by %q, want %q", got, profile.VerifyAdd)
 	}
 	d.must(call.VerbDel, target)
@@ -88,7 +88,7 @@ func TestTheRealDHCPIsNotAskedForAnAddress(t *testing.T) {
 	target.Requested = asked(addrs("10.77.0.12")...)
 	wantError(t, d.run(call.VerbAdd, target), call.NotStarted, "10.77.0.12")
 
-	target.Context.Profile.Requests, target.Context.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
+	target.Invocation.Profile.Requests, target.Invocation.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
 	if got := d.add(target); strings.HasPrefix(got, "10.77.0.12/") {
 		t.Errorf("got %s, want the request ignored", got)
 	}
@@ -102,10 +102,10 @@ func TestAnAddOfTheRealDHCPThatWasEndedStillTakesALease(t *testing.T) {
 	target := d.call("id")
 	d.SignalServer(t, unix.SIGSTOP)
 	d.runner.opts.Timeout = 200 * time.Millisecond
-	wantError(t, d.run(call.VerbAdd, target), call.Unclear, "--plugin-timeout")
+	wantError(t, d.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
 	d.SignalServer(t, unix.SIGCONT)
 	d.WaitState(t, netip.MustParseAddr("10.77.0.10"), "active")
-	if got := target.Context.Profile.AddOutlivesSeconds; got != 208 {
+	if got := target.Invocation.Profile.AddOutlivesSeconds; got != 208 {
 		t.Errorf("the profile says that an ADD outlives its process by %d s, want the 208 of the daemon", got)
 	}
 }
@@ -119,7 +119,7 @@ func TestTheRealDHCPHangsWhenTheInterfaceIsGoneSoOurLimitEndsTheCall(t *testing.
 	d.must(call.VerbAdd, target) // answered from memory; only then does the daemon look
 	d.runner.opts.Timeout = 300 * time.Millisecond
 	for _, verb := range []string{call.VerbAdd, call.VerbCheck} {
-		wantError(t, d.run(verb, target), call.Unclear, "--plugin-timeout")
+		wantError(t, d.run(verb, target), call.Unknown, "--plugin-timeout")
 	}
 }
 
@@ -131,7 +131,7 @@ func TestAnExhaustedPoolOfTheRealDHCPLooksLikeATimeOutUnlessOurLimitIsLongerThan
 		d.add(d.call(id))
 	}
 	d.runner.opts.Timeout = 300 * time.Millisecond
-	wantError(t, d.run(call.VerbAdd, d.call("impatient")), call.Unclear, "--plugin-timeout")
+	wantError(t, d.run(call.VerbAdd, d.call("impatient")), call.Unknown, "--plugin-timeout")
 
 	d.runner.opts.Timeout = time.Minute
 	e := wantError(t, d.run(call.VerbAdd, d.call("patient")), call.Refused, "no more tries")
@@ -164,7 +164,7 @@ func TestGCByARuntimeDoesNotReachTheDaemonOfTheRealDHCP(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "no-daemon.sock")
 	b := realBench(t, `{"type":"dhcp","daemonSocketPath":"`+absent+`"}`, `{}`, func(o *Options) { o.NetNS = DefaultNetNS })
 	target := b.call("id")
-	if stdout, exit := b.byHand(call.VerbAdd, target, target.Context.Config); exit == 0 || !strings.Contains(string(stdout), absent) {
+	if stdout, exit := b.byHand(call.VerbAdd, target, target.Invocation.Config); exit == 0 || !strings.Contains(string(stdout), absent) {
 		t.Errorf("ADD: exit status %d: %s; want it to miss the daemon, or this test shows nothing", exit, stdout)
 	}
 	if stdout, exit := b.byHand("GC", target, gcConfig(t, target)); exit != 0 {
@@ -195,7 +195,7 @@ func TestDHCPWantsANamespaceThatLasts(t *testing.T) {
 	for name, netns := range map[string]string{"none is named": "", "an ephemeral one": EphemeralNetNS} {
 		t.Run(name, func(t *testing.T) {
 			b := realBench(t, `{"type":"dhcp"}`, `{}`, func(o *Options) { o.NetNS = netns })
-			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			wantText(t, err, "plugin dhcp", "the interface eth0 in it", "--cni-netns")
 		})
 	}
@@ -206,12 +206,12 @@ func TestDHCPWantsANamespaceThatLasts(t *testing.T) {
 func TestTheRealDHCPWithoutAnIPAMKeyDiesOfSIGSEGVWhichIsUnclear(t *testing.T) {
 	b := realBench(t, `{"type":"dhcp"}`, `{}`, func(o *Options) { o.NetNS = DefaultNetNS })
 	target := b.call("id")
-	target.Context.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"net"}`)
-	e := wantError(t, b.run(call.VerbAdd, target), call.Unclear, "exit status 2 without a word on stdout")
+	target.Invocation.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"net"}`)
+	e := wantError(t, b.run(call.VerbAdd, target), call.Unknown, "exit status 2 without a word on stdout")
 	if !strings.Contains(e.Stderr, "goroutine") {
 		t.Errorf("got stderr %q, want the end of a Go crash", e.Stderr)
 	}
 	b.network.PluginConfig = json.RawMessage(`{"type":"cilium-cni"}`)
-	_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+	_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 	wantText(t, err, "ipam")
 }

@@ -82,10 +82,10 @@ func (x *execution) environment(c call.Call, args string) environment {
 		common: x.runner.env,
 		verb:   x.verb,
 		id:     c.ContainerID,
-		netns:  c.Context.NetNS,
-		ifName: c.Context.IfName,
+		netns:  c.Invocation.NetNS,
+		ifName: c.Invocation.IfName,
 		args:   args,
-		path:   c.Context.Path,
+		path:   c.Invocation.Path,
 	}
 	if x.ephemeral {
 		e.netns = ephemeralPath

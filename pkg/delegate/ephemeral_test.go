@@ -30,13 +30,13 @@ func TestCallsAtOnceHaveEphemeralNamespacesOfTheirOwnAndNothingIsLeftOfThem(t *t
 	}
 	b := newBench(t, func(o *Options) { o.NetNS = EphemeralNetNS })
 	target := b.call("id")
-	target.Context.Binary = filepath.Join(b.bin, "report")
-	if err := os.WriteFile(target.Context.Binary, []byte(reportNetNS), 0o755); err != nil {
+	target.Invocation.Binary = filepath.Join(b.bin, "report")
+	if err := os.WriteFile(target.Invocation.Binary, []byte(reportNetNS), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var calls sync.WaitGroup
-	first, endFirst := b.held(&calls, target.Context, "first")
-	second, endSecond := b.held(&calls, target.Context, "second")
+	first, endFirst := b.held(&calls, target.Invocation, "first")
+	second, endSecond := b.held(&calls, target.Invocation, "second")
 	if first == second || first == ours || second == ours || !strings.HasPrefix(first, "net:[") || !strings.HasPrefix(second, "net:[") {
 		t.Errorf("two calls at once work in %q and %q, we in %q; want three namespaces", first, second, ours)
 	}
@@ -59,12 +59,12 @@ func TestCallsAtOnceHaveEphemeralNamespacesOfTheirOwnAndNothingIsLeftOfThem(t *t
 
 // held starts a call that goes on until it is ended, and returns the namespace
 // that it was given.
-func (b *bench) held(calls *sync.WaitGroup, c call.Context, id string) (netns string, end func()) {
+func (b *bench) held(calls *sync.WaitGroup, c call.Invocation, id string) (netns string, end func()) {
 	b.t.Helper()
 	begun := b.fifo("../report." + id + ".begun")
 	b.fifo("../report." + id + ".go")
 	calls.Go(func() {
-		if err := b.run(call.VerbDel, call.Call{ContainerID: id, Context: c}); err != nil {
+		if err := b.run(call.VerbDel, call.Call{ContainerID: id, Invocation: c}); err != nil {
 			b.t.Error(err)
 		}
 	})

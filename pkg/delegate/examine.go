@@ -8,9 +8,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// Examination is what Context finds, step by step, so that one step that fails
+// Inspection is what Context finds, step by step, so that one step that fails
 // hides no other.
-type Examination struct {
+type Inspection struct {
 	// Plugin is the plugin's type, Profile what is known of it; both are empty if the
 	// configuration does not say it.
 	Plugin  string
@@ -34,10 +34,10 @@ type Examination struct {
 	Err error
 }
 
-// Examine does what Context does for a network, and runs no verb but VERSION.
-func (r *Runner) Examine(ctx context.Context, n Network) Examination {
-	c, err := r.Context(ctx, n, "", "")
-	e := Examination{Plugin: c.Plugin, Profile: c.Profile, Err: err}
+// Inspect does what Context does for a network, and runs no verb but VERSION.
+func (r *Runner) Inspect(ctx context.Context, n Network) Inspection {
+	c, err := r.NewInvocation(ctx, n, "", "")
+	e := Inspection{Plugin: c.Plugin, Profile: c.Profile, Err: err}
 	object, err := n.object()
 	if err != nil || e.Profile.Type == "" {
 		return e

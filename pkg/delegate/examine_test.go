@@ -12,7 +12,7 @@ import (
 func TestAnExaminationSaysWhatAContextWouldHaveAndRunsNothingButVERSION(t *testing.T) {
 	b := newBench(t)
 	b.script(call.VerbVersion, `{"versions":["0.4.0","1.0.0"]}`)
-	got, want := b.runner.Examine(t.Context(), b.network), b.context("id")
+	got, want := b.runner.Inspect(t.Context(), b.network), b.context("id")
 	if got.Err != nil || errors.Join(got.FindErr, got.VersionErr, got.StateErr, got.NetNSErr) != nil {
 		t.Errorf("got %+v; want no error", got)
 	}
@@ -32,7 +32,7 @@ func TestAnExaminationSaysWhatAContextWouldHaveAndRunsNothingButVERSION(t *testi
 func TestAStepOfAnExaminationThatFailsHidesNoOther(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.InPod = true })
 	b.network.PluginConfig = []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/"}}`)
-	got := b.runner.Examine(t.Context(), b.network)
+	got := b.runner.Inspect(t.Context(), b.network)
 	for what, err := range map[string]error{"FindErr": got.FindErr, "StateErr": got.StateErr, "Err": got.Err} {
 		if err == nil {
 			t.Errorf("%s is nil in %+v", what, got)
@@ -47,7 +47,7 @@ func TestAnExaminationOfWhatNamesNoPluginHasOnlyAnError(t *testing.T) {
 	b := newBench(t)
 	for _, config := range []string{`{"type":"cilium-cni"}`, `[]`} {
 		b.network.PluginConfig = []byte(config)
-		if got := b.runner.Examine(t.Context(), b.network); got.Err == nil || got.Plugin != "" || got.Binary != "" {
+		if got := b.runner.Inspect(t.Context(), b.network); got.Err == nil || got.Plugin != "" || got.Binary != "" {
 			t.Errorf("%s: got %+v; want an error and nothing else", config, got)
 		}
 	}

@@ -35,10 +35,10 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 		runner:      r,
 		began:       time.Now(),
 		verb:        verb,
-		plugin:      c.Context.Plugin,
+		plugin:      c.Invocation.Plugin,
 		containerID: c.ContainerID,
-		netns:       c.Context.NetNS,
-		ephemeral:   c.Context.NetNS == EphemeralNetNS,
+		netns:       c.Invocation.NetNS,
+		ephemeral:   c.Invocation.NetNS == EphemeralNetNS,
 		owner:       c.Owner,
 		pool:        c.Pool,
 	}
@@ -159,7 +159,7 @@ func decodeError(stdout []byte) (types.Error, bool) {
 
 func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }
 
-func (x *execution) unclear(err error) *call.Error { return x.failure(call.Unclear, err) }
+func (x *execution) unclear(err error) *call.Error { return x.failure(call.Unknown, err) }
 
 func (x *execution) failure(o call.Outcome, err error) *call.Error {
 	return &call.Error{Verb: x.verb, Plugin: x.plugin, ContainerID: x.containerID, Outcome: o, Stderr: x.stderr, Err: err}

@@ -31,7 +31,7 @@ func (b *bench) run(verb string, c call.Call) error {
 	case call.VerbCheck:
 		return b.runner.Check(b.t.Context(), c)
 	default:
-		return b.runner.Status(b.t.Context(), c.Context)
+		return b.runner.Status(b.t.Context(), c.Invocation)
 	}
 }
 
@@ -72,32 +72,32 @@ func TestAnswersOfAPluginAreJudged(t *testing.T) {
 	}{
 		"an error document with exit status 1 is a refusal":        {every, `{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
 		"an error document with exit status 77 is a refusal":       {every, `{"error":` + goodError + `,"exitCode":77}`, call.Refused, "code 999"},
-		"an error document with exit status 0 is unclear":          {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unclear, "its exit status is 0"},
-		"an error document with code 0 is unclear":                 {every, `{"error":{"code":0,"msg":"no"}}`, call.Unclear, "no CNI error"},
-		"an error document with a negative code is unclear":        {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unclear, "no CNI error"},
-		"a result with exit status 1 is unclear":                   {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unclear, "exit status 1, and what it printed is no CNI error"},
-		"a result and then an error document is unclear":           {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unclear, "no CNI error"},
-		"a failing exit status without a word is unclear":          {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unclear, "exit status 2 without a word on stdout"},
-		"stderr comes into the text":                               {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unclear, "(stderr: panic: nil map)"},
-		"stderr is made fit for a log":                             {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unclear, "(stderr: a [31m level=error b)"},
-		"a plugin that is killed is unclear":                       {every, `{"killSelf":9}`, call.Unclear, "signal: killed"},
-		"a plugin that panics is unclear":                          {every, `{"killSelf":11}`, call.Unclear, "exit status 2 without a word on stdout"},
-		"a plugin that is killed after its answer is unclear":      {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unclear, "signal: killed"},
-		"more than a megabyte on stdout is unclear":                {every, `{"stdoutBytes":100000000}`, call.Unclear, "more than 1048576 bytes"},
-		"just over a megabyte on stdout is unclear":                {every, `{"stdoutBytes":1048577}`, call.Unclear, "more than 1048576 bytes"},
-		"a line of text that is no JSON is unclear":                {add, `{"stdout":"hello"}`, call.Unclear, "cannot be understood"},
-		"half a document is unclear":                               {add, `{"stdout":"{\"cniVersion\":"}`, call.Unclear, "cannot be understood"},
-		"no word at all is unclear":                                {add, `{"exitCode":0}`, call.Unclear, "cannot be understood"},
-		"two results are unclear":                                  {add, `{"result":` + goodResult + `,"stdout":"{}"}`, call.Unclear, "cannot be understood"},
-		"a result in a version that nobody knows is unclear":       {add, `{"result":{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}}`, call.Unclear, "9.9.9"},
-		"a result without an address is unclear":                   {add, `{"result":{"cniVersion":"1.1.0"}}`, call.Unclear, "no address"},
-		"an address without a prefix length is unclear":            {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}}`, call.Unclear, "10.1.0.9"},
-		"a prefix length that is too long is unclear":              {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/40"}]}}`, call.Unclear, "10.1.0.9/40"},
-		"an address twice in one result is unclear":                {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"10.1.0.9/16"}]}}`, call.Unclear, "10.1.0.9 twice"},
-		"an uplink without a MAC that does not exist is unclear":   {add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`, call.Unclear, "no-such-link"},
+		"an error document with exit status 0 is unclear":          {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unknown, "its exit status is 0"},
+		"an error document with code 0 is unclear":                 {every, `{"error":{"code":0,"msg":"no"}}`, call.Unknown, "no CNI error"},
+		"an error document with a negative code is unclear":        {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unknown, "no CNI error"},
+		"a result with exit status 1 is unclear":                   {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unknown, "exit status 1, and what it printed is no CNI error"},
+		"a result and then an error document is unclear":           {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unknown, "no CNI error"},
+		"a failing exit status without a word is unclear":          {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "exit status 2 without a word on stdout"},
+		"stderr comes into the text":                               {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "(stderr: panic: nil map)"},
+		"stderr is made fit for a log":                             {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unknown, "(stderr: a [31m level=error b)"},
+		"a plugin that is killed is unclear":                       {every, `{"killSelf":9}`, call.Unknown, "signal: killed"},
+		"a plugin that panics is unclear":                          {every, `{"killSelf":11}`, call.Unknown, "exit status 2 without a word on stdout"},
+		"a plugin that is killed after its answer is unclear":      {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unknown, "signal: killed"},
+		"more than a megabyte on stdout is unclear":                {every, `{"stdoutBytes":100000000}`, call.Unknown, "more than 1048576 bytes"},
+		"just over a megabyte on stdout is unclear":                {every, `{"stdoutBytes":1048577}`, call.Unknown, "more than 1048576 bytes"},
+		"a line of text that is no JSON is unclear":                {add, `{"stdout":"hello"}`, call.Unknown, "cannot be understood"},
+		"half a document is unclear":                               {add, `{"stdout":"{\"cniVersion\":"}`, call.Unknown, "cannot be understood"},
+		"no word at all is unclear":                                {add, `{"exitCode":0}`, call.Unknown, "cannot be understood"},
+		"two results are unclear":                                  {add, `{"result":` + goodResult + `,"stdout":"{}"}`, call.Unknown, "cannot be understood"},
+		"a result in a version that nobody knows is unclear":       {add, `{"result":{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "9.9.9"},
+		"a result without an address is unclear":                   {add, `{"result":{"cniVersion":"1.1.0"}}`, call.Unknown, "no address"},
+		"an address without a prefix length is unclear":            {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}}`, call.Unknown, "10.1.0.9"},
+		"a prefix length that is too long is unclear":              {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/40"}]}}`, call.Unknown, "10.1.0.9/40"},
+		"an address twice in one result is unclear":                {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"10.1.0.9/16"}]}}`, call.Unknown, "10.1.0.9 twice"},
+		"an uplink without a MAC that does not exist is unclear":   {add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "no-such-link"},
 		"a loud stderr does not get in the way of a refusal":       {every, `{"stderrBytes":3000000,"error":` + goodError + `}`, call.Refused, "code 999"},
 		"a refusal's text is bounded and fit for a log":            {every, `{"error":{"code":100,"msg":"a\nb"}}`, call.Refused, "(code 100): a b"},
-		"a script that cannot be read is unclear, as any crash is": {every, `{"exitCode":"x"}`, call.Unclear, "exit status 3 without a word"},
+		"a script that cannot be read is unclear, as any crash is": {every, `{"exitCode":"x"}`, call.Unknown, "exit status 3 without a word"},
 	} {
 		for _, verb := range c.verbs {
 			t.Run(verb+": "+name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAPluginThatDoesNotEndIsEnded(t *testing.T) {
 			target := b.call("id")
 			b.script(call.VerbAdd, c.script)
 			b.runner.opts.Timeout = 50 * time.Millisecond
-			wantError(t, b.run(call.VerbAdd, target), call.Unclear, "did not end within 50ms (--plugin-timeout)")
+			wantError(t, b.run(call.VerbAdd, target), call.Unknown, "did not end within 50ms (--plugin-timeout)")
 			b.runner.opts.Timeout = time.Minute
 			if err := b.run(call.VerbDel, target); err != nil {
 				t.Errorf("DEL after the timeout: %v", err)
@@ -147,7 +147,7 @@ func TestTheWholeGroupIsEnded(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Grace = time.Millisecond })
 	target := b.call("id")
 	b.script(call.VerbAdd, `{"hang":true,"ignoreTerm":true,"holdStdout":"never","stdoutBytes":2000000}`)
-	wantError(t, b.run(call.VerbAdd, target), call.Unclear, "more than 1048576 bytes")
+	wantError(t, b.run(call.VerbAdd, target), call.Unknown, "more than 1048576 bytes")
 	group := b.calls(call.VerbAdd)[0].PID
 	// SIGKILL takes effect at once, but not before kill(2) returns.
 	for tries := 0; hasLiving(t, group); tries++ {
@@ -252,12 +252,12 @@ func TestAPluginThatClosesItsStdoutIsStillWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			target := b.call("id")
-			target.Context.Binary = filepath.Join(b.bin, "shell")
-			if err := os.WriteFile(target.Context.Binary, []byte("#!/bin/sh\n"+c.script), 0o755); err != nil {
+			target.Invocation.Binary = filepath.Join(b.bin, "shell")
+			if err := os.WriteFile(target.Invocation.Binary, []byte("#!/bin/sh\n"+c.script), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			b.runner.opts.Timeout = c.timeout
-			wantError(t, b.run(call.VerbDel, target), call.Unclear, c.text)
+			wantError(t, b.run(call.VerbDel, target), call.Unknown, c.text)
 		})
 	}
 }
@@ -265,10 +265,10 @@ func TestAPluginThatClosesItsStdoutIsStillWaitedFor(t *testing.T) {
 func TestALargeConfigurationThatThePluginDoesNotReadBlocksNobody(t *testing.T) {
 	b := newBench(t)
 	target := b.call("id")
-	target.Context.Binary = filepath.Join(b.bin, "unreading")
-	if err := os.WriteFile(target.Context.Binary, []byte("#!/bin/sh\nexit 4\n"), 0o755); err != nil {
+	target.Invocation.Binary = filepath.Join(b.bin, "unreading")
+	if err := os.WriteFile(target.Invocation.Binary, []byte("#!/bin/sh\nexit 4\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	target.Context.Config = json.RawMessage(`{"name":"net","cniVersion":"1.1.0","filler":"` + strings.Repeat("x", 1<<20) + `"}`)
-	wantError(t, b.run(call.VerbDel, target), call.Unclear, "exit status 4")
+	target.Invocation.Config = json.RawMessage(`{"name":"net","cniVersion":"1.1.0","filler":"` + strings.Repeat("x", 1<<20) + `"}`)
+	wantError(t, b.run(call.VerbDel, target), call.Unknown, "exit status 4")
 }

@@ -27,7 +27,7 @@ func TestTheProfileSaysWhichConventionIsUsed(t *testing.T) {
 			b := newBench(t)
 			b.with(func(p *profile.Profile) { p.Requests = []profile.Request{convention} })
 			target := b.call("id")
-			target.Context.Capabilities = []string{call.CapabilityIPs}
+			target.Invocation.Capabilities = []string{call.CapabilityIPs}
 			target.Requested = asked(addrs("10.1.0.7")...)
 			b.add(target)
 			if got := b.calls(call.VerbAdd)[0].Env["CNI_ARGS"]; got != want.args {
@@ -62,7 +62,7 @@ func TestTheProfileSaysInWhichFormAnAddressIsAskedFor(t *testing.T) {
 				b := newBench(t)
 				b.with(func(p *profile.Profile) { p.Requests, p.RequestForm = []profile.Request{convention}, c.form })
 				target := b.call("id")
-				target.Context.Capabilities = []string{call.CapabilityIPs}
+				target.Invocation.Capabilities = []string{call.CapabilityIPs}
 				target.Requested = []netip.Prefix{netip.MustParsePrefix(c.ask)}
 				b.add(target)
 				got := b.calls(call.VerbAdd)[0].Env["CNI_ARGS"]
@@ -101,11 +101,11 @@ func TestTheProfileSaysWhichPodIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.with(func(p *profile.Profile) { p.PodIdentity = c.identity })
-			context, err := b.runner.Context(t.Context(), b.network, "id", c.owner)
+			context, err := b.runner.NewInvocation(t.Context(), b.network, "id", c.owner)
 			if err != nil {
 				t.Fatal(err)
 			}
-			target := call.Call{ContainerID: "id", Context: context}
+			target := call.Call{ContainerID: "id", Invocation: context}
 			for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel} {
 				b.must(verb, target)
 				if got := b.calls(verb)[0].Env["CNI_ARGS"]; got != c.want {
@@ -150,7 +150,7 @@ func TestTheProfileSaysInWhichNamespaceThePluginWorks(t *testing.T) {
 			}
 			b := newBench(t, func(o *Options) { o.NetNS = c.flag })
 			b.with(func(p *profile.Profile) { p.Namespace = c.known })
-			got, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			got, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			if c.want == "" {
 				wantText(t, err, `"net"`, "eth0", "--cni-netns")
 				return
@@ -179,7 +179,7 @@ func TestTheProfileSaysThatAPluginIsUnsafe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, func(o *Options) { o.AcceptUnsafe = c.accept })
 			b.with(func(p *profile.Profile) { p.Unsafe = c.unsafe })
-			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			if !c.accepted {
 				wantText(t, err, "it eats addresses", "--accept-unsafe-plugin", pluginType)
 			} else if err != nil {
@@ -207,7 +207,7 @@ func TestTheProfileSaysWhichNoOfCheckMeansLost(t *testing.T) {
 			target := b.call("id")
 			err := b.run(call.VerbCheck, target)
 			wantError(t, err, call.Refused, "Failed to find address")
-			if got := call.Lost(target.Context, err); got != c.want {
+			if got := call.Lost(target.Invocation, err); got != c.want {
 				t.Errorf("got lost %v, want %v", got, c.want)
 			}
 		})

@@ -38,7 +38,7 @@ func endPluginWithChild(t *testing.T) processGroup {
 	b := newBench(t)
 	target := b.call("id")
 	b.script(call.VerbAdd, `{"hang":true,"holdStdout":"never","stdoutBytes":2000000}`)
-	wantError(t, b.run(call.VerbAdd, target), call.Unclear, "more than 1048576 bytes")
+	wantError(t, b.run(call.VerbAdd, target), call.Unknown, "more than 1048576 bytes")
 	return processGroup(b.calls(call.VerbAdd)[0].PID)
 }
 

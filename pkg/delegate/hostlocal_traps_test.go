@@ -20,10 +20,10 @@ import (
 // nothing between the plugin and what it does.
 func (b *bench) byHand(verb string, c call.Call, config []byte) (stdout []byte, exit int) {
 	b.t.Helper()
-	cmd := exec.Command(c.Context.Binary)
+	cmd := exec.Command(c.Invocation.Binary)
 	cmd.Env = environment{
-		verb: verb, id: c.ContainerID, netns: c.Context.NetNS, ifName: c.Context.IfName,
-		args: c.Context.Args, path: c.Context.Path,
+		verb: verb, id: c.ContainerID, netns: c.Invocation.NetNS, ifName: c.Invocation.IfName,
+		args: c.Invocation.Args, path: c.Invocation.Path,
 	}.list()
 	cmd.Stdin = bytes.NewReader(config)
 	stdout, err := cmd.Output()
@@ -120,7 +120,7 @@ func TestOwnNamespaceLeaksAnAddressOfTheRealHostLocalUnlessItIsRefused(t *testin
 				return
 			}
 			target := b.call("id")
-			target.Context.NetNS = path
+			target.Invocation.NetNS = path
 
 			// With the refusal: the plugin is not started, and nothing is left.
 			wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "is our own")
@@ -134,7 +134,7 @@ func TestOwnNamespaceLeaksAnAddressOfTheRealHostLocalUnlessItIsRefused(t *testin
 			}
 
 			// Without: both addresses are taken and the answer says that nothing was.
-			stdout, exit := b.byHand(call.VerbAdd, target, target.Context.Config)
+			stdout, exit := b.byHand(call.VerbAdd, target, target.Invocation.Config)
 			if n := documents(t, stdout); exit != 1 || n != 2 {
 				t.Errorf("got exit status %d and %d JSON documents by hand, want 1 and 2: %s", exit, n, stdout)
 			}
@@ -143,7 +143,7 @@ func TestOwnNamespaceLeaksAnAddressOfTheRealHostLocalUnlessItIsRefused(t *testin
 			// Were it to happen all the same, it is not taken for a plain no.
 			b.runner.netns = nil
 			target.ContainerID = "another"
-			wantError(t, b.run(call.VerbAdd, target), call.Unclear, "exit status 1, and what it printed is no CNI error")
+			wantError(t, b.run(call.VerbAdd, target), call.Unknown, "exit status 1, and what it printed is no CNI error")
 		})
 	}
 }
@@ -152,13 +152,13 @@ func TestOwnNamespaceLeaksAnAddressOfTheRealHostLocalUnlessItIsRefused(t *testin
 func TestAPathThatDoesNotExistPassesAndAnEmptyNamespaceIsRefusedForAddAndCheck(t *testing.T) {
 	b := realBench(t, dualStack, `{}`)
 	target := b.call("id")
-	if _, err := os.Stat(target.Context.NetNS); err == nil {
-		t.Fatalf("%s exists, want a path that does not", target.Context.NetNS)
+	if _, err := os.Stat(target.Invocation.NetNS); err == nil {
+		t.Fatalf("%s exists, want a path that does not", target.Invocation.NetNS)
 	}
 	if err := b.run(call.VerbAdd, target); err != nil {
 		t.Fatal(err)
 	}
-	target.Context.NetNS = ""
+	target.Invocation.NetNS = ""
 	wantError(t, b.run(call.VerbAdd, target), call.Refused, "CNI_NETNS")
 	wantError(t, b.run(call.VerbCheck, target), call.Refused, "CNI_NETNS")
 	if err := b.run(call.VerbDel, target); err != nil {
@@ -186,7 +186,7 @@ func TestAnEmptyAddressFileOfTheRealHostLocalIsFreedByNoVerb(t *testing.T) {
 	}
 	for _, verb := range []string{call.VerbCheck, call.VerbDel, "GC"} {
 		if verb == "GC" {
-			if _, exit := b.byHand(verb, target, target.Context.Config); exit != 0 {
+			if _, exit := b.byHand(verb, target, target.Invocation.Config); exit != 0 {
 				t.Errorf("GC: exit status %d", exit)
 			}
 		} else if err := b.run(verb, target); err != nil {
@@ -235,7 +235,7 @@ func TestADelOfTheRealHostLocalFailsWithABrokenConfigurationAndWorksWithTheRecor
 		t.Fatal(err)
 	}
 	today := recorded
-	today.Context.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"net","ipam":{"type":"host-local","dataDir":"` + b.scripts + `","ranges":[[{"subnet":"nonsense"}]]}}`)
+	today.Invocation.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"net","ipam":{"type":"host-local","dataDir":"` + b.scripts + `","ranges":[[{"subnet":"nonsense"}]]}}`)
 	wantError(t, b.run(call.VerbDel, today), call.Refused, "")
 	b.holdsFiles("10.1.0.2", "fd00::2")
 	if err := b.run(call.VerbDel, recorded); err != nil {
@@ -248,11 +248,11 @@ func TestADelOfTheRealHostLocalFailsWithABrokenConfigurationAndWorksWithTheRecor
 func TestTheRealHostLocalRefusesUnknownArgsWithoutIgnoreUnknown(t *testing.T) {
 	b := realBench(t, dualStack, `{}`)
 	target := b.call("id")
-	target.Context.Args += ";K8S_POD_NAME=pod"
+	target.Invocation.Args += ";K8S_POD_NAME=pod"
 	if err := b.run(call.VerbAdd, target); err != nil {
 		t.Errorf("with IgnoreUnknown=1, which every context has: %v", err)
 	}
-	target.ContainerID, target.Context.Args = "another", "K8S_POD_NAME=pod"
+	target.ContainerID, target.Invocation.Args = "another", "K8S_POD_NAME=pod"
 	wantError(t, b.run(call.VerbAdd, target), call.Refused, "unknown args")
 }
 
@@ -273,7 +273,7 @@ func TestTheLockOfTheRealHostLocalHasNoTimeLimitSoOursEndsTheCall(t *testing.T) 
 		t.Fatal(err)
 	}
 	b.runner.opts.Timeout = 100 * time.Millisecond
-	wantError(t, b.run(call.VerbAdd, target), call.Unclear, "--plugin-timeout")
+	wantError(t, b.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestCheckOfTheRealHostLocalSucceedsForAnotherAddress(t *testing.T) {
 	if err := b.run(call.VerbCheck, target); err != nil {
 		t.Errorf("got %v, want the success that the profile does not take for proof", err)
 	}
-	if got := target.Context.Profile.CheckProves; got != "presence" {
+	if got := target.Invocation.Profile.CheckProves; got != "presence" {
 		t.Errorf("the profile says that CHECK proves %q, want \"presence\"", got)
 	}
 }
@@ -322,7 +322,7 @@ func TestGCByARuntimeFreesNothingOfTheRealHostLocal(t *testing.T) {
 // gcConfig is the configuration of a GC by somebody who has no attachments.
 func gcConfig(t *testing.T, c call.Call) []byte {
 	t.Helper()
-	config, err := extend(c.Context.Config, map[string]json.RawMessage{"cni.dev/valid-attachments": json.RawMessage(`[]`)})
+	config, err := extend(c.Invocation.Config, map[string]json.RawMessage{"cni.dev/valid-attachments": json.RawMessage(`[]`)})
 	if err != nil {
 		t.Fatal(err)
 	}

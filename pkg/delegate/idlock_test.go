@@ -32,11 +32,11 @@ func liveAnEarlierLife(bin string) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.Context(context.Background(), Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
+	c, err := r.NewInvocation(context.Background(), Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
 	if err != nil {
 		return err
 	}
-	_, err = r.Add(context.Background(), call.Call{ContainerID: "id", Context: c})
+	_, err = r.Add(context.Background(), call.Call{ContainerID: "id", Invocation: c})
 	return err
 }
 
@@ -248,7 +248,7 @@ func TestTheLockFileIsMadeInTheOpenFolderAndNotInOneThatReplacedIt(t *testing.T)
 	if err := errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, func(o *Options) { o.LockFile, o.LockFolder = filepath.Join(path, "calls.lock"), folder })
+	b := newBench(t, func(o *Options) { o.LockFile, o.LockDir = filepath.Join(path, "calls.lock"), folder })
 	lock, err := b.runner.locks.take(t.Context(), "id")
 	if err != nil {
 		t.Fatal(err)

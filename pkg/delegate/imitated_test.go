@@ -25,7 +25,7 @@ func acceptUnsafe(o *Options) { o.AcceptUnsafe = true }
 func (b *bench) reconcile(c call.Call, living string) {
 	b.t.Helper()
 	b.write("living-pods", living)
-	if out, err := exec.Command(c.Context.Binary, "reconcile").CombinedOutput(); err != nil {
+	if out, err := exec.Command(c.Invocation.Binary, "reconcile").CombinedOutput(); err != nil {
 		b.t.Fatalf("reconcile: %v\n%s", err, out)
 	}
 }
@@ -39,7 +39,7 @@ func TestAnUnsafePluginIsRefusedWithItsReasonUntilItIsAccepted(t *testing.T) {
 	} {
 		t.Run(pluginType, func(t *testing.T) {
 			b := imitate(t, pluginType)
-			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			wantText(t, err, `"net"`, pluginType, reason, "--accept-unsafe-plugin")
 			if entries, err := os.ReadDir(b.scripts); err != nil || len(entries) > 0 {
 				t.Errorf("the plugin was run (%v, %v), want it not even asked for its versions", entries, err)
@@ -75,7 +75,7 @@ func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
 	}
 
 	samePod := other
-	samePod.Context.Args = one.Context.Args
+	samePod.Invocation.Args = one.Invocation.Args
 	if got := b.add(samePod); got != first {
 		t.Errorf("got %s for another container ID of the same pod, want the same %s", got, first)
 	}
@@ -85,7 +85,7 @@ func TestWhereaboutsKnowsPodsAndNotContainerIDs(t *testing.T) {
 	}
 
 	// The interface is the other half of the key.
-	samePod.Context.IfName = "eth1"
+	samePod.Invocation.IfName = "eth1"
 	if got := b.add(samePod); got != second {
 		t.Errorf("got %s for another interface of the same pod, want %s", got, second)
 	}
@@ -106,7 +106,7 @@ func TestWhereaboutsAcceptsGCAndSTATUSAndDoesNothing(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	target := b.call("id")
 	b.add(target)
-	for verb, config := range map[string][]byte{"GC": gcConfig(t, target), call.VerbStatus: target.Context.Config} {
+	for verb, config := range map[string][]byte{"GC": gcConfig(t, target), call.VerbStatus: target.Invocation.Config} {
 		if stdout, exit := b.byHand(verb, target, config); exit != 0 || len(stdout) != 0 {
 			t.Errorf("%s: exit status %d: %s; want it accepted without a word", verb, exit, stdout)
 		}
@@ -120,8 +120,8 @@ func TestWhereaboutsWithoutAPodNameFreesNothing(t *testing.T) {
 	target := b.call("id")
 	b.add(target)
 	nameless := target
-	nameless.Context.Args = "IgnoreUnknown=1"
-	nameless.Context.Profile.PodIdentity = profile.PodIdentityNone
+	nameless.Invocation.Args = "IgnoreUnknown=1"
+	nameless.Invocation.Profile.PodIdentity = profile.PodIdentityNone
 	b.must(call.VerbDel, nameless)
 	b.stores("10.1.0.2", "fd00::2")
 	wantError(t, b.run(call.VerbAdd, nameless), call.Refused, "K8S_POD_NAME")
@@ -134,7 +134,7 @@ func TestWhereaboutsWithoutAPodNameFreesNothing(t *testing.T) {
 func TestTheReconcilerOfWhereaboutsFreesOurAddressWhileItIsHeldAndAPodGetsIt(t *testing.T) {
 	b := imitate(t, "whereabouts", acceptUnsafe)
 	ours, pod := b.call("id"), b.call("pod")
-	pod.Context.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"
+	pod.Invocation.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"
 	b.add(ours)
 	b.reconcile(ours, "default/web\n")
 	b.stores()
@@ -152,7 +152,7 @@ func TestWhereaboutsSaysNoToEveryCheckAndIsNotBelieved(t *testing.T) {
 	b.add(target)
 	err := b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "not supported")
-	if call.Lost(target.Context, err) || target.Context.Profile.VerifyBy != profile.VerifyNothing {
+	if call.Lost(target.Invocation, err) || target.Invocation.Profile.VerifyBy != profile.VerifyNothing {
 		t.Errorf("the CHECK of a held address means lost, want it neither asked nor believed: %v", err)
 	}
 }
@@ -165,7 +165,7 @@ func TestWhereaboutsIsNotAskedForAnAddressBecauseItReservesNone(t *testing.T) {
 	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.77")
 
 	// What it would do: answer with an address that it has reserved for nobody.
-	target.Context.Profile.Requests, target.Context.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
+	target.Invocation.Profile.Requests, target.Invocation.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
 	if got, want := b.add(target), first+", 10.1.0.77/24 via 10.1.0.1"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -179,7 +179,7 @@ func TestCalicoGivesASecondAddressUnderTheSameHandleAndOneDelFreesBoth(t *testin
 	if one, two := b.add(target), b.add(target); one != first || two != second {
 		t.Errorf("got %s and %s, want %s and %s", one, two, first, second)
 	}
-	if got := target.Context.Profile.RepeatedAdd; got != profile.RepeatedAddAnotherAddress {
+	if got := target.Invocation.Profile.RepeatedAdd; got != profile.RepeatedAddAnotherAddress {
 		t.Errorf("the profile says that a repeated ADD is %q, so that no DEL comes before it", got)
 	}
 	b.must(call.VerbDel, target)
@@ -191,7 +191,7 @@ func TestCalicoSaysYesToEveryCheckAndIsNotBelieved(t *testing.T) {
 	b := imitate(t, "calico-ipam")
 	target := b.call("never-added")
 	b.must(call.VerbCheck, target)
-	if got := target.Context.Profile; got.CheckProves != profile.ProvesNothing || got.VerifyBy == profile.VerifyCheck {
+	if got := target.Invocation.Profile; got.CheckProves != profile.ProvesNothing || got.VerifyBy == profile.VerifyCheck {
 		t.Errorf("the profile says that CHECK proves %q and verifies by %q", got.CheckProves, got.VerifyBy)
 	}
 }
@@ -218,10 +218,10 @@ func TestCalicoIsKeyedByNetworkAndIDAndNotByInterface(t *testing.T) {
 	b.add(target)
 	elsewhere := target
 	b.network.Name = "another"
-	elsewhere.Context.Config = b.context("id").Config
+	elsewhere.Invocation.Config = b.context("id").Config
 	b.must(call.VerbDel, elsewhere)
 	b.stores("10.1.0.2", "fd00::2")
-	target.Context.IfName = "eth1"
+	target.Invocation.IfName = "eth1"
 	b.must(call.VerbDel, target)
 	b.stores()
 }
@@ -239,7 +239,7 @@ func TestTheGCOfCalicoFreesWhatNamesAnUnknownPodAndKeepsOursWhichNamesNone(t *te
 		t.Run(name, func(t *testing.T) {
 			b := imitate(t, "calico-ipam")
 			target := b.call("id")
-			target.Context.Args += c.args
+			target.Invocation.Args += c.args
 			b.add(target)
 			b.reconcile(target, "default/web\n")
 			b.stores(c.kept...)
@@ -253,8 +253,8 @@ func TestCalicoAndAzureHaveNeitherSTATUSNorGC(t *testing.T) {
 		t.Run(pluginType, func(t *testing.T) {
 			b := imitate(t, pluginType)
 			target := b.call("id")
-			if target.Context.CNIVersion != "1.0.0" || target.Context.HasStatus() {
-				t.Errorf("got CNI version %s with STATUS %t, want 1.0.0 without", target.Context.CNIVersion, target.Context.HasStatus())
+			if target.Invocation.CNIVersion != "1.0.0" || target.Invocation.HasStatus() {
+				t.Errorf("got CNI version %s with STATUS %t, want 1.0.0 without", target.Invocation.CNIVersion, target.Invocation.HasStatus())
 			}
 			b.add(target)
 			for _, verb := range []string{call.VerbStatus, "GC"} {
@@ -276,13 +276,13 @@ func TestAzureWantsAPodAndIsSentTheOwnersOrASyntheticOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := imitate(t, "azure-ipam")
-			context, err := b.runner.Context(t.Context(), b.network, "id", c.owner)
+			context, err := b.runner.NewInvocation(t.Context(), b.network, "id", c.owner)
 			if err != nil {
 				t.Fatal(err)
 			}
-			target := call.Call{ContainerID: "id", Context: context}
+			target := call.Call{ContainerID: "id", Invocation: context}
 			nameless := target
-			nameless.Context.Profile.PodIdentity, nameless.Context.Args = profile.PodIdentityNone, "IgnoreUnknown=1"
+			nameless.Invocation.Profile.PodIdentity, nameless.Invocation.Args = profile.PodIdentityNone, "IgnoreUnknown=1"
 			wantError(t, b.run(call.VerbAdd, nameless), call.Refused, "K8S_POD_NAME")
 			b.stores()
 			b.add(target)
@@ -301,10 +301,10 @@ func TestAzureIsNotAskedForAnAddressBecauseItHonoursNoConvention(t *testing.T) {
 	wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.77")
 
 	// What it would do: give another one, whichever way it is asked.
-	target.Context.Profile.RequestForm = profile.FormAddress
-	target.Context.Capabilities = []string{call.CapabilityIPs}
+	target.Invocation.Profile.RequestForm = profile.FormAddress
+	target.Invocation.Capabilities = []string{call.CapabilityIPs}
 	for _, convention := range []profile.Request{profile.RequestCNIArgs, profile.RequestArgsCNI, profile.RequestRuntimeConfig} {
-		target.Context.Profile.Requests = []profile.Request{convention}
+		target.Invocation.Profile.Requests = []profile.Request{convention}
 		if got := b.add(target); got != first {
 			t.Errorf("asked by %s it gave %s, want %s", convention, got, first)
 		}
@@ -320,7 +320,7 @@ func TestAzureGivesTheSameAnswerToARepeatedAddAndYesToEveryCheck(t *testing.T) {
 		t.Errorf("got %s and %s, want %s twice", one, two, first)
 	}
 	b.must(call.VerbCheck, b.call("never-added"))
-	if got := target.Context.Profile; got.VerifyBy != profile.VerifyAdd || got.RepeatedAdd != profile.RepeatedAddSameAnswer {
+	if got := target.Invocation.Profile; got.VerifyBy != profile.VerifyAdd || got.RepeatedAdd != profile.RepeatedAddSameAnswer {
 		t.Errorf("the profile verifies by %q with a repeated ADD that is %q, want ADD and the same answer", got.VerifyBy, got.RepeatedAdd)
 	}
 }
@@ -331,7 +331,7 @@ func TestAzureIsKeyedByIDAlone(t *testing.T) {
 	b := imitate(t, "azure-ipam")
 	target := b.call("id")
 	b.add(target)
-	target.Context.IfName = "eth1"
+	target.Invocation.IfName = "eth1"
 	if got := b.add(target); got != first {
 		t.Errorf("got %s for another interface, want the same %s", got, first)
 	}
@@ -360,7 +360,7 @@ func TestADelThatAzureQueuedFreesTheLiveAddressOfANewAddWithTheSameID(t *testing
 			target.ContainerID = c.next
 			b.add(target)
 			b.stores(c.want...)
-			if got := target.Context.Profile; !got.SpendsIDs() {
+			if got := target.Invocation.Profile; !got.SingleUseIDs() {
 				t.Errorf("the profile says that DEL is %q, which spends no ID", got.Del)
 			}
 		})
@@ -377,7 +377,7 @@ func TestTheAWSPluginFreesNothingThatNoInterfaceHas(t *testing.T) {
 	b.must(call.VerbDel, target)
 	b.stores("10.1.0.2", "10.1.0.3", "fd00::2", "fd00::3")
 	b.must(call.VerbCheck, b.call("never-added"))
-	if got := target.Context.Profile; got.Del != profile.DelUnproved || got.VerifyBy != profile.VerifyNothing {
+	if got := target.Invocation.Profile; got.Del != profile.DelUnproved || got.VerifyBy != profile.VerifyNothing {
 		t.Errorf("the profile says that DEL is %q and verifies by %q", got.Del, got.VerifyBy)
 	}
 }

@@ -24,7 +24,7 @@ var errNoLookup = errors.New("the profile of the plugin has no lookup")
 // names another container ID or interface. Errors are *call.LookupError: unknown. What
 // it reads is the plugin's store only if an ADD has proven that (call.Result.InStore,
 // call.Context.StoreProven).
-func (r *Runner) Holds(c call.Context, addrs []netip.Addr) (bool, error) {
+func (r *Runner) Holds(c call.Invocation, addrs []netip.Addr) (bool, error) {
 	s, err := r.usableStore(c)
 	if err != nil {
 		return false, lookupError(c, err)
@@ -47,7 +47,7 @@ func (r *Runner) Holds(c call.Context, addrs []netip.Addr) (bool, error) {
 // Errors are *call.LookupError: unknown. With an error the result has addresses only if
 // the store has them and the configuration does not: each with its full length and
 // without a gateway.
-func (r *Runner) Lookup(ctx context.Context, c call.Context) (call.Result, error) {
+func (r *Runner) Lookup(ctx context.Context, c call.Invocation) (call.Result, error) {
 	result, err := r.lookUp(ctx, c)
 	if err != nil {
 		return result, lookupError(c, err)
@@ -55,7 +55,7 @@ func (r *Runner) Lookup(ctx context.Context, c call.Context) (call.Result, error
 	return result, nil
 }
 
-func (r *Runner) lookUp(ctx context.Context, c call.Context) (call.Result, error) {
+func (r *Runner) lookUp(ctx context.Context, c call.Invocation) (call.Result, error) {
 	s, err := r.usableStore(c)
 	if err != nil {
 		return call.Result{}, err
@@ -75,7 +75,7 @@ func (r *Runner) lookUp(ctx context.Context, c call.Context) (call.Result, error
 	if err != nil || proven {
 		return result, err
 	}
-	check := call.Call{ContainerID: c.ContainerID, Context: c, Requested: c.Requested, PrevResult: result.Raw}
+	check := call.Call{ContainerID: c.ContainerID, Invocation: c, Requested: c.Requested, PrevResult: result.Raw}
 	if !c.HasCheck() {
 		return call.Result{}, fmt.Errorf("%s found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there; it has no CHECK that could confirm them", held, s.dir)
 	}
@@ -87,7 +87,7 @@ func (r *Runner) lookUp(ctx context.Context, c call.Context) (call.Result, error
 
 // scan returns the addresses that the store holds for a container ID and interface.
 // That there is none is certain only if every file could be read.
-func (r *Runner) scan(ctx context.Context, s store, c call.Context) ([]netip.Addr, error) {
+func (r *Runner) scan(ctx context.Context, s store, c call.Invocation) ([]netip.Addr, error) {
 	unlock, err := r.lockID(ctx, c.ContainerID)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (r *Runner) lockID(ctx context.Context, containerID string) (unlock func(),
 }
 
 // resultOf is what the ADD that reserved the addresses returned.
-func (r *Runner) resultOf(c call.Context, held []netip.Addr) (call.Result, error) {
+func (r *Runner) resultOf(c call.Invocation, held []netip.Addr) (call.Result, error) {
 	config, err := hostlocal.ParseConfig(c.Config)
 	if err != nil {
 		return bare(held), fmt.Errorf("%s found, and the network configuration cannot be read: %w", held, err)
@@ -160,12 +160,12 @@ func bare(addrs []netip.Addr) call.Result {
 	return result
 }
 
-func lookupError(c call.Context, err error) error {
+func lookupError(c call.Invocation, err error) error {
 	return &call.LookupError{Plugin: c.Plugin, Network: c.Network, ContainerID: c.ContainerID, Err: err}
 }
 
 // lookup returns the store of a context's plugin, if it can be looked up.
-func (r *Runner) lookup(c call.Context) (store, error) {
+func (r *Runner) lookup(c call.Invocation) (store, error) {
 	if c.Profile.Lookup != profile.LookupHostLocal {
 		return store{}, errNoLookup
 	}
@@ -189,7 +189,7 @@ func (r *Runner) lookup(c call.Context) (store, error) {
 }
 
 // usableStore is the store of a context's plugin unless its lookup is off.
-func (r *Runner) usableStore(c call.Context) (store, error) {
+func (r *Runner) usableStore(c call.Invocation) (store, error) {
 	s, err := r.lookup(c)
 	if err != nil {
 		return store{}, err

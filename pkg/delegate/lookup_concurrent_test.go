@@ -69,11 +69,11 @@ func BenchmarkLookup(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		c, err := r.Context(b.Context(), Network{Name: "net", PluginConfig: []byte(`{"ipam":` + strings.ReplaceAll(wide, "DIR", data) + `}`)}, "id", "owner")
+		c, err := r.NewInvocation(b.Context(), Network{Name: "net", PluginConfig: []byte(`{"ipam":` + strings.ReplaceAll(wide, "DIR", data) + `}`)}, "id", "owner")
 		if err != nil {
 			b.Fatal(err)
 		}
-		target := call.Call{ContainerID: "id", Context: c}
+		target := call.Call{ContainerID: "id", Invocation: c}
 		added, err := r.Add(b.Context(), target)
 		if err != nil || !added.InStore {
 			b.Fatal(added, err)

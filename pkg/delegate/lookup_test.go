@@ -26,7 +26,7 @@ func (b *bench) proven(c call.Call) call.Result {
 		b.t.Fatal(err)
 	}
 	if !got.InStore {
-		b.t.Fatalf("the result of ADD was not found in the store: %+v", b.runner.Verification(c.Context))
+		b.t.Fatalf("the result of ADD was not found in the store: %+v", b.runner.Verification(c.Invocation))
 	}
 	return got
 }
@@ -84,23 +84,23 @@ func TestALookupReturnsWhatTheADDOfTheRealHostLocalReturned(t *testing.T) {
 				target := b.call("id")
 				b.proven(b.call("other"))
 				want := b.proven(target)
-				got, err := b.runner.Lookup(t.Context(), target.Context)
+				got, err := b.runner.Lookup(t.Context(), target.Invocation)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if describe(got) != describe(want) || !sameJSON(t, got.Raw, want.Raw) {
 					t.Errorf("got %s, %s\nwant %s, %s", describe(got), got.Raw, describe(want), want.Raw)
 				}
-				if held, err := b.runner.Holds(target.Context, addrsOf(want)); !held || err != nil {
+				if held, err := b.runner.Holds(target.Invocation, addrsOf(want)); !held || err != nil {
 					t.Errorf("got held %v, %v", held, err)
 				}
 				target.PrevResult = got.Raw
 				b.must(call.VerbCheck, target)
 				b.must(call.VerbDel, target)
-				if held, err := b.runner.Holds(target.Context, addrsOf(want)); held || err != nil {
+				if held, err := b.runner.Holds(target.Invocation, addrsOf(want)); held || err != nil {
 					t.Errorf("after DEL got held %v, %v", held, err)
 				}
-				if got, err = b.runner.Lookup(t.Context(), target.Context); err != nil || len(got.Addresses) != 0 {
+				if got, err = b.runner.Lookup(t.Context(), target.Invocation); err != nil || len(got.Addresses) != 0 {
 					t.Errorf("after DEL got %s, %v", describe(got), err)
 				}
 			})
@@ -239,11 +239,11 @@ func TestAPluginWhoseStoreCannotBeReadIsNotLookedUp(t *testing.T) {
 	if err != nil || got.InStore {
 		t.Errorf("got InStore %v, %v", got.InStore, err)
 	}
-	_, err = b.runner.Holds(target.Context, addrsOf(got))
+	_, err = b.runner.Holds(target.Invocation, addrsOf(got))
 	wantUnknown(t, err, "has no lookup")
-	_, err = b.runner.Lookup(t.Context(), target.Context)
+	_, err = b.runner.Lookup(t.Context(), target.Invocation)
 	wantUnknown(t, err, "has no lookup")
-	if got := b.runner.Verification(target.Context); got != (Verification{By: "check"}) {
+	if got := b.runner.Verification(target.Invocation); got != (Verification{By: "check"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -316,11 +316,11 @@ func TestLookupIsOffForAWrapperWithAnotherFolder(t *testing.T) {
 		t.Fatalf("got InStore %v, %v", got.InStore, err)
 	}
 	const why = "lookup is off for network net: ADD returned 10.1.0.2, but "
-	_, err = b.runner.Holds(target.Context, addrsOf(got))
+	_, err = b.runner.Holds(target.Invocation, addrsOf(got))
 	wantUnknown(t, err, why)
-	_, err = b.runner.Lookup(t.Context(), target.Context)
+	_, err = b.runner.Lookup(t.Context(), target.Invocation)
 	wantUnknown(t, err, why)
-	if v := b.runner.Verification(target.Context); v.By != "check" || !strings.Contains(v.Reason, why) || !strings.Contains(v.Reason, "wrapper") {
+	if v := b.runner.Verification(target.Invocation); v.By != "check" || !strings.Contains(v.Reason, why) || !strings.Contains(v.Reason, "wrapper") {
 		t.Errorf("got %+v", v)
 	}
 	if got := warnings(); got != 1 {
@@ -334,7 +334,7 @@ func TestLookupIsOffForAWrapperWithAnotherFolder(t *testing.T) {
 	}
 	other := b.network
 	other.Name = "another"
-	c, err := b.runner.Context(t.Context(), other, "id", "owner")
+	c, err := b.runner.NewInvocation(t.Context(), other, "id", "owner")
 	if v := b.runner.Verification(c); err != nil || v.By != VerifyByLookup {
 		t.Errorf("another network: got %+v, %v", v, err)
 	}

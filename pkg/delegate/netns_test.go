@@ -58,12 +58,12 @@ func TestAnEphemeralNamespaceIsInheritedAndNoThreadOfOursStaysInIt(t *testing.T)
 	}
 	b := newBench(t, func(o *Options) { o.NetNS = EphemeralNetNS })
 	target := b.call("id")
-	if target.Context.NetNS != EphemeralNetNS {
-		t.Errorf("the context records %q, want %q", target.Context.NetNS, EphemeralNetNS)
+	if target.Invocation.NetNS != EphemeralNetNS {
+		t.Errorf("the context records %q, want %q", target.Invocation.NetNS, EphemeralNetNS)
 	}
 	var calls sync.WaitGroup
 	for _, id := range []string{"a", "b", "c", "d"} {
-		c := call.Call{ContainerID: id, Context: target.Context}
+		c := call.Call{ContainerID: id, Invocation: target.Invocation}
 		calls.Go(func() {
 			if _, err := b.runner.Add(t.Context(), c); err != nil {
 				t.Error(err)
@@ -83,12 +83,12 @@ func TestThePluginCanOpenItsEphemeralNamespace(t *testing.T) {
 	needEphemeral(t)
 	b := newBench(t, func(o *Options) { o.NetNS = EphemeralNetNS })
 	target := b.call("id")
-	target.Context.Binary = filepath.Join(b.bin, "shell")
+	target.Invocation.Binary = filepath.Join(b.bin, "shell")
 	script := "#!/bin/sh\nreadlink \"$CNI_NETNS\" >&2\nreadlink /proc/self/ns/net >&2\nexit 5\n"
-	if err := os.WriteFile(target.Context.Binary, []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(target.Invocation.Binary, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	e := wantError(t, b.run(call.VerbDel, target), call.Unclear, "exit status 5")
+	e := wantError(t, b.run(call.VerbDel, target), call.Unknown, "exit status 5")
 	// The shell's child resolves /proc/self for itself, and has inherited the descriptor too.
 	f := strings.Fields(e.Stderr)
 	if len(f) != 2 || !strings.HasPrefix(f[0], "net:[") || f[0] == f[1] {

@@ -43,10 +43,10 @@ func TestTheObserverIsToldOfEachCallOnce(t *testing.T) {
 	b.script("ADD", `{"error":`+goodError+`}`)
 	wantError(t, b.run(call.VerbAdd, c), call.Refused, "999")
 	b.script("ADD", `{"result":{"cniVersion":"1.1.0"}}`)
-	wantError(t, b.run(call.VerbAdd, c), call.Unclear, "no address")
+	wantError(t, b.run(call.VerbAdd, c), call.Unknown, "no address")
 	b.script("DEL", `{"killSelf":9}`)
-	wantError(t, b.run(call.VerbDel, c), call.Unclear, "killed")
-	c.Context.Binary = b.opts.LockFile
+	wantError(t, b.run(call.VerbDel, c), call.Unknown, "killed")
+	c.Invocation.Binary = b.opts.LockFile
 	wantError(t, b.run(call.VerbDel, c), call.NotStarted, "mode 0755")
 
 	want := []string{

@@ -54,9 +54,9 @@ type Options struct {
 	// LockFile is the file of the inherited locks; made if it is not there. It
 	// must be the same one after a restart. Required.
 	LockFile string
-	// LockFolder is the open folder in which LockFile lies, so that none is made in a
+	// LockDir is the open folder in which LockFile lies, so that none is made in a
 	// folder that replaced it; nil to open LockFile by its path.
-	LockFolder *os.File
+	LockDir *os.File
 	// InPod tells that this process runs in a pod, where the plugin's state folder
 	// must be a mount of the host's.
 	InPod bool

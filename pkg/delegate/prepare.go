@@ -21,17 +21,17 @@ func (r *Runner) prepare(verb string, c call.Call) (args string, stdin []byte, e
 	args, err = addRequest(extra, verb, c)
 	args = withSandbox(args, c)
 	if err != nil || len(extra) == 0 && prev == nil {
-		return args, c.Context.Config, err
+		return args, c.Invocation.Config, err
 	}
 	if len(extra) == 0 {
-		if stdin, ok := withPrevResult(c.Context.Config, prev); ok {
+		if stdin, ok := withPrevResult(c.Invocation.Config, prev); ok {
 			return args, stdin, nil
 		}
 	}
 	if prev != nil {
 		extra["prevResult"] = prev
 	}
-	stdin, err = extend(c.Context.Config, extra)
+	stdin, err = extend(c.Invocation.Config, extra)
 	return args, stdin, err
 }
 
@@ -39,11 +39,11 @@ func (r *Runner) prepare(verb string, c call.Call) (args string, stdin []byte, e
 // carry a request as the ADD did, because the CNI spec wants the same
 // parameters again (section 2, "DEL", "CHECK"); without a way to, only ADD fails.
 func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (args string, err error) {
-	args = c.Context.Args
+	args = c.Invocation.Args
 	if len(c.Requested) == 0 {
 		return args, nil
 	}
-	convention, wrong := c.Context.Convention(len(c.Requested))
+	convention, wrong := c.Invocation.Convention(len(c.Requested))
 	switch {
 	case wrong != nil && verb == call.VerbAdd:
 		return "", fmt.Errorf("it cannot be asked for %s: %w", c.Requested, wrong)
@@ -61,7 +61,7 @@ func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (arg
 // runtimes do. It is not part of the context, because an ID that a DEL has
 // spent gets a generation after the context was made.
 func withSandbox(args string, c call.Call) string {
-	if !strings.Contains(c.Context.Args, argPodName) || c.ContainerID == "" {
+	if !strings.Contains(c.Invocation.Args, argPodName) || c.ContainerID == "" {
 		return args
 	}
 	return withArg(args, "K8S_POD_INFRA_CONTAINER_ID="+c.ContainerID)
@@ -90,7 +90,7 @@ func written(c call.Call, p netip.Prefix) string {
 	if p.Addr().Is4In6() {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
-	if c.Context.Profile.RequestForm == profile.FormCIDR {
+	if c.Invocation.Profile.RequestForm == profile.FormCIDR {
 		return p.String()
 	}
 	return p.Addr().String()

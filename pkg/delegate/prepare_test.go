@@ -102,7 +102,7 @@ func TestARequestThatNoConventionCarriesIsNotStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			target := b.call("id")
-			target.Context.Profile.Requests = c.honoured
+			target.Invocation.Profile.Requests = c.honoured
 			target.Requested = asked(c.ask...)
 			wantError(t, b.run(call.VerbAdd, target), call.NotStarted, "10.1.0.7")
 			if err := b.run(call.VerbDel, target); err != nil {
@@ -167,10 +167,10 @@ func TestARecordedContextThatIsBrokenIsNotStarted(t *testing.T) {
 		"a prevResult with an empty address": func(c *call.Call) { c.PrevResult = json.RawMessage(`{"cniVersion":"0.4.0","ips":[null]}`) },
 		"a prevResult of an unknown version": func(c *call.Call) { c.PrevResult = json.RawMessage(`{"cniVersion":"9.9.9"}`) },
 		"a configuration that is no object": func(c *call.Call) {
-			c.Context.Config, c.PrevResult = json.RawMessage(`[]`), json.RawMessage(goodResult)
+			c.Invocation.Config, c.PrevResult = json.RawMessage(`[]`), json.RawMessage(goodResult)
 		},
-		"a namespace that is a relative path": func(c *call.Call) { c.Context.NetNS = "netns" },
-		"a namespace that has become our own": func(c *call.Call) { c.Context.NetNS = "/proc/self/ns/net" },
+		"a namespace that is a relative path": func(c *call.Call) { c.Invocation.NetNS = "netns" },
+		"a namespace that has become our own": func(c *call.Call) { c.Invocation.NetNS = "/proc/self/ns/net" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

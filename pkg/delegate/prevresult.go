@@ -49,7 +49,7 @@ func (p *prevResults) knows(raw []byte, cniVersion string) bool {
 
 // of returns the result of the ADD for the verbs that take it; nil for the others.
 func (p *prevResults) of(verb string, c call.Call) (json.RawMessage, error) {
-	version := c.Context.CNIVersion
+	version := c.Invocation.CNIVersion
 	if len(c.PrevResult) == 0 || !takesPrevResult(verb, version) {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ func TestAResultIsReadOnceAndNotBeforeEachCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !b.runner.prevResults.knows(got.Raw, target.Context.CNIVersion) {
+	if !b.runner.prevResults.knows(got.Raw, target.Invocation.CNIVersion) {
 		t.Errorf("the result %s of the ADD is to be read again for its CHECK", got.Raw)
 	}
 	// As after a restart.
@@ -25,7 +25,7 @@ func TestAResultIsReadOnceAndNotBeforeEachCall(t *testing.T) {
 	}
 	target.PrevResult = got.Raw
 	for _, known := range []bool{false, true} {
-		if b.runner.prevResults.knows(got.Raw, target.Context.CNIVersion) != known {
+		if b.runner.prevResults.knows(got.Raw, target.Invocation.CNIVersion) != known {
 			t.Errorf("the result is known: %v, want %v", !known, known)
 		}
 		b.must(call.VerbCheck, target)

@@ -55,15 +55,15 @@ func (all *stores) missed(s store, off string) (first bool) {
 // store shows it. If not, the plugin keeps its addresses elsewhere or otherwise than
 // its profile says, and its store is not looked up any more.
 func (r *Runner) prove(c call.Call, result call.Result) bool {
-	s, err := r.usableStore(c.Context)
+	s, err := r.usableStore(c.Invocation)
 	if err != nil {
 		return false
 	}
 	for _, a := range result.Addresses {
-		if why := s.missing(c.ContainerID, c.Context.IfName, a.Addr()); why != "" {
+		if why := s.missing(c.ContainerID, c.Invocation.IfName, a.Addr()); why != "" {
 			off := fmt.Sprintf("lookup is off for network %s: ADD returned %s, but %s; is this plugin a wrapper, or does its dataDir lie elsewhere?", s.network, a.Addr(), why)
 			if r.stores.missed(s, off) {
-				r.log.WithField("plugin", c.Context.Plugin).WithField("binary", s.binary).Warn(off)
+				r.log.WithField("plugin", c.Invocation.Plugin).WithField("binary", s.binary).Warn(off)
 			}
 			return false
 		}
@@ -97,7 +97,7 @@ type Verification struct {
 const VerifyByLookup = "lookup"
 
 // Verification is how an attachment of a context's network is verified now.
-func (r *Runner) Verification(c call.Context) Verification {
+func (r *Runner) Verification(c call.Invocation) Verification {
 	s, err := r.lookup(c)
 	otherwise := string(c.VerifyBy())
 	switch known := r.stores.get(s); {

@@ -80,8 +80,8 @@ const dualStack = `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10
 func TestTheRealHostLocalServesEveryVerb(t *testing.T) {
 	b := realBench(t, dualStack, `{}`)
 	target := b.call("id")
-	if target.Context.CNIVersion != "1.1.0" {
-		t.Errorf("got CNI version %s, want 1.1.0", target.Context.CNIVersion)
+	if target.Invocation.CNIVersion != "1.1.0" {
+		t.Errorf("got CNI version %s, want 1.1.0", target.Invocation.CNIVersion)
 	}
 	got, err := b.runner.Add(t.Context(), target)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestTheRealHostLocalServesEveryVerb(t *testing.T) {
 	}
 	err = b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to find address")
-	if !call.Lost(target.Context, err) {
+	if !call.Lost(target.Invocation, err) {
 		t.Errorf("got not lost after a DEL: %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestTheRealHostLocalGivesTheAddressesAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := realBench(t, dualStack, c.capabilities)
 			target := b.call("id")
-			target.Context.Profile.Requests = []profile.Request{c.honoured}
+			target.Invocation.Profile.Requests = []profile.Request{c.honoured}
 			target.Requested = asked(addrs(c.ask...)...)
 			got, err := b.runner.Add(t.Context(), target)
 			if err != nil {
@@ -179,14 +179,14 @@ func BenchmarkAddAndDel(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := r.Context(b.Context(), Network{
+	c, err := r.NewInvocation(b.Context(), Network{
 		Name:         "net",
 		PluginConfig: json.RawMessage(`{"ipam":` + strings.ReplaceAll(dualStack, "DIR", data) + `}`),
 	}, "id", "owner")
 	if err != nil {
 		b.Fatal(err)
 	}
-	target := call.Call{ContainerID: "id", Context: c}
+	target := call.Call{ContainerID: "id", Invocation: c}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.Add(b.Context(), target); err != nil {

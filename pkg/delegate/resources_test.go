@@ -56,7 +56,7 @@ func TestWhereDescriptorsRunOutNothingOfACallIsLeft(t *testing.T) {
 			t.Fatalf("with 64 descriptors more %v processes stood by; want none, one and two", stood)
 		}
 		limit(n)
-		forget := b.runner.Expect(expected(call.VerbDel, target), expected(call.VerbAdd, target))
+		forget := b.runner.Prestart(expected(call.VerbDel, target), expected(call.VerbAdd, target))
 		pids := b.standingBy("id")
 		err := b.run(call.VerbDel, target)
 		forget()

@@ -53,7 +53,7 @@ func New(o Options) (*Runner, error) {
 		opts:     o,
 		log:      o.Log.WithFields(nil),
 		env:      commonEnv(o.Env, os.LookupEnv),
-		locks:    idLocks{folder: o.LockFolder, path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
+		locks:    idLocks{folder: o.LockDir, path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
 		netns:    own,
 		expected: expectations{byID: map[string]*expectation{}},
 		stores:   stores{known: map[store]proof{}},
@@ -77,19 +77,19 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 	if err != nil {
 		return call.Result{}, x.notStarted(err)
 	}
-	stdout, err := x.exec(ctx, c.Context.Binary, stdin, x.environment(c, args).list())
+	stdout, err := x.exec(ctx, c.Invocation.Binary, stdin, x.environment(c, args).list())
 	if err != nil {
 		return call.Result{}, err
 	}
-	printed, err := parseResult(ctx, stdout, c.Context.CNIVersion)
+	printed, err := parseResult(ctx, stdout, c.Invocation.CNIVersion)
 	if err != nil {
 		return call.Result{}, x.unclear(fmt.Errorf("its answer cannot be understood: %w", err))
 	}
-	result, err := readResult(printed, c.Context.CNIVersion, x.runner.linkMAC)
+	result, err := readResult(printed, c.Invocation.CNIVersion, x.runner.linkMAC)
 	if err != nil {
 		return call.Result{}, x.unclear(err)
 	}
-	x.runner.prevResults.remember(result.Raw, c.Context.CNIVersion)
+	x.runner.prevResults.remember(result.Raw, c.Invocation.CNIVersion)
 	result.InStore = x.runner.prove(c, result)
 	return result, nil
 }
@@ -108,11 +108,11 @@ func (r *Runner) Check(ctx context.Context, c call.Call) error {
 
 // Status asks whether the plugin can serve an ADD now (CNI spec 1.1.0, STATUS).
 // Below that version it cannot be asked, and nil is returned. Errors are *call.Error.
-func (r *Runner) Status(ctx context.Context, c call.Context) error {
+func (r *Runner) Status(ctx context.Context, c call.Invocation) error {
 	if !c.HasStatus() {
 		return nil
 	}
-	return r.withoutResult(ctx, call.VerbStatus, call.Call{Context: c})
+	return r.withoutResult(ctx, call.VerbStatus, call.Call{Invocation: c})
 }
 
 func (r *Runner) withoutResult(ctx context.Context, verb string, c call.Call) error {
@@ -125,13 +125,13 @@ func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
 	if err != nil {
 		return x.notStarted(err)
 	}
-	_, err = x.exec(ctx, c.Context.Binary, stdin, x.environment(c, args).list())
+	_, err = x.exec(ctx, c.Invocation.Binary, stdin, x.environment(c, args).list())
 	return err
 }
 
 // prepare finds the executable, and returns CNI_ARGS and stdin of the call.
 func (x *execution) prepare(c *call.Call) (args string, stdin []byte, err error) {
-	if c.Context, err = x.runner.located(c.Context); err != nil {
+	if c.Invocation, err = x.runner.located(c.Invocation); err != nil {
 		return "", nil, err
 	}
 	return x.runner.prepare(x.verb, *c)

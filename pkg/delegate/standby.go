@@ -22,10 +22,10 @@ import (
 // bytes: as much as a pipe always takes at once (pipe(7), PIPE_BUF).
 const maxTold = 4 << 10
 
-// Expect starts the processes of calls that come next, in their order, up to the first
+// Prestart starts the processes of calls that come next, in their order, up to the first
 // that cannot be. All work on one container ID; for others it starts none. forget ends
 // those that were not called for.
-func (r *Runner) Expect(calls ...call.Expected) (forget func()) {
+func (r *Runner) Prestart(calls ...call.Upcoming) (forget func()) {
 	if len(calls) == 0 {
 		return func() {}
 	}
@@ -51,13 +51,13 @@ func (r *Runner) Expect(calls ...call.Expected) (forget func()) {
 }
 
 // standBy starts the process of one call. It tells whether it stands by.
-func (r *Runner) standBy(e *expectation, c call.Expected) bool {
+func (r *Runner) standBy(e *expectation, c call.Upcoming) bool {
 	x := r.execution(c.Verb, c.Call)
-	if !c.CanStandBy() || x.ephemeral || x.runner.netns.refuse(x.netns) != nil {
+	if !c.CanPrestart() || x.ephemeral || x.runner.netns.refuse(x.netns) != nil {
 		return false
 	}
 	args, stdin, err := x.prepare(&c.Call)
-	if err != nil || len(stdin) > maxTold || !r.isELF(c.Call.Context.Binary) {
+	if err != nil || len(stdin) > maxTold || !r.isELF(c.Call.Invocation.Binary) {
 		return false
 	}
 	if e.lock == nil {
@@ -71,7 +71,7 @@ func (r *Runner) standBy(e *expectation, c call.Expected) bool {
 		}
 		e.lock = lock
 	}
-	p := r.program(c.Call.Context.Binary, x.environment(c.Call, args).list())
+	p := r.program(c.Call.Invocation.Binary, x.environment(c.Call, args).list())
 	p.works, p.standsBy, p.files = true, true, []*os.File{e.lock.file}
 	l, err := p.launch()
 	if err != nil { // the call says why

@@ -63,7 +63,7 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-func expected(verb string, c call.Call) call.Expected { return call.Expected{Verb: verb, Call: c} }
+func expected(verb string, c call.Call) call.Upcoming { return call.Upcoming{Verb: verb, Call: c} }
 
 // What the profiles say of them is true of the real ones: however far they get without
 // a configuration, nothing has changed.
@@ -79,7 +79,7 @@ func TestARealPluginThatStandsByDoesNothing(t *testing.T) {
 			b := benchOf(t, c.variable, c.ipam, `{}`, func(o *Options) { o.NetNS = "/var/run/netns/none" })
 			target := b.call("id")
 			for _, verb := range []string{call.VerbDel, call.VerbAdd, call.VerbDel} {
-				forget := b.runner.Expect(expected(verb, target))
+				forget := b.runner.Prestart(expected(verb, target))
 				pids := b.standingBy("id")
 				if len(pids) != 1 {
 					t.Fatalf("%d processes stand by, want 1", len(pids))
@@ -99,7 +99,7 @@ func TestARealPluginThatStandsByDoesNothing(t *testing.T) {
 func TestACallFindsItsProcessStandingBy(t *testing.T) {
 	b := realBench(t, dualStack, `{}`)
 	target := b.call("id")
-	forget := b.runner.Expect(expected(call.VerbDel, target), expected(call.VerbAdd, target))
+	forget := b.runner.Prestart(expected(call.VerbDel, target), expected(call.VerbAdd, target))
 	defer forget()
 	pids := b.standingBy("id")
 	if len(pids) != 2 {
@@ -129,7 +129,7 @@ func TestTheWholeConfigurationReachesAProcessThatStandsBy(t *testing.T) {
 	b.must(call.VerbDel, target)
 	want := b.stdin(call.VerbDel, "prevResult")
 	b.add(target)
-	forget := b.runner.Expect(expected(call.VerbDel, target))
+	forget := b.runner.Prestart(expected(call.VerbDel, target))
 	defer forget()
 	pids := b.standingBy("id")
 	b.must(call.VerbDel, target)
@@ -147,7 +147,7 @@ func TestWhatIsNotCalledForIsEndedAndLeavesTheLockFree(t *testing.T) {
 	b := newBench(t)
 	patient(b)
 	target := b.call("id")
-	forget := b.runner.Expect(expected(call.VerbDel, target), expected(call.VerbAdd, target))
+	forget := b.runner.Prestart(expected(call.VerbDel, target), expected(call.VerbAdd, target))
 	pids := b.standingBy("id")
 	lock, ours, err := b.runner.locks.tryTake("id")
 	if err != nil || ours {
@@ -177,7 +177,7 @@ func TestACallThatWasNotExpectedHasAProcessOfItsOwn(t *testing.T) {
 		// stays tells that what stood by is left for whoever it is for.
 		stays bool
 	}{
-		"with another environment": {func(_ *bench, c call.Call) call.Call { c.Context.Args += ";MORE=1"; return c }, true},
+		"with another environment": {func(_ *bench, c call.Call) call.Call { c.Invocation.Args += ";MORE=1"; return c }, true},
 		"with another program": {func(b *bench, c call.Call) call.Call {
 			other := filepath.Join(b.bin, "moved")
 			if err := os.Symlink(os.Getenv(scriptedBinary), other); err != nil {
@@ -186,7 +186,7 @@ func TestACallThatWasNotExpectedHasAProcessOfItsOwn(t *testing.T) {
 			if err := os.Symlink(b.scripts, other+".d"); err != nil {
 				b.t.Fatal(err)
 			}
-			c.Context.Binary = other
+			c.Invocation.Binary = other
 			return c
 		}, true},
 		"with more to be told than a pipe takes at once": {func(_ *bench, c call.Call) call.Call {
@@ -210,7 +210,7 @@ func TestACallThatWasNotExpectedHasAProcessOfItsOwn(t *testing.T) {
 			patient(b)
 			target := b.call("id")
 			b.add(target)
-			forget := b.runner.Expect(expected(call.VerbDel, target))
+			forget := b.runner.Prestart(expected(call.VerbDel, target))
 			pids := b.standingBy("id")
 			if len(pids) != 1 {
 				t.Fatalf("%v stand by, want one", pids)
@@ -238,15 +238,19 @@ func TestNothingStandsBy(t *testing.T) {
 		b.t.Cleanup(lock.release)
 	}
 	for name, change := range map[string]func(*bench, *call.Call){
-		"of a plugin that does not wait":           func(_ *bench, c *call.Call) { c.Context.Profile.WaitsForConfig = false },
-		"in a namespace that is made for a call":   func(_ *bench, c *call.Call) { c.Context.NetNS = EphemeralNetNS },
-		"in our own namespace":                     func(_ *bench, c *call.Call) { c.Context.NetNS = "/proc/self/ns/net" },
-		"that could not be told all":               func(_ *bench, c *call.Call) { c.Context.Config = append(c.Context.Config, make([]byte, maxTold)...) },
+		"of a plugin that does not wait":         func(_ *bench, c *call.Call) { c.Invocation.Profile.WaitsForConfig = false },
+		"in a namespace that is made for a call": func(_ *bench, c *call.Call) { c.Invocation.NetNS = EphemeralNetNS },
+		"in our own namespace":                   func(_ *bench, c *call.Call) { c.Invocation.NetNS = "/proc/self/ns/net" },
+		"that could not be told all": func(_ *bench, c *call.Call) {
+			c.Invocation.Config = append(c.Invocation.Config, make([]byte, maxTold)...)
+		},
 		"while a process of an earlier life works": func(b *bench, _ *call.Call) { hold(b) },
-		"where the plugin cannot be started":       func(_ *bench, c *call.Call) { c.Context.Plugin, c.Context.Binary = "gone", c.Context.Binary+"-gone" },
+		"where the plugin cannot be started": func(_ *bench, c *call.Call) {
+			c.Invocation.Plugin, c.Invocation.Binary = "gone", c.Invocation.Binary+"-gone"
+		},
 		"for an ADD that the plugin cannot be asked": func(b *bench, c *call.Call) {
 			c.Requested = asked(addrs("10.1.0.7", "10.1.0.8")...)
-			c.Context.Profile.Requests = nil
+			c.Invocation.Profile.Requests = nil
 		},
 		"where the lock file of calls cannot be opened": func(b *bench, _ *call.Call) { b.runner.locks.path = filepath.Join(b.bin, "no", "folder") },
 	} {
@@ -256,7 +260,7 @@ func TestNothingStandsBy(t *testing.T) {
 			target := b.call("id")
 			change(b, &target)
 			before := openFiles(t)
-			forget := b.runner.Expect(expected(call.VerbAdd, target))
+			forget := b.runner.Prestart(expected(call.VerbAdd, target))
 			if got := b.standingBy("id"); len(got) != 0 {
 				t.Errorf("%v stand by", got)
 			}
@@ -266,13 +270,13 @@ func TestNothingStandsBy(t *testing.T) {
 			}
 		})
 	}
-	newBench(t).runner.Expect()()
+	newBench(t).runner.Prestart()()
 }
 
 func TestOnlyCallsOfOneContainerIDStandBy(t *testing.T) {
 	b := newBench(t)
 	patient(b)
-	forget := b.runner.Expect(expected(call.VerbDel, b.call("one")), expected(call.VerbAdd, b.call("other")))
+	forget := b.runner.Prestart(expected(call.VerbDel, b.call("one")), expected(call.VerbAdd, b.call("other")))
 	defer forget()
 	if one, other := b.standingBy("one"), b.standingBy("other"); len(one) != 1 || len(other) != 0 {
 		t.Errorf("%v and %v stand by, want one and none", one, other)
@@ -284,7 +288,7 @@ func TestOnlyCallsOfOneContainerIDStandBy(t *testing.T) {
 func TestAProcessThatStandsByOutlivesUsOnlyToFail(t *testing.T) {
 	b := realBench(t, dualStack, `{}`)
 	target := b.call("id")
-	forget := b.runner.Expect(expected(call.VerbAdd, target))
+	forget := b.runner.Prestart(expected(call.VerbAdd, target))
 	l := &b.runner.expected.of("id").waiting[0]
 	awaitReading(t, l.child.pid)
 	if err := unix.Close(l.input); err != nil { // as the kernel does when we are killed

@@ -36,8 +36,8 @@ func TestAPluginThatCannotBeStartedIsExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			target := b.call("id")
-			target.Context.Plugin, target.Context.Binary = "nowhere", filepath.Join(t.TempDir(), "plugin")
-			c.install(t, target.Context.Binary)
+			target.Invocation.Plugin, target.Invocation.Binary = "nowhere", filepath.Join(t.TempDir(), "plugin")
+			c.install(t, target.Invocation.Binary)
 			for _, verb := range []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus} {
 				wantError(t, b.run(verb, target), call.NotStarted, c.text)
 			}
@@ -87,8 +87,8 @@ func elfFile(machine elf.Machine, loader string) string {
 func TestAPluginThatIsBeingWrittenIsTriedAgain(t *testing.T) {
 	b := newBench(t)
 	target := b.call("id")
-	target.Context.Binary = filepath.Join(t.TempDir(), "plugin")
-	f, err := os.OpenFile(target.Context.Binary, os.O_WRONLY|os.O_CREATE, 0o755)
+	target.Invocation.Binary = filepath.Join(t.TempDir(), "plugin")
+	f, err := os.OpenFile(target.Invocation.Binary, os.O_WRONLY|os.O_CREATE, 0o755)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestTheRealStaticIsServedWithPrevResult(t *testing.T) {
 	}
 	err = b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "prevResult")
-	if call.Lost(target.Context, err) {
+	if call.Lost(target.Invocation, err) {
 		t.Error("a CHECK without prevResult means lost, want it to mean that it could not be asked")
 	}
 	target.PrevResult = got.Raw
@@ -51,8 +51,8 @@ func TestTheRealStaticGivesEverybodyTheSameAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if describe(one) != describe(another) || target.Context.Profile.Unique {
-		t.Errorf("got %s and %s with unique %v, want one address twice and a profile that knows it", describe(one), describe(another), target.Context.Profile.Unique)
+	if describe(one) != describe(another) || target.Invocation.Profile.Unique {
+		t.Errorf("got %s and %s with unique %v, want one address twice and a profile that knows it", describe(one), describe(another), target.Invocation.Profile.Unique)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestTheRealStaticIsAskedInCIDRForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := realBench(t, staticPair, c.capabilities)
 			target := b.call("id")
-			target.Context.Profile.Requests = []profile.Request{c.honoured}
+			target.Invocation.Profile.Requests = []profile.Request{c.honoured}
 			for _, text := range c.ask {
 				target.Requested = append(target.Requested, netip.MustParsePrefix(text))
 			}
@@ -100,7 +100,7 @@ func TestTheRealStaticIsAskedInCIDRForm(t *testing.T) {
 			if text := describe(got); text != c.want {
 				t.Errorf("got %s, want %s", text, c.want)
 			}
-			target.Context.Profile.RequestForm = profile.FormAddress
+			target.Invocation.Profile.RequestForm = profile.FormAddress
 			wantError(t, b.run(call.VerbAdd, target), call.Refused, "CIDR notation")
 		})
 	}
@@ -125,7 +125,7 @@ func TestTheRealStaticComparesTheGatewayOfAConfiguredAddress(t *testing.T) {
 	target.PrevResult = []byte(`{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.9"}]}`)
 	err := b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to match addr")
-	if !call.Lost(target.Context, err) {
+	if !call.Lost(target.Invocation, err) {
 		t.Errorf("got not lost: %v", err)
 	}
 }

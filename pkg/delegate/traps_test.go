@@ -22,10 +22,10 @@ func TestAnAddErrorMayMeanAllocated(t *testing.T) {
 		outcome call.Outcome
 	}{
 		"an error after the work":      {`{"times":1,"afterWork":true,"error":` + goodError + `}`, time.Minute, call.Refused},
-		"a crash after the write":      {`{"times":1,"afterWork":true,"killSelf":9}`, time.Minute, call.Unclear},
-		"a time-out after the work":    {`{"times":1,"afterWork":true,"hang":true}`, 200 * time.Millisecond, call.Unclear},
-		"two documents and exit 1":     {`{"times":1,"afterWork":true,"result":` + goodResult + `,"error":` + goodError + `}`, time.Minute, call.Unclear},
-		"an answer that is no address": {`{"times":1,"afterWork":true,"stdout":"hello"}`, time.Minute, call.Unclear},
+		"a crash after the write":      {`{"times":1,"afterWork":true,"killSelf":9}`, time.Minute, call.Unknown},
+		"a time-out after the work":    {`{"times":1,"afterWork":true,"hang":true}`, 200 * time.Millisecond, call.Unknown},
+		"two documents and exit 1":     {`{"times":1,"afterWork":true,"result":` + goodResult + `,"error":` + goodError + `}`, time.Minute, call.Unknown},
+		"an answer that is no address": {`{"times":1,"afterWork":true,"stdout":"hello"}`, time.Minute, call.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b *bench
@@ -62,7 +62,7 @@ func TestTwoCallsAtOnceEachSeeTheirOwnCNIVariables(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range n {
 		target := b.call(fmt.Sprintf("id%d", i))
-		target.Context.IfName = fmt.Sprintf("eth%d", i)
+		target.Invocation.IfName = fmt.Sprintf("eth%d", i)
 		calls.Go(func() {
 			if err := b.run(call.VerbAdd, target); err != nil {
 				t.Error(err)
@@ -116,7 +116,7 @@ func TestGCByARuntimeFreesOursWhereThePluginImplementsIt(t *testing.T) {
 	b.stores()
 	err := b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to find address")
-	if !call.Lost(target.Context, err) {
+	if !call.Lost(target.Invocation, err) {
 		t.Errorf("got not lost: %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestGCThatNamesOursLeavesThemAlone(t *testing.T) {
 	b := newBench(t)
 	target := b.call("id")
 	b.add(target)
-	config, err := extend(target.Context.Config, map[string]json.RawMessage{
+	config, err := extend(target.Invocation.Config, map[string]json.RawMessage{
 		"cni.dev/valid-attachments": json.RawMessage(`[{"containerID":"id","ifname":"eth0"}]`),
 	})
 	if err != nil {

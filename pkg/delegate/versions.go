@@ -77,7 +77,7 @@ func (r *Runner) askVersion(ctx context.Context, pluginType, binary string, info
 // runVersion asks VERSION once. A plugin of before CNI 0.2.0 refuses that verb
 // in fixed words, and supports 0.1.0.
 func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]string, error) {
-	x := r.execution(call.VerbVersion, call.Call{Context: call.Context{Plugin: pluginType}})
+	x := r.execution(call.VerbVersion, call.Call{Invocation: call.Invocation{Plugin: pluginType}})
 	versions, err := x.supported(ctx, binary)
 	return versions, x.called(err)
 }

@@ -19,7 +19,7 @@ func TestTheRealHostLocalIsSpokenToInItsHighestVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := benchOf(t, c.folder, dualStack, `{}`)
 			target := b.call("id")
-			if got := target.Context; got.CNIVersion != c.version || got.HasStatus() != c.status || !got.HasCheck() {
+			if got := target.Invocation; got.CNIVersion != c.version || got.HasStatus() != c.status || !got.HasCheck() {
 				t.Errorf("got CNI version %s with STATUS %v and CHECK %v, want %s with %v and true", got.CNIVersion, got.HasStatus(), got.HasCheck(), c.version, c.status)
 			}
 			got, err := b.runner.Add(t.Context(), target)
@@ -39,7 +39,7 @@ func TestTheRealHostLocalIsSpokenToInItsHighestVersion(t *testing.T) {
 			}
 			b.holdsFiles()
 			err = b.run(call.VerbCheck, target)
-			if wantError(t, err, call.Refused, "Failed to find address"); !call.Lost(target.Context, err) {
+			if wantError(t, err, call.Refused, "Failed to find address"); !call.Lost(target.Invocation, err) {
 				t.Errorf("got not lost after a DEL: %v", err)
 			}
 			target.Requested = asked(addrs("10.1.0.77", "fd00::77")...)
@@ -64,7 +64,7 @@ func TestAPluginThatKnowsNothingAbove031HasNoCheckAndGetsNoPrevResult(t *testing
 	b := newBench(t)
 	b.script(call.VerbVersion, `{"versions":["0.1.0","0.2.0","0.3.0","0.3.1"]}`)
 	target := b.call("id")
-	if got := target.Context; got.CNIVersion != "0.3.1" || got.HasCheck() || got.HasStatus() {
+	if got := target.Invocation; got.CNIVersion != "0.3.1" || got.HasCheck() || got.HasStatus() {
 		t.Errorf("got CNI version %s with CHECK %v and STATUS %v, want 0.3.1 with neither", got.CNIVersion, got.HasCheck(), got.HasStatus())
 	}
 	got, err := b.runner.Add(t.Context(), target)
@@ -93,14 +93,14 @@ func TestAPluginThatFailsVersionIsNamedWithItsOwnWords(t *testing.T) {
 		text    string
 	}{
 		"it refuses":           {`{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
-		"it crashes":           {`{"exitCode":2,"stderr":"panic: no such thing"}`, call.Unclear, "panic: no such thing"},
-		"it prints nonsense":   {`{"stdout":"hello"}`, call.Unclear, "VERSION"},
-		"it prints no version": {`{"stdout":"{}"}`, call.Unclear, "VERSION"},
+		"it crashes":           {`{"exitCode":2,"stderr":"panic: no such thing"}`, call.Unknown, "panic: no such thing"},
+		"it prints nonsense":   {`{"stdout":"hello"}`, call.Unknown, "VERSION"},
+		"it prints no version": {`{"stdout":"{}"}`, call.Unknown, "VERSION"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.script(call.VerbVersion, c.script)
-			_, err := b.runner.Context(t.Context(), b.network, "id", "owner")
+			_, err := b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 			wantError(t, err, c.outcome, c.text)
 			wantText(t, err, `network "net"`, "plugin scripted VERSION")
 			if n := len(b.calls(call.VerbAdd)); n != 0 {
@@ -124,6 +124,6 @@ func TestADynamicallyLinkedPluginWithoutItsLoaderIsExplained(t *testing.T) {
 		t.Skipf("a program cannot be linked here: %v\n%s", err, out)
 	}
 	b.network.PluginConfig = []byte(`{"ipam":{"type":"dynamic"}}`)
-	_, err = b.runner.Context(t.Context(), b.network, "id", "owner")
+	_, err = b.runner.NewInvocation(t.Context(), b.network, "id", "owner")
 	wantError(t, err, call.NotStarted, "the file is there, but the loader /no/such/loader.so that it needs is not: install a statically linked build")
 }

@@ -97,7 +97,7 @@ func TestCallsEndAlikeWithoutHandlesOfProcesses(t *testing.T) {
 	b.must(call.VerbCheck, target)
 	b.script(call.VerbDel, `{"hang":true}`)
 	b.runner.opts.Timeout = 50 * time.Millisecond
-	wantError(t, b.run(call.VerbDel, target), call.Unclear, "did not end within 50ms")
+	wantError(t, b.run(call.VerbDel, target), call.Unknown, "did not end within 50ms")
 }
 
 func TestHowAProcessOfSomebodyElseEndedIsNoSuccess(t *testing.T) {
@@ -107,7 +107,7 @@ func TestHowAProcessOfSomebodyElseEndedIsNoSuccess(t *testing.T) {
 	}
 	x := newBench(t).runner.execution(call.VerbDel, call.Call{})
 	_, err = x.judge(program{}, ending{unknown: err})
-	wantError(t, err, call.Unclear, "how it ended cannot be told: wait4: no child processes")
+	wantError(t, err, call.Unknown, "how it ended cannot be told: wait4: no child processes")
 }
 
 func TestHowAProcessEndedIsSaidInTheWordsOfGo(t *testing.T) {

@@ -24,16 +24,16 @@ func wrap(b *bench, c *call.Call, firstTime string) (awaitReady func()) {
 	awaitReady = b.fifo("ready")
 	started := filepath.Join(b.scripts, "started")
 	text := fmt.Sprintf("#!/bin/sh\nready=%s\nif [ ! -e %s ]; then\n: >%s\n%s\nfi\nexec %s\n",
-		filepath.Join(b.scripts, "ready"), started, started, firstTime, c.Context.Binary)
-	c.Context.Binary = filepath.Join(b.t.TempDir(), "wrapper")
-	if err := os.WriteFile(c.Context.Binary, []byte(text), 0o700); err != nil {
+		filepath.Join(b.scripts, "ready"), started, started, firstTime, c.Invocation.Binary)
+	c.Invocation.Binary = filepath.Join(b.t.TempDir(), "wrapper")
+	if err := os.WriteFile(c.Invocation.Binary, []byte(text), 0o700); err != nil {
 		b.t.Fatal(err)
 	}
-	info, err := os.Stat(c.Context.Binary)
+	info, err := os.Stat(c.Invocation.Binary)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.runner.elf.put(c.Context.Binary, info, true)
+	b.runner.elf.put(c.Invocation.Binary, info, true)
 	return awaitReady
 }
 
@@ -44,7 +44,7 @@ func expectWrapped(b *bench, firstTime string) (target call.Call, pid int, forge
 	target = b.call("id")
 	b.add(target)
 	awaitReady := wrap(b, &target, firstTime)
-	forget = b.runner.Expect(expected(call.VerbDel, target))
+	forget = b.runner.Prestart(expected(call.VerbDel, target))
 	pids := b.standingBy("id")
 	if len(pids) != 1 {
 		b.t.Fatalf("%v stand by, want one", pids)
@@ -133,13 +133,13 @@ func TestABinaryThatIsBeingWrittenIsNotWaitedForToStandBy(t *testing.T) {
 	b := newBench(t)
 	patient(b)
 	target := b.call("id")
-	from, err := os.Open(target.Context.Binary)
+	from, err := os.Open(target.Invocation.Binary)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	target.Context.Binary = filepath.Join(t.TempDir(), "installed")
-	to, err := os.OpenFile(target.Context.Binary, os.O_CREATE|os.O_WRONLY, 0o700)
+	target.Invocation.Binary = filepath.Join(t.TempDir(), "installed")
+	to, err := os.OpenFile(target.Invocation.Binary, os.O_CREATE|os.O_WRONLY, 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestABinaryThatIsBeingWrittenIsNotWaitedForToStandBy(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		forget := b.runner.Expect(expected(call.VerbDel, target))
+		forget := b.runner.Prestart(expected(call.VerbDel, target))
 		forget()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it was waited for %s", took)
@@ -162,7 +162,7 @@ func TestTheObserverIsToldOfWhatStandsBy(t *testing.T) {
 	b := newBench(t, func(opts *Options) { opts.Observer = o })
 	patient(b)
 	target := b.call("id")
-	forget := b.runner.Expect(expected(call.VerbDel, target), expected(call.VerbAdd, target))
+	forget := b.runner.Prestart(expected(call.VerbDel, target), expected(call.VerbAdd, target))
 	b.must(call.VerbDel, target)
 	forget()
 	want := "[1 -1 1 1 -1 -1]" // VERSION; two stand by; one is called, and the other is not
@@ -184,7 +184,7 @@ func TestEachCallOfAnExpectationInheritsItsLock(t *testing.T) {
 			if standsBy {
 				target = wrapped
 			}
-			forget := b.runner.Expect(expected(call.VerbDel, target))
+			forget := b.runner.Prestart(expected(call.VerbDel, target))
 			defer forget()
 			b.must(call.VerbDel, wrapped)
 			if got, err := os.ReadFile(inherited); err != nil || string(got) != b.opts.LockFile+"\n" {

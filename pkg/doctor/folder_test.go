@@ -94,10 +94,10 @@ func TestTheFolderOfThePluginMustBeThatOfThePods(t *testing.T) {
 		"reached by a link":                               {state(pod("/srv/cni", "/srv/cni"), nil), fine, []string{"could not be told"}},
 		"mounted from another path":                       {state(pod("/var/lib/cni/networks", "/srv/x"), nil), []string{"warning plugin-state", "ok room"}, []string{"/srv/x", "same folder"}},
 		"mounted from another path, and pods have leases": {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Others = 3 }), nil), fine, []string{"3 addresses of others"}},
-		"an emptyDir":                                     {state(pod("/var/lib/cni/networks", "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), nil), wrong, []string{"emptyDir", "the same addresses"}},
-		"the host's by its process 1":                     {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Host = HostSame }), nil), fine, []string{"the host's folder"}},
-		"another than the host's":                         {state(with(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), func(s *PluginState) { s.Host = HostOther }), nil), wrong, []string{"another one"}},
-		"a mount that is not known":                       {state(with(pod("", ""), func(s *PluginState) { s.Mount = Mount{} }), nil), fine, []string{"could not be told"}},
+		"an emptyDir":                 {state(pod("/var/lib/cni/networks", "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), nil), wrong, []string{"emptyDir", "the same addresses"}},
+		"the host's by its process 1": {state(with(pod("/var/lib/cni/networks", "/srv/x"), func(s *PluginState) { s.Host = HostSame }), nil), fine, []string{"the host's folder"}},
+		"another than the host's":     {state(with(pod("/var/lib/cni/networks", "/var/lib/cni/networks"), func(s *PluginState) { s.Host = HostOther }), nil), wrong, []string{"another one"}},
+		"a mount that is not known":   {state(with(pod("", ""), func(s *PluginState) { s.Mount = Mount{} }), nil), fine, []string{"could not be told"}},
 	})
 	if got := (PluginState{}).withLeases([]hostlocal.Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ours("router"))}).Others; got != 1 {
 		t.Errorf("%d leases are of others; want 1", got)

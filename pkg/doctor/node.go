@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // Node is what was seen of the node on which the sidecar runs or is to run.
@@ -30,11 +30,11 @@ func LookAtNode(ctx context.Context, c app.Config, socket string, status *models
 	n := Node{MachineID: journal.Host{}.MachineID(), Place: lookAtPlace(socket, status != nil)}
 	n.Socket = lookAtSocket(unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}, unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs})
 	n.StateDir = lookAtStateDir(c.StateDir, c.InPod, n.Place.sameUser())
-	examined, err := c.Examine(ctx)
+	examined, err := c.Inspect(ctx)
 	n.Err = err
 	for _, e := range examined {
 		n.Pools = append(n.Pools, Pool{
-			Examined: e, Served: served(status, e.Pool),
+			Inspection: e, Served: served(status, e.Pool),
 			GuardIsOther: !app.HolderHas(e.Guard, c.StateDir),
 			State:        lookAtPluginState(stateOf(e), e.Plugin.StateKey, c.InPod),
 		})
@@ -43,7 +43,7 @@ func LookAtNode(ctx context.Context, c app.Config, socket string, status *models
 }
 
 // stateOf is the folder in which the plugin writes: host-local has one for each network.
-func stateOf(e app.Examined) string {
+func stateOf(e app.Inspection) string {
 	dir := e.Plugin.StateDir
 	if e.Plugin.Plugin == hostLocal && filepath.IsAbs(dir) {
 		return filepath.Join(dir, e.Network.Name)

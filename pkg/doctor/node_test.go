@@ -10,8 +10,8 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 func TestTheOptionsAreThoseOfTheSidecarAndCanBeUsed(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 )
 
 // PluginState is what was seen of the folder in which a plugin keeps its state.

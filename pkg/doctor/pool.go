@@ -11,7 +11,7 @@ import (
 
 // Pool is what was seen of one pool and the plugin behind it.
 type Pool struct {
-	app.Examined
+	app.Inspection
 	// Served is the network with which the sidecar serves the pool; empty for none.
 	Served string
 	// GuardIsOther tells that Guard, if there is one, is not the sidecar of the state folder.

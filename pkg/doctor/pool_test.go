@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -13,10 +13,10 @@ import (
 
 // pool is one that is as it should be, with changes.
 func pool(change func(*Pool)) Pool {
-	p := Pool{Examined: app.Examined{
+	p := Pool{Inspection: app.Inspection{
 		Pool:    "default",
 		Network: cniconf.Network{Name: "pods", File: "/net.d/05.conflist", CNIVersion: "1.0.0", IPAMType: "host-local"},
-		Plugin: delegate.Examination{
+		Plugin: delegate.Inspection{
 			Plugin: "host-local", Profile: profile.Profile{Type: "host-local", StateDirKey: "dataDir"}, Binary: "/bin/host-local",
 			CNIVersion: "1.1.0", Versions: []string{"1.0.0", "1.1.0"}, NetNS: "/none",
 		},
@@ -41,7 +41,7 @@ func TestTheNetworkOfAPoolMustBeFound(t *testing.T) {
 
 func TestThePluginMustBeThereAndRun(t *testing.T) {
 	notStarted := &call.Error{Verb: call.VerbVersion, Plugin: "host-local", Outcome: call.NotStarted, Err: errors.New("exec format error")}
-	crashed := &call.Error{Verb: call.VerbVersion, Plugin: "host-local", Outcome: call.Unclear, Err: errors.New("signal: killed")}
+	crashed := &call.Error{Verb: call.VerbVersion, Plugin: "host-local", Outcome: call.Unknown, Err: errors.New("signal: killed")}
 	rest := []string{"ok gc", "ok guard", "ok netns", "ok plugin-state"}
 	with := func(first ...string) []string { return append(first, rest...) }
 	judge(t, map[string]judged{
@@ -68,7 +68,7 @@ func TestThePluginMustBeThereAndRun(t *testing.T) {
 		},
 		"what it is is not known": {
 			pool(func(p *Pool) {
-				p.Plugin = delegate.Examination{Plugin: "host-local", Err: errors.New("broken profile")}
+				p.Plugin = delegate.Inspection{Plugin: "host-local", Err: errors.New("broken profile")}
 			}).findings(),
 			[]string{"ok conflist", "error plugin", "ok gc", "ok guard"},
 			[]string{"broken profile"},

@@ -23,7 +23,7 @@ type StateDir struct {
 func lookAtStateDir(path string, inPod, ours bool) StateDir {
 	s := StateDir{Folder: lookAtFolder(path), InPod: inPod}
 	if ours {
-		s.Refused = journal.Usable(path)
+		s.Refused = journal.CheckDir(path)
 	}
 	s.Real = s.At
 	if real, err := filepath.EvalSymlinks(s.At); err == nil {

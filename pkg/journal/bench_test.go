@@ -32,7 +32,7 @@ func real(b *testing.B) record.Record {
 		b.Fatal(err)
 	}
 	r := sample("cilium-agent-kube-system-pod-0123456789abcdef")
-	c := &r.Contexts[0]
+	c := &r.Invocations[0]
 	c.ContainerID, c.CNIVersion, c.Plugin, c.IfName = r.ContainerID, "1.1.0", "host-local", "eth0"
 	c.Binary, c.Path, c.NetNS = "/opt/cni/bin/host-local", "/opt/cni/bin", "/var/run/delegated-ipam/none"
 	c.Config = []byte(`{"cniVersion":"1.1.0","name":"net","type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","ranges":[[{"subnet":"10.1.0.0/16"}]]}}`)

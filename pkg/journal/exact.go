@@ -44,9 +44,9 @@ func exact(r record.Record, raw []byte) bool {
 			return false
 		}
 	}
-	for i := range r.Contexts {
-		c := &r.Contexts[i]
-		if !wholeZone(c.SettlesAt) {
+	for i := range r.Invocations {
+		c := &r.Invocations[i]
+		if !wholeZone(c.AddActsUntil) {
 			return false
 		}
 		for _, p := range c.Requested {

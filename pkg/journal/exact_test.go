@@ -74,7 +74,7 @@ func recordOf() *rapid.Generator[record.Record] {
 				*text = bytesOf().Draw(t, "text")
 			}
 		}
-		r.State = rapid.SampledFrom([]record.State{record.Adding, record.Held, record.Cooling, record.Releasing, record.Spent}).Draw(t, "state")
+		r.State = rapid.SampledFrom([]record.State{record.Adding, record.Held, record.Cooldown, record.Releasing, record.Tombstone}).Draw(t, "state")
 		r.Result.Addresses = rapid.OneOf(rapid.Just(r.Result.Addresses), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) call.Address {
 			return call.Address{Prefix: prefixOf().Draw(t, "prefix"), Gateway: addrOf().Draw(t, "gateway")}
 		}), 0, 2)).Draw(t, "addresses")
@@ -85,8 +85,8 @@ func recordOf() *rapid.Generator[record.Record] {
 				*at = timeOf().Draw(t, "time")
 			}
 		}
-		r.Contexts = rapid.OneOf(rapid.SampledFrom([][]call.Context{r.Contexts, {}, nil}), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) call.Context {
-			c := call.Context{Config: jsonOf().Draw(t, "config"), PrevResult: jsonOf().Draw(t, "result"), SettlesAt: timeOf().Draw(t, "settles")}
+		r.Invocations = rapid.OneOf(rapid.SampledFrom([][]call.Invocation{r.Invocations, {}, nil}), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) call.Invocation {
+			c := call.Invocation{Config: jsonOf().Draw(t, "config"), PrevResult: jsonOf().Draw(t, "result"), AddActsUntil: timeOf().Draw(t, "settles")}
 			c.Args, c.Profile.Unsafe = bytesOf().Draw(t, "args"), bytesOf().Draw(t, "unsafe")
 			c.Capabilities = rapid.SliceOfN(bytesOf(), 0, 2).Draw(t, "capabilities")
 			c.Requested = rapid.SliceOfN(prefixOf(), 0, 2).Draw(t, "requested")
@@ -126,17 +126,17 @@ func FuzzEncode(f *testing.F) { f.Fuzz(rapid.MakeFuzz(exactAndReadBack)) }
 func TestWhatJSONMayChangeIsReadBack(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
 		"a text that is no UTF-8":               func(r *record.Record) { r.Node = "a\xffb" },
-		"one in a profile":                      func(r *record.Record) { r.Contexts[0].Profile.Sources = []string{"a\xffb"} },
-		"a configuration with that text":        func(r *record.Record) { r.Contexts[0].Config = json.RawMessage(`{"a":"\ufffd"}`) },
+		"one in a profile":                      func(r *record.Record) { r.Invocations[0].Profile.Sources = []string{"a\xffb"} },
+		"a configuration with that text":        func(r *record.Record) { r.Invocations[0].Config = json.RawMessage(`{"a":"\ufffd"}`) },
 		"a zone with seconds":                   func(r *record.Record) { r.Created = r.Created.In(time.FixedZone("old", 3601)) },
-		"a zone with seconds in a context":      func(r *record.Record) { r.Contexts[0].SettlesAt = r.Created.In(time.FixedZone("old", 3601)) },
+		"a zone with seconds in a context":      func(r *record.Record) { r.Invocations[0].AddActsUntil = r.Created.In(time.FixedZone("old", 3601)) },
 		"a zone with seconds in the expiration": func(r *record.Record) { r.Expiration.Deadline = r.Created.In(time.FixedZone("old", 3601)) },
 		"a gateway with a zone":                 func(r *record.Record) { r.Result.Addresses[0].Gateway = netip.MustParseAddr("fe80::1%eth0") },
 		"a request that is no prefix": func(r *record.Record) {
-			r.Contexts[0].Requested = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::1"), 129)}
+			r.Invocations[0].Requested = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::1"), 129)}
 		},
 		"as many brackets as may be nested": func(r *record.Record) {
-			r.Contexts[0].Config = json.RawMessage(strings.Repeat("[", 9999) + strings.Repeat("]", 9999))
+			r.Invocations[0].Config = json.RawMessage(strings.Repeat("[", 9999) + strings.Repeat("]", 9999))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

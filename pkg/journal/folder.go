@@ -58,9 +58,9 @@ func openState(dir string) (*folder, error) {
 	return f, nil
 }
 
-// Usable tells why Open would refuse a state folder: it is a symbolic link, no folder,
+// CheckDir tells why Open would refuse a state folder: it is a symbolic link, no folder,
 // or another user's. One that is not there is fine. Nothing is made.
-func Usable(dir string) error {
+func CheckDir(dir string) error {
 	info, err := os.Lstat(filepath.Clean(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -31,10 +31,10 @@ const (
 	fileMode = 0o600
 )
 
-// ErrNewer is wrapped by Write and Remove of a container ID whose file was
+// ErrFutureVersion is wrapped by Write and Remove of a container ID whose file was
 // written by a newer version of the program: to replace it would lose what only
 // that version understands.
-var ErrNewer = errors.New("its record on disk was written by a newer version of this program")
+var ErrFutureVersion = errors.New("its record on disk was written by a newer version of this program")
 
 // Options are what a journal knows of its surroundings.
 type Options struct {
@@ -101,8 +101,8 @@ func (j *Journal) Close() error {
 	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
 }
 
-// Folder returns the open state folder. It is the journal's to close.
-func (j *Journal) Folder() *os.File { return j.state.file }
+// Dir returns the open state folder. It is the journal's to close.
+func (j *Journal) Dir() *os.File { return j.state.file }
 
 // Write makes a record durable before it returns nil: a new file, fsync, its
 // rename, fsync of the folder. After an error either the old or the new record

@@ -33,13 +33,13 @@ func sample(containerID string) record.Record {
 			}},
 			Raw: []byte(`{"cniVersion":"1.0.0"}`),
 		},
-		Claims:     []record.Family{record.IPv4},
-		Expiration: &record.Expiration{UUID: "7c9e", Deadline: at.Add(time.Minute)},
-		Contexts:   []call.Context{{Network: "net", Config: []byte(`{"name":"net"}`)}},
-		BootID:     "boot",
-		MachineID:  "machine",
-		Created:    at,
-		Changed:    at,
+		Claims:      []record.Family{record.IPv4},
+		Expiration:  &record.Expiration{UUID: "7c9e", Deadline: at.Add(time.Minute)},
+		Invocations: []call.Invocation{{Network: "net", Config: []byte(`{"name":"net"}`)}},
+		BootID:      "boot",
+		MachineID:   "machine",
+		Created:     at,
+		Changed:     at,
 	}
 }
 

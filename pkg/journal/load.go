@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // leftover is how files that are not yet a record are named, here and by earlier
@@ -26,9 +26,9 @@ type Loaded struct {
 	Records []record.Record
 	// Problems are the files that could not be used, by name.
 	Problems []Problem
-	// Newer are the files of a newer version, by name. They stay where they are;
+	// FutureVersions are the files of a newer version, by name. They stay where they are;
 	// their owners must not be served, because what they hold is not known.
-	Newer []Newer
+	FutureVersions []FutureVersion
 }
 
 // Problem is a file in attachments/ that is no record of ours.
@@ -45,8 +45,8 @@ type Problem struct {
 	MoveErr error
 }
 
-// Newer is a file that a newer version of the program wrote.
-type Newer struct {
+// FutureVersion is a file that a newer version of the program wrote.
+type FutureVersion struct {
 	// File is its name in attachments/.
 	File string
 	// ContainerID is the one its name stands for; empty if it is the name of none.
@@ -97,7 +97,7 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 	}
 	if newer, ok := errors.AsType[*newerError](err); ok {
 		j.newer[id] = true
-		l.Newer = append(l.Newer, Newer{File: name, ContainerID: id, Owner: newer.owner, Pool: newer.pool, Version: newer.version})
+		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: newer.owner, Pool: newer.pool, Version: newer.version})
 		return nil
 	}
 	if err != nil {

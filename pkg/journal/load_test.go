@@ -123,8 +123,8 @@ func expectQuarantined(t *testing.T, dir string, j *Journal, name string) Proble
 	t.Helper()
 	write(t, j, sample("neighbour"))
 	l := load(t, j)
-	if len(l.Records) != 1 || l.Records[0].ContainerID != "neighbour" || len(l.Newer) != 0 {
-		t.Errorf("loaded records %+v, newer %+v", l.Records, l.Newer)
+	if len(l.Records) != 1 || l.Records[0].ContainerID != "neighbour" || len(l.FutureVersions) != 0 {
+		t.Errorf("loaded records %+v, newer %+v", l.Records, l.FutureVersions)
 	}
 	if len(l.Problems) != 1 {
 		t.Fatalf("problems %+v, want one", l.Problems)
@@ -227,19 +227,19 @@ func TestAFileThatCannotBeMovedIsReportedAndNotFatal(t *testing.T) {
 func TestARecordOfANewerVersionIsLeftAloneAndReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, content string
-		want          Newer
+		want          FutureVersion
 	}{
 		"its owner can be read": {
 			"a.json", `{"version":2,"sum":"x","record":{"owner":"router","pool":"blue","more":1}}`,
-			Newer{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 2},
+			FutureVersion{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 2},
 		},
 		"its record has another shape": {
 			"a.json", `{"version":7,"record":[1,2]}`,
-			Newer{File: "a.json", ContainerID: "a", Version: 7},
+			FutureVersion{File: "a.json", ContainerID: "a", Version: 7},
 		},
 		"its name has another form": {
 			"a.v9", `{"version":9}`,
-			Newer{File: "a.v9", Version: 9},
+			FutureVersion{File: "a.v9", Version: 9},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,14 +250,14 @@ func TestARecordOfANewerVersionIsLeftAloneAndReported(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "knows versions up to 1") {
 				t.Errorf("the reason is %v", err)
 			}
-			if got, want := load(t, j), (Loaded{Newer: []Newer{c.want}}); !reflect.DeepEqual(got, want) {
+			if got, want := load(t, j), (Loaded{FutureVersions: []FutureVersion{c.want}}); !reflect.DeepEqual(got, want) {
 				t.Errorf("loaded %+v, want %+v", got, want)
 			}
 			if c.want.ContainerID != "" {
-				if err := j.Write(sample("a")); !errors.Is(err, ErrNewer) {
+				if err := j.Write(sample("a")); !errors.Is(err, ErrFutureVersion) {
 					t.Errorf("Write: %v", err)
 				}
-				if err := j.Remove("a"); !errors.Is(err, ErrNewer) {
+				if err := j.Remove("a"); !errors.Is(err, ErrFutureVersion) {
 					t.Errorf("Remove: %v", err)
 				}
 			}

@@ -32,8 +32,8 @@ const unnamed = "a process that has not said its PID"
 // errLockReplaced: the lock file is not the one that was opened any more.
 var errLockReplaced = errors.New("the lock file was replaced")
 
-// FolderLock is the ownership of a state folder by this process.
-type FolderLock struct {
+// DirLock is the ownership of a state folder by this process.
+type DirLock struct {
 	file *os.File
 }
 
@@ -42,7 +42,7 @@ type FolderLock struct {
 // or dies (the kernel then frees it), or ctx ends; onWait is told who that is,
 // first when the wait begins and again when the holder changes, such as
 // "PID 4711 on host worker-1". The PID is the holder's own, in its PID namespace.
-func Lock(ctx context.Context, dir string, onWait func(holder string)) (*FolderLock, error) {
+func Lock(ctx context.Context, dir string, onWait func(holder string)) (*DirLock, error) {
 	state, err := openState(dir)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*FolderL
 		file, err := tryLock(state)
 		if err == nil {
 			sayHolder(file)
-			return &FolderLock{file: file}, nil
+			return &DirLock{file: file}, nil
 		}
 		held, busy := errors.AsType[*heldError](err)
 		if !busy && !errors.Is(err, errLockReplaced) {
@@ -75,7 +75,7 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*FolderL
 }
 
 // Unlock gives the folder up.
-func (l *FolderLock) Unlock() error {
+func (l *DirLock) Unlock() error {
 	// The text stays: the next holder writes its own over it, and who waits is
 	// never told of nobody in between.
 	return l.file.Close()

@@ -46,7 +46,7 @@ func TestAnySequenceOfWritesRemovalsAndRestartsEqualsAMap(t *testing.T) {
 				for _, r := range l.Records {
 					got[r.ContainerID] = r
 				}
-				if !reflect.DeepEqual(got, model) || len(l.Problems)+len(l.Newer) != 0 {
+				if !reflect.DeepEqual(got, model) || len(l.Problems)+len(l.FutureVersions) != 0 {
 					rt.Fatalf("loaded %+v, want %+v", l, model)
 				}
 				if !slices.IsSortedFunc(l.Records, func(a, b record.Record) int { return cmpID(a, b) }) {

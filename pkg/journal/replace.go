@@ -17,7 +17,7 @@ func (j *Journal) temporary() string { return fmt.Sprintf(".new%s%d", suffix, j.
 // replace makes data the content of the file of a container ID.
 func (j *Journal) replace(containerID string, data []byte) error {
 	if j.newer[containerID] {
-		return ErrNewer
+		return ErrFutureVersion
 	}
 	return replace(j.attachments, j.temporary(), containerID+suffix, data)
 }
@@ -69,7 +69,7 @@ func create(in *folder, name string) (*os.File, error) {
 // an earlier removal may have failed in its fsync.
 func (j *Journal) remove(containerID string) error {
 	if j.newer[containerID] {
-		return ErrNewer
+		return ErrFutureVersion
 	}
 	names, err := j.attachments.Open(".") // as in replace
 	if err != nil {

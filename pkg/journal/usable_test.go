@@ -17,7 +17,7 @@ func TestUsableRefusesWhatOpenWouldAndMakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{dir: "", none: "", file: "no folder", link: "symbolic link", filepath.Join(file, "x"): "not a directory"} {
-		err := Usable(path)
+		err := CheckDir(path)
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v; want %q", path, err, want)
 		}

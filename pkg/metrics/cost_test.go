@@ -13,10 +13,10 @@ import (
 
 func BenchmarkEvent(b *testing.B) {
 	m := New(Options{Pools: []string{"default"}})
-	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.Succeeded, Pool: "default", Families: families()}
+	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.OutcomeSuccess, Pool: "default", Families: families()}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Engine().Happened(e)
+		m.Engine().ActionDone(e)
 	}
 }
 
@@ -24,7 +24,7 @@ func BenchmarkWait(b *testing.B) {
 	m := New(Options{})
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Engine().Waited(attachment.WaitTurn, time.Millisecond)
+		m.Engine().QueueWait(attachment.QueueEntry, time.Millisecond)
 	}
 }
 
@@ -59,7 +59,7 @@ func BenchmarkRequest(b *testing.B) {
 
 func BenchmarkScrape(b *testing.B) {
 	m := newWatched(engine{})
-	m.Expect("host-local")
+	m.RegisterPlugin("host-local")
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
@@ -69,10 +69,10 @@ func BenchmarkScrape(b *testing.B) {
 func TestToTellOfWhatHappensNeedsNoMemory(t *testing.T) {
 	m := New(Options{Pools: []string{"default"}})
 	j := m.Journal(disk{})
-	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.Succeeded, Pool: "default", Families: families()}
+	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.OutcomeSuccess, Pool: "default", Families: families()}
 	for name, tell := range map[string]func(){
-		"an event":          func() { m.Engine().Happened(e) },
-		"a wait":            func() { m.Engine().Waited(attachment.WaitTurn, time.Millisecond) },
+		"an event":          func() { m.Engine().ActionDone(e) },
+		"a wait":            func() { m.Engine().QueueWait(attachment.QueueEntry, time.Millisecond) },
 		"a plugin call":     func() { m.Plugin().Called(call.VerbAdd, "host-local", "", time.Millisecond) },
 		"a plugin process":  func() { m.Plugin().Running(1) },
 		"a journal's write": func() { _ = j.Write(record.Record{}) },

@@ -16,7 +16,7 @@ type engineObserver struct {
 	pools   []string
 	counted *prometheus.CounterVec
 	events  map[event]prometheus.Counter
-	waits   map[attachment.Wait]prometheus.Observer
+	waits   map[attachment.Queue]prometheus.Observer
 }
 
 // event is what a series counts.
@@ -32,11 +32,11 @@ func (m *Metrics) Engine() attachment.Observer { return m.engine }
 
 func newEngineObserver(f factory, pools []string) *engineObserver {
 	o := &engineObserver{
-		pools: pools, events: map[event]prometheus.Counter{}, waits: map[attachment.Wait]prometheus.Observer{},
+		pools: pools, events: map[event]prometheus.Counter{}, waits: map[attachment.Queue]prometheus.Observer{},
 		counted: f.counters("events_total", "Actions that have ended.", "action", "family", "pool", "outcome"),
 	}
 	waits := f.seconds("queue_wait_seconds", "How long work has waited before it began or was given up.", long(), "queue")
-	for _, w := range []attachment.Wait{attachment.WaitTurn, attachment.WaitProcess} {
+	for _, w := range []attachment.Queue{attachment.QueueEntry, attachment.QueueProcess} {
 		o.waits[w] = waits.WithLabelValues(string(w))
 	}
 	for _, pool := range append(slices.Clone(pools), other) {
@@ -55,11 +55,11 @@ func newEngineObserver(f factory, pools []string) *engineObserver {
 // actions are all actions with the outcomes that each can have: what is done
 // without being asked cannot be refused.
 func actions() map[attachment.Action][]attachment.EventOutcome {
-	asked := []attachment.EventOutcome{attachment.Succeeded, attachment.Denied, attachment.NotDone}
-	own := []attachment.EventOutcome{attachment.Succeeded, attachment.NotDone}
+	asked := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeRejected, attachment.OutcomeFailed}
+	own := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeFailed}
 	return map[attachment.Action][]attachment.EventOutcome{
 		attachment.ActionAllocate: asked, attachment.ActionRestore: asked, attachment.ActionRelease: asked,
-		attachment.ActionExpire: own, attachment.ActionRetire: own, attachment.ActionHeal: own, attachment.ActionGiveBack: own,
+		attachment.ActionExpire: own, attachment.ActionRetire: own, attachment.ActionReacquire: own, attachment.ActionCleanup: own,
 	}
 }
 
@@ -70,9 +70,9 @@ func (o *engineObserver) counter(e event) prometheus.Counter {
 	return o.counted.WithLabelValues(string(e.action), string(e.family), e.pool, string(e.outcome))
 }
 
-// Happened implements attachment.Observer. An event that was not expected gets its
+// ActionDone implements attachment.Observer. An event that was not expected gets its
 // series with it.
-func (o *engineObserver) Happened(happened attachment.Event) {
+func (o *engineObserver) ActionDone(happened attachment.Event) {
 	for _, family := range happened.Families {
 		e := event{happened.Action, family, poolLabel(o.pools, happened.Pool), happened.Outcome}
 		counter, expected := o.events[e]
@@ -83,8 +83,8 @@ func (o *engineObserver) Happened(happened attachment.Event) {
 	}
 }
 
-// Waited implements attachment.Observer.
-func (o *engineObserver) Waited(w attachment.Wait, d time.Duration) {
+// QueueWait implements attachment.Observer.
+func (o *engineObserver) QueueWait(w attachment.Queue, d time.Duration) {
 	if wait, expected := o.waits[w]; expected {
 		wait.Observe(d.Seconds())
 	}

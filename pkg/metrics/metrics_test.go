@@ -22,8 +22,8 @@ import (
 type engine struct{ pools map[string]attachment.Summary }
 
 func (e engine) Summaries() map[string]attachment.Summary { return e.pools }
-func (engine) Queued() map[attachment.Wait]int {
-	return map[attachment.Wait]int{attachment.WaitTurn: 2}
+func (engine) QueueLengths() map[attachment.Queue]int {
+	return map[attachment.Queue]int{attachment.QueueEntry: 2}
 }
 func (engine) Counters() attachment.Counters { return attachment.Counters{Lost: 3} }
 
@@ -49,7 +49,7 @@ func newWatched(e engine) *Metrics {
 func TestTheLinterHasNothingToSay(t *testing.T) {
 	m := newWatched(engine{})
 	m.API(http.NotFoundHandler(), operations{})
-	m.Expect("host-local")
+	m.RegisterPlugin("host-local")
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("it says %v, %v", problems, err)
@@ -97,8 +97,8 @@ func TestWhatClientsAskForMakesNoSeriesWithoutBound(t *testing.T) {
 	feed := func(from, to int) int {
 		for i := from; i < to; i++ {
 			name := fmt.Sprint("made-up-", i)
-			m.Engine().Happened(attachment.Event{
-				Action: attachment.ActionAllocate, Outcome: attachment.Denied, Pool: name, Families: []record.Family{record.IPv4},
+			m.Engine().ActionDone(attachment.Event{
+				Action: attachment.ActionAllocate, Outcome: attachment.OutcomeRejected, Pool: name, Families: []record.Family{record.IPv4},
 			})
 			m.Plugin().Called(call.VerbAdd, name, call.Refused, time.Second)
 			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/"+name, http.NoBody))
@@ -154,7 +154,7 @@ func TestJournalWritesAreMeasuredAndTheirErrorsPassedOn(t *testing.T) {
 
 func TestAPluginThatIsExpectedHasItsZeroes(t *testing.T) {
 	m := New(Options{})
-	m.Expect("host-local")
+	m.RegisterPlugin("host-local")
 	wantLines(t, m, `delegated_ipam_plugin_calls_total{outcome="unclear",plugin="host-local",verb="DEL"} 0`, `delegated_ipam_plugin_processes 0`)
 	m.Plugin().Running(1)
 	m.Plugin().Called(call.VerbDel, "host-local", "", time.Second)

@@ -30,9 +30,9 @@ type pluginObserver struct {
 // Plugin returns the observer for the plugin runner.
 func (m *Metrics) Plugin() delegate.Observer { return m.plugin }
 
-// Expect makes the series of a plugin type before it is called for the first
+// RegisterPlugin makes the series of a plugin type before it is called for the first
 // time: a rate needs a zero.
-func (m *Metrics) Expect(plugin string) { m.plugin.label(plugin) }
+func (m *Metrics) RegisterPlugin(plugin string) { m.plugin.label(plugin) }
 
 func newPluginObserver(f factory) *pluginObserver {
 	o := &pluginObserver{
@@ -75,7 +75,7 @@ func (o *pluginObserver) label(plugin string) string {
 // prepare makes every series of a plugin.
 func (o *pluginObserver) prepare(plugin string) {
 	for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel, call.VerbStatus, call.VerbVersion} {
-		for _, outcome := range []call.Outcome{success, call.NotStarted, call.Refused, call.Unclear} {
+		for _, outcome := range []call.Outcome{success, call.NotStarted, call.Refused, call.Unknown} {
 			o.calls.WithLabelValues(plugin, verb, string(outcome))
 		}
 		o.took.WithLabelValues(plugin, verb)

@@ -12,7 +12,7 @@ import (
 // Engine is asked at each scrape for what there is.
 type Engine interface {
 	Summaries() map[string]attachment.Summary
-	Queued() map[attachment.Wait]int
+	QueueLengths() map[attachment.Queue]int
 	Counters() attachment.Counters
 }
 
@@ -34,7 +34,7 @@ func (m *Metrics) Watch(e Engine, report func() Report) {
 			func() float64 { return float64(of(e.Counters())) }))
 	}
 	count("lost_total", "Attachments of which the plugin said that it does not hold them.", func(c attachment.Counters) uint64 { return c.Lost })
-	count("healed_total", "Lost attachments that got the same addresses back.", func(c attachment.Counters) uint64 { return c.Healed })
+	count("healed_total", "Lost attachments that got the same addresses back.", func(c attachment.Counters) uint64 { return c.Reacquired })
 	count("duplicates_total", "Addresses that the plugin handed out twice.", func(c attachment.Counters) uint64 { return c.Duplicates })
 	count("expired_total", "Hand-outs that were not confirmed in time.", func(c attachment.Counters) uint64 { return c.Expired })
 }
@@ -86,7 +86,7 @@ func (s *state) Collect(c chan<- prometheus.Metric) {
 	}
 	gauge(s.ready, ready)
 	for pool, in := range s.summaries() {
-		for _, st := range []record.State{record.Adding, record.Held, record.Cooling, record.Releasing} {
+		for _, st := range []record.State{record.Adding, record.Held, record.Cooldown, record.Releasing} {
 			gauge(s.attachments, float64(in.States[st]), pool, string(st))
 		}
 		for _, f := range families() {
@@ -96,7 +96,7 @@ func (s *state) Collect(c chan<- prometheus.Metric) {
 		gauge(s.pending, float64(in.States[record.Releasing]), pool)
 		gauge(s.age, age(in.PendingRelease), pool)
 	}
-	for queue, length := range s.engine.Queued() {
+	for queue, length := range s.engine.QueueLengths() {
 		gauge(s.queue, float64(length), string(queue))
 	}
 }
@@ -106,7 +106,7 @@ func (s *state) summaries() map[string]attachment.Summary {
 	all := map[string]attachment.Summary{other: {}}
 	for pool, in := range s.engine.Summaries() {
 		label := poolLabel(s.pools, pool)
-		all[label] = all[label].Plus(in)
+		all[label] = all[label].Add(in)
 	}
 	return all
 }

@@ -115,8 +115,8 @@ func TestTheListHoldsEveryAttachment(t *testing.T) {
 	health.Verified, health.LastUsed = at, at.Add(time.Minute)
 	health.Expiration = &record.Expiration{UUID: "6ba7b810-9dad-11d1-80b4-00c04fd430c8", Deadline: at.Add(time.Hour)}
 	blue.Pool, blue.Lost, blue.LastError = "blue", true, "plugin host-local CHECK refused"
-	adding.State, adding.Claims, adding.Result.Addresses, adding.Contexts = record.Adding, nil, nil, nil
-	cooling.State, cooling.Claims, cooling.ReleaseAt = record.Cooling, nil, at.Add(2*time.Hour)
+	adding.State, adding.Claims, adding.Result.Addresses, adding.Invocations = record.Adding, nil, nil, nil
+	cooling.State, cooling.Claims, cooling.ReleaseAt = record.Cooldown, nil, at.Add(2*time.Hour)
 	cooling.Result.Addresses = cooling.Result.Addresses[:1]
 	cooling.Result.Addresses[0].Gateway = netip.Addr{}
 

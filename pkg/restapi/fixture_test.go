@@ -152,10 +152,10 @@ func held(owner string) attachment.Attachment {
 				{Prefix: netip.MustParsePrefix("10.1.2.3/24"), Gateway: netip.MustParseAddr("10.1.2.1")},
 				{Prefix: netip.MustParsePrefix("fd00:1::203/120"), Gateway: netip.MustParseAddr("fe80::1")},
 			}},
-			Claims:   []record.Family{record.IPv4, record.IPv6},
-			Contexts: []call.Context{{IfName: "eth9"}, {IfName: "eth0"}},
-			Created:  at,
-			Changed:  at.Add(time.Second),
+			Claims:      []record.Family{record.IPv4, record.IPv6},
+			Invocations: []call.Invocation{{IfName: "eth9"}, {IfName: "eth0"}},
+			Created:     at,
+			Changed:     at.Add(time.Second),
 		},
 	}
 }

@@ -74,8 +74,8 @@ func wireAttachment(a attachment.Attachment) *models.Attachment {
 		Lost:        a.Lost,
 		LastError:   a.LastError,
 	}
-	if n := len(a.Contexts); n > 0 {
-		out.Interface = a.Contexts[n-1].IfName
+	if n := len(a.Invocations); n > 0 {
+		out.Interface = a.Invocations[n-1].IfName
 	}
 	for _, at := range a.Result.Addresses {
 		out.Addresses = append(out.Addresses, wireAddress(at))

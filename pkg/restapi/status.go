@@ -93,7 +93,7 @@ func newCensus() *census {
 	return &census{
 		allocations: models.AllocationMap{}, ipv4: []string{}, ipv6: []string{},
 		states: map[string]int64{
-			string(record.Adding): 0, string(record.Held): 0, string(record.Cooling): 0, string(record.Releasing): 0,
+			string(record.Adding): 0, string(record.Held): 0, string(record.Cooldown): 0, string(record.Releasing): 0,
 		},
 	}
 }

@@ -26,11 +26,11 @@ func (c Callers) Allow(p Peer) bool {
 		slices.ContainsFunc(p.Groups, func(g int) bool { return slices.Contains(c.GIDs, g) })
 }
 
-// Guard lets the requests of callers through to next. Others get 403 without a
+// Authorize lets the requests of callers through to next. Others get 403 without a
 // body (swagger.yaml, as in Cilium), and nothing behind it sees them; only
 // GET /v1/healthz is everybody's. Requests must come through Server, which
 // notes the peer: one without a known peer is refused.
-func Guard(next http.Handler, callers Callers, log logrus.FieldLogger) http.Handler {
+func Authorize(next http.Handler, callers Callers, log logrus.FieldLogger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, known := PeerFrom(r.Context())
 		if known && callers.Allow(peer) || r.Method == http.MethodGet && r.URL.Path == healthPath {

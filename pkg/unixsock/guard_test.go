@@ -59,7 +59,7 @@ func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
 	must(t, err)
 	must(t, os.Chmod(filepath.Dir(path), 0o755))
 	reached = make(chan Peer, 10)
-	s := Server(Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := Server(Authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		peer, _ := PeerFrom(r.Context())
 		reached <- peer
 	}), callers, quiet()), quiet())
@@ -185,7 +185,7 @@ func TestANamedStrangerIsLetThrough(t *testing.T) {
 func TestARequestWithoutAKnownPeerIsRefused(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	s := Server(Guard(http.NotFoundHandler(), Callers{}, quiet()), quiet())
+	s := Server(Authorize(http.NotFoundHandler(), Callers{}, quiet()), quiet())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
@@ -266,7 +266,7 @@ func TestGuardJudgesByThePeerOfTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached := false
-			h := Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), Callers{UIDs: []int{70002}}, quiet())
+			h := Authorize(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), Callers{UIDs: []int{70002}}, quiet())
 			ctx := t.Context()
 			if c.peer != nil {
 				ctx = context.WithValue(ctx, peerKey{}, *c.peer)

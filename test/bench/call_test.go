@@ -17,7 +17,7 @@ func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 		t.Skip("the race detector allocates, too; make bench-short counts without it")
 	}
 	r, _, c := part(t)
-	target := call.Call{ContainerID: "a", Owner: owner, Context: c}
+	target := call.Call{ContainerID: "a", Owner: owner, Invocation: c}
 	result, err := r.Add(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)

@@ -118,9 +118,9 @@ func (o *once) err() error {
 func (o *once) Write(record.Record) error { return o.err() }
 func (o *once) Remove(string) error       { return o.err() }
 
-func (o *once) Context(_ context.Context, _, _ string, id func(string) (string, error)) (call.Context, error) {
+func (o *once) NewInvocation(_ context.Context, _, _ string, id func(string) (string, error)) (call.Invocation, error) {
 	containerID, err := id(network)
-	return call.Context{ContainerID: containerID, Network: network, Plugin: "host-local"}, errors.Join(err, o.err())
+	return call.Invocation{ContainerID: containerID, Network: network, Plugin: "host-local"}, errors.Join(err, o.err())
 }
 
 func (o *once) Add(context.Context, call.Call) (call.Result, error) {
@@ -131,7 +131,7 @@ func (o *once) Add(context.Context, call.Call) (call.Result, error) {
 
 func (o *once) Del(context.Context, call.Call) error   { return o.err() }
 func (o *once) Check(context.Context, call.Call) error { return o.err() }
-func (o *once) Expect(...call.Expected) func()         { return func() {} }
+func (o *once) Prestart(...call.Upcoming) func()       { return func() {} }
 
 // noReport is a process that has nothing to report.
 type noReport struct{}
@@ -140,8 +140,8 @@ func (noReport) Report(context.Context) restapi.Report { return restapi.Report{}
 
 func (o *once) Available() error { return o.err() }
 
-func (o *once) Holds(call.Context, []netip.Addr) (bool, error) { return false, errGone }
+func (o *once) Holds(call.Invocation, []netip.Addr) (bool, error) { return false, errGone }
 
-func (o *once) Lookup(context.Context, call.Context) (call.Result, error) {
+func (o *once) Lookup(context.Context, call.Invocation) (call.Result, error) {
 	return call.Result{}, errGone
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // part is a runner of the real host-local, and the context of an ADD.
-func part(b testing.TB) (*delegate.Runner, delegate.Network, call.Context) {
+func part(b testing.TB) (*delegate.Runner, delegate.Network, call.Invocation) {
 	b.Helper()
 	n := harness.NewNode(b)
 	r, err := delegate.New(delegate.Options{
@@ -25,7 +25,7 @@ func part(b testing.TB) (*delegate.Runner, delegate.Network, call.Context) {
 		b.Fatal(err)
 	}
 	nw := delegate.Network{Name: network, PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
-	c, err := r.Context(context.Background(), nw, "a", owner)
+	c, err := r.NewInvocation(context.Background(), nw, "a", owner)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func BenchmarkTheCallContextOfANewADD(b *testing.B) {
 	r, nw, _ := part(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.Context(context.Background(), nw, "a", owner); err != nil {
+		if _, err := r.NewInvocation(context.Background(), nw, "a", owner); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -45,7 +45,7 @@ func BenchmarkTheCallContextOfANewADD(b *testing.B) {
 func BenchmarkOneDEL(b *testing.B) {
 	r, _, c := part(b)
 	for b.Loop() {
-		if err := r.Del(context.Background(), call.Call{ContainerID: "a", Context: c}); err != nil {
+		if err := r.Del(context.Background(), call.Call{ContainerID: "a", Invocation: c}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func BenchmarkOneDEL(b *testing.B) {
 
 func BenchmarkOneRecordWritten(b *testing.B) {
 	r, _, c := part(b)
-	result, err := r.Add(context.Background(), call.Call{ContainerID: "a", Context: c})
+	result, err := r.Add(context.Background(), call.Call{ContainerID: "a", Invocation: c})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func BenchmarkOneRecordWritten(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = j.Close() })
-	rec := record.Record{ContainerID: "a", Owner: owner, Pool: "default", State: record.Held, Network: network, Result: result, Contexts: []call.Context{c}}
+	rec := record.Record{ContainerID: "a", Owner: owner, Pool: "default", State: record.Held, Network: network, Result: result, Invocations: []call.Invocation{c}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := j.Write(rec); err != nil {

@@ -77,7 +77,7 @@ func copyOf(r record.Record, owner string, ip netip.Addr) record.Record {
 	r = r.Clone()
 	r.Owner, r.ContainerID = owner, containerid.ContainerID(owner, r.Node, r.Network)
 	r.Result.Addresses[0].Prefix = netip.PrefixFrom(ip, r.Result.Addresses[0].Prefix.Bits())
-	c := &r.Contexts[0]
+	c := &r.Invocations[0]
 	c.ContainerID = r.ContainerID
 	c.PrevResult = []byte(strings.Replace(string(c.PrevResult), before+"/", ip.String()+"/", 1))
 	c.Config = slices.Clone(c.Config)

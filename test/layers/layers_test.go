@@ -20,7 +20,7 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 var below = map[string][]string{
 	"cmd/delegated-ipam":        {"pkg/cli", "pkg/option"},
 	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/app", "pkg/unixsock", "pkg/attachment", "pkg/delegate", "pkg/containerid", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/app":                {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option"},
+	"pkg/app":                   {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option"},
 	"pkg/metrics":               {"pkg/attachment", "pkg/delegate", "pkg/delegate/call", "pkg/journal/record", "pkg/metrics/endpoint"},
 	"pkg/metrics/endpoint":      nil,
 	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/failpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
@@ -29,10 +29,10 @@ var below = map[string][]string{
 	"cmd/delegated-ipam-bridge": {"pkg/bridge/command", "pkg/option"},
 	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/planner", "pkg/option", "pkg/sidecar"},
 	"pkg/bridge":                {"pkg/bridge/planner", "pkg/metrics/endpoint", "pkg/sidecar", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/bridge/planner":       nil,
+	"pkg/bridge/planner":        nil,
 	"pkg/sidecar":               {"pkg/option", "client"},
 	"pkg/option":                nil,
-	"pkg/unixsock":                nil,
+	"pkg/unixsock":              nil,
 	"pkg/cniconf":               nil,
 	"pkg/journal":               {"pkg/journal/record", "pkg/failpoint"},
 	"pkg/delegate":              {"pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/failpoint"},
@@ -40,7 +40,7 @@ var below = map[string][]string{
 	"pkg/delegate/call":         {"pkg/delegate/profile"},
 	"pkg/delegate/hostlocal":    nil,
 	"pkg/delegate/profile":      nil,
-	"pkg/containerid":              nil,
+	"pkg/containerid":           nil,
 	"pkg/failpoint":             nil,
 }
 

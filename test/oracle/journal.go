@@ -44,7 +44,7 @@ func Journal(stateDir string) (kept []Kept, err error) {
 	}
 	loaded, err := load(scratch)
 	for _, r := range loaded.Records {
-		if r.State != record.Spent {
+		if r.State != record.Tombstone {
 			kept = append(kept, keptIn(r))
 		}
 	}

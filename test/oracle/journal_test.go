@@ -68,11 +68,11 @@ func TestTheJournalIsReadAndLeftAlone(t *testing.T) {
 	}
 	write(record.Record{
 		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods", State: record.Held,
-		Result:   call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
-		Claims:   []record.Family{record.IPv4},
-		Contexts: []call.Context{{Network: "pods", Config: []byte(`{}`)}},
+		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
+		Claims:      []record.Family{record.IPv4},
+		Invocations: []call.Invocation{{Network: "pods", Config: []byte(`{}`)}},
 	})
-	write(record.Record{ContainerID: healthID, Owner: "health", Pool: "default", State: record.Spent})
+	write(record.Record{ContainerID: healthID, Owner: "health", Pool: "default", State: record.Tombstone})
 	damaged := filepath.Join(dir, "attachments", "damaged.json")
 	if err := os.WriteFile(damaged, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -12,11 +12,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// Context is everything a DEL or CHECK needs to mean the same attachment as
+// Invocation is everything a DEL or CHECK needs to mean the same attachment as
 // the ADD that made it (docs/how-it-works.md, Call contexts). A record keeps
 // each context until a DEL with it has succeeded, so that a changed conflist,
 // a moved binary or an upgraded plugin cannot orphan an address.
-type Context struct {
+type Invocation struct {
 	// ContainerID is CNI_CONTAINERID of the calls.
 	ContainerID string `json:"containerID"`
 	// Network is the name of the CNI network configuration.
@@ -55,19 +55,19 @@ type Context struct {
 	// StoreProven reports that a lookup found the result of the ADD with this context in
 	// the plugin's store, so that lookups may verify it (profile.Lookup).
 	StoreProven bool `json:"storeProven,omitempty"`
-	// SettlesAt is the last moment at which an ADD with this context whose outcome
+	// AddActsUntil is the last moment at which an ADD with this context whose outcome
 	// is unknown may still allocate; a DEL before it is not believed. Zero if
 	// there is none.
-	SettlesAt time.Time `json:"settlesAt,omitzero"`
+	AddActsUntil time.Time `json:"settlesAt,omitzero"`
 }
 
 // Equal tells whether two contexts address the plugin in exactly the same way,
 // whatever it was asked for, answered or may still do.
-func (c Context) Equal(o Context) bool {
+func (c Invocation) Equal(o Invocation) bool {
 	c.PrevResult, o.PrevResult = nil, nil
 	c.Requested, o.Requested = nil, nil
 	c.StoreProven, o.StoreProven = false, false
-	c.SettlesAt, o.SettlesAt = time.Time{}, time.Time{}
+	c.AddActsUntil, o.AddActsUntil = time.Time{}, time.Time{}
 	if reflect.DeepEqual(c, o) {
 		// As nearly always: that of an ADD and of its result. None is written as null.
 		return c.Config == nil || json.Valid(c.Config)
@@ -85,8 +85,8 @@ type Call struct {
 	Owner string
 	// Pool is the API's pool; for logs and errors only.
 	Pool string
-	// Context is how the plugin is addressed.
-	Context Context
+	// Invocation is how the plugin is addressed.
+	Invocation Invocation
 	// Requested are the addresses an ADD asks for, each with the length of its
 	// subnet, or its full length where that is not known; empty for any.
 	Requested []netip.Prefix

@@ -48,14 +48,14 @@ func TestOnlyAPlainNoOfCheckMeansLost(t *testing.T) {
 		"try again later (11)":                   {"mystery", with(func(e *Error) { e.Code = 11 }), false},
 		"plugin not available (50)":              {"mystery", with(func(e *Error) { e.Code = 50 }), false},
 		"no code":                                {"mystery", with(func(e *Error) { e.Code = 0 }), false},
-		"an unclear end":                         {"host-local", with(func(e *Error) { e.Outcome = Unclear }), false},
+		"an unclear end":                         {"host-local", with(func(e *Error) { e.Outcome = Unknown }), false},
 		"a plugin that did not start":            {"host-local", with(func(e *Error) { e.Outcome = NotStarted }), false},
 		"a DEL that was refused":                 {"host-local", with(func(e *Error) { e.Verb = VerbDel }), false},
 		"an error of another kind":               {"host-local", errors.New("Failed to find address"), false},
 		"no error":                               {"host-local", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Lost(Context{Profile: known(t, c.pluginType)}, c.err); got != c.want {
+			if got := Lost(Invocation{Profile: known(t, c.pluginType)}, c.err); got != c.want {
 				t.Errorf("got lost %v of %v, want %v", got, c.err, c.want)
 			}
 		})
@@ -65,7 +65,7 @@ func TestOnlyAPlainNoOfCheckMeansLost(t *testing.T) {
 func TestNoProfileCanMakeCNIsOwnCodesMeanLost(t *testing.T) {
 	eager := profile.Profile{Lost: profile.Lost{Codes: []uint{7, 11, 50}}}
 	for _, code := range eager.Lost.Codes {
-		if Lost(Context{Profile: eager}, &Error{Verb: VerbCheck, Outcome: Refused, Code: code}) {
+		if Lost(Invocation{Profile: eager}, &Error{Verb: VerbCheck, Outcome: Refused, Code: code}) {
 			t.Errorf("code %d means lost, want it to mean that the plugin could not be asked", code)
 		}
 	}
@@ -88,7 +88,7 @@ func TestTheFirstConventionThatCarriesAllAddressesIsChosen(t *testing.T) {
 		"none where CNI_ARGS is all there is": {[]profile.Request{profile.RequestCNIArgs}, nil, []netip.Addr{v4, v6}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			context := Context{Capabilities: c.capabilities, Profile: profile.Profile{Requests: c.honoured}}
+			context := Invocation{Capabilities: c.capabilities, Profile: profile.Profile{Requests: c.honoured}}
 			got, err := context.Convention(len(c.addrs))
 			if got != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
@@ -101,21 +101,21 @@ func TestVerbsNeedTheirVersion(t *testing.T) {
 	for version, c := range map[string]struct{ check, status bool }{
 		"0.3.1": {false, false}, "0.4.0": {true, false}, "1.0.0": {true, false}, "1.1.0": {true, true}, "nonsense": {false, false},
 	} {
-		got := Context{CNIVersion: version}
+		got := Invocation{CNIVersion: version}
 		if got.HasCheck() != c.check || got.HasStatus() != c.status {
 			t.Errorf("%s: got CHECK %v and STATUS %v, want %v and %v", version, got.HasCheck(), got.HasStatus(), c.check, c.status)
 		}
 	}
-	if (Context{CNIVersion: "1.1.0", DisableCheck: true}).HasCheck() {
+	if (Invocation{CNIVersion: "1.1.0", DisableCheck: true}).HasCheck() {
 		t.Error("got CHECK where the network forbids it")
 	}
 }
 
 func TestContextsAreEqualIfTheyAddressThePluginAlike(t *testing.T) {
-	one := Context{Network: "net", CNIVersion: "1.1.0", Config: json.RawMessage(`{"name":"net"}`)}
+	one := Invocation{Network: "net", CNIVersion: "1.1.0", Config: json.RawMessage(`{"name":"net"}`)}
 	same, other := one, one
 	same.Config = json.RawMessage(`{ "name": "net" }`)
-	same.PrevResult, same.SettlesAt = json.RawMessage(`{}`), time.Unix(1, 0)
+	same.PrevResult, same.AddActsUntil = json.RawMessage(`{}`), time.Unix(1, 0)
 	other.Binary = "/elsewhere"
 	if !one.Equal(same) {
 		t.Error("two contexts differ by white space or by what the plugin answered or may still do, want them equal")
@@ -123,10 +123,10 @@ func TestContextsAreEqualIfTheyAddressThePluginAlike(t *testing.T) {
 	if one.Equal(other) {
 		t.Error("two contexts with different binaries are equal")
 	}
-	if none := (Context{}); !none.Equal(none) {
+	if none := (Invocation{}); !none.Equal(none) {
 		t.Error("a context without a configuration is not equal to itself")
 	}
-	broken := Context{Config: json.RawMessage(`{`)}
+	broken := Invocation{Config: json.RawMessage(`{`)}
 	if broken.Equal(broken) {
 		t.Error("a context without a valid configuration is equal to something")
 	}
@@ -140,7 +140,7 @@ func TestAnErrorNamesWhatItKnows(t *testing.T) {
 	}{
 		"a refusal":      {Error{Outcome: Refused, Code: 100, Msg: "no", Details: "none left"}, "refused (code 100): no; none left"},
 		"no start":       {Error{Outcome: NotStarted, Err: cause}, "did not start: it was killed"},
-		"an unclear end": {Error{Outcome: Unclear, Err: cause, Msg: "no", Stderr: "panic"}, "ended unclearly: it was killed: no (stderr: panic)"},
+		"an unclear end": {Error{Outcome: Unknown, Err: cause, Msg: "no", Stderr: "panic"}, "ended unclearly: it was killed: no (stderr: panic)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.err.Verb, c.err.Plugin, c.err.ContainerID = VerbDel, "host-local", "id"

@@ -14,7 +14,7 @@ const CapabilityIPs = "ips"
 // Convention returns the first convention of the context's profile by which one
 // ADD can ask for n addresses, or why there is none. An ADD that asks for
 // addresses of which only some can be carried would get others instead.
-func (c Context) Convention(n int) (profile.Request, error) {
+func (c Invocation) Convention(n int) (profile.Request, error) {
 	for _, r := range c.Profile.Requests {
 		switch {
 		case r == profile.RequestRuntimeConfig && !slices.Contains(c.Capabilities, CapabilityIPs):

@@ -10,9 +10,9 @@ const (
 	NotStarted Outcome = "not-started"
 	// Refused: the plugin ran to its end and gave a well-formed CNI error.
 	Refused Outcome = "refused"
-	// Unclear: the plugin ran, and what it did cannot be told: it timed out,
+	// Unknown: the plugin ran, and what it did cannot be told: it timed out,
 	// was killed, crashed, or printed what is no CNI answer.
-	Unclear Outcome = "unclear"
+	Unknown Outcome = "unclear"
 )
 
 // Error is a plugin call that did not succeed. The engine decides by Outcome,

@@ -11,7 +11,7 @@ const FirstPluginCode = 100
 // the attachment. Everything else (did not start, timed out, was killed, one
 // of CNI's own codes) means that it could not be asked: a live address is
 // never given up because a question failed (docs/how-it-works.md, Verify and profiles).
-func Lost(c Context, err error) bool {
+func Lost(c Invocation, err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
 		return false
@@ -19,5 +19,5 @@ func Lost(c Context, err error) bool {
 	if e.Verb != VerbCheck || e.Outcome != Refused || e.Code < FirstPluginCode {
 		return false
 	}
-	return c.Profile.SaysLost(e.Code, e.Msg, e.Details)
+	return c.Profile.IsLost(e.Code, e.Msg, e.Details)
 }

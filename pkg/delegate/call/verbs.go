@@ -8,20 +8,20 @@ import (
 
 // HasCheck tells whether the plugin can be asked by CHECK with this context:
 // the verb came with CNI 0.4.0, and a conflist may switch it off.
-func (c Context) HasCheck() bool {
+func (c Invocation) HasCheck() bool {
 	ok, err := version.GreaterThanOrEqualTo(c.CNIVersion, "0.4.0")
 	return err == nil && ok && !c.DisableCheck
 }
 
 // HasStatus tells whether the plugin can be asked by STATUS (CNI 1.1.0).
-func (c Context) HasStatus() bool {
+func (c Invocation) HasStatus() bool {
 	ok, err := version.GreaterThanOrEqualTo(c.CNIVersion, "1.1.0")
 	return err == nil && ok
 }
 
 // VerifyBy is how the context's attachment is verified: as its profile says, but
 // by nothing where that is CHECK and there is none.
-func (c Context) VerifyBy() profile.Verify {
+func (c Invocation) VerifyBy() profile.Verify {
 	if c.Profile.VerifyBy == profile.VerifyCheck && !c.HasCheck() {
 		return profile.VerifyNothing
 	}

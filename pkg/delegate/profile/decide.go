@@ -14,20 +14,20 @@ import (
 // DelBeforeAdd reports whether a first ADD needs a DEL before it, because its ID may hold
 // something of which the journal does not know.
 func (p Profile) DelBeforeAdd() bool {
-	return p.RepeatedAdd != RepeatedAddSameAnswer && !p.SpendsIDs()
+	return p.RepeatedAdd != RepeatedAddSameAnswer && !p.SingleUseIDs()
 }
 
-// SpendsIDs reports whether each ADD needs a container ID that was never used before: a
+// SingleUseIDs reports whether each ADD needs a container ID that was never used before: a
 // DEL may act at any later time, and release what a new ADD got.
-func (p Profile) SpendsIDs() bool { return p.Del == DelQueued }
+func (p Profile) SingleUseIDs() bool { return p.Del == DelQueued }
 
 // OnNode reports whether the plugin's store is on the node: a reboot may lose its last
 // writes, and ends every process that could still change it.
 func (p Profile) OnNode() bool { return p.Store == StoreNode }
 
-// ActsUntil is the last moment at which an ADD whose outcome is unknown, and whose
+// AddActsUntil is the last moment at which an ADD whose outcome is unknown, and whose
 // process had ended at a given time, may still allocate.
-func (p Profile) ActsUntil(ended time.Time) time.Time {
+func (p Profile) AddActsUntil(ended time.Time) time.Time {
 	return ended.Add(time.Duration(p.AddOutlivesSeconds) * time.Second)
 }
 

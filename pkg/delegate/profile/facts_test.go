@@ -97,7 +97,7 @@ func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
 				"verifyBy":           {p.VerifyBy, w.verifyBy},
 				"checkProves":        {p.CheckProves, w.checkProves},
 				"lost":               {string(lost), w.lost},
-				"addOutlivesSeconds": {p.ActsUntil(time.Time{}).Sub(time.Time{}), w.outlives},
+				"addOutlivesSeconds": {p.AddActsUntil(time.Time{}).Sub(time.Time{}), w.outlives},
 				"delOutlivesSeconds": {p.DelActsUntil(time.Time{}).Sub(time.Time{}), w.outlives},
 				"store":              {p.Store == StoreNode, pluginType == "host-local" || pluginType == "static"},
 				"lookup":             {p.Lookup == LookupHostLocal, pluginType == "host-local"},

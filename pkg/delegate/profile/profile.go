@@ -192,9 +192,9 @@ type Profile struct {
 	Sources []string `json:"sources,omitempty"`
 }
 
-// SaysLost tells whether a well-formed error of CHECK means that the plugin
+// IsLost tells whether a well-formed error of CHECK means that the plugin
 // does not hold the attachment. Inputs are the plugin's code, message and details.
-func (p Profile) SaysLost(code uint, msg, details string) bool {
+func (p Profile) IsLost(code uint, msg, details string) bool {
 	if p.Lost.empty() || code == 0 || code < p.Lost.MinCode {
 		return false
 	}

@@ -180,7 +180,7 @@ func TestSaysLostMatchesCodeAndWords(t *testing.T) {
 		"other words":                      {Lost{Message: "find"}, 1, "no", "no", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (Profile{Lost: c.lost}).SaysLost(c.code, c.msg, c.details); got != c.want {
+			if got := (Profile{Lost: c.lost}).IsLost(c.code, c.msg, c.details); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})

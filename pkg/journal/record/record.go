@@ -20,13 +20,13 @@ const (
 	Adding State = "adding"
 	// Held: the plugin returned the addresses, and the API may have handed them out.
 	Held State = "held"
-	// Cooling: released by the API; the plugin keeps the addresses until ReleaseAt.
-	Cooling State = "cooling"
+	// Cooldown: released by the API; the plugin keeps the addresses until ReleaseAt.
+	Cooldown State = "cooling"
 	// Releasing: to be given back; the plugin may still hold it.
 	Releasing State = "releasing"
-	// Spent: nothing is held; the record remembers until LateDel.Until which IDs an
+	// Tombstone: nothing is held; the record remembers until LateDel.Until which IDs an
 	// ADD must not use (docs/how-it-works.md, Identity).
-	Spent State = "spent"
+	Tombstone State = "spent"
 )
 
 // Family is an address family in the API's words.
@@ -85,9 +85,9 @@ type Record struct {
 	Claims []Family `json:"claims,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
-	// Contexts are the call contexts with which no DEL has succeeded yet,
+	// Invocations are the call contexts with which no DEL has succeeded yet,
 	// oldest first; the last one is that of the last ADD.
-	Contexts []call.Context `json:"contexts"`
+	Invocations []call.Invocation `json:"contexts"`
 
 	// ReleaseAt is when a cooling attachment is given back.
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
@@ -104,7 +104,7 @@ type Record struct {
 // Clone returns a copy that shares nothing that is ever changed in place.
 func (r Record) Clone() Record {
 	r.Claims = slices.Clone(r.Claims)
-	r.Contexts = slices.Clone(r.Contexts)
+	r.Invocations = slices.Clone(r.Invocations)
 	r.Result.Addresses = slices.Clone(r.Result.Addresses)
 	if r.Expiration != nil {
 		e := *r.Expiration
@@ -178,14 +178,14 @@ func (r Record) Validate() error {
 		return fmt.Errorf("record of container ID %s: owner %q and pool %q must not be empty", r.ContainerID, r.Owner, r.Pool)
 	}
 	switch r.State {
-	case Adding, Held, Cooling, Releasing, Spent:
+	case Adding, Held, Cooldown, Releasing, Tombstone:
 	default:
 		return fmt.Errorf("record of container ID %s: state %q is not known", r.ContainerID, r.State)
 	}
-	if len(r.Contexts) == 0 && r.State != Spent {
+	if len(r.Invocations) == 0 && r.State != Tombstone {
 		return fmt.Errorf("record of container ID %s: it has no call context", r.ContainerID)
 	}
-	if (r.State == Held || r.State == Cooling) && len(r.Result.Addresses) == 0 {
+	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
 		return fmt.Errorf("record of container ID %s: it is %s without an address", r.ContainerID, r.State)
 	}
 	for _, a := range r.Result.Addresses {
@@ -198,7 +198,7 @@ func (r Record) Validate() error {
 			return fmt.Errorf("record of container ID %s: family %q is claimed without an address", r.ContainerID, f)
 		}
 	}
-	for _, c := range r.Contexts {
+	for _, c := range r.Invocations {
 		if !json.Valid(c.Config) {
 			return fmt.Errorf("record of container ID %s: a call context has no valid configuration", r.ContainerID)
 		}

@@ -28,11 +28,11 @@ func dual() Record {
 			{Prefix: netip.MustParsePrefix("fd00::7/64")},
 			{Prefix: netip.MustParsePrefix("10.1.0.8/24")},
 		}},
-		Claims:     []Family{IPv4, IPv6},
-		Expiration: &Expiration{UUID: "u", Deadline: at},
-		Contexts:   []call.Context{{Network: "net", Config: []byte(`{}`)}},
-		Created:    at,
-		Changed:    at,
+		Claims:      []Family{IPv4, IPv6},
+		Expiration:  &Expiration{UUID: "u", Deadline: at},
+		Invocations: []call.Invocation{{Network: "net", Config: []byte(`{}`)}},
+		Created:     at,
+		Changed:     at,
 	}
 }
 
@@ -45,7 +45,7 @@ func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
 		"a whole record":                          {func(*Record) {}, ""},
 		"adding needs no address":                 {func(r *Record) { r.State, r.Result, r.Claims = Adding, call.Result{}, nil }, ""},
 		"releasing needs no address":              {func(r *Record) { r.State, r.Result, r.Claims = Releasing, call.Result{}, nil }, ""},
-		"a spent one has neither":                 {func(r *Record) { r.State, r.Result, r.Claims, r.Contexts = Spent, call.Result{}, nil, nil }, ""},
+		"a spent one has neither":                 {func(r *Record) { r.State, r.Result, r.Claims, r.Invocations = Tombstone, call.Result{}, nil, nil }, ""},
 		"a container ID of 128 bytes":             {func(r *Record) { r.ContainerID = strings.Repeat("a", 128) }, ""},
 		"a container ID of 129 bytes":             {func(r *Record) { r.ContainerID = strings.Repeat("a", 129) }, "containerID"},
 		"no container ID":                         {func(r *Record) { r.ContainerID = "" }, "containerID"},
@@ -56,11 +56,11 @@ func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
 		"no pool":                                 {func(r *Record) { r.Pool = "" }, "pool"},
 		"no state":                                {func(r *Record) { r.State = "" }, `state ""`},
 		"a state that does not exist":             {func(r *Record) { r.State = "lent" }, `state "lent"`},
-		"no context":                              {func(r *Record) { r.Contexts = nil }, "no call context"},
-		"a context without configuration":         {func(r *Record) { r.Contexts[0].Config = nil }, "no valid configuration"},
-		"a context whose configuration is torn":   {func(r *Record) { r.Contexts[0].Config = []byte(`{`) }, "no valid configuration"},
+		"no context":                              {func(r *Record) { r.Invocations = nil }, "no call context"},
+		"a context without configuration":         {func(r *Record) { r.Invocations[0].Config = nil }, "no valid configuration"},
+		"a context whose configuration is torn":   {func(r *Record) { r.Invocations[0].Config = []byte(`{`) }, "no valid configuration"},
 		"held without an address":                 {func(r *Record) { r.Result, r.Claims = call.Result{}, nil }, "without an address"},
-		"cooling without an address":              {func(r *Record) { r.State, r.Result, r.Claims = Cooling, call.Result{}, nil }, "without an address"},
+		"cooling without an address":              {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
 		"an address that is none":                 {func(r *Record) { r.Result.Addresses[0].Prefix = netip.Prefix{} }, "is not valid"},
 		"an IPv4 address in IPv6 clothes": {func(r *Record) {
 			r.Result.Addresses[0].Prefix = netip.MustParsePrefix("::ffff:10.1.0.7/120")
@@ -138,7 +138,7 @@ func TestACloneSharesNothingThatIsChangedInPlace(t *testing.T) {
 		t.Fatalf("the clone is %+v, want %+v", c, r)
 	}
 	c.Claims[0] = "changed"
-	c.Contexts[0].Network = "changed"
+	c.Invocations[0].Network = "changed"
 	c.Result.Addresses[0] = call.Address{}
 	c.Expiration.UUID = "changed"
 	if !reflect.DeepEqual(r, dual()) {
