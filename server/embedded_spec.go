@@ -386,7 +386,7 @@ func init() {
           "x-nullable": false
         },
         "release-at": {
-          "description": "When a cooling attachment is given back",
+          "description": "When an attachment in cooldown is given back",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -397,7 +397,7 @@ func init() {
           "enum": [
             "adding",
             "held",
-            "cooling",
+            "cooldown",
             "releasing"
           ],
           "x-nullable": false
@@ -1468,7 +1468,7 @@ func init() {
           "x-nullable": false
         },
         "release-at": {
-          "description": "When a cooling attachment is given back",
+          "description": "When an attachment in cooldown is given back",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -1479,7 +1479,7 @@ func init() {
           "enum": [
             "adding",
             "held",
-            "cooling",
+            "cooldown",
             "releasing"
           ],
           "x-nullable": false

@@ -72,13 +72,13 @@ type Attachment struct {
 	// Required: true
 	Pool string `json:"pool"`
 
-	// When a cooling attachment is given back
+	// When an attachment in cooldown is given back
 	// Format: date-time
 	ReleaseAt *strfmt.DateTime `json:"release-at,omitempty"`
 
 	// Where it stands
 	// Required: true
-	// Enum: ["adding","held","cooling","releasing"]
+	// Enum: ["adding","held","cooldown","releasing"]
 	State string `json:"state"`
 
 	// When the plugin last confirmed it; absent if it did not in this life of the process
@@ -325,7 +325,7 @@ var attachmentTypeStatePropEnum []any
 
 func init() {
 	var res []string
-	if err := json.Unmarshal([]byte(`["adding","held","cooling","releasing"]`), &res); err != nil {
+	if err := json.Unmarshal([]byte(`["adding","held","cooldown","releasing"]`), &res); err != nil {
 		panic(err)
 	}
 	for _, v := range res {
@@ -341,8 +341,8 @@ const (
 	// AttachmentStateHeld captures enum value "held"
 	AttachmentStateHeld string = "held"
 
-	// AttachmentStateCooling captures enum value "cooling"
-	AttachmentStateCooling string = "cooling"
+	// AttachmentStateCooldown captures enum value "cooldown"
+	AttachmentStateCooldown string = "cooldown"
 
 	// AttachmentStateReleasing captures enum value "releasing"
 	AttachmentStateReleasing string = "releasing"

@@ -16,7 +16,7 @@ type plugins struct {
 	guards *guards
 }
 
-// NewInvocation returns today's call context for a pool. A network that another
+// NewInvocation returns today's invocation for a pool. A network that another
 // sidecar of this node serves is refused.
 func (p plugins) NewInvocation(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Invocation, error) {
 	n, err := p.conf.Network(pool)

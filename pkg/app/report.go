@@ -166,7 +166,7 @@ func (r *reporter) lastError() restapi.LastError {
 func (r *reporter) counters() map[string]int64 {
 	c := r.engine.Counters()
 	return map[string]int64{
-		"lost": int64(c.Lost), "healed": int64(c.Reacquired),
+		"lost": int64(c.Lost), "reacquired": int64(c.Reacquired),
 		"duplicates": int64(c.Duplicates), "expired": int64(c.Expired),
 	}
 }

@@ -27,7 +27,7 @@ type Journal interface {
 // Each honours no cancellation but its own time limit: a call that has begun is
 // never given up halfway.
 type Plugin interface {
-	// NewInvocation returns today's call context for a new ADD in a pool, or why there
+	// NewInvocation returns today's invocation for a new ADD in a pool, or why there
 	// is none (no configuration yet, plugin not found, VERSION failed). The
 	// container ID is made by id from the network's name; its error is passed on.
 	NewInvocation(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Invocation, error)

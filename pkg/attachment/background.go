@@ -73,21 +73,21 @@ func (o *op) attend() error {
 		o.action = ActionCleanup
 		return o.giveBack()
 	case record.Adding:
-		return o.heal()
+		return o.reacquire()
 	default:
 		return o.recheck()
 	}
 }
 
 // recheck verifies a held attachment once a start, when a duplicate has cast
-// doubt on it, or when it could not be asked about, and heals it.
+// doubt on it, or when it could not be asked about, and reacquires it.
 func (o *op) recheck() error {
 	if o.isChecked() && o.failures == 0 {
 		return o.tidy()
 	}
 	stands, err := o.stands()
 	if err == nil && !stands {
-		err = o.heal()
+		err = o.reacquire()
 	}
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (o *op) due() (time.Time, bool) {
 	switch {
 	case o.failures > 0:
 	case o.rec.State == record.Adding && !o.idle, o.rec.State == record.Releasing:
-		times = append(times, o.settlesAt())
+		times = append(times, o.addActsUntil())
 	case o.rec.State == record.Cooldown:
 		times = append(times, o.rec.ReleaseAt)
 	case o.rec.State == record.Tombstone:

@@ -20,7 +20,7 @@ func TestThePluginsOfRecordedAttachmentsAreListedOnce(t *testing.T) {
 		{"default", "router"}:  recorded("default", record.Held, "/b/host-local"),
 		{"default", "health"}:  recorded("default", record.Releasing, "/b/host-local", "/a/host-local"),
 		{"blue", "router"}:     recorded("blue", record.Adding, "/a/host-local"),
-		{"default", "spent"}:   recorded("default", record.Tombstone, "/c/host-local"),
+		{"default", "tombstone"}:   recorded("default", record.Tombstone, "/c/host-local"),
 		{"default", "nothing"}: {key: key{pool: "default"}},
 	}}
 	want := []PluginUse{

@@ -63,7 +63,7 @@ func TestALateDEL(t *testing.T) {
 	play(t, "of a release does not free what its owner gets next", unknownPlugin, func(s scene) {
 		s.allocate("router")
 		s.failing(on("DEL", 1, hungLate))
-		s.wantKind(s.giveBack("10.0.0.1"), Failed, "ended unclearly")
+		s.wantKind(s.giveBack("10.0.0.1"), Failed, "ended with an unknown outcome")
 		s.allocate("router")
 		s.wantGeneration("router", 1)
 		time.Sleep(time.Hour)
@@ -159,7 +159,7 @@ func TestAReboot(t *testing.T) {
 		s.fakeNode.mu.Unlock()
 		s = s.again(reboot)
 		if c := s.Counters(); c.Lost != 1 || c.Reacquired != 1 {
-			s.Errorf("counters %+v; want it lost and healed", c)
+			s.Errorf("counters %+v; want it lost and reacquired", c)
 		}
 		s.wantAddress("router", a.Addrs()[0].String())
 	})
@@ -383,7 +383,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 		"the release delay":                    {delay},
 		"a release delay that is switched off": nil,
 	} {
-		play(t, "leaves a cooling attachment "+name, nil, func(s scene) {
+		play(t, "leaves an attachment in cooldown "+name, nil, func(s scene) {
 			for _, ip := range s.addrsOf("router") {
 				if err := s.giveBack(ip.String()); err != nil {
 					s.Fatal(err)
@@ -411,7 +411,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 			s.Errorf("the plugin holds %v", s.store)
 		}
 	})
-	play(t, "leaves an unclear ADD and a late DEL their seconds", unknownPlugin, func(s scene) {
+	play(t, "leaves an unknown ADD and a late DEL their seconds", unknownPlugin, func(s scene) {
 		s.failing(func(step string) fault { // both
 			if step == "ADD" || step == "DEL" {
 				return hungBefore

@@ -34,7 +34,7 @@ func TestStart(t *testing.T) {
 		s.wantSaid("CHECK")
 		s.wantAddress("router", "10.0.0.1")
 	})
-	play(t, "what the plugin lost meanwhile is healed to the same address", nil, func(s scene) {
+	play(t, "what the plugin lost meanwhile is reacquired to the same address", nil, func(s scene) {
 		s.allocate("health")
 		s.allocate("router")
 		s.wipe()
@@ -90,7 +90,7 @@ func TestStart(t *testing.T) {
 			}
 		}
 	})
-	play(t, "a cooling attachment is given back at its deadline, not at the start", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
+	play(t, "an attachment in cooldown is given back at its deadline, not at the start", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)

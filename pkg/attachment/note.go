@@ -107,7 +107,7 @@ func (o *op) setLost(why error) {
 }
 
 // setHeld notes that the plugin holds the attachment since just now. What changed
-// was not healed: its owner is told another address.
+// was not reacquired: its owner is told another address.
 func (o *op) setHeld(changed bool) {
 	o.mu.Lock()
 	o.lost = o.lost && !changed
@@ -118,14 +118,14 @@ func (o *op) setHeld(changed bool) {
 // setVerified notes that the plugin holds the attachment.
 func (o *op) setVerified() {
 	o.mu.Lock()
-	healed := o.lost
+	reacquired := o.lost
 	o.lost, o.doubted, o.verified, o.checked = false, false, time.Now(), true
-	if healed {
+	if reacquired {
 		o.counters.Reacquired++
 	}
 	o.mu.Unlock()
-	if healed || o.action == ActionReacquire {
-		o.outcome(o.addresses()).Info("Healed: the plugin holds the attachment again")
+	if reacquired || o.action == ActionReacquire {
+		o.outcome(o.addresses()).Info("Reacquired: the plugin holds the attachment again")
 	}
 }
 

@@ -23,9 +23,9 @@ const (
 	// ActionRetire: --owners does not admit the owner any more (--retire-owners).
 	ActionRetire Action = "retire"
 	// ActionReacquire: an acquisition that was cut short or lost is made good.
-	ActionReacquire Action = "heal"
+	ActionReacquire Action = "reacquire"
 	// ActionCleanup: what was released, or never handed out, goes back to the plugin.
-	ActionCleanup Action = "give-back"
+	ActionCleanup Action = "cleanup"
 )
 
 // EventOutcome is how an action ended.
@@ -35,7 +35,7 @@ const (
 	// OutcomeSuccess: it is done.
 	OutcomeSuccess EventOutcome = "success"
 	// OutcomeRejected: a rule of ours, or what is held already, stands against it; the plugin is not to blame.
-	OutcomeRejected EventOutcome = "refused"
+	OutcomeRejected EventOutcome = "rejected"
 	// OutcomeFailed: plugin, journal or configuration stood in its way.
 	OutcomeFailed EventOutcome = "failed"
 )
@@ -54,7 +54,7 @@ type Queue string
 
 const (
 	// QueueEntry: one operation at a time per attachment.
-	QueueEntry Queue = "turn"
+	QueueEntry Queue = "attachment"
 	// QueueProcess: --max-plugin-processes.
 	QueueProcess Queue = "process"
 	// QueueBackground: attachments that need attention.

@@ -61,26 +61,26 @@ func TestTheObserverIsToldWhatHappens(t *testing.T) {
 		"an owner that is not admitted is refused": {
 			change: func(o *Options) { o.Owners, _ = ParseOwners([]string{"health"}) },
 			do:     func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv4}) },
-			want:   []string{"allocate refused default [ipv4]"},
+			want:   []string{"allocate rejected default [ipv4]"},
 		},
 		"a family that is off is refused": {
 			change: func(o *Options) { o.EnableIPv6 = false },
 			do:     func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv6}) },
-			want:   []string{"allocate refused default [ipv6]"},
+			want:   []string{"allocate rejected default [ipv6]"},
 		},
 		"a pool that is not known is refused": {
 			do:   func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv4, Pool: "red"}) },
-			want: []string{"allocate refused red [ipv4]"},
+			want: []string{"allocate rejected red [ipv4]"},
 		},
 		"a restore of another's address is refused": {
 			before: func(s scene) { s.allocate("router") },
 			do:     func(s scene) { _ = s.claim("health", "10.0.0.1") },
-			want:   []string{"restore refused default [ipv4]"},
+			want:   []string{"restore rejected default [ipv4]"},
 		},
 		"a release counts for its family, and one of nothing is refused": {
 			before: func(s scene) { s.allocate("router") },
 			do:     func(s scene) { _, _ = s.giveBack("10.0.0.1"), s.giveBack("10.0.0.9") },
-			want:   []string{"release success default [ipv4]", "release refused default [ipv4]"},
+			want:   []string{"release success default [ipv4]", "release rejected default [ipv4]"},
 		},
 		"a release that fails is tried again until it is given back": {
 			before: func(s scene) { s.allocate("router"); _ = s.giveBack("fd00::1") },
@@ -91,13 +91,13 @@ func TestTheObserverIsToldWhatHappens(t *testing.T) {
 				s.failing(nil)
 				time.Sleep(longestRetry)
 			},
-			want: []string{"release failed default [ipv4]", "give-back failed default [ipv4 ipv6]", "give-back success default [ipv4 ipv6]"},
+			want: []string{"release failed default [ipv4]", "cleanup failed default [ipv4 ipv6]", "cleanup success default [ipv4 ipv6]"},
 		},
 		"what cools is given back later": {
 			change: func(o *Options) { o.ReleaseDelay = time.Hour },
 			before: func(s scene) { s.allocate("router"); _ = s.giveBack("fd00::1") },
 			do:     func(s scene) { _ = s.giveBack("10.0.0.1"); time.Sleep(2 * time.Hour) },
-			want:   []string{"release success default [ipv4]", "give-back success default [ipv4 ipv6]"},
+			want:   []string{"release success default [ipv4]", "cleanup success default [ipv4 ipv6]"},
 		},
 		"what is not confirmed expires": {
 			do: func(s scene) {
@@ -136,14 +136,14 @@ func TestTheObserverIsToldOfTheRecoveryAfterAStart(t *testing.T) {
 		want   []string
 	}{
 		"what stands is no event": {want: nil},
-		"what was lost is healed": {
+		"what was lost is reacquired": {
 			before: func(s scene) { s.wipe() },
-			want:   []string{"heal success default [ipv4 ipv6]"},
+			want:   []string{"reacquire success default [ipv4 ipv6]"},
 		},
 		"what was lost and cannot be asked for has failed": {
 			set:    func(w *fakeNode) { w.profile = known("unknown"); w.profile.Lost.MinCode = 1 },
 			before: func(s scene) { s.wipe() },
-			want:   []string{"heal failed default [ipv4 ipv6]"},
+			want:   []string{"reacquire failed default [ipv4 ipv6]"},
 		},
 		"an owner that is not admitted any more is retired": {
 			change: func(o *Options) { o.RetireOwners, o.Owners = true, Owners{} },
@@ -188,7 +188,7 @@ func TestWhoWaitsIsCountedAndMeasured(t *testing.T) {
 		if q := s.QueueLengths(); q[QueueEntry] != 0 || q[QueueProcess] != 0 {
 			s.Errorf("queued at the end: %v; want nobody", q)
 		}
-		for _, want := range []string{"turn 1s", "process 1s", "turn 0s", "process 0s"} {
+		for _, want := range []string{"attachment 1s", "process 1s", "attachment 0s", "process 0s"} {
 			if !slices.Contains(o.waits, want) {
 				s.Errorf("it was told %q; want %q among them", o.waits, want)
 			}
@@ -203,9 +203,9 @@ func TestWhoWaitsInVainIsRefusedAndMeasured(t *testing.T) {
 		want   string
 	}{
 		"a client leaves that waits for a process":           {"late", func(_ scene, hangUp func()) { hangUp() }, "process 1s"},
-		"a client leaves that waits for its turn":            {"router", func(_ scene, hangUp func()) { hangUp() }, "turn 1s"},
+		"a client leaves that waits for its turn":            {"router", func(_ scene, hangUp func()) { hangUp() }, "attachment 1s"},
 		"a budget is spent on the wait for a process":        {"late", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "process 1m20s"},
-		"a budget is spent on the wait for the owner's turn": {"router", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "turn 1m20s"},
+		"a budget is spent on the wait for the owner's turn": {"router", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "attachment 1m20s"},
 	}
 	for name, tt := range tests {
 		o := &observed{}
@@ -221,7 +221,7 @@ func TestWhoWaitsInVainIsRefusedAndMeasured(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Second)
 			tt.giveUp(s, hangUp)
-			if got, want := o.told(), []string{"allocate refused default [ipv4]"}; !slices.Equal(got, want) {
+			if got, want := o.told(), []string{"allocate rejected default [ipv4]"}; !slices.Equal(got, want) {
 				s.Errorf("it was told %q; want %q", got, want)
 			}
 			if !slices.Contains(o.waits, tt.want) {

@@ -59,7 +59,7 @@ func (o *op) unfinished() bool {
 	return false
 }
 
-// notHealed is why a heal that met no error has failed all the same: what cannot
+// notHealed is why a reacquire that met no error has failed all the same: what cannot
 // be asked for is left to its owner's next request.
 func (o *op) notHealed() error {
 	if o.action == ActionReacquire && o.identified().Lost {

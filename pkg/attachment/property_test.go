@@ -122,7 +122,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			h.released(ip, err)
 		},
 		"fault": func(rt *rapid.T) {
-			steps := []string{"write adding", "write held", "write releasing", "write cooling", "write spent", "remove", "ADD", "DEL", "CHECK"}
+			steps := []string{"write adding", "write held", "write releasing", "write cooldown", "write tombstone", "remove", "ADD", "DEL", "CHECK"}
 			step := rapid.SampledFrom(steps).Draw(rt, "step")
 			faults := []fault{refused, notStarted, hungBefore, hungAfter, errorAfter}
 			if step == "ADD" && p.AddOutlivesSeconds > 100 || step == "DEL" && p.DelOutlivesSeconds > 100 {
@@ -220,7 +220,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 	// Let recovery settle without faults, then compare.
 	w.mu.Lock()
 	w.fault = nil
-	if h.storeLost { // a pod may have got what was lost, and would stand in the way of healing
+	if h.storeLost { // a pod may have got what was lost, and would stand in the way of reacquiring
 		delete(w.store, "pod-1")
 		delete(w.store, "pod-2")
 	}
@@ -469,7 +469,7 @@ func (h *history) settled(rt *rapid.T, w *fakeNode, e *Engine, p profile.Profile
 			rt.Errorf("%s is thought to have %s, but the plugin's store is %v", k.owner, ip, slices.Collect(maps.Keys(w.store)))
 		}
 		if !blind && canAskFor(lastContextOf(a.Record), claimedOf(a.Record)) && a.State != record.Held {
-			rt.Errorf("%s was not healed to %s: %s", k.owner, ip, a.LastError)
+			rt.Errorf("%s was not reacquired to %s: %s", k.owner, ip, a.LastError)
 		}
 	}
 }

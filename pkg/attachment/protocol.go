@@ -20,7 +20,7 @@ import (
 //
 //	(none) --allocate--> adding --ADD--> held --release--> releasing --DEL--> (none)
 //	                       ^              | ^                 ^
-//	                       +--- lost -----+ +--- cooling -----+
+//	                       +--- lost -----+ +--- cooldown -----+
 //
 // Every step that changes the plugin's state is in the journal before it.
 
@@ -295,7 +295,7 @@ func (o *op) add(today call.Invocation, want goal) error {
 // undo gives back what a failed acquisition may have allocated, and says why it
 // failed. The record stays adding until a DEL has succeeded after the last
 // moment at which the plugin can still act; then it goes, unless it was handed
-// out before: that must be healed.
+// out before: that must be reacquired.
 func (o *op) undo(today call.Invocation, cause error) error {
 	cause = fmt.Errorf("%s (container ID %s): %w", o.key, o.id, cause)
 	if mayStillAct(cause) {
@@ -357,10 +357,10 @@ func (o *op) writeReleasing() error {
 	return o.write(r)
 }
 
-// heal finishes what is adding, and gets back what was handed out and lost: to
+// reacquire finishes what is adding, and gets back what was handed out and lost: to
 // the same addresses where the profile can ask for them. What was never handed
 // out is given back.
-func (o *op) heal() error {
+func (o *op) reacquire() error {
 	if o.rec.State == record.Adding && len(o.rec.Claims) == 0 {
 		o.action = ActionCleanup
 		return o.giveBack()
@@ -421,7 +421,7 @@ func (o *op) grant(want goal) error {
 // confirmed and never expires again.
 func (o *op) claim(r *record.Record, families []record.Family, expire bool) {
 	if len(families) == 0 {
-		return // healing hands out nothing new
+		return // reacquiring hands out nothing new
 	}
 	confirmed := len(r.Claims) > 0 && r.Expiration == nil
 	for _, f := range families {
@@ -470,7 +470,7 @@ func (o *op) intend(today call.Invocation) error {
 	r := o.recordOf(today)
 	r.State, r.BootID, r.ReleaseAt = record.Adding, o.BootID, time.Time{}
 	if len(r.Claims) == 0 {
-		// Nothing of it was handed out any more, so nothing is to be healed.
+		// Nothing of it was handed out any more, so nothing is to be reacquired.
 		r.Result, r.Network, r.Expiration = call.Result{}, today.Network, nil
 	}
 	r.Invocations = withLast(r.Invocations, today)

@@ -204,7 +204,7 @@ func TestAllocate(t *testing.T) {
 		s.wantSaid("CHECK, write adding, DEL, ADD[10.0.0.2 fd00::2], write held")
 		s.wantAddress("router", "10.0.0.2")
 		if c := s.Counters(); c.Lost != 1 || c.Reacquired != 1 {
-			s.Errorf("counters %+v; want one lost and one healed", c)
+			s.Errorf("counters %+v; want one lost and one reacquired", c)
 		}
 	})
 	play(t, "a plugin without CHECK is not asked", func(w *fakeNode) { w.version = "0.3.1" }, func(s scene) {
@@ -458,7 +458,7 @@ func TestRestore(t *testing.T) {
 			s.Errorf("calls %v; want %v", seen, want)
 		}
 	})
-	play(t, "a cooling address is held again", nil, func(s scene) {
+	play(t, "an address in cooldown is held again", nil, func(s scene) {
 		s.allocate("router")
 		if err := errors.Join(s.giveBack("10.0.0.1"), s.giveBack("fd00::1")); err != nil {
 			s.Fatal(err)
@@ -554,9 +554,9 @@ func TestRelease(t *testing.T) {
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)
 		}
-		s.wantSaid("write cooling")
+		s.wantSaid("write cooldown")
 		if a := s.allocate("health"); a.Holds(netip.MustParseAddr("10.0.0.1")) {
-			s.Error("a cooling address was handed out to another")
+			s.Error("an address in cooldown was handed out to another")
 		}
 		s.said()
 		time.Sleep(time.Minute)
@@ -571,7 +571,7 @@ func TestRelease(t *testing.T) {
 		s.skipDelay("fd00::1")
 		s.wantSaid("write releasing, DEL, remove")
 	}, func(o *Options) { o.ReleaseDelay = time.Minute })
-	play(t, "a cooling address is given back at once by who skips the delay, and by nobody else", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
+	play(t, "an address in cooldown is given back at once by who skips the delay, and by nobody else", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)
@@ -669,7 +669,7 @@ func TestExpiration(t *testing.T) {
 			s.wantAddress("default/pod", "10.0.0.1")
 		})
 	}
-	play(t, "healing does not confirm", nil, func(s scene) {
+	play(t, "reacquiring does not confirm", nil, func(s scene) {
 		if _, err := s.ask(expiring); err != nil {
 			s.Fatal(err)
 		}
@@ -679,7 +679,7 @@ func TestExpiration(t *testing.T) {
 		synctest.Wait()
 		a, ok := e.Lookup(DefaultPool, "default/pod")
 		if !ok || a.Expiration == nil || a.Lost {
-			s.Errorf("after healing: %+v", a)
+			s.Errorf("after reacquiring: %+v", a)
 		}
 	})
 	play(t, "the deadline outlives a restart", nil, func(s scene) {

@@ -135,7 +135,7 @@ func TestRegressions(t *testing.T) {
 		synctest.Wait()
 		s.wantSaid("") // and then it waits for its owner
 	})
-	play(t, "a cooling attachment is not handed out after a reboot on its presence alone", v4, func(s scene) {
+	play(t, "an attachment in cooldown is not handed out after a reboot on its presence alone", v4, func(s scene) {
 		s.allocate("router")
 		if err := s.giveBack("10.0.0.1"); err != nil {
 			s.Fatal(err)
@@ -355,13 +355,13 @@ func TestRegressions(t *testing.T) {
 			s.Errorf("on disk: %v", s.disk)
 		}
 	})
-	play(t, "what came back with another address was not healed", v4, func(s scene) {
+	play(t, "what came back with another address was not reacquired", v4, func(s scene) {
 		s.allocate("router")
 		s.wipe()
 		taken(s, "10.0.0.1")
 		s.allocate("router")
 		if c := s.Counters(); c.Lost != 1 || c.Reacquired != 0 {
-			s.Errorf("counters %+v; want one lost and none healed", c)
+			s.Errorf("counters %+v; want one lost and none reacquired", c)
 		}
 	})
 	play(t, "a hand-out counts as expired once", v4, func(s scene) {

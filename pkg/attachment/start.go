@@ -5,8 +5,8 @@ import (
 )
 
 // Start takes over the records found on disk and deals with each in the
-// background: adding, releasing and due cooling ones are finished, held ones
-// verified and healed, those that --retire-owners names released. It returns at
+// background: adding, releasing and those whose cooldown is over are finished, held ones
+// verified and reacquired, those that --retire-owners names released. It returns at
 // once; requests are served from then on.
 func (e *Engine) Start(records []record.Record) {
 	e.mu.Lock()

@@ -120,10 +120,10 @@ func withLast(contexts []call.Invocation, last call.Invocation) []call.Invocatio
 
 // settled reports whether no ADD can still act with a context of the record. It is asked
 // before the DEL that is to be the last: an ADD that acts during that DEL may act after it.
-func (o *op) settled() bool { return !time.Now().Before(o.settlesAt()) }
+func (o *op) settled() bool { return !time.Now().Before(o.addActsUntil()) }
 
-// settlesAt is when that is so; the zero time if it always was.
-func (o *op) settlesAt() time.Time {
+// addActsUntil is when that is so; the zero time if it always was.
+func (o *op) addActsUntil() time.Time {
 	var last time.Time
 	for _, c := range o.rec.Invocations {
 		if c.AddActsUntil.After(last) {

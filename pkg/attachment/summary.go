@@ -8,7 +8,7 @@ import (
 
 // Summary is what there is in one pool now.
 type Summary struct {
-	// States counts attachments by state; Spent ones are none.
+	// States counts attachments by state; Tombstone ones are none.
 	States map[record.State]int
 	// Addresses counts the addresses that are handed out, by family.
 	Addresses map[record.Family]int

@@ -13,7 +13,7 @@ import (
 
 func TestTabCompletesWhatTheSidecarHolds(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
-		"GET /v1/ipam":    lists(heldBoth + "," + heldOne + "," + cooling),
+		"GET /v1/ipam":    lists(heldBoth + "," + heldOne + "," + cooldown),
 		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true,"pools":[{"pool":"default","network":"pods"},{"pool":"blue"}]}}`)},
 	})
 	tests := map[string]struct {

@@ -28,7 +28,7 @@ func (p program) listCommand() *cobra.Command {
 
   STATE      adding     the plugin is asked, or was asked and may have allocated
              held       the plugin holds the addresses for the owner
-             cooling    released; the plugin gets them back later
+             cooldown    released; the plugin gets them back later
              releasing  the plugin is to get them back, and has not confirmed it
   ADDRESSES  everything the plugin gave
   CLAIMS     the families that are handed out

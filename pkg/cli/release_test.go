@@ -15,7 +15,7 @@ const (
 	heldBoth  = `{"owner":"router","pool":"default","container-id":"r","state":"held","claims":["ipv4","ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
 	heldOne   = `{"owner":"health","pool":"blue","container-id":"h","state":"held","claims":["ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"},{"family":"ipv6","ip":"fd00::2"}]}`
 	releasing = `{"owner":"ingress","pool":"default","container-id":"i","state":"releasing","claims":[],"last-error":"the plugin\nfailed","addresses":[{"family":"ipv4","ip":"10.0.0.3"},{"family":"ipv6","ip":"fd00::3"}]}`
-	cooling   = `{"owner":"pod","pool":"default","container-id":"p","state":"cooling","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
+	cooldown   = `{"owner":"pod","pool":"default","container-id":"p","state":"cooldown","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
 	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
 )
 
@@ -31,9 +31,9 @@ func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
 	yes := []answer{{code: 200}}
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam": lists(
-			heldBoth+","+heldOne+","+releasing+","+cooling+","+adding,
-			releasing+","+cooling+","+adding,
-			cooling,
+			heldBoth+","+heldOne+","+releasing+","+cooldown+","+adding,
+			releasing+","+cooldown+","+adding,
+			cooldown,
 			""),
 		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
 	})
@@ -66,7 +66,7 @@ func TestReleaseAllNamesWhatRemains(t *testing.T) {
 
 func TestReleaseAllIsPatientAsLongAsSomethingGoesAway(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
-		"GET /v1/ipam":             lists(cooling, cooling+","+adding+","+releasing, cooling+","+adding, cooling+","+adding, cooling, cooling, ""),
+		"GET /v1/ipam":             lists(cooldown, cooldown+","+adding+","+releasing, cooldown+","+adding, cooldown+","+adding, cooldown, cooldown, ""),
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	p, clock := s.program(), noon()
@@ -108,7 +108,7 @@ func TestReleaseAllEndsWhenTheSidecarDoes(t *testing.T) {
 
 func TestReleaseAllDoesNotAskAHangingPluginForEachAddress(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
-		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooling),
+		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
 		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"it did not end"`)},
 		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"it did not end"`)},
 	})

@@ -89,11 +89,11 @@ func (s sweep) one(ctx context.Context, r released) error {
 // toRelease are the addresses to take back: those that are handed out and, of an
 // attachment that nobody holds any more, one, if asking for it does something: the
 // sidecar tries a releasing one again now, and with skipDelay ends the wait of a
-// cooling one. An attachment without any address ends by itself.
+// cooldown one. An attachment without any address ends by itself.
 func toRelease(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
-		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooling
+		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
 		for _, at := range a.Addresses {
 			if again || slices.Contains(a.Claims, at.Family) {
 				out = append(out, released{at.IP, a.Pool})

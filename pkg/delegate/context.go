@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// NewInvocation returns the call context of a new ADD in a network: the IPAM plugin
+// NewInvocation returns the invocation of a new ADD in a network: the IPAM plugin
 // is found in the plugin folders and asked for its versions, once for each
 // binary. An error names file and network. It is plain when the configuration is at
 // fault or the plugin cannot be found, and wraps a *call.Error when VERSION failed;

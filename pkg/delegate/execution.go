@@ -127,23 +127,23 @@ func (x *execution) judge(p program, end ending) ([]byte, error) {
 	said, isError := decodeError(end.stdout)
 	switch {
 	case end.timedOut:
-		return nil, x.unclear(fmt.Errorf("it did not end within %s (--plugin-timeout) and was ended", p.timeout))
+		return nil, x.unknown(fmt.Errorf("it did not end within %s (--plugin-timeout) and was ended", p.timeout))
 	case end.tooMuch:
-		return nil, x.unclear(fmt.Errorf("it printed more than %d bytes on stdout and was ended", maxStdout))
+		return nil, x.unknown(fmt.Errorf("it printed more than %d bytes on stdout and was ended", maxStdout))
 	case end.unknown != nil:
-		return nil, x.unclear(fmt.Errorf("how it ended cannot be told: %w", end.unknown))
+		return nil, x.unknown(fmt.Errorf("how it ended cannot be told: %w", end.unknown))
 	case !end.exit.Exited():
-		return nil, x.unclear(fmt.Errorf("it was killed: %s", end.exit))
+		return nil, x.unknown(fmt.Errorf("it was killed: %s", end.exit))
 	case end.exit.success() && !isError:
 		return end.stdout, nil
 	case end.exit.success():
-		return nil, x.saying(x.unclear(fmt.Errorf("it printed an error (code %d) but its exit status is 0", said.Code)), said)
+		return nil, x.saying(x.unknown(fmt.Errorf("it printed an error (code %d) but its exit status is 0", said.Code)), said)
 	case isError:
 		return nil, x.saying(x.failure(call.Refused, nil), said)
 	case len(end.stdout) == 0:
-		return nil, x.unclear(fmt.Errorf("%s without a word on stdout", end.exit))
+		return nil, x.unknown(fmt.Errorf("%s without a word on stdout", end.exit))
 	default:
-		return nil, x.unclear(fmt.Errorf("%s, and what it printed is no CNI error: %q", end.exit, printable(head(end.stdout, 256))))
+		return nil, x.unknown(fmt.Errorf("%s, and what it printed is no CNI error: %q", end.exit, printable(head(end.stdout, 256))))
 	}
 }
 
@@ -159,7 +159,7 @@ func decodeError(stdout []byte) (types.Error, bool) {
 
 func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }
 
-func (x *execution) unclear(err error) *call.Error { return x.failure(call.Unknown, err) }
+func (x *execution) unknown(err error) *call.Error { return x.failure(call.Unknown, err) }
 
 func (x *execution) failure(o call.Outcome, err error) *call.Error {
 	return &call.Error{Verb: x.verb, Plugin: x.plugin, ContainerID: x.containerID, Outcome: o, Stderr: x.stderr, Err: err}

@@ -51,7 +51,7 @@ func TestTheObserverIsToldOfEachCallOnce(t *testing.T) {
 
 	want := []string{
 		"scripted VERSION", "scripted ADD", "scripted CHECK", "scripted STATUS", "scripted DEL",
-		"scripted ADD refused", "scripted ADD unclear", "scripted DEL unclear", "scripted DEL not-started",
+		"scripted ADD refused", "scripted ADD unknown", "scripted DEL unknown", "scripted DEL not-started",
 	}
 	if !slices.Equal(o.calls, want) {
 		t.Errorf("it was told of %q; want %q", o.calls, want)

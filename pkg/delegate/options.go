@@ -61,7 +61,7 @@ type Options struct {
 	// must be a mount of the host's.
 	InPod bool
 	// Profiles returns what is known of plugin types now: a set as profile.Load
-	// makes it, or why there is none. It is asked for each new call context, by
+	// makes it, or why there is none. It is asked for each new invocation, by
 	// several at once. Required.
 	Profiles func() (profile.Set, error)
 	// Log gets one debug line for each call; nil for none.

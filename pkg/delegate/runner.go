@@ -1,5 +1,5 @@
 // Package delegate runs a delegated CNI IPAM plugin (docs/how-it-works.md, Running a plugin): it
-// builds the call context, keeps the plugin's process within bounds, and tells
+// builds the invocation, keeps the plugin's process within bounds, and tells
 // what is known afterwards.
 package delegate
 
@@ -65,7 +65,7 @@ func New(o Options) (*Runner, error) {
 // Add runs ADD. Requested addresses are asked for by the first convention of
 // the context's profile that can carry all of them (call.Context.Convention);
 // if there is none, the plugin is not started. Errors are *call.Error; after
-// one whose Outcome is Unclear or Refused the plugin may hold something.
+// one whose Outcome is Unknown or Refused the plugin may hold something.
 func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
 	x := r.execution(call.VerbAdd, c)
 	result, err := x.add(ctx, c)
@@ -83,11 +83,11 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	printed, err := parseResult(ctx, stdout, c.Invocation.CNIVersion)
 	if err != nil {
-		return call.Result{}, x.unclear(fmt.Errorf("its answer cannot be understood: %w", err))
+		return call.Result{}, x.unknown(fmt.Errorf("its answer cannot be understood: %w", err))
 	}
 	result, err := readResult(printed, c.Invocation.CNIVersion, x.runner.linkMAC)
 	if err != nil {
-		return call.Result{}, x.unclear(err)
+		return call.Result{}, x.unknown(err)
 	}
 	x.runner.prevResults.remember(result.Raw, c.Invocation.CNIVersion)
 	result.InStore = x.runner.prove(c, result)

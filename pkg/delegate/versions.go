@@ -99,7 +99,7 @@ func (x *execution) supported(ctx context.Context, binary string) ([]string, err
 	}
 	info, err := (&version.PluginDecoder{}).Decode(stdout)
 	if err != nil {
-		return nil, x.unclear(err)
+		return nil, x.unknown(err)
 	}
 	return info.SupportedVersions(), nil
 }

@@ -47,11 +47,11 @@ func (s Store) knownIn(list []*models.Attachment, l hostlocal.Lease) bool {
 }
 
 // heldIn are the addresses that the plugin must hold by a list: of an attachment
-// that is cooling it has not got them back yet.
+// that is in cooldown it has not got them back yet.
 func (s Store) heldIn(list []*models.Attachment) []hostlocal.Lease {
 	var all []hostlocal.Lease
 	for _, a := range list {
-		if a.Network != s.Network || a.State != models.AttachmentStateHeld && a.State != models.AttachmentStateCooling {
+		if a.Network != s.Network || a.State != models.AttachmentStateHeld && a.State != models.AttachmentStateCooldown {
 			continue
 		}
 		for _, at := range a.Addresses {

@@ -58,7 +58,7 @@ func bad(all []Finding) []string {
 }
 
 func TestFindings(t *testing.T) {
-	const held, adding, releasing, cooling = models.AttachmentStateHeld, models.AttachmentStateAdding, models.AttachmentStateReleasing, models.AttachmentStateCooling
+	const held, adding, releasing, cooldown = models.AttachmentStateHeld, models.AttachmentStateAdding, models.AttachmentStateReleasing, models.AttachmentStateCooldown
 	lease := leased("10.15.0.2", ours("router"))
 	ofInterface, ofNetwork := listed("router", held, "10.15.0.2"), listed("router", held, "10.15.0.2")
 	ofInterface.Interface, ofNetwork.Network = "eth1", "others"
@@ -68,7 +68,7 @@ func TestFindings(t *testing.T) {
 	}{
 		"nothing is held":                                      {sight(), nil},
 		"what is held is in the store":                         {sight(both(listed("router", held, "10.15.0.2")), stored(lease)), nil},
-		"what cools is in the store":                           {sight(both(listed("router", cooling, "10.15.0.2")), stored(lease)), nil},
+		"what cools is in the store":                           {sight(both(listed("router", cooldown, "10.15.0.2")), stored(lease)), nil},
 		"an address of a pod is nobody's business":             {sight(stored(leased("10.15.0.2", "0123456789abcdef"))), nil},
 		"an address under an ID of ours that is not listed":    {sight(stored(lease)), []string{"warning leases 10.15.0.2"}},
 		"an address more than its attachment has":              {sight(both(listed("router", held)), stored(lease)), []string{"warning leases 10.15.0.2"}},
@@ -78,7 +78,7 @@ func TestFindings(t *testing.T) {
 		"a DEL on its way that has not come":                   {sight(both(listed("router", releasing)), stored(lease)), nil},
 		"a DEL on its way that has":                            {sight(both(listed("router", releasing, "10.15.0.2"))), nil},
 		"held and not in the store":                            {sight(both(listed("router", held, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
-		"cooling and not in the store":                         {sight(both(listed("router", cooling, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
+		"in cooldown and not in the store":                         {sight(both(listed("router", cooldown, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
 		"held in the store by somebody else":                   {sight(both(listed("router", held, "10.15.0.2")), stored(leased("10.15.0.2", "pod"))), []string{"error leases 10.15.0.2"}},
 		"allocated while one looked":                           {sight(func(s *Sight) { s.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
 		"allocated after one had looked":                       {sight(func(s *Sight) { s.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},

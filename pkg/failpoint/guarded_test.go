@@ -43,7 +43,7 @@ func writers() map[string]writer {
 func strangers() map[string]map[string][]string {
 	return map[string]map[string][]string{
 		// The socket, the folder around it, and the room in which it is made.
-		"access": {
+		"unixsock": {
 			"listen":  {"MkdirAll"},
 			"Close":   {"Remove"},
 			"newRoom": {"MkdirTemp", "Remove", "RemoveAll"},

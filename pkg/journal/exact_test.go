@@ -191,8 +191,9 @@ func TestARecordHasOnlyFieldsThatExactKnows(t *testing.T) {
 	look("", reflect.TypeFor[record.Record]())
 	slices.Sort(special)
 	if want := []string{
-		".Changed time.Time", ".Contexts.Config json.RawMessage", ".Contexts.PrevResult json.RawMessage",
-		".Contexts.Requested netip.Prefix", ".Contexts.SettlesAt time.Time", ".Created time.Time", ".Expiration.Deadline time.Time",
+		".Changed time.Time", ".Created time.Time", ".Expiration.Deadline time.Time",
+		".Invocations.AddActsUntil time.Time", ".Invocations.Config json.RawMessage",
+		".Invocations.PrevResult json.RawMessage", ".Invocations.Requested netip.Prefix",
 		".LateDel.Until time.Time", ".ReleaseAt time.Time", ".Result.Addresses.Gateway netip.Addr", ".Result.Addresses.Prefix netip.Prefix", ".Result.Raw json.RawMessage",
 	}; !slices.Equal(special, want) {
 		t.Errorf("it has\n%q\nand exact looks at\n%q", special, want)

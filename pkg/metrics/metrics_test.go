@@ -77,7 +77,7 @@ func TestWhatThereIsIsAskedForAtEachScrape(t *testing.T) {
 			`delegated_ipam_pending_releases{pool="default"} 1`,
 			`delegated_ipam_pending_release_age_seconds{pool="default"} 60`,
 			`delegated_ipam_pending_release_age_seconds{pool="blue"} 0`,
-			`delegated_ipam_queue_length{queue="turn"} 2`,
+			`delegated_ipam_queue_length{queue="attachment"} 2`,
 			`delegated_ipam_lost_total 3`,
 			`delegated_ipam_quarantined_records 4`,
 			`delegated_ipam_ready 1`,
@@ -110,7 +110,7 @@ func TestWhatClientsAskForMakesNoSeriesWithoutBound(t *testing.T) {
 		t.Errorf("after 1000 names there are %d lines, after 100 %d", many, few)
 	}
 	wantLines(
-		t, m, `delegated_ipam_events_total{action="allocate",family="ipv4",outcome="refused",pool="_other"} 1000`,
+		t, m, `delegated_ipam_events_total{action="allocate",family="ipv4",outcome="rejected",pool="_other"} 1000`,
 		`delegated_ipam_plugin_calls_total{outcome="refused",plugin="_other",verb="ADD"} 984`,
 		`delegated_ipam_api_requests_total{code="404",operation="_other"} 1000`,
 	)
@@ -155,7 +155,7 @@ func TestJournalWritesAreMeasuredAndTheirErrorsPassedOn(t *testing.T) {
 func TestAPluginThatIsExpectedHasItsZeroes(t *testing.T) {
 	m := New(Options{})
 	m.RegisterPlugin("host-local")
-	wantLines(t, m, `delegated_ipam_plugin_calls_total{outcome="unclear",plugin="host-local",verb="DEL"} 0`, `delegated_ipam_plugin_processes 0`)
+	wantLines(t, m, `delegated_ipam_plugin_calls_total{outcome="unknown",plugin="host-local",verb="DEL"} 0`, `delegated_ipam_plugin_processes 0`)
 	m.Plugin().Running(1)
 	m.Plugin().Called(call.VerbDel, "host-local", "", time.Second)
 	wantLines(

@@ -34,7 +34,7 @@ func (m *Metrics) Watch(e Engine, report func() Report) {
 			func() float64 { return float64(of(e.Counters())) }))
 	}
 	count("lost_total", "Attachments of which the plugin said that it does not hold them.", func(c attachment.Counters) uint64 { return c.Lost })
-	count("healed_total", "Lost attachments that got the same addresses back.", func(c attachment.Counters) uint64 { return c.Reacquired })
+	count("reacquired_total", "Lost attachments that got the same addresses back.", func(c attachment.Counters) uint64 { return c.Reacquired })
 	count("duplicates_total", "Addresses that the plugin handed out twice.", func(c attachment.Counters) uint64 { return c.Duplicates })
 	count("expired_total", "Hand-outs that were not confirmed in time.", func(c attachment.Counters) uint64 { return c.Expired })
 }

@@ -111,17 +111,17 @@ func TestTheConfigurationSaysWhatIsKnownOfTheNode(t *testing.T) {
 
 func TestTheListHoldsEveryAttachment(t *testing.T) {
 	at := time.Date(2024, 5, 6, 8, 0, 0, 0, time.UTC)
-	health, blue, adding, cooling := held("health"), held("router"), held("ingress"), held("zebra")
+	health, blue, adding, cooldown := held("health"), held("router"), held("ingress"), held("zebra")
 	health.Verified, health.LastUsed = at, at.Add(time.Minute)
 	health.Expiration = &record.Expiration{UUID: "6ba7b810-9dad-11d1-80b4-00c04fd430c8", Deadline: at.Add(time.Hour)}
 	blue.Pool, blue.Lost, blue.LastError = "blue", true, "plugin host-local CHECK refused"
 	adding.State, adding.Claims, adding.Result.Addresses, adding.Invocations = record.Adding, nil, nil, nil
-	cooling.State, cooling.Claims, cooling.ReleaseAt = record.Cooldown, nil, at.Add(2*time.Hour)
-	cooling.Result.Addresses = cooling.Result.Addresses[:1]
-	cooling.Result.Addresses[0].Gateway = netip.Addr{}
+	cooldown.State, cooldown.Claims, cooldown.ReleaseAt = record.Cooldown, nil, at.Add(2*time.Hour)
+	cooldown.Result.Addresses = cooldown.Result.Addresses[:1]
+	cooldown.Result.Addresses[0].Gateway = netip.Addr{}
 
 	f := newFixture(t, dualStack, restapi.Report{})
-	f.engine.all = []attachment.Attachment{blue, health, adding, cooling}
+	f.engine.all = []attachment.Attachment{blue, health, adding, cooldown}
 	got := f.ask(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)

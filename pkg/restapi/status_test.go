@@ -88,7 +88,7 @@ func variousAttachments() []attachment.Attachment {
 	for _, a := range []*attachment.Attachment{&first, &second} {
 		a.State, a.Claims = record.Releasing, nil
 	}
-	second.Changed, second.LastError = first.Changed.Add(-time.Hour), "plugin host-local DEL ended unclearly: it was killed"
+	second.Changed, second.LastError = first.Changed.Add(-time.Hour), "plugin host-local DEL ended with an unknown outcome: it was killed"
 	return []attachment.Attachment{health, blue, first, second}
 }
 

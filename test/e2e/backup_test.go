@@ -38,12 +38,12 @@ func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSam
 			wantLeases(t, n, 1)
 			if restart {
 				s = n.Start(t)
-				s.Agree(t) // healed at start
+				s.Agree(t) // reacquired at start
 			}
 			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 			wantLeased(t, n, held...)
-			if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["healed"] != 1 {
-				t.Errorf("the counters are %v; want one lost and healed", c)
+			if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["reacquired"] != 1 {
+				t.Errorf("the counters are %v; want one lost and reacquired", c)
 			}
 		})
 	}
@@ -108,8 +108,8 @@ func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNoticed(t *testing.T) {
 	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{held})
 	wantLeases(t, n, 1)
 	wantLeased(t, n, held)
-	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["healed"] != 1 || c["duplicates"] != 0 {
-		t.Errorf("the counters are %v; want %s lost and healed", c, held)
+	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["reacquired"] != 1 || c["duplicates"] != 0 {
+		t.Errorf("the counters are %v; want %s lost and reacquired", c, held)
 	}
 	s.Release(t, held)
 	s.Agree(t)

@@ -59,8 +59,8 @@ func TestASettleTimeThatAClockAheadHasWrittenIsOverWithinThatOfTheProfile(t *tes
 	s.Kill(t)
 	ahead := time.Now().AddDate(1, 0, 0).Format(time.RFC3339Nano)
 	n.EditRecords(t, func(record map[string]any) {
-		for _, c := range record["contexts"].([]any) {
-			c.(map[string]any)["settlesAt"] = ahead
+		for _, c := range record["invocations"].([]any) {
+			c.(map[string]any)["addActsUntil"] = ahead
 		}
 	})
 

@@ -169,7 +169,7 @@ func TestHostLocalOfPlugins14IsServedByItsOwnCNIVersion(t *testing.T) {
 	})
 }
 
-// wholeLife allocates, verifies, restarts, heals and releases.
+// wholeLife allocates, verifies, restarts, reacquires and releases.
 func wholeLife(t *testing.T, n *harness.Node, flags ...string) *harness.Sidecar {
 	t.Helper()
 	s := n.Start(t, flags...)
@@ -183,8 +183,8 @@ func wholeLife(t *testing.T, n *harness.Node, flags ...string) *harness.Sidecar 
 	n.WipeStore(t)
 	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	wantLeased(t, n, held...)
-	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] == 0 || c["healed"] == 0 {
-		t.Errorf("the counters are %v; want the wiped store noticed by CHECK and healed", c)
+	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] == 0 || c["reacquired"] == 0 {
+		t.Errorf("the counters are %v; want the wiped store noticed by CHECK and reacquired", c)
 	}
 	s.Release(t, held...)
 	wantLeases(t, n, 0)

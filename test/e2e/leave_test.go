@@ -14,7 +14,7 @@ func TestLeavingTakesBackEverythingWhateverTheReleaseDelay(t *testing.T) {
 		s.Allocate(t, harness.Request{Owner: "router"})
 		s.Allocate(t, harness.Request{Owner: "pod", Expire: true})
 		s.Release(t, s.Allocate(t, harness.Request{Owner: "cools"}).Addresses()...)
-		wantState(t, s, "cools", "cooling")
+		wantState(t, s, "cools", "cooldown")
 
 		ends(t, n, command{args: []string{"release", "--all", "--yes"}})
 		wantLeases(t, n, 0)
@@ -28,9 +28,9 @@ func TestOneAddressCanBeGivenBackBeforeItsDelayEnds(t *testing.T) {
 	s := n.Start(t, "--release-delay=1h")
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	ends(t, n, command{args: []string{"release", ip}})
-	wantState(t, s, "router", "cooling")
+	wantState(t, s, "router", "cooldown")
 	ends(t, n, command{args: []string{"release", ip}, code: 1, stderr: "not handed out"})
-	wantState(t, s, "router", "cooling")
+	wantState(t, s, "router", "cooldown")
 	ends(t, n, command{args: []string{"release", ip, "--skip-release-delay"}})
 	wantLeases(t, n, 0)
 }

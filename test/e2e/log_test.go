@@ -75,13 +75,13 @@ func TestWorkInTheBackgroundHasALineForItsOutcome(t *testing.T) {
 	s = n.Start(t, "--release-delay=1ms")
 	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	s.Release(t, ip)
-	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "give-back"}), ip)
+	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"}), ip)
 	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	s.Stop(t)
 
 	n.WipeStore(t)
 	s = n.Start(t)
-	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "action": "heal", "msg": "Healed: the plugin holds the attachment again"}), ip)
+	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "action": "reacquire", "msg": "Reacquired: the plugin holds the attachment again"}), ip)
 	s.Stop(t)
 
 	n.ForgetAnswers()
@@ -100,7 +100,7 @@ func TestAFailureHasThePluginsWordsAndItsStderr(t *testing.T) {
 	}
 	for _, want := range []map[string]any{
 		{"level": "warning", "msg": "request failed"},
-		{"level": "warning", "msg": "Background work failed; it is tried again", "action": "give-back"},
+		{"level": "warning", "msg": "Background work failed; it is tried again", "action": "cleanup"},
 	} {
 		line := lineOf(t, s, want)
 		wantAttachmentIn(t, line, ip)
@@ -111,7 +111,7 @@ func TestAFailureHasThePluginsWordsAndItsStderr(t *testing.T) {
 		}
 	}
 	plugin.Unscript(t, "DEL")
-	lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "give-back"})
+	lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"})
 }
 
 func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {

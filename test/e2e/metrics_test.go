@@ -118,8 +118,8 @@ func TestMetricsTellWhatHasHappened(t *testing.T) {
 			{2, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "default", "outcome", "success"}},
 			{2, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv6", "pool", "default", "outcome", "success"}},
 			{1, "delegated_ipam_events_total", []string{"action", "release", "family", "ipv4", "pool", "default", "outcome", "success"}},
-			{1, "delegated_ipam_events_total", []string{"action", "release", "outcome", "refused"}},
-			{1, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "_other", "outcome", "refused"}},
+			{1, "delegated_ipam_events_total", []string{"action", "release", "outcome", "rejected"}},
+			{1, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "_other", "outcome", "rejected"}},
 			{2, "delegated_ipam_plugin_calls_total", []string{"plugin", "host-local", "verb", "ADD", "outcome", "success"}},
 			{2, "delegated_ipam_plugin_call_duration_seconds", []string{"plugin", "host-local", "verb", "ADD"}},
 			{2, "delegated_ipam_api_requests_total", []string{"operation", "POST /v1/ipam", "code", "201"}},
@@ -167,7 +167,7 @@ func TestMetricsTellOfTrouble(t *testing.T) {
 	harness.Eventually(t, "the release to be counted when it has worked", func() error {
 		seen := scrape(t, s)
 		if sum(seen, "delegated_ipam_pending_releases") != 0 || sum(seen, "delegated_ipam_pending_release_age_seconds") != 0 ||
-			sum(seen, "delegated_ipam_events_total", "action", "give-back", "outcome", "success") != 1 {
+			sum(seen, "delegated_ipam_events_total", "action", "cleanup", "outcome", "success") != 1 {
 			return fmt.Errorf("not yet: %v", seen["delegated_ipam_events_total"])
 		}
 		return nil

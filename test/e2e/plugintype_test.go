@@ -189,9 +189,9 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 		// taken is what a pod has got meanwhile.
 		taken  string
 		want   string
-		healed int64
+		reacquired int64
 	}{
-		"the lost address is free again, and the owner gets it back": {want: "10.15.0.2", healed: 1},
+		"the lost address is free again, and the owner gets it back": {want: "10.15.0.2", reacquired: 1},
 		"a pod has the lost address, and the owner gets another":     {taken: "10.15.0.2", want: "10.15.0.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 
 			wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{c.want})
 			wantHolds(t, plugin, append(pods, c.want)...)
-			if counters := s.Health(t).DelegatedIPAM.Counters; counters["lost"] != 1 || counters["healed"] != c.healed {
-				t.Errorf("the counters are %v; want 1 lost and %d healed", counters, c.healed)
+			if counters := s.Health(t).DelegatedIPAM.Counters; counters["lost"] != 1 || counters["reacquired"] != c.reacquired {
+				t.Errorf("the counters are %v; want 1 lost and %d reacquired", counters, c.reacquired)
 			}
 			if now := s.Of(t, "kube-system/router"); now.ContainerID != id || now.State != "held" || now.Lost {
 				t.Errorf("the attachment is %+v; want %s held", now, id)

@@ -44,14 +44,14 @@ func TestAReleaseDelayOutlivesARestart(t *testing.T) {
 		s := n.Start(t, "--release-delay=1h")
 		given := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 		s.Release(t, given...)
-		before := wantState(t, s, "router", "cooling")
+		before := wantState(t, s, "router", "cooldown")
 		if before.ReleaseAt.IsZero() {
-			t.Errorf("the cooling attachment names no release-at: %+v", before)
+			t.Errorf("the cooldown attachment names no release-at: %+v", before)
 		}
 		s.Kill(t)
 
 		s = n.Start(t, "--release-delay=1h")
-		after := wantState(t, s, "router", "cooling")
+		after := wantState(t, s, "router", "cooldown")
 		if !after.ReleaseAt.Equal(before.ReleaseAt) {
 			t.Errorf("release-at was %s and is %s; want the same after a restart", before.ReleaseAt, after.ReleaseAt)
 		}

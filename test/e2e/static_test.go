@@ -78,7 +78,7 @@ func TestARestoredStaticAddressIsHeldThroughVerificationAndRestart(t *testing.T)
 		}
 		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{"10.15.0.77"})
 		wantSame(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), other)
-		if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 || c["healed"] != 0 {
+		if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 || c["reacquired"] != 0 {
 			t.Errorf("with restart %t the counters are %v; want nothing lost", restart, c)
 		}
 	}

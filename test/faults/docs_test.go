@@ -26,8 +26,8 @@ func (f pluginFault) describe() described {
 	switch {
 	case f.status == http.StatusCreated:
 		d.journal = "`held`"
-	case f.unclear:
-		d.journal = "unclear: `adding`, or none"
+	case f.unknown:
+		d.journal = "unknown: `adding`, or none"
 	}
 	if f.onlyADD {
 		d.tests = "A"
@@ -65,7 +65,7 @@ func TestTheTablesOfFaultsInTheDocsAreThoseOfTheTests(t *testing.T) {
 }
 
 // wantRow judges the columns of a fault: what the client gets, what the journal
-// says, how it heals and, where there is one, the tests.
+// says, how it reacquires and, where there is one, the tests.
 func wantRow(t *testing.T, name string, columns []string, f described) {
 	t.Helper()
 	for _, part := range f.gets {

@@ -25,8 +25,8 @@ type pluginFault struct {
 	// status and says are the answer to the allocate, never said if it succeeds.
 	status int
 	says   string
-	// unclear: the ADD may still act, for as long as the profile says.
-	unclear bool
+	// unknown: the ADD may still act, for as long as the profile says.
+	unknown bool
 	// onlyADD: a verb without a result does not fail by it, or as slowly as others.
 	onlyADD bool
 }
@@ -53,22 +53,22 @@ func pluginFaults() map[string]pluginFault {
 		"missing":                 {status: 502, says: "--cni-bin-dir"},
 		"not executable":          {file: &file{0o644, alien}, status: 502, says: "executable"},
 		"for another machine":     {file: &file{0o755, alien}, status: 502, says: "exec format error"},
-		"hangs":                   {script: afterWork(`"hang":true`), status: 502, says: "did not end within", unclear: true},
-		"ignores SIGTERM":         {script: afterWork(`"hang":true,"ignoreTerm":true`), status: 502, says: "did not end within", unclear: true, onlyADD: true},
-		"succeeds too late":       {script: `{"awaitTerm":true}`, status: 502, says: "did not end within", unclear: true, onlyADD: true},
+		"hangs":                   {script: afterWork(`"hang":true`), status: 502, says: "did not end within", unknown: true},
+		"ignores SIGTERM":         {script: afterWork(`"hang":true,"ignoreTerm":true`), status: 502, says: "did not end within", unknown: true, onlyADD: true},
+		"succeeds too late":       {script: `{"awaitTerm":true}`, status: 502, says: "did not end within", unknown: true, onlyADD: true},
 		"leaves a child":          {script: `{"holdStdout":"go"}`, status: 201, onlyADD: true},
-		"prints nothing":          {script: afterWork(`"exitCode":0`), status: 502, says: "cannot be understood", unclear: true, onlyADD: true},
-		"prints garbage":          {script: afterWork(`"stdout":"<html>"`), status: 502, says: "cannot be understood", unclear: true, onlyADD: true},
-		"prints two documents":    {script: afterWork(`"stdout":` + strconv.Quote(strings.Repeat(result(address("10.15.0.3")), 2))), status: 502, says: "cannot be understood", unclear: true, onlyADD: true},
-		"prints 100 MB":           {script: afterWork(`"stdoutBytes":104857600`), status: 502, says: "more than", unclear: true},
-		"returns no address":      {script: afterWork(`"result":` + result()), status: 502, says: "no address", unclear: true, onlyADD: true},
-		"returns one twice":       {script: afterWork(`"result":` + result(address("10.15.0.3"), address("10.15.0.3"))), status: 502, says: "10.15.0.3 twice", unclear: true, onlyADD: true},
+		"prints nothing":          {script: afterWork(`"exitCode":0`), status: 502, says: "cannot be understood", unknown: true, onlyADD: true},
+		"prints garbage":          {script: afterWork(`"stdout":"<html>"`), status: 502, says: "cannot be understood", unknown: true, onlyADD: true},
+		"prints two documents":    {script: afterWork(`"stdout":` + strconv.Quote(strings.Repeat(result(address("10.15.0.3")), 2))), status: 502, says: "cannot be understood", unknown: true, onlyADD: true},
+		"prints 100 MB":           {script: afterWork(`"stdoutBytes":104857600`), status: 502, says: "more than", unknown: true},
+		"returns no address":      {script: afterWork(`"result":` + result()), status: 502, says: "no address", unknown: true, onlyADD: true},
+		"returns one twice":       {script: afterWork(`"result":` + result(address("10.15.0.3"), address("10.15.0.3"))), status: 502, says: "10.15.0.3 twice", unknown: true, onlyADD: true},
 		"returns a neighbour's":   {script: afterWork(`"result":` + result(address(neighbour))), status: 502, says: "has already; it was given back", onlyADD: true},
-		"error with exit 0":       {script: afterWork(`"error":{"code":100,"msg":"no more"},"exitCode":0`), status: 502, says: "no more", unclear: true},
-		"result with exit 1":      {script: afterWork(`"result":` + result(address("10.15.0.3")) + `,"exitCode":1`), status: 502, says: "no CNI error", unclear: true},
-		"fails without a word":    {script: afterWork(`"exitCode":1`), status: 502, says: "without a word", unclear: true},
-		"crashes (SIGSEGV)":       {script: afterWork(`"shell":"kill -SEGV $$"`), status: 502, says: "segmentation fault", unclear: true},
-		"is killed (SIGKILL)":     {script: afterWork(`"killSelf":9`), status: 502, says: "killed", unclear: true},
+		"error with exit 0":       {script: afterWork(`"error":{"code":100,"msg":"no more"},"exitCode":0`), status: 502, says: "no more", unknown: true},
+		"result with exit 1":      {script: afterWork(`"result":` + result(address("10.15.0.3")) + `,"exitCode":1`), status: 502, says: "no CNI error", unknown: true},
+		"fails without a word":    {script: afterWork(`"exitCode":1`), status: 502, says: "without a word", unknown: true},
+		"crashes (SIGSEGV)":       {script: afterWork(`"shell":"kill -SEGV $$"`), status: 502, says: "segmentation fault", unknown: true},
+		"is killed (SIGKILL)":     {script: afterWork(`"killSelf":9`), status: 502, says: "killed", unknown: true},
 		"writes a lot to stderr":  {script: `{"stderrBytes":104857600}`, status: 201, onlyADD: true},
 		"fails with much to tell": {script: afterWork(`"error":{"code":100,"msg":"full"},"stderrBytes":1048576`), status: 502, says: "full"},
 	}
@@ -119,7 +119,7 @@ func newBench(t *testing.T, pluginType string, flags ...string) bench {
 }
 
 // suffer lets a verb fail. What it returns takes the cause away.
-func (b bench) suffer(t *testing.T, verb string, f pluginFault) (heal func()) {
+func (b bench) suffer(t *testing.T, verb string, f pluginFault) (reacquire func()) {
 	t.Helper()
 	if f.script != "" {
 		b.plugin.Script(t, verb, f.script)
@@ -178,7 +178,7 @@ func TestAnAllocateWithAFaultyPluginIsRefusedLeaksNothingAndHeals(t *testing.T) 
 				count.watch(t)
 				b := newBench(t, pluginType, f.limit()...)
 				memory := b.peakMemory(t)
-				heal := b.suffer(t, "ADD", f)
+				reacquire := b.suffer(t, "ADD", f)
 				wantAnswer(t, b.TryAllocate(t, harness.Request{Owner: "router"}), f.status, f.says)
 				b.wantState(t, "router", f.leaves(pluginType))
 				b.wantNeighbour(t)
@@ -191,7 +191,7 @@ func TestAnAllocateWithAFaultyPluginIsRefusedLeaksNothingAndHeals(t *testing.T) 
 					t.Errorf("the sidecar's memory grew by %d MiB", grown>>20)
 				}
 
-				heal()
+				reacquire()
 				if got := b.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 1 || got[0] == neighbour {
 					t.Errorf("afterwards the owner got %q; want an address of its own", got)
 				}
@@ -209,7 +209,7 @@ func (f pluginFault) leaves(pluginType string) string {
 	switch {
 	case f.status == http.StatusCreated:
 		return "held"
-	case f.unclear && pluginType != "host-local":
+	case f.unknown && pluginType != "host-local":
 		return "adding"
 	default:
 		return none
@@ -227,13 +227,13 @@ func TestAHeldAddressSurvivesAPluginThatCannotBeAskedAboutIt(t *testing.T) {
 			t.Parallel()
 			count.watch(t)
 			b := newBench(t, "host-local", append(f.limit(), "--verify-interval=0s")...)
-			heal := b.suffer(t, "CHECK", f)
+			reacquire := b.suffer(t, "CHECK", f)
 			a := b.TryAllocate(t, harness.Request{Owner: "neighbour"})
 			wantAnswer(t, a, http.StatusBadGateway, "could not ask the plugin")
 			b.wantState(t, "neighbour", "held")
 			b.Agree(t)
 
-			heal()
+			reacquire()
 			b.wantNeighbour(t)
 			if c := b.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 {
 				t.Errorf("the counters are %v; want nothing lost", c)
@@ -253,11 +253,11 @@ func TestAReleaseThatThePluginFailsIsKeptUntilItHasWorked(t *testing.T) {
 			t.Parallel()
 			count.watch(t)
 			b := newBench(t, "host-local", f.limit()...)
-			heal := b.suffer(t, "DEL", f)
+			reacquire := b.suffer(t, "DEL", f)
 			wantAnswer(t, b.TryRelease(t, neighbour), http.StatusInternalServerError, "tried again in the background")
 			b.wantState(t, "neighbour", "releasing")
 
-			heal()
+			reacquire()
 			b.releaseUntilItWorks(t)
 			b.wantState(t, "neighbour", none)
 			b.Agree(t)

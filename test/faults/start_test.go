@@ -16,7 +16,7 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 	t.Parallel()
 	count := newTally(t, storage)
 	tests := map[string]struct {
-		happen func(t *testing.T, dir string) (heal func())
+		happen func(t *testing.T, dir string) (reacquire func())
 		says   string
 	}{
 		"a file in its place": {func(t *testing.T, dir string) func() {
@@ -38,13 +38,13 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 			t.Parallel()
 			count.watch(t)
 			n := nodeWith(t)
-			heal := tt.happen(t, n.StateDir)
+			reacquire := tt.happen(t, n.StateDir)
 			s := n.Launch(t)
 			if code := s.Wait(t); code == 0 || !strings.Contains(s.Log(), tt.says) {
 				t.Errorf("it ended with status %d; want a failure that says %q; its output:\n%s", code, tt.says, s.Log())
 			}
 
-			heal()
+			reacquire()
 			s = n.Start(t)
 			s.Allocate(t, harness.Request{Owner: "router"})
 			s.Agree(t)
@@ -57,7 +57,7 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 	t.Parallel()
 	count := newTally(t, storage)
 	tests := map[string]struct {
-		happen func(t *testing.T, n *harness.Node, record string) (heal func())
+		happen func(t *testing.T, n *harness.Node, record string) (reacquire func())
 		says   string
 	}{
 		"permission": {func(t *testing.T, n *harness.Node, record string) func() {
@@ -79,7 +79,7 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 			s.Stop(t)
 			before := n.Leases(t)
 
-			heal := tt.happen(t, n, filepath.Join(attachments(n), record))
+			reacquire := tt.happen(t, n, filepath.Join(attachments(n), record))
 			s = n.Launch(t)
 			code := s.Wait(t)
 			for _, says := range []string{record, tt.says, "start again"} {
@@ -91,7 +91,7 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 				t.Errorf("the plugin's store was %v and is %v; want it not to be touched", before, now)
 			}
 
-			heal()
+			reacquire()
 			s = n.Start(t)
 			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 0 {
 				t.Errorf("health shows the quarantined records %+v; want none", got)
@@ -122,13 +122,13 @@ func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	s.Kill(t)
 	count.killed(1)
-	heal := fillUp(t, n, nil)
+	reacquire := fillUp(t, n, nil)
 
 	s = n.Launch(t)
 	s.WaitServing(t)
 	wantUnready(t, s, "no space left on device")
 	wantHeld(t, s, "router", held)
-	heal()
+	reacquire()
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "health"})
 	s.Agree(t)

@@ -25,7 +25,7 @@ type storageFault struct {
 	// prepare is done before the sidecar starts; nil for nothing.
 	prepare func(t *testing.T, n *harness.Node)
 	// happen makes it so and returns what takes it away again.
-	happen func(t *testing.T, n *harness.Node, s *harness.Sidecar) (heal func())
+	happen func(t *testing.T, n *harness.Node, s *harness.Sidecar) (reacquire func())
 	// says is in every refusal, and why the sidecar is not ready.
 	says string
 	// instead returns the folder that is in the place of the original one meanwhile; nil
@@ -82,7 +82,7 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 			defer original.Close()
 			records := contentOf(t, original.FS())
 
-			heal := f.happen(t, n, s)
+			reacquire := f.happen(t, n, s)
 			wantUnready(t, s, f.says)
 			wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "ingress"}), http.StatusBadGateway, f.says)
 			wantAnswer(t, s.TryRelease(t, released[0]), http.StatusInternalServerError, f.says)
@@ -101,7 +101,7 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 				}
 			}
 
-			heal()
+			reacquire()
 			s.WaitReady(t)
 			wantHeld(t, s, "router", held)
 			s.Release(t, released...)

@@ -34,7 +34,7 @@ func (a Attachment) moves() bool {
 	switch {
 	case a.State == "adding" || a.State == "releasing":
 		return true
-	case a.State == "cooling":
+	case a.State == "cooldown":
 		return a.ReleaseAt.Before(soon)
 	default:
 		return a.Expiration != nil && a.Expiration.Deadline.Before(soon)

@@ -78,7 +78,7 @@ typedef Record {
 	unsigned addr : 2;     /* what that ADD returned */
 	unsigned claimed : 1;  /* the owner was told addr and has not released it */
 	unsigned ctx : 4;      /* generations that still need a DEL */
-	unsigned adds : 4;     /* generations with a deadline for an ADD (settlesAt) */
+	unsigned adds : 4;     /* generations with a deadline for an ADD (addActsUntil) */
 	unsigned dels : 4;     /* generations with a deadline for a DEL (delSettlesAt) */
 	unsigned boot : 1;     /* obtained or proved in this boot */
 	unsigned far : 1       /* deadlines of a clock that has been set back since */

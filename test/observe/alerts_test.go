@@ -120,7 +120,7 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 		},
 		"DelegatedIPAMAddressLost": {
 			feeds{"lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x10`}},
-			feeds{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "healed": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},
+			feeds{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "reacquired": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},
 		},
 		"DelegatedIPAMDuplicateAddress": {
 			feeds{"one": {`delegated_ipam_duplicates_total{` + of + `} 0x10 1x3`}},
@@ -137,7 +137,7 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 		"DelegatedIPAMPluginFailing": {
 			feeds{
 				"every ADD":   {calls("refused", "ADD", "0+1x40"), calls("success", "ADD", "0x40")},
-				"most DELs":   {calls("unclear", "DEL", "0+3x40"), calls("success", "DEL", "0+1x40")},
+				"most DELs":   {calls("unknown", "DEL", "0+3x40"), calls("success", "DEL", "0+1x40")},
 				"not started": {calls("not-started", "ADD", "0+1x40"), calls("success", "ADD", "5x40")},
 			},
 			feeds{

@@ -155,7 +155,7 @@ func TestAWrongQueryIsFound(t *testing.T) {
 			t.Errorf("of %s it is found %q; want %q", query, found, want)
 		}
 	}
-	if found := problems(known, `sum by (le, queue, job) (rate(delegated_ipam_queue_wait_seconds_bucket{queue="turn",instance=~"$instance"}[5m]))`); len(found) > 0 {
+	if found := problems(known, `sum by (le, queue, job) (rate(delegated_ipam_queue_wait_seconds_bucket{queue="attachment",instance=~"$instance"}[5m]))`); len(found) > 0 {
 		t.Errorf("of a good query it is found %q", found)
 	}
 }

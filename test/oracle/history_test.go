@@ -20,7 +20,7 @@ func handedOut(owner, ip, id string) oracle.Held {
 	return oracle.Held{Lease: lease(ip, id), Owner: owner, Claimed: true}
 }
 
-func cooling(owner, ip, id string) oracle.Held {
+func cooldown(owner, ip, id string) oracle.Held {
 	return oracle.Held{Lease: lease(ip, id), Owner: owner}
 }
 
@@ -40,7 +40,7 @@ func TestAHistoryIsJudgedByWhatIsSeenInTheEnd(t *testing.T) {
 		"nothing told and nothing held is right":    {},
 		"told, listed and stored is right":          {told: got, final: oracle.Final{Stored: ours, Listed: listed}},
 		"released and gone is right":                {told: released},
-		"released and cooling is right":             {told: released, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooling("router", ip, routerID)}}},
+		"released and cooldown is right":             {told: released, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}},
 		"held though no answer came is right":       {final: oracle.Final{Stored: ours, Listed: listed}},
 		"a release without an answer: gone":         {told: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }},
 		"a release without an answer: still held":   {told: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }, final: oracle.Final{Stored: ours, Listed: listed}},
@@ -75,7 +75,7 @@ func TestAHistoryIsJudgedByWhatIsSeenInTheEnd(t *testing.T) {
 		"two attachments with one address":          {told: got, final: oracle.Final{Stored: ours, Listed: append(listed, handedOut("health", ip, healthID))}, want: oracle.NoDouble, says: "twice"},
 		"an address handed to two":                  {told: func(h *oracle.History) { got(h); h.Got("health", addr(ip)) }, want: oracle.NoDouble, says: "while"},
 		"what was told is not listed":               {told: got, want: oracle.NothingLost, says: ip},
-		"what was told is cooling":                  {told: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooling("router", ip, routerID)}}, want: oracle.NothingLost, says: ip},
+		"what was told is cooldown":                  {told: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}, want: oracle.NothingLost, says: ip},
 		"what was told is another owner's":          {told: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{handedOut("health", ip, routerID)}}, want: oracle.NothingLost, says: `"router"`},
 		"what was told is another address":          {told: got, final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}}, want: oracle.NothingLost, says: ip},
 		"what was told is not in the store":         {told: got, final: oracle.Final{Listed: listed}, want: oracle.NothingLost, says: "store"},
@@ -111,7 +111,7 @@ func TestAHistoryIsJudgedByWhatIsSeenInTheEnd(t *testing.T) {
 
 func TestARetryMustFindWhatIsHeld(t *testing.T) {
 	before := oracle.Final{
-		Listed: []oracle.Held{handedOut("router", "10.0.0.2", routerID), handedOut("health", "10.0.0.3", healthID), cooling("router", "fd00::2", routerID)},
+		Listed: []oracle.Held{handedOut("router", "10.0.0.2", routerID), handedOut("health", "10.0.0.3", healthID), cooldown("router", "fd00::2", routerID)},
 		Unborn: []netip.Addr{addr("10.0.0.3")},
 	}
 	if found := oracle.Retried("router", before, []netip.Addr{addr("10.0.0.2")}); len(found) > 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // Invocation is everything a DEL or CHECK needs to mean the same attachment as
-// the ADD that made it (docs/how-it-works.md, Call contexts). A record keeps
+// the ADD that made it (docs/how-it-works.md, Invocations). A record keeps
 // each context until a DEL with it has succeeded, so that a changed conflist,
 // a moved binary or an upgraded plugin cannot orphan an address.
 type Invocation struct {
@@ -58,7 +58,7 @@ type Invocation struct {
 	// AddActsUntil is the last moment at which an ADD with this context whose outcome
 	// is unknown may still allocate; a DEL before it is not believed. Zero if
 	// there is none.
-	AddActsUntil time.Time `json:"settlesAt,omitzero"`
+	AddActsUntil time.Time `json:"addActsUntil,omitzero"`
 }
 
 // Equal tells whether two contexts address the plugin in exactly the same way,

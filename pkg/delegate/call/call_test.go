@@ -48,7 +48,7 @@ func TestOnlyAPlainNoOfCheckMeansLost(t *testing.T) {
 		"try again later (11)":                   {"mystery", with(func(e *Error) { e.Code = 11 }), false},
 		"plugin not available (50)":              {"mystery", with(func(e *Error) { e.Code = 50 }), false},
 		"no code":                                {"mystery", with(func(e *Error) { e.Code = 0 }), false},
-		"an unclear end":                         {"host-local", with(func(e *Error) { e.Outcome = Unknown }), false},
+		"an unknown end":                         {"host-local", with(func(e *Error) { e.Outcome = Unknown }), false},
 		"a plugin that did not start":            {"host-local", with(func(e *Error) { e.Outcome = NotStarted }), false},
 		"a DEL that was refused":                 {"host-local", with(func(e *Error) { e.Verb = VerbDel }), false},
 		"an error of another kind":               {"host-local", errors.New("Failed to find address"), false},
@@ -140,7 +140,7 @@ func TestAnErrorNamesWhatItKnows(t *testing.T) {
 	}{
 		"a refusal":      {Error{Outcome: Refused, Code: 100, Msg: "no", Details: "none left"}, "refused (code 100): no; none left"},
 		"no start":       {Error{Outcome: NotStarted, Err: cause}, "did not start: it was killed"},
-		"an unclear end": {Error{Outcome: Unknown, Err: cause, Msg: "no", Stderr: "panic"}, "ended unclearly: it was killed: no (stderr: panic)"},
+		"an unknown end": {Error{Outcome: Unknown, Err: cause, Msg: "no", Stderr: "panic"}, "ended with an unknown outcome: it was killed: no (stderr: panic)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.err.Verb, c.err.Plugin, c.err.ContainerID = VerbDel, "host-local", "id"

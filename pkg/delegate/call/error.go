@@ -12,7 +12,7 @@ const (
 	Refused Outcome = "refused"
 	// Unknown: the plugin ran, and what it did cannot be told: it timed out,
 	// was killed, crashed, or printed what is no CNI answer.
-	Unknown Outcome = "unclear"
+	Unknown Outcome = "unknown"
 )
 
 // Error is a plugin call that did not succeed. The engine decides by Outcome,
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 	case NotStarted:
 		s += fmt.Sprintf(" did not start: %v", e.Err)
 	default:
-		s += fmt.Sprintf(" ended unclearly: %v", e.Err)
+		s += fmt.Sprintf(" ended with an unknown outcome: %v", e.Err)
 		if e.Msg != "" {
 			s += ": " + e.Msg
 		}

@@ -21,12 +21,12 @@ const (
 	// Held: the plugin returned the addresses, and the API may have handed them out.
 	Held State = "held"
 	// Cooldown: released by the API; the plugin keeps the addresses until ReleaseAt.
-	Cooldown State = "cooling"
+	Cooldown State = "cooldown"
 	// Releasing: to be given back; the plugin may still hold it.
 	Releasing State = "releasing"
 	// Tombstone: nothing is held; the record remembers until LateDel.Until which IDs an
 	// ADD must not use (docs/how-it-works.md, Identity).
-	Tombstone State = "spent"
+	Tombstone State = "tombstone"
 )
 
 // Family is an address family in the API's words.
@@ -85,11 +85,11 @@ type Record struct {
 	Claims []Family `json:"claims,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
-	// Invocations are the call contexts with which no DEL has succeeded yet,
+	// Invocations are the invocations with which no DEL has succeeded yet,
 	// oldest first; the last one is that of the last ADD.
-	Invocations []call.Invocation `json:"contexts"`
+	Invocations []call.Invocation `json:"invocations"`
 
-	// ReleaseAt is when a cooling attachment is given back.
+	// ReleaseAt is when an attachment in cooldown is given back.
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
 	// BootID is the boot in which the addresses were last obtained or proved.
 	BootID string `json:"bootID"`
@@ -183,7 +183,7 @@ func (r Record) Validate() error {
 		return fmt.Errorf("record of container ID %s: state %q is not known", r.ContainerID, r.State)
 	}
 	if len(r.Invocations) == 0 && r.State != Tombstone {
-		return fmt.Errorf("record of container ID %s: it has no call context", r.ContainerID)
+		return fmt.Errorf("record of container ID %s: it has no invocation", r.ContainerID)
 	}
 	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
 		return fmt.Errorf("record of container ID %s: it is %s without an address", r.ContainerID, r.State)
@@ -200,7 +200,7 @@ func (r Record) Validate() error {
 	}
 	for _, c := range r.Invocations {
 		if !json.Valid(c.Config) {
-			return fmt.Errorf("record of container ID %s: a call context has no valid configuration", r.ContainerID)
+			return fmt.Errorf("record of container ID %s: an invocation has no valid configuration", r.ContainerID)
 		}
 	}
 	return nil

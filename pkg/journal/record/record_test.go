@@ -56,11 +56,11 @@ func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
 		"no pool":                                 {func(r *Record) { r.Pool = "" }, "pool"},
 		"no state":                                {func(r *Record) { r.State = "" }, `state ""`},
 		"a state that does not exist":             {func(r *Record) { r.State = "lent" }, `state "lent"`},
-		"no context":                              {func(r *Record) { r.Invocations = nil }, "no call context"},
+		"no context":                              {func(r *Record) { r.Invocations = nil }, "no invocation"},
 		"a context without configuration":         {func(r *Record) { r.Invocations[0].Config = nil }, "no valid configuration"},
 		"a context whose configuration is torn":   {func(r *Record) { r.Invocations[0].Config = []byte(`{`) }, "no valid configuration"},
 		"held without an address":                 {func(r *Record) { r.Result, r.Claims = call.Result{}, nil }, "without an address"},
-		"cooling without an address":              {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
+		"cooldown without an address":              {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
 		"an address that is none":                 {func(r *Record) { r.Result.Addresses[0].Prefix = netip.Prefix{} }, "is not valid"},
 		"an IPv4 address in IPv6 clothes": {func(r *Record) {
 			r.Result.Addresses[0].Prefix = netip.MustParsePrefix("::ffff:10.1.0.7/120")
@@ -118,7 +118,7 @@ func TestTheNamesOnDiskStayWhatTheyAre(t *testing.T) {
 	}
 	for _, key := range []string{
 		"containerID", "owner", "pool", "node", "state", "network", "result", "claims", "expiration",
-		"contexts", "bootID", "machineID", "created", "changed",
+		"invocations", "bootID", "machineID", "created", "changed",
 	} {
 		if _, ok := keys[key]; !ok {
 			t.Errorf("%q is missing in %s", key, data)
