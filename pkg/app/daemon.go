@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
@@ -102,7 +103,7 @@ func (d *daemon) connect(boot, machine string) (err error) {
 	if err := d.guardNetworks(); err != nil {
 		return err
 	}
-	owners, err := attachment.ParseOwners(c.Owners)
+	owners, err := ownermatch.Parse(c.Owners)
 	if err != nil {
 		return fmt.Errorf("--owners: %w", err)
 	}

@@ -8,9 +8,9 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
 // poolName is what a pool may be called: Cilium's pool names are DNS labels.
@@ -61,7 +61,7 @@ func (c Config) ValidateValues() error {
 		bad("socket-mode", fmt.Sprintf("%#o", c.SocketMode), "permission bits such as 0660")
 	}
 	errs = append(errs, c.validateAddresses(), c.validatePools(), c.validateLimits())
-	if _, err := attachment.ParseOwners(c.Owners); err != nil {
+	if _, err := ownermatch.Parse(c.Owners); err != nil {
 		errs = append(errs, fmt.Errorf("--owners: %w", err))
 	}
 	return errors.Join(errs...)

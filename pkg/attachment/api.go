@@ -12,78 +12,80 @@ import (
 
 // Journal makes records durable.
 type Journal interface {
-	// Write makes a record durable before it returns nil. After an error either
-	// the old or the new record may be found on disk.
+	// Write makes a record durable before it returns nil. After an error the disk has either
+	// the old or the new record.
 	Write(record.Record) error
-	// Remove deletes the record of a container ID durably; a record that is not
-	// there is no error. After an error it may still be there.
+	// Remove durably deletes the record of a container ID; a missing record is not an error.
+	// After an error the record may still exist.
 	Remove(containerID string) error
-	// Available returns why records cannot be written now, such as another file system
-	// in the place of the state folder: then the plugin is not run either.
+	// Available returns why records cannot be written now, for example because another file
+	// system is mounted over the state directory; the plugin is not called then.
 	Available() error
 }
 
-// Plugin runs the delegated plugin. Errors of Add, Del and Check are *call.Error.
-// Each honours no cancellation but its own time limit: a call that has begun is
-// never given up halfway.
+// Plugin runs the delegated plugin. Errors of Add, Del and Check are *call.Error. A call that
+// has begun ignores cancellation and ends within its own time limit: an abandoned call would
+// leave an unknown outcome.
 type Plugin interface {
-	// NewInvocation returns today's invocation for a new ADD in a pool, or why there
-	// is none (no configuration yet, plugin not found, VERSION failed). The
-	// container ID is made by id from the network's name; its error is passed on.
-	NewInvocation(ctx context.Context, pool, owner string, id func(network string) (string, error)) (call.Invocation, error)
+	// Network returns the network behind a pool as it is configured now, or why there is none.
+	Network(pool string) (call.Network, error)
+	// NewInvocation returns the invocation of a new ADD for an owner, or why there is none
+	// (plugin not found, VERSION failed, unsafe plugin not accepted).
+	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
 	Add(ctx context.Context, c call.Call) (call.Result, error)
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
-	// Holds reports whether the plugin's store, read without running a verb, holds each
-	// address for the container ID and interface of a context. An error means unknown.
-	Holds(c call.Invocation, addrs []netip.Addr) (bool, error)
-	// Lookup returns everything that the plugin's store holds for the container ID and
-	// interface of a context. Without an error no address means that it holds nothing.
-	// With one nothing is proven; addresses that are returned with it can be asked for.
-	Lookup(ctx context.Context, c call.Invocation) (call.Result, error)
-	// Prestart tells which calls come next, in their order, until forget is called. The
-	// plugin may make ready for them, and does nothing for any before it comes. Some may
-	// never come, and others may come between.
+	// Holds reports whether the plugin's store, read without running a verb, has each address
+	// for the container ID and interface of an invocation. An error means unknown.
+	Holds(inv call.Invocation, addrs []netip.Addr) (bool, error)
+	// Lookup returns everything that the plugin's store has for the container ID and interface
+	// of an invocation. Without an error, no address proves that it has nothing. With an error
+	// nothing is proven; addresses returned with it can be requested.
+	Lookup(ctx context.Context, inv call.Invocation) (call.Result, error)
+	// Prestart announces the next calls, in order, until forget is called. The plugin may start
+	// their processes, which do nothing before their call. Announced calls may be omitted, and
+	// others may come between them.
 	Prestart(calls ...call.Upcoming) (forget func())
 }
 
-// AllocateRequest asks for the addresses of an owner.
+// AllocateRequest requests the addresses of an owner.
 type AllocateRequest struct {
-	// Owner is the API's owner; empty for an attachment under a generated one.
+	// Owner is the API's owner; empty for a generated one.
 	Owner string
-	// Pool is the API's pool; empty for "default".
+	// Pool is the API's pool; empty for DefaultPool.
 	Pool string
-	// Family is the family to hand out; empty for every one that is enabled.
+	// Family is the address family to allocate; empty for all enabled ones.
 	Family record.Family
-	// Expire asks for a hand-out that must be confirmed (header expiration).
+	// Expire requests an allocation that must be confirmed (header expiration).
 	Expire bool
 }
 
-// RestoreRequest asks for one particular address.
+// RestoreRequest requests one particular address. Owner and Pool are as in AllocateRequest.
 type RestoreRequest struct {
 	IP    netip.Addr
 	Owner string
 	Pool  string
 }
 
-// ReleaseRequest gives one address back.
+// ReleaseRequest releases one address. Pool is as in AllocateRequest.
 type ReleaseRequest struct {
 	IP   netip.Addr
 	Pool string
-	// SkipDelay gives it back at once, without ReleaseDelay, also when it cools already.
+	// SkipDelay releases it without ReleaseDelay, also if it is in cooldown already.
 	SkipDelay bool
 }
 
-// Attachment is what is known of one attachment. Its record is shared, not to be changed.
+// Attachment is the current view of one attachment. Its record is shared and must not be
+// modified.
 type Attachment struct {
 	record.Record
-	// Verified is when the plugin last confirmed it in this life of the process; zero if it did not.
+	// Verified is when the plugin last confirmed it; zero if not since the start.
 	Verified time.Time
-	// LastUsed is when a request last asked for it in this life; zero if none did.
+	// LastUsed is when a client last requested it; zero if not since the start.
 	LastUsed time.Time
-	// Lost tells that the plugin says it does not hold the addresses any more.
+	// Lost reports that the plugin does not hold the addresses any more.
 	Lost bool
-	// LastError is the last failure of work on it, empty after a success.
+	// LastError is the error of the last work on it; empty after a success.
 	LastError string
 }
 
@@ -91,40 +93,39 @@ type Attachment struct {
 type Kind string
 
 const (
-	// Forbidden: --owners does not admit the owner.
+	// Forbidden: the owner is not among --owners.
 	Forbidden Kind = "forbidden"
-	// FamilyDisabled: the address family is off.
+	// FamilyDisabled: the address family is disabled.
 	FamilyDisabled Kind = "family disabled"
-	// UnknownPool: no pool of that name.
+	// UnknownPool: there is no pool of that name.
 	UnknownPool Kind = "unknown pool"
 	// NotFound: no attachment has the address.
 	NotFound Kind = "not found"
-	// Exists: another owner holds the address.
+	// Exists: another owner has the address.
 	Exists Kind = "exists"
-	// Failed: the plugin, the journal or the configuration stands in the way.
+	// Failed: plugin, journal or configuration failed.
 	Failed Kind = "failed"
-	// Busy: the queue is full, the request's budget is spent, or its client did not
-	// wait for the answer; try again after RetryAfter.
+	// Busy: the queue is full, the budget is spent, or the client left; retry after RetryAfter.
 	Busy Kind = "busy"
-	// Stopping: the process is about to end.
+	// Stopping: the process is stopping.
 	Stopping Kind = "stopping"
 )
 
-// Error is a request that was not fulfilled. Its text names owner, pool,
-// container ID and the plugin's own words as far as they are known.
+// Error is a failed request. Its text names owner, pool, container ID and the plugin's own
+// message as far as they are known.
 type Error struct {
 	Kind Kind
-	// RetryAfter is when to try again; zero if there is nothing to say.
+	// RetryAfter is the suggested wait before a retry; zero for none.
 	RetryAfter time.Duration
 	Err        error
 }
 
-// Error returns the reason as a person reads it.
+// Error returns the reason.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-func fail(k Kind, format string, args ...any) *Error {
+func newError(k Kind, format string, args ...any) *Error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }

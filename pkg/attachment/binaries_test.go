@@ -17,11 +17,11 @@ func TestThePluginsOfRecordedAttachmentsAreListedOnce(t *testing.T) {
 		return &entry{key: key{pool: pool}, rec: rec}
 	}
 	e := &Engine{byOwner: map[key]*entry{
-		{"default", "router"}:  recorded("default", record.Held, "/b/host-local"),
-		{"default", "health"}:  recorded("default", record.Releasing, "/b/host-local", "/a/host-local"),
-		{"blue", "router"}:     recorded("blue", record.Adding, "/a/host-local"),
-		{"default", "tombstone"}:   recorded("default", record.Tombstone, "/c/host-local"),
-		{"default", "nothing"}: {key: key{pool: "default"}},
+		{"default", "router"}:    recorded("default", record.Held, "/b/host-local"),
+		{"default", "health"}:    recorded("default", record.Releasing, "/b/host-local", "/a/host-local"),
+		{"blue", "router"}:       recorded("blue", record.Adding, "/a/host-local"),
+		{"default", "tombstone"}: recorded("default", record.Tombstone, "/c/host-local"),
+		{"default", "nothing"}:   {key: key{pool: "default"}},
 	}}
 	want := []PluginUse{
 		{Pool: "blue", Plugin: "host-local", Binary: "/a/host-local"},

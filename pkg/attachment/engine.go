@@ -1,27 +1,27 @@
-// Package attachment is the engine: it keeps what each owner holds, by the
-// protocol that docs/how-it-works.md tells and protocol.go spells out. It knows
-// neither HTTP nor processes nor files: it sees a Journal and a Plugin.
+// Package attachment is the allocation engine: it keeps the attachment of each owner in step
+// with the journal and the plugin (docs/how-it-works.md). It knows neither HTTP nor processes
+// nor files: it works on a Journal and a Plugin.
 package attachment
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/semaphore"
-
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // DefaultPool is the pool of a request that names none.
 const DefaultPool = "default"
 
-// Options say how the engine works. Durations of zero switch off what they
-// time, except Budget.
+// Options configure an Engine. A duration of zero disables what it times, except Budget.
 type Options struct {
 	// Node is the node's name, a part of each new container ID.
 	Node string
@@ -29,110 +29,138 @@ type Options struct {
 	BootID, MachineID string
 	// Pools are the names of the configured pools.
 	Pools []string
-	// EnableIPv4 and EnableIPv6 switch the families on.
+	// EnableIPv4 and EnableIPv6 enable the address families.
 	EnableIPv4, EnableIPv6 bool
-	// Owners admits owners; RetireOwners releases at start what it does not admit.
-	Owners       Owners
+	// Owners are the owners that are served. RetireOwners releases the attachments of others
+	// at start.
+	Owners       ownermatch.Patterns
 	RetireOwners bool
-	// VerifyInterval is how long the plugin's last confirmation is believed.
+	// VerifyInterval is how long a successful verification is valid.
 	VerifyInterval time.Duration
-	// ReleaseDelay is how long a released attachment cools before its DEL.
+	// ReleaseDelay is the cooldown of a released attachment before its DEL.
 	ReleaseDelay time.Duration
-	// Expiration is the time in which an expiring hand-out must be confirmed.
+	// Expiration is the time within which an expiring allocation must be confirmed.
 	Expiration time.Duration
-	// Budget is the longest time a request waits for its answer.
+	// Budget is the longest time that a request waits for its result.
 	Budget time.Duration
-	// MaxProcesses is how many plugin processes may run at once, at least 1.
+	// MaxProcesses is the maximum number of concurrent plugin processes, at least 1.
 	MaxProcesses int
-	// MaxQueued is how many requests may wait for their turn or for the plugin at
-	// once; further ones are Busy.
+	// MaxQueued is the maximum number of requests that wait or use the plugin; further ones
+	// fail with Busy.
 	MaxQueued int
 	Log       logrus.FieldLogger
-	// Observer is told what happens; nil for none.
+	// Observer receives events; nil for none.
 	Observer Observer
 }
 
-// Engine keeps the attachments of one node.
+// Engine manages the attachments of one node. Its methods may be called concurrently.
 type Engine struct {
-	Options
+	opts    Options
 	journal Journal
 	plugin  Plugin
 
-	slots    *semaphore.Weighted // one per plugin process
-	requests *semaphore.Weighted // one per request that waits, or has the plugin asked
-	errands  *errands
-	// turns and processes count who waits for the turn at an attachment and for slots.
-	turns, processes queue
-	// life ends at Stop: background work that has not begun is dropped then.
-	life context.Context
-	end  context.CancelFunc
+	processes  *semaphore.Weighted // one per plugin process
+	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
+	workqueue  *workqueue
+	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
+	// plugin process.
+	lockWaiters, processWaiters waiters
+	// ctx ends at Stop; it cancels waits and background work that has not begun.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	stopping bool
-	running  sync.WaitGroup
+	wg       sync.WaitGroup
 	byOwner  map[key]*entry
 	byID     map[string]*entry
 	index    index
-	refused  map[key]error
+	rejected map[key]error
 	counters Counters
 	failure  Failure
 }
 
-// key names an attachment: a record is looked up by owner and pool, whatever
-// the node or the network is called today (docs/how-it-works.md, Identity).
+// key identifies an attachment. A record is found by owner and pool, whatever the node or the
+// network is called now (docs/how-it-works.md, Identity).
 type key struct{ pool, owner string }
 
-// entry is one attachment in memory. Whoever holds its turn may change it;
-// changes are made under Engine.mu, so that All may read them.
+// String names owner and pool for errors.
+func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
+
+// entry is the state of one attachment in memory. Only the holder of its lock changes it, and
+// only under Engine.mu, so that All can read it.
 type entry struct {
 	key
-	// turn holds one token: one operation at a time per attachment.
-	turn  chan struct{}
-	users int
-	id    string // container ID of generation 0; empty until it is needed
+	// lock is held by the one operation that works on the attachment. Its capacity is 1.
+	lock chan struct{}
+	refs int
+	id   string // container ID of generation 0; empty until it is needed
 
-	rec *record.Record // nil: nothing is recorded
-	// unsure: the last write failed, so the disk may hold the old or the new
-	// record; nothing is answered from memory before a write has succeeded.
-	unsure   bool
+	rec *record.Record // nil without a record
+	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
+	// not used for responses before a write has succeeded.
+	dirty    bool
 	verified time.Time
 	lastUsed time.Time
 	lost     bool
 	lastErr  string
 
-	// retire: it is to be released, by --retire-owners or because its client got no
+	// retire: it must be released, because of --retire-owners, or because its client got no
 	// response and the journal could not be written.
 	retire bool
-	// checked: the recovery after the start has dealt with it.
-	checked bool
-	// doubted: an older attachment had the same address at the start.
-	doubted bool
-	// idle: it is lost, every DEL has succeeded, and it waits for its owner.
-	idle bool
-	// failures in a row, and when the work that failed is tried again.
+	// recovered: the reconciliation after the start is done.
+	recovered bool
+	// conflict: an older attachment had the same address at the start.
+	conflict bool
+	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner
+	// acquires it again.
+	waitsForOwner bool
+	// failures counts consecutive failures; the work is retried at retryAt.
 	failures int
 	retryAt  time.Time
 	timer    *time.Timer
 }
 
-// New returns an engine without attachments. Call Start before anything else.
+// New returns an engine without attachments. Start must be called before any request.
 func New(o Options, j Journal, p Plugin) *Engine {
 	if o.Observer == nil {
 		o.Observer = nopObserver{}
 	}
-	life, end := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{
-		Options: o, journal: j, plugin: p,
-		slots:    semaphore.NewWeighted(int64(o.MaxProcesses)),
-		requests: semaphore.NewWeighted(int64(o.MaxQueued)),
-		errands:  newErrands(),
-		life:     life, end: end,
-		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, refused: map[key]error{},
+		opts: o, journal: j, plugin: p,
+		processes:  semaphore.NewWeighted(int64(o.MaxProcesses)),
+		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
+		workqueue:  newWorkqueue(),
+		ctx:        ctx, cancel: cancel,
+		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[key]error{},
 	}
 }
 
-// Stop refuses new requests, drops background work that has not begun, and
-// waits until what has begun is recorded, or until ctx ends. Nothing is released.
+// Start loads the records of the journal and reconciles each in the background: it completes
+// interrupted acquisitions and releases, verifies held attachments, reacquires lost ones and
+// releases those that RetireOwners names. It returns immediately; requests are served from
+// then on.
+func (e *Engine) Start(records []record.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range records {
+		e.load(r)
+	}
+	// At most half of the plugin processes, so that requests always get one.
+	for range max(1, e.opts.MaxProcesses/2) {
+		e.wg.Add(1)
+		go func() {
+			defer e.wg.Done()
+			for a := e.workqueue.get(); a != nil; a = e.workqueue.get() {
+				e.reconcile(a)
+			}
+		}()
+	}
+}
+
+// Stop rejects new requests, drops background work that has not begun, and waits until work
+// in progress is recorded, or until ctx ends. It releases nothing.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopping = true
@@ -142,10 +170,10 @@ func (e *Engine) Stop(ctx context.Context) error {
 		}
 	}
 	e.mu.Unlock()
-	e.end()
-	e.errands.close()
+	e.cancel()
+	e.workqueue.shutDown()
 	done := make(chan struct{})
-	go func() { e.running.Wait(); close(done) }()
+	go func() { e.wg.Wait(); close(done) }()
 	select {
 	case <-done:
 		return nil
@@ -154,12 +182,20 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 }
 
-// enabled tells whether a family is on.
+// enabled reports whether an address family is enabled.
 func (e *Engine) enabled(f record.Family) bool {
-	return f == record.IPv4 && e.EnableIPv4 || f == record.IPv6 && e.EnableIPv6
+	return f == record.IPv4 && e.opts.EnableIPv4 || f == record.IPv6 && e.opts.EnableIPv6
 }
 
-// holder returns whose address it is in a pool, and under which container ID.
+// requestedFamilies returns the families that a request covers.
+func (e *Engine) requestedFamilies(f record.Family) []record.Family {
+	if f != "" {
+		return []record.Family{f}
+	}
+	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
+}
+
+// holder returns the attachment that has an address in a pool, and its container ID.
 func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,13 +206,13 @@ func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, 
 	return a.key, a.id, true
 }
 
-// knownPool refuses a pool that is neither configured nor, with held set, the
-// pool of an attachment: what an earlier configuration left can be given back.
-func (e *Engine) knownPool(pool string, held bool) error {
-	if slices.Contains(e.Pools, pool) {
+// checkPool rejects a pool that is not configured. With held, the pool of an existing
+// attachment is accepted too, so that leftovers of an earlier configuration can be released.
+func (e *Engine) checkPool(pool string, held bool) error {
+	if slices.Contains(e.opts.Pools, pool) {
 		return nil
 	}
-	known := slices.Clone(e.Pools)
+	known := slices.Clone(e.opts.Pools)
 	if held {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -187,5 +223,5 @@ func (e *Engine) knownPool(pool string, held bool) error {
 		}
 	}
 	slices.Sort(known)
-	return fail(UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
+	return newError(UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
 }

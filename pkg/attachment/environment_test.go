@@ -328,11 +328,11 @@ func TestALookup(t *testing.T) {
 	})
 	play(t, "needs no plugin process: it works with every slot taken", seen, func(s scene) {
 		s.allocate("router")
-		if !s.slots.TryAcquire(int64(s.MaxProcesses)) {
+		if !s.processes.TryAcquire(int64(s.opts.MaxProcesses)) {
 			s.Fatal("a slot is taken")
 		}
 		s.allocate("router")
-		s.slots.Release(int64(s.MaxProcesses))
+		s.processes.Release(int64(s.opts.MaxProcesses))
 	})
 	play(t, "spares the DEL before the first ADD of an owner", seen, func(s scene) {
 		s.allocate("router")

@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
 // fakeNode is what survives a crash: the disk and the plugin's store.
@@ -206,18 +207,19 @@ func jsonOf(r record.Record) string {
 	return string(data)
 }
 
-func (w *fakeNode) NewInvocation(_ context.Context, pool, _ string, id func(string) (string, error)) (call.Invocation, error) {
+func (w *fakeNode) Network(pool string) (call.Network, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.noConfig != nil {
-		return call.Invocation{}, w.noConfig
-	}
-	network := w.network[pool]
-	containerID, err := id(network)
+	return call.Network{Name: w.network[pool]}, w.noConfig
+}
+
+func (w *fakeNode) NewInvocation(_ context.Context, n call.Network, containerID, _ string) (call.Invocation, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return call.Invocation{
-		ContainerID: containerID, Network: network, CNIVersion: w.version,
+		ContainerID: containerID, Network: n.Name, CNIVersion: w.version,
 		Config: json.RawMessage(`{}`), Plugin: w.profile.Type, Profile: w.profile,
-	}, err
+	}, nil
 }
 
 func (w *fakeNode) Add(_ context.Context, c call.Call) (call.Result, error) {
@@ -472,7 +474,7 @@ func pluginError(verb string, c call.Call, f fault) error {
 func options() Options {
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
-	owners, err := ParseOwners([]string{"*"})
+	owners, err := ownermatch.Parse([]string{"*"})
 	if err != nil {
 		panic(err)
 	}

@@ -10,36 +10,40 @@ import (
 )
 
 // isGranted asks, with the turn, whether what is wanted is granted to the router already.
-func (s scene) isGranted(want goal) bool {
+func (s scene) isGranted(want acquireRequest) bool {
 	s.Helper()
 	o := s.turnAt("router")
-	defer s.leave(o.entry)
-	return o.granted(want)
+	defer o.unlock()
+	return o.fulfilled(want)
 }
 
 // turnAt takes the turn at an owner's attachment. Who was answered may have it still.
-func (s scene) turnAt(owner string) *op {
+func (s scene) turnAt(owner string) *operation {
 	s.Helper()
 	synctest.Wait()
-	a, ours, err := s.approach(key{DefaultPool, owner})
-	if err != nil || !ours {
-		s.Fatalf("the turn is ours: %t, %v", ours, err)
+	a, err := s.getOrCreate(key{DefaultPool, owner})
+	if err != nil {
+		s.Fatal(err)
 	}
-	return &op{Engine: s.Engine, entry: a}
+	op := &operation{engine: s.Engine, entry: a}
+	if !op.tryLock() {
+		s.Fatalf("the entry of %s is locked", owner)
+	}
+	return op
 }
 
 // What is not granted takes the long way, and only that asks and writes.
 func TestOnlyWhatIsHandedOutForGoodAndBelievedIsGranted(t *testing.T) {
 	first := netip.MustParseAddr("10.0.0.1")
-	both := goal{families: []record.Family{record.IPv4, record.IPv6}, any: true}
-	six := goal{families: []record.Family{record.IPv6}}
-	four := func(ip netip.Addr) goal {
-		return goal{families: []record.Family{record.IPv4}, must: []netip.Addr{ip}}
+	both := acquireRequest{families: []record.Family{record.IPv4, record.IPv6}, anyFamily: true}
+	six := acquireRequest{families: []record.Family{record.IPv6}}
+	four := func(ip netip.Addr) acquireRequest {
+		return acquireRequest{families: []record.Family{record.IPv4}, required: []netip.Addr{ip}}
 	}
 	for name, c := range map[string]struct {
 		// after is what has happened since the allocation.
 		after func(s scene)
-		goal  goal
+		goal  acquireRequest
 		want  bool
 	}{
 		"both families":                                   {nil, both, true},
@@ -89,7 +93,7 @@ func (s scene) borrow() {
 func (s scene) lose() {
 	s.Helper()
 	o := s.turnAt("router")
-	defer s.leave(o.entry)
+	defer o.unlock()
 	o.setLost(errDead)
 }
 
@@ -97,8 +101,8 @@ func (s scene) lose() {
 func (s scene) become(state record.State) {
 	s.Helper()
 	o := s.turnAt("router")
-	defer s.leave(o.entry)
-	r := o.rec.Clone()
+	defer o.unlock()
+	r := o.entry.rec.Clone()
 	r.State = state
 	o.setRecord(r)
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// index finds attachments by address. Engine.mu is held by whoever uses it.
-type index map[netip.Addr][]holding
+// index finds attachments by address. It is guarded by Engine.mu.
+type index map[netip.Addr][]indexEntry
 
-// holding is an attachment that has an address in a network; one address can
-// belong to several attachments only in different networks.
-type holding struct {
+// indexEntry is an attachment that has an address in a network. One address can belong to
+// several attachments only in different networks.
+type indexEntry struct {
 	*entry
 	network string
 }
 
-// reserve enters the addresses for an attachment, or returns the attachment of
-// the same network or pool that has one of them already, with that one, and enters none: a
-// release names only pool and address. One that is being released does not count:
-// until its DEL has worked, the plugin itself gives the address to nobody.
+// reserve adds the addresses of an attachment, or returns another attachment of the same network
+// or pool that has one of them, with that address, and adds none: a release names only pool and
+// address. An attachment that is being released does not count: until its DEL has succeeded,
+// the plugin allocates the address to no other owner.
 func (x index) reserve(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
 	for _, addr := range addresses {
 		for _, h := range x[addr.Addr()] {
@@ -30,12 +30,12 @@ func (x index) reserve(a *entry, network string, addresses []call.Address) (othe
 			}
 		}
 	}
-	x.enter(a, network, addresses)
+	x.add(a, network, addresses)
 	return nil, netip.Addr{}
 }
 
-// holder returns the attachment of a pool that has the address: one that is
-// being released only if no other has it.
+// holder returns the attachment of a pool that has the address; one that is being released only
+// if there is no other.
 func (x index) holder(pool string, ip netip.Addr) *entry {
 	var found *entry
 	for _, h := range x[ip] {
@@ -46,21 +46,21 @@ func (x index) holder(pool string, ip netip.Addr) *entry {
 	return found
 }
 
-// enter adds what is not there yet.
-func (x index) enter(a *entry, network string, addresses []call.Address) {
+// add inserts addresses that are missing.
+func (x index) add(a *entry, network string, addresses []call.Address) {
 	for _, addr := range addresses {
-		ip, h := addr.Addr(), holding{a, network}
+		ip, h := addr.Addr(), indexEntry{a, network}
 		if !slices.Contains(x[ip], h) {
 			x[ip] = append(x[ip], h)
 		}
 	}
 }
 
-// drop takes the addresses of an attachment out.
-func (x index) drop(a *entry, addresses []call.Address) {
+// remove deletes the addresses of an attachment.
+func (x index) remove(a *entry, addresses []call.Address) {
 	for _, addr := range addresses {
 		ip := addr.Addr()
-		x[ip] = slices.DeleteFunc(x[ip], func(h holding) bool { return h.entry == a })
+		x[ip] = slices.DeleteFunc(x[ip], func(h indexEntry) bool { return h.entry == a })
 		if len(x[ip]) == 0 {
 			delete(x, ip)
 		}

@@ -10,28 +10,28 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// This file is the rule of late DELs: no ADD uses a container ID on which an earlier
-// DEL may still act (docs/how-it-works.md, Identity).
+// A DEL with an unknown outcome may act late. No ADD uses a container ID on which an earlier DEL
+// may still act (docs/how-it-works.md, Identity).
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
-func (o *op) del(c call.Invocation) error {
-	err := o.plugin.Del(context.Background(), o.call(c))
-	o.calledOnce()
-	if mayStillAct(err) {
-		// Only in memory until the next write: a start derives it from the state again.
-		r := o.rec.Clone()
+func (op *operation) del(c call.Invocation) error {
+	err := op.engine.plugin.Del(context.Background(), op.call(c))
+	op.releaseSecondProcess()
+	if outcomeUnknown(err) {
+		// Memory suffices until the next write: a start infers it from the state.
+		r := op.entry.rec.Clone()
 		markLateDel(&r, c, time.Now())
-		o.setRecord(r)
+		op.setRecord(r)
 	}
 	return err
 }
 
-// markLateDel records that a DEL whose process ended at a given time may still act. The
-// ID is not used again before it can act no more.
+// markLateDel records that a DEL whose process ended at the given time may still act, so that
+// its container ID is not used again before then.
 func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
 	until := c.Profile.DelActsUntil(ended)
 	if c.Profile.SingleUseIDs() || !until.After(ended) {
-		return // the ID is never used again anyway, or the DEL ended with its process
+		return // the ID is never used again, or the DEL ended with its process
 	}
 	if c.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {
 		r.Generation++
@@ -42,19 +42,18 @@ func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
 }
 
 // nextID returns the container ID of the next ADD with a profile.
-func (o *op) nextID(p profile.Profile) string {
+func (op *operation) nextID(p profile.Profile) string {
 	if p.SingleUseIDs() {
-		return containerid.Unique(o.id)
+		return containerid.Unique(op.entry.id)
 	}
 	generation := 0
-	if o.rec != nil {
-		generation = o.rec.Generation
+	if op.entry.rec != nil {
+		generation = op.entry.rec.Generation
 	}
-	return containerid.Generation(o.id, generation)
+	return containerid.Generation(op.entry.id, generation)
 }
 
-// mayBeReleased reports whether a DEL may still act on the ID of a context that is about
-// to be used.
-func (o *op) mayBeReleased(c call.Invocation) bool {
-	return !c.Profile.SingleUseIDs() && c.ContainerID != o.nextID(c.Profile)
+// idInUseByDel reports whether a DEL may still act on the container ID of an invocation.
+func (op *operation) idInUseByDel(c call.Invocation) bool {
+	return !c.Profile.SingleUseIDs() && c.ContainerID != op.nextID(c.Profile)
 }

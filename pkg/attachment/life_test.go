@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
 // again kills the engine and starts another on the same world.
@@ -132,7 +133,7 @@ func TestStart(t *testing.T) {
 	play(t, "--retire-owners releases what --owners does not admit any more, and nothing else", nil, func(s scene) {
 		s.allocate("router")
 		s.allocate("ingress")
-		onlyRouter := func(o *Options) { o.Owners, _ = ParseOwners([]string{"router"}) }
+		onlyRouter := func(o *Options) { o.Owners, _ = ownermatch.Parse([]string{"router"}) }
 		s = s.again(onlyRouter)
 		if len(s.List()) != 2 {
 			s.Fatalf("without --retire-owners something was released: %+v", s.List())
@@ -333,7 +334,7 @@ func TestWaiting(t *testing.T) {
 	})
 	play(t, "each request without an owner gets an attachment of its own", nil, func(s scene) {
 		a, b := s.allocate(""), s.allocate("")
-		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, generatedOwner) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
+		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, generatedOwnerPrefix) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
 			s.Errorf("got %+v and %+v", a.Record, b.Record)
 		}
 	})
@@ -483,7 +484,7 @@ func TestProfileFields(t *testing.T) {
 		s.allocate("router")
 		s.wipe()
 		_, err := s.ask(AllocateRequest{Owner: "health"})
-		s.wantKind(err, Failed, "everybody", "router", "10.0.0.1")
+		s.wantKind(err, Failed, "every attachment", "router", "10.0.0.1")
 		synctest.Wait()
 		if c := s.Counters(); c.Duplicates != 0 || c.Lost != 0 {
 			s.Errorf("counters %+v; want no alarm", c)

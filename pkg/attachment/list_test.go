@@ -119,7 +119,7 @@ func TestAListAllocatesNothingForEachAttachment(t *testing.T) {
 		e := New(options(), w, fakePlugin{w})
 		for i := range n {
 			owner := fmt.Sprintf("owner-%d", i)
-			e.adopt(record.Record{Owner: owner, Pool: DefaultPool, ContainerID: owner, State: record.Releasing})
+			e.load(record.Record{Owner: owner, Pool: DefaultPool, ContainerID: owner, State: record.Releasing})
 		}
 		return testing.AllocsPerRun(1, func() {
 			seen := 0

@@ -1,30 +1,29 @@
 package attachment
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// Action is what is done with an attachment.
+// Action is what was done to an attachment.
 type Action string
 
-// What clients ask for, then what the engine does by itself.
+// Actions of clients, then those of the engine.
 const (
 	ActionAllocate Action = "allocate"
 	ActionRestore  Action = "restore"
 	ActionRelease  Action = "release"
-	// ActionExpire: a hand-out was not confirmed in time.
+	// ActionExpire: an allocation was not confirmed in time.
 	ActionExpire Action = "expire"
-	// ActionRetire: --owners does not admit the owner any more (--retire-owners).
+	// ActionRetire: the owner is not among --owners any more (--retire-owners).
 	ActionRetire Action = "retire"
-	// ActionReacquire: an acquisition that was cut short or lost is made good.
+	// ActionReacquire: an interrupted or lost acquisition was repeated.
 	ActionReacquire Action = "reacquire"
-	// ActionCleanup: what was released, or never handed out, goes back to the plugin.
+	// ActionCleanup: a released attachment, or one that was never returned to a client, was
+	// deleted from the plugin.
 	ActionCleanup Action = "cleanup"
 )
 
@@ -32,24 +31,24 @@ const (
 type EventOutcome string
 
 const (
-	// OutcomeSuccess: it is done.
+	// OutcomeSuccess: the action is complete.
 	OutcomeSuccess EventOutcome = "success"
-	// OutcomeRejected: a rule of ours, or what is held already, stands against it; the plugin is not to blame.
+	// OutcomeRejected: a rule or a held attachment prevented it; nothing failed.
 	OutcomeRejected EventOutcome = "rejected"
-	// OutcomeFailed: plugin, journal or configuration stood in its way.
+	// OutcomeFailed: plugin, journal or configuration failed.
 	OutcomeFailed EventOutcome = "failed"
 )
 
-// Event is one action that has ended.
+// Event is one completed action.
 type Event struct {
 	Action  Action
 	Outcome EventOutcome
 	Pool    string
-	// Families are those that it was about.
+	// Families are the affected address families.
 	Families []record.Family
 }
 
-// Queue is a queue in which work waits for its turn.
+// Queue is a queue in which operations wait.
 type Queue string
 
 const (
@@ -57,55 +56,33 @@ const (
 	QueueEntry Queue = "attachment"
 	// QueueProcess: --max-plugin-processes.
 	QueueProcess Queue = "process"
-	// QueueBackground: attachments that need attention.
+	// QueueBackground: attachments to reconcile.
 	QueueBackground Queue = "background"
 )
 
-// Observer is told what cannot be seen from outside. It is called by many at
-// once, may not block, and must not call the engine.
+// Observer receives events and waiting times. It is called concurrently, may not block and must
+// not call the engine.
 type Observer interface {
-	// ActionDone tells of an action that has ended.
+	// ActionDone is called after each action.
 	ActionDone(Event)
-	// QueueWait tells how long work has waited for its turn or for a process, in vain
+	// QueueWait is called after each wait for an entry's lock or a plugin process, successful
 	// or not.
 	QueueWait(Queue, time.Duration)
 }
 
-// nopObserver is the observer where none is wanted.
+// nopObserver ignores everything.
 type nopObserver struct{}
 
-func (nopObserver) ActionDone(Event)               {}
+func (nopObserver) ActionDone(Event) {}
+
 func (nopObserver) QueueWait(Queue, time.Duration) {}
 
-// queue counts who waits in it.
-type queue struct{ waiting atomic.Int64 }
-
-// wait notes how long until takes, and that somebody waits as long as it does. The
-// wait ends with the client and with our own life.
-func (o *op) wait(w Queue, q *queue, until func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(o.client)
-	defer cancel()
-	defer context.AfterFunc(o.life, cancel)()
-	if o.life.Err() != nil {
-		cancel() // at once: what AfterFunc does comes later
-	}
-	began := time.Now()
-	q.waiting.Add(1)
-	defer q.waiting.Add(-1)
-	defer func() { o.Observer.QueueWait(w, time.Since(began)) }()
-	return until(ctx)
+// actionDone reports a completed action to the observer.
+func (e *Engine) actionDone(a Action, pool string, families []record.Family, err error) {
+	e.opts.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
 }
 
-// QueueLengths is how many wait in each queue.
-func (e *Engine) QueueLengths() map[Queue]int {
-	return map[Queue]int{
-		QueueEntry:      int(e.turns.waiting.Load()),
-		QueueProcess:    int(e.processes.waiting.Load()),
-		QueueBackground: e.errands.len(),
-	}
-}
-
-// outcomeOf is how an action ended of which err is known.
+// outcomeOf returns the outcome of an action that ended with err.
 func outcomeOf(err error) EventOutcome {
 	var known *Error
 	switch {
@@ -118,22 +95,66 @@ func outcomeOf(err error) EventOutcome {
 	}
 }
 
-// happened tells the observer of an action that has ended.
-func (e *Engine) happened(a Action, pool string, families []record.Family, err error) {
-	e.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
-}
-
-// families are those of the recorded addresses; where none is recorded, those
-// that an ADD would be for.
-func (o *op) families() []record.Family {
+// families returns the families of the attachment.
+func (op *operation) families() []record.Family {
 	var families []record.Family
-	for _, ip := range o.addresses() {
+	for _, ip := range op.addresses() {
 		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
 			families = append(families, f)
 		}
 	}
 	if len(families) == 0 {
-		return o.wanted("")
+		return op.engine.requestedFamilies("")
 	}
 	return families
+}
+
+// QueueLengths returns the number of waiting operations by queue.
+func (e *Engine) QueueLengths() map[Queue]int {
+	return map[Queue]int{
+		QueueEntry:      int(e.lockWaiters.count.Load()),
+		QueueProcess:    int(e.processWaiters.count.Load()),
+		QueueBackground: e.workqueue.len(),
+	}
+}
+
+// Counters count events that an operator must know of, since the start.
+type Counters struct {
+	// Lost counts attachments that the plugin does not hold any more.
+	Lost uint64
+	// Reacquired counts lost attachments that got the same addresses again.
+	Reacquired uint64
+	// Duplicates counts addresses that the plugin allocated twice.
+	Duplicates uint64
+	// Expired counts allocations that were not confirmed in time.
+	Expired uint64
+}
+
+// Counters returns the counters since the start.
+func (e *Engine) Counters() Counters {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counters
+}
+
+func (op *operation) count(add func(*Counters)) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	add(&op.engine.counters)
+}
+
+// Failure is the last failed work on an attachment. ContainerID is empty if it failed before
+// there was one.
+type Failure struct {
+	Owner, Pool, ContainerID string
+	// Text is the error, At its time; zero without a failure.
+	Text string
+	At   time.Time
+}
+
+// LastFailure returns the last failure since the start, resolved or not.
+func (e *Engine) LastFailure() Failure {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failure
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
 // observed keeps what it is told.
@@ -59,7 +60,7 @@ func TestTheObserverIsToldWhatHappens(t *testing.T) {
 			want: []string{"allocate failed default [ipv4]"},
 		},
 		"an owner that is not admitted is refused": {
-			change: func(o *Options) { o.Owners, _ = ParseOwners([]string{"health"}) },
+			change: func(o *Options) { o.Owners, _ = ownermatch.Parse([]string{"health"}) },
 			do:     func(s scene) { _, _ = s.ask(AllocateRequest{Owner: "router", Family: record.IPv4}) },
 			want:   []string{"allocate rejected default [ipv4]"},
 		},
@@ -87,9 +88,9 @@ func TestTheObserverIsToldWhatHappens(t *testing.T) {
 			do: func(s scene) {
 				s.failing(always("DEL", refused))
 				_ = s.giveBack("10.0.0.1")
-				time.Sleep(firstRetry * 3 / 2)
+				time.Sleep(minRetryDelay * 3 / 2)
 				s.failing(nil)
-				time.Sleep(longestRetry)
+				time.Sleep(maxRetryDelay)
 			},
 			want: []string{"release failed default [ipv4]", "cleanup failed default [ipv4 ipv6]", "cleanup success default [ipv4 ipv6]"},
 		},
@@ -146,7 +147,7 @@ func TestTheObserverIsToldOfTheRecoveryAfterAStart(t *testing.T) {
 			want:   []string{"reacquire failed default [ipv4 ipv6]"},
 		},
 		"an owner that is not admitted any more is retired": {
-			change: func(o *Options) { o.RetireOwners, o.Owners = true, Owners{} },
+			change: func(o *Options) { o.RetireOwners, o.Owners = true, ownermatch.Patterns{} },
 			want:   []string{"retire success default [ipv4 ipv6]"},
 		},
 	}
@@ -204,8 +205,8 @@ func TestWhoWaitsInVainIsRefusedAndMeasured(t *testing.T) {
 	}{
 		"a client leaves that waits for a process":           {"late", func(_ scene, hangUp func()) { hangUp() }, "process 1s"},
 		"a client leaves that waits for its turn":            {"router", func(_ scene, hangUp func()) { hangUp() }, "attachment 1s"},
-		"a budget is spent on the wait for a process":        {"late", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "process 1m20s"},
-		"a budget is spent on the wait for the owner's turn": {"router", func(s scene, _ func()) { time.Sleep(s.Budget - time.Second) }, "attachment 1m20s"},
+		"a budget is spent on the wait for a process":        {"late", func(s scene, _ func()) { time.Sleep(s.opts.Budget - time.Second) }, "process 1m20s"},
+		"a budget is spent on the wait for the owner's turn": {"router", func(s scene, _ func()) { time.Sleep(s.opts.Budget - time.Second) }, "attachment 1m20s"},
 	}
 	for name, tt := range tests {
 		o := &observed{}

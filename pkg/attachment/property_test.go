@@ -422,10 +422,10 @@ func noDoubles(rt *rapid.T, e *Engine) {
 // settled checks the invariants when nothing is under way any more.
 func (h *history) settled(rt *rapid.T, w *fakeNode, e *Engine, p profile.Profile) {
 	noDoubles(rt, e)
-	if !e.slots.TryAcquire(int64(e.MaxProcesses)) {
+	if !e.processes.TryAcquire(int64(e.opts.MaxProcesses)) {
 		rt.Errorf("a slot for a plugin process is still taken")
 	} else {
-		e.slots.Release(int64(e.MaxProcesses))
+		e.processes.Release(int64(e.opts.MaxProcesses))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -468,7 +468,7 @@ func (h *history) settled(rt *rapid.T, w *fakeNode, e *Engine, p profile.Profile
 		if _, ok := w.store[lastID(a.Record)]; !ok && !a.Lost && !blind {
 			rt.Errorf("%s is thought to have %s, but the plugin's store is %v", k.owner, ip, slices.Collect(maps.Keys(w.store)))
 		}
-		if !blind && canAskFor(lastContextOf(a.Record), claimedOf(a.Record)) && a.State != record.Held {
+		if !blind && canRequest(lastContextOf(a.Record), claimedOf(a.Record)) && a.State != record.Held {
 			rt.Errorf("%s was not reacquired to %s: %s", k.owner, ip, a.LastError)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
 // scene is one engine in a bubble of its own time.
@@ -190,7 +191,7 @@ func TestAllocate(t *testing.T) {
 		for _, f := range []fault{notStarted, hungBefore, refused} {
 			s.failing(always("CHECK", f))
 			_, err := s.ask(AllocateRequest{Owner: "router"})
-			s.wantKind(err, Failed, "could not ask", "router")
+			s.wantKind(err, Failed, "could not verify", "router")
 		}
 		s.failing(nil)
 		s.wantAddress("router", "10.0.0.1")
@@ -235,7 +236,7 @@ func TestAllocate(t *testing.T) {
 			return none
 		})
 		_, err := s.ask(AllocateRequest{Owner: "router"})
-		s.wantKind(err, Failed, "tried again")
+		s.wantKind(err, Failed, "retried")
 		if l := s.List(); len(l) != 1 || l[0].State != record.Adding {
 			s.Fatalf("list %+v; want one that is adding", l)
 		}
@@ -331,7 +332,7 @@ func TestAllocate(t *testing.T) {
 }
 
 func TestRequestsThatAreRefusedChangeNothing(t *testing.T) {
-	onlyRouter := func(o *Options) { o.Owners, _ = ParseOwners([]string{"router"}) }
+	onlyRouter := func(o *Options) { o.Owners, _ = ownermatch.Parse([]string{"router"}) }
 	noIPv6 := func(o *Options) { o.EnableIPv6 = false }
 	v6 := netip.MustParseAddr("fd00::1")
 	cases := []struct {
@@ -518,7 +519,7 @@ func TestRelease(t *testing.T) {
 	play(t, "a DEL that fails is tried again until it succeeds", func(w *fakeNode) { w.ipv6 = false }, func(s scene) {
 		s.allocate("router")
 		s.failing(always("DEL", notStarted))
-		s.wantKind(s.giveBack("10.0.0.1"), Failed, "tried again", "router")
+		s.wantKind(s.giveBack("10.0.0.1"), Failed, "retried", "router")
 		time.Sleep(30 * time.Minute)
 		if s.held() != 1 || s.List()[0].State != record.Releasing {
 			s.Fatalf("held %d, %+v", s.held(), s.List())
@@ -597,7 +598,7 @@ func TestRelease(t *testing.T) {
 		}
 		failed := s.LastFailure()
 		if failed.Owner != "router" || failed.Pool != DefaultPool || failed.ContainerID != a.ContainerID ||
-			!strings.Contains(failed.Text, "could not be given back") || !failed.At.Equal(began) {
+			!strings.Contains(failed.Text, "could not be released") || !failed.At.Equal(began) {
 			s.Errorf("%+v", failed)
 		}
 		time.Sleep(time.Minute)

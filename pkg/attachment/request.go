@@ -2,161 +2,120 @@ package attachment
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
+	"net/netip"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/google/uuid"
 )
 
-// retryAfter is what a client is told to wait when there is no better figure.
-const retryAfter = 5 * time.Second
+// generatedOwnerPrefix begins the owner of an attachment that was requested without one.
+const generatedOwnerPrefix = "anonymous/"
 
-// op is one operation on an attachment by whoever holds its turn.
-type op struct {
-	*Engine
-	*entry
-	// client ends when nobody waits for the answer any more. Only waiting for the
-	// turn and for a slot heeds it: a plugin call that has begun is never given up.
-	client context.Context
-	begun  bool
-	// second tells that it has a second slot, for a process that stands by.
-	second bool
-	// began is when its turn came, and action what it does: what the log says of its outcome.
-	began  time.Time
-	action Action
-	// place is the request's place among --max-queued-requests; nil for background work.
-	place *place
-}
-
-// background reports whether no client asked for the operation.
-func (o *op) background() bool { return o.place == nil }
-
-// job is what a request is for.
-type job struct {
-	action   Action
-	families []record.Family
-	work     func(*op) error
-	// granted, if not nil, tells that there is nothing to do for it any more.
-	granted func(*op) bool
-	// abandon, if not nil, undoes what was done for a client that is gone.
-	abandon func(*op) error
-}
-
-// request gives a request its turn at an attachment and does its job there, unless
-// it is granted already.
-func (e *Engine) request(ctx context.Context, k key, j job) (Attachment, error) {
-	a, ours, err := e.approach(k)
+// Allocate returns the attachment of an owner, created if necessary, with the family claimed.
+// Errors are *Error; the returned Attachment then identifies the attachment as far as it is
+// known, for the log.
+func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, error) {
+	families := e.requestedFamilies(r.Family)
+	req := request{
+		action: ActionAllocate, families: families, generated: r.Owner == "",
+		work: func(op *operation) error { return op.allocate(r.Family, r.Expire) },
+		fulfilled: func(op *operation) bool {
+			return op.fulfilled(acquireRequest{families: families, anyFamily: r.Family == ""})
+		},
+	}
+	if r.Family != "" && !e.enabled(r.Family) {
+		return e.reject(req, r.Pool, familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family))
+	}
+	k, err := e.authorize(r.Owner, r.Pool)
 	if err != nil {
-		e.happened(j.action, k.pool, j.families, err)
-		return Attachment{}, err
+		return e.reject(req, r.Pool, err)
 	}
-	o := &op{Engine: e, entry: a, client: ctx, began: time.Now(), action: j.action}
-	if !ours || j.granted == nil || !j.granted(o) {
-		return o.outliving(ctx, ours, j)
-	}
-	defer e.leave(a)
-	defer o.finish()
-	o.used()
-	o.note(nil)
-	e.happened(j.action, k.pool, j.families, nil)
-	return o.identified(), nil
+	return e.run(ctx, k, req)
 }
 
-// outliving does what may take long. The caller is answered when the work is done,
-// the client is gone or the budget is spent; in the last two cases work goes on if
-// it has begun, and its outcome is recorded. If the turn is not ours yet, it is
-// waited for.
-func (o *op) outliving(ctx context.Context, ours bool, j job) (Attachment, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Budget)
-	defer cancel()
-	o.client, o.place = ctx, &place{Engine: o.Engine, key: o.key}
-	if !ours {
-		if err := o.await(); err != nil {
-			o.place.leave()
-			err = o.unanswered(ctx, o.key, err)
-			o.happened(j.action, o.pool, j.families, err)
-			return Attachment{}, err
-		}
-		o.began = time.Now()
+// Restore allocates exactly one address to the owner, or fails without a change. It returns
+// and fails as Allocate does.
+func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, error) {
+	family := record.FamilyOf(r.IP)
+	req := request{
+		action: ActionRestore, families: []record.Family{family}, generated: r.Owner == "",
+		work: func(op *operation) error { return op.restore(r.IP) },
+		fulfilled: func(op *operation) bool {
+			return op.fulfilled(acquireRequest{required: []netip.Addr{r.IP}, families: []record.Family{family}})
+		},
 	}
-	o.used()
-
-	type outcome struct {
-		view Attachment
-		err  error
+	if !e.enabled(family) {
+		return e.reject(req, r.Pool, familyDisabledError("address "+r.IP.String(), family))
 	}
-	done := make(chan outcome)
-	go func() {
-		defer o.place.leave()
-		defer o.leave(o.entry)
-		err := j.work(o)
-		o.note(err)
-		ended := err
-		if !o.begun { // then it may be the wait for a place that has ended it
-			ended = o.unanswered(ctx, o.key, err)
-		}
-		o.happened(j.action, o.pool, j.families, ended)
-		view := o.identified()
-		select {
-		case done <- outcome{view, err}:
-		case <-ctx.Done():
-			o.logOutcome(view.Addrs(), err, "Ended after its client had left")
-			if j.abandon != nil && err == nil {
-				o.client = o.life
-				o.note(j.abandon(o))
-			}
-		}
-		o.finish()
-	}()
-	select {
-	case r := <-done:
-		return r.view, o.unanswered(ctx, o.key, r.err)
-	case <-ctx.Done():
-		return Attachment{}, o.unanswered(ctx, o.key, ctx.Err())
+	k, err := e.authorize(r.Owner, r.Pool)
+	if err != nil {
+		return e.reject(req, r.Pool, err)
 	}
+	return e.run(ctx, k, req)
 }
 
-// unanswered turns an error into what the client of the request reads.
-func (e *Engine) unanswered(ctx context.Context, k key, err error) error {
-	var known *Error
-	switch {
-	case err == nil || errors.As(err, &known):
-		return err
-	case e.life.Err() != nil && errors.Is(err, context.Canceled):
-		return stoppingError(k)
-	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
-		return &Error{Kind: Failed, Err: err}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
-			"%s: no answer within %s; what has begun goes on and is recorded, so asking again finds its outcome", k, e.Budget)}
-	default:
-		return fail(Busy, "%s: the client is gone", k)
+// Release releases one address; the attachment is released with its last one. It returns the
+// attachment as it is afterwards, and fails as Allocate does.
+func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
+	pool, family := poolOrDefault(r.Pool), record.FamilyOf(r.IP)
+	req := request{
+		action: ActionRelease, families: []record.Family{family},
+		work: func(op *operation) error { return op.releaseAddress(r.IP, r.SkipDelay) },
 	}
+	k, _, ok := e.holder(pool, r.IP)
+	if ok { // an address of a family that was disabled later can still be released
+		return e.run(ctx, k, req)
+	}
+	if !e.enabled(family) {
+		return e.reject(req, pool, familyDisabledError("address "+r.IP.String(), family))
+	}
+	if err := e.checkPool(pool, true); err != nil {
+		return e.reject(req, pool, err)
+	}
+	return e.reject(req, pool, notFoundError(pool, r.IP))
 }
 
-// String names pool and owner for errors.
-func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
+// RejectOwner makes requests of an owner fail with why, for example if only a newer version of
+// the program can read its record. It must be called before Start.
+func (e *Engine) RejectOwner(pool, owner string, why error) { e.rejected[key{pool, owner}] = why }
 
-func stoppingError(k key) error { return fail(Stopping, "%s: the service is stopping; try again", k) }
+// authorize returns the key of an owner in a pool, or why it is not served.
+func (e *Engine) authorize(owner, pool string) (key, error) {
+	if owner == "" {
+		owner = generatedOwnerPrefix + uuid.NewString()
+	}
+	if !e.opts.Owners.Match(owner) {
+		return key{}, newError(Forbidden, "owner %q is not admitted by --owners", owner)
+	}
+	k := key{poolOrDefault(pool), owner}
+	if why := e.rejected[k]; why != nil {
+		return key{}, newError(Failed, "%s is not served: %w", k, why)
+	}
+	return k, e.checkPool(k.pool, false)
+}
 
-// containerID returns the attachment's container ID in generation 0. A recorded
-// one is kept; a new one is made for the network. An ID that another attachment
-// has is refused (docs/how-it-works.md, Identity).
-func (o *op) containerID(network string) (string, error) {
-	if o.rec != nil {
-		return o.id, nil
+// reject fails a request before it reaches an attachment.
+func (e *Engine) reject(req request, pool string, err error) (Attachment, error) {
+	e.actionDone(req.action, poolOrDefault(pool), req.families, err)
+	return Attachment{}, err
+}
+
+func poolOrDefault(pool string) string {
+	if pool == "" {
+		return DefaultPool
 	}
-	id := containerid.ContainerID(o.owner, o.Node, network)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if other, ok := o.byID[id]; ok && other != o.entry {
-		return "", fail(Failed, "%s: its container ID %s belongs to %s already; give it back there first", o.key, id, other.key)
-	}
-	if o.id != id {
-		delete(o.byID, o.id)
-	}
-	o.byID[id], o.id = o.entry, id
-	return id, nil
+	return pool
+}
+
+func familyDisabledError(what string, f record.Family) error {
+	return newError(FamilyDisabled, "%s: family %s is switched off (--enable-%s)", what, f, f)
+}
+
+func notFoundError(pool string, ip netip.Addr) error {
+	return newError(NotFound, "address %s is not handed out in pool %q", ip, pool)
+}
+
+func stoppingError(k key) error {
+	return newError(Stopping, "%s: the service is stopping; try again", k)
 }

@@ -13,10 +13,10 @@ import (
 // free is how many plugin processes more may run now.
 func (s scene) free() int {
 	n := 0
-	for s.slots.TryAcquire(1) {
+	for s.processes.TryAcquire(1) {
 		n++
 	}
-	s.slots.Release(int64(n))
+	s.processes.Release(int64(n))
 	return n
 }
 
@@ -73,10 +73,10 @@ func TestASlotForAProcessThatStandsByIsGivenBackInTime(t *testing.T) {
 func (s scene) addContext(owner, netns string) {
 	s.Helper()
 	o := s.turnAt(owner)
-	defer s.leave(o.entry)
-	earlier := o.lastContext()
+	defer o.unlock()
+	earlier := o.lastInvocation()
 	earlier.NetNS = netns
-	r := o.rec.Clone()
+	r := o.entry.rec.Clone()
 	r.Invocations = slices.Insert(r.Invocations, 0, earlier)
 	if err := o.write(r); err != nil {
 		s.Fatal(err)

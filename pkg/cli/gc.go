@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
 // gcOptions are the flags of `gc`.
@@ -95,7 +95,7 @@ func (o gcOptions) condition(now time.Time) (func(*models.Attachment) bool, erro
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
 		return nil, option.WrongUsage("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` if all is meant")
 	}
-	owners, err := attachment.ParseOwners(o.owners)
+	owners, err := ownermatch.Parse(o.owners)
 	if err != nil {
 		return nil, option.WrongUsage("--owner: %w", err)
 	}

@@ -15,7 +15,7 @@ const (
 	heldBoth  = `{"owner":"router","pool":"default","container-id":"r","state":"held","claims":["ipv4","ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
 	heldOne   = `{"owner":"health","pool":"blue","container-id":"h","state":"held","claims":["ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"},{"family":"ipv6","ip":"fd00::2"}]}`
 	releasing = `{"owner":"ingress","pool":"default","container-id":"i","state":"releasing","claims":[],"last-error":"the plugin\nfailed","addresses":[{"family":"ipv4","ip":"10.0.0.3"},{"family":"ipv6","ip":"fd00::3"}]}`
-	cooldown   = `{"owner":"pod","pool":"default","container-id":"p","state":"cooldown","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
+	cooldown  = `{"owner":"pod","pool":"default","container-id":"p","state":"cooldown","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
 	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
 )
 

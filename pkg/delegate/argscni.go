@@ -24,7 +24,7 @@ func withRequest(args, ips json.RawMessage) (json.RawMessage, error) {
 
 // removeRequest takes args.cni.ips out of a plugin object: an address that the
 // configuration asks for would be asked for by every attachment.
-func removeRequest(object map[string]json.RawMessage) error {
+func removeRequest(object pluginObject) error {
 	raw, ok := object["args"]
 	if !ok {
 		return nil

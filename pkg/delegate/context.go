@@ -2,7 +2,6 @@ package delegate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -18,24 +17,24 @@ import (
 // fault or the plugin cannot be found, and wraps a *call.Error when VERSION failed;
 // what is returned with it has Plugin and Profile as far as they are known, for
 // people, and is nothing to call with.
-func (r *Runner) NewInvocation(ctx context.Context, n Network, containerID, owner string) (call.Invocation, error) {
-	object, err := n.object()
+func (r *Runner) NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error) {
+	object, err := parseNetwork(n)
 	if err != nil {
-		return call.Invocation{}, n.wrong(err)
+		return call.Invocation{}, wrapNetworkErr(n, err)
 	}
-	pluginType, err := n.ipamType(object)
+	pluginType, err := object.ipamType()
 	if err != nil {
-		return call.Invocation{}, n.wrong(err)
+		return call.Invocation{}, wrapNetworkErr(n, err)
 	}
 	c := call.Invocation{Plugin: pluginType}
 	profiles, err := r.opts.Profiles()
 	if err != nil {
-		return c, n.wrong(err)
+		return c, wrapNetworkErr(n, err)
 	}
 	c.Profile = profiles.For(pluginType)
 	usable, err := r.complete(ctx, c, n, object)
 	if err != nil {
-		return c, n.wrong(err)
+		return c, wrapNetworkErr(n, err)
 	}
 	usable.ContainerID, usable.Args = containerID, contextArgs(c.Profile, containerID, owner)
 	return usable, nil
@@ -43,7 +42,7 @@ func (r *Runner) NewInvocation(ctx context.Context, n Network, containerID, owne
 
 // complete adds to a context, which has plugin and profile, all that is the same
 // for every attachment.
-func (r *Runner) complete(ctx context.Context, c call.Invocation, n Network, object map[string]json.RawMessage) (call.Invocation, error) {
+func (r *Runner) complete(ctx context.Context, c call.Invocation, n call.Network, object pluginObject) (call.Invocation, error) {
 	var err error
 	if c.Profile.Unsafe != "" && !r.opts.AcceptUnsafe {
 		return c, fmt.Errorf("plugin %s is refused because %s; --accept-unsafe-plugin uses it all the same", c.Plugin, c.Profile.Unsafe)
@@ -54,13 +53,13 @@ func (r *Runner) complete(ctx context.Context, c call.Invocation, n Network, obj
 	if c.CNIVersion, err = r.negotiate(ctx, c.Plugin, c.Binary); err != nil {
 		return c, fmt.Errorf("ipam.type %q: %w", c.Plugin, err)
 	}
-	if c.Capabilities, err = n.capabilities(object); err != nil {
+	if c.Capabilities, err = object.capabilities(); err != nil {
 		return c, err
 	}
 	if err := r.checkStateDir(c.Profile, object); err != nil {
 		return c, err
 	}
-	if c.Config, err = n.configuration(object, c.CNIVersion); err != nil {
+	if c.Config, err = object.networkConfig(n.Name, c.CNIVersion); err != nil {
 		return c, err
 	}
 	if c.NetNS, err = r.namespace(c.Profile, c.Plugin); err != nil {

@@ -62,7 +62,7 @@ func idle(b *testing.B) (*Runner, call.Call) {
 	}
 	// It does not answer VERSION.
 	r.versions.put(binary, info, []string{"1.0.0", "1.1.0"})
-	n := Network{Name: "net", PluginConfig: json.RawMessage(
+	n := call.Network{Name: "net", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
 	c, err := r.NewInvocation(b.Context(), n, "cilium-agent-health-0123456789abcdef", "health")
 	if err != nil {

@@ -68,7 +68,7 @@ type bench struct {
 	runner *Runner
 	// bin is the plugin folder, scripts the script folder of the plugin in it.
 	bin, scripts string
-	network      Network
+	network      call.Network
 	opts         Options
 	// profiles are what the runner gets when it asks.
 	profiles profile.Set
@@ -100,7 +100,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *bench {
 	if err := os.Symlink(os.Getenv(scriptedBinary), filepath.Join(bin, pluginType)); err != nil {
 		t.Fatal(err)
 	}
-	b.network = Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
+	b.network = call.Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","ipam":{"type":"` + pluginType + `","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
 	known, err := profile.Load()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
@@ -35,10 +36,10 @@ type Inspection struct {
 }
 
 // Inspect does what Context does for a network, and runs no verb but VERSION.
-func (r *Runner) Inspect(ctx context.Context, n Network) Inspection {
+func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	c, err := r.NewInvocation(ctx, n, "", "")
 	e := Inspection{Plugin: c.Plugin, Profile: c.Profile, Err: err}
-	object, err := n.object()
+	object, err := parseNetwork(n)
 	if err != nil || e.Profile.Type == "" {
 		return e
 	}

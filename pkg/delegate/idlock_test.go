@@ -32,7 +32,7 @@ func liveAnEarlierLife(bin string) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.NewInvocation(context.Background(), Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
+	c, err := r.NewInvocation(context.Background(), call.Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func BenchmarkLookup(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		c, err := r.NewInvocation(b.Context(), Network{Name: "net", PluginConfig: []byte(`{"ipam":` + strings.ReplaceAll(wide, "DIR", data) + `}`)}, "id", "owner")
+		c, err := r.NewInvocation(b.Context(), call.Network{Name: "net", PluginConfig: []byte(`{"ipam":` + strings.ReplaceAll(wide, "DIR", data) + `}`)}, "id", "owner")
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func benchOf(t *testing.T, variable, ipam, capabilities string, change ...func(*
 	if b.runner, err = New(b.opts); err != nil {
 		t.Fatal(err)
 	}
-	b.network = Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
+	b.network = call.Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","capabilities":` + capabilities + `,"ipam":` + strings.ReplaceAll(ipam, "DIR", b.scripts) + `}`)}
 	return b
 }
@@ -179,7 +179,7 @@ func BenchmarkAddAndDel(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := r.NewInvocation(b.Context(), Network{
+	c, err := r.NewInvocation(b.Context(), call.Network{
 		Name:         "net",
 		PluginConfig: json.RawMessage(`{"ipam":` + strings.ReplaceAll(dualStack, "DIR", data) + `}`),
 	}, "id", "owner")

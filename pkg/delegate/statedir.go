@@ -1,7 +1,6 @@
 package delegate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,7 @@ import (
 // the plugin processes that serve the pods keep theirs on the host, and both would
 // give away the same addresses. Only the folder's mount tells, so it is asked
 // anew: a mount may come later.
-func (r *Runner) checkStateDir(p profile.Profile, object map[string]json.RawMessage) error {
+func (r *Runner) checkStateDir(p profile.Profile, object pluginObject) error {
 	if !r.opts.InPod {
 		return nil
 	}

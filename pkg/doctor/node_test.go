@@ -89,7 +89,7 @@ func TestWhatTheSidecarSaysOfItsAttachments(t *testing.T) {
 	judge(t, map[string]judged{
 		"held":                  {say(models.Attachment{State: "held"}), []string{"ok attachments"}, []string{"none of 1", "1 of 1 held ones no plugin has confirmed"}},
 		"held and confirmed":    {say(models.Attachment{State: "held", Verified: &noon}), []string{"ok attachments"}, []string{"none before 2026-03-01T12:00:00Z"}},
-		"cooldown":               {say(models.Attachment{State: "cooldown"}), []string{"ok attachments"}, []string{"none is held"}},
+		"cooldown":              {say(models.Attachment{State: "cooldown"}), []string{"ok attachments"}, []string{"none is held"}},
 		"held, after a failure": {say(models.Attachment{State: "held", LastError: "once"}), []string{"ok attachments"}, nil},
 		"lost":                  {say(models.Attachment{State: "held", Lost: true, Owner: "router"}), []string{"error attachments"}, []string{`"router"`, "allocate"}},
 		"a DEL that fails":      {say(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), []string{"warning attachments"}, []string{"no daemon", `"x"`}},

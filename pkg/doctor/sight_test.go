@@ -78,7 +78,7 @@ func TestFindings(t *testing.T) {
 		"a DEL on its way that has not come":                   {sight(both(listed("router", releasing)), stored(lease)), nil},
 		"a DEL on its way that has":                            {sight(both(listed("router", releasing, "10.15.0.2"))), nil},
 		"held and not in the store":                            {sight(both(listed("router", held, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
-		"in cooldown and not in the store":                         {sight(both(listed("router", cooldown, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
+		"in cooldown and not in the store":                     {sight(both(listed("router", cooldown, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
 		"held in the store by somebody else":                   {sight(both(listed("router", held, "10.15.0.2")), stored(leased("10.15.0.2", "pod"))), []string{"error leases 10.15.0.2"}},
 		"allocated while one looked":                           {sight(func(s *Sight) { s.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
 		"allocated after one had looked":                       {sight(func(s *Sight) { s.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},

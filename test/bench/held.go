@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
@@ -23,7 +24,7 @@ import (
 // just verified, over a journal and a plugin that are not there any more: whoever
 // asked them would fail.
 func heldEngine(others int) (*attachment.Engine, error) {
-	owners, err := attachment.ParseOwners([]string{"*"})
+	owners, err := ownermatch.Parse([]string{"*"})
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +119,10 @@ func (o *once) err() error {
 func (o *once) Write(record.Record) error { return o.err() }
 func (o *once) Remove(string) error       { return o.err() }
 
-func (o *once) NewInvocation(_ context.Context, _, _ string, id func(string) (string, error)) (call.Invocation, error) {
-	containerID, err := id(network)
-	return call.Invocation{ContainerID: containerID, Network: network, Plugin: "host-local"}, errors.Join(err, o.err())
+func (o *once) Network(string) (call.Network, error) { return call.Network{Name: network}, nil }
+
+func (o *once) NewInvocation(_ context.Context, n call.Network, containerID, _ string) (call.Invocation, error) {
+	return call.Invocation{ContainerID: containerID, Network: n.Name, Plugin: "host-local"}, o.err()
 }
 
 func (o *once) Add(context.Context, call.Call) (call.Result, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // part is a runner of the real host-local, and the context of an ADD.
-func part(b testing.TB) (*delegate.Runner, delegate.Network, call.Invocation) {
+func part(b testing.TB) (*delegate.Runner, call.Network, call.Invocation) {
 	b.Helper()
 	n := harness.NewNode(b)
 	r, err := delegate.New(delegate.Options{
@@ -24,7 +24,7 @@ func part(b testing.TB) (*delegate.Runner, delegate.Network, call.Invocation) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	nw := delegate.Network{Name: network, PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
+	nw := call.Network{Name: network, PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
 	c, err := r.NewInvocation(context.Background(), nw, "a", owner)
 	if err != nil {
 		b.Fatal(err)

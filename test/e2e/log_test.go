@@ -189,6 +189,6 @@ func TestARequestWhoseClientHasLeftHasALineForItsOutcome(t *testing.T) {
 	}
 	lineOf(t, s, map[string]any{"msg": "request failed", "owner": "router"})
 	plugin.Open(t, "open")
-	line := lineOf(t, s, map[string]any{"level": "info", "msg": "Ended after its client had left", "action": "allocate"})
+	line := lineOf(t, s, map[string]any{"level": "info", "msg": "Completed after the client had left", "action": "allocate"})
 	wantAttachmentIn(t, line, "10.15.0.2")
 }

@@ -187,8 +187,8 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		// taken is what a pod has got meanwhile.
-		taken  string
-		want   string
+		taken      string
+		want       string
 		reacquired int64
 	}{
 		"the lost address is free again, and the owner gets it back": {want: "10.15.0.2", reacquired: 1},

@@ -63,7 +63,7 @@ func pluginFaults() map[string]pluginFault {
 		"prints 100 MB":           {script: afterWork(`"stdoutBytes":104857600`), status: 502, says: "more than", unknown: true},
 		"returns no address":      {script: afterWork(`"result":` + result()), status: 502, says: "no address", unknown: true, onlyADD: true},
 		"returns one twice":       {script: afterWork(`"result":` + result(address("10.15.0.3"), address("10.15.0.3"))), status: 502, says: "10.15.0.3 twice", unknown: true, onlyADD: true},
-		"returns a neighbour's":   {script: afterWork(`"result":` + result(address(neighbour))), status: 502, says: "has already; it was given back", onlyADD: true},
+		"returns a neighbour's":   {script: afterWork(`"result":` + result(address(neighbour))), status: 502, says: "has already; ours was released", onlyADD: true},
 		"error with exit 0":       {script: afterWork(`"error":{"code":100,"msg":"no more"},"exitCode":0`), status: 502, says: "no more", unknown: true},
 		"result with exit 1":      {script: afterWork(`"result":` + result(address("10.15.0.3")) + `,"exitCode":1`), status: 502, says: "no CNI error", unknown: true},
 		"fails without a word":    {script: afterWork(`"exitCode":1`), status: 502, says: "without a word", unknown: true},
@@ -229,7 +229,7 @@ func TestAHeldAddressSurvivesAPluginThatCannotBeAskedAboutIt(t *testing.T) {
 			b := newBench(t, "host-local", append(f.limit(), "--verify-interval=0s")...)
 			reacquire := b.suffer(t, "CHECK", f)
 			a := b.TryAllocate(t, harness.Request{Owner: "neighbour"})
-			wantAnswer(t, a, http.StatusBadGateway, "could not ask the plugin")
+			wantAnswer(t, a, http.StatusBadGateway, "the plugin could not verify")
 			b.wantState(t, "neighbour", "held")
 			b.Agree(t)
 
@@ -254,7 +254,7 @@ func TestAReleaseThatThePluginFailsIsKeptUntilItHasWorked(t *testing.T) {
 			count.watch(t)
 			b := newBench(t, "host-local", f.limit()...)
 			reacquire := b.suffer(t, "DEL", f)
-			wantAnswer(t, b.TryRelease(t, neighbour), http.StatusInternalServerError, "tried again in the background")
+			wantAnswer(t, b.TryRelease(t, neighbour), http.StatusInternalServerError, "retried in the background")
 			b.wantState(t, "neighbour", "releasing")
 
 			reacquire()

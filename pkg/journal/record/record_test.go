@@ -60,7 +60,7 @@ func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
 		"a context without configuration":         {func(r *Record) { r.Invocations[0].Config = nil }, "no valid configuration"},
 		"a context whose configuration is torn":   {func(r *Record) { r.Invocations[0].Config = []byte(`{`) }, "no valid configuration"},
 		"held without an address":                 {func(r *Record) { r.Result, r.Claims = call.Result{}, nil }, "without an address"},
-		"cooldown without an address":              {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
+		"cooldown without an address":             {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
 		"an address that is none":                 {func(r *Record) { r.Result.Addresses[0].Prefix = netip.Prefix{} }, "is not valid"},
 		"an IPv4 address in IPv6 clothes": {func(r *Record) {
 			r.Result.Addresses[0].Prefix = netip.MustParsePrefix("::ffff:10.1.0.7/120")

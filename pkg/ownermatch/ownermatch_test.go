@@ -1,4 +1,4 @@
-package attachment
+package ownermatch
 
 import (
 	"regexp"
@@ -29,7 +29,7 @@ func TestAnOwnerIsAdmittedByItsPattern(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			o, err := ParseOwners(c.patterns)
+			o, err := Parse(c.patterns)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,7 @@ func TestAnOwnerIsAdmittedByItsPattern(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ParseOwners([]string{""}); err == nil {
+	if _, err := Parse([]string{""}); err == nil {
 		t.Error("an empty pattern was taken")
 	}
 }
@@ -47,7 +47,7 @@ func TestAPatternAdmitsWhatTheRegularExpressionForItMatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringMatching(`[ab/*]{1,8}`).Draw(t, "pattern")
 		owner := rapid.StringMatching(`[ab/]{0,10}`).Draw(t, "owner")
-		o, err := ParseOwners([]string{pattern})
+		o, err := Parse([]string{pattern})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,296 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// acquire makes the attachment held. It requests the wanted addresses, and then less as long
+// as the plugin works but refuses. The holder of a duplicate address is verified after ours
+// has been released.
+func (op *operation) acquire(want acquireRequest) error {
+	if err := op.acquireProcess(); err != nil {
+		return err
+	}
+	want.known = op.entry.rec.Addresses()
+	var failed error
+	for {
+		next, err := op.tryAcquire(&want, failed)
+		var d *duplicateError
+		if errors.As(err, &d) && d.other != nil {
+			defer op.engine.workqueue.add(d.other)
+		}
+		if !next {
+			return err
+		}
+		failed = err
+	}
+}
+
+// tryAcquire runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The
+// step numbers are those of docs/how-it-works.md, Allocate. failed is the error of the previous
+// try. next reports whether there is another request to try; if not, a failure was undone.
+func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, err error) {
+	inv, old, err := op.newInvocation()
+	if err != nil {
+		return false, errors.Join(err, failed)
+	}
+	if op.entry.rec == nil {
+		adopted, absent, err := op.adopt(inv, want)
+		if d, ok := errors.AsType[*duplicateError](err); ok { // the DEL below releases ours
+			if d.other != nil {
+				defer op.engine.workqueue.add(d.other)
+			}
+		} else if adopted || err != nil {
+			return false, err
+		}
+		if absent {
+			old = nil // no DEL is needed
+		}
+	}
+	requests := want.candidates(inv)
+	inv.Requested = want.prefixes(requests[0])
+	defer op.prestart(op.acquireCalls(old, inv))()
+	if err := op.writeAdding(inv); err != nil { // step 3
+		return false, errors.Join(fmt.Errorf("%s: %w; the plugin was not called any more", op, err), failed)
+	}
+	deleted := op.delEach(old, inv) // step 4: continue even if it fails
+	if failed != nil && !deleted {
+		// Leftovers of the previous try must be gone before the next ADD.
+		return false, op.undoAcquire(inv, failed)
+	}
+	if op.idInUseByDel(inv) { // use another one
+		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
+		if err := op.writeAdding(inv); err != nil {
+			return false, fmt.Errorf("%s: %w; the plugin was not called any more", op, err)
+		}
+	}
+	err = op.add(inv, *want)
+	if err == nil {
+		return false, nil
+	}
+	if deleted && !want.repeatAfter(err) { // otherwise leftovers may have caused the failure: request the same again
+		want.tried++
+		requests = requests[1:]
+	}
+	if len(requests) > 0 && retryable(err) {
+		return true, err
+	}
+	return false, op.undoAcquire(inv, err)
+}
+
+// newInvocation returns the invocation of a new ADD and the invocations that need a DEL before.
+func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation, err error) {
+	if op.entry.rec != nil {
+		old = op.entry.rec.Invocations
+	}
+	network, err := op.engine.plugin.Network(op.entry.pool)
+	if err != nil {
+		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
+	}
+	if err := op.assignContainerID(network.Name); err != nil {
+		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
+	}
+	inv, err = op.engine.plugin.NewInvocation(context.Background(), network, op.entry.id, op.entry.owner)
+	if err != nil {
+		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
+	}
+	inv.ContainerID = op.nextID(inv.Profile)
+	if i := slices.IndexFunc(old, inv.Equal); i >= 0 {
+		inv.AddActsUntil = old[i].AddActsUntil // the earlier ADD may still act
+	} else if inv.Profile.DelBeforeAdd() {
+		old = append(slices.Clone(old), inv)
+	}
+	return inv, old, nil
+}
+
+// assignContainerID sets the container ID of generation 0: a recorded one is kept, a new one is
+// derived from the network. An ID that another attachment has is rejected
+// (docs/how-it-works.md, Identity).
+func (op *operation) assignContainerID(network string) error {
+	if op.entry.rec != nil {
+		return nil
+	}
+	id := containerid.ContainerID(op.entry.owner, op.engine.opts.Node, network)
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if other, ok := op.engine.byID[id]; ok && other != op.entry {
+		return newError(Failed, "%s: its container ID %s belongs to %s already; release it there first", op.entry.key, id, other.key)
+	}
+	if op.entry.id != id {
+		delete(op.engine.byID, op.entry.id)
+	}
+	op.engine.byID[id], op.entry.id = op.entry, id
+	return nil
+}
+
+// writeAdding records the intent to ADD, keeping every older invocation (step 3).
+func (op *operation) writeAdding(inv call.Invocation) error {
+	r := op.newOrClonedRecord(inv)
+	r.State, r.BootID, r.ReleaseAt = record.Adding, op.engine.opts.BootID, time.Time{}
+	if len(r.Claims) == 0 {
+		// The owner has no claim, so there is nothing to reacquire.
+		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
+	}
+	r.Invocations = withLast(r.Invocations, inv)
+	op.entry.waitsForOwner = false
+	return op.write(r)
+}
+
+// newOrClonedRecord returns a copy of the record, or a first one for an invocation.
+func (op *operation) newOrClonedRecord(inv call.Invocation) record.Record {
+	if op.entry.rec != nil {
+		return op.entry.rec.Clone()
+	}
+	return record.Record{
+		ContainerID: op.entry.id, Owner: op.entry.owner, Pool: op.entry.pool, Node: op.engine.opts.Node,
+		Network: inv.Network, MachineID: op.engine.opts.MachineID, Created: time.Now(),
+	}
+}
+
+// acquireCalls returns the calls of an acquisition: DEL with each old invocation, then ADD.
+func (op *operation) acquireCalls(old []call.Invocation, inv call.Invocation) []call.Upcoming {
+	var calls []call.Upcoming
+	for _, c := range old {
+		calls = append(calls, call.Upcoming{Verb: call.VerbDel, Call: op.call(c)})
+	}
+	return append(calls, call.Upcoming{Verb: call.VerbAdd, Call: op.call(inv)})
+}
+
+// delEach runs DEL with each invocation and drops the completed ones, except inv, from the
+// record in memory. It reports whether every DEL succeeded. The disk keeps the longer list
+// until the next write: a repeated DEL is harmless.
+func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) bool {
+	all := true
+	var kept []call.Invocation
+	for _, c := range invocations {
+		began := time.Now() // an ADD that may act during the DEL may act after it
+		err := op.del(c)
+		if err != nil {
+			all = false
+			op.log().WithError(err).Warn("DEL failed; it is retried before the attachment is released")
+		}
+		if err != nil || began.Before(c.AddActsUntil) {
+			kept = append(kept, c)
+		}
+	}
+	r := op.entry.rec.Clone()
+	r.Invocations = withLast(kept, inv)
+	op.setRecord(r)
+	return all
+}
+
+// add runs one ADD and records its result: steps 5 to 7.
+func (op *operation) add(inv call.Invocation, want acquireRequest) error {
+	res, err := op.engine.plugin.Add(context.Background(), op.call(inv)) // step 5
+	if err != nil {
+		return err
+	}
+	families, err := want.accept(res, inv.Requested)
+	if err != nil {
+		return &unusableResult{err}
+	}
+	if err := op.reserve(inv, res); err != nil { // step 6
+		return err
+	}
+	if err := op.commit(inv, res, families, want.expires); err != nil { // step 7
+		op.unreserve(res)
+		return err
+	}
+	return nil
+}
+
+// commit records the result of an ADD. A family that was claimed before stays claimed only if
+// its address is the same, because its owner still uses the old one.
+func (op *operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
+	r := op.newOrClonedRecord(inv)
+	before := r
+	inv.PrevResult, inv.StoreProven, res.Raw = res.Raw, res.InStore, nil
+	r.Result = previousLast(res, before)
+	same := func(f record.Family) bool {
+		before, _ := before.Address(f)
+		now, _ := r.Address(f)
+		return before.Addr() == now.Addr()
+	}
+	changed := slices.ContainsFunc(r.Claims, func(f record.Family) bool { return !same(f) })
+	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool { return !same(f) })
+	op.claim(&r, families, expire)
+	r.State, r.Network, r.BootID = record.Held, inv.Network, op.engine.opts.BootID
+	r.Invocations = withLast(r.Invocations, inv)
+	if err := op.write(r); err != nil {
+		return err
+	}
+	op.setReacquired(changed)
+	return nil
+}
+
+// undoAcquire releases whatever a failed acquisition may have allocated and returns cause with
+// the identity of the attachment. The record stays adding until a DEL has succeeded after the
+// last moment at which the plugin may act. Then it is removed, unless the owner holds claims:
+// those must be reacquired.
+func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
+	cause = fmt.Errorf("%s: %w", op, cause)
+	if outcomeUnknown(cause) {
+		// Memory suffices: a start assumes that the ADD of every adding record may still act.
+		inv.AddActsUntil = inv.Profile.AddActsUntil(time.Now())
+	}
+	r := op.entry.rec.Clone()
+	r.Invocations = withLast(r.Invocations, inv)
+	op.setRecord(r)
+	if op.entry.dirty {
+		// The record on disk may be held. Until it is adding again, the plugin must keep the
+		// addresses, or a restart would trust addresses that another owner has.
+		if err := op.write(r); err != nil {
+			return cause
+		}
+	}
+	addsEnded := op.addsEnded()
+	deleted := op.delEach(r.Invocations, inv)
+	switch {
+	case len(r.Claims) > 0:
+		op.setLost(cause)
+		return cause
+	case !deleted:
+		return fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
+	case !addsEnded:
+		return cause
+	default:
+		return errors.Join(cause, op.removeRecord())
+	}
+}
+
+// unusableResult is a successful ADD whose result does not match the request.
+type unusableResult struct{ error }
+
+// duplicateError is a successful ADD whose result another attachment has. other is the
+// attachment to verify; nil for none.
+type duplicateError struct {
+	error
+	other *entry
+	// unrequested reports that the address came in addition to the requested ones.
+	unrequested bool
+}
+
+// retryable reports whether an ADD that requests less may succeed: the plugin works but refuses
+// this request. CNI's own codes (try again later, invalid configuration) do not say that, and
+// an address that may be available later is not given up for them.
+func retryable(err error) bool {
+	var unusable *unusableResult
+	var duplicate *duplicateError
+	var e *call.Error
+	return errors.As(err, &unusable) || errors.As(err, &duplicate) ||
+		errors.As(err, &e) && e.Outcome == call.Refused && e.Code >= call.FirstPluginCode
+}
+
+// outcomeUnknown reports whether the plugin may still act on a failed call.
+func outcomeUnknown(err error) bool {
+	var e *call.Error
+	return errors.As(err, &e) && e.Outcome == call.Unknown
+}

@@ -1,0 +1,184 @@
+package attachment
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// acquireRequest is what an acquisition must or should return.
+type acquireRequest struct {
+	// required are addresses without which a result is rejected.
+	required []netip.Addr
+	// preferred are addresses to request first; claimed are the ones of them that the owner
+	// must get back if possible.
+	preferred, claimed []netip.Addr
+	// families are the families to claim; with anyFamily, those of them that the result has.
+	families  []record.Family
+	anyFamily bool
+	// expires requests an allocation that must be confirmed.
+	expires bool
+	// known are previously held addresses, whose subnets are known.
+	known []call.Address
+	// tried counts the candidates that were requested, repeated the repetitions.
+	tried, repeated int
+}
+
+// candidates returns the sets of addresses to request, one ADD after the other; nil requests
+// any. Sets that the plugin cannot be asked for are left out. Of several claimed addresses
+// each is also requested alone before all are given up: one that another owner has, or that
+// CNI_ARGS cannot carry beside another, is no reason to lose the other.
+func (r acquireRequest) candidates(c call.Invocation) [][]netip.Addr {
+	candidates := [][]netip.Addr{r.preferred, r.claimed}
+	for _, ip := range r.claimed {
+		candidates = append(candidates, []netip.Addr{ip})
+	}
+	var sets [][]netip.Addr
+	for _, set := range append(candidates, r.required) {
+		same := func(o []netip.Addr) bool { return slices.Equal(o, set) }
+		if canRequest(c, set) && !slices.ContainsFunc(sets, same) {
+			sets = append(sets, set)
+		}
+	}
+	if len(r.required) == 0 || !canRequest(c, r.required) {
+		sets = append(sets, nil)
+	}
+	return sets[min(r.tried, len(sets)-1):]
+}
+
+// maxRepeats bounds how often an acquisition repeats a request.
+const maxRepeats = 3
+
+// repeatAfter reports whether the same addresses are requested again: they are available, but
+// another attachment has an address that came with them. A plugin that continues after its
+// last address, as host-local does, returns a different one next time.
+func (r *acquireRequest) repeatAfter(err error) bool {
+	var d *duplicateError
+	if !errors.As(err, &d) || !d.unrequested || r.repeated == maxRepeats {
+		return false
+	}
+	r.repeated++
+	return true
+}
+
+// canRequest reports whether an ADD with the invocation can request all the addresses.
+func canRequest(c call.Invocation, ips []netip.Addr) bool {
+	_, err := c.Convention(len(ips))
+	return err == nil && len(ips) > 0
+}
+
+// prefixes returns addresses with the length of their subnet, as far as it is known.
+func (r acquireRequest) prefixes(ips []netip.Addr) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, ip := range ips {
+		prefix := netip.PrefixFrom(ip, ip.BitLen())
+		for _, a := range r.known {
+			if a.Addr() == ip {
+				prefix = a.Prefix
+			}
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes
+}
+
+// accept returns the families of a result to claim, or why the result does not match the
+// request: a requested or required address is missing, or an extra one of its family came
+// with it.
+func (r acquireRequest) accept(res call.Result, asked []netip.Prefix) ([]record.Family, error) {
+	came := addrs(res.Addresses)
+	wanted := slices.Clone(r.required) // also those that could not be requested
+	for _, p := range asked {
+		wanted = append(wanted, p.Addr())
+	}
+	for _, ip := range wanted {
+		if !slices.Contains(came, ip) {
+			return nil, fmt.Errorf("requested %s, plugin returned %v", ip, came)
+		}
+	}
+	for _, p := range asked {
+		if extra, ok := unrequested(p.Addr(), came, asked); ok {
+			return nil, fmt.Errorf("requested %s, plugin returned %v, which has %s in addition", p.Addr(), came, extra)
+		}
+	}
+	return r.familiesToClaim(res.Addresses)
+}
+
+// unrequested returns an address of the same family that came with ip without being requested.
+func unrequested(ip netip.Addr, came []netip.Addr, asked []netip.Prefix) (netip.Addr, bool) {
+	for _, other := range came {
+		wanted := slices.ContainsFunc(asked, func(p netip.Prefix) bool { return p.Addr() == other })
+		if !wanted && record.FamilyOf(other) == record.FamilyOf(ip) {
+			return other, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// familiesToClaim returns the wanted families that the addresses have.
+func (r acquireRequest) familiesToClaim(addresses []call.Address) ([]record.Family, error) {
+	var there []record.Family
+	for _, f := range r.families {
+		if slices.ContainsFunc(addresses, func(a call.Address) bool { return record.FamilyOf(a.Addr()) == f }) {
+			there = append(there, f)
+		}
+	}
+	if len(there) == len(r.families) || r.anyFamily && len(there) > 0 {
+		return there, nil
+	}
+	return nil, fmt.Errorf("requested families %v, plugin returned %v: its configuration had no range of that family", r.families, addrs(addresses))
+}
+
+// preferFound requests the addresses that the owner held before its journal was lost, beside
+// the required ones.
+func (r *acquireRequest) preferFound(found []call.Address) {
+	r.known = append(slices.Clone(r.known), found...)
+	prefer := slices.Clone(r.required)
+	for _, ip := range addrs(found) {
+		same := func(other netip.Addr) bool { return record.FamilyOf(other) == record.FamilyOf(ip) }
+		if !slices.ContainsFunc(prefer, same) {
+			prefer = append(prefer, ip)
+		}
+	}
+	r.preferred = prefer
+}
+
+// addrs returns the bare addresses.
+func addrs(list []call.Address) []netip.Addr {
+	out := make([]netip.Addr, len(list))
+	for i, a := range list {
+		out[i] = a.Addr()
+	}
+	return out
+}
+
+// sameAddresses compares two results regardless of order.
+func sameAddresses(a, b []call.Address) bool {
+	x, y := addrs(a), addrs(b)
+	slices.SortFunc(x, netip.Addr.Compare)
+	slices.SortFunc(y, netip.Addr.Compare)
+	return slices.Equal(x, y)
+}
+
+// previousLast moves the previously returned addresses behind the others: of several addresses
+// of a family the last one is returned to the owner, whatever their order is now.
+func previousLast(res call.Result, before record.Record) call.Result {
+	answered := func(a call.Address) bool {
+		b, ok := before.Address(record.FamilyOf(a.Addr()))
+		return ok && a.Addr() == b.Addr()
+	}
+	var first, last []call.Address
+	for _, a := range res.Addresses {
+		if answered(a) {
+			last = append(last, a)
+		} else {
+			first = append(first, a)
+		}
+	}
+	res.Addresses = append(first, last...)
+	return res
+}

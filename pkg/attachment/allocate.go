@@ -1,0 +1,122 @@
+package attachment
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/google/uuid"
+)
+
+// The states of an attachment:
+//
+//	(none) --allocate--> adding --ADD--> held --release--> releasing --DEL--> (none)
+//	                       ^              | ^                 ^
+//	                       +--- lost -----+ +--- cooldown ----+
+//
+// Every step that changes the plugin's state is in the journal before it.
+
+// allocate returns held addresses, or acquires new ones.
+func (op *operation) allocate(f record.Family, expire bool) error {
+	return op.verifyOrAcquire(acquireRequest{
+		preferred: op.addresses(), claimed: op.claimedAddresses(),
+		families: op.engine.requestedFamilies(f), anyFamily: f == "", expires: expire,
+	})
+}
+
+// restore allocates exactly this address.
+func (op *operation) restore(ip netip.Addr) error {
+	have := op.addresses()
+	if op.entry.rec != nil && op.entry.rec.State == record.Releasing {
+		have = nil // it is being released
+	}
+	if other, id, ok := op.engine.holder(op.entry.pool, ip); ok && other != op.entry.key && !slices.Contains(have, ip) {
+		return newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
+	}
+	want := acquireRequest{required: []netip.Addr{ip}, families: []record.Family{record.FamilyOf(ip)}}
+	if len(have) > 0 {
+		if !slices.Contains(have, ip) {
+			return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
+		}
+		want.preferred = have
+	}
+	return op.verifyOrAcquire(want)
+}
+
+// verifyOrAcquire grants a held attachment if the plugin still holds it; anything else is
+// acquired.
+func (op *operation) verifyOrAcquire(want acquireRequest) error {
+	if op.entry.rec != nil && (op.entry.rec.State == record.Held || op.entry.rec.State == record.Cooldown) {
+		held, err := op.verify()
+		if err != nil {
+			return err
+		}
+		if held {
+			return op.grant(want)
+		}
+	}
+	return op.acquire(want)
+}
+
+// fulfilled reports whether the wanted addresses are held, claimed for good and recently
+// verified, so that neither plugin nor journal is needed.
+func (op *operation) fulfilled(want acquireRequest) bool {
+	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() {
+		return false
+	}
+	families, err := want.familiesToClaim(op.entry.rec.Result.Addresses)
+	unclaimed := func(f record.Family) bool { return !op.entry.rec.Claimed(f) }
+	elsewhere := func(ip netip.Addr) bool { return !op.entry.rec.Holds(ip) }
+	return err == nil && !slices.ContainsFunc(families, unclaimed) && !slices.ContainsFunc(want.required, elsewhere)
+}
+
+// grant claims held addresses: it adds claims, confirms or renews the expiration, and writes
+// the record only if it changed.
+func (op *operation) grant(want acquireRequest) error {
+	r := op.entry.rec.Clone()
+	families, err := want.familiesToClaim(r.Result.Addresses)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	op.claim(&r, families, want.expires)
+	r.State, r.ReleaseAt = record.Held, time.Time{}
+	if !op.entry.dirty && sameClaims(r, *op.entry.rec) {
+		return nil
+	}
+	return op.write(r)
+}
+
+// claim adds families to a record. An allocation that was claimed without an expiration, or
+// confirmed, never expires again.
+func (op *operation) claim(r *record.Record, families []record.Family, expire bool) {
+	if len(families) == 0 {
+		return // a reacquisition claims nothing new
+	}
+	confirmed := len(r.Claims) > 0 && r.Expiration == nil
+	for _, f := range families {
+		if !r.Claimed(f) {
+			r.Claims = append(r.Claims, f)
+		}
+	}
+	slices.Sort(r.Claims)
+	r.Expiration = nil
+	if expire && !confirmed && op.engine.opts.Expiration > 0 {
+		r.Expiration = &record.Expiration{UUID: uuid.NewString(), Deadline: time.Now().Add(op.engine.opts.Expiration)}
+	}
+}
+
+// sameClaims reports whether a grant leaves the record as it is.
+func sameClaims(a, b record.Record) bool {
+	return a.State == b.State && len(a.Claims) == len(b.Claims) && a.Expiration == nil && b.Expiration == nil
+}
+
+// claimedAddresses returns the addresses that the owner must get back: the claimed ones, or
+// all recorded ones if none is claimed.
+func (op *operation) claimedAddresses() []netip.Addr {
+	if op.entry.rec == nil || len(op.entry.rec.Claims) == 0 {
+		return op.addresses()
+	}
+	return slices.DeleteFunc(op.addresses(), func(ip netip.Addr) bool { return !op.entry.rec.Claimed(record.FamilyOf(ip)) })
+}

@@ -1,0 +1,222 @@
+package attachment
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+)
+
+// Retries of background work wait minRetryDelay, doubled with each failure up to maxRetryDelay,
+// plus up to a quarter, so that many attachments do not query a failing plugin in step.
+const (
+	minRetryDelay = time.Second
+	maxRetryDelay = 5 * time.Minute
+)
+
+// reconcile does the background work that is due for an attachment.
+func (e *Engine) reconcile(a *entry) {
+	a, err := e.getOrCreate(a.key)
+	if err != nil {
+		return
+	}
+	op := &operation{engine: e, entry: a, waitCtx: e.ctx}
+	if !op.tryLock() && op.waitForLock() != nil {
+		return
+	}
+	defer op.unlock()
+	op.started = time.Now()
+	was := op.describe()
+	families := op.families()
+	err = op.reconcile()
+	if e.ctx.Err() == nil || err == nil {
+		op.reportBackground(was, families, err)
+	}
+	op.recordResult(err)
+	op.finish()
+}
+
+// reconcile is recovery after a start, retry after a failure, and work that a deadline
+// triggers: one function, because a crash makes them the same.
+func (op *operation) reconcile() error {
+	switch {
+	case op.entry.rec == nil:
+		return nil
+	case op.entry.rec.State == record.Tombstone:
+		if time.Now().Before(op.entry.rec.LateDel.Until) {
+			return nil
+		}
+		return op.removeRecord()
+	case op.entry.retire:
+		op.action = ActionRetire
+		return op.release()
+	case op.expired():
+		op.action = ActionExpire
+		err := op.unclaim()
+		if op.entry.rec == nil || !op.expired() { // otherwise it is retried, and counted then
+			op.count(func(c *Counters) { c.Expired++ })
+		}
+		return err
+	}
+	switch op.entry.rec.State {
+	case record.Releasing:
+		op.action = ActionCleanup
+		return op.release()
+	case record.Cooldown:
+		if time.Now().Before(op.entry.rec.ReleaseAt) {
+			return nil
+		}
+		op.action = ActionCleanup
+		return op.release()
+	case record.Adding:
+		return op.reacquire()
+	default:
+		return op.reverify()
+	}
+}
+
+// reverify verifies a held attachment once per start, after a duplicate, or after a failed
+// check, and reacquires it if it is lost.
+func (op *operation) reverify() error {
+	if op.isRecovered() && op.entry.failures == 0 {
+		return op.delOldIDs()
+	}
+	held, err := op.verify()
+	if err == nil && !held {
+		err = op.reacquire()
+	}
+	if err != nil {
+		return err
+	}
+	op.setRecovered()
+	return op.delOldIDs()
+}
+
+// reacquire completes an interrupted acquisition, and reacquires lost addresses that were
+// allocated to the owner, if the plugin can be asked for them. Addresses that were never
+// allocated to the owner are released.
+func (op *operation) reacquire() error {
+	if op.entry.rec.State == record.Adding && len(op.entry.rec.Claims) == 0 {
+		op.action = ActionCleanup
+		return op.release()
+	}
+	op.action = ActionReacquire
+	c := op.lastInvocation()
+	if canRequest(c, op.claimedAddresses()) {
+		return op.acquire(acquireRequest{preferred: op.addresses(), required: op.claimedAddresses()})
+	}
+	op.setLost(fmt.Errorf("plugin %s cannot be asked for these addresses; the next request of the owner gets others", c.Plugin))
+	if op.entry.rec.State != record.Adding {
+		return nil
+	}
+	if err := op.acquireProcess(); err != nil {
+		return err
+	}
+	if op.entry.dirty {
+		// The record on disk may be held: until it is adding, the plugin must keep the addresses.
+		if err := op.write(op.entry.rec.Clone()); err != nil {
+			return err
+		}
+	}
+	addsEnded := op.addsEnded()
+	err := op.delAll(op.entry.rec.Invocations)
+	op.entry.waitsForOwner = err == nil && addsEnded
+	return err
+}
+
+// delOldIDs runs the DEL of earlier ADDs under other container IDs. One under the same ID waits
+// for the release: it would free the held addresses.
+func (op *operation) delOldIDs() error {
+	if op.entry.rec.State != record.Held {
+		return nil
+	}
+	live := op.lastInvocation()
+	var kept []call.Invocation
+	var errs []error
+	for _, c := range op.entry.rec.Invocations {
+		if c.ContainerID == live.ContainerID || time.Now().Before(c.AddActsUntil) {
+			kept = append(kept, c)
+			continue
+		}
+		if err := op.acquireProcess(); err != nil {
+			return err
+		}
+		if err := op.del(c); err != nil {
+			kept, errs = append(kept, c), append(errs, err)
+		}
+	}
+	if len(kept) == len(op.entry.rec.Invocations) {
+		return errors.Join(errs...)
+	}
+	r := op.entry.rec.Clone()
+	r.Invocations = kept
+	return errors.Join(append(errs, op.write(r))...)
+}
+
+// expired reports whether an allocation was not confirmed in time.
+func (op *operation) expired() bool {
+	claimed := op.entry.rec.State == record.Held || op.entry.rec.State == record.Adding && len(op.entry.rec.Claims) > 0
+	return claimed && op.entry.rec.Expiration != nil && !time.Now().Before(op.entry.rec.Expiration.Deadline)
+}
+
+// schedule sets the timer for the next reconciliation.
+func (op *operation) schedule() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.timer != nil {
+		op.entry.timer.Stop()
+		op.entry.timer = nil
+	}
+	due, ok := op.nextDue()
+	if !ok || op.engine.stopping {
+		return
+	}
+	a, e := op.entry, op.engine
+	op.entry.timer = time.AfterFunc(time.Until(due), func() { e.workqueue.add(a) })
+}
+
+// nextDue returns when the attachment must be reconciled, if ever.
+func (op *operation) nextDue() (time.Time, bool) {
+	if op.entry.rec == nil {
+		return time.Time{}, false
+	}
+	var times []time.Time
+	if op.entry.failures > 0 {
+		times = append(times, op.entry.retryAt)
+	}
+	if op.entry.rec.Expiration != nil && !(op.entry.failures > 0 && op.expired()) {
+		times = append(times, op.entry.rec.Expiration.Deadline)
+	}
+	switch {
+	case op.entry.failures > 0:
+	case op.entry.rec.State == record.Adding && !op.entry.waitsForOwner, op.entry.rec.State == record.Releasing:
+		times = append(times, op.addActsUntil())
+	case op.entry.rec.State == record.Cooldown:
+		times = append(times, op.entry.rec.ReleaseAt)
+	case op.entry.rec.State == record.Tombstone:
+		times = append(times, op.entry.rec.LateDel.Until)
+	case op.entry.rec.State == record.Held:
+		for _, c := range op.entry.rec.Invocations {
+			if c.ContainerID != op.lastInvocation().ContainerID {
+				times = append(times, c.AddActsUntil)
+			}
+		}
+	}
+	if len(times) == 0 {
+		return time.Time{}, false
+	}
+	return slices.MinFunc(times, time.Time.Compare), true
+}
+
+// backoff returns the delay after a number of consecutive failures.
+func backoff(failures int) time.Duration {
+	d := maxRetryDelay
+	if failures < 10 {
+		d = min(d, minRetryDelay<<(failures-1))
+	}
+	return d + rand.N(d/4)
+}

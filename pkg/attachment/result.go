@@ -1,0 +1,176 @@
+package attachment
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/sirupsen/logrus"
+)
+
+// Log fields, in Cilium's spelling.
+const (
+	fieldOwner       = "owner"
+	fieldPool        = "poolName"
+	fieldContainerID = "containerID"
+	fieldIPAddrs     = "ipAddrs"
+	fieldOther       = "other"
+	fieldAction      = "action"
+	fieldDuration    = "duration"
+)
+
+// logger adds owner, pool and container ID to each line.
+func (e *Engine) logger(a *entry) logrus.FieldLogger {
+	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.id})
+}
+
+func (op *operation) log() logrus.FieldLogger { return op.engine.logger(op.entry) }
+
+// outcomeLogger adds action, addresses and duration.
+func (op *operation) outcomeLogger(ips []netip.Addr) logrus.FieldLogger {
+	return op.log().WithFields(logrus.Fields{fieldAction: op.action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started)})
+}
+
+// logOutcome writes the line of a request whose client does not receive the response.
+func (op *operation) logOutcome(ips []netip.Addr, err error, message string) {
+	if err != nil {
+		op.outcomeLogger(ips).WithError(err).Warn(message)
+		return
+	}
+	op.outcomeLogger(ips).Info(message)
+}
+
+// reportBackground reports completed background work. A verified attachment and work that is
+// still pending are not reported.
+func (op *operation) reportBackground(was Attachment, families []record.Family, err error) {
+	if err == nil && op.pending() {
+		return
+	}
+	if op.action != "" {
+		op.engine.actionDone(op.action, op.entry.pool, families, errors.Join(err, op.reacquireError()))
+	}
+	switch {
+	case err != nil:
+		op.outcomeLogger(was.Addrs()).WithError(err).Warn("Background work failed; it is tried again")
+	case op.action != "" && op.action != ActionReacquire: // which says itself what it led to
+		op.outcomeLogger(was.Addrs()).Info("Background work done")
+	}
+}
+
+// pending reports whether the work continues later: an earlier ADD may still act, so a last DEL
+// follows.
+func (op *operation) pending() bool {
+	if op.entry.rec == nil {
+		return false
+	}
+	switch op.action {
+	case ActionExpire:
+		return op.expired()
+	case ActionRetire, ActionCleanup:
+		return op.entry.rec.State == record.Releasing
+	}
+	return false
+}
+
+// reacquireError returns why a reacquisition without an error failed: addresses that cannot be
+// requested are left to the owner's next request.
+func (op *operation) reacquireError() error {
+	if op.action == ActionReacquire && op.describe().Lost {
+		return errors.New("the plugin cannot be asked for these addresses")
+	}
+	return nil
+}
+
+// recordResult records how the work on an attachment ended. A rejection by our own rules, and a
+// client that left the queue, say nothing about the attachment.
+func (op *operation) recordResult(err error) {
+	var refusal *Error
+	if errors.As(err, &refusal) || err != nil && op.canceled() && !op.hasProcess {
+		return
+	}
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if err == nil {
+		op.entry.lastErr, op.entry.failures = "", 0
+		return
+	}
+	op.entry.lastErr = err.Error()
+	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.id, Text: op.entry.lastErr, At: time.Now()}
+	if op.background() || op.entry.failures == 0 { // a client that asks again postpones nothing
+		op.entry.failures++
+		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))
+	}
+}
+
+// setLost records that the plugin does not hold the attachment, and logs it once.
+func (op *operation) setLost(why error) {
+	op.engine.mu.Lock()
+	first := !op.entry.lost
+	op.entry.lost, op.entry.verified = true, time.Time{}
+	if first {
+		op.engine.counters.Lost++
+	}
+	op.engine.mu.Unlock()
+	if first {
+		op.outcomeLogger(op.addresses()).WithError(why).Error("Lost: the plugin does not hold what was handed out")
+	}
+}
+
+// setReacquired records that the plugin holds the attachment since just now. A changed address
+// is not a reacquisition: its owner gets another one.
+func (op *operation) setReacquired(changed bool) {
+	op.engine.mu.Lock()
+	op.entry.lost = op.entry.lost && !changed
+	op.engine.mu.Unlock()
+	op.setVerified()
+}
+
+// setVerified records that the plugin holds the attachment.
+func (op *operation) setVerified() {
+	op.engine.mu.Lock()
+	reacquired := op.entry.lost
+	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.recovered = false, false, time.Now(), true
+	if reacquired {
+		op.engine.counters.Reacquired++
+	}
+	op.engine.mu.Unlock()
+	if reacquired || op.action == ActionReacquire {
+		op.outcomeLogger(op.addresses()).Info("Reacquired: the plugin holds the attachment again")
+	}
+}
+
+func (op *operation) lastVerified() time.Time {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	return op.entry.verified
+}
+
+func (op *operation) isRecovered() bool {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	return op.entry.recovered
+}
+
+func (op *operation) setRecovered() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.entry.recovered = true
+}
+
+// setUsed records that a request holds the lock.
+func (op *operation) setUsed() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.entry.lastUsed = time.Now()
+}
+
+// describe returns the current view of the attachment; without a record it only identifies it.
+func (op *operation) describe() Attachment {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.rec == nil {
+		return Attachment{Record: record.Record{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.id}}
+	}
+	return op.entry.view()
+}
