@@ -34,7 +34,7 @@ func TestAnAddressThatWasGivenTwiceAcrossARestartIsFoundAndGivenBack(t *testing.
 		// be asked about, so the journal alone says whose it is.
 		s = n.Start(t, "--verify-interval=0s")
 		a := s.TryAllocate(t, harness.Request{Owner: "health"})
-		for _, says := range []string{held[0], "router", "given back"} {
+		for _, says := range []string{held[0], "router", "ours was released"} {
 			if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
 				t.Errorf("answered %s; want 502 and %q", a, says)
 			}
