@@ -19,12 +19,12 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 // this module that it may import.
 var below = map[string][]string{
 	"cmd/delegated-ipam":        {"pkg/cli", "pkg/option"},
-	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/app", "pkg/unixsock", "pkg/attachment", "pkg/delegate", "pkg/containerid", "client", "client/daemon", "client/ipam", "api/models"},
-	"pkg/app":                   {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option"},
+	"pkg/cli":                   {"pkg/option", "pkg/sidecar", "pkg/doctor", "pkg/app", "pkg/unixsock", "pkg/attachment", "pkg/delegate", "pkg/containerid", "pkg/ownermatch", "client", "client/daemon", "client/ipam", "api/models"},
+	"pkg/app":                   {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option", "pkg/ownermatch"},
 	"pkg/metrics":               {"pkg/attachment", "pkg/delegate", "pkg/delegate/call", "pkg/journal/record", "pkg/metrics/endpoint"},
 	"pkg/metrics/endpoint":      nil,
 	"pkg/restapi":               {"pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/failpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
-	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/containerid", "pkg/journal/record"},
+	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/containerid", "pkg/journal/record", "pkg/ownermatch"},
 	"pkg/doctor":                {"pkg/app", "pkg/unixsock", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/containerid", "pkg/journal", "api/models"},
 	"cmd/delegated-ipam-bridge": {"pkg/bridge/command", "pkg/option"},
 	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/planner", "pkg/option", "pkg/sidecar"},
@@ -40,6 +40,7 @@ var below = map[string][]string{
 	"pkg/delegate/call":         {"pkg/delegate/profile"},
 	"pkg/delegate/hostlocal":    nil,
 	"pkg/delegate/profile":      nil,
+	"pkg/ownermatch":            nil,
 	"pkg/containerid":           nil,
 	"pkg/failpoint":             nil,
 }
