@@ -256,8 +256,8 @@ SWAGGER_FLAGS := --quiet --spec=swagger.yaml --name=delegated-ipam --target=. --
 generate: $(SWAGGER) ## make the wire models, the server and the client from swagger.yaml
 	$(SWAGGER) validate --quiet swagger.yaml
 	rm -rf $(GENERATED)
-	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger-server.yml
-	$(SWAGGER) generate client $(SWAGGER_FLAGS) --client-package=client --skip-models
+	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger/server.yml
+	$(SWAGGER) generate client $(SWAGGER_FLAGS) --client-package=client --skip-models --config-file=tools/swagger/client.yml
 
 .PHONY: generate-check
 generate-check: generate ## fail if the generated code differs from what swagger.yaml says

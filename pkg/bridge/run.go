@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // component is what Events call their source.
@@ -52,7 +52,11 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 }
 
 func newController(ctx context.Context, c Config, config *rest.Config, m *metrics, log logrus.FieldLogger) (*controller, error) {
-	client, err := dynamic.NewForConfig(config)
+	api, err := client.New(c.Socket)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -60,14 +64,14 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	if err != nil {
 		return nil, err
 	}
-	node, wake, err := watch(ctx, client, c.NodeName, m)
+	node, wake, err := watch(ctx, nodes, c.NodeName, m)
 	if err != nil {
 		return nil, err
 	}
 	return &controller{
 		log:       log,
 		cluster:   node,
-		addresses: source{client: sidecar.New(c.Socket), pool: c.Pool, node: c.NodeName},
+		addresses: sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
 		settings:  c.Settings,
 		memory:    newMemory(c.ReleaseDelay),
 		// An Event on a node has the node's name as UID, as kubelet writes it: by that

@@ -50,12 +50,12 @@ func (g giving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case r.URL.Path == "/v1/healthz":
-		_, _ = io.WriteString(w, `{}`)
+		_, _ = io.WriteString(w, `{"delegated-ipam":{}}`)
 	case r.Method == http.MethodPost:
 		owner := r.URL.Query().Get("owner")
 		g.slots[owner] = ip(len(g.slots) + 1).String()
 		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"address":{}}`)
+		_, _ = fmt.Fprintf(w, `{"address":{"ipv4":%q}}`, g.slots[owner])
 	default:
 		list := []map[string]any{}
 		for owner, ip := range g.slots {

@@ -6,93 +6,53 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
-	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/client"
-	"github.com/delegated-ipam/delegated-ipam/client/daemon"
-	"github.com/delegated-ipam/delegated-ipam/client/ipam"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// sidecarLimit is how long a request may take: as Cilium's own client (pkg/client).
-const sidecarLimit = 90 * time.Second
-
-// stateHeld is the state of an attachment that the plugin holds (swagger.yaml, Attachment).
-const stateHeld = "held"
-
-// source is the sidecar, as where addresses come from.
-type source struct {
-	client *client.DelegatedIpam
-	// pool is the one that slots are of, node the name that the sidecar must have.
+// sidecarClient allocates the node's slots at the sidecar.
+type sidecarClient struct {
+	api *client.Client
+	// pool is the pool of the slots, node the name that the sidecar must have.
 	pool, node string
 }
 
-// slots are the node's attachments.
-func (s source) slots(ctx context.Context) ([]planner.Slot, error) {
-	ok, err := s.client.Ipam.GetIpamContext(ctx, ipam.NewGetIpamParams().WithTimeout(sidecarLimit))
+// slots lists the node's attachments.
+func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
+	all, err := s.api.List(ctx)
 	if err != nil {
 		return nil, unavailable("list the addresses", err)
 	}
 	var slots []planner.Slot
-	for _, a := range ok.Payload {
-		n, ours := planner.Number(a.Owner)
-		if !ours || a.Pool != s.pool {
-			continue
+	for i := range all {
+		a := &all[i]
+		if n, ours := planner.Number(a.Owner); ours && a.Pool == s.pool {
+			slots = append(slots, planner.Slot{Number: n, Addresses: a.Allocated(), Held: a.State == client.StateHeld && !a.Lost})
 		}
-		ips, err := claimed(a)
-		if err != nil {
-			return nil, unavailable("list the addresses", err)
-		}
-		slots = append(slots, planner.Slot{Number: n, Addresses: ips, Held: a.State == stateHeld && !a.Lost})
 	}
 	return slots, nil
 }
 
-// claimed are the addresses that are handed out: of several of a family the last
-// one (docs/api.md, GET /ipam).
-func claimed(a *models.Attachment) ([]netip.Addr, error) {
-	byFamily := map[string]netip.Addr{}
-	for _, at := range a.Addresses {
-		ip, err := netip.ParseAddr(at.IP)
-		if err != nil {
-			return nil, fmt.Errorf("attachment of %s: %w", a.Owner, err)
-		}
-		byFamily[at.Family] = ip
-	}
-	var ips []netip.Addr
-	for _, family := range a.Claims {
-		if ip, there := byFamily[family]; there {
-			ips = append(ips, ip)
-		}
-	}
-	slices.SortFunc(ips, netip.Addr.Compare)
-	return ips, nil
-}
-
 // check refuses the sidecar of another node: its addresses are not for this one.
-func (s source) check(ctx context.Context) error {
-	ok, err := s.client.Daemon.GetHealthzContext(ctx, daemon.NewGetHealthzParams().WithTimeout(sidecarLimit))
+func (s sidecarClient) check(ctx context.Context) error {
+	status, err := s.api.Status(ctx)
 	if err != nil {
-		return unavailable("ask its status", err)
+		return unavailable("report its status", err)
 	}
-	own := ok.Payload.DelegatedIpam
-	if own == nil || own.NodeName == "" || own.NodeName == s.node {
+	if status.NodeName == "" || status.NodeName == s.node {
 		return nil
 	}
 	return &trouble{anotherNode, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
-		own.NodeName, s.node)}
+		status.NodeName, s.node)}
 }
 
 // acquire makes the sidecar hold a slot, with every family that is on. That the
 // plugin has no address is errExhausted.
-func (s source) acquire(ctx context.Context, n int) error {
+func (s sidecarClient) acquire(ctx context.Context, n int) error {
 	owner := planner.Owner(n)
-	params := ipam.NewPostIpamParams().WithTimeout(sidecarLimit).WithOwner(&owner).WithPool(&s.pool)
-	_, err := s.client.Ipam.PostIpamContext(ctx, params)
-	if refused := refusal(err); refused != nil && refused.Code == http.StatusBadGateway && refused.RetryAfter == "" {
+	_, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
+	if refused := refusal(err); refused != nil && refused.StatusCode == http.StatusBadGateway && refused.RetryAfter == 0 {
 		return fmt.Errorf("%w: %w", errExhausted, err)
 	}
 	return failed("acquire an address for "+owner, err)
@@ -100,11 +60,9 @@ func (s source) acquire(ctx context.Context, n int) error {
 
 // restore makes the sidecar hold exactly this address for a slot. That it does
 // not is errRefused.
-func (s source) restore(ctx context.Context, n int, ip netip.Addr) error {
-	owner := planner.Owner(n)
-	params := ipam.NewPostIpamIPParams().WithTimeout(sidecarLimit).WithIP(ip.String()).WithOwner(&owner).WithPool(&s.pool)
-	_, err := s.client.Ipam.PostIpamIPContext(ctx, params)
-	if refused := refusal(err); refused != nil && refused.Code != http.StatusForbidden && refused.RetryAfter == "" {
+func (s sidecarClient) restore(ctx context.Context, n int, ip netip.Addr) error {
+	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool})
+	if refused := refusal(err); refused != nil && refused.StatusCode != http.StatusForbidden && refused.RetryAfter == 0 {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return failed("restore "+ip.String(), err)
@@ -112,17 +70,16 @@ func (s source) restore(ctx context.Context, n int, ip netip.Addr) error {
 
 // free gives an address back. One that is not handed out is no error: it has
 // been given back before.
-func (s source) free(ctx context.Context, ip netip.Addr) error {
-	params := ipam.NewDeleteIpamIPParams().WithTimeout(sidecarLimit).WithIP(ip.String()).WithPool(&s.pool)
-	_, err := s.client.Ipam.DeleteIpamIPContext(ctx, params)
-	if refused := refusal(err); refused != nil && refused.Code == http.StatusNotFound {
+func (s sidecarClient) free(ctx context.Context, ip netip.Addr) error {
+	err := s.api.Release(ctx, ip, client.ReleaseOptions{Pool: s.pool})
+	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}
 	return failed("release "+ip.String(), err)
 }
 
-func refusal(err error) *sidecar.Refusal {
-	var refused *sidecar.Refusal
+func refusal(err error) *client.Error {
+	var refused *client.Error
 	errors.As(err, &refused)
 	return refused
 }
@@ -132,7 +89,7 @@ func failed(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if refused := refusal(err); refused != nil && refused.Code == http.StatusForbidden {
+	if errors.Is(err, client.ErrForbidden) {
 		return &trouble{notAdmitted, fmt.Errorf("the sidecar does not let the bridge %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
 			what, planner.OwnerPrefix+"*")}
 	}

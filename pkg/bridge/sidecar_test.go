@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // testSidecar answers every request as told, and remembers what was asked.
@@ -53,9 +53,18 @@ func startSidecar(t *testing.T, h http.Handler) string {
 	return socket
 }
 
-func sourceOf(t *testing.T, s *testSidecar) source {
+func clientOf(t *testing.T, s *testSidecar) sidecarClient {
 	t.Helper()
-	return source{client: sidecar.New(startSidecar(t, s)), pool: "blue", node: "worker"}
+	return newSidecarClient(t, startSidecar(t, s))
+}
+
+func newSidecarClient(t *testing.T, socket string) sidecarClient {
+	t.Helper()
+	api, err := client.New(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sidecarClient{api: api, pool: "blue", node: "worker"}
 }
 
 func TestSlotsAreWhatIsHandedOutToTheNode(t *testing.T) {
@@ -76,7 +85,7 @@ func TestSlotsAreWhatIsHandedOutToTheNode(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := sourceOf(t, &testSidecar{code: 200, body: "[" + tt.json + "]"}).slots(t.Context())
+			got, err := clientOf(t, &testSidecar{code: 200, body: "[" + tt.json + "]"}).slots(t.Context())
 			if err != nil || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, %v; want %+v", got, err, tt.want)
 			}
@@ -84,19 +93,19 @@ func TestSlotsAreWhatIsHandedOutToTheNode(t *testing.T) {
 	}
 	t.Run("an address that is none is an error", func(t *testing.T) {
 		s := &testSidecar{code: 200, body: `[{"owner":"ciliumnode-1","pool":"blue","state":"held","addresses":[{"family":"ipv4","ip":"x"}],"claims":["ipv4"]}]`}
-		if got, err := sourceOf(t, s).slots(t.Context()); err == nil {
+		if got, err := clientOf(t, s).slots(t.Context()); err == nil {
 			t.Errorf("got %v; want an error", got)
 		}
 	})
 }
 
 func TestWhatTheSidecarAnswersMeans(t *testing.T) {
-	acquire := func(t *testing.T, s source) error { return s.acquire(t.Context(), 3) }
-	restore := func(t *testing.T, s source) error { return s.restore(t.Context(), 3, ip(9)) }
-	free := func(t *testing.T, s source) error { return s.free(t.Context(), ip(9)) }
-	list := func(t *testing.T, s source) error { _, err := s.slots(t.Context()); return err }
+	acquire := func(t *testing.T, s sidecarClient) error { return s.acquire(t.Context(), 3) }
+	restore := func(t *testing.T, s sidecarClient) error { return s.restore(t.Context(), 3, ip(9)) }
+	free := func(t *testing.T, s sidecarClient) error { return s.free(t.Context(), ip(9)) }
+	list := func(t *testing.T, s sidecarClient) error { _, err := s.slots(t.Context()); return err }
 	tests := map[string]struct {
-		ask    func(t *testing.T, s source) error
+		ask    func(t *testing.T, s sidecarClient) error
 		answer testSidecar
 		asked  string
 		want   error
@@ -118,7 +127,7 @@ func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := tt.ask(t, sourceOf(t, &tt.answer))
+			err := tt.ask(t, clientOf(t, &tt.answer))
 			if tt.asked != "" && (len(tt.answer.asked) != 1 || tt.answer.asked[0] != tt.asked) {
 				t.Errorf("asked %q; want %q", tt.answer.asked, tt.asked)
 			}
@@ -129,7 +138,7 @@ func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 		})
 	}
 	t.Run("nobody there", func(t *testing.T) {
-		wantTrouble(t, list(t, source{client: sidecar.New(filepath.Join(t.TempDir(), "none"))}), sidecarUnavailable)
+		wantTrouble(t, list(t, newSidecarClient(t, filepath.Join(t.TempDir(), "none"))), sidecarUnavailable)
 	})
 }
 
@@ -153,14 +162,15 @@ func TestTheSidecarOfAnotherNodeIsRefused(t *testing.T) {
 	}{
 		"of this node":             {fmt.Sprintf(status, "worker"), ""},
 		"of another":               {fmt.Sprintf(status, "other"), anotherNode},
-		"of one that says no name": {`{}`, ""},
+		"of one that says no name": {`{"delegated-ipam":{}}`, ""},
+		"of another program":       {`{"cilium":{"state":"Ok"}}`, sidecarUnavailable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			wantTrouble(t, sourceOf(t, &testSidecar{code: 200, body: tt.body}).check(t.Context()), tt.reason)
+			wantTrouble(t, clientOf(t, &testSidecar{code: 200, body: tt.body}).check(t.Context()), tt.reason)
 		})
 	}
 	t.Run("that does not answer", func(t *testing.T) {
-		wantTrouble(t, sourceOf(t, &testSidecar{code: 500}).check(t.Context()), sidecarUnavailable)
+		wantTrouble(t, clientOf(t, &testSidecar{code: 500}).check(t.Context()), sidecarUnavailable)
 	})
 }

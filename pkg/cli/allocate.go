@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -66,27 +66,15 @@ func (p program) allocate(cmd *cobra.Command, o allocateOptions, owner string) e
 }
 
 func (c connection) allocate(ctx context.Context, o allocateOptions, owner string) (*models.IPAMResponse, error) {
-	params := ipam.NewPostIpamParams().WithTimeout(c.limit).WithOwner(&owner).
-		WithFamily(given(o.family)).WithPool(given(o.pool))
-	if o.expiration {
-		params.SetExpiration(&o.expiration)
+	api, err := c.client()
+	if err != nil {
+		return nil, err
 	}
-	ok, err := c.Ipam.PostIpamContext(ctx, params)
+	answer, err := api.Allocate(ctx, owner, client.AllocateOptions{Family: client.Family(o.family), Pool: o.pool, Expiration: o.expiration})
 	if err != nil {
 		return nil, c.explain(ctx, err, meanings{http.StatusForbidden: notAdmitted(owner)})
 	}
-	if ok.Payload.Address == nil {
-		return nil, fmt.Errorf("the sidecar at %s answered without an address; is it one of this version?", c.socket)
-	}
-	return ok.Payload, nil
-}
-
-// given is a parameter that is left out if it is empty.
-func given(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
+	return decode[models.IPAMResponse](answer.Raw)
 }
 
 // notAdmitted is what 403 means to who asks for an owner.

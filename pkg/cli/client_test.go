@@ -11,7 +11,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // bothFamilies is an answer to an allocation.
@@ -146,7 +145,7 @@ func TestWithoutASidecarTheSocketIsNamed(t *testing.T) {
 		"when an address is to be put by": {[]string{"release", "10.0.0.1"}, socket},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := testProgram(map[string]string{sidecar.SocketEnv: socket})
+			p := testProgram(map[string]string{option.SocketEnv: socket})
 			p.runHere(t, tt.args...).wants(t, option.Failed, "",
 				"no sidecar can be reached at "+tt.names+": ", "no such file or directory", "delegated-ipam serve", "--socket-path")
 		})
@@ -155,7 +154,7 @@ func TestWithoutASidecarTheSocketIsNamed(t *testing.T) {
 
 func TestTheVariableOfTheSocketMayHaveTheSchemeOfTheFlag(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
-	testProgram(map[string]string{sidecar.SocketEnv: "unix://" + s.socket}).runHere(t, "list", "-o", "json").wants(t, option.Done, "[]\n")
+	testProgram(map[string]string{option.SocketEnv: "unix://" + s.socket}).runHere(t, "list", "-o", "json").wants(t, option.Done, "[]\n")
 }
 
 // silence accepts connections and never answers.
@@ -191,7 +190,7 @@ func silence(t *testing.T) (socket string, connected <-chan struct{}) {
 
 func TestASidecarThatDoesNotAnswerIsGivenUpAfterTheLimit(t *testing.T) {
 	socket, _ := silence(t)
-	p := testProgram(map[string]string{sidecar.SocketEnv: socket})
+	p := testProgram(map[string]string{option.SocketEnv: socket})
 	p.requestLimit = time.Millisecond
 	p.runHere(t, "allocate", "router").wants(t, option.Failed, "", socket, "no answer within 1ms", "delegated-ipam list")
 }
@@ -204,12 +203,12 @@ func TestASignalEndsTheWait(t *testing.T) {
 		cancel()
 	}()
 	var stdout, stderr strings.Builder
-	code := testProgram(map[string]string{sidecar.SocketEnv: socket}).run(ctx, []string{"allocate", "router"}, &stdout, &stderr)
+	code := testProgram(map[string]string{option.SocketEnv: socket}).run(ctx, []string{"allocate", "router"}, &stdout, &stderr)
 	outcome{code, stdout.String(), stderr.String()}.wants(t, option.Failed, "", "interrupted", "delegated-ipam list")
 }
 
 func TestAnAnswerThatIsNoHTTPNamesTheSocket(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "{")}})
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[{")}})
 	s.program().runHere(t, "list").wants(t, option.Failed, "", "list: the sidecar at "+s.socket)
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 func TestTabCompletesWhatTheSidecarHolds(t *testing.T) {
@@ -45,7 +44,7 @@ func TestTabCompletesWhatTheSidecarHolds(t *testing.T) {
 }
 
 func TestTabWithoutASidecarOffersNothing(t *testing.T) {
-	p := testProgram(map[string]string{sidecar.SocketEnv: filepath.Join(t.TempDir(), "none.sock")})
+	p := testProgram(map[string]string{option.SocketEnv: filepath.Join(t.TempDir(), "none.sock")})
 	for _, line := range [][]string{{"release", ""}, {"allocate", ""}, {"list", "--pool", ""}, {"release", "--pool", ""}} {
 		if got := completed(t, p, line); len(got) > 0 {
 			t.Errorf("%q: got %q", line, got)

@@ -1,20 +1,37 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/client"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
-// connection is a client of one sidecar.
+// connection names one sidecar and the time limit of a request to it.
 type connection struct {
-	*client.DelegatedIpam
 	socket string
 	limit  time.Duration
+}
+
+// client returns a client, which has sent nothing.
+func (c connection) client() (*client.Client, error) {
+	return client.New(c.socket, client.WithTimeout(c.limit))
+}
+
+// decode reads an answer into its generated model, which is printed as the API has it.
+func decode[Model any](raw json.RawMessage) (*Model, error) {
+	m := new(Model)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(m); err != nil {
+		return nil, fmt.Errorf("the sidecar's answer: %w", err)
+	}
+	return m, nil
 }
 
 // clientFlags are the flags of every command that asks a sidecar.
@@ -32,12 +49,11 @@ func (f *clientFlags) register(cmd *cobra.Command, env map[string]string) {
 
 // addHost adds the flag that names the socket.
 func addHost(cmd *cobra.Command, host *string, env map[string]string) {
-	*host = sidecar.DefaultHost(env)
-	cmd.Flags().VarP(sidecar.Host(host), "host", "H", "socket of the sidecar; by default $"+sidecar.SocketEnv+" as for cilium-dbg, else that of serve")
+	*host = option.DefaultHost(env)
+	cmd.Flags().VarP(option.Host(host), "host", "H", "socket of the sidecar; by default $"+option.SocketEnv+" as for cilium-dbg, else that of serve")
 }
 
-// connect makes a client. Nothing is sent before the first request.
+// connect names the sidecar of the flags. Nothing is sent before the first request.
 func (p program) connect(f clientFlags) connection {
-	socket := sidecar.Socket(f.host)
-	return connection{DelegatedIpam: sidecar.New(socket), socket: socket, limit: p.requestLimit}
+	return connection{socket: option.Socket(f.host), limit: p.requestLimit}
 }

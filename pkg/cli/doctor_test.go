@@ -12,7 +12,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // startWithStore serves a sidecar with one pool of host-local, whose store has an
@@ -189,7 +188,7 @@ func TestAnOptionOfTheSidecarThatCannotBeReadIsSaid(t *testing.T) {
 
 func TestDoctorOfASidecarThatDoesNotAnswerSaysSoInItsTable(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
-	o := testProgram(map[string]string{sidecar.SocketEnv: socket}).runHere(t, "doctor")
+	o := testProgram(map[string]string{option.SocketEnv: socket}).runHere(t, "doctor")
 	o.wants(t, option.Failed, o.stdout, "doctor: not all is well", "error")
 	for _, says := range []string{"CHECK", "sidecar", "error", socket, "what follows is what a start would find"} {
 		if !strings.Contains(o.stdout, says) {

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // serviceLink are the variables that Kubernetes sets in each pod for a Service whose
@@ -49,7 +49,7 @@ func (o ownOptions) find(all *pflag.FlagSet) found {
 		return f
 	}
 	f.config, f.Refused = &config, each(config.ValidateValues())
-	if o.env[sidecar.SocketEnv] == "" || from["socket-path"] == fromFlag {
+	if o.env[option.SocketEnv] == "" || from["socket-path"] == fromFlag {
 		f.socket = config.SocketPath
 	}
 	return f

@@ -18,7 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
@@ -153,7 +153,7 @@ func (s *testSidecar) requests() []string {
 
 // program is a program whose environment names the sidecar.
 func (s *testSidecar) program() program {
-	return testProgram(map[string]string{sidecar.SocketEnv: s.socket})
+	return testProgram(map[string]string{option.SocketEnv: s.socket})
 }
 
 // golden compares a text with a file in testdata.

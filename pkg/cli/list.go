@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/client/ipam"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // listCommand is `list`.
@@ -55,22 +54,27 @@ func (p program) listCommand() *cobra.Command {
 }
 
 func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
-	ok, err := c.Ipam.GetIpamContext(ctx, ipam.NewGetIpamParams().WithTimeout(c.limit))
-	stranger := fmt.Errorf("%s is no socket of delegated-ipam: it has no list of attachments (cilium-agent's own has none)", c.socket)
-	var refused *sidecar.Refusal
+	api, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	listed, err := api.List(ctx)
 	switch {
-	case errors.As(err, &refused) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed}, refused.Code):
-		return nil, stranger
+	case errors.Is(err, client.ErrNotSidecar):
+		return nil, fmt.Errorf("%s is no socket of delegated-ipam: it has no list of attachments (cilium-agent's own has none)", c.socket)
 	case err != nil:
 		return nil, c.explain(ctx, err, meanings{http.StatusForbidden: callerRefused})
-	case ok.Payload == nil || slices.ContainsFunc(ok.Payload, incomplete):
-		return nil, stranger
 	}
-	return ok.Payload, nil
+	all := make([]*models.Attachment, 0, len(listed))
+	for _, a := range listed {
+		m, err := decode[models.Attachment](a.Raw)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
 }
-
-// incomplete tells of an attachment without what no sidecar leaves out.
-func incomplete(a *models.Attachment) bool { return a == nil || slices.Contains(a.Addresses, nil) }
 
 // printAttachments prints a table, by pool and owner.
 func printAttachments(w io.Writer, all []*models.Attachment, now time.Time) error {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
@@ -31,7 +31,7 @@ type serveOptions struct {
 func defaultServeOptions(nodeName string) *serveOptions {
 	return &serveOptions{
 		Config: app.Config{
-			SocketPath: sidecar.DefaultSocket,
+			SocketPath: client.DefaultSocket,
 			SocketMode: unixsock.DefaultMode,
 			StateDir:   "/var/lib/delegated-ipam",
 			CNIConfDir: "/etc/cni/net.d",

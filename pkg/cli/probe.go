@@ -15,7 +15,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
@@ -84,7 +83,7 @@ func (o *probeOptions) arguments(cmd *cobra.Command, args []string) error {
 func (o *probeOptions) run(ctx context.Context, kind string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	a := asker{socket: sidecar.Socket(o.host), here: kind != probeLive}
+	a := asker{socket: option.Socket(o.host), here: kind != probeLive}
 	ask := a.answers
 	if kind == probeReady {
 		ask = a.ready

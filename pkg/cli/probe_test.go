@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // Answers of a sidecar to its probes.
@@ -55,7 +54,7 @@ func TestAProbeAsksBrieflyAndOnce(t *testing.T) {
 func TestAProbeOfNobodyIsNo(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
 	for _, kind := range []string{"startup", "ready", "live"} {
-		testProgram(map[string]string{sidecar.SocketEnv: socket}).runHere(t, "probe", kind).
+		testProgram(map[string]string{option.SocketEnv: socket}).runHere(t, "probe", kind).
 			wants(t, option.Failed, "", "probe "+kind, socket, "no such file")
 	}
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -106,12 +107,13 @@ func (c connection) release(ctx context.Context, r released, skipDelay bool) err
 
 // remove asks for a release; the error is as the client gives it.
 func (c connection) remove(ctx context.Context, r released, skipDelay bool) error {
-	params := ipam.NewDeleteIpamIPParams().WithTimeout(c.limit).WithIP(r.IP).WithPool(&r.Pool)
-	if skipDelay {
-		params.SetSkipReleaseDelay(&skipDelay)
+	api, err := c.client()
+	if err != nil {
+		return err
 	}
-	_, err := c.Ipam.DeleteIpamIPContext(ctx, params)
-	return err
+	// The argument was checked before (takes), or is the sidecar's own.
+	address, _ := netip.ParseAddr(r.IP)
+	return api.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay})
 }
 
 func (c connection) explainRelease(ctx context.Context, err error, r released) error {

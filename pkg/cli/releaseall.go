@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // releaseAll takes back whatever the sidecar lists, and waits until it lists
@@ -80,7 +79,7 @@ func (s sweep) release(ctx context.Context, all []released) []released {
 // one releases an address. One that is not handed out any more went away by itself.
 func (s sweep) one(ctx context.Context, r released) error {
 	err := s.remove(ctx, r, s.skipDelay)
-	if refused := (*sidecar.Refusal)(nil); errors.As(err, &refused) && refused.Code == http.StatusNotFound {
+	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}
 	return s.explainRelease(ctx, err, r)

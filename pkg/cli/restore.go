@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -53,9 +54,13 @@ func (p program) restore(cmd *cobra.Command, o restoreOptions, ip, owner string)
 }
 
 func (c connection) restore(ctx context.Context, o restoreOptions, ip, owner string) error {
-	params := ipam.NewPostIpamIPParams().WithTimeout(c.limit).WithIP(ip).WithOwner(&owner).WithPool(given(o.pool))
-	_, err := c.Ipam.PostIpamIPContext(ctx, params)
-	return c.explain(ctx, err, meanings{
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	// The argument was checked before (takes).
+	address, _ := netip.ParseAddr(ip)
+	return c.explain(ctx, api.Restore(ctx, address, owner, client.RestoreOptions{Pool: o.pool}), meanings{
 		http.StatusBadRequest:     notAnAddress(ip),
 		http.StatusForbidden:      notAdmitted(owner),
 		http.StatusConflict:       fmt.Sprintf("address %s of pool %q belongs to another owner; `delegated-ipam list` shows whose it is", ip, poolName(o.pool)),

@@ -2,13 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/client/daemon"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
@@ -55,13 +56,24 @@ func (p program) status(cmd *cobra.Command, o statusOptions) error {
 
 // health asks for the status; one without our part is an error.
 func (c connection) health(ctx context.Context) (*models.StatusResponse, error) {
-	ok, err := c.Daemon.GetHealthzContext(ctx, daemon.NewGetHealthzParams().WithTimeout(c.limit))
+	foreign := fmt.Errorf("%s is no socket of delegated-ipam: its status has no part \"delegated-ipam\" (cilium-agent's own has none)", c.socket)
+	api, err := c.client()
 	if err != nil {
+		return nil, err
+	}
+	answer, err := api.Status(ctx)
+	switch {
+	case errors.Is(err, client.ErrNotSidecar):
+		return nil, foreign
+	case err != nil:
 		return nil, c.explain(ctx, err, nil)
 	}
-	own := ok.Payload.DelegatedIpam
-	if own == nil || slices.Contains(own.Pools, nil) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) {
-		return nil, fmt.Errorf("%s is no socket of delegated-ipam: its status has no part \"delegated-ipam\" (cilium-agent's own has none)", c.socket)
+	status, err := decode[models.StatusResponse](answer.Raw)
+	if err != nil {
+		return nil, err
 	}
-	return ok.Payload, nil
+	if own := status.DelegatedIpam; slices.Contains(own.Pools, nil) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) {
+		return nil, foreign
+	}
+	return status, nil
 }

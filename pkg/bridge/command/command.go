@@ -14,7 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/option"
-	"github.com/delegated-ipam/delegated-ipam/pkg/sidecar"
 )
 
 // program is what the command needs of the world around it.
@@ -88,7 +87,7 @@ func defaults(env map[string]string) *options {
 			// The default of Cilium's operator (its option of this name, in seconds).
 			ReleaseDelay: 180 * time.Second,
 		},
-		host:      sidecar.DefaultHost(env),
+		host:      option.DefaultHost(env),
 		logLevel:  logrus.InfoLevel,
 		logFormat: option.LogText,
 	}
@@ -97,7 +96,7 @@ func defaults(env map[string]string) *options {
 func (o *options) register(flags *pflag.FlagSet) {
 	flags.Var(option.Text(&o.NodeName, "name"), "node-name", "name of this node and its CiliumNode; by default $K8S_NODE_NAME as in cilium-agent, else the host name")
 	flags.Var(option.Text(&o.Kubeconfig, "path"), "kubeconfig", "how to reach the API server; the service account of the pod if not set")
-	flags.VarP(sidecar.Host(&o.host), "host", "H", "socket of the sidecar; by default $"+sidecar.SocketEnv+", else that of delegated-ipam serve")
+	flags.VarP(option.Host(&o.host), "host", "H", "socket of the sidecar; by default $"+option.SocketEnv+", else that of delegated-ipam serve")
 	flags.Var(option.Text(&o.Pool, "name"), "pool", "pool of the sidecar that addresses come from")
 	flags.Var(option.Count(&o.Settings.MinAllocate), "min-allocate", "addresses that the node has at least")
 	flags.Var(option.Count(&o.Settings.PreAllocate), "pre-allocate", "addresses that are free")
@@ -111,7 +110,7 @@ func (o *options) register(flags *pflag.FlagSet) {
 }
 
 func (p program) run(cmd *cobra.Command, o *options) error {
-	o.Socket = sidecar.Socket(o.host)
+	o.Socket = option.Socket(o.host)
 	if err := o.Validate(); err != nil {
 		return &option.UsageError{Err: err}
 	}

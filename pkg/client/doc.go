@@ -1,0 +1,28 @@
+// Package client is a Go client of a running delegated-ipam: it allocates, restores, releases and
+// lists addresses over the unix socket that the sidecar serves.
+//
+//	c, err := client.New(client.DefaultSocket)
+//	...
+//	got, err := c.Allocate(ctx, "router", client.AllocateOptions{})
+//	if errors.Is(err, client.ErrRetryLater) {
+//		...
+//	}
+//
+// A refusal by the sidecar is an *[Error]: find it with errors.As, or compare with errors.Is and one
+// of the Err variables. Every other error is of the connection or of the context. The client does
+// not retry. Every operation is safe to repeat: an owner that allocates again gets the addresses
+// that it holds, and a second release of one address is [ErrNotFound].
+//
+// The process needs the right to open the socket, and the sidecar must admit its user or group
+// (serve --allow-uids, --allow-gids).
+//
+// # Stability
+//
+// This package is public, as are the generated packages client and api/models; all other packages
+// below pkg/ are internal to the project and change without notice. Within one major version of the
+// module no exported name of this package is removed or changes its meaning; struct fields, Err
+// variables and constants may be added. A client works with every sidecar of the same API version
+// (base path /v1): fields that a newer sidecar answers are in the Raw fields.
+//
+// The package imports the standard library only.
+package client

@@ -1,0 +1,114 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kinds of refusal. Each is compared with errors.Is.
+var (
+	// ErrInvalid is a request that the sidecar does not accept: not a unicast address, or an owner
+	// of more than 512 bytes or with control characters (400, 422).
+	ErrInvalid = errors.New("invalid request")
+	// ErrForbidden is a caller that may not use the socket, or an owner that serve --owners does not
+	// admit (403). The sidecar does not answer which of the two it is; its log does.
+	ErrForbidden = errors.New("forbidden")
+	// ErrNotFound is an address that is not allocated in the pool, or an unknown pool (404).
+	ErrNotFound = errors.New("not found")
+	// ErrExists is an address that another owner holds in this pool (409).
+	ErrExists = errors.New("address belongs to another owner")
+	// ErrFamilyDisabled is an address of a family that the sidecar does not serve (501).
+	ErrFamilyDisabled = errors.New("address family is disabled")
+	// ErrFailed is a request that the sidecar accepted and could not fulfil; [Error.Reason] is why
+	// (500, 502). An exhausted range is one of the reasons. CNI plugins report it in text only, so it
+	// has no kind of its own.
+	ErrFailed = errors.New("operation failed")
+	// ErrRetryLater is a request to repeat after [Error.RetryAfter]: the queue is full, the sidecar
+	// stops, or the plugin has not answered in time (500, 502). In the last case the work
+	// continues, and the repeated request returns its result.
+	ErrRetryLater = errors.New("retry later")
+	// ErrNotSidecar is an answer that no delegated-ipam gives: the socket is that of another program,
+	// such as cilium-agent.
+	ErrNotSidecar = errors.New("not a socket of delegated-ipam")
+)
+
+// Error is a refusal by the sidecar.
+type Error struct {
+	// StatusCode is the HTTP status code, 300 or above.
+	StatusCode int
+	// Reason is the text of the sidecar. It is empty for 400, 403, 404, 409 and 501 of the
+	// operations, whose reason is in the sidecar's log.
+	Reason string
+	// RetryAfter is the time to wait before the request is repeated, in whole seconds; 0 if the
+	// sidecar does not ask for that.
+	RetryAfter time.Duration
+}
+
+// Error returns the reason, or the status code if there is none.
+func (e *Error) Error() string {
+	if e.Reason != "" {
+		return e.Reason
+	}
+	return fmt.Sprintf("the sidecar answered %d %s without a reason", e.StatusCode, http.StatusText(e.StatusCode))
+}
+
+// Is reports whether the refusal is of a kind, one of the Err variables.
+func (e *Error) Is(kind error) bool { return kind != nil && kind == e.kind() }
+
+// kind maps the status codes of swagger.yaml; nil for every other code.
+func (e *Error) kind() error {
+	switch e.StatusCode {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return ErrInvalid
+	case http.StatusForbidden:
+		return ErrForbidden
+	case http.StatusNotFound:
+		return ErrNotFound
+	case http.StatusConflict:
+		return ErrExists
+	case http.StatusNotImplemented:
+		return ErrFamilyDisabled
+	case http.StatusInternalServerError, http.StatusBadGateway:
+		if e.RetryAfter > 0 {
+			return ErrRetryLater
+		}
+		return ErrFailed
+	default:
+		return nil
+	}
+}
+
+// maxReason limits how much of an answer is read as its reason, in bytes.
+const maxReason = 64 << 10
+
+// newError reads a refusal. The reason is a JSON string (the contract's Error), an object with a
+// message (go-openapi's own refusals), or plain text.
+func newError(answer *http.Response) *Error {
+	e := &Error{StatusCode: answer.StatusCode}
+	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	// A truncated reason is better than none.
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxReason))
+	var object struct{ Message string }
+	if json.Unmarshal(body, &e.Reason) == nil {
+		return e
+	}
+	if json.Unmarshal(body, &object) == nil && object.Message != "" {
+		e.Reason = object.Message
+		return e
+	}
+	e.Reason = strings.TrimSpace(string(body))
+	return e
+}
+
+// notSidecar returns an ErrNotSidecar that names what is wrong with an answer.
+func notSidecar(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrNotSidecar}, args...)...)
+}

@@ -1,0 +1,101 @@
+package client_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+var kinds = []error{
+	client.ErrInvalid, client.ErrForbidden, client.ErrNotFound, client.ErrExists, client.ErrFamilyDisabled,
+	client.ErrFailed, client.ErrRetryLater, client.ErrNotSidecar,
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tt := range map[string]struct {
+		response
+		kind error
+		want client.Error
+		text string
+	}{
+		"not an address":  {response{code: 400}, client.ErrInvalid, client.Error{StatusCode: 400}, "the sidecar answered 400 Bad Request without a reason"},
+		"bad parameter":   {response{code: 422, body: `{"code":604,"message":"owner is too long"}`}, client.ErrInvalid, client.Error{StatusCode: 422, Reason: "owner is too long"}, "owner is too long"},
+		"forbidden":       {response{code: 403}, client.ErrForbidden, client.Error{StatusCode: 403}, "the sidecar answered 403 Forbidden without a reason"},
+		"not found":       {response{code: 404}, client.ErrNotFound, client.Error{StatusCode: 404}, "the sidecar answered 404 Not Found without a reason"},
+		"exists":          {response{code: 409}, client.ErrExists, client.Error{StatusCode: 409}, "the sidecar answered 409 Conflict without a reason"},
+		"family disabled": {response{code: 501}, client.ErrFamilyDisabled, client.Error{StatusCode: 501}, "the sidecar answered 501 Not Implemented without a reason"},
+		"failed":          {response{code: 500, body: `"DEL failed"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "DEL failed"}, "DEL failed"},
+		"exhausted":       {response{code: 502, body: `"no addresses"`}, client.ErrFailed, client.Error{StatusCode: 502, Reason: "no addresses"}, "no addresses"},
+		"queue full":      {response{502, "5", `"queue is full"`}, client.ErrRetryLater, client.Error{StatusCode: 502, Reason: "queue is full", RetryAfter: 5 * time.Second}, "queue is full"},
+		"stopping":        {response{500, "2", `"stopping"`}, client.ErrRetryLater, client.Error{StatusCode: 500, Reason: "stopping", RetryAfter: 2 * time.Second}, "stopping"},
+		"bad Retry-After": {response{500, "soon", `"x"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "x"}, "x"},
+		"plain text":      {response{code: 404, body: "404 page not found\n"}, client.ErrNotFound, client.Error{StatusCode: 404, Reason: "404 page not found"}, "404 page not found"},
+		"other JSON":      {response{code: 500, body: `{"error":"x"}`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: `{"error":"x"}`}, `{"error":"x"}`},
+		"unknown code":    {response{code: 418}, nil, client.Error{StatusCode: 418}, "the sidecar answered 418 I'm a teapot without a reason"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, op := range []string{"allocate", "restore", "release", "status"} {
+				c, _ := start(t, tt.response)
+				err := calls[op](t.Context(), c)
+				var got *client.Error
+				if !errors.As(err, &got) || *got != tt.want || err.Error() != tt.text {
+					t.Errorf("%s: got %#v, %v; want %#v, %q", op, got, err, tt.want, tt.text)
+				}
+				of := slices.DeleteFunc(slices.Clone(kinds), func(k error) bool { return !errors.Is(err, k) })
+				if tt.kind == nil && len(of) > 0 || tt.kind != nil && !slices.Equal(of, []error{tt.kind}) {
+					t.Errorf("%s: is of the kinds %v; want %v only", op, of, tt.kind)
+				}
+			}
+		})
+	}
+}
+
+func TestNotSidecar(t *testing.T) {
+	for name, tt := range map[string]struct {
+		call string
+		response
+	}{
+		"cilium-agent's list":            {"list", response{code: 405, body: `{"code":405,"message":"method GET is not allowed, but [POST] are"}`}},
+		"unknown path":                   {"list", response{code: 404, body: `{"code":404,"message":"path was not found"}`}},
+		"null list":                      {"list", response{code: 200, body: "null"}},
+		"object for a list":              {"list", response{code: 200, body: "{}"}},
+		"null attachment":                {"list", response{code: 200, body: "[null]"}},
+		"null address":                   {"list", response{code: 200, body: `[{"owner":"a","addresses":[null]}]`}},
+		"cilium-agent's status":          {"status", response{code: 200, body: `{"cilium":{"state":"Ok"}}`}},
+		"null status":                    {"status", response{code: 200, body: "null"}},
+		"allocation without address":     {"allocate", response{code: 201, body: "{}"}},
+		"allocation of an empty address": {"allocate", response{code: 201, body: `{"address":{"ipv4":""}}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := start(t, tt.response)
+			if err := calls[tt.call](t.Context(), c); !errors.Is(err, client.ErrNotSidecar) {
+				t.Errorf("got %v; want ErrNotSidecar", err)
+			}
+		})
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	for name, tt := range map[string]struct{ call, body string }{
+		"empty list":              {"list", ""},
+		"truncated list":          {"list", "["},
+		"truncated attachment":    {"list", `[{"owner":"a"`},
+		"list without end":        {"list", `[{"owner":"a"}`},
+		"bad address in a list":   {"list", `[{"owner":"a","addresses":[{"ip":"x"}]}]`},
+		"truncated status":        {"status", `{"delegated-ipam":{`},
+		"bad time in a status":    {"status", `{"delegated-ipam":{"started":"x"}}`},
+		"truncated allocation":    {"allocate", "{"},
+		"bad address allocated":   {"allocate", `{"address":{"ipv4":"x"}}`},
+		"allocation without body": {"allocate", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := start(t, response{code: 200, body: tt.body})
+			if err := calls[tt.call](t.Context(), c); err == nil || errors.Is(err, client.ErrNotSidecar) {
+				t.Errorf("got %v; want an error of decoding", err)
+			}
+		})
+	}
+}

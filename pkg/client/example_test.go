@@ -1,0 +1,165 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// sidecar serves canned answers on a unix socket in place of `delegated-ipam serve`. stop ends it.
+func sidecar(answers map[string]string) (socket string, stop func()) {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	socket = filepath.Join(dir, "ipam.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		panic(err)
+	}
+	mux := http.NewServeMux()
+	for pattern, body := range answers {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	server.Start()
+	return socket, func() {
+		server.Close()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+func Example() {
+	socket, stop := sidecar(map[string]string{
+		"POST /v1/ipam":             `{"address":{"ipv4":"10.15.0.2","ipv6":"fd00:15::2"},"host-addressing":{}}`,
+		"DELETE /v1/ipam/10.15.0.2": ``,
+	})
+	defer stop()
+
+	c, err := client.New(socket) // client.DefaultSocket on a node
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	got, err := c.Allocate(ctx, "router", client.AllocateOptions{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(got.IPv4.IP, got.IPv6.IP)
+	fmt.Println(c.Release(ctx, got.IPv4.IP, client.ReleaseOptions{}))
+	// Output:
+	// 10.15.0.2 fd00:15::2
+	// <nil>
+}
+
+func ExampleClient_Allocate() {
+	socket, stop := sidecar(map[string]string{
+		"POST /v1/ipam": `{"address":{"ipv4":"10.15.0.2"},"ipv4":{"gateway":"10.15.0.1","cidrs":["10.15.0.0/24"]},"host-addressing":{}}`,
+	})
+	defer stop()
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
+	}
+
+	got, err := c.Allocate(context.Background(), "kube-system/coredns-1", client.AllocateOptions{Family: client.IPv4})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(got.IPv4.IP, "via", got.IPv4.Gateway, "in", got.IPv4.CIDRs)
+	fmt.Println("IPv6:", got.IPv6)
+	// Output:
+	// 10.15.0.2 via 10.15.0.1 in [10.15.0.0/24]
+	// IPv6: <nil>
+}
+
+func ExampleClient_Restore() {
+	socket, stop := sidecar(map[string]string{"POST /v1/ipam/10.15.0.2": ``})
+	defer stop()
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
+	}
+
+	err = c.Restore(context.Background(), netip.MustParseAddr("10.15.0.2"), "router", client.RestoreOptions{})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func ExampleClient_Release() {
+	socket, stop := sidecar(nil)
+	defer stop()
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
+	}
+
+	err = c.Release(context.Background(), netip.MustParseAddr("10.15.0.2"), client.ReleaseOptions{SkipReleaseDelay: true})
+	if errors.Is(err, client.ErrNotFound) {
+		fmt.Println("was not allocated")
+	}
+	// Output: was not allocated
+}
+
+func ExampleClient_List() {
+	socket, stop := sidecar(map[string]string{
+		"GET /v1/ipam": `[{"owner":"router","pool":"default","state":"held","addresses":[{"family":"ipv4","ip":"10.15.0.2"}],"claims":["ipv4"]}]`,
+	})
+	defer stop()
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
+	}
+
+	all, err := c.List(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	for _, a := range all {
+		fmt.Println(a.Owner, a.State, a.Allocated())
+	}
+	// Output: router held [10.15.0.2]
+}
+
+func ExampleClient_Status() {
+	socket, stop := sidecar(map[string]string{
+		"GET /v1/healthz": `{"delegated-ipam":{"version":"v1.2.3","node-name":"worker","ready":false,"reasons":["no CNI configuration"]}}`,
+	})
+	defer stop()
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
+	}
+
+	s, err := c.Status(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(s.NodeName, s.Ready, s.Reasons)
+	// Output: worker false [no CNI configuration]
+}
+
+func ExampleError() {
+	socket, stop := sidecar(nil)
+	defer stop()
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
+	}
+
+	err = c.Release(context.Background(), netip.MustParseAddr("10.15.0.2"), client.ReleaseOptions{})
+	var refused *client.Error
+	if errors.As(err, &refused) {
+		fmt.Println(refused.StatusCode, refused.RetryAfter)
+	}
+	// Output: 404 0s
+}

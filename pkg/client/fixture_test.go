@@ -1,0 +1,78 @@
+package client_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// response is what a fakeSidecar answers.
+type response struct {
+	code       int
+	retryAfter string
+	body       string
+}
+
+// fakeSidecar answers every request with one response and records the last request.
+type fakeSidecar struct {
+	response
+	// request is the method and the URI, with the extension headers that were set.
+	request string
+}
+
+func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.request = r.Method + " " + r.URL.RequestURI()
+	for _, name := range []string{"expiration", "skip-release-delay"} {
+		if v := r.Header.Get(name); v != "" {
+			s.request += " " + name + "=" + v
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if s.retryAfter != "" {
+		w.Header().Set("Retry-After", s.retryAfter)
+	}
+	w.WriteHeader(s.code)
+	_, _ = io.WriteString(w, s.body)
+}
+
+// serve serves a handler on a new unix socket until the test ends.
+func serve(t *testing.T, h http.Handler) (socket string) {
+	t.Helper()
+	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
+	dir, err := os.MkdirTemp("", "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket = filepath.Join(dir, "s")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return socket
+}
+
+// start returns a client of a sidecar that answers with r.
+func start(t *testing.T, r response, options ...client.Option) (*client.Client, *fakeSidecar) {
+	t.Helper()
+	s := &fakeSidecar{response: r}
+	return connect(t, serve(t, s), options...), s
+}
+
+func connect(t *testing.T, socket string, options ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.New(socket, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

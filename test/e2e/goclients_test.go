@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	httptransport "github.com/go-openapi/runtime/client"
+	"github.com/go-openapi/strfmt"
+
+	generated "github.com/delegated-ipam/delegated-ipam/client"
+	"github.com/delegated-ipam/delegated-ipam/client/daemon"
+	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// nobody is an address that no owner holds.
+var nobody = netip.MustParseAddr("10.15.0.200")
+
+func TestGoClient(t *testing.T) {
+	t.Parallel()
+	ctx, n := t.Context(), nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	c, err := client.New(s.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := c.Allocate(ctx, "pod", client.AllocateOptions{Expiration: true})
+	if err != nil || first.IPv4 == nil || first.IPv6 == nil || first.IPv4.ExpirationUUID == "" || first.HostIPv4 == nil {
+		t.Fatalf("got %+v, %v; want a temporary address of each family", first, err)
+	}
+	if err := c.Restore(ctx, first.IPv4.IP, "pod", client.RestoreOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Restore(ctx, first.IPv4.IP, "other", client.RestoreOptions{}); !errors.Is(err, client.ErrExists) {
+		t.Errorf("another owner gets %v; want ErrExists", err)
+	}
+	all, err := c.List(ctx)
+	if err != nil || len(all) != 1 || all[0].Owner != "pod" || all[0].State != client.StateHeld || all[0].Expiration != nil || len(all[0].Allocated()) != 2 {
+		t.Errorf("got %+v, %v; want one held attachment without expiration", all, err)
+	}
+	status, err := c.Status(ctx)
+	if err != nil || !status.Ready || status.Attachments[client.StateHeld] != 1 || len(status.Pools) != 1 || status.Pools[0].Plugin != "host-local" {
+		t.Errorf("got %+v, %v; want a ready sidecar", status, err)
+	}
+	for _, ip := range all[0].Allocated() {
+		if err := c.Release(ctx, ip, client.ReleaseOptions{SkipReleaseDelay: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Release(ctx, nobody, client.ReleaseOptions{}); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("got %v; want ErrNotFound", err)
+	}
+	wantLeases(t, n, 0)
+}
+
+func TestGeneratedClient(t *testing.T) {
+	t.Parallel()
+	ctx, n := t.Context(), nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	c := generatedClient(s.Socket)
+	owner, none := "pod", nobody.String()
+	created, err := c.Ipam.PostIpamContext(ctx, ipam.NewPostIpamParams().WithOwner(&owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := created.Payload.Address
+	other := "other"
+	var exists *ipam.PostIpamIPExists
+	if _, err := c.Ipam.PostIpamIPContext(ctx, ipam.NewPostIpamIPParams().WithIP(address.IPv4).WithOwner(&other)); !errors.As(err, &exists) {
+		t.Errorf("another owner gets %v; want 409", err)
+	}
+	if all, err := c.Ipam.GetIpamContext(ctx, ipam.NewGetIpamParams()); err != nil || len(all.Payload) != 1 {
+		t.Errorf("got %+v, %v; want one attachment", all, err)
+	}
+	if status, err := c.Daemon.GetHealthzContext(ctx, daemon.NewGetHealthzParams()); err != nil || !status.Payload.DelegatedIpam.Ready {
+		t.Errorf("got %+v, %v; want a ready sidecar", status, err)
+	}
+	for _, ip := range []string{address.IPv4, address.IPv6} {
+		if _, err := c.Ipam.DeleteIpamIPContext(ctx, ipam.NewDeleteIpamIPParams().WithIP(ip)); err != nil {
+			t.Error(err)
+		}
+	}
+	var notFound *ipam.DeleteIpamIPNotFound
+	if _, err := c.Ipam.DeleteIpamIPContext(ctx, ipam.NewDeleteIpamIPParams().WithIP(none)); !errors.As(err, &notFound) {
+		t.Errorf("got %v; want 404", err)
+	}
+	wantLeases(t, n, 0)
+}
+
+func generatedClient(socket string) *generated.DelegatedIpam {
+	transport := httptransport.New(generated.DefaultHost, generated.DefaultBasePath, generated.DefaultSchemes)
+	transport.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	return generated.New(transport, strfmt.Default)
+}
