@@ -9,26 +9,25 @@ import (
 )
 
 const (
-	// routerOwner is the owner under which cilium-agent asks for the address of cilium_host.
+	// routerOwner is the owner for which cilium-agent requests the address of cilium_host.
 	routerOwner = "router"
 	// ipamMode is Cilium's name of the mode in which an agent needs this API.
 	ipamMode = "delegated-plugin"
 )
 
-// Addressing is what the answers say of the node, per address family.
+// Addressing is the configured addressing of the node, per address family.
 type Addressing struct {
 	EnableIPv4, EnableIPv6 bool
-	// RouterIPv4 and RouterIPv6 are the node's router addresses; the zero Addr
-	// for the address that the owner "router" holds in pool "default".
+	// RouterIPv4 and RouterIPv6 are the node's router addresses; the zero Addr for the
+	// address that the owner "router" holds in the pool "default".
 	RouterIPv4, RouterIPv6 netip.Addr
-	// RangeIPv4 and RangeIPv6 are the node's allocation ranges; the zero Prefix
-	// for the subnet of the address at hand.
+	// RangeIPv4 and RangeIPv6 are the node's allocation ranges; the zero Prefix for the
+	// subnet of the address in the response.
 	RangeIPv4, RangeIPv6 netip.Prefix
 }
 
-// lookup returns an owner's attachment in a pool, if there is one; it is asked only
-// if the options leave something open.
-type lookup func(pool, owner string) (attachment.Attachment, bool)
+// lookupFunc returns the attachment of an owner in a pool, if there is one.
+type lookupFunc func(pool, owner string) (attachment.Attachment, bool)
 
 func (a Addressing) enabled(f record.Family) bool {
 	if f == record.IPv4 {
@@ -51,70 +50,71 @@ func (a Addressing) allocRange(f record.Family) netip.Prefix {
 	return a.RangeIPv6
 }
 
-// configuration is the answer of GET /config.
-func (a Addressing) configuration(find lookup) *models.DaemonConfiguration {
+// configuration returns the response to GET /config.
+func (a Addressing) configuration(lookup lookupFunc) *models.DaemonConfiguration {
 	return &models.DaemonConfiguration{Status: &models.DaemonConfigurationStatus{
-		Addressing: a.hostAddressing(record.Record{}, find),
+		Addressing: a.hostAddressing(record.Record{}, lookup),
 		IpamMode:   ipamMode,
 	}}
 }
 
-// hostAddressing describes the node to a client that was just answered with the
-// addresses of a record, which may be empty. Families that are off are left out.
-func (a Addressing) hostAddressing(answered record.Record, find lookup) *models.NodeAddressing {
+// hostAddressing returns the addressing of the node for a response with the addresses of a
+// record, which may be empty. Disabled families are left out. It calls lookup only if a router
+// address or a range is not configured.
+func (a Addressing) hostAddressing(allocated record.Record, lookup lookupFunc) *models.NodeAddressing {
 	var router record.Record
 	if a.needsRouter() {
-		router = heldRouter(find)
+		router = routerRecord(lookup)
 	}
 	return &models.NodeAddressing{
-		IPv4: a.element(record.IPv4, answered, router),
-		IPv6: a.element(record.IPv6, answered, router),
+		IPv4: a.family(record.IPv4, allocated, router),
+		IPv6: a.family(record.IPv6, allocated, router),
 	}
 }
 
-// needsRouter tells whether the router's attachment must fill what is not configured.
+// needsRouter reports whether an enabled family lacks a configured router address or range.
 func (a Addressing) needsRouter() bool {
-	open := func(f record.Family) bool {
+	incomplete := func(f record.Family) bool {
 		return a.enabled(f) && (!a.router(f).IsValid() || !a.allocRange(f).IsValid())
 	}
-	return open(record.IPv4) || open(record.IPv6)
+	return incomplete(record.IPv4) || incomplete(record.IPv6)
 }
 
-func (a Addressing) element(f record.Family, answered, router record.Record) *models.NodeAddressingElement {
+func (a Addressing) family(f record.Family, allocated, router record.Record) *models.NodeAddressingElement {
 	if !a.enabled(f) {
 		return nil
 	}
 	ip, subnet := a.router(f), a.allocRange(f)
-	if held, ok := router.Address(f); ok && !ip.IsValid() {
-		ip = held.Addr()
+	if addr, ok := router.Address(f); ok && !ip.IsValid() {
+		ip = addr.Addr()
 	}
-	for _, r := range []record.Record{answered, router} {
-		if at, ok := r.Address(f); ok && !subnet.IsValid() {
-			subnet = at.Prefix.Masked()
+	for _, r := range []record.Record{allocated, router} {
+		if addr, ok := r.Address(f); ok && !subnet.IsValid() {
+			subnet = addr.Prefix.Masked()
 		}
 	}
-	return &models.NodeAddressingElement{Enabled: true, IP: addrText(ip), AllocRange: prefixText(subnet)}
+	return &models.NodeAddressingElement{Enabled: true, IP: formatAddr(ip), AllocRange: formatPrefix(subnet)}
 }
 
-// heldRouter is the record from which a router address may be told: that of
-// owner "router" in pool "default" while it is held; else an empty one.
-func heldRouter(find lookup) record.Record {
-	if a, ok := find(attachment.DefaultPool, routerOwner); ok && a.State == record.Held {
+// routerRecord returns the held record of the owner "router" in the pool "default"; an empty
+// one if there is none.
+func routerRecord(lookup lookupFunc) record.Record {
+	if a, ok := lookup(attachment.DefaultPool, routerOwner); ok && a.State == record.Held {
 		return a.Record
 	}
 	return record.Record{}
 }
 
-// addrText is empty for the zero Addr, which netip would print as "invalid IP".
-func addrText(a netip.Addr) string {
+// formatAddr returns an empty text for the zero Addr, whose String is "invalid IP".
+func formatAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}
 	return a.String()
 }
 
-// prefixText is empty for the zero Prefix, which netip would print as "invalid Prefix".
-func prefixText(p netip.Prefix) string {
+// formatPrefix returns an empty text for the zero Prefix, whose String is "invalid Prefix".
+func formatPrefix(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""
 	}

@@ -1,24 +1,27 @@
 package restapi
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 )
 
-// Operations are those that the engine can refuse.
-var Operations = []operation{opAllocate, opRestore, opRelease}
-
-// Answers tells whether the table has an entry of its own for a failure.
-func Answers(op operation, kind attachment.Kind) bool {
-	_, ok := newRefusals()[op][kind]
-	return ok
+// ErrorKinds returns the kinds in the error table of each operation.
+func ErrorKinds() map[string][]attachment.Kind {
+	kinds := map[string][]attachment.Kind{}
+	for name, table := range map[string]errorResponses{
+		"allocate": allocateErrors(), "restore": restoreErrors(), "release": releaseErrors(),
+	} {
+		kinds[name] = slices.Collect(maps.Keys(table))
+	}
+	return kinds
 }
 
-// Around returns a handler with what is around every operation: its log line and what
-// becomes of a panic.
-func Around(log logrus.FieldLogger, next http.Handler) http.Handler {
-	return logged(log, nil, recovered(log, next))
+// WithServer returns an API around another handler than the generated server.
+func WithServer(log logrus.FieldLogger, server http.Handler) *API {
+	return &API{server: server, log: log.WithFields(nil)}
 }

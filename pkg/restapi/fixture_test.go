@@ -23,15 +23,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// engine is an Engine that answers what it was told and remembers what it was asked.
+// engine is an Engine that returns preset results and records its calls.
 type engine struct {
 	got   attachment.Attachment
 	err   error
 	all   []attachment.Attachment
 	panic any
-	// lookupPanic is what Lookup panics with, if it is not nil.
+	// lookupPanic, if not nil, is the value with which Lookup panics.
 	lookupPanic any
 
 	allocated []attachment.AllocateRequest
@@ -76,21 +76,21 @@ func (e *engine) Lookup(pool, owner string) (attachment.Attachment, bool) {
 	return e.all[i], true
 }
 
-// calls is how often anything was asked that changes something.
+// calls returns the number of calls that change attachments.
 func (e *engine) calls() int { return len(e.allocated) + len(e.restored) + len(e.released) }
 
 type reporter restapi.Report
 
 func (r reporter) Report(context.Context) restapi.Report { return restapi.Report(r) }
 
-// fixture is the whole handler over a fake engine.
+// fixture is the API with a fake engine.
 type fixture struct {
 	engine   *engine
 	handler  http.Handler
 	contract contract
 	log      *test.Hook
 	logger   *logrus.Logger
-	// unread: clients do not read what is sent to them.
+	// unread: clients do not read their responses.
 	unread bool
 }
 
@@ -113,20 +113,19 @@ func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *f
 	return f
 }
 
-// fresh forgets what was asked and logged, so that the cases of one table need
-// only one handler.
-func (f *fixture) fresh() *fixture {
+// reset forgets calls and log lines, so that the cases of a table can share a fixture.
+func (f *fixture) reset() *fixture {
 	*f.engine = engine{}
 	f.log.Reset()
 	return f
 }
 
-// outcome is the log line of the last request.
-func (f *fixture) outcome(t *testing.T) *logrus.Entry {
+// logLine returns the log line of the last request.
+func (f *fixture) logLine(t *testing.T) *logrus.Entry {
 	t.Helper()
 	line := f.log.LastEntry()
 	if line == nil {
-		t.Fatal("the request left no log line")
+		t.Fatal("the request has no log line")
 	}
 	return line
 }
@@ -137,7 +136,7 @@ var dualStack = restapi.Addressing{
 	RangeIPv4: netip.MustParsePrefix("10.1.0.0/16"), RangeIPv6: netip.MustParsePrefix("fd00:1::/64"),
 }
 
-// held is a dual-stack attachment whose two families are handed out.
+// held returns a dual-stack attachment whose two families are claimed.
 func held(owner string) attachment.Attachment {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	return attachment.Attachment{
@@ -160,7 +159,7 @@ func held(owner string) attachment.Attachment {
 	}
 }
 
-// golden compares an answer with testdata/<name>.json, both indented.
+// golden compares a response with testdata/<name>.json, both indented.
 func golden(t *testing.T, name, body string) {
 	t.Helper()
 	var got bytes.Buffer
@@ -178,6 +177,6 @@ func golden(t *testing.T, name, body string) {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("got\n%s\nexpected, as in %s,\n%s", got.String(), path, want)
+		t.Errorf("got\n%s\nwant, as in %s,\n%s", got.String(), path, want)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-// FuzzParameters: whatever stands in path, query and headers of a request, the
-// answer is one that swagger.yaml documents, and the engine is asked at most
-// once, and only for what its own contract allows.
+// FuzzParameters checks for any path, query and headers that the response is documented in
+// swagger.yaml and that the engine is called at most once, with valid arguments.
 func FuzzParameters(f *testing.F) {
 	for _, target := range []string{
 		"/v1/ipam", "/v1/ipam?owner=router&family=ipv4&pool=default", "/v1/ipam?family=ipx", "/v1/ipam?owner=%00", "/v1/ipam?owner=%zz",
@@ -30,18 +29,18 @@ func FuzzParameters(f *testing.F) {
 		raw := methods[int(method)%len(methods)] + " " + target + " HTTP/1.1\r\nHost: localhost\r\nExpiration: " + expiration + "\r\n\r\n"
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 		if err != nil {
-			return // net/http answers it
+			return // net/http rejects it
 		}
-		x := shared.fresh()
+		x := shared.reset()
 		x.engine.got = held("router")
 		got := x.do(t, r)
 		if n := x.engine.calls(); n > 1 || n == 1 && got.code >= http.StatusBadRequest {
-			t.Errorf("%q: the engine was asked %d times, the answer is %d", raw, n, got.code)
+			t.Errorf("%q: %d calls of the engine, status code %d", raw, n, got.code)
 		}
 		for _, a := range x.engine.allocated {
 			wantOwner(t, a.Owner)
 			if a.Family != "" && a.Family != "ipv4" && a.Family != "ipv6" {
-				t.Errorf("the engine was asked for family %q", a.Family)
+				t.Errorf("the engine was called for family %q", a.Family)
 			}
 		}
 		for _, a := range x.engine.restored {
@@ -57,13 +56,13 @@ func FuzzParameters(f *testing.F) {
 func wantOwner(t *testing.T, owner string) {
 	t.Helper()
 	if len(owner) > 512 || !utf8.ValidString(owner) || strings.ContainsFunc(owner, unicode.IsControl) {
-		t.Errorf("the engine was asked for owner %q", owner)
+		t.Errorf("the engine was called for owner %q", owner)
 	}
 }
 
 func wantAddress(t *testing.T, ip netip.Addr) {
 	t.Helper()
 	if !ip.IsValid() || ip.Zone() != "" || ip.Is4In6() || ip.IsMulticast() || ip.IsUnspecified() {
-		t.Errorf("the engine was asked for address %q", ip)
+		t.Errorf("the engine was called for address %q", ip)
 	}
 }

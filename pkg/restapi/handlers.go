@@ -15,12 +15,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
-// handlers answers the operations of swagger.yaml.
+// handlers implements the operations of swagger.yaml.
 type handlers struct {
 	engine   Engine
 	reporter Reporter
 	node     Addressing
-	refusals refusals
+
+	allocateErrors, restoreErrors, releaseErrors errorResponses
 }
 
 func (h *handlers) register(api *operations.DelegatedIpamAPI) {
@@ -32,114 +33,113 @@ func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
 }
 
-// allocate answers POST /ipam.
+// allocate handles POST /ipam.
 func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	owner := conv.Value(p.Owner)
-	if err := checkOwner(owner); err != nil {
-		return unprocessable(ctx, p.HTTPRequest, err)
-	}
-	family := record.Family(conv.Value(p.Family))
-	if family != "" {
-		note(ctx, "family", string(family))
-	}
-	noteOwner(ctx, owner)
-	got, err := h.engine.Allocate(ctx, attachment.AllocateRequest{
-		Owner:  owner,
-		Pool:   poolOf(ctx, p.Pool),
-		Family: family,
+	request := attachment.AllocateRequest{
+		Owner:  conv.Value(p.Owner),
+		Pool:   poolName(p.Pool),
+		Family: record.Family(conv.Value(p.Family)),
 		Expire: conv.Value(p.Expiration),
-	})
-	noteAttachment(ctx, got)
+	}
+	if err := checkOwner(request.Owner); err != nil {
+		return invalidParameter(p.HTTPRequest, err)
+	}
+	logRequest(ctx, request.Owner, request.Pool, request.Family)
+	got, err := h.engine.Allocate(ctx, request)
+	logAttachment(ctx, got)
 	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
-		return h.refusals.answer(ctx, opAllocate, err)
+		return h.allocateErrors.respond(ctx, err)
 	}
-	h.abandonUnread(ctx, owner, got)
-	return ipam.NewPostIpamCreated().WithPayload(h.node.response(got, family, h.engine.Lookup))
+	h.abandonUndelivered(ctx, request.Owner, got)
+	return ipam.NewPostIpamCreated().WithPayload(h.node.allocation(got, request.Family, h.engine.Lookup))
 }
 
-// restore answers POST /ipam/{ip}.
+// restore handles POST /ipam/{ip}.
 func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	owner := conv.Value(p.Owner)
-	if err := checkOwner(owner); err != nil {
-		return unprocessable(ctx, p.HTTPRequest, err)
+	request := attachment.RestoreRequest{Owner: conv.Value(p.Owner), Pool: poolName(p.Pool)}
+	if err := checkOwner(request.Owner); err != nil {
+		return invalidParameter(p.HTTPRequest, err)
 	}
-	ip, err := parseIP(p.IP)
-	if err != nil {
-		note(ctx, "error", err.Error())
+	var err error
+	if request.IP, err = parseIP(p.IP); err != nil {
+		logField(ctx, "error", err.Error())
 		return ipam.NewPostIpamIPInvalid()
 	}
-	noteOwner(ctx, owner)
-	got, err := h.engine.Restore(ctx, attachment.RestoreRequest{IP: ip, Owner: owner, Pool: poolOf(ctx, p.Pool)})
-	noteAttachment(ctx, got)
+	logRequest(ctx, request.Owner, request.Pool, "")
+	got, err := h.engine.Restore(ctx, request)
+	logAttachment(ctx, got)
 	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
-		return h.refusals.answer(ctx, opRestore, err)
+		return h.restoreErrors.respond(ctx, err)
 	}
-	h.abandonUnread(ctx, owner, got)
+	h.abandonUndelivered(ctx, request.Owner, got)
 	return ipam.NewPostIpamIPOK()
 }
 
-// abandonUnread releases what was allocated without an owner if the client does not get
-// the response: it does not know the generated owner, so it cannot ask again.
-func (h *handlers) abandonUnread(ctx context.Context, owner string, got attachment.Attachment) {
-	if owner == "" {
+// abandonUndelivered releases the attachment of a request without an owner if the client does
+// not get the response: it does not know the generated owner, so it cannot repeat the request.
+func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got attachment.Attachment) {
+	if requested == "" {
 		onUndelivered(ctx, func() { h.engine.Abandon(got.Pool, got.Owner) })
 	}
 }
 
-// release answers DELETE /ipam/{ip}.
+// release handles DELETE /ipam/{ip}.
 func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	ip, err := parseIP(p.IP)
-	if err != nil {
-		note(ctx, "error", err.Error())
+	request := attachment.ReleaseRequest{Pool: poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
+	var err error
+	if request.IP, err = parseIP(p.IP); err != nil {
+		logField(ctx, "error", err.Error())
 		return ipam.NewDeleteIpamIPInvalid()
 	}
-	got, err := h.engine.Release(ctx, attachment.ReleaseRequest{
-		IP: ip, Pool: poolOf(ctx, p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay),
-	})
-	noteAttachment(ctx, got)
+	logRequest(ctx, "", request.Pool, "")
+	got, err := h.engine.Release(ctx, request)
+	logAttachment(ctx, got)
 	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
-		return h.refusals.answer(ctx, opRelease, err)
+		return h.releaseErrors.respond(ctx, err)
 	}
 	return ipam.NewDeleteIpamIPOK()
 }
 
-// noteAttachment names the attachment in the request's log line, as far as it is known.
-func noteAttachment(ctx context.Context, a attachment.Attachment) {
-	if a.ContainerID != "" {
-		note(ctx, "containerID", a.ContainerID)
-	}
-	noteOwner(ctx, a.Owner)
-	if ips := a.Addrs(); len(ips) > 0 {
-		note(ctx, "ipAddrs", ips)
-	}
-}
+// poolName returns the pool of a request.
+func poolName(pool *string) string { return cmp.Or(conv.Value(pool), attachment.DefaultPool) }
 
-func noteOwner(ctx context.Context, owner string) {
+// logRequest adds the parameters of a request to its log line; empty ones are left out.
+func logRequest(ctx context.Context, owner, pool string, family record.Family) {
+	if family != "" {
+		logField(ctx, "family", string(family))
+	}
 	if owner != "" {
-		note(ctx, "owner", owner)
+		logField(ctx, "owner", owner)
+	}
+	logField(ctx, "poolName", pool)
+}
+
+// logAttachment adds an attachment to the log line of its request, as far as it is known.
+func logAttachment(ctx context.Context, a attachment.Attachment) {
+	if a.ContainerID != "" {
+		logField(ctx, "containerID", a.ContainerID)
+	}
+	if a.Owner != "" {
+		logField(ctx, "owner", a.Owner)
+	}
+	if ips := a.Addrs(); len(ips) > 0 {
+		logField(ctx, "ipAddrs", ips)
 	}
 }
 
-// poolOf returns the pool asked for, and notes it for the request's log line.
-func poolOf(ctx context.Context, pool *string) string {
-	name := cmp.Or(conv.Value(pool), attachment.DefaultPool)
-	note(ctx, "poolName", name)
-	return name
-}
-
-// list answers GET /ipam.
+// list handles GET /ipam.
 func (h *handlers) list(ipam.GetIpamParams) middleware.Responder {
 	return attachmentList(h.engine.All())
 }
 
-// healthz answers GET /healthz. The header require-k8s-connectivity changes
-// nothing, because nothing here talks to Kubernetes.
+// healthz handles GET /healthz. The header require-k8s-connectivity has no effect, because the
+// sidecar has no connection to Kubernetes.
 func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	report := h.reporter.Report(p.HTTPRequest.Context())
 	if conv.Value(p.Brief) {
@@ -148,10 +148,10 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.All()))
 }
 
-// config answers GET /config. The engine is asked even where its answer is not
-// needed: an answer tells who probes that it is not locked for good (cli, probe live).
+// config handles GET /config. It queries the engine even if the result is not needed: the
+// liveness probe takes a response as proof that the engine is not deadlocked (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
 	router, held := h.engine.Lookup(attachment.DefaultPool, routerOwner)
-	find := func(string, string) (attachment.Attachment, bool) { return router, held }
-	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(find))
+	lookup := func(string, string) (attachment.Attachment, bool) { return router, held }
+	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(lookup))
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// listBuffer is how many bytes of the list are collected before they are sent.
+// listBuffer is the size in bytes of the parts in which the list is sent.
 const listBuffer = 32 << 10
 
-// attachmentList is the answer of GET /ipam, the JSON of ipam.GetIpamOK. It is encoded
-// and sent in parts, because 100,000 attachments are 50 MB.
+// attachmentList is the response to GET /ipam, the JSON of ipam.GetIpamOK. It is encoded and
+// sent in parts, because 100,000 attachments are 50 MB.
 type attachmentList iter.Seq[attachment.Attachment]
 
-// WriteResponse implements middleware.Responder. Like that of generated code it panics
-// when the answer cannot be written.
+// WriteResponse implements middleware.Responder. Like generated code, it panics if the response
+// cannot be written.
 func (l attachmentList) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 	rw.WriteHeader(http.StatusOK)
 	out := bufio.NewWriterSize(rw, listBuffer)
@@ -34,29 +34,29 @@ func (l attachmentList) WriteResponse(rw http.ResponseWriter, producer runtime.P
 	}
 }
 
-// encode writes the list as one JSON array, as the producer would write the whole.
+// encode writes the list as one JSON array, with the output that the producer has for a slice.
 func (l attachmentList) encode(out *bufio.Writer, producer runtime.Producer) error {
 	var element bytes.Buffer
-	before := "["
+	separator := "["
 	for a := range l {
 		element.Reset()
-		if err := producer.Produce(&element, wireAttachment(a)); err != nil {
+		if err := producer.Produce(&element, attachmentModel(a)); err != nil {
 			return err
 		}
-		_, _ = out.WriteString(before)
+		_, _ = out.WriteString(separator)
 		if _, err := out.Write(bytes.TrimSuffix(element.Bytes(), []byte("\n"))); err != nil {
-			return err // it is that of every write before, too
+			return err // bufio.Writer also returns the error of an earlier write
 		}
-		before = ","
+		separator = ","
 	}
-	if before == "[" {
+	if separator == "[" {
 		_, _ = out.WriteString("[")
 	}
 	_, err := out.WriteString("]\n")
 	return err
 }
 
-func wireAttachment(a attachment.Attachment) *models.Attachment {
+func attachmentModel(a attachment.Attachment) *models.Attachment {
 	out := &models.Attachment{
 		Owner:       a.Owner,
 		Pool:        a.Pool,
@@ -66,19 +66,19 @@ func wireAttachment(a attachment.Attachment) *models.Attachment {
 		State:       string(a.State),
 		Addresses:   make([]*models.AttachmentAddress, 0, len(a.Result.Addresses)),
 		Claims:      make([]string, 0, len(a.Claims)),
-		ReleaseAt:   wireTime(a.ReleaseAt),
+		ReleaseAt:   optionalTime(a.ReleaseAt),
 		Created:     strfmt.DateTime(a.Created),
 		Changed:     strfmt.DateTime(a.Changed),
-		Verified:    wireTime(a.Verified),
-		LastUsed:    wireTime(a.LastUsed),
+		Verified:    optionalTime(a.Verified),
+		LastUsed:    optionalTime(a.LastUsed),
 		Lost:        a.Lost,
 		LastError:   a.LastError,
 	}
 	if n := len(a.Invocations); n > 0 {
 		out.Interface = a.Invocations[n-1].IfName
 	}
-	for _, at := range a.Result.Addresses {
-		out.Addresses = append(out.Addresses, wireAddress(at))
+	for _, addr := range a.Result.Addresses {
+		out.Addresses = append(out.Addresses, addressModel(addr))
 	}
 	for _, f := range a.Claims {
 		out.Claims = append(out.Claims, string(f))
@@ -89,20 +89,20 @@ func wireAttachment(a attachment.Attachment) *models.Attachment {
 	return out
 }
 
-func wireAddress(a call.Address) *models.AttachmentAddress {
+func addressModel(a call.Address) *models.AttachmentAddress {
 	return &models.AttachmentAddress{
 		Family:  string(record.FamilyOf(a.Addr())),
 		IP:      a.Addr().String(),
 		Prefix:  a.Prefix.String(),
-		Gateway: addrText(a.Gateway),
+		Gateway: formatAddr(a.Gateway),
 	}
 }
 
-// wireTime is nil, and so left out of the answer, for the zero time.
-func wireTime(t time.Time) *strfmt.DateTime {
+// optionalTime returns nil, which is left out of the response, for the zero time.
+func optionalTime(t time.Time) *strfmt.DateTime {
 	if t.IsZero() {
 		return nil
 	}
-	wire := strfmt.DateTime(t)
-	return &wire
+	out := strfmt.DateTime(t)
+	return &out
 }

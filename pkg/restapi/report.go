@@ -6,30 +6,31 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// Report is how the process is, as far as the attachments do not tell it.
+// Report is the state of the process without its attachments.
 type Report struct {
-	// Version is that of this program.
+	// Version is the version of the program.
 	Version string
-	// NodeName is the node's name, as new container IDs are made from it.
+	// NodeName is the node name from which new container IDs are computed.
 	NodeName string
-	// Started is when this process started.
+	// Started is the start time of the process.
 	Started time.Time
-	// Ready tells whether addresses can be handed out.
+	// Ready reports whether addresses can be allocated.
 	Ready bool
-	// Since is since when it is ready, or is not.
+	// Since is the time of the last change of Ready.
 	Since time.Time
-	// Reasons say why it is not ready; empty if it is.
+	// Reasons explain why the sidecar is not ready; empty if it is.
 	Reasons []string
-	// Pools are all pools, in the order in which they are to be shown.
+	// Pools are all pools, in the order of the status.
 	Pools []PoolReport
-	// MovedPlugins are those whose executables recorded attachments name and which do not
-	// exist any more.
+	// MovedPlugins are the plugins whose executables are recorded in attachments and no longer
+	// exist.
 	MovedPlugins []MovedPlugin
-	// Quarantined are the records that were put aside.
+	// Quarantined are the quarantined records.
 	Quarantined []Quarantined
-	// Counters are counts since the start of the process, by name.
+	// Counters are the counters since the start of the process, by name.
 	Counters map[string]int64
-	// LastError is the last failure in this life of the process; without a text there was none.
+	// LastError is the last failure since the start of the process; its Text is empty if there
+	// was none.
 	LastError LastError
 	// Options are the options of the process, by name.
 	Options []OptionValue
@@ -37,44 +38,44 @@ type Report struct {
 
 // OptionValue is one option of serve.
 type OptionValue struct {
-	// Name is that of the flag, Value what it takes.
+	// Name is the name of the flag, Value the value in use.
 	Name, Value string
-	// Source is where the value came from: flag, environment, config-dir or default.
+	// Source is where the value was set: flag, environment, config-dir or default.
 	Source string
 }
 
-// LastError is a failure of work on an attachment or, without an owner, of the process.
+// LastError is a failed operation on an attachment or, without an owner, a failure of the
+// process.
 type LastError struct {
-	// Text is what went wrong, At when.
+	// Text is the error, At its time.
 	Text string
 	At   time.Time
-	// Owner, Pool and ContainerID name the attachment.
+	// Owner, Pool and ContainerID identify the attachment.
 	Owner, Pool, ContainerID string
 }
 
-// PoolReport is one pool and the plugin behind it. Fields that are not known
-// yet are empty.
+// PoolReport is the state of a pool and its plugin. Fields that are not known yet are empty.
 type PoolReport struct {
 	Pool string
-	// Network is the name of the CNI network configuration in use, File where it was read.
+	// Network is the name of the CNI network configuration in use, File the file with it.
 	Network, File string
 	// Plugin is the type of the IPAM plugin, Binary its absolute path.
 	Plugin, Binary string
 	// CNIVersion is the negotiated CNI version.
 	CNIVersion string
-	// PluginVersions are the CNI versions that the plugin says it knows.
+	// PluginVersions are the CNI versions that the plugin supports (VERSION).
 	PluginVersions []string
-	// Profile is what is known of the plugin.
+	// Profile is the profile of the plugin.
 	Profile profile.Profile
 	// Verification is how held attachments are verified; its By is empty if not known.
 	Verification Verification
-	// NotReady is why the plugin says that it cannot serve now (STATUS of CNI
-	// 1.1.0); empty if it can, or cannot be asked.
+	// NotReady is the plugin's reason for not being ready (STATUS of CNI 1.1.0); empty if it
+	// is ready or has no STATUS.
 	NotReady string
-	// Error says why the present configuration cannot be used; empty if it can. With
-	// a Plugin it means that an older configuration is still in use.
+	// Error is why the current configuration cannot be used; empty if it can. With a Plugin,
+	// an older configuration is still in use.
 	Error string
-	// Since is since when all this is so; zero if not known.
+	// Since is the time of the last change of the state; zero if not known.
 	Since time.Time
 }
 
@@ -82,26 +83,26 @@ type PoolReport struct {
 type Verification struct {
 	// By is lookup, check, add or nothing.
 	By string
-	// Reason is why it is not lookup although the plugin's store could be read, or what
-	// lookup waits for; empty for neither.
+	// Reason is why By is not lookup although the plugin's store is readable, or why lookup has
+	// to wait; empty for neither.
 	Reason string
 }
 
-// MovedPlugin is a plugin whose executable does not exist where attachments recorded it.
+// MovedPlugin is a plugin whose executable no longer has the path that attachments recorded.
 type MovedPlugin struct {
-	// Pool is the attachments' pool.
+	// Pool is the pool of the attachments.
 	Pool string
-	// Plugin is the plugin's type, Binary the recorded path of its executable, and
-	// Executable the one that is used instead.
+	// Plugin is the type of the plugin, Binary the recorded path of its executable, and
+	// Executable the path in use instead.
 	Plugin, Binary, Executable string
-	// Error is why there is none; empty if there is.
+	// Error is why no executable was found; empty if one was.
 	Error string
 }
 
-// Quarantined is one record that could not be read.
+// Quarantined is a record that could not be read.
 type Quarantined struct {
-	// File is where it is now, Reason what is wrong with it.
+	// File is its path in the quarantine, Reason the error.
 	File, Reason string
-	// Since is when it was put aside, or found; zero if not known.
+	// Since is when it was quarantined, or found there; zero if not known.
 	Since time.Time
 }

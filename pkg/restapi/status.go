@@ -15,53 +15,52 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// brief is what Cilium keeps of its status for `cilium-dbg status --brief`
-// (pkg/status, GetStatus), as far as there is such a thing here.
+// brief returns the properties that Cilium has in a brief status (pkg/status, GetStatus), as far
+// as they exist here.
 func (r Report) brief() *models.StatusResponse {
-	return &models.StatusResponse{Cilium: r.overall(), Stale: r.stale()}
+	return &models.StatusResponse{Cilium: r.ciliumStatus(), Stale: r.staleConfigurations()}
 }
 
-// full is the whole status.
+// full returns the complete status.
 func (r Report) full(node Addressing, all iter.Seq[attachment.Attachment]) *models.StatusResponse {
-	c := newCensus()
+	stats := newAttachmentStats()
 	for a := range all {
-		c.add(a)
+		stats.add(a)
 	}
 	out := r.brief()
 	out.CniFile = r.cniFile()
-	out.Ipam = c.ipamStatus(node)
-	out.DelegatedIpam = r.extension(c)
+	out.Ipam = stats.ipamStatus(node)
+	out.DelegatedIpam = r.delegatedIPAM(stats)
 	return out
 }
 
-// overall is Ok when ready, Failure when a pool's configuration stands in the
-// way, and Warning while something is only awaited.
-func (r Report) overall() *models.Status {
+// ciliumStatus returns the property cilium: Ok if the sidecar is ready, Failure if the
+// configuration of a pool has an error, and otherwise Warning.
+func (r Report) ciliumStatus() *models.Status {
 	if r.Ready {
 		return &models.Status{State: models.StatusStateOk, Msg: r.Version}
 	}
 	state := models.StatusStateWarning
-	if slices.ContainsFunc(r.Pools, PoolReport.broken) {
+	if slices.ContainsFunc(r.Pools, PoolReport.hasError) {
 		state = models.StatusStateFailure
 	}
 	return &models.Status{State: state, Msg: r.Version + "    not ready: " + strings.Join(r.Reasons, "; ")}
 }
 
-func (p PoolReport) broken() bool { return p.Error != "" }
+func (p PoolReport) hasError() bool { return p.Error != "" }
 
-// stale names the pools that still use an older configuration, with the time
-// since when.
-func (r Report) stale() map[string]strfmt.DateTime {
+// staleConfigurations returns the pools that still use an older configuration, and since when.
+func (r Report) staleConfigurations() map[string]strfmt.DateTime {
 	out := map[string]strfmt.DateTime{}
 	for _, p := range r.Pools {
-		if p.broken() && p.Binary != "" {
+		if p.hasError() && p.Binary != "" {
 			out["cni configuration of pool "+p.Pool] = strfmt.DateTime(p.Since)
 		}
 	}
 	return out
 }
 
-// cniFile is the state of the CNI configuration over all pools; nil if no pool is known.
+// cniFile returns the state of the CNI configuration of all pools; nil if there is no pool.
 func (r Report) cniFile() *models.Status {
 	if len(r.Pools) == 0 {
 		return nil
@@ -69,7 +68,7 @@ func (r Report) cniFile() *models.Status {
 	out := &models.Status{State: models.StatusStateOk}
 	texts := make([]string, 0, len(r.Pools))
 	for _, p := range r.Pools {
-		if p.broken() || p.File == "" {
+		if p.hasError() || p.File == "" {
 			out.State = models.StatusStateFailure
 		}
 		texts = append(texts, fmt.Sprintf("pool %s: %s", p.Pool, cmp.Or(p.Error, p.File, "none found")))
@@ -78,19 +77,19 @@ func (r Report) cniFile() *models.Status {
 	return out
 }
 
-// census is what the status says of all attachments.
-type census struct {
-	// allocations are the owners by allocation key, and ipv4 and ipv6 those keys.
+// attachmentStats are the parts of the status that are computed from all attachments.
+type attachmentStats struct {
+	// allocations are the owners by allocation key; ipv4 and ipv6 are the keys.
 	allocations models.AllocationMap
 	ipv4, ipv6  []string
-	// states counts the attachments in each state, those without any as 0.
+	// states has the number of attachments in each state, also if it is 0.
 	states map[string]int64
-	// oldest is the attachment whose release has waited longest for its DEL.
-	oldest *models.PendingRelease
+	// oldestRelease is the attachment that has waited longest for its DEL.
+	oldestRelease *models.PendingRelease
 }
 
-func newCensus() *census {
-	return &census{
+func newAttachmentStats() *attachmentStats {
+	return &attachmentStats{
 		allocations: models.AllocationMap{}, ipv4: []string{}, ipv6: []string{},
 		states: map[string]int64{
 			string(record.Adding): 0, string(record.Held): 0, string(record.Cooldown): 0, string(record.Releasing): 0,
@@ -98,41 +97,41 @@ func newCensus() *census {
 	}
 }
 
-func (c *census) add(a attachment.Attachment) {
-	c.states[string(a.State)]++
-	if a.State == record.Releasing && (c.oldest == nil || a.Changed.Before(time.Time(c.oldest.Since))) {
-		c.oldest = &models.PendingRelease{
+func (s *attachmentStats) add(a attachment.Attachment) {
+	s.states[string(a.State)]++
+	if a.State == record.Releasing && (s.oldestRelease == nil || a.Changed.Before(time.Time(s.oldestRelease.Since))) {
+		s.oldestRelease = &models.PendingRelease{
 			Owner: a.Owner, Pool: a.Pool, ContainerID: a.ContainerID,
 			Since: strfmt.DateTime(a.Changed), LastError: a.LastError,
 		}
 	}
 	for _, f := range a.Claims {
-		at, ok := a.Address(f)
+		addr, ok := a.Address(f)
 		if !ok {
 			continue
 		}
-		key := allocationKey(a.Pool, at.Addr().String())
-		c.allocations[key] = a.Owner
+		key := allocationKey(a.Pool, addr.Addr().String())
+		s.allocations[key] = a.Owner
 		if f == record.IPv4 {
-			c.ipv4 = append(c.ipv4, key)
+			s.ipv4 = append(s.ipv4, key)
 		} else {
-			c.ipv6 = append(c.ipv6, key)
+			s.ipv6 = append(s.ipv6, key)
 		}
 	}
 }
 
-// ipamStatus lists what is handed out as Cilium's IPAM does (pkg/ipam, Dump).
-func (c *census) ipamStatus(node Addressing) *models.IPAMStatus {
-	slices.Sort(c.ipv4)
-	slices.Sort(c.ipv6)
+// ipamStatus returns the allocations in the form of Cilium's IPAM (pkg/ipam, Dump).
+func (s *attachmentStats) ipamStatus(node Addressing) *models.IPAMStatus {
+	slices.Sort(s.ipv4)
+	slices.Sort(s.ipv6)
 	return &models.IPAMStatus{
-		Allocations: c.allocations, IPv4: c.ipv4, IPv6: c.ipv6,
-		Status: ipamText(node, len(c.ipv4), len(c.ipv6)),
+		Allocations: s.allocations, IPv4: s.ipv4, IPv6: s.ipv6,
+		Status: ipamText(node, len(s.ipv4), len(s.ipv6)),
 	}
 }
 
-// allocationKey puts another pool's name before the address, as Cilium does,
-// because two pools may have the same address.
+// allocationKey returns the address; outside of the default pool with the pool as its prefix, as
+// in Cilium, because two pools may have the same address.
 func allocationKey(pool, ip string) string {
 	if pool == attachment.DefaultPool {
 		return ip
@@ -140,7 +139,7 @@ func allocationKey(pool, ip string) string {
 	return pool + "/" + ip
 }
 
-// ipamText counts what is handed out. How much there is in all only the plugin knows.
+// ipamText returns the number of allocations as text. Their maximum is known to the plugin only.
 func ipamText(node Addressing, v4, v6 int) string {
 	var texts []string
 	if node.EnableIPv4 {

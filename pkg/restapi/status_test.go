@@ -29,6 +29,7 @@ func readyReport() restapi.Report {
 			{Pool: "default", Plugin: "static", Binary: "/opt/cni/bin/static", Error: "failed to find plugin"},
 		},
 		Counters: map[string]int64{"lost": 1, "duplicates": 0},
+		Options:  []restapi.OptionValue{{Name: "release-delay", Value: "1h0m0s", Source: "flag"}},
 	}
 }
 
@@ -43,7 +44,7 @@ func brokenPool() restapi.PoolReport {
 	return restapi.PoolReport{Pool: "blue", Error: "no network named blue in /etc/cni/net.d"}
 }
 
-func TestTheStatusSaysWhetherAddressesCanBeHandedOut(t *testing.T) {
+func TestStatusResponse(t *testing.T) {
 	starting := restapi.Report{Version: "1.2.3", Reasons: []string{"the state folder is locked by process 7", "no CNI configuration yet"}}
 	stale := readyReport()
 	stale.Pools = []restapi.PoolReport{stalePool()}
@@ -63,25 +64,26 @@ func TestTheStatusSaysWhetherAddressesCanBeHandedOut(t *testing.T) {
 	}{
 		{"ready", "status-ready", "status-ready-brief", readyReport()},
 		{"waiting", "status-starting", "status-starting-brief", starting},
-		{"ready with an older configuration", "status-stale", "status-stale-brief", stale},
-		{"ready while a configuration is awaited", "status-awaited", "status-ready-brief", awaited},
-		{"kept from it by a configuration", "status-broken", "status-broken-brief", broken},
+		{"older configuration", "status-stale", "status-stale-brief", stale},
+		{"missing configuration", "status-awaited", "status-ready-brief", awaited},
+		{"broken configuration", "status-broken", "status-broken-brief", broken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, dualStack, tt.report)
-			f.engine.all = variousAttachments()
-			full := f.ask(t, http.MethodGet, "/v1/healthz")
+			f.engine.all = mixedAttachments()
+			full := f.send(t, http.MethodGet, "/v1/healthz")
 			wantCode(t, full, http.StatusOK)
 			golden(t, tt.file, full.body)
-			brief := f.ask(t, http.MethodGet, "/v1/healthz", "Brief", "true", "Require-K8s-Connectivity", "true")
+			brief := f.send(t, http.MethodGet, "/v1/healthz", "Brief", "true", "Require-K8s-Connectivity", "true")
 			wantCode(t, brief, http.StatusOK)
 			golden(t, tt.brief, brief.body)
 		})
 	}
 }
 
-// variousAttachments has two owners of addresses, one of them in another pool, and two pending releases.
-func variousAttachments() []attachment.Attachment {
+// mixedAttachments returns two held attachments, one of them in another pool, and two pending
+// releases.
+func mixedAttachments() []attachment.Attachment {
 	health, blue, first, second := held("health"), held("ingress"), held("old"), held("older")
 	blue.Pool = "blue"
 	blue.Claims = []record.Family{record.IPv4}
@@ -92,9 +94,9 @@ func variousAttachments() []attachment.Attachment {
 	return []attachment.Attachment{health, blue, first, second}
 }
 
-func TestTheStatusCountsOnlyTheFamiliesThatAreOn(t *testing.T) {
+func TestStatusFamilies(t *testing.T) {
 	f := newFixture(t, restapi.Addressing{EnableIPv6: true}, readyReport())
-	got := f.ask(t, http.MethodGet, "/v1/healthz")
+	got := f.send(t, http.MethodGet, "/v1/healthz")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "status-ipv6", got.body)
 }

@@ -9,39 +9,39 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// extension is the property delegated-ipam of the status.
-func (r Report) extension(c *census) *models.DelegatedIPAMStatus {
+// delegatedIPAM returns the property delegated-ipam of the status.
+func (r Report) delegatedIPAM(s *attachmentStats) *models.DelegatedIPAMStatus {
 	out := &models.DelegatedIPAMStatus{
 		Version:              r.Version,
 		NodeName:             r.NodeName,
 		Started:              strfmt.DateTime(r.Started),
 		Ready:                r.Ready,
-		Since:                wireTime(r.Since),
+		Since:                optionalTime(r.Since),
 		Reasons:              append([]string{}, r.Reasons...),
 		Pools:                make([]*models.PoolStatus, 0, len(r.Pools)),
-		Attachments:          c.states,
+		Attachments:          s.states,
 		Quarantined:          make([]*models.QuarantinedRecord, 0, len(r.Quarantined)),
 		Counters:             r.Counters,
-		OldestPendingRelease: c.oldest,
-		LastError:            r.LastError.wire(),
+		OldestPendingRelease: s.oldestRelease,
+		LastError:            r.LastError.model(),
 		Options:              make([]*models.OptionValue, 0, len(r.Options)),
 	}
 	for _, o := range r.Options {
 		out.Options = append(out.Options, &models.OptionValue{Name: o.Name, Value: o.Value, Source: o.Source})
 	}
 	for _, p := range r.Pools {
-		out.Pools = append(out.Pools, p.wire())
+		out.Pools = append(out.Pools, p.model())
 	}
 	for _, p := range r.MovedPlugins {
 		out.MovedPlugins = append(out.MovedPlugins, &models.MovedPlugin{Pool: p.Pool, Plugin: p.Plugin, Binary: p.Binary, Executable: p.Executable, Error: p.Error})
 	}
 	for _, q := range r.Quarantined {
-		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: wireTime(q.Since)})
+		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: optionalTime(q.Since)})
 	}
 	return out
 }
 
-func (p PoolReport) wire() *models.PoolStatus {
+func (p PoolReport) model() *models.PoolStatus {
 	return &models.PoolStatus{
 		Pool:           p.Pool,
 		Network:        p.Network,
@@ -51,34 +51,34 @@ func (p PoolReport) wire() *models.PoolStatus {
 		CniVersion:     p.CNIVersion,
 		PluginVersions: p.PluginVersions,
 		Profile:        p.Profile.Type,
-		ProfileFacts:   facts(p.Profile),
-		Verification:   p.Verification.wire(),
+		ProfileFacts:   profileFacts(p.Profile),
+		Verification:   p.Verification.model(),
 		Error:          p.Error,
 		NotReady:       p.NotReady,
-		Since:          wireTime(p.Since),
+		Since:          optionalTime(p.Since),
 	}
 }
 
-// wire is nil, and so left out of the answer, if it is not known.
-func (v Verification) wire() *models.PoolVerification {
+// model returns nil, which is left out of the response, if it is not known.
+func (v Verification) model() *models.PoolVerification {
 	if v.By == "" {
 		return nil
 	}
 	return &models.PoolVerification{By: v.By, Reason: v.Reason}
 }
 
-// facts are the profile by its own JSON keys; nil if there is none.
-func facts(p profile.Profile) map[string]any {
+// profileFacts returns the profile by its JSON keys; nil if there is none.
+func profileFacts(p profile.Profile) map[string]any {
 	var out map[string]any
-	// A profile is plain data, which JSON carries there and back.
+	// A profile is plain data, which JSON encodes without loss.
 	if data, err := json.Marshal(p); err != nil || p.Type == "" || json.Unmarshal(data, &out) != nil {
 		return nil
 	}
 	return out
 }
 
-// wire is nil, and so left out of the answer, if nothing has failed.
-func (e LastError) wire() *models.LastError {
+// model returns nil, which is left out of the response, if there was no failure.
+func (e LastError) model() *models.LastError {
 	if e.Text == "" {
 		return nil
 	}

@@ -10,24 +10,24 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-// measured is a connection that looks, at some of the writes, at the memory in use.
-type measured struct {
+// heapSampler is a ResponseWriter that measures the heap in use at every n-th write.
+type heapSampler struct {
 	http.ResponseWriter
 	every, writes int
 	live          uint64
 	written       int
 }
 
-func (m *measured) Write(p []byte) (int, error) {
-	if m.writes%m.every == 0 {
-		m.live = max(m.live, liveBytes())
+func (s *heapSampler) Write(p []byte) (int, error) {
+	if s.writes%s.every == 0 {
+		s.live = max(s.live, liveBytes())
 	}
-	m.writes++
-	m.written += len(p)
+	s.writes++
+	s.written += len(p)
 	return len(p), nil
 }
 
-// liveBytes is how much memory is reachable.
+// liveBytes returns the size of the reachable heap.
 func liveBytes() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -41,7 +41,7 @@ func allocatedBytes() uint64 {
 	return m.TotalAlloc
 }
 
-func TestTheMemoryOfAListDoesNotGrowWithItsLength(t *testing.T) {
+func TestListMemory(t *testing.T) {
 	type cost struct{ live, each int }
 	list := func(n int) cost {
 		f := newFixture(t, dualStack, restapi.Report{})
@@ -51,21 +51,21 @@ func TestTheMemoryOfAListDoesNotGrowWithItsLength(t *testing.T) {
 			f.engine.all = append(f.engine.all, a)
 		}
 		r := httptest.NewRequest(http.MethodGet, "/v1/ipam", nil)
-		to := &measured{ResponseWriter: httptest.NewRecorder(), every: max(1, n/1000)}
+		w := &heapSampler{ResponseWriter: httptest.NewRecorder(), every: max(1, n/1000)}
 		before, allocated := liveBytes(), allocatedBytes()
-		f.handler.ServeHTTP(to, r)
+		f.handler.ServeHTTP(w, r)
 		allocated = allocatedBytes() - allocated
-		if to.written < 400*n {
-			t.Errorf("%d attachments are %d bytes", n, to.written)
+		if w.written < 400*n {
+			t.Errorf("%d attachments are %d bytes", n, w.written)
 		}
-		return cost{live: int(to.live) - int(before), each: int(allocated) / n}
+		return cost{live: int(w.live) - int(before), each: int(allocated) / n}
 	}
 	few, many := list(1000), list(50_000)
 	t.Logf("1,000 attachments: %+v; 50,000: %+v", few, many)
 	if many.live > few.live+1<<20 {
-		t.Errorf("%d bytes are in use while 50,000 attachments are sent; want about as many as for 1,000, which are %d", many.live, few.live)
+		t.Errorf("the heap has %d bytes while 50,000 attachments are sent; want about as many as for 1,000: %d", many.live, few.live)
 	}
 	if many.each > few.each+few.each/2 {
-		t.Errorf("each of 50,000 attachments allocates %d bytes; want about as many as one of 1,000, which is %d", many.each, few.each)
+		t.Errorf("%d bytes are allocated for each of 50,000 attachments; want about as many as for each of 1,000: %d", many.each, few.each)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-func TestARequestIsOfTheOperationThatItMatches(t *testing.T) {
+func TestOperation(t *testing.T) {
 	log, _ := test.NewNullLogger()
 	api, err := restapi.New(restapi.Options{Engine: &engine{}, Reporter: reporter{}, Log: log})
 	if err != nil {
@@ -32,7 +32,7 @@ func TestARequestIsOfTheOperationThatItMatches(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		got, _ := api.Operation(httptest.NewRequest(method, path, http.NoBody))
 		if _, known := api.Operations()[got]; got != want || known != (want != "") {
-			t.Errorf("%s is of %q, among the operations: %v; want %q", request, got, known, want)
+			t.Errorf("%s: got operation %q, in Operations: %t; want %q", request, got, known, want)
 		}
 	}
 	if codes := api.Operations()["POST /v1/ipam"]; !slices.Contains(codes, http.StatusCreated) || !slices.Contains(codes, http.StatusBadGateway) || !slices.IsSorted(codes) {

@@ -17,10 +17,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-// codes are the status codes that an engine's failure gets, by operation.
+// codes are the status codes of an error of the engine, by operation.
 type codes struct{ allocate, restore, release int }
 
-func wantedCodes() map[attachment.Kind]codes {
+func codesByKind() map[attachment.Kind]codes {
 	return map[attachment.Kind]codes{
 		attachment.Forbidden:      {403, 403, 403},
 		attachment.FamilyDisabled: {502, 501, 501},
@@ -47,49 +47,49 @@ func (c codes) of(operation string) int {
 	return map[string]int{"allocate": c.allocate, "restore": c.restore, "release": c.release}[operation]
 }
 
-func TestEachFailureOfTheEngineGetsTheStatusCodeOfCiliumsContract(t *testing.T) {
+func TestErrorCodes(t *testing.T) {
 	shared := newFixture(t, dualStack, restapi.Report{})
-	for kind, want := range wantedCodes() {
+	for kind, want := range codesByKind() {
 		for _, r := range requests() {
-			t.Run(fmt.Sprintf("%s that fails as %s", r.name, kind), func(t *testing.T) {
-				f := shared.fresh()
+			t.Run(r.name+" "+string(kind), func(t *testing.T) {
+				f := shared.reset()
 				f.engine.err = fmt.Errorf("wrapped: %w", &attachment.Error{Kind: kind, Err: errors.New("why")})
-				got := f.ask(t, r.method, r.target)
+				got := f.send(t, r.method, r.target)
 				wantCode(t, got, want.of(r.name))
 				if got.code < 500 || got.code == http.StatusNotImplemented {
-					return // the contract check has seen that there is no body
+					return // send has checked that there is no body
 				}
 				if body := payload(t, got); body != "wrapped: why" {
-					t.Errorf("answered %q; expected the engine's reason", body)
+					t.Errorf("got %q; want the error of the engine", body)
 				}
 				if value, ok := got.header["Retry-After"]; ok {
-					t.Errorf("answered Retry-After %q without a reason for it", value)
+					t.Errorf("got Retry-After %q; want none", value)
 				}
 			})
 		}
 	}
 }
 
-func TestEveryKindOfTheEngineIsInTheTable(t *testing.T) {
-	want := wantedCodes()
+func TestErrorKinds(t *testing.T) {
+	want := codesByKind()
 	kinds := kindsInSource(t)
 	if len(kinds) == 0 {
 		t.Fatal("no constant of type Kind found in package attachment")
 	}
 	for _, kind := range kinds {
 		if _, ok := want[kind]; !ok {
-			t.Errorf("kind %q of package attachment has no status code here", kind)
+			t.Errorf("kind %q of package attachment is not in this test", kind)
 		}
-		for _, op := range restapi.Operations {
-			if !restapi.Answers(op, kind) {
+		for op, table := range restapi.ErrorKinds() {
+			if !slices.Contains(table, kind) {
 				t.Errorf("%s has no entry for kind %q", op, kind)
 			}
 		}
 	}
 }
 
-// kindsInSource reads the constants of type Kind from package attachment, so
-// that one added there cannot be forgotten here.
+// kindsInSource returns the constants of type Kind in the source of package attachment, so that
+// a new one cannot be missed.
 func kindsInSource(t *testing.T) []attachment.Kind {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../attachment/api.go", nil, 0)
@@ -114,61 +114,46 @@ func kindsInSource(t *testing.T) []attachment.Kind {
 	return kinds
 }
 
-func TestAnErrorOfNoKnownKindIsAPlainFailureWithItsReason(t *testing.T) {
+func TestUnknownErrors(t *testing.T) {
 	shared := newFixture(t, dualStack, restapi.Report{})
 	for _, err := range []error{
 		errors.New("disk on fire"),
 		&attachment.Error{Kind: "unheard of", Err: errors.New("disk on fire")},
 	} {
 		for _, r := range requests() {
-			f := shared.fresh()
+			f := shared.reset()
 			f.engine.err = err
-			got := f.ask(t, r.method, r.target)
-			wantCode(t, got, wantedCodes()[attachment.Failed].of(r.name))
+			got := f.send(t, r.method, r.target)
+			wantCode(t, got, codesByKind()[attachment.Failed].of(r.name))
 			if body := payload(t, got); body != "disk on fire" {
-				t.Errorf("answered %q; expected the error's text", body)
+				t.Errorf("got %q; want the text of the error", body)
 			}
 		}
 	}
 }
 
-func TestABusyEngineSaysInWholeSecondsWhenToAskAgain(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	shared := newFixture(t, dualStack, restapi.Report{})
 	for wait, want := range map[time.Duration]string{
 		time.Millisecond: "1", time.Second: "1", 1500 * time.Millisecond: "2", time.Minute: "60",
 	} {
 		for _, r := range requests() {
-			f := shared.fresh()
+			f := shared.reset()
 			f.engine.err = &attachment.Error{Kind: attachment.Busy, RetryAfter: wait, Err: errors.New("queue is full")}
-			got := f.ask(t, r.method, r.target)
+			got := f.send(t, r.method, r.target)
 			if values := got.header["Retry-After"]; !slices.Equal(values, []string{want}) {
-				t.Errorf("%s after %s: Retry-After is %q; expected %q", r.name, wait, values, want)
+				t.Errorf("%s, %s: Retry-After is %q; want %q", r.name, wait, values, want)
 			}
 		}
 	}
 }
 
-func TestTheReasonOfAnAnswerWithoutBodyIsInTheLog(t *testing.T) {
-	f := newFixture(t, dualStack, restapi.Report{})
-	f.engine.err = &attachment.Error{Kind: attachment.Forbidden, Err: errors.New("--owners does not admit it")}
-	wantCode(t, f.ask(t, http.MethodPost, "/v1/ipam?owner=other&owner=health&pool=blue&family=ipv4"), http.StatusForbidden)
-	line := f.outcome(t)
-	for key, want := range map[string]any{
-		"owner": "health", "poolName": "blue", "family": "ipv4", "code": 403,
-		"error": "--owners does not admit it", "kind": "forbidden",
-	} {
-		if line.Data[key] != want {
-			t.Errorf("log field %s is %v; expected %v", key, line.Data[key], want)
-		}
-	}
-}
-
-// payload is the JSON string of an Error (swagger.yaml, definition Error).
-func payload(t *testing.T, a answer) string {
+// payload decodes the JSON string of an Error (swagger.yaml, definition Error).
+func payload(t *testing.T, got received) string {
 	t.Helper()
 	var text string
-	if err := json.Unmarshal([]byte(a.body), &text); err != nil {
-		t.Fatalf("the body %q is no JSON string: %v", a.body, err)
+	if err := json.Unmarshal([]byte(got.body), &text); err != nil {
+		t.Fatalf("the body %q is not a JSON string: %v", got.body, err)
 	}
 	return text
 }

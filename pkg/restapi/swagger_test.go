@@ -1,12 +1,12 @@
 package restapi_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -16,12 +16,12 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// contract is swagger.yaml, against which every answer is checked.
+// contract is swagger.yaml, which validates each response.
 type contract struct {
 	swagger *spec.Swagger
 }
 
-// readContract reads swagger.yaml with every $ref replaced by what it means.
+// readContract reads swagger.yaml and resolves every $ref.
 func readContract(t testing.TB) contract {
 	t.Helper()
 	doc, err := loads.Spec("../../swagger.yaml")
@@ -35,10 +35,10 @@ func readContract(t testing.TB) contract {
 	return contract{swagger: doc.Spec()}
 }
 
-// operation finds what swagger.yaml says of a request; nil if it is not in it.
+// operation returns the operation of a request in swagger.yaml; nil if there is none.
 func (c contract) operation(method, requested string) *spec.Operation {
-	requested, ours := strings.CutPrefix(requested, c.swagger.BasePath)
-	if !ours {
+	requested, ok := strings.CutPrefix(requested, c.swagger.BasePath)
+	if !ok {
 		return nil
 	}
 	if ip, ok := strings.CutPrefix(requested, "/ipam/"); ok && !strings.Contains(ip, "/") {
@@ -59,8 +59,8 @@ func (c contract) operation(method, requested string) *spec.Operation {
 	return nil
 }
 
-// check fails the test if an answer is not what swagger.yaml documents, or, for
-// a code it does not document, not go-openapi's own {code, message}.
+// check fails the test if a response is not documented in swagger.yaml and is not an error
+// {code, message} of go-openapi.
 func (c contract) check(t *testing.T, r *http.Request, code int, header http.Header, body []byte) {
 	t.Helper()
 	op := c.operation(r.Method, path.Clean(r.URL.EscapedPath()))
@@ -76,20 +76,20 @@ func (c contract) check(t *testing.T, r *http.Request, code int, header http.Hea
 	c.checkHeaders(t, documented, header)
 	if documented.Schema == nil {
 		if len(body) != 0 {
-			t.Errorf("%s %s answered %d with the body %q; swagger.yaml documents none", r.Method, r.URL.Path, code, body)
+			t.Errorf("%s %s: code %d with the body %q; swagger.yaml documents none", r.Method, r.URL.Path, code, body)
 		}
 		return
 	}
 	if got := header.Get("Content-Type"); got != "application/json" {
-		t.Errorf("%s %s answered Content-Type %q; expected application/json", r.Method, r.URL.Path, got)
+		t.Errorf("%s %s: Content-Type %q; want application/json", r.Method, r.URL.Path, got)
 	}
 	var data any
 	if err := json.Unmarshal(body, &data); err != nil {
-		t.Errorf("%s %s answered %q: %v", r.Method, r.URL.Path, body, err)
+		t.Errorf("%s %s: body %q: %v", r.Method, r.URL.Path, body, err)
 		return
 	}
 	if err := validate.AgainstSchema(documented.Schema, data, strfmt.Default); err != nil {
-		t.Errorf("%s %s answered %d with %s, which swagger.yaml does not allow: %v", r.Method, r.URL.Path, code, body, err)
+		t.Errorf("%s %s: code %d with %s, which swagger.yaml does not allow: %v", r.Method, r.URL.Path, code, body, err)
 	}
 }
 
@@ -106,32 +106,32 @@ func (c contract) checkHeaders(t *testing.T, documented spec.Response, got http.
 	}
 }
 
-func checkFrameworkError(t *testing.T, code int, body []byte) {
+func checkFrameworkError(t *testing.T, code int, data []byte) {
 	t.Helper()
 	if code < http.StatusBadRequest {
-		t.Errorf("answered %d, which swagger.yaml does not document", code)
+		t.Errorf("code %d is not documented in swagger.yaml", code)
 	}
-	var answer struct {
+	var body struct {
 		Code    *int    `json:"code"`
 		Message *string `json:"message"`
 	}
-	d := json.NewDecoder(strings.NewReader(string(body)))
+	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&answer); err != nil || answer.Code == nil || answer.Message == nil {
-		t.Errorf("answered %d with %q; expected code and message: %v", code, body, err)
+	if err := d.Decode(&body); err != nil || body.Code == nil || body.Message == nil {
+		t.Errorf("code %d with %q; want code and message: %v", code, data, err)
 	}
 }
 
-// answer is what a client got.
-type answer struct {
+// received is a response as the client got it.
+type received struct {
 	code   int
 	header http.Header
 	body   string
 }
 
-// ask sends one request through the whole handler and checks the answer against
-// swagger.yaml. Headers come in pairs of name and value.
-func (f *fixture) ask(t *testing.T, method, target string, headers ...string) answer {
+// send sends a request to the API and validates the response against swagger.yaml. Headers are
+// pairs of name and value.
+func (f *fixture) send(t *testing.T, method, target string, headers ...string) received {
 	t.Helper()
 	r := httptest.NewRequest(method, target, nil)
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -140,7 +140,7 @@ func (f *fixture) ask(t *testing.T, method, target string, headers ...string) an
 	return f.do(t, r)
 }
 
-func (f *fixture) do(t *testing.T, r *http.Request) answer {
+func (f *fixture) do(t *testing.T, r *http.Request) received {
 	t.Helper()
 	sent := r.Clone(r.Context())
 	rec := httptest.NewRecorder()
@@ -152,12 +152,12 @@ func (f *fixture) do(t *testing.T, r *http.Request) answer {
 		t.Fatal(err)
 	}
 	f.contract.check(t, sent, got.StatusCode, got.Header, body)
-	return answer{code: got.StatusCode, header: got.Header, body: string(body)}
+	return received{code: got.StatusCode, header: got.Header, body: string(body)}
 }
 
-func wantCode(t *testing.T, got answer, code int) {
+func wantCode(t *testing.T, got received, code int) {
 	t.Helper()
 	if got.code != code {
-		t.Fatalf("answered %s with %s; expected %s", strconv.Itoa(got.code), got.body, strconv.Itoa(code))
+		t.Fatalf("got code %d with %s; want %d", got.code, got.body, code)
 	}
 }

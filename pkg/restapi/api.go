@@ -1,0 +1,110 @@
+package restapi
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/go-openapi/analysis"
+	"github.com/go-openapi/errors"
+	"github.com/go-openapi/runtime/middleware"
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/response"
+)
+
+// API is the handler of the API under its base path /v1.
+type API struct {
+	// server is the generated server, which calls the handlers.
+	server http.Handler
+	log    *logrus.Entry
+	// onUnread is Options.OnUnread; it may be nil.
+	onUnread onUnreadFunc
+
+	routes *middleware.Context
+	codes  map[string][]int
+}
+
+// ServeHTTP serves a request and then writes one log line about it. The response is sent
+// first: no client waits for the log.
+func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	log := newRequestLog()
+	ctx := log.inContext(r.Context())
+	w := response.NewBuffer(rw, r)
+	a.serve(w, r.WithContext(ctx))
+	duration := time.Since(began)
+	err := w.Send()
+	if err != nil {
+		log.add("error", clientClosed(err))
+	}
+	log.reportUndelivered(ctx, w.Status(), err, a.onUnread)
+	log.write(a.log, r, w.Status(), duration)
+}
+
+// serve calls the generated server. A query that cannot be decoded is refused with 422:
+// net/http drops such a parameter silently, so that a misspelt owner would become an empty one
+// and get a separate attachment. A panic does not leave serve, so that one request cannot
+// terminate the process.
+func (a *API) serve(w *response.Writer, r *http.Request) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			a.handlePanic(w, r, cause)
+		}
+	}()
+	if err := checkQuery(r.URL.RawQuery); err != nil {
+		logField(r.Context(), "error", err.Error())
+		errors.ServeError(w, r, errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err))
+		return
+	}
+	a.server.ServeHTTP(w, r)
+}
+
+// handlePanic logs a panic and answers 500 if nothing of the response has been sent. Generated
+// code panics, too, if it cannot write a response because the client closed the connection.
+func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
+	if r.Context().Err() != nil {
+		logField(r.Context(), "error", clientClosed(cause))
+		return
+	}
+	logField(r.Context(), "error", fmt.Sprint(cause))
+	a.log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s %s: %v", r.Method, r.URL.Path, cause)
+	if w.Reset() {
+		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
+	}
+}
+
+func clientClosed(cause any) string {
+	return fmt.Sprintf("the client closed the connection before it had the response: %v", cause)
+}
+
+// Operations returns each operation, such as "POST /v1/ipam/{ip}", with the status codes that
+// swagger.yaml documents for it, ascending.
+func (a *API) Operations() map[string][]int { return a.codes }
+
+// Operation returns the operation of a request, empty if there is none, and the request to
+// serve, which carries the route, so that it is looked up once.
+func (a *API) Operation(r *http.Request) (string, *http.Request) {
+	route, routed, ok := a.routes.RouteInfo(r)
+	if !ok {
+		return "", r
+	}
+	return r.Method + " " + route.PathPattern, routed
+}
+
+// documentedCodes returns the status codes of each operation, ascending.
+func documentedCodes(spec *analysis.Spec, basePath string) map[string][]int {
+	codes := map[string][]int{}
+	for method, paths := range spec.Operations() {
+		for path, operation := range paths {
+			name := method + " " + basePath + path
+			for code := range operation.Responses.StatusCodeResponses {
+				codes[name] = append(codes[name], code)
+			}
+			slices.Sort(codes[name])
+		}
+	}
+	return codes
+}
