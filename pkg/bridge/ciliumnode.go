@@ -18,7 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// apiLimit is how long one request to the API server may take.
+// apiLimit is the time limit of one request to the API server.
 const apiLimit = 30 * time.Second
 
 // ciliumNode is what the bridge reads of a CiliumNode (Cilium's
@@ -43,7 +43,7 @@ type ciliumNode struct {
 		IPAM struct {
 			Used       map[string]allocationIP      `json:"used"`
 			ReleaseIPs map[string]planner.Handshake `json:"release-ips"`
-			// OperatorStatus is written by an operator that hands out addresses itself.
+			// OperatorStatus is written by an operator that allocates addresses itself.
 			OperatorStatus struct {
 				Error string `json:"error"`
 			} `json:"operator-status"`
@@ -58,12 +58,12 @@ type allocationIP struct {
 
 func (a allocationIP) entry() planner.Entry { return planner.Entry(a) }
 
-// resource is what the API server calls CiliumNodes.
-func resource() schema.GroupVersionResource {
+// ciliumNodes returns the resource of CiliumNodes.
+func ciliumNodes() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}
 }
 
-// readNode reads a CiliumNode as the API server gives it.
+// readNode decodes a CiliumNode.
 func readNode(object *unstructured.Unstructured) (*ciliumNode, error) {
 	data, err := object.MarshalJSON()
 	if err != nil {
@@ -76,13 +76,12 @@ func readNode(object *unstructured.Unstructured) (*ciliumNode, error) {
 	return n, nil
 }
 
-// view is the node's part of what is decided from. Malformed are the keys of
-// the pool that are no addresses as the agent spells them: it will not find
-// them, and they are never written.
+// view returns the node's part of a view. malformed are the keys of the pool that are not addresses as
+// the agent spells them: the agent does not find them, and the bridge never writes them.
 func (n *ciliumNode) view() (v planner.View, malformed []string) {
 	v.Pool, malformed = byAddress(n.Spec.IPAM.Pool, allocationIP.entry)
 	v.Used, _ = byAddress(n.Status.IPAM.Used, allocationIP.entry)
-	v.Release, _ = byAddress(n.Status.IPAM.ReleaseIPs, func(h planner.Handshake) planner.Handshake { return h })
+	v.Handshakes, _ = byAddress(n.Status.IPAM.ReleaseIPs, func(h planner.Handshake) planner.Handshake { return h })
 	return v, malformed
 }
 
@@ -100,33 +99,33 @@ func byAddress[From, To any](in map[string]From, convert func(From) To) (out map
 	return out, malformed
 }
 
-// nodes is the CiliumNode of one name at the API server.
-type nodes struct {
-	client dynamic.ResourceInterface
-	name   string
+// nodeAPI reads and writes the CiliumNode of one name at the API server.
+type nodeAPI struct {
+	resource dynamic.ResourceInterface
+	name     string
 }
 
-// get reads it as it is now.
-func (n nodes) get(ctx context.Context) (*ciliumNode, error) {
+// get reads the CiliumNode.
+func (n nodeAPI) get(ctx context.Context) (*ciliumNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiLimit)
 	defer cancel()
-	object, err := n.client.Get(ctx, n.name, metav1.GetOptions{})
+	object, err := n.resource.Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return readNode(object)
 }
 
-// permitted asks whether spec and status may be written, by patches of nothing
-// that the API server only tries (dryRun). Without the right it answers 403.
-func (n nodes) permitted(ctx context.Context) error {
+// checkWriteAccess checks whether spec and status may be written, by empty patches with dryRun. Without
+// the right the API server answers 403.
+func (n nodeAPI) checkWriteAccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiLimit)
 	defer cancel()
-	try := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
-	for _, p := range []patch{{part: ofSpec}, {part: ofStatus}} {
-		_, err := n.client.Patch(ctx, n.name, types.MergePatchType, []byte("{}"), try, p.subresource()...)
-		// A webhook that cannot only try makes it 400, which says nothing of rights:
-		// they are looked at before any webhook is asked.
+	dryRun := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	for _, p := range []patch{{target: targetSpec}, {target: targetStatus}} {
+		_, err := n.resource.Patch(ctx, n.name, types.MergePatchType, []byte("{}"), dryRun, p.subresource()...)
+		// A webhook without support for dryRun makes it 400. The rights are checked before any webhook
+		// is called, so that is not a missing right.
 		if err != nil && !apierrors.IsBadRequest(err) {
 			return err
 		}
@@ -134,16 +133,16 @@ func (n nodes) permitted(ctx context.Context) error {
 	return nil
 }
 
-// patch writes what differs, if nobody has written since this version, and
-// returns what it is then. A conflict is one of apierrors.IsConflict.
-func (n nodes) patch(ctx context.Context, p patch) (*ciliumNode, error) {
+// patch writes a patch and returns the CiliumNode after it. If the CiliumNode has another version than
+// the patch, the error is one of apierrors.IsConflict.
+func (n nodeAPI) patch(ctx context.Context, p patch) (*ciliumNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiLimit)
 	defer cancel()
 	body, err := json.Marshal(p.body())
 	if err != nil {
 		return nil, err
 	}
-	object, err := n.client.Patch(ctx, n.name, types.MergePatchType, body, metav1.PatchOptions{}, p.subresource()...)
+	object, err := n.resource.Patch(ctx, n.name, types.MergePatchType, body, metav1.PatchOptions{}, p.subresource()...)
 	if err != nil {
 		return nil, err
 	}

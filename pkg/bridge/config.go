@@ -1,6 +1,6 @@
-// Package bridge keeps spec.ipam.pool of a node's CiliumNode filled with
-// addresses of the sidecar, so that an unmodified cilium-agent in crd mode gets
-// every address from the delegated plugin (docs/bridge.md).
+// Package bridge keeps spec.ipam.pool of a node's CiliumNode filled with addresses of the sidecar, so
+// that an unmodified cilium-agent in crd mode gets every address from the delegated plugin
+// (docs/bridge.md).
 package bridge
 
 import (
@@ -12,25 +12,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
-// Config is what the bridge is told.
+// Config configures the bridge.
 type Config struct {
 	// NodeName is the name of the CiliumNode.
 	NodeName string
-	// Kubeconfig is a file; empty for the service account of the pod.
+	// Kubeconfig is the path of a kubeconfig; empty for the service account of the pod.
 	Kubeconfig string
 	// Socket is the path of the sidecar's socket.
 	Socket string
-	// Pool is the sidecar's pool.
+	// Pool is the sidecar's pool from which the addresses come.
 	Pool string
-	// Settings are how many addresses the node has.
+	// Settings are the numbers of addresses.
 	Settings planner.Settings
-	// ReleaseDelay is how long an address on its way back must be seen unused.
+	// ReleaseDelay is how long an address must be unused before it is released.
 	ReleaseDelay time.Duration
-	// MetricsAddress is host:port, :port for loopback only, or empty for none.
+	// MetricsAddress is host:port, :port for loopback only, or empty to serve no metrics.
 	MetricsAddress string
 }
 
-// Validate tells what cannot work, by the name of its option.
+// Validate returns an error that names the first invalid option.
 func (c Config) Validate() error {
 	switch {
 	case c.NodeName == "":

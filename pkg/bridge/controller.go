@@ -10,76 +10,67 @@ import (
 
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 const (
-	// resync is how often the bridge looks without being woken: what happens at the
-	// sidecar wakes nobody.
+	// resync is the interval of reconciliations without an event: the sidecar sends none.
 	resync = 30 * time.Second
-	// maxConflicts is how many conflicts in a row are answered by looking again at once.
+	// maxConflicts is how many conflicts in a row are retried without delay.
 	maxConflicts = 5
 )
 
-// cluster is the node's CiliumNode. get reads it afresh; cached is what was seen
-// of it last, nil if nothing was; permitted asks whether it may be written, and
-// writes nothing; patch writes.
-type cluster interface {
+// nodeClient reads and writes the node's CiliumNode. cached returns what the informer has, nil for
+// nothing. checkWriteAccess reports whether the CiliumNode may be written, and writes nothing.
+type nodeClient interface {
 	cached() *ciliumNode
 	get(ctx context.Context) (*ciliumNode, error)
-	permitted(ctx context.Context) error
+	checkWriteAccess(ctx context.Context) error
 	patch(ctx context.Context, p patch) (*ciliumNode, error)
 }
 
-// addresses is the sidecar. What its methods return is in sidecar.go.
-type addresses interface {
-	check(ctx context.Context) error
+// slotAllocator is the sidecar (sidecarClient).
+type slotAllocator interface {
+	checkNode(ctx context.Context) error
 	slots(ctx context.Context) ([]planner.Slot, error)
 	acquire(ctx context.Context, slot int) error
 	restore(ctx context.Context, slot int, ip netip.Addr) error
-	free(ctx context.Context, ip netip.Addr) error
+	release(ctx context.Context, ip netip.Addr) error
 }
 
-// controller looks, decides and acts, one after the other.
+// controller reconciles the sidecar and the CiliumNode, one reconciliation after the other.
 type controller struct {
-	log       logrus.FieldLogger
-	cluster   cluster
-	addresses addresses
-	settings  planner.Settings
-	memory    *memory
-	notices   *notices
-	metrics   *metrics
-	// known tells that the sidecar is that of this node; after a failure it may be another.
-	known bool
-	// writable tells that the API server lets the CiliumNode be written; after a
-	// failure it may do so no more.
+	log        logrus.FieldLogger
+	node       nodeClient
+	allocator  slotAllocator
+	settings   planner.Settings
+	state      *state
+	conditions *conditions
+	metrics    *metrics
+	// sidecarChecked reports whether the sidecar is that of this node. After a failure it may be
+	// another.
+	sidecarChecked bool
+	// writable reports whether the CiliumNode may be written. After a failure the right may be gone.
 	writable bool
-	// wake gets a value when the CiliumNode has changed.
+	// wake receives a value when the CiliumNode has changed.
 	wake <-chan struct{}
 }
 
-// run goes on until ctx ends.
+// run reconciles until ctx ends.
 func (c *controller) run(ctx context.Context) {
-	retry := newRetry()
+	retry := newRetryBackoff()
 	for ctx.Err() == nil {
-		err := c.settle(ctx)
-		var t *trouble
-		if err == nil || errors.As(err, &t) && t.waits() {
-			retry = newRetry()
-			sleep(ctx, c.memory.due(resync), c.wake)
+		err := c.reconcile(ctx)
+		var e *reconcileError
+		if err == nil || errors.As(err, &e) && e.terminal() {
+			retry = newRetryBackoff()
+			sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
 			continue
 		}
-		// No event cuts this short: a sidecar that is away would be asked at each.
+		// An event does not end this delay: an unavailable sidecar would get a request for each.
 		sleep(ctx, retry.Step(), nil)
 	}
-}
-
-// newRetry is the back-off after errors: from 1 s to 30 s, each up to half as
-// long again so that nodes do not ask all at once.
-func newRetry() *wait.Backoff {
-	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 30 * time.Second}
 }
 
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
@@ -92,11 +83,11 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// settle looks and acts until there is nothing left to do.
-func (c *controller) settle(ctx context.Context) error {
-	tried, conflicts := map[string]bool{}, 0
+// reconcile observes and executes until nothing is left to do.
+func (c *controller) reconcile(ctx context.Context) error {
+	executed, conflicts := map[string]bool{}, 0
 	for {
-		plan, err := c.round(ctx)
+		plan, err := c.reconcileOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -105,139 +96,140 @@ func (c *controller) settle(ctx context.Context) error {
 			if conflicts++; conflicts <= maxConflicts {
 				continue
 			}
-			err = &trouble{apiUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err)}
+			err = &reconcileError{reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err)}
 		case err == nil && len(plan) == 0:
-			c.notices.recovered()
+			c.conditions.clearErrors()
 			return nil
-		case err == nil && tried[fmt.Sprint(plan)]:
-			err = &trouble{noProgress, fmt.Errorf("this was done before, and is still to be done: %v", plan)}
+		case err == nil && executed[fmt.Sprint(plan)]:
+			err = &reconcileError{reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan)}
 		case err == nil:
-			tried[fmt.Sprint(plan)], conflicts = true, 0
+			executed[fmt.Sprint(plan)], conflicts = true, 0
 			continue
 		}
-		c.fail(err)
+		c.recordFailure(err)
 		return err
 	}
 }
 
-// fail tells of an error, once as long as it lasts, and counts it. No rest counts
-// over it: nobody knows whether the API server was there all the time, be it the
-// sidecar that could not be asked.
-func (c *controller) fail(err error) {
-	c.known, c.writable = false, false
-	c.memory.doubt()
-	var t *trouble
-	if errors.As(err, &t) {
-		c.metrics.failures.WithLabelValues(string(t.reason)).Inc()
-		if t.reason == nodeMissing {
-			c.metrics.observe(planner.View{}) // what it had is gone with it
+// recordFailure counts an error and sets its condition. Every drain starts again: whatever failed, the
+// API server may have been unavailable, too, and the agent unable to write to it.
+func (c *controller) recordFailure(err error) {
+	c.sidecarChecked, c.writable = false, false
+	c.state.resetDrain()
+	var e *reconcileError
+	if errors.As(err, &e) {
+		c.metrics.reconcileErrors.WithLabelValues(string(e.reason)).Inc()
+		if e.reason == reasonNodeMissing {
+			c.metrics.observe(planner.View{}) // its pool is deleted with it
 		}
 	}
-	c.notices.also(err)
+	c.conditions.setError(err)
 }
 
-// round looks once, and does what follows. It returns what it set out to do.
-func (c *controller) round(ctx context.Context) ([]planner.Action, error) {
-	seen, err := c.look(ctx)
+// reconcileOnce observes once and executes the plan that follows. It returns the plan.
+func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error) {
+	s, err := c.observe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.memory.planned(seen.view, seen.plan)
-	c.metrics.observe(seen.view)
-	c.notices.now(seen.notices(c.memory))
-	plan := seen.changes()
+	c.state.planned(s.view, s.plan)
+	c.metrics.observe(s.view)
+	c.conditions.replace(s.conditions(c.state))
+	plan := s.changes()
 	if err := c.ensureWritable(ctx, plan); err != nil {
 		return nil, err
 	}
-	return plan, c.execute(ctx, seen.version, plan)
+	return plan, c.execute(ctx, s.version, plan)
 }
 
-// ensureWritable refuses to acquire what could not be published: it would be
-// held for ever, and of use to nobody.
+// ensureWritable fails if the plan acquires and the CiliumNode may not be written: the slot would be
+// held forever and never published.
 func (c *controller) ensureWritable(ctx context.Context, plan []planner.Action) error {
 	acquires := slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire })
 	if c.writable || !acquires {
 		return nil
 	}
-	if err := c.cluster.permitted(ctx); err != nil {
-		return ofAPI(err)
+	if err := c.node.checkWriteAccess(ctx); err != nil {
+		return apiError(err)
 	}
 	c.writable = true
 	return nil
 }
 
-// look sees all there is to see. What the informer has will do while there is
-// nothing to do; whatever is written is decided from the CiliumNode as it is now.
-func (c *controller) look(ctx context.Context) (sight, error) {
-	if !c.known {
-		// Not each time: its status costs a plugin call.
-		if err := c.addresses.check(ctx); err != nil {
-			return sight{}, err
+// observe returns a snapshot. The informer's cache is sufficient while it leaves nothing to do; a plan
+// with writes is made from a CiliumNode that was just read.
+func (c *controller) observe(ctx context.Context) (snapshot, error) {
+	if !c.sidecarChecked {
+		// Once, not each time: a status request costs a plugin call.
+		if err := c.allocator.checkNode(ctx); err != nil {
+			return snapshot{}, err
 		}
-		c.known = true
+		c.sidecarChecked = true
 	}
-	if n := c.cluster.cached(); n != nil && n.checkMode() == nil {
-		slots, err := c.addresses.slots(ctx)
+	if n := c.node.cached(); n != nil && n.checkMode() == nil {
+		slots, err := c.allocator.slots(ctx)
 		if err != nil {
-			return sight{}, err
+			return snapshot{}, err
 		}
-		if seen := c.decide(n, slots); seen.idle() {
-			return seen, nil
+		if s := c.plan(n, slots); s.upToDate() {
+			return s, nil
 		}
 	}
-	return c.lookAfresh(ctx)
+	return c.observeFresh(ctx)
 }
 
-// lookAfresh lists the slots after it has read the CiliumNode, never before:
-// what was listed, and then withdrawn and freed by another bridge or by gc, would
-// look like a held address that is yet to be published. Whoever withdraws one
-// after this has changed the CiliumNode, and the write ends with a conflict.
-func (c *controller) lookAfresh(ctx context.Context) (sight, error) {
-	n, err := c.cluster.get(ctx)
+// observeFresh reads the CiliumNode and then lists the slots, in this order. A slot that was listed
+// before, and that another bridge or gc withdrew and released in between, would look like a held one
+// that is not published yet. A withdrawal after the read changes the CiliumNode, and the write of this
+// snapshot's plan is a conflict.
+func (c *controller) observeFresh(ctx context.Context) (snapshot, error) {
+	n, err := c.node.get(ctx)
 	if err != nil {
-		return sight{}, ofAPI(err)
+		return snapshot{}, apiError(err)
 	}
 	if err := n.checkMode(); err != nil {
-		return sight{}, err
+		return snapshot{}, err
 	}
 	v, _ := n.view()
-	c.memory.observe(n.Metadata.UID, v)
-	slots, err := c.addresses.slots(ctx)
+	c.state.observe(n.Metadata.UID, v)
+	slots, err := c.allocator.slots(ctx)
 	if err != nil {
-		return sight{}, err
+		return snapshot{}, err
 	}
-	return c.decide(n, slots), nil
+	return c.plan(n, slots), nil
 }
 
-// decide asks what follows from what is seen and remembered.
-func (c *controller) decide(n *ciliumNode, slots []planner.Slot) sight {
-	s := sight{version: n.Metadata.ResourceVersion}
+// plan makes a snapshot of what was observed and of the state.
+func (c *controller) plan(n *ciliumNode, slots []planner.Slot) snapshot {
+	s := snapshot{version: n.Metadata.ResourceVersion}
 	s.view, s.malformed = n.view()
 	s.view.Slots = slots
-	c.memory.complete(&s.view)
-	s.plan = planner.Next(s.view, c.settings)
+	c.state.addTo(&s.view)
+	s.plan = planner.Plan(s.view, c.settings)
 	return s
 }
 
-// sight is what was seen at one moment, and what follows from it.
-type sight struct {
-	version   string
-	view      planner.View
+// snapshot is one observation and the plan that follows from it.
+type snapshot struct {
+	// version is the resourceVersion of the CiliumNode.
+	version string
+	view    planner.View
+	// malformed are the keys of the pool that are not addresses.
 	malformed []string
 	plan      []planner.Action
 }
 
-// changes are the actions that change something.
-func (s sight) changes() []planner.Action {
+// changes returns the actions of the plan that change something.
+func (s snapshot) changes() []planner.Action {
 	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
 }
 
-// idle tells that there is nothing to do, and no handshake to follow.
-func (s sight) idle() bool {
+// upToDate reports whether nothing is left to do and no release is in progress.
+func (s snapshot) upToDate() bool {
 	for _, e := range s.view.Pool {
-		if e.Fenced() {
+		if e.Cordoned() {
 			return false
 		}
 	}
-	return len(s.changes()) == 0 && len(s.view.Release) == 0
+	return len(s.changes()) == 0 && len(s.view.Handshakes) == 0
 }

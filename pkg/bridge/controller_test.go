@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-func away() error { return &trouble{sidecarUnavailable, errors.New("away")} }
+func away() error { return &reconcileError{reasonSidecarUnavailable, errors.New("away")} }
 
 func TestThePoolIsPublishedAtOnceAndTheExcessGoesBackOneByOne(t *testing.T) {
 	w := newWorld()
@@ -123,7 +123,7 @@ func TestAnAddressRestsBeforeItIsMarked(t *testing.T) {
 			if !slices.Contains(w.pool(), fenced) {
 				t.Errorf("it has left although the agent may be dead: %v", w.pool())
 			}
-			if got := testutil.ToFloat64(m.leaves); got != 1 {
+			if got := testutil.ToFloat64(m.releasing); got != 1 {
 				t.Errorf("%v addresses count as on their way back; want 1", got)
 			}
 		})
@@ -151,7 +151,7 @@ func TestWhatAnotherFreesBetweenTwoLooksIsNotPublishedAgain(t *testing.T) {
 }
 
 func TestNothingIsAcquiredThatMayNotBePublished(t *testing.T) {
-	forbidden := apierrors.NewForbidden(resource().GroupResource(), "worker", errors.New("no patch"))
+	forbidden := apierrors.NewForbidden(ciliumNodes().GroupResource(), "worker", errors.New("no patch"))
 	w := newWorld()
 	w.tryErr, w.writeErr = forbidden, forbidden
 	play(t, w, few(), func(t *testing.T, _ *metrics) {
@@ -180,7 +180,7 @@ func TestNothingIsAcquiredThatMayNotBePublished(t *testing.T) {
 }
 
 func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
-	forbidden := apierrors.NewForbidden(resource().GroupResource(), "worker", errors.New("no patch"))
+	forbidden := apierrors.NewForbidden(ciliumNodes().GroupResource(), "worker", errors.New("no patch"))
 	tests := map[string]struct {
 		take   func(w *world, err error)
 		err    error
@@ -191,7 +191,7 @@ func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
 		"sidecar":    {func(w *world, err error) { w.sidecarErr = err }, away(), func(w *world) *int { return &w.lists }, "SidecarUnavailable"},
 		"write":      {func(w *world, err error) { w.writeErr = err }, forbidden, func(w *world) *int { return &w.patches }, "NotPermitted"},
 		"acquisition": {
-			func(w *world, err error) { w.askErr = err }, &trouble{notAdmitted, errors.New("not yours")},
+			func(w *world, err error) { w.askErr = err }, &reconcileError{reasonOwnerNotAdmitted, errors.New("not yours")},
 			func(w *world) *int { return &w.acquires }, "OwnerNotAdmitted",
 		},
 	}
@@ -212,7 +212,7 @@ func TestWhatIsAwayIsAskedEverMoreRarelyAndToldOfOnce(t *testing.T) {
 				if got := w.told(); !slices.Equal(got, []string{tt.reason}) {
 					t.Errorf("the Events are %v; want %s once", got, tt.reason)
 				}
-				if got := testutil.ToFloat64(m.failures.WithLabelValues(tt.reason)); got < 70 {
+				if got := testutil.ToFloat64(m.reconcileErrors.WithLabelValues(tt.reason)); got < 70 {
 					t.Errorf("%v failures are counted", got)
 				}
 				w.change(func() { tt.take(w, nil) })
@@ -340,8 +340,8 @@ func TestAnAddressThatCannotBeGotBackStaysWhileItIsUsed(t *testing.T) {
 }
 
 func TestWhatIsToldOfAnAddressThatNobodyHoldsIsTrueWhetherItIsPublishedOrNot(t *testing.T) {
-	text := describe(planner.Unheld, []string{"10.0.0.2"})
-	for _, want := range []string{"One that is in spec.ipam.pool stays there", "one that is not is left out"} {
+	text := describe(planner.AddressNotHeld, []string{"10.0.0.2"})
+	for _, want := range []string{"One that is in spec.ipam.pool stays there", "one that is not is not published"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it is told %q; want %q in it", text, want)
 		}

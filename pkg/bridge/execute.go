@@ -10,47 +10,45 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// execute does a plan in order, and stops at the first failure. version is that
-// of the CiliumNode that the plan was made from: every write must find it, or
-// the one that the write before it has made.
+// execute executes a plan in order, and stops at the first failure. version is the resourceVersion
+// that the plan was made from: every write must find it, or that of the write before.
 func (c *controller) execute(ctx context.Context, version string, plan []planner.Action) error {
 	for len(plan) > 0 {
 		var step []planner.Action
 		step, plan = nextStep(plan)
-		of := partOf(step[0].Kind)
-		if of == ofSidecar {
-			again, err := c.ask(ctx, step[0])
-			if again || err != nil {
+		to := targetOf(step[0].Kind)
+		if to == targetSidecar {
+			replan, err := c.callSidecar(ctx, step[0])
+			if replan || err != nil {
 				return err
 			}
-			c.say(step)
+			c.logStep(step)
 			continue
 		}
-		n, err := c.cluster.patch(ctx, newPatch(version, of, step))
+		n, err := c.node.patch(ctx, newPatch(version, to, step))
 		if err != nil {
-			return ofAPI(err)
+			return apiError(err)
 		}
 		version = n.Metadata.ResourceVersion
-		c.metrics.written(step)
-		c.say(step)
+		c.metrics.countHandshakes(step)
+		c.logStep(step)
 	}
 	return nil
 }
 
-// nextStep cuts off what is done in one go: one request to the sidecar, or all
-// that one patch can hold. One write of several actions is safe where they are:
-// nobody sees what would have been between them.
+// nextStep splits off one request to the sidecar, or the actions of one patch. A patch of several
+// actions is safe in their order, because no reader sees a state between them.
 func nextStep(plan []planner.Action) (step, rest []planner.Action) {
-	of, n := partOf(plan[0].Kind), 1
-	for of != ofSidecar && n < len(plan) && partOf(plan[n].Kind) == of {
+	to, n := targetOf(plan[0].Kind), 1
+	for to != targetSidecar && n < len(plan) && targetOf(plan[n].Kind) == to {
 		n++
 	}
 	return plan[:n], plan[n:]
 }
 
-// ask does what the sidecar is asked for. again tells that it said no, that this
-// is remembered, and that the rest of the plan is void.
-func (c *controller) ask(ctx context.Context, a planner.Action) (again bool, err error) {
+// callSidecar executes an action at the sidecar. replan reports that the sidecar refused it, which is
+// in the state now, and that the rest of the plan is void.
+func (c *controller) callSidecar(ctx context.Context, a planner.Action) (replan bool, err error) {
 	switch a.Kind {
 	case planner.Acquire:
 		return c.acquire(ctx, a.Slot)
@@ -58,7 +56,7 @@ func (c *controller) ask(ctx context.Context, a planner.Action) (again bool, err
 		return c.restore(ctx, a.Slot, a.IPs)
 	default:
 		for _, ip := range a.IPs {
-			if err := c.addresses.free(ctx, ip); err != nil {
+			if err := c.allocator.release(ctx, ip); err != nil {
 				return false, err
 			}
 		}
@@ -66,44 +64,44 @@ func (c *controller) ask(ctx context.Context, a planner.Action) (again bool, err
 	}
 }
 
-func (c *controller) acquire(ctx context.Context, slot int) (again bool, err error) {
-	err = c.addresses.acquire(ctx, slot)
+func (c *controller) acquire(ctx context.Context, slot int) (replan bool, err error) {
+	err = c.allocator.acquire(ctx, slot)
 	switch {
 	case errors.Is(err, errExhausted):
-		c.metrics.acquisitions.WithLabelValues("exhausted").Inc()
-		c.memory.exhaust(err)
-		c.log.WithField("slot", slot).WithError(err).Debug("no address")
+		c.metrics.acquisitions.WithLabelValues(outcomeExhausted).Inc()
+		c.state.acquireFailed(err)
+		c.log.WithField("slot", slot).WithError(err).Debug("No address")
 		return true, nil
 	case err != nil:
-		c.metrics.acquisitions.WithLabelValues("failed").Inc()
+		c.metrics.acquisitions.WithLabelValues(outcomeFailed).Inc()
 		return false, err
 	}
-	c.metrics.acquisitions.WithLabelValues("acquired").Inc()
-	c.memory.exhausted = nil
+	c.metrics.acquisitions.WithLabelValues(outcomeAcquired).Inc()
+	c.state.acquireBackoff = nil
 	return false, nil
 }
 
-func (c *controller) restore(ctx context.Context, slot int, ips []netip.Addr) (again bool, err error) {
+func (c *controller) restore(ctx context.Context, slot int, ips []netip.Addr) (replan bool, err error) {
 	for _, ip := range ips {
-		err := c.addresses.restore(ctx, slot, ip)
+		err := c.allocator.restore(ctx, slot, ip)
 		switch {
 		case errors.Is(err, errRefused):
-			c.metrics.acquisitions.WithLabelValues("not restored").Inc()
-			c.memory.refuse(ip)
-			c.log.WithFields(logrus.Fields{"slot": slot, "address": ip}).WithError(err).Warn("not restored")
+			c.metrics.acquisitions.WithLabelValues(outcomeRefused).Inc()
+			c.state.restoreRefused(ip, err)
+			c.log.WithFields(logrus.Fields{"slot": slot, "ipAddr": ip}).WithError(err).Warn("Restore refused")
 			return true, nil
 		case err != nil:
-			c.metrics.acquisitions.WithLabelValues("failed").Inc()
+			c.metrics.acquisitions.WithLabelValues(outcomeFailed).Inc()
 			return false, err
 		}
-		c.metrics.acquisitions.WithLabelValues("restored").Inc()
-		delete(c.memory.refused, ip)
+		c.metrics.acquisitions.WithLabelValues(outcomeRestored).Inc()
+		delete(c.state.restoreBackoffs, ip)
 	}
 	return false, nil
 }
 
-// say writes one line for each kind of change.
-func (c *controller) say(step []planner.Action) {
+// logStep writes one line for each kind of action.
+func (c *controller) logStep(step []planner.Action) {
 	for len(step) > 0 {
 		kind, slots, ips := step[0].Kind, []int{}, []netip.Addr{}
 		for len(step) > 0 && step[0].Kind == kind {
@@ -113,6 +111,6 @@ func (c *controller) say(step []planner.Action) {
 			ips = append(ips, step[0].IPs...)
 			step = step[1:]
 		}
-		c.log.WithFields(logrus.Fields{"slots": slots, "addresses": ips}).Info(string(kind))
+		c.log.WithFields(logrus.Fields{"slots": slots, "ipAddrs": ips}).Info(string(kind))
 	}
 }

@@ -133,12 +133,12 @@ func (w *world) get(context.Context) (*ciliumNode, error) {
 		return nil, w.apiErr
 	}
 	if w.node == nil {
-		return nil, apierrors.NewNotFound(resource().GroupResource(), "worker")
+		return nil, apierrors.NewNotFound(ciliumNodes().GroupResource(), "worker")
 	}
 	return w.copy(w.node), nil
 }
 
-func (w *world) permitted(context.Context) error {
+func (w *world) checkWriteAccess(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return cmp.Or(w.apiErr, w.tryErr)
@@ -156,17 +156,17 @@ func (w *world) patch(_ context.Context, p patch) (*ciliumNode, error) {
 		w.changed()
 	}
 	if p.version != w.node.Metadata.ResourceVersion {
-		return nil, apierrors.NewConflict(resource().GroupResource(), "worker", errors.New("modified"))
+		return nil, apierrors.NewConflict(ciliumNodes().GroupResource(), "worker", errors.New("modified"))
 	}
 	for key, value := range p.entries {
-		w.write(p.part, key, value)
+		w.write(p.target, key, value)
 	}
 	w.changed()
 	return w.copy(w.node), nil
 }
 
 // write does one entry of a patch, and lets the agent answer a mark.
-func (w *world) write(of part, key string, value any) {
+func (w *world) write(of target, key string, value any) {
 	_, used := w.node.Status.IPAM.Used[key]
 	_, published := w.node.Spec.IPAM.Pool[key]
 	switch v := value.(type) {
@@ -188,7 +188,7 @@ func (w *world) write(of part, key string, value any) {
 			w.node.Status.IPAM.ReleaseIPs[key] = planner.Ready
 		}
 	default:
-		if of == ofStatus {
+		if of == targetStatus {
 			delete(w.node.Status.IPAM.ReleaseIPs, key)
 			return
 		}
@@ -196,7 +196,7 @@ func (w *world) write(of part, key string, value any) {
 	}
 }
 
-func (w *world) check(context.Context) error {
+func (w *world) checkNode(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lists++
@@ -247,7 +247,7 @@ func (w *world) restore(_ context.Context, slot int, ip netip.Addr) error {
 	return nil
 }
 
-func (w *world) free(_ context.Context, ip netip.Addr) error {
+func (w *world) release(_ context.Context, ip netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.held, func(_ int, held netip.Addr) bool { return held == ip })
@@ -270,7 +270,7 @@ func (w *world) pool() []string {
 	}
 	var out []string
 	for key, e := range w.node.Spec.IPAM.Pool {
-		if e.entry().Fenced() {
+		if e.entry().Cordoned() {
 			key += "*"
 		}
 		out = append(out, key)
@@ -308,8 +308,8 @@ func play(t *testing.T, w *world, s planner.Settings, script func(t *testing.T, 
 		w.wake = wake
 		w.mu.Unlock()
 		c := &controller{
-			log: log, cluster: w, addresses: w, settings: s, memory: newMemory(restDelay),
-			notices: newNotices(log, w, &corev1.ObjectReference{}), metrics: m, wake: wake,
+			log: log, node: w, allocator: w, settings: s, state: newState(restDelay),
+			conditions: newConditions(log, w, &corev1.ObjectReference{}), metrics: m, wake: wake,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Requests to the API server in a second, and at once: several times what one
-// handshake needs, and no load for a server that many nodes have in common.
+// Requests to the API server per second, and in a burst: several times what one release needs, and
+// little load for a server that many nodes share.
 const (
 	requestRate  = 20
 	requestBurst = 40
 )
 
-// restConfig is how the API server is reached: by a kubeconfig, or as a pod.
+// restConfig returns the configuration of the Kubernetes client: from a kubeconfig, or of the pod.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	c, err := credentials(kubeconfig)
 	if err != nil {
@@ -47,29 +47,29 @@ func credentials(kubeconfig string) (*rest.Config, error) {
 	return c, nil
 }
 
-// watched is the CiliumNode at the API server, with an informer that remembers it.
-type watched struct {
-	nodes
+// watchedNode is a nodeAPI with an informer. It counts the failed requests.
+type watchedNode struct {
+	nodeAPI
 	informer cache.SharedIndexInformer
 	metrics  *metrics
 }
 
-// watch follows the CiliumNode of a name until ctx ends. Every change of it
-// puts a value into the channel.
-func watch(ctx context.Context, client dynamic.Interface, name string, m *metrics) (watched, <-chan struct{}, error) {
-	w := watched{nodes: nodes{client.Resource(resource()), name}, metrics: m}
-	w.informer = dynamicinformer.NewFilteredDynamicInformer(client, resource(), metav1.NamespaceNone, 0, cache.Indexers{},
+// watch watches the CiliumNode of a name until ctx ends. The channel receives a value after each
+// change.
+func watch(ctx context.Context, client dynamic.Interface, name string, m *metrics) (watchedNode, <-chan struct{}, error) {
+	w := watchedNode{nodeAPI: nodeAPI{client.Resource(ciliumNodes()), name}, metrics: m}
+	w.informer = dynamicinformer.NewFilteredDynamicInformer(client, ciliumNodes(), metav1.NamespaceNone, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 		}).Informer()
 	wake := make(chan struct{}, 1)
 	changed := func(object any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err != nil || key != name {
-			return // another node's
+			return // another node
 		}
 		select {
 		case wake <- struct{}{}:
-		default: // it has not been taken yet
+		default: // the last change is still pending
 		}
 	}
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -90,8 +90,8 @@ func watch(ctx context.Context, client dynamic.Interface, name string, m *metric
 	return w, wake, nil
 }
 
-// cached is the CiliumNode as the informer has seen it last.
-func (w watched) cached() *ciliumNode {
+// cached returns the CiliumNode that the informer has, nil for none.
+func (w watchedNode) cached() *ciliumNode {
 	object, there, err := w.informer.GetStore().GetByKey(w.name)
 	if err != nil || !there {
 		return nil
@@ -102,26 +102,26 @@ func (w watched) cached() *ciliumNode {
 	}
 	n, err := readNode(seen)
 	if err != nil {
-		return nil // reading it afresh tells why
+		return nil // get returns the error
 	}
 	return n
 }
 
-func (w watched) get(ctx context.Context) (*ciliumNode, error) {
-	n, err := w.nodes.get(ctx)
+func (w watchedNode) get(ctx context.Context) (*ciliumNode, error) {
+	n, err := w.nodeAPI.get(ctx)
 	return n, w.count("get", err)
 }
 
-func (w watched) permitted(ctx context.Context) error {
-	return w.count("patch", w.nodes.permitted(ctx))
+func (w watchedNode) checkWriteAccess(ctx context.Context) error {
+	return w.count("patch", w.nodeAPI.checkWriteAccess(ctx))
 }
 
-func (w watched) patch(ctx context.Context, p patch) (*ciliumNode, error) {
-	n, err := w.nodes.patch(ctx, p)
+func (w watchedNode) patch(ctx context.Context, p patch) (*ciliumNode, error) {
+	n, err := w.nodeAPI.patch(ctx, p)
 	return n, w.count("patch", err)
 }
 
-func (w watched) count(operation string, err error) error {
+func (w watchedNode) count(operation string, err error) error {
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		w.metrics.apiErrors.WithLabelValues(operation).Inc()
 	}

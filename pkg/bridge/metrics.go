@@ -8,18 +8,29 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// metrics are what is counted, in a registry of its own, and whether the pool
-// has ever been seen published.
+// metrics are the metrics in a separate registry, and whether the pool has ever been observed
+// published.
 type metrics struct {
-	registry                 *prometheus.Registry
-	pool, used, free, leaves prometheus.Gauge
-	handshakes, acquisitions *prometheus.CounterVec
-	apiErrors, failures      *prometheus.CounterVec
-	conflicts                prometheus.Counter
-	ready                    atomic.Bool
+	registry                    *prometheus.Registry
+	pool, used, free, releasing prometheus.Gauge
+	handshakes, acquisitions    *prometheus.CounterVec
+	apiErrors, reconcileErrors  *prometheus.CounterVec
+	conflicts                   prometheus.Counter
+	ready                       atomic.Bool
 }
 
 const prefix = "delegated_ipam_bridge_"
+
+// Values of the label outcome.
+const (
+	outcomeReleased  = "released"
+	outcomeCanceled  = "canceled"
+	outcomeAcquired  = "acquired"
+	outcomeExhausted = "exhausted"
+	outcomeFailed    = "failed"
+	outcomeRestored  = "restored"
+	outcomeRefused   = "refused"
+)
 
 func newMetrics() *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
@@ -33,7 +44,7 @@ func newMetrics() *metrics {
 		m.registry.MustRegister(c)
 		return c
 	}
-	// Every value of the label is there from the start: a rate needs a zero.
+	// Every value of the label exists from the start: a rate needs a zero.
 	byLabel := func(name, label, help string, values ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{label})
 		m.registry.MustRegister(c)
@@ -43,20 +54,25 @@ func newMetrics() *metrics {
 		return c
 	}
 	m.pool = gauge("pool_addresses", "Addresses of the bridge in spec.ipam.pool.")
-	m.used = gauge("used_addresses", "Those of them that the agent uses.")
-	m.free = gauge("free_addresses", "Those of them that the agent can hand out.")
-	m.leaves = gauge("pending_releases", "Those of them that are on their way back.")
-	m.handshakes = byLabel("handshakes_total", "outcome", "Addresses whose way back has ended.", "released", "kept")
-	m.acquisitions = byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.", "acquired", "exhausted", "failed", "restored", "not restored")
-	m.apiErrors = byLabel("api_errors_total", "operation", "Requests to the API server that failed, conflicts left out.", "get", "patch", "watch")
-	m.conflicts = counter("conflicts_total", "Writes that came after somebody else's.")
-	m.failures = byLabel("failures_total", "reason", "Looks that led to nothing.", failures()...)
+	m.used = gauge("used_addresses", "Addresses of the bridge that the agent uses.")
+	m.free = gauge("free_addresses", "Addresses of the bridge that the agent can allocate.")
+	m.releasing = gauge("pending_releases", "Unused addresses of the bridge whose release is in progress.")
+	m.handshakes = byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled)
+	m.acquisitions = byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
+		outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused)
+	m.apiErrors = byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch")
+	m.conflicts = counter("conflicts_total", "Writes that the API server refused because the CiliumNode had changed.")
+	var reasons []string
+	for _, r := range errorReasons() {
+		reasons = append(reasons, string(r))
+	}
+	m.reconcileErrors = byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reasons...)
 	return m
 }
 
-// observe counts what is seen.
+// observe sets the gauges to what was observed.
 func (m *metrics) observe(v planner.View) {
-	var pool, used, leaves int
+	var pool, used, releasing int
 	for ip, e := range v.Pool {
 		if _, ours := e.Slot(); !ours {
 			continue
@@ -64,29 +80,29 @@ func (m *metrics) observe(v planner.View) {
 		pool++
 		if _, is := v.Used[ip]; is {
 			used++
-		} else if e.Fenced() || v.Release[ip] != "" {
-			leaves++
+		} else if e.Cordoned() || v.Handshakes[ip] != "" {
+			releasing++
 		}
 	}
 	m.pool.Set(float64(pool))
 	m.used.Set(float64(used))
-	m.leaves.Set(float64(leaves))
-	m.free.Set(float64(pool - used - leaves))
+	m.releasing.Set(float64(releasing))
+	m.free.Set(float64(pool - used - releasing))
 	if pool > 0 {
 		m.ready.Store(true)
 	}
 }
 
-// written counts the handshakes that a write has ended.
-func (m *metrics) written(step []planner.Action) {
+// countHandshakes counts the releases that a write has ended.
+func (m *metrics) countHandshakes(step []planner.Action) {
 	for _, a := range step {
 		for _, ip := range a.IPs {
 			switch {
 			case ip == planner.Probe:
-			case a.Kind == planner.Finish:
-				m.handshakes.WithLabelValues("released").Inc()
-			case a.Kind == planner.Clear:
-				m.handshakes.WithLabelValues("kept").Inc()
+			case a.Kind == planner.MarkReleased:
+				m.handshakes.WithLabelValues(outcomeReleased).Inc()
+			case a.Kind == planner.Unmark:
+				m.handshakes.WithLabelValues(outcomeCanceled).Inc()
 			}
 		}
 	}

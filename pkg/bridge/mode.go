@@ -1,16 +1,14 @@
 package bridge
 
-import (
-	"fmt"
-)
+import "fmt"
 
-// checkMode refuses a CiliumNode of another ipam mode: somebody else hands out
-// its addresses. In crd mode the agent leaves these fields as it finds them, so
-// those of a former mode stay until the CiliumNode is made again. One that no
-// operator has written to yet looks like one of mode crd (docs/agent.md, Limits).
+// checkMode refuses a CiliumNode of another ipam mode, whose addresses another component allocates. In
+// crd mode the agent leaves these fields unchanged, so those of a previous mode stay until the
+// CiliumNode is created again. One that no operator has written to yet looks like one of mode crd
+// (docs/agent.md, Limits).
 func (n *ciliumNode) checkMode() error {
-	const crd = "expected one of ipam mode crd. Nothing was written. Set ipam.mode=crd in Cilium; what an earlier mode left behind goes away " +
-		"when the CiliumNode is deleted once and the agent is restarted"
+	const crd = "expected one of ipam mode crd. Nothing was written. Set ipam.mode=crd in Cilium; to remove what an earlier mode left behind, " +
+		"the CiliumNode must be deleted once and the agent restarted"
 	ipam := n.Spec.IPAM
 	var has string
 	switch {
@@ -27,9 +25,9 @@ func (n *ciliumNode) checkMode() error {
 	case n.Spec.InstanceID != "":
 		has = fmt.Sprintf("spec.instance-id %q, as of a cloud's mode", n.Spec.InstanceID)
 	case n.Status.IPAM.OperatorStatus.Error != "":
-		has = fmt.Sprintf("status.ipam.operator-status %q, as of a mode in which Cilium's operator hands out addresses", n.Status.IPAM.OperatorStatus.Error)
+		has = fmt.Sprintf("status.ipam.operator-status %q, as of a mode in which Cilium's operator allocates addresses", n.Status.IPAM.OperatorStatus.Error)
 	default:
 		return nil
 	}
-	return &trouble{wrongMode, fmt.Errorf("CiliumNode %s has %s; %s", n.Metadata.Name, has, crd)}
+	return &reconcileError{reasonWrongMode, fmt.Errorf("CiliumNode %s has %s; %s", n.Metadata.Name, has, crd)}
 }

@@ -4,79 +4,79 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// part is what of the outside an action changes. Actions on one part that
-// follow one another are one write.
-type part int
+// target is what an action writes to. Consecutive actions on one target are one write.
+type target int
 
 const (
-	none part = iota
-	ofSidecar
-	ofSpec
-	ofStatus
+	targetNone target = iota
+	targetSidecar
+	targetSpec
+	targetStatus
 )
 
-func partOf(k planner.Kind) part {
+func targetOf(k planner.Kind) target {
 	switch k {
-	case planner.Acquire, planner.Restore, planner.Free:
-		return ofSidecar
-	case planner.Publish, planner.Fence, planner.Withdraw:
-		return ofSpec
-	case planner.Mark, planner.Clear, planner.Finish:
-		return ofStatus
+	case planner.Acquire, planner.Restore, planner.Release:
+		return targetSidecar
+	case planner.Publish, planner.Cordon, planner.Withdraw:
+		return targetSpec
+	case planner.MarkForRelease, planner.Unmark, planner.MarkReleased:
+		return targetStatus
 	default:
-		return none
+		return targetNone
 	}
 }
 
 // patch is a JSON merge patch (RFC 7386) of the pool or of the handshakes.
 type patch struct {
+	// version is the resourceVersion that the API server must find.
 	version string
-	part    part
-	// entries are what a key becomes; nil removes it.
+	target  target
+	// entries are the new values by address; nil removes an entry.
 	entries map[string]any
 }
 
-func newPatch(version string, of part, actions []planner.Action) patch {
-	p := patch{version: version, part: of, entries: map[string]any{}}
+func newPatch(version string, to target, actions []planner.Action) patch {
+	p := patch{version: version, target: to, entries: map[string]any{}}
 	for _, a := range actions {
 		for _, ip := range a.IPs {
-			p.entries[ip.String()] = written(a)
+			p.entries[ip.String()] = entryValue(a)
 		}
 	}
 	return p
 }
 
-// written is what the entry of an address becomes.
-func written(a planner.Action) any {
+// entryValue returns the new value of an address of the action.
+func entryValue(a planner.Action) any {
 	switch a.Kind {
 	case planner.Publish:
-		// null: what was fenced must not keep its owner.
+		// null removes the owner that cordons an entry.
 		return map[string]any{"resource": planner.EntryOf(a.Slot, false).Resource, "owner": nil}
-	case planner.Fence:
+	case planner.Cordon:
 		e := planner.EntryOf(a.Slot, true)
 		return map[string]any{"resource": e.Resource, "owner": e.Owner}
-	case planner.Mark:
+	case planner.MarkForRelease:
 		return planner.Marked
-	case planner.Finish:
+	case planner.MarkReleased:
 		return planner.Released
-	default: // Withdraw and Clear remove it
+	default: // Withdraw and Unmark
 		return nil
 	}
 }
 
-// subresource is where the API server takes the patch.
+// subresource returns the path of the patch below the CiliumNode.
 func (p patch) subresource() []string {
-	if p.part == ofStatus {
+	if p.target == targetStatus {
 		return []string{"status"}
 	}
 	return nil
 }
 
-// body is the patch as JSON takes it. The version makes the API server answer
-// with a conflict if anybody has written since.
+// body returns the JSON object of the patch. The API server answers with a conflict if the version is
+// not that of the CiliumNode.
 func (p patch) body() map[string]any {
 	body := map[string]any{"metadata": map[string]any{"resourceVersion": p.version}}
-	if p.part == ofStatus {
+	if p.target == targetStatus {
 		body["status"] = map[string]any{"ipam": map[string]any{"release-ips": p.entries}}
 		return body
 	}

@@ -17,12 +17,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
-// component is what Events call their source.
+// component is the source of the Events and the user agent of requests.
 const component = "delegated-ipam-bridge"
 
-// Run serves one node until ctx ends; then it returns nil. Nothing is released
-// at the end: the agent goes on with what is published. What cannot work at all
-// is an error: wrong options, no way to the API server, a metrics address in use.
+// Run serves one node until ctx ends, and then returns nil. It releases nothing at its end: the agent
+// keeps working with the published addresses. It fails if the options are invalid, if there is no
+// configuration for the API server, and if the metrics address is in use.
 func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -70,19 +70,20 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	}
 	return &controller{
 		log:       log,
-		cluster:   node,
-		addresses: sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
+		node:      node,
+		allocator: sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
 		settings:  c.Settings,
-		memory:    newMemory(c.ReleaseDelay),
-		// An Event on a node has the node's name as UID, as kubelet writes it: by that
-		// "kubectl describe node" finds it.
-		notices: newNotices(log, events, &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}),
-		metrics: m,
-		wake:    wake,
+		state:     newState(c.ReleaseDelay),
+		// An Event on a node has the node's name as UID, as the kubelet writes it; "kubectl describe
+		// node" finds it by that.
+		conditions: newConditions(log, events, &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}),
+		metrics:    m,
+		wake:       wake,
 	}, nil
 }
 
-// eventRecorder writes Events in the background; one that cannot be written is lost.
+// eventRecorder returns a recorder that writes Events in the background. One that cannot be written is
+// lost.
 func eventRecorder(ctx context.Context, config *rest.Config, node string) (record.EventRecorder, error) {
 	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {

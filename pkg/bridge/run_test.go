@@ -181,28 +181,28 @@ func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := nodes{client.Resource(resource()), "worker"}
+	n := nodeAPI{client.Resource(ciliumNodes()), "worker"}
 	_, err = n.get(t.Context())
-	wantTrouble(t, ofAPI(err), nodeMissing)
+	wantTrouble(t, apiError(err), reasonNodeMissing)
 	api.Create("worker", apiserver.Object{})
 	seen, err := n.get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	publish := []planner.Action{{Kind: planner.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
-	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, publish))
+	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish))
 	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
 		t.Fatalf("after the patch it is %+v, %v", after, err)
 	}
-	if _, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, publish)); !apierrors.IsConflict(ofAPI(err)) {
+	if _, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish)); !apierrors.IsConflict(apiError(err)) {
 		t.Errorf("a patch of what has changed ends with %v; want a conflict", err)
 	}
 	api.Allow(func(apiserver.Right) bool { return false })
 	_, err = n.get(t.Context())
-	wantTrouble(t, ofAPI(err), notPermitted)
+	wantTrouble(t, apiError(err), reasonNotPermitted)
 	api.Down()
 	_, err = n.get(t.Context())
-	wantTrouble(t, ofAPI(err), apiUnavailable)
+	wantTrouble(t, apiError(err), reasonAPIUnavailable)
 }
 
 func TestAnEntryThatIsPublishedAgainLosesItsFence(t *testing.T) {
@@ -216,20 +216,20 @@ func TestAnEntryThatIsPublishedAgainLosesItsFence(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.Create("worker", apiserver.Object{})
-	n := nodes{client.Resource(resource()), "worker"}
-	for _, kind := range []planner.Kind{planner.Publish, planner.Fence, planner.Publish, planner.Withdraw} {
+	n := nodeAPI{client.Resource(ciliumNodes()), "worker"}
+	for _, kind := range []planner.Kind{planner.Publish, planner.Cordon, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		actions := []planner.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
-		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, ofSpec, actions))
+		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, actions))
 		if err != nil {
 			t.Fatal(err)
 		}
 		v, _ := seen.view()
 		entry, published := v.Pool[ip(1)]
-		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Fenced() != (kind == planner.Fence) || published && slot != 3 {
+		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Cordoned() != (kind == planner.Cordon) || published && slot != 3 {
 			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
-// handler answers /metrics, /readyz and /healthz.
+// handler serves /metrics, /readyz and /healthz.
 func (m *metrics) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+endpoint.Path, endpoint.Handler(m.registry))
@@ -23,7 +23,7 @@ func (m *metrics) handler() http.Handler {
 	return mux
 }
 
-// serve answers at an address until ctx ends.
+// serve serves on a TCP address until ctx ends.
 func serve(ctx context.Context, address string, h http.Handler) error {
 	listener, err := endpoint.Listen(ctx, address)
 	if err != nil {

@@ -102,7 +102,7 @@ func TestSlotsAreWhatIsHandedOutToTheNode(t *testing.T) {
 func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 	acquire := func(t *testing.T, s sidecarClient) error { return s.acquire(t.Context(), 3) }
 	restore := func(t *testing.T, s sidecarClient) error { return s.restore(t.Context(), 3, ip(9)) }
-	free := func(t *testing.T, s sidecarClient) error { return s.free(t.Context(), ip(9)) }
+	free := func(t *testing.T, s sidecarClient) error { return s.release(t.Context(), ip(9)) }
 	list := func(t *testing.T, s sidecarClient) error { _, err := s.slots(t.Context()); return err }
 	tests := map[string]struct {
 		ask    func(t *testing.T, s sidecarClient) error
@@ -113,17 +113,17 @@ func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 	}{
 		"an address":                 {acquire, testSidecar{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", nil, ""},
 		"no address":                 {acquire, testSidecar{code: 502, body: `"no addresses"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", errExhausted, ""},
-		"a full queue":               {acquire, testSidecar{code: 502, body: `"full"`, retry: "5"}, "", nil, sidecarUnavailable},
-		"an owner that may not":      {acquire, testSidecar{code: 403}, "", nil, notAdmitted},
+		"a full queue":               {acquire, testSidecar{code: 502, body: `"full"`, retry: "5"}, "", nil, reasonSidecarUnavailable},
+		"an owner that may not":      {acquire, testSidecar{code: 403}, "", nil, reasonOwnerNotAdmitted},
 		"restored":                   {restore, testSidecar{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue", nil, ""},
 		"not restored":               {restore, testSidecar{code: 500, body: `"another"`}, "", errRefused, ""},
 		"somebody else's":            {restore, testSidecar{code: 409}, "", errRefused, ""},
-		"no restore for this caller": {restore, testSidecar{code: 403}, "", nil, notAdmitted},
-		"a restore that must wait":   {restore, testSidecar{code: 500, body: `"full"`, retry: "5"}, "", nil, sidecarUnavailable},
+		"no restore for this caller": {restore, testSidecar{code: 403}, "", nil, reasonOwnerNotAdmitted},
+		"a restore that must wait":   {restore, testSidecar{code: 500, body: `"full"`, retry: "5"}, "", nil, reasonSidecarUnavailable},
 		"given back":                 {free, testSidecar{code: 200}, "DELETE /v1/ipam/10.0.0.9?pool=blue", nil, ""},
 		"given back before":          {free, testSidecar{code: 404}, "", nil, ""},
-		"not given back":             {free, testSidecar{code: 500, body: `"DEL failed"`}, "", nil, sidecarUnavailable},
-		"no list":                    {list, testSidecar{code: 404}, "GET /v1/ipam", nil, sidecarUnavailable},
+		"not given back":             {free, testSidecar{code: 500, body: `"DEL failed"`}, "", nil, reasonSidecarUnavailable},
+		"no list":                    {list, testSidecar{code: 404}, "GET /v1/ipam", nil, reasonSidecarUnavailable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -138,13 +138,13 @@ func TestWhatTheSidecarAnswersMeans(t *testing.T) {
 		})
 	}
 	t.Run("nobody there", func(t *testing.T) {
-		wantTrouble(t, list(t, newSidecarClient(t, filepath.Join(t.TempDir(), "none"))), sidecarUnavailable)
+		wantTrouble(t, list(t, newSidecarClient(t, filepath.Join(t.TempDir(), "none"))), reasonSidecarUnavailable)
 	})
 }
 
 func wantTrouble(t *testing.T, err error, reason planner.Reason) {
 	t.Helper()
-	var got *trouble
+	var got *reconcileError
 	errors.As(err, &got)
 	if reason == "" && got == nil {
 		return
@@ -161,16 +161,16 @@ func TestTheSidecarOfAnotherNodeIsRefused(t *testing.T) {
 		reason planner.Reason
 	}{
 		"of this node":             {fmt.Sprintf(status, "worker"), ""},
-		"of another":               {fmt.Sprintf(status, "other"), anotherNode},
+		"of another":               {fmt.Sprintf(status, "other"), reasonNodeMismatch},
 		"of one that says no name": {`{"delegated-ipam":{}}`, ""},
-		"of another program":       {`{"cilium":{"state":"Ok"}}`, sidecarUnavailable},
+		"of another program":       {`{"cilium":{"state":"Ok"}}`, reasonSidecarUnavailable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			wantTrouble(t, clientOf(t, &testSidecar{code: 200, body: tt.body}).check(t.Context()), tt.reason)
+			wantTrouble(t, clientOf(t, &testSidecar{code: 200, body: tt.body}).checkNode(t.Context()), tt.reason)
 		})
 	}
 	t.Run("that does not answer", func(t *testing.T) {
-		wantTrouble(t, clientOf(t, &testSidecar{code: 500}).check(t.Context()), sidecarUnavailable)
+		wantTrouble(t, clientOf(t, &testSidecar{code: 500}).checkNode(t.Context()), reasonSidecarUnavailable)
 	})
 }

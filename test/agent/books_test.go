@@ -64,7 +64,7 @@ func readNode(node *unstructured.Unstructured) (books, error) {
 		if err != nil || !ours {
 			errs = append(errs, fmt.Errorf("the pool has %q: %v, which is not the bridge's (%w)", text, value, err))
 		}
-		b.pool[ip], b.fenced[ip] = slot, entry.Fenced()
+		b.pool[ip], b.fenced[ip] = slot, entry.Cordoned()
 	}
 	used, _, err := unstructured.NestedMap(node.Object, "status", "ipam", "used")
 	errs = append(errs, err)

@@ -55,7 +55,7 @@ func TestNothingIsWrittenWhereTheBridgeIsWrong(t *testing.T) {
 		w.server.Create("other", apiserver.Object{})
 		p := startBridge(t, w.server, w.node, append(small(), "--node-name=other")...)
 		harness.Eventually(t, "it to say so", func() error {
-			if !strings.Contains(p.out.String(), "SidecarOfAnotherNode") {
+			if !strings.Contains(p.out.String(), "SidecarNodeMismatch") {
 				return errors.New("it has not")
 			}
 			return nil

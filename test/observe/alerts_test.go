@@ -161,8 +161,8 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 			feeds{"some free": exhausted("3x30", "0+1x30"), "just used up": exhausted("3x20 0x2", "0+1x24"), "nothing free, and not asked in vain": exhausted("0x30", "0x30")},
 		},
 		"DelegatedIPAMBridgeFailing": {
-			feeds{"always": {`delegated_ipam_bridge_failures_total{` + ofBridge + `,reason="NotPermitted"} 0+1x40`}},
-			feeds{"never": {`delegated_ipam_bridge_failures_total{` + ofBridge + `,reason="NotPermitted"} 0x40`}, "once": {`delegated_ipam_bridge_failures_total{` + ofBridge + `,reason="NotPermitted"} 0x20 1x8`}},
+			feeds{"always": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0+1x40`}},
+			feeds{"never": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x40`}, "once": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x20 1x8`}},
 		},
 	}
 	alerts := readAlerts(t)

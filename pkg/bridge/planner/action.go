@@ -8,48 +8,53 @@ import (
 // Kind is what an action does.
 type Kind string
 
+// The kinds of action (docs/bridge.md, Order of writes).
 const (
-	// Acquire asks the sidecar for slot Slot.
+	// Acquire allocates slot Slot at the sidecar.
 	Acquire Kind = "acquire"
-	// Restore asks the sidecar to hold exactly IPs for slot Slot.
+	// Restore allocates exactly IPs to slot Slot at the sidecar.
 	Restore Kind = "restore"
-	// Publish writes IPs to the pool, as of slot Slot.
+	// Publish writes IPs to the pool as entries of slot Slot.
 	Publish Kind = "publish"
-	// Fence writes IPs to the pool so that the agent hands them out no more.
-	Fence Kind = "fence"
-	// Mark asks the agent to let go of IPs: marked-for-release.
-	Mark Kind = "mark"
-	// Clear takes IPs out of the handshake.
-	Clear Kind = "clear"
-	// Withdraw removes IPs, which the agent has let go of, from the pool.
+	// Cordon writes IPs to the pool so that the agent does not allocate them any more.
+	Cordon Kind = "cordon"
+	// MarkForRelease writes marked-for-release: the agent answers whether it releases IPs.
+	MarkForRelease Kind = "mark-for-release"
+	// Unmark removes IPs from the handshakes.
+	Unmark Kind = "unmark"
+	// Withdraw removes IPs, which the agent has released, from the pool.
 	Withdraw Kind = "withdraw"
-	// Free releases IPs of slot Slot at the sidecar.
-	Free Kind = "free"
-	// Finish tells the agent that IPs are gone: released.
-	Finish Kind = "finish"
-	// Report changes nothing; Reason says what a person should know.
+	// Release releases IPs of slot Slot at the sidecar.
+	Release Kind = "release"
+	// MarkReleased writes released: the agent removes the handshakes of IPs.
+	MarkReleased Kind = "mark-released"
+	// Report changes nothing; Reason is the condition that IPs are in.
 	Report Kind = "report"
 )
 
-// Reason is why something is reported.
+// Reason is the reason of a condition, in CamelCase as for a Kubernetes Event.
 type Reason string
 
 const (
-	// Foreign: the pool has an entry that is not ours.
-	Foreign Reason = "ForeignPoolEntry"
-	// Unheld: an address in use is not held by the sidecar and could not be restored.
-	Unheld Reason = "AddressNotHeld"
+	// ForeignEntry: the bridge did not write this entry of the pool.
+	ForeignEntry Reason = "ForeignPoolEntry"
+	// AddressNotHeld: a used address is not held by the sidecar and could not be restored.
+	AddressNotHeld Reason = "AddressNotHeld"
 )
 
-// Action is one step. Each is safe after those before it, and safe to repeat.
+// Action is one step of a plan. Each is safe after those before it, and safe to repeat.
 type Action struct {
-	Kind   Kind
-	Slot   int
-	IPs    []netip.Addr
+	// Kind is what the action does.
+	Kind Kind
+	// Slot is the number of the slot; 0 for a Report and for an address of no slot.
+	Slot int
+	// IPs are the addresses; empty for Acquire.
+	IPs []netip.Addr
+	// Reason is set for a Report.
 	Reason Reason
 }
 
-// String is the action as a log or a test shows it.
+// String returns the action as logs and tests show it.
 func (a Action) String() string {
 	switch a.Kind {
 	case Report:

@@ -77,8 +77,8 @@ func address(family, i int) netip.Addr {
 // view is what the bridge sees.
 func (w *world) view() View {
 	v := View{
-		Pool: maps.Clone(w.node.pool), Used: maps.Clone(w.node.used), Release: maps.Clone(w.node.release),
-		Rested: maps.Clone(w.rested), Refused: maps.Clone(w.refused), Exhausted: w.failed,
+		Pool: maps.Clone(w.node.pool), Used: maps.Clone(w.node.used), Handshakes: maps.Clone(w.node.release),
+		Drained: maps.Clone(w.rested), Refused: maps.Clone(w.refused), Exhausted: w.failed,
 	}
 	for n, ips := range w.held {
 		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !w.lost[n]})
@@ -121,7 +121,7 @@ func (w *world) execute(a Action) bool {
 		w.held[a.Slot], w.lost[a.Slot] = ips, false
 	case Restore:
 		return w.restore(a.Slot, a.IPs[0])
-	case Free:
+	case Release:
 		for _, ip := range a.IPs {
 			if _, published := w.node.pool[ip]; published {
 				w.t.Fatalf("%v: %s is in the pool", a, ip)
@@ -132,12 +132,12 @@ func (w *world) execute(a Action) bool {
 			delete(w.held, a.Slot)
 			delete(w.lost, a.Slot)
 		}
-	case Publish, Fence:
+	case Publish, Cordon:
 		for _, ip := range a.IPs {
 			if a.Kind == Publish && !w.has(ip) {
 				w.t.Fatalf("%v: %s is not held", a, ip)
 			}
-			w.node.pool[ip] = EntryOf(a.Slot, a.Kind == Fence)
+			w.node.pool[ip] = EntryOf(a.Slot, a.Kind == Cordon)
 			delete(w.rested, ip)
 		}
 	case Withdraw:
@@ -147,15 +147,15 @@ func (w *world) execute(a Action) bool {
 			}
 			delete(w.node.pool, ip)
 		}
-	case Mark:
+	case MarkForRelease:
 		for _, ip := range a.IPs {
 			w.node.release[ip] = Marked
 		}
-	case Clear:
+	case Unmark:
 		for _, ip := range a.IPs {
 			delete(w.node.release, ip)
 		}
-	case Finish:
+	case MarkReleased:
 		for _, ip := range a.IPs {
 			w.node.release[ip] = Released
 		}
@@ -183,7 +183,7 @@ func (w *world) restore(n int, ip netip.Addr) bool {
 // next one is a conflict.
 func (w *world) bridge(s Settings, steps int, agentActs func() bool) {
 	before := w.ours()
-	plan := Next(w.view(), s)
+	plan := Plan(w.view(), s)
 	for version := w.node.version; len(plan) > 0 && steps != 0; steps-- {
 		if part(plan[0]) != ofSidecar && w.node.version != version {
 			return
@@ -216,9 +216,9 @@ const (
 
 func part(a Action) int {
 	switch a.Kind {
-	case Publish, Fence, Withdraw:
+	case Publish, Cordon, Withdraw:
 		return ofSpec
-	case Mark, Clear, Finish:
+	case MarkForRelease, Unmark, MarkReleased:
 		return ofStatus
 	}
 	return ofSidecar
@@ -237,12 +237,12 @@ func (w *world) ours() int {
 
 // checkFirst looks at the first publication: the agent takes it for all there is.
 func (w *world) checkFirst(s Settings) {
-	least := max(s.MinAllocate, agentsOwn+s.PreAllocate)
+	least := max(s.MinAllocate, agentAddresses+s.PreAllocate)
 	if s.MaxAllocate > 0 {
 		least = min(least, s.MaxAllocate)
 	}
 	if w.failed {
-		least = agentsOwn
+		least = agentAddresses
 	}
 	if w.ours() < least {
 		w.t.Fatalf("%d addresses are published at first, and %d are needed", w.ours(), least)
@@ -304,7 +304,7 @@ func (w *world) restoreEndpoints() {
 		return
 	}
 	w.sync()
-	if w.ours() < agentsOwn {
+	if w.ours() < agentAddresses {
 		return
 	}
 	for ip := range a.endpoints {
@@ -471,7 +471,7 @@ func (w *world) rest() {
 	}
 	w.catchUp()
 	for ip, e := range w.node.pool {
-		if _, used := w.node.used[ip]; e.Fenced() && w.node.release[Probe] == DoNotRelease && !used {
+		if _, used := w.node.used[ip]; e.Cordoned() && w.node.release[Probe] == DoNotRelease && !used {
 			w.rested[ip] = true
 		}
 	}
@@ -494,21 +494,21 @@ func (w *world) settle(s Settings) {
 			break
 		}
 		if round > 500 {
-			w.t.Fatalf("it does not come to rest: %v", Next(w.view(), s))
+			w.t.Fatalf("it does not come to rest: %v", Plan(w.view(), s))
 		}
 	}
 	for ip := range w.node.pool {
 		if _, used := w.node.used[ip]; ip != w.foreign && !w.has(ip) && !used {
-			w.t.Fatalf("%s stays in the pool, neither held nor used; next %v; %+v", ip, Next(w.view(), s), w.view())
+			w.t.Fatalf("%s stays in the pool, neither held nor used; next %v; %+v", ip, Plan(w.view(), s), w.view())
 		}
 	}
 	if w.ours() > 0 {
 		w.checkCounts(s)
 	}
 	if len(w.node.release) > 0 {
-		w.t.Fatalf("handshakes are left: %v; next %v; rested %v; held %v; pool %v", w.node.release, Next(w.view(), s), w.rested, w.held, w.node.pool)
+		w.t.Fatalf("handshakes are left: %v; next %v; rested %v; held %v; pool %v", w.node.release, Plan(w.view(), s), w.rested, w.held, w.node.pool)
 	}
-	for _, a := range Next(w.view(), s) {
+	for _, a := range Plan(w.view(), s) {
 		if a.Kind != Report && a.Kind != Acquire && a.Kind != Restore {
 			w.t.Fatalf("something is left to do: %v; %+v", a, w.view())
 		}
@@ -540,7 +540,7 @@ func (w *world) checkCounts(s Settings) {
 		}
 	}
 	least := max(s.MinAllocate, used+s.PreAllocate)
-	most := max(least+s.MaxAboveWatermark, agentsOwn)
+	most := max(least+s.MaxAboveWatermark, agentAddresses)
 	limited := w.failed || s.MaxAllocate > 0 && held+len(w.lost) >= s.MaxAllocate
 	if held < least && !limited || held > most {
 		w.t.Fatalf("%d slots are held, %d of them used; want %d to %d", held, used, least, most)

@@ -1,6 +1,6 @@
-// Package planner decides what the bridge does next: a pure function from what
-// is seen of the sidecar, the CiliumNode and the agent to the actions that bring
-// them together (docs/bridge.md). It knows neither Kubernetes nor HTTP.
+// Package planner plans what the bridge does: a pure function from a view of the sidecar, the
+// CiliumNode and the agent to the actions that make them agree (docs/bridge.md). It depends on neither
+// Kubernetes nor HTTP.
 package planner
 
 import (
@@ -15,67 +15,68 @@ import (
 const OwnerPrefix = "ciliumnode-"
 
 const (
-	// resourcePrefix marks a pool entry as ours and names its slot (AllocationIP.resource).
-	resourcePrefix = "delegated-ipam/" + OwnerPrefix
-	// fence is the owner of a pool entry that must not be handed out any more: the
-	// agent gives an entry with an owner to that owner only, and nobody is called so.
-	// An endpoint that the agent restores still gets it.
-	fence = "delegated-ipam/on-its-way-back"
+	// resourcePrefix begins AllocationIP.resource of the bridge's pool entries; the owner of the slot
+	// follows.
+	resourcePrefix = "delegated-ipam/"
+	// cordonOwner is the owner of a pool entry that must not be allocated: the agent allocates an entry
+	// with an owner to that owner only, and no endpoint has this name. A restored endpoint still gets
+	// its address.
+	cordonOwner = "delegated-ipam/cordoned"
 )
 
-// Probe is an address that no pool has. The agent answers a mark on it with
-// do-not-release and writes afresh what it uses: so it is known to live, and to
-// have seen what was written before.
+// Probe is an address that no pool has. The agent answers a mark on it with do-not-release, and writes
+// which addresses it uses. The answer proves that the agent runs and has seen the writes before.
 var Probe = netip.IPv4Unspecified()
 
-// Owner is the sidecar's owner of slot n.
+// Owner returns the sidecar's owner of slot n.
 func Owner(n int) string { return OwnerPrefix + strconv.Itoa(n) }
 
-// Number is the slot of a sidecar's owner; false for every other owner.
-func Number(owner string) (int, bool) {
+// ParseOwner returns the slot of a sidecar's owner; false if the owner is not one of a slot.
+func ParseOwner(owner string) (slot int, ok bool) {
 	digits, ok := strings.CutPrefix(owner, OwnerPrefix)
 	n, err := strconv.Atoi(digits)
-	// One spelling for each number: "01" is somebody else's.
+	// Each number has one spelling: "01" is a foreign owner.
 	return n, ok && err == nil && n >= 0 && strconv.Itoa(n) == digits
 }
 
-// Slot is one attachment of the sidecar that is the node's.
+// Slot is one attachment of the sidecar that belongs to the node.
 type Slot struct {
+	// Number is the number in the owner.
 	Number int
-	// Addresses are those that it holds or held, one for each family.
+	// Addresses are the addresses that it holds or held, one of each family.
 	Addresses []netip.Addr
-	// Held tells that it is handed out, and that the plugin has not denied it.
+	// Held reports whether it is allocated and the plugin has not denied it.
 	Held bool
 }
 
-// Entry is one of spec.ipam.pool.
+// Entry is an entry of spec.ipam.pool.
 type Entry struct{ Owner, Resource string }
 
-// EntryOf is the entry of an address of slot n; fenced if it is on its way back.
-func EntryOf(n int, fenced bool) Entry {
-	e := Entry{Resource: resourcePrefix + strconv.Itoa(n)}
-	if fenced {
-		e.Owner = fence
+// EntryOf returns the entry of an address of slot n.
+func EntryOf(n int, cordoned bool) Entry {
+	e := Entry{Resource: resourcePrefix + Owner(n)}
+	if cordoned {
+		e.Owner = cordonOwner
 	}
 	return e
 }
 
-// Slot is the number of the slot that the entry belongs to; false if it is not ours.
+// Slot returns the slot of the entry; false if the bridge did not write it.
 func (e Entry) Slot() (int, bool) {
-	owner, ok := strings.CutPrefix(e.Resource, strings.TrimSuffix(resourcePrefix, OwnerPrefix))
+	owner, ok := strings.CutPrefix(e.Resource, resourcePrefix)
 	if !ok {
 		return 0, false
 	}
-	return Number(owner)
+	return ParseOwner(owner)
 }
 
-// Fenced tells whether the agent hands the entry out no more.
-func (e Entry) Fenced() bool { return e.Owner == fence }
+// Cordoned reports whether the agent does not allocate the entry any more.
+func (e Entry) Cordoned() bool { return e.Owner == cordonOwner }
 
 // Handshake is the state of an address in status.ipam.release-ips.
 type Handshake string
 
-// The states, as Cilium has them (pkg/ipam/option).
+// The states, as in Cilium (pkg/ipam/option).
 const (
 	Marked       Handshake = "marked-for-release"
 	Ready        Handshake = "ready-for-release"
@@ -83,43 +84,24 @@ const (
 	Released     Handshake = "released"
 )
 
-// View is what is seen at one moment.
+// View is what the bridge knows at one moment.
 type View struct {
 	// Slots are the sidecar's list.
 	Slots []Slot
-	// Pool is spec.ipam.pool; Used is status.ipam.used; Release is status.ipam.release-ips.
-	Pool    map[netip.Addr]Entry
-	Used    map[netip.Addr]Entry
-	Release map[netip.Addr]Handshake
-	// Rested are the fenced addresses that have been seen unused for long enough since
-	// the agent answered the probe (--excess-ip-release-delay).
-	Rested map[netip.Addr]bool
-	// Refused are addresses that the sidecar would not restore of late.
+	// Pool is spec.ipam.pool; Used is status.ipam.used; Handshakes is status.ipam.release-ips.
+	Pool       map[netip.Addr]Entry
+	Used       map[netip.Addr]Entry
+	Handshakes map[netip.Addr]Handshake
+	// Drained are the cordoned addresses that have been unused for --excess-ip-release-delay since the
+	// agent answered the probe.
+	Drained map[netip.Addr]bool
+	// Refused are the addresses that the sidecar has recently refused to restore.
 	Refused map[netip.Addr]bool
-	// Exhausted tells that an acquisition failed of late.
+	// Exhausted reports whether an acquisition has recently failed.
 	Exhausted bool
 }
 
-// Settings are how many addresses the node has, as Cilium's own options of
-// these names (CiliumNode spec.ipam); all in slots.
-type Settings struct {
-	// MinAllocate is how many there are at least.
-	MinAllocate int
-	// PreAllocate is how many are free.
-	PreAllocate int
-	// MaxAllocate is how many there are at most; 0 for no limit.
-	MaxAllocate int
-	// MaxAboveWatermark is how many more than PreAllocate may be free before one goes back.
-	MaxAboveWatermark int
-	// ReleaseExcess lets addresses go back.
-	ReleaseExcess bool
-}
-
-// agentsOwn is how many addresses the agent takes for itself: router, health
-// and ingress. With fewer in the pool it may end at its start.
-const agentsOwn = 3
-
-// sortedAddrs are the keys of a map, in order, so that one view has one plan.
+// sortedAddrs returns the keys of a map in order, so that each view has one plan.
 func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(m), netip.Addr.Compare)
 }

@@ -14,8 +14,8 @@ func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)
 
 func newScene() scene {
 	return scene{View{
-		Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Release: map[netip.Addr]Handshake{},
-		Rested: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{},
+		Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{},
+		Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{},
 	}}
 }
 
@@ -96,8 +96,8 @@ func TestNext(t *testing.T) {
 			view: func(s *scene) { s.served(6, 4); delete(s.Pool, ip(1)) }, want: []string{"publish [10.0.0.2] of slot 1"},
 		},
 		"also out of a handshake": {
-			view: func(s *scene) { s.served(6, 4); delete(s.Pool, ip(1)); s.Release[ip(1)] = Ready },
-			want: []string{"publish [10.0.0.2] of slot 1", "clear [10.0.0.2] of slot 1"},
+			view: func(s *scene) { s.served(6, 4); delete(s.Pool, ip(1)); s.Handshakes[ip(1)] = Ready },
+			want: []string{"publish [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1"},
 		},
 		"what is used and not held is got back before it is published": {
 			view: func(s *scene) { s.served(6, 4); s.used(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
@@ -111,7 +111,7 @@ func TestNext(t *testing.T) {
 		},
 		"if it cannot be, and is not used, it is on its way out": {
 			view: func(s *scene) { s.served(6, 4); s.published(9); s.Refused[ip(9)] = true },
-			want: []string{"fence [10.0.0.10] of slot 9"},
+			want: []string{"cordon [10.0.0.10] of slot 9"},
 		},
 		"an entry of somebody else is left alone": {
 			view: func(s *scene) { s.served(6, 4); s.Pool[ip(9)] = Entry{Owner: "vip"} },
@@ -129,7 +129,7 @@ func TestNext(t *testing.T) {
 			want: []string{"report AddressNotHeld [10.0.0.1]", "publish [10.0.0.21] of slot 0"},
 		},
 		"the highest slot that is not used is fenced first": {
-			view: func(s *scene) { s.served(8, 4) }, want: []string{"fence [10.0.0.8] of slot 7"},
+			view: func(s *scene) { s.served(8, 4) }, want: []string{"cordon [10.0.0.8] of slot 7"},
 		},
 		"max-above-watermark lets more be free": {
 			view: func(s *scene) { s.served(8, 4) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
@@ -138,19 +138,19 @@ func TestNext(t *testing.T) {
 			view: func(s *scene) { s.served(8, 4) }, settings: func(s *Settings) { s.ReleaseExcess = false },
 		},
 		"what is fenced has the agent probed": {
-			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)] = EntryOf(7, true) }, want: []string{"mark [0.0.0.0] of slot 7"},
+			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)] = EntryOf(7, true) }, want: []string{"mark-for-release [0.0.0.0] of slot 7"},
 		},
 		"an answer of before the fence is none": {
-			view: func(s *scene) { s.served(8, 4); s.Release[Probe] = DoNotRelease },
-			want: []string{"clear [0.0.0.0] of slot 0"},
+			view: func(s *scene) { s.served(8, 4); s.Handshakes[Probe] = DoNotRelease },
+			want: []string{"unmark [0.0.0.0] of slot 0"},
 		},
 		"and then it rests": {
-			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)] = EntryOf(7, true); s.Release[Probe] = DoNotRelease },
+			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)] = EntryOf(7, true); s.Handshakes[Probe] = DoNotRelease },
 		},
 		"while the agent has not answered, rest counts for nothing": {
 			view: func(s *scene) {
 				s.served(8, 4)
-				s.Pool[ip(7)], s.Release[Probe], s.Rested[ip(7)] = EntryOf(7, true), Marked, true
+				s.Pool[ip(7)], s.Handshakes[Probe], s.Drained[ip(7)] = EntryOf(7, true), Marked, true
 			},
 		},
 		"a slot that is fenced in one family only is fenced in both, and probed again": {
@@ -158,9 +158,9 @@ func TestNext(t *testing.T) {
 				s.served(8, 4)
 				v6 := netip.MustParseAddr("fd00::8")
 				s.Slots[7].Addresses = append(s.Slots[7].Addresses, v6)
-				s.Pool[ip(7)], s.Pool[v6], s.Release[Probe] = EntryOf(7, true), EntryOf(7, false), DoNotRelease
+				s.Pool[ip(7)], s.Pool[v6], s.Handshakes[Probe] = EntryOf(7, true), EntryOf(7, false), DoNotRelease
 			},
-			want: []string{"clear [0.0.0.0] of slot 7", "fence [fd00::8] of slot 7"},
+			want: []string{"unmark [0.0.0.0] of slot 7", "cordon [fd00::8] of slot 7"},
 		},
 		"what is fenced and turns out to be used is an address as any other": {
 			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)] = EntryOf(7, true); s.used(7) },
@@ -169,46 +169,50 @@ func TestNext(t *testing.T) {
 		"what has rested is marked": {
 			view: func(s *scene) {
 				s.served(8, 4)
-				s.Pool[ip(7)], s.Release[Probe], s.Rested[ip(7)] = EntryOf(7, true), DoNotRelease, true
+				s.Pool[ip(7)], s.Handshakes[Probe], s.Drained[ip(7)] = EntryOf(7, true), DoNotRelease, true
 			},
-			want: []string{"mark [10.0.0.8] of slot 7", "clear [0.0.0.0] of slot 7"},
+			want: []string{"mark-for-release [10.0.0.8] of slot 7", "unmark [0.0.0.0] of slot 7"},
 		},
 		"what is marked waits for the agent": {
-			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)], s.Release[ip(7)] = EntryOf(7, true), Marked },
+			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)], s.Handshakes[ip(7)] = EntryOf(7, true), Marked },
 		},
 		"what the agent lets go of is withdrawn, then freed, then finished": {
-			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)], s.Release[ip(7)] = EntryOf(7, true), Ready },
-			want: []string{"withdraw [10.0.0.8] of slot 7", "free [10.0.0.8] of slot 7", "finish [10.0.0.8] of slot 7"},
+			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)], s.Handshakes[ip(7)] = EntryOf(7, true), Ready },
+			want: []string{"withdraw [10.0.0.8] of slot 7", "release [10.0.0.8] of slot 7", "mark-released [10.0.0.8] of slot 7"},
 		},
 		"what the agent does not let go of is an address as any other": {
-			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)], s.Release[ip(7)] = EntryOf(7, true), DoNotRelease },
-			want: []string{"publish [10.0.0.8] of slot 7", "clear [10.0.0.8] of slot 7"},
+			view: func(s *scene) { s.served(8, 4); s.Pool[ip(7)], s.Handshakes[ip(7)] = EntryOf(7, true), DoNotRelease },
+			want: []string{"publish [10.0.0.8] of slot 7", "unmark [10.0.0.8] of slot 7"},
 		},
 		"what is needed again comes back before anything is acquired": {
-			view: func(s *scene) { s.served(7, 5); s.Pool[ip(6)], s.Release[ip(6)] = EntryOf(6, true), Ready },
-			want: []string{"publish [10.0.0.7] of slot 6", "clear [10.0.0.7] of slot 6"},
+			view: func(s *scene) { s.served(7, 5); s.Pool[ip(6)], s.Handshakes[ip(6)] = EntryOf(6, true), Ready },
+			want: []string{"publish [10.0.0.7] of slot 6", "unmark [10.0.0.7] of slot 6"},
 		},
 		"what has been withdrawn is given back although one is needed": {
-			view: func(s *scene) { s.served(6, 5); s.held(6); s.Release[ip(6)] = Ready },
-			want: []string{"free [10.0.0.7] of slot 6", "finish [10.0.0.7] of slot 6", "acquire slot 7"},
+			view: func(s *scene) { s.served(6, 5); s.held(6); s.Handshakes[ip(6)] = Ready },
+			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
 		"what is not held and not let go of stays fenced: nobody else may get it": {
 			view: func(s *scene) {
 				s.served(6, 4)
-				s.Pool[ip(9)], s.Release[ip(9)], s.Refused[ip(9)] = EntryOf(9, true), DoNotRelease, true
+				s.Pool[ip(9)], s.Handshakes[ip(9)], s.Refused[ip(9)] = EntryOf(9, true), DoNotRelease, true
 			},
-			want: []string{"clear [10.0.0.10] of slot 9"},
+			want: []string{"unmark [10.0.0.10] of slot 9"},
 		},
 		"released of what is in the pool is nobody's word": {
-			view: func(s *scene) { s.served(6, 4); s.Release[ip(5)] = Released },
-			want: []string{"clear [10.0.0.6] of slot 5"},
+			view: func(s *scene) { s.served(6, 4); s.Handshakes[ip(5)] = Released },
+			want: []string{"unmark [10.0.0.6] of slot 5"},
 		},
 		"what is not held and let go of is withdrawn, and there is nothing to free": {
-			view: func(s *scene) { s.served(6, 4); s.Pool[ip(9)], s.Release[ip(9)] = EntryOf(9, true), Ready },
-			want: []string{"withdraw [10.0.0.10] of slot 9", "finish [10.0.0.10] of slot 9"},
+			view: func(s *scene) { s.served(6, 4); s.Pool[ip(9)], s.Handshakes[ip(9)] = EntryOf(9, true), Ready },
+			want: []string{"withdraw [10.0.0.10] of slot 9", "mark-released [10.0.0.10] of slot 9"},
 		},
 		"but got back if it is used all the same": {
-			view: func(s *scene) { s.served(6, 4); s.Pool[ip(9)], s.Release[ip(9)] = EntryOf(9, true), Ready; s.used(9) },
+			view: func(s *scene) {
+				s.served(6, 4)
+				s.Pool[ip(9)], s.Handshakes[ip(9)] = EntryOf(9, true), Ready
+				s.used(9)
+			},
 			want: []string{"restore [10.0.0.10] of slot 9"},
 		},
 		"a number that the sidecar still knows is not acquired": {
@@ -217,17 +221,17 @@ func TestNext(t *testing.T) {
 				s.Slots = append(s.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
 				s.Refused[ip(6)] = true
 			},
-			want: []string{"free [10.0.0.7] of slot 6", "acquire slot 7"},
+			want: []string{"release [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
 		"killed after it withdrew, it frees and finishes": {
-			view: func(s *scene) { s.served(6, 4); s.held(6); s.Release[ip(6)] = Ready },
-			want: []string{"free [10.0.0.7] of slot 6", "finish [10.0.0.7] of slot 6"},
+			view: func(s *scene) { s.served(6, 4); s.held(6); s.Handshakes[ip(6)] = Ready },
+			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6"},
 		},
 		"killed after it freed, it finishes": {
-			view: func(s *scene) { s.served(6, 4); s.Release[ip(6)] = Ready }, want: []string{"finish [10.0.0.7] of slot 0"},
+			view: func(s *scene) { s.served(6, 4); s.Handshakes[ip(6)] = Ready }, want: []string{"mark-released [10.0.0.7] of slot 0"},
 		},
 		"what is finished is the agent's to forget, and not published before": {
-			view: func(s *scene) { s.served(6, 4); s.held(6); s.Release[ip(6)] = Released },
+			view: func(s *scene) { s.served(6, 4); s.held(6); s.Handshakes[ip(6)] = Released },
 		},
 		"a slot that the sidecar has lost is got back: the agent may have it without saying so": {
 			view: func(s *scene) {
@@ -242,15 +246,15 @@ func TestNext(t *testing.T) {
 				s.served(6, 4)
 				s.Slots = append(s.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
 			},
-			want: []string{"free [10.0.0.7] of slot 6"},
+			want: []string{"release [10.0.0.7] of slot 6"},
 		},
 		"of two families a slot goes back when both are let go": {
 			view: func(s *scene) {
 				s.served(8, 4)
 				v6 := netip.MustParseAddr("fd00::8")
 				s.Slots[7].Addresses = append(s.Slots[7].Addresses, v6)
-				s.Pool[ip(7)], s.Release[ip(7)] = EntryOf(7, true), Ready
-				s.Pool[v6], s.Release[v6] = EntryOf(7, true), Marked
+				s.Pool[ip(7)], s.Handshakes[ip(7)] = EntryOf(7, true), Ready
+				s.Pool[v6], s.Handshakes[v6] = EntryOf(7, true), Marked
 			},
 		},
 		"and not at all if one is in use": {
@@ -258,10 +262,10 @@ func TestNext(t *testing.T) {
 				s.served(8, 4)
 				v6 := netip.MustParseAddr("fd00::8")
 				s.Slots[7].Addresses = append(s.Slots[7].Addresses, v6)
-				s.Pool[ip(7)], s.Release[ip(7)] = EntryOf(7, true), Ready
-				s.Pool[v6], s.Release[v6] = EntryOf(7, true), DoNotRelease
+				s.Pool[ip(7)], s.Handshakes[ip(7)] = EntryOf(7, true), Ready
+				s.Pool[v6], s.Handshakes[v6] = EntryOf(7, true), DoNotRelease
 			},
-			want: []string{"publish [10.0.0.8] of slot 7", "clear [10.0.0.8] of slot 7", "publish [fd00::8] of slot 7", "clear [fd00::8] of slot 7"},
+			want: []string{"publish [10.0.0.8] of slot 7", "unmark [10.0.0.8] of slot 7", "publish [fd00::8] of slot 7", "unmark [fd00::8] of slot 7"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +277,7 @@ func TestNext(t *testing.T) {
 				c.settings(&settings)
 			}
 			var got []string
-			for _, a := range Next(s.View, settings) {
+			for _, a := range Plan(s.View, settings) {
 				got = append(got, a.String())
 			}
 			if !slices.Equal(got, c.want) {
@@ -285,7 +289,7 @@ func TestNext(t *testing.T) {
 
 func TestASlotIsKnownByItsOwnerAndItsPoolEntry(t *testing.T) {
 	for text, want := range map[string]int{"ciliumnode-0": 0, "ciliumnode-17": 17, "ciliumnode-01": -1, "ciliumnode--1": -1, "ciliumnode-": -1, "router": -1, "ciliumnode-1x": -1, "ciliumnode-+1": -1} {
-		got, ok := Number(text)
+		got, ok := ParseOwner(text)
 		if !ok {
 			got = -1
 		}
@@ -296,15 +300,15 @@ func TestASlotIsKnownByItsOwnerAndItsPoolEntry(t *testing.T) {
 	for n := range 20 {
 		for _, fenced := range []bool{false, true} {
 			e := EntryOf(n, fenced)
-			if got, ok := e.Slot(); !ok || got != n || e.Fenced() != fenced {
-				t.Errorf("entry %+v: got slot %d, %t, fenced %t", e, got, ok, e.Fenced())
+			if got, ok := e.Slot(); !ok || got != n || e.Cordoned() != fenced {
+				t.Errorf("entry %+v: got slot %d, %t, fenced %t", e, got, ok, e.Cordoned())
 			}
 		}
-		if got, ok := Number(Owner(n)); !ok || got != n {
+		if got, ok := ParseOwner(Owner(n)); !ok || got != n {
 			t.Errorf("owner %s: got slot %d, %t", Owner(n), got, ok)
 		}
 	}
-	for _, e := range []Entry{{}, {Resource: "eth0"}, {Resource: "delegated-ipam/x"}, {Owner: fmt.Sprint(fence)}} {
+	for _, e := range []Entry{{}, {Resource: "eth0"}, {Resource: "delegated-ipam/x"}, {Owner: fmt.Sprint(cordonOwner)}} {
 		if n, ok := e.Slot(); ok {
 			t.Errorf("%+v is slot %d, want nobody's", e, n)
 		}

@@ -1,0 +1,74 @@
+package bridge
+
+import (
+	"errors"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+)
+
+// Reasons of conditions besides those that the planner reports (docs/bridge.md, Events).
+const (
+	reasonPoolExhausted      planner.Reason = "PoolExhausted"
+	reasonMalformedEntry     planner.Reason = "MalformedPoolEntry"
+	reasonWrongMode          planner.Reason = "WrongIPAMMode"
+	reasonNodeMissing        planner.Reason = "CiliumNodeMissing"
+	reasonNotPermitted       planner.Reason = "NotPermitted"
+	reasonAPIUnavailable     planner.Reason = "APIServerUnavailable"
+	reasonSidecarUnavailable planner.Reason = "SidecarUnavailable"
+	reasonNodeMismatch       planner.Reason = "SidecarNodeMismatch"
+	reasonOwnerNotAdmitted   planner.Reason = "OwnerNotAdmitted"
+	reasonNoProgress         planner.Reason = "NoProgress"
+)
+
+// errorReasons returns the reasons of a reconcileError.
+func errorReasons() []planner.Reason {
+	return []planner.Reason{
+		reasonWrongMode, reasonNodeMissing, reasonNotPermitted, reasonAPIUnavailable,
+		reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress,
+	}
+}
+
+// isErrorReason reports whether a reason is that of a reconcileError.
+func isErrorReason(r planner.Reason) bool { return slices.Contains(errorReasons(), r) }
+
+var (
+	// errExhausted: the plugin has no address left.
+	errExhausted = errors.New("no address could be acquired")
+	// errRefused: the sidecar neither holds the address nor gets it from the plugin.
+	errRefused = errors.New("the address could not be restored")
+)
+
+// reconcileError is why a reconciliation failed, with the reason of its condition.
+type reconcileError struct {
+	reason planner.Reason
+	err    error
+}
+
+// Error returns the reason and the cause.
+func (e *reconcileError) Error() string { return string(e.reason) + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *reconcileError) Unwrap() error { return e.err }
+
+// terminal reports whether only a change of the CiliumNode can end the error, so that a retry is of
+// no use.
+func (e *reconcileError) terminal() bool {
+	return e.reason == reasonWrongMode || e.reason == reasonNodeMissing
+}
+
+// apiError adds the reason to an error of the API server. A conflict is returned unchanged.
+func apiError(err error) error {
+	switch {
+	case err == nil || apierrors.IsConflict(err):
+		return err
+	case apierrors.IsNotFound(err):
+		return &reconcileError{reasonNodeMissing, err}
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return &reconcileError{reasonNotPermitted, err}
+	default:
+		return &reconcileError{reasonAPIUnavailable, err}
+	}
+}

@@ -1,0 +1,82 @@
+package planner
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// published reports whether the pool has an entry of the bridge.
+func (b *builder) published() bool {
+	for _, entry := range b.Pool {
+		if _, ours := entry.Slot(); ours {
+			return true
+		}
+	}
+	return false
+}
+
+// known reports whether the agent may know an address.
+func (b *builder) known(ip netip.Addr) bool {
+	_, published := b.Pool[ip]
+	_, used := b.Used[ip]
+	return published || used
+}
+
+// usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost.
+func (b *builder) usedSlots() map[int]bool {
+	held := map[int]bool{}
+	for _, slot := range b.held {
+		held[slot.Number] = true
+	}
+	used := map[int]bool{}
+	for ip := range b.Used {
+		n, ours := b.slotOf[ip]
+		if !ours {
+			n, ours = b.Pool[ip].Slot()
+		}
+		if ours && held[n] {
+			used[n] = true
+		}
+	}
+	return used
+}
+
+// releasing reports whether the release of a slot is in progress.
+func (b *builder) releasing(slot Slot) bool {
+	return !b.canceled[slot.Number] && slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
+		return b.Pool[ip].Cordoned() || b.Handshakes[ip] != ""
+	})
+}
+
+// withdrawn reports whether an address of a slot has been withdrawn: the release cannot be canceled any
+// more.
+func (b *builder) withdrawn(slot Slot) bool {
+	return slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
+		_, published := b.Pool[ip]
+		return !published && b.Handshakes[ip] != ""
+	})
+}
+
+// retained returns the held slots that are not being released.
+func (b *builder) retained() []Slot {
+	return slices.DeleteFunc(slices.Clone(b.held), b.releasing)
+}
+
+// reserved returns the numbers that must not be acquired: of slots that the sidecar lists with an
+// address, of the pool, and of used addresses.
+func (b *builder) reserved() map[int]bool {
+	reserved := map[int]bool{}
+	for _, slot := range b.Slots {
+		if slot.Held || len(slot.Addresses) > 0 {
+			reserved[slot.Number] = true
+		}
+	}
+	for _, entries := range []map[netip.Addr]Entry{b.Pool, b.Used} {
+		for _, e := range entries {
+			if n, ours := e.Slot(); ours {
+				reserved[n] = true
+			}
+		}
+	}
+	return reserved
+}
