@@ -3,6 +3,7 @@ module github.com/delegated-ipam/delegated-ipam
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/containernetworking/cni v1.3.1
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-openapi/analysis v1.0.1

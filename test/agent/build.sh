@@ -1,10 +1,9 @@
 #!/bin/bash
-# build.sh DIR: builds the real programs into DIR/bin, each from the module here
-# that pins it, and puts Cilium's kinds and BPF sources into DIR. What is there
-# already is not built again. As the modules say nothing of Cilium's or
-# Kubernetes' own "replace", they hold what their authors released.
+# build.sh DIR: builds the real programs into DIR/bin, from the modules that pin them, and
+# copies Cilium's CRDs and BPF sources into DIR. Existing files are not built again.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+programs=$here/../programs
 mkdir -p "$1/bin"
 dir=$(cd "$1" && pwd)
 
@@ -17,18 +16,18 @@ done
 build() { # NAME MODULE PACKAGE [LDFLAGS]
   [ -x "$dir/bin/$1" ] && return
   echo "building $1" >&2
-  go build -C "$here/$2" -trimpath -buildvcs=false -ldflags "-s -w ${4-}" -o "$dir/bin/$1" "$3"
+  go build -C "$2" -trimpath -buildvcs=false -ldflags "-s -w ${4-}" -o "$dir/bin/$1" "$3"
 }
 cilium=github.com/cilium/cilium
-build cilium-agent cilium $cilium/daemon
-build cilium-dbg cilium $cilium/cilium-dbg
-build cilium-health-responder cilium $cilium/cilium-health/responder
-build cilium-cni cilium-cni $cilium/plugins/cilium-cni
-# Without a version of its own it does not know which features it has.
-build kube-apiserver kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver \
-  "-X k8s.io/component-base/version.gitVersion=$(cd "$here/kube-apiserver" && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
+build cilium-agent "$programs" $cilium/daemon
+build cilium-dbg "$programs" $cilium/cilium-dbg
+build cilium-health-responder "$programs" $cilium/cilium-health/responder
+build cilium-cni "$here/cilium-cni" $cilium/plugins/cilium-cni
+# The version decides which features it has.
+build kube-apiserver "$programs" k8s.io/kubernetes/cmd/kube-apiserver \
+  "-X k8s.io/component-base/version.gitVersion=$(cd "$programs" && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
 
-source=$(cd "$here/cilium" && go mod download -json $cilium@"$(go list -m -f '{{.Version}}' $cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+source=$(cd "$programs" && go mod download -json $cilium@"$(go list -m -f '{{.Version}}' $cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 if [ ! -d "$dir/crds" ]; then
   mkdir -p "$dir/crds.new"
   cp "$source"/pkg/k8s/apis/cilium.io/client/crds/v2*/*.yaml "$dir/crds.new"

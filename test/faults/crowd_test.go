@@ -320,7 +320,7 @@ func (c *crowd) judge(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 	for _, what := range c.strange {
 		t.Error(what)
 	}
-	for _, v := range oracle.JudgeOps(c.ops) {
+	for _, v := range oracle.CheckOps(c.ops) {
 		t.Error(v)
 	}
 	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.HeldOf(s.List(t))}) {

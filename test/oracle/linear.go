@@ -1,20 +1,20 @@
 package oracle
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
+
+	"github.com/anishathalye/porcupine"
 )
 
-// FitsHistory is the promise to one owner: the answers are those of a sidecar
-// that does one thing after the other, each at some moment between question and answer.
-const FitsHistory Invariant = "every answer fits the owner's history"
+// Linearizable is the promise to one owner: the responses are those of a sidecar that runs
+// one operation after the other, each at some moment between request and response.
+const Linearizable Invariant = "the owner's operations are linearizable"
 
-// Verb is what an Op asks for.
+// Verb is the kind of an Op.
 type Verb string
 
 // The verbs of the API.
@@ -24,14 +24,14 @@ const (
 	Release  Verb = "release"
 )
 
-// Outcome is what a client knows afterwards.
+// Outcome is the result of an Op as its client knows it.
 type Outcome string
 
 // The outcomes.
 const (
 	Done    Outcome = "done"
 	Refused Outcome = "refused"
-	// Unknown: no answer came. The operation was carried out, or it was not.
+	// Unknown: no response came. The operation was carried out, or it was not.
 	Unknown Outcome = "unknown"
 )
 
@@ -40,240 +40,187 @@ type Op struct {
 	Owner   string
 	Verb    Verb
 	Outcome Outcome
-	// IPv4 and IPv6 tell what an allocate asks for.
+	// IPv4 and IPv6 are the families that an allocate requests.
 	IPv4, IPv6 bool
-	// IPs are the addresses that an allocate was answered, one for each family, or
-	// the one that was to be restored or released.
+	// IPs are the addresses in the response to an allocate, one for each family, or
+	// the one to restore or release.
 	IPs []netip.Addr
-	// Began and Ended are before the question and after the answer, or after it
-	// was clear that none would come, by one clock that all clients share.
+	// Began and Ended are before the request and after the response, or after the client
+	// knew that none would come, by one clock that all clients share.
 	Began, Ended int64
 }
 
-// String names the operation as a failure shows it.
+// String describes the operation in a test failure.
 func (o Op) String() string {
-	return fmt.Sprintf("%d-%d %s %v %s", o.Began, o.Ended, o.Verb, o.IPs, o.Outcome)
+	return fmt.Sprintf("%d-%d %s %q %v %s", o.Began, o.Ended, o.Verb, o.Owner, o.IPs, o.Outcome)
 }
 
-// JudgeOps returns each address that two owners had at one moment, and each owner
-// whose answers fit no order of its operations. An allocate that was refused
-// fits none: the range must be large enough.
-func JudgeOps(ops []Op) []Violation {
-	byOwner := map[string][]Op{}
+// CheckOps returns a violation for each address whose operations are not linearizable with
+// one owner at a time (NoDouble), and for each owner whose operations are not linearizable
+// by the sequential rules of the API (Linearizable). An allocate that was refused is never
+// allowed: the range must be large enough.
+func CheckOps(ops []Op) []Violation {
+	byAddr, byOwner := map[netip.Addr][]Op{}, map[string][]Op{}
 	for _, o := range ops {
 		byOwner[o.Owner] = append(byOwner[o.Owner], o)
-	}
-	found := overlaps(byOwner)
-	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
-		if l := newLinearizer(byOwner[owner]); !l.fits(attachment{}) {
-			found = append(found, Violation{FitsHistory, fmt.Sprintf("no order explains what %q was answered; the longest that does ends before one of %v", owner, l.stuck)})
-		}
-	}
-	return found
-}
-
-// tenure is a time in which an owner certainly had an address.
-type tenure struct {
-	owner    string
-	from, to int64
-}
-
-// overlaps returns the addresses that two owners had at one moment.
-func overlaps(byOwner map[string][]Op) []Violation {
-	all := map[netip.Addr][]tenure{}
-	for owner, ops := range byOwner {
-		for ip, tenures := range tenuresOf(owner, ops) {
-			all[ip] = append(all[ip], tenures...)
+		for _, ip := range o.IPs {
+			byAddr[ip] = append(byAddr[ip], o)
 		}
 	}
 	var found []Violation
-	for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
-		slices.SortFunc(all[ip], func(a, b tenure) int { return cmp.Compare(a.from, b.from) })
-		var last tenure
-		for _, next := range all[ip] {
-			if next.from < last.to && next.owner != last.owner {
-				found = append(found, Violation{NoDouble, fmt.Sprintf("%q had %s from %d to %d and %q from %d to %d", last.owner, ip, last.from, last.to, next.owner, next.from, next.to)})
-			}
-			if next.to > last.to {
-				last = next
-			}
+	for _, ip := range slices.SortedFunc(maps.Keys(byAddr), netip.Addr.Compare) {
+		if err := linearizable(address{}, byAddr[ip]); err != nil {
+			found = append(found, Violation{NoDouble, fmt.Sprintf("no order gives %s to one owner at a time: %v", ip, err)})
+		}
+	}
+	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
+		if err := linearizable(attachment{}, byOwner[owner]); err != nil {
+			found = append(found, Violation{Linearizable, fmt.Sprintf("no order explains the responses to %q: %v", owner, err)})
 		}
 	}
 	return found
 }
 
-// tenuresOf returns from when to when an owner certainly had which address: from
-// an answer with it to the beginning of a release, if none was under way meanwhile.
-func tenuresOf(owner string, ops []Op) map[netip.Addr][]tenure {
-	releases := map[netip.Addr][]Op{}
-	for _, o := range ops {
-		if o.Verb == Release {
-			releases[o.IPs[0]] = append(releases[o.IPs[0]], o)
-		}
-	}
-	tenures := map[netip.Addr][]tenure{}
-	for _, o := range ops {
-		if o.Verb == Release || o.Outcome != Done {
-			continue
-		}
-		for _, ip := range o.IPs {
-			t := tenure{owner, o.Ended, math.MaxInt64}
-			for _, r := range releases[ip] {
-				if r.Ended >= o.Began {
-					t.to = min(t.to, r.Began)
-				}
-			}
-			if t.from < t.to {
-				tenures[ip] = append(tenures[ip], t)
-			}
-		}
-	}
-	return tenures
+// state is a state of a sequential specification. States of one type are comparable.
+type state interface {
+	// after returns every state that may follow an operation with its outcome; none if the
+	// operation cannot have had that outcome in this state.
+	after(o Op) []any
 }
 
-// attachment is what an owner has by the sequential rules of the API: one pair
-// of addresses, of which each may be handed out. The zero value is none.
+// linearizable returns nil if the specification allows an order of the operations, from its
+// initial state. Otherwise the error names the operations that the longest order of some of
+// them lacks, and the last one in it.
+func linearizable(initial state, ops []Op) error {
+	nondeterministic := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{initial} },
+		Step: func(s, _, op any) []any { return s.(state).after(op.(Op)) },
+	}
+	model := nondeterministic.ToModel()
+	ops = slices.SortedFunc(slices.Values(ops), func(a, b Op) int { return cmp.Compare(a.Began, b.Began) })
+	history := make([]porcupine.Operation, len(ops))
+	for i, o := range ops {
+		history[i] = porcupine.Operation{Output: o, Call: o.Began, Return: o.Ended}
+	}
+	if porcupine.CheckOperations(model, history) {
+		return nil
+	}
+	_, info := porcupine.CheckOperationsVerbose(model, history, 0)
+	var longest []int
+	for _, partial := range info.PartialLinearizations()[0] {
+		if len(partial) > len(longest) {
+			longest = partial
+		}
+	}
+	var ordered, missing []Op
+	for i, o := range ops {
+		if slices.Contains(longest, i) {
+			ordered = append(ordered, o)
+		} else {
+			missing = append(missing, o)
+		}
+	}
+	const shown = 3
+	return fmt.Errorf("%d of %d operations have one, up to %v; it lacks %v",
+		len(ordered), len(ops), ordered[max(0, len(ordered)-shown):], missing[:min(shown, len(missing))])
+}
+
+// address is who holds an address: one owner, or none.
+type address struct{ holder string }
+
+func (a address) after(o Op) []any {
+	switch {
+	case o.Outcome == Refused, o.Verb == Release && a.holder != o.Owner:
+		return []any{a}
+	case o.Verb != Release && a.holder != "" && a.holder != o.Owner:
+		return unchangedIf(o.Outcome == Unknown, a)
+	}
+	next := address{}
+	if o.Verb != Release {
+		next.holder = o.Owner
+	}
+	return append(unchangedIf(o.Outcome == Unknown, a), next)
+}
+
+// attachment is what an owner holds: at most one address of each family, of which each may
+// be claimed. The zero value holds nothing.
 type attachment struct {
 	exists bool
-	// ips are by family; an invalid one has not been seen yet.
+	// ips are by family; one that no response has shown yet is invalid.
 	ips     [2]netip.Addr
 	claimed [2]bool
 }
 
-// after returns what the owner has after an operation that was answered so;
-// false if it cannot have been.
-func (a attachment) after(o Op) (attachment, bool) {
+func (a attachment) after(o Op) []any {
+	unchanged := unchangedIf(o.Outcome == Unknown, a)
 	switch {
-	case o.Verb == Release:
-		return a.afterRelease(o)
 	case o.Outcome == Refused:
-		// A restore of what it has must succeed; another address may be anybody's.
-		return a, o.Verb == Restore && (!a.exists || a.ips[family(o.IPs[0])] != o.IPs[0])
+		return unchangedIf(a.mayRefuse(o), a)
+	case o.Verb == Release:
+		return append(unchanged, a.release(o.IPs[0])...)
+	case o.Verb == Allocate && o.Outcome == Unknown:
+		// The addresses show in what follows.
+		a.exists = true
+		a.claimed = [2]bool{a.claimed[0] || o.IPv4, a.claimed[1] || o.IPv6}
+		return append(unchanged, a)
+	default:
+		return append(unchanged, a.claim(o.IPs)...)
 	}
+}
+
+// mayRefuse reports whether an operation may fail: a restore of another address, which any
+// owner may hold, and a release of one that is not claimed.
+func (a attachment) mayRefuse(o Op) bool {
+	switch o.Verb {
+	case Restore:
+		return !a.exists || a.ips[family(o.IPs[0])] != o.IPs[0]
+	case Release:
+		return !a.claims(o.IPs[0])
+	default:
+		return false
+	}
+}
+
+func (a attachment) claims(ip netip.Addr) bool {
+	return a.claimed[family(ip)] && a.ips[family(ip)] == ip
+}
+
+// claim returns the attachment with addresses claimed, if it can have them.
+func (a attachment) claim(ips []netip.Addr) []any {
 	a.exists = true
-	for _, ip := range o.IPs {
+	for _, ip := range ips {
 		f := family(ip)
 		if a.ips[f].IsValid() && a.ips[f] != ip {
-			return a, false
+			return nil
 		}
 		a.ips[f], a.claimed[f] = ip, true
 	}
-	return a, true
+	return []any{a}
 }
 
-func (a attachment) afterRelease(o Op) (attachment, bool) {
-	ip := o.IPs[0]
-	f := family(ip)
-	has := a.claimed[f] && a.ips[f] == ip
-	if !has || o.Outcome == Refused {
-		return a, !has && o.Outcome == Refused
+// release returns the attachment without a claim; nothing is held without any.
+func (a attachment) release(ip netip.Addr) []any {
+	if !a.claims(ip) {
+		return nil
 	}
-	a.claimed[f] = false
+	a.claimed[family(ip)] = false
 	if a.claimed == [2]bool{} {
-		return attachment{}, true
+		a = attachment{}
 	}
-	return a, true
+	return []any{a}
 }
 
+func unchangedIf(possible bool, s state) []any {
+	if !possible {
+		return nil
+	}
+	return []any{s}
+}
+
+// family returns 0 for an IPv4 address and 1 for an IPv6 address.
 func family(ip netip.Addr) int {
 	if ip.Is4() {
 		return 0
 	}
 	return 1
-}
-
-// linearizer looks for an order of one owner's operations, each at a moment
-// between its beginning and its end, that explains every answer (Wing and Gong,
-// "Testing and Verifying Concurrent Objects", 1993, with what was tried remembered).
-type linearizer struct {
-	ops  []Op
-	done []byte // '1' for each operation that has its place
-	// tried are the situations that led nowhere.
-	tried map[situation]bool
-	// stuck are the operations of which none could be next when the least were left.
-	stuck []Op
-	least int
-}
-
-type situation struct {
-	done string
-	has  attachment
-}
-
-func newLinearizer(ops []Op) *linearizer {
-	ops = slices.Clone(ops)
-	slices.SortFunc(ops, func(a, b Op) int { return cmp.Compare(a.Began, b.Began) })
-	return &linearizer{ops: ops, done: slices.Repeat([]byte{'0'}, len(ops)), tried: map[situation]bool{}, least: math.MaxInt}
-}
-
-// fits tells whether the operations that have no place yet can follow.
-func (l *linearizer) fits(has attachment) bool {
-	next := l.next()
-	if len(next) == 0 {
-		return true
-	}
-	here := situation{string(l.done), has}
-	if l.tried[here] {
-		return false
-	}
-	l.tried[here] = true
-	if left := bytes.Count(l.done, []byte{'0'}); left < l.least {
-		l.least, l.stuck = left, l.opsAt(next)
-	}
-	return slices.ContainsFunc(next, func(i int) bool {
-		l.done[i] = '1'
-		defer func() { l.done[i] = '0' }()
-		return l.fitsAfter(l.ops[i], has)
-	})
-}
-
-// fitsAfter goes on with every outcome that an operation may have had.
-func (l *linearizer) fitsAfter(o Op, has attachment) bool {
-	if o.Outcome != Unknown {
-		then, ok := has.after(o)
-		return ok && l.fits(then)
-	}
-	if l.fits(has) {
-		return true
-	}
-	then, ok := has.carriedOut(o)
-	return ok && then != has && l.fits(then)
-}
-
-// carriedOut is after, for an operation that nobody was told the outcome of. The
-// addresses of an allocate show in what follows.
-func (a attachment) carriedOut(o Op) (attachment, bool) {
-	if o.Verb == Allocate {
-		a.exists = true
-		a.claimed = [2]bool{a.claimed[0] || o.IPv4, a.claimed[1] || o.IPv6}
-		return a, true
-	}
-	o.Outcome = Done
-	return a.after(o)
-}
-
-// next are the operations that may have been next: those that began before any
-// other without a place had ended.
-func (l *linearizer) next() []int {
-	ended := int64(math.MaxInt64)
-	for i, o := range l.ops {
-		if l.done[i] == '0' {
-			ended = min(ended, o.Ended)
-		}
-	}
-	var next []int
-	for i, o := range l.ops {
-		if l.done[i] == '0' && o.Began <= ended {
-			next = append(next, i)
-		}
-	}
-	return next
-}
-
-func (l *linearizer) opsAt(indices []int) []Op {
-	var ops []Op
-	for _, i := range indices {
-		ops = append(ops, l.ops[i])
-	}
-	return ops
 }

@@ -48,13 +48,13 @@ func TestAnswersMustFitAnOrderOfTheOperations(t *testing.T) {
 		"the same address again": {ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(allocate, done, 3, 4, a), did(allocate, done, 5, 6, a, six),
 		}},
-		"another address without a release": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"another address without a release": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(allocate, done, 3, 4, b),
 		}},
 		"another address after a release": {ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(release, done, 3, 4, a), did(allocate, done, 5, 6, b),
 		}},
-		"another address although the other family was still held": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"another address although the other family was still held": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a, six), did(release, done, 3, 4, a), did(allocate, done, 5, 6, b),
 		}},
 		"another address during a release": {ops: []oracle.Op{
@@ -63,29 +63,29 @@ func TestAnswersMustFitAnOrderOfTheOperations(t *testing.T) {
 		"the old address during a release": {ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(release, done, 3, 6, a), did(allocate, done, 4, 5, a), did(allocate, done, 7, 8, b),
 		}},
-		"the old address and then another during a release, and then the old one": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"the old address and then another during a release, and then the old one": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(release, done, 3, 10, a),
 			did(allocate, done, 4, 5, a), did(allocate, done, 6, 7, b), did(allocate, done, 8, 9, a),
 		}},
-		"a release of what is not held succeeded": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"a release of what is not held succeeded": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(release, done, 1, 2, a),
 		}},
-		"a release of what is held was refused": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"a release of what is held was refused": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(release, refused, 3, 4, a),
 		}},
-		"an allocate was refused": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"an allocate was refused": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, refused, 1, 2),
 		}},
 		"a restore of another's address was refused": {ops: []oracle.Op{
 			did(restore, refused, 1, 2, a), did(allocate, done, 3, 4, b), did(restore, refused, 5, 6, a),
 		}},
-		"a restore of what is held was refused": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"a restore of what is held was refused": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(restore, refused, 3, 4, a),
 		}},
-		"a restore gave a second address": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"a restore gave a second address": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(restore, done, 3, 4, b),
 		}},
-		"a restore decides the address": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"a restore decides the address": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(restore, done, 1, 2, a), did(allocate, done, 3, 4, b),
 		}},
 		"a release without an answer was carried out": {ops: []oracle.Op{
@@ -94,7 +94,7 @@ func TestAnswersMustFitAnOrderOfTheOperations(t *testing.T) {
 		"a release without an answer was not carried out": {ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(release, unknown, 3, 4, a), did(allocate, done, 5, 6, a), did(release, done, 7, 8, a),
 		}},
-		"a release without an answer was carried out much later": {want: oracle.FitsHistory, ops: []oracle.Op{
+		"a release without an answer was carried out much later": {want: oracle.Linearizable, ops: []oracle.Op{
 			did(allocate, done, 1, 2, a), did(release, unknown, 3, 4, a), did(allocate, done, 5, 6, a), did(allocate, done, 7, 8, b),
 		}},
 		"an allocate without an answer claimed both families": {ops: []oracle.Op{
@@ -124,7 +124,7 @@ func TestAnswersMustFitAnOrderOfTheOperations(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []oracle.Invariant
-			for _, v := range oracle.JudgeOps(tt.ops) {
+			for _, v := range oracle.CheckOps(tt.ops) {
 				got = append(got, v.Invariant)
 				if !strings.Contains(v.Error(), "router") {
 					t.Errorf("%v does not name the owner", v)
@@ -135,7 +135,7 @@ func TestAnswersMustFitAnOrderOfTheOperations(t *testing.T) {
 				want = append(want, tt.want)
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("judged %q; want %q", oracle.JudgeOps(tt.ops), want)
+				t.Errorf("judged %q; want %q", oracle.CheckOps(tt.ops), want)
 			}
 		})
 	}
@@ -152,11 +152,11 @@ func TestALongHistoryIsJudged(t *testing.T) {
 		}
 		ops = append(ops, did(oracle.Release, oracle.Done, at+10, at+60, ip))
 	}
-	if got := oracle.JudgeOps(ops); got != nil {
+	if got := oracle.CheckOps(ops); got != nil {
 		t.Errorf("judged %q; want nothing", got)
 	}
 	ops[len(ops)/2].IPs = []netip.Addr{addr("10.9.9.9")}
-	if got := oracle.JudgeOps(ops); len(got) != 1 || got[0].Invariant != oracle.FitsHistory {
+	if got := oracle.CheckOps(ops); len(got) != 1 || got[0].Invariant != oracle.Linearizable {
 		t.Errorf("judged %q; want one answer that does not fit", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-const documentation = "../.."
+const documentation = "../../.."
 
 // The layout of "make run" (tools/run.sh): the documentation's lines are meant
 // for the folder above.

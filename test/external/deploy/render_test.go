@@ -27,10 +27,10 @@ const (
 	// oldest is the first Kubernetes in which native sidecars are on without being asked for.
 	oldest      = "v1.29.0"
 	newest      = "v1.35.0"
-	manifests   = "../../deploy/kubernetes/"
-	sidecarYAML = "../../deploy/cilium/values.yaml"
-	overlayYAML = "../../deploy/cilium/bridge.yaml"
-	systemdUnit = "../../deploy/systemd/delegated-ipam.service"
+	manifests   = "../../../deploy/kubernetes/"
+	sidecarYAML = "../../../deploy/cilium/values.yaml"
+	overlayYAML = "../../../deploy/cilium/bridge.yaml"
+	systemdUnit = "../../../deploy/systemd/delegated-ipam.service"
 )
 
 // chartDir is where the chart of the Cilium that go.mod names lies.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const swaggerFile = "../../swagger.yaml"
+const swaggerFile = "../../../swagger.yaml"
 
 type params = map[string]string
 

@@ -53,7 +53,7 @@ func TestMakeRunAgainFindsTheSameAddresses(t *testing.T) {
 // checkout, waits until it is ready and returns the curl lines that it printed.
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
-	script, err := filepath.Abs("../../tools/run.sh")
+	script, err := filepath.Abs("../../../tools/run.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
