@@ -63,7 +63,7 @@ func mutants() []check {
 		{"NO_LATE_DEL", remoteRefused, "1", "1", "twoHolders"},
 		{"NO_TOMBSTONE", remoteSame, "3", "1", "twoHolders"},
 		{"NO_IN_FLIGHT", remoteSame, "1", "1", "leaked"},
-		{"NO_IN_FLIGHT_TIDY", remoteAnother, "3", "2", "twoHolders"},
+		{"NO_IN_FLIGHT_OLD_ID", remoteAnother, "3", "2", "twoHolders"},
 		{"NO_IN_FLIGHT_REBOOT", remoteSame, "1", "1", "leaked"},
 		{"NO_DEFINITE_NO", remoteAnother, "2", "1", "twoHolders"},
 		{"NO_REBOOT_PROOF", nodeLookup, "4", "2", "twoHolders"},

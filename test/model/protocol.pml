@@ -133,7 +133,7 @@ typedef Task {
 	unsigned failed : 1;   /* a DEL of this operation did not succeed */
 	unsigned dirty : 1;    /* the disk may hold something else than memory */
 	unsigned todo : 1;     /* the background has work */
-	unsigned idle : 1      /* lost, and nothing is left to be undone */
+	unsigned waits : 1      /* lost, and nothing is left to be undone */
 };
 Task task[2];
 
@@ -290,7 +290,7 @@ bit stuck;
 /* Background work is due. */
 #define DUE(o) ( \
 	(mem[o].state == RELEASING || mem[o].state == ADDING && !mem[o].claimed) && (task[o].todo || !WAITADDS(o)) || \
-	mem[o].state == ADDING && mem[o].claimed && GENLEFT(o) && (task[o].todo || !task[o].idle && !WAITADDS(o)) || \
+	mem[o].state == ADDING && mem[o].claimed && GENLEFT(o) && (task[o].todo || !task[o].waits && !WAITADDS(o)) || \
 	mem[o].state == HELD && (task[o].todo || UNTIDY(o)) || \
 	mem[o].state == TOMBSTONE && !REMEMBER(o))
 
@@ -471,7 +471,7 @@ inline acquire(o) {
 #endif
 		next.state = ADDING; next.ctx = next.ctx | BIT(next.gen); next.boot = 1;
 		next.addr = (next.claimed -> next.addr : 0);
-		task[o].want = next.addr; task[o].idle = 0
+		task[o].want = next.addr; task[o].waits = 0
 	};
 #if VERIFY == LOOKUP && !defined(NO_ADOPT)
 	/* Rule R2: without a record the store itself is looked at. */
@@ -488,7 +488,7 @@ inline acquire(o) {
 		writeAdding(o);
 		if
 		:: ok -> task[o].goal = ACQUIRE; task[o].pc = (task[o].todel -> RUNDEL : RUNADD)
-		:: !ok && mem[o].state == NONE -> retract(o); rest(o)
+		:: !ok && mem[o].state == NONE -> removeUnwritten(o); rest(o)
 		:: !ok && mem[o].state != NONE -> task[o].todo = 1; rest(o)
 		fi;
 		d_step { clear(next); ok = 0 }
@@ -505,8 +505,8 @@ inline writeAdding(o) {
 #endif
 }
 
-/* retract removes a first record that could not be written. */
-inline retract(o) {
+/* removeUnwritten removes a first record that could not be written. */
+inline removeUnwritten(o) {
 	if
 	:: d_step { clear(disk[o]); task[o].dirty = 0 }
 	:: faults -> faults--; d_step { copy(mem[o], next); task[o].todo = 1 }
@@ -625,7 +625,7 @@ inline revert(o) {
 }
 
 /* hold: step 7, held is durable before the answer (rule R1). */
-inline hold(o) {
+inline commit(o) {
 	d_step {
 		copy(next, mem[o]);
 		next.state = HELD; next.addr = task[o].got; next.claimed = 1; next.boot = 1; next.ctx = next.ctx | BIT(next.gen)
@@ -649,14 +649,14 @@ inline hold(o) {
 		:: task[o].client -> task[o].got = 0; task[o].pc = REPLY
 		:: else -> rest(o)
 		fi
-	:: !ok && mem[o].state == NONE -> retractAdopted(o)
+	:: !ok && mem[o].state == NONE -> removeUnwrittenAdopted(o)
 	:: !ok && mem[o].state == HELD -> task[o].todo = 1; rest(o)
 	:: !ok && mem[o].state == ADDING -> task[o].got = 0; task[o].pc = UNDO
 	fi
 }
 
-/* retractAdopted: the record of an adopted lease could not be written. */
-inline retractAdopted(o) {
+/* removeUnwrittenAdopted: the record of an adopted lease could not be written. */
+inline removeUnwrittenAdopted(o) {
 	if
 	:: d_step { clear(disk[o]); task[o].dirty = 0 }
 	:: faults -> faults--; d_step { copy(mem[o], disk[o]); mem[o].state = HELD; mem[o].gen = 0; mem[o].addr = task[o].got; mem[o].claimed = 1; mem[o].ctx = 1; mem[o].boot = 1; task[o].todo = 1 }
@@ -664,8 +664,8 @@ inline retractAdopted(o) {
 	rest(o)
 }
 
-/* undo: rule R10, the disk may say held, so adding is written before the DEL. */
-inline undo(o) {
+/* undoAcquire: rule R10, the disk may say held, so adding is written before the DEL. */
+inline undoAcquire(o) {
 #ifdef NO_WRITE_FIRST
 	revert(o)
 #else
@@ -685,14 +685,14 @@ inline undo(o) {
 inline finish(o) {
 	if
 	:: UNFINISHED(o) -> task[o].todo = task[o].failed
-	:: !UNFINISHED(o) && task[o].goal == REVERT && mem[o].claimed -> task[o].idle = 1
-	:: else -> forget(o)
+	:: !UNFINISHED(o) && task[o].goal == REVERT && mem[o].claimed -> task[o].waits = 1
+	:: else -> removeRecord(o)
 	fi;
 	rest(o)
 }
 
 /* forget removes the record, or keeps a tombstone while a DEL may act (rule R4). */
-inline forget(o) {
+inline removeRecord(o) {
 	if
 	:: REMEMBER(o) ->
 		SAY1("engine: owner %d: write tombstone\n", o);
@@ -703,7 +703,7 @@ inline forget(o) {
 	:: else ->
 		SAY1("engine: owner %d: remove the record\n", o);
 		if
-		:: d_step { clear(disk[o]); clear(mem[o]); task[o].dirty = 0; task[o].todo = 0; task[o].idle = 0 }
+		:: d_step { clear(disk[o]); clear(mem[o]); task[o].dirty = 0; task[o].todo = 0; task[o].waits = 0 }
 		:: faults -> SAY("journal: remove fails\n"); faults--; task[o].dirty = 1; task[o].todo = 1
 		:: faults -> SAY("journal: remove fails, but is done\n"); faults--; d_step { clear(disk[o]); task[o].dirty = 1; task[o].todo = 1 }
 		fi
@@ -711,20 +711,20 @@ inline forget(o) {
 }
 
 /* release: rule R13, it looks again under the lock. */
-inline release(o) {
+inline releaseAddress(o) {
 	g = owner[o].asked; owner[o].asked = 0;
 	if
 #ifdef NO_LOOK_AGAIN
-	:: mem[o].state == HELD || mem[o].state == RELEASING || mem[o].state == ADDING && mem[o].claimed -> g = 0; giveBack(o)
+	:: mem[o].state == HELD || mem[o].state == RELEASING || mem[o].state == ADDING && mem[o].claimed -> g = 0; release(o)
 #else
-	:: mem[o].addr == g && (mem[o].state == HELD || mem[o].state == RELEASING || mem[o].state == ADDING && mem[o].claimed) -> g = 0; giveBack(o)
+	:: mem[o].addr == g && (mem[o].state == HELD || mem[o].state == RELEASING || mem[o].state == ADDING && mem[o].claimed) -> g = 0; release(o)
 #endif
 	:: else -> g = 0
 	fi
 }
 
-/* giveBack: rule R1, releasing is durable before the DEL. */
-inline giveBack(o) {
+/* release: rule R1, releasing is durable before the DEL. */
+inline release(o) {
 	if
 	:: mem[o].state != RELEASING || task[o].dirty ->
 		d_step { copy(next, mem[o]); next.state = RELEASING; next.claimed = 0 };
@@ -738,25 +738,25 @@ inline giveBack(o) {
 	:: else -> ok = 1
 	fi;
 	if
-	:: ok -> task[o].goal = RETURN; task[o].todel = mem[o].ctx; task[o].idle = 0; task[o].todo = 0; task[o].pc = (task[o].todel -> RUNDEL : FINISH)
+	:: ok -> task[o].goal = RETURN; task[o].todel = mem[o].ctx; task[o].waits = 0; task[o].todo = 0; task[o].pc = (task[o].todel -> RUNDEL : FINISH)
 	:: else -> task[o].todo = 1
 	fi;
 	ok = 0
 }
 
-/* attend: background work. */
-inline attend(o) {
+/* reconcile: background work. */
+inline reconcile(o) {
 	if
-	:: mem[o].state == RELEASING || mem[o].state == ADDING && !mem[o].claimed -> task[o].todo = 0; giveBack(o)
+	:: mem[o].state == RELEASING || mem[o].state == ADDING && !mem[o].claimed -> task[o].todo = 0; release(o)
 	:: mem[o].state == ADDING && mem[o].claimed -> task[o].todo = 0; acquire(o)
 	:: mem[o].state == HELD && task[o].todo -> verify(o)
 	:: mem[o].state == HELD && !task[o].todo -> task[o].todel = UNTIDY(o); task[o].goal = TIDY; task[o].pc = RUNDEL
-	:: mem[o].state == TOMBSTONE -> forget(o)
+	:: mem[o].state == TOMBSTONE -> removeRecord(o)
 	fi
 }
 
-/* tidied: the DELs of older generations have run. */
-inline tidied(o) {
+/* deletedOldID: the DELs of older generations have run. */
+inline deletedOldID(o) {
 	d_step { copy(next, mem[o]) };
 	write(o);
 	d_step { clear(next) };
@@ -809,7 +809,7 @@ inline leaveBehind(o, alive) {
 inline restart(o) {
 	d_step {
 		task[o].pc = IDLE; task[o].goal = 0; task[o].todel = 0; task[o].gone = 0; task[o].want = 0; task[o].got = 0; task[o].client = 0; task[o].failed = 0;
-		task[o].dirty = 0; task[o].idle = 0; owner[o].asked = 0;
+		task[o].dirty = 0; task[o].waits = 0; owner[o].asked = 0;
 		copy(mem[o], disk[o]);
 		task[o].todo = (mem[o].state == NONE || mem[o].state == TOMBSTONE -> 0 : 1);
 #if STORE == REMOTE
@@ -822,7 +822,7 @@ inline restart(o) {
 		if
 		:: mem[o].state == ADDING -> mem[o].adds = mem[o].adds | BIT(mem[o].gen); mem[o].dels = mem[o].dels | mem[o].ctx
 		:: mem[o].state == RELEASING -> mem[o].dels = mem[o].dels | mem[o].ctx
-#ifndef NO_IN_FLIGHT_TIDY
+#ifndef NO_IN_FLIGHT_OLD_ID
 		:: mem[o].state == HELD -> mem[o].dels = mem[o].dels | (mem[o].ctx & ~BIT(mem[o].gen))
 #endif
 		:: else
@@ -929,7 +929,7 @@ inline drop(a) {
 #else
 #define KEPT(o) 0
 #endif
-#define FINAL(o) (KEPT(o) || mem[o].state == NONE || mem[o].state == HELD || mem[o].state == ADDING && mem[o].claimed && task[o].idle)
+#define FINAL(o) (KEPT(o) || mem[o].state == NONE || mem[o].state == HELD || mem[o].state == ADDING && mem[o].claimed && task[o].waits)
 #define CLEAN(o, g) ((HOLDS(ID(o, g)) & ~(mem[o].state == HELD && mem[o].gen == g -> mem[o].addr | EXTRA(ID(o, g)) : 0)) == 0 || (excused & BIT(ID(o, g))))
 #define EXTRA(n) ((extra & BIT(n)) -> 3 : 0)
 #if G == 1
@@ -966,8 +966,8 @@ proctype engine(byte o) {
 	:: atomic { calls && owner[o].asked == 0 && mem[o].addr && (mem[o].state == HELD || mem[o].state == RELEASING || mem[o].claimed) ->
 		SAY2("owner %d releases address %d\n", o, mem[o].addr);
 		d_step { calls--; owner[o].asked = mem[o].addr; owner[o].has = (owner[o].has == owner[o].asked -> 0 : owner[o].has) } }
-	:: atomic { task[o].pc == IDLE && owner[o].asked -> SAY2("engine: owner %d: release of address %d\n", o, owner[o].asked); release(o) }
-	:: atomic { task[o].pc == IDLE && DUE(o) -> SAY1("engine: owner %d: background\n", o); attend(o) }
+	:: atomic { task[o].pc == IDLE && owner[o].asked -> SAY2("engine: owner %d: release of address %d\n", o, owner[o].asked); releaseAddress(o) }
+	:: atomic { task[o].pc == IDLE && DUE(o) -> SAY1("engine: owner %d: background\n", o); reconcile(o) }
 #ifdef NO_PROCESS_LOCK
 	:: atomic { task[o].pc == RUNDEL -> runDel(o) }
 	:: atomic { task[o].pc == RUNADD -> runAdd(o) }
@@ -977,10 +977,10 @@ proctype engine(byte o) {
 	:: atomic { task[o].pc == RUNADD && !LOCKED(ID(o, mem[o].gen)) -> runAdd(o) }
 #endif
 	:: atomic { task[o].pc == AGAIN -> again(o) }
-	:: atomic { task[o].pc == RECORD -> hold(o) }
+	:: atomic { task[o].pc == RECORD -> commit(o) }
 	:: atomic { task[o].pc == REPLY -> answer(o); rest(o) }
-	:: atomic { task[o].pc == UNDO -> undo(o) }
-	:: atomic { task[o].pc == FINISH && task[o].goal == TIDY -> tidied(o) }
+	:: atomic { task[o].pc == UNDO -> undoAcquire(o) }
+	:: atomic { task[o].pc == FINISH && task[o].goal == TIDY -> deletedOldID(o) }
 	:: atomic { task[o].pc == FINISH && task[o].goal != TIDY -> finish(o) }
 	od
 }
