@@ -30,7 +30,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := unixsock.Exposed(c.SocketPath); err != nil {
+	if err := unixsock.CheckParentMode(c.SocketPath); err != nil {
 		d.log.WithError(err).Warn("The socket's folder is not safe")
 	}
 	loaded := len(d.loaded.Records)

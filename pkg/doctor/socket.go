@@ -31,7 +31,7 @@ type Socket struct {
 
 func lookAtSocket(o unixsock.Options, callers unixsock.Callers) Socket {
 	s := Socket{Options: o, Callers: callers, Invalid: o.Validate(), Folder: mountOf(filepath.Dir(o.Path))}
-	if err := unixsock.Exposed(o.Path); !errors.Is(err, fs.ErrNotExist) {
+	if err := unixsock.CheckParentMode(o.Path); !errors.Is(err, fs.ErrNotExist) {
 		s.Exposed = err
 	}
 	if info, err := os.Lstat(o.Path); err == nil {

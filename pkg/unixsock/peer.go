@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// firstGroups is for how many supplementary groups room is made at first.
-	firstGroups = 64
+	// initialGroups is the initial size of the buffer for supplementary groups.
+	initialGroups = 64
 
-	// nobody is the user ID that stands for none, which the kernel gives for
-	// other kinds of sockets.
-	nobody = math.MaxUint32
+	// noUID is the user ID that the kernel returns for sockets of another type.
+	noUID = math.MaxUint32
 )
 
-// Peer is the process at the other end of a connection, as the kernel noted it
-// when the connection was made (unix(7), SO_PEERCRED).
+// Peer has the credentials of the process that made a connection, as of that moment (unix(7),
+// SO_PEERCRED).
 type Peer struct {
-	// PID is its process ID; 0 if it is in a PID namespace that we cannot see.
+	// PID is its process ID; 0 if it is in a PID namespace that is not visible to us.
 	PID int
 	// UID and GID are its effective user and group.
 	UID, GID int
@@ -32,12 +31,12 @@ type Peer struct {
 	Groups []int
 }
 
-// PeerOf returns the peer of a connection over a unix socket, or why the kernel
-// does not name one.
+// PeerOf returns the peer of a connection. It returns an error if that is not a connection over a
+// unix socket, or is closed.
 func PeerOf(conn net.Conn) (Peer, error) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
-		return Peer{}, fmt.Errorf("peer of a %T: it is no socket", conn)
+		return Peer{}, fmt.Errorf("peer of a %T: not a socket", conn)
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -56,8 +55,8 @@ func peerOf(fd int) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("peer of a connection (SO_PEERCRED): %w", err)
 	}
-	if cred.Uid == nobody {
-		return Peer{}, errors.New("peer of a connection (SO_PEERCRED): the kernel knows none; expected a connection over a unix socket")
+	if cred.Uid == noUID {
+		return Peer{}, errors.New("peer of a connection (SO_PEERCRED): unknown; expected a connection over a unix socket")
 	}
 	groups, err := peerGroups(fd)
 	if err != nil {
@@ -66,10 +65,10 @@ func peerOf(fd int) (Peer, error) {
 	return Peer{PID: int(cred.Pid), UID: int(cred.Uid), GID: int(cred.Gid), Groups: groups}, nil
 }
 
-// peerGroups asks for the supplementary groups, which SO_PEERCRED leaves out.
-// x/sys has the option's number and no function for it.
+// peerGroups returns the supplementary groups, which SO_PEERCRED lacks. Package unix has a
+// constant for the option and no function.
 func peerGroups(fd int) ([]int, error) {
-	groups := make([]uint32, firstGroups)
+	groups := make([]uint32, initialGroups)
 	for {
 		size := uint32(len(groups)) * uint32(unsafe.Sizeof(groups[0]))
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
@@ -79,7 +78,7 @@ func peerGroups(fd int) ([]int, error) {
 		case errno == 0:
 			return toInts(groups[:n]), nil
 		case errors.Is(errno, unix.ERANGE) && int(n) > len(groups):
-			// The kernel says in size how much room it wants.
+			// The kernel has set size to the necessary size.
 			groups = make([]uint32, n)
 		case errors.Is(errno, unix.ENOPROTOOPT), errors.Is(errno, unix.ENODATA):
 			// A kernel before 4.13, or a peer without credentials: no groups.
@@ -101,8 +100,8 @@ func toInts(groups []uint32) []int {
 // peerKey is the context key of a connection's peer.
 type peerKey struct{}
 
-// withPeer notes the peer of a connection for its requests (http.Server.ConnContext).
-// Without one, Guard refuses them.
+// withPeer adds the peer of a connection to the context of its requests
+// (http.Server.ConnContext). Authorize rejects requests without one.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	peer, err := PeerOf(conn)
 	if err != nil {
@@ -111,8 +110,8 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, peer)
 }
 
-// PeerFrom returns the peer that sent a request, from its context; false if it
-// is not known.
+// PeerFrom returns the peer that sent a request, from the context of the request; false if it is
+// not known.
 func PeerFrom(ctx context.Context) (Peer, bool) {
 	peer, ok := ctx.Value(peerKey{}).(Peer)
 	return peer, ok

@@ -16,21 +16,21 @@ const (
 	readTimeout   = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 
-	// writeTimeout is above the 90 s after which Cilium's clients give up: they,
-	// not we, end a request that takes long.
+	// writeTimeout is above the 90 s after which Cilium's clients give up, so that they and not
+	// the server end a slow request.
 	writeTimeout = 100 * time.Second
 
-	// maxHeader and maxBody are bytes. No operation of the API has a body.
+	// maxHeader and maxBody are in bytes. No operation of the API has a body.
 	maxHeader = 64 << 10
 	maxBody   = 64 << 10
 )
 
-// Server returns the HTTP server for a listener of Listen: with limits of time
-// and size, and with the peer of each connection noted for Guard. What net/http
-// has to say goes to the log as warnings. Any Host is accepted.
+// Server returns the HTTP server for a listener of Listen. It limits the duration and the size of
+// requests, adds the peer of each connection to the context for Authorize, and logs the errors of
+// net/http as warnings. It accepts any Host.
 func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
 	return &http.Server{
-		Handler:           unwatched(bounded(handler)),
+		Handler:           prepare(handler),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -41,12 +41,16 @@ func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
 	}
 }
 
-// bounded refuses to read a body of more than maxBody. Most requests have none.
-func bounded(handler http.Handler) http.Handler {
-	limited := http.MaxBytesHandler(handler, maxBody)
+// prepare limits the body of a request to maxBody and cancels OnUnread of the previous request on
+// the connection: its client is alive.
+func prepare(next http.Handler) http.Handler {
+	limited := http.MaxBytesHandler(next, maxBody)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			c.setOnUnread(nil)
+		}
 		if r.Body == http.NoBody {
-			handler.ServeHTTP(w, r)
+			next.ServeHTTP(w, r) // MaxBytesHandler would copy the request for nothing
 			return
 		}
 		limited.ServeHTTP(w, r)

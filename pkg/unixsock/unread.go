@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,33 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lingerTime is how long a connection that the server closes is kept for a client that
-// has not read the last response yet.
+// lingerTime is how long the server keeps a connection open that it wants to close and whose
+// client has not read the last response yet.
 const lingerTime = 5 * time.Second
 
-// conn is an accepted connection that reports whether its client closed it with a
-// response unread. A response that is written without an error is in the kernel's
-// buffer, and the client may end before it reads it. The kernel reports that as
-// ECONNRESET in place of the end of the stream (Linux, unix_release_sock).
+// conn is an accepted connection that reports whether its client closed it before it had read the
+// response. A response that was written without an error is in the kernel's buffer, and the client
+// may terminate before it reads it. The kernel reports that as ECONNRESET in place of the end of
+// the stream (Linux, unix_release_sock).
 type conn struct {
 	*net.UnixConn
 	closing atomic.Bool
 
 	mu sync.Mutex
-	// reset is set when the client has closed the connection with something unread.
+	// reset is set when the client has closed the connection with unread data.
 	reset bool
-	// unread is called then; nil if there is no response to be watched.
-	unread func()
+	// onUnread, if not nil, is called then.
+	onUnread func()
 }
 
-// OnUnread calls f, once, if the client closes the connection of a request before it has
-// read all of the response. The response must have been written and flushed. The next
-// request on the connection ends the watch: the client is alive.
+// OnUnread calls f, once, if the client closes the connection of a request before it has read all
+// of the response. The response must have been written and flushed. The next request on the
+// connection cancels the call: the client is alive.
 //
-// It needs a connection of a listener of Listen, served by Server; otherwise f is never
-// called.
+// The context must be that of a request on a connection of Listen, served by Server; otherwise f
+// is never called.
 func OnUnread(ctx context.Context, f func()) {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok && !c.watch(f) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok && !c.setOnUnread(f) {
 		f()
 	}
 }
@@ -46,77 +45,67 @@ func OnUnread(ctx context.Context, f func()) {
 // connKey is the context key of a request's connection.
 type connKey struct{}
 
-// withConn notes the connection for its requests (http.Server.ConnContext).
+// withConn adds the connection to the context of its requests (http.Server.ConnContext).
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// unwatched ends the watch over the response to the request before.
-func unwatched(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-			c.watch(nil)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// watch sets what is called when the client closes the connection with something
-// unread, and reports false if that has happened already.
-func (c *conn) watch(f func()) bool {
+// setOnUnread sets the function that is called when the client closes the connection with unread
+// data; nil for none. It reports false if the client has done so already.
+func (c *conn) setOnUnread(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reset {
 		return false
 	}
-	c.unread = f
+	c.onUnread = f
 	return true
 }
 
-func (c *conn) watched() bool {
+func (c *conn) hasOnUnread() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.unread != nil
+	return c.onUnread != nil
 }
 
-// wasReset notes that the client has closed the connection with something unread.
-func (c *conn) wasReset() {
+// setReset records that the client has closed the connection with unread data, and calls onUnread.
+func (c *conn) setReset() {
 	c.mu.Lock()
-	f := c.unread
-	c.reset, c.unread = true, nil
+	f := c.onUnread
+	c.reset, c.onUnread = true, nil
 	c.mu.Unlock()
 	if f != nil {
 		f()
 	}
 }
 
-// Read reads from the client. Data after a response shows that the client is alive.
+// Read reads from the client. Data after a response means that the client is alive.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
 	switch {
 	case n > 0:
-		c.watch(nil)
+		c.setOnUnread(nil)
 	case errors.Is(err, unix.ECONNRESET):
-		c.wasReset()
+		c.setReset()
 	}
 	return n, err
 }
 
-// Close closes the connection. If a response is watched that the client has not read yet,
-// it waits for the client first; a second call ends that.
+// Close closes the connection. If onUnread is set and the client has not read the response yet, it
+// first waits for the client; a second call ends that.
 func (c *conn) Close() error {
-	if c.watched() && c.closing.CompareAndSwap(false, true) && c.closedUnread() {
-		c.wasReset()
+	if c.hasOnUnread() && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
+		c.setReset()
 	}
 	return c.UnixConn.Close()
 }
 
-// closedUnread reports whether the client has closed the connection with something
-// unread. A client that has done neither gets lingerTime to read or to close.
-func (c *conn) closedUnread() bool {
-	// The order counts: the kernel sets the error before it drops what is unread.
-	if c.pending() > 0 {
-		_ = c.CloseWrite() // an error shows in the Read
+// peerClosedUnread reports whether the client has closed the connection with unread data. A client
+// with unread data gets lingerTime to read it or to close the connection.
+func (c *conn) peerClosedUnread() bool {
+	// The order matters: the kernel sets the error before it drops the unread data.
+	if c.unreadBytes() > 0 {
+		_ = c.CloseWrite() // Read returns the error, too
 		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, err := c.UnixConn.Read(make([]byte, 1))
 		return errors.Is(err, unix.ECONNRESET)
@@ -124,20 +113,21 @@ func (c *conn) closedUnread() bool {
 	return c.socketError() == int(unix.ECONNRESET)
 }
 
-// pending is how many bytes, with the kernel's own, the client has not read; 0 if that
-// is not known.
-func (c *conn) pending() (n int) {
+// unreadBytes returns the number of bytes that the client has not read, including overhead of the
+// kernel; 0 if it is not known.
+func (c *conn) unreadBytes() (n int) {
 	c.control(func(fd int) { n, _ = unix.IoctlGetInt(fd, unix.SIOCOUTQ) })
 	return n
 }
 
-// socketError takes the error of the connection that the next read would report.
+// socketError returns and clears the pending error of the connection, which the next read would
+// return.
 func (c *conn) socketError() (errno int) {
 	c.control(func(fd int) { errno, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) })
 	return errno
 }
 
-// control calls f with the descriptor, unless the connection is closed.
+// control calls f with the file descriptor, unless the connection is closed.
 func (c *conn) control(f func(fd int)) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { f(int(fd)) })

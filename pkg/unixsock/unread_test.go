@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	watched   = "GET /watched HTTP/1.1\r\nHost: x\r\n\r\n"
-	unwatches = "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"
-	last      = "GET /watched HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	watched = "GET /watched HTTP/1.1\r\nHost: x\r\n\r\n"
+	other   = "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"
+	last    = "GET /watched HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 )
 
-// await returns when something can be read from a connection, and reads nothing.
-func await(t *testing.T, conn *net.UnixConn) {
+// awaitData returns when there is data to read on a connection. It reads nothing.
+func awaitData(t *testing.T, conn *net.UnixConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	must(t, err)
@@ -30,12 +30,12 @@ func await(t *testing.T, conn *net.UnixConn) {
 	}))
 }
 
-// oneByte reads one byte at a time, so that nothing behind a response is read.
+// oneByte reads one byte at a time, so that no data after a response is read.
 type oneByte struct{ io.Reader }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 
-func readOne(t *testing.T, conn *net.UnixConn) {
+func readResponse(t *testing.T, conn *net.UnixConn) {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReaderSize(oneByte{conn}, 16), nil)
 	must(t, err)
@@ -43,48 +43,48 @@ func readOne(t *testing.T, conn *net.UnixConn) {
 	must(t, err)
 }
 
-func TestAResponseThatTheClientDidNotReadIsNoticed(t *testing.T) {
+func TestOnUnread(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*testing.T, *net.UnixConn)
 		want   int
 	}{
-		"nothing read":             {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); await(t, conn) }, 1},
-		"nothing read of the last": {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); await(t, conn) }, 1},
-		"a part read":              {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); readPart(t, conn) }, 1},
-		"a part read of the last":  {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); readPart(t, conn) }, 1},
-		"all read":                 {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); readOne(t, conn) }, 0},
-		"all read of the last":     {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); readOne(t, conn) }, 0},
-		"all read, and its writing side shut": {func(t *testing.T, conn *net.UnixConn) {
+		"nothing read":                {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); awaitData(t, conn) }, 1},
+		"last response, nothing read": {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); awaitData(t, conn) }, 1},
+		"part read":                   {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); readPart(t, conn) }, 1},
+		"last response, part read":    {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); readPart(t, conn) }, 1},
+		"all read":                    {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); readResponse(t, conn) }, 0},
+		"last response, all read":     {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); readResponse(t, conn) }, 0},
+		"all read, then CloseWrite": {func(t *testing.T, conn *net.UnixConn) {
 			send(t, conn, watched)
-			readOne(t, conn)
+			readResponse(t, conn)
 			must(t, conn.CloseWrite())
 		}, 0},
-		"nothing read of the second": {func(t *testing.T, conn *net.UnixConn) {
+		"second response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
 			send(t, conn, watched)
-			readOne(t, conn)
+			readResponse(t, conn)
 			send(t, conn, watched)
-			await(t, conn)
+			awaitData(t, conn)
 		}, 1},
-		"nothing read of another that followed": {func(t *testing.T, conn *net.UnixConn) {
+		"other response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
 			send(t, conn, watched)
-			readOne(t, conn)
-			send(t, conn, unwatches)
-			await(t, conn)
+			readResponse(t, conn)
+			send(t, conn, other)
+			awaitData(t, conn)
 		}, 0},
-		"nothing read of another that was sent with it": {func(t *testing.T, conn *net.UnixConn) {
-			send(t, conn, watched+unwatches)
-			readOne(t, conn)
-			await(t, conn)
+		"pipelined other response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
+			send(t, conn, watched+other)
+			readResponse(t, conn)
+			awaitData(t, conn)
 		}, 0},
-		"nothing read of the refusal of what followed": {func(t *testing.T, conn *net.UnixConn) {
+		"error response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
 			send(t, conn, watched)
-			readOne(t, conn)
-			send(t, conn, "no request\r\n\r\n")
-			await(t, conn)
+			readResponse(t, conn)
+			send(t, conn, "invalid\r\n\r\n")
+			awaitData(t, conn)
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(folder(t), "s.sock")
+			path := filepath.Join(shortTempDir(t), "s.sock")
 			l, err := Listen(Options{Path: path})
 			must(t, err)
 			calls, closed := 0, make(chan struct{})
@@ -96,23 +96,21 @@ func TestAResponseThatTheClientDidNotReadIsNoticed(t *testing.T) {
 				if r.URL.Path == "/watched" {
 					OnUnread(r.Context(), func() { calls++ })
 				}
-			}), quiet())
+			}), silentLogger())
 			s.ConnState = func(_ net.Conn, state http.ConnState) {
 				if state == http.StateClosed {
 					close(closed)
 				}
 			}
-			done := make(chan error, 1)
-			go func() { done <- s.Serve(l) }()
+			stop := serveOn(t, s, l)
 			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 			must(t, err)
 			c.client(t, conn)
 			must(t, conn.Close())
 			<-closed
-			must(t, s.Close())
-			<-done
+			stop()
 			if calls != c.want {
-				t.Errorf("noticed %d times; want %d", calls, c.want)
+				t.Errorf("%d calls; want %d", calls, c.want)
 			}
 		})
 	}
@@ -130,6 +128,6 @@ func readPart(t *testing.T, conn *net.UnixConn) {
 	must(t, err)
 }
 
-func TestWithoutAConnectionOfOursNothingIsNoticed(t *testing.T) {
-	OnUnread(t.Context(), func() { t.Error("it was called") })
+func TestOnUnreadOtherContext(t *testing.T) {
+	OnUnread(t.Context(), func() { t.Error("f was called") })
 }

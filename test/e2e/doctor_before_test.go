@@ -121,7 +121,7 @@ func TestDoctorFindsBeforeTheFirstStart(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: []string{"warning socket"}, says: []string{"everybody may write", "chmod o-w"},
+			want: []string{"warning socket"}, says: []string{"world-writable", "chmod o-w"},
 		},
 		"a state folder that Cilium removes": {
 			flags: []string{"--state-dir=/var/run/cilium/delegated-ipam"}, want: []string{"error state-dir"}, says: []string{"cleanState", "--state-dir"},

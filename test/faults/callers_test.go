@@ -138,8 +138,8 @@ func TestTheSocketsFolderIsLookedAt(t *testing.T) {
 		n := nodeWith(t)
 		must(t, os.Chmod(n.Dir, 0o777))
 		s := n.Start(t)
-		harness.Eventually(t, "the log to say that everybody may write to "+n.Dir, func() error {
-			if !strings.Contains(s.Log(), "everybody may write to "+n.Dir) {
+		harness.Eventually(t, "the warning that "+n.Dir+" is world-writable", func() error {
+			if !strings.Contains(s.Log(), "directory "+n.Dir+" is world-writable") {
 				return errors.New(s.Log())
 			}
 			return nil

@@ -8,28 +8,27 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// healthPath may be asked by everybody, so that a probe needs no privilege.
+// healthPath is open to every peer, so that a probe needs no privilege.
 const healthPath = "/v1/healthz"
 
-// Callers are who may call, besides root and our own user, who always may.
+// Callers are the users and groups that may call the API, besides root and our own user.
 type Callers struct {
-	// UIDs are users (--allow-uids).
+	// UIDs are user IDs (--allow-uids).
 	UIDs []int
-	// GIDs are groups, primary or supplementary (--allow-gids).
+	// GIDs are IDs of primary or supplementary groups (--allow-gids).
 	GIDs []int
 }
 
-// Allow tells whether a peer may call.
+// Allow reports whether a peer may call the API.
 func (c Callers) Allow(p Peer) bool {
 	return p.UID == 0 || p.UID == os.Geteuid() || slices.Contains(c.UIDs, p.UID) ||
 		slices.Contains(c.GIDs, p.GID) ||
 		slices.ContainsFunc(p.Groups, func(g int) bool { return slices.Contains(c.GIDs, g) })
 }
 
-// Authorize lets the requests of callers through to next. Others get 403 without a
-// body (swagger.yaml, as in Cilium), and nothing behind it sees them; only
-// GET /v1/healthz is everybody's. Requests must come through Server, which
-// notes the peer: one without a known peer is refused.
+// Authorize returns a handler that passes requests of allowed callers to next. Other requests get
+// 403 without a body (swagger.yaml, as in Cilium), except GET /v1/healthz. It must be served by
+// Server, which adds the peer to the context; a request without a known peer gets 403 too.
 func Authorize(next http.Handler, callers Callers, log logrus.FieldLogger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, known := PeerFrom(r.Context())
@@ -39,7 +38,7 @@ func Authorize(next http.Handler, callers Callers, log logrus.FieldLogger) http.
 		}
 		log.WithFields(logrus.Fields{
 			"request": r.Method + " " + r.URL.Path, "peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
-		}).Warn("caller refused; --allow-uids and --allow-gids say who may call")
+		}).Warn("caller rejected; --allow-uids and --allow-gids allow more callers")
 		w.WriteHeader(http.StatusForbidden)
 	})
 }

@@ -1,0 +1,40 @@
+package unixsock
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// checkParentOwner returns an error if a directory belongs to another user, who could replace
+// the socket and allocate addresses to our clients. Root, who can do that anywhere, is allowed.
+func checkParentOwner(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("its directory belongs to user %d; expected root or our own user %d, so change the owner or choose another directory (--socket-path)",
+			stat.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// CheckParentMode returns an error if the directory of a socket is world-writable and not sticky:
+// any user could replace the socket. This is a reason for a warning and not for a failure,
+// because the emptyDir of a Kubernetes pod is such a directory, which only the containers of the
+// pod see.
+func CheckParentMode(path string) error {
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("directory %s is world-writable (mode %s), so any user can replace the socket %s; expected a directory that only its owner can write to",
+			dir, info.Mode(), filepath.Base(path))
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package unixsock
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestForeignParent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("chown to another user needs root")
+	}
+	dir := shortTempDir(t)
+	must(t, os.Chown(dir, 70001, -1))
+	path := filepath.Join(dir, "s.sock")
+	l, err := Listen(Options{Path: path})
+	if err == nil {
+		_ = l.Close()
+		t.Fatal("Listen succeeded")
+	}
+	for _, want := range []string{path, "70001", "--socket-path"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q lacks %q", err, want)
+		}
+	}
+	if got := entries(t, dir); len(got) != 0 {
+		t.Errorf("Listen left the files %q", got)
+	}
+}
+
+func TestCheckParentMode(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode fs.FileMode
+		want bool
+	}{
+		"owner only":             {0o755, false},
+		"group-writable":         {0o775, false},
+		"world-writable":         {0o777, true},
+		"world-writable, sticky": {0o777 | fs.ModeSticky, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortTempDir(t)
+			must(t, os.Chmod(dir, c.mode))
+			path := filepath.Join(dir, "s.sock")
+			listenOn(t, Options{Path: path}) // Listen succeeds anyway
+			err := CheckParentMode(path)
+			if got := err != nil; got != c.want {
+				t.Fatalf("got error %v; want one: %t", err, c.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), dir) {
+				t.Errorf("error %q lacks %s", err, dir)
+			}
+		})
+	}
+	if err := CheckParentMode(filepath.Join(shortTempDir(t), "missing", "s.sock")); err == nil {
+		t.Error("a missing directory gave no error")
+	}
+}
