@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
-func TestTheDocsDescribeEveryMetricOfTheBridge(t *testing.T) {
+func TestMetricsDocs(t *testing.T) {
 	described, err := catalog.Read(filepath.Join("..", "..", "docs", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -27,6 +27,6 @@ func TestTheDocsDescribeEveryMetricOfTheBridge(t *testing.T) {
 	}
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {
-		t.Errorf("the linter says %v, %v", problems, err)
+		t.Errorf("linter: %v, %v", problems, err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 
@@ -23,19 +22,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func quiet() *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
-}
-
-// freePort is an address on loopback that nobody listens on. It is of this process alone:
-// on 127.0.0.1 somebody else may get the port before we use it.
+// freePort returns a loopback address with an unused port. The address belongs to this process: on
+// 127.0.0.1 another process may get the port first.
 func freePort(t *testing.T) string {
 	t.Helper()
 	pid := os.Getpid()
-	ours := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(ours, 0).String())
+	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(own, 0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,22 +36,22 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// giving is a sidecar that gives out addresses, and never takes one back.
-type giving struct{ slots map[string]string }
+// slotServer is a sidecar that allocates and never releases.
+type slotServer struct{ slots map[string]string }
 
-func (g giving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s slotServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case r.URL.Path == "/v1/healthz":
 		_, _ = io.WriteString(w, `{"delegated-ipam":{}}`)
 	case r.Method == http.MethodPost:
 		owner := r.URL.Query().Get("owner")
-		g.slots[owner] = ip(len(g.slots) + 1).String()
+		s.slots[owner] = ip(len(s.slots) + 1).String()
 		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprintf(w, `{"address":{"ipv4":%q}}`, g.slots[owner])
+		_, _ = fmt.Fprintf(w, `{"address":{"ipv4":%q}}`, s.slots[owner])
 	default:
 		list := []map[string]any{}
-		for owner, ip := range g.slots {
+		for owner, ip := range s.slots {
 			list = append(list, map[string]any{
 				"owner": owner, "pool": "default", "state": "held", "claims": []string{"ipv4"},
 				"addresses": []map[string]string{{"family": "ipv4", "ip": ip}},
@@ -86,15 +79,15 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func TestRunServesANodeUntilItIsToldToEnd(t *testing.T) {
+func TestRun(t *testing.T) {
 	api, address := apiserver.Start(t), freePort(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, Config{
-			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Socket: startSidecar(t, giving{map[string]string{}}), Pool: "default",
+			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Socket: serveUnix(t, slotServer{map[string]string{}}), Pool: "default",
 			Settings: planner.Settings{MinAllocate: 4, PreAllocate: 1}, ReleaseDelay: time.Minute, MetricsAddress: address,
-		}, quiet())
+		}, discardLog())
 	}()
 	status := func(path string, want int) func() error {
 		return func() error {
@@ -104,11 +97,11 @@ func TestRunServesANodeUntilItIsToldToEnd(t *testing.T) {
 			return nil
 		}
 	}
-	harness.Eventually(t, "it to live", status("/healthz", http.StatusOK))
-	harness.Eventually(t, "it to be not ready without a CiliumNode", status("/readyz", http.StatusServiceUnavailable))
+	harness.Eventually(t, "/healthz", status("/healthz", http.StatusOK))
+	harness.Eventually(t, "not ready without a CiliumNode", status("/readyz", http.StatusServiceUnavailable))
 	api.Create("other", apiserver.Object{})
 	api.Create("worker", apiserver.Object{})
-	harness.Eventually(t, "it to be ready", status("/readyz", http.StatusOK))
+	harness.Eventually(t, "ready", status("/readyz", http.StatusOK))
 	if n, _ := api.Node(t, "worker"); len(n.Pool) != 4 {
 		t.Errorf("the pool is %v; want 4 addresses", n.Pool)
 	}
@@ -121,11 +114,11 @@ func TestRunServesANodeUntilItIsToldToEnd(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v; want nil", err)
+		t.Errorf("ended with %v; want nil", err)
 	}
 }
 
-func TestRunRefusesWhatCannotWork(t *testing.T) {
+func TestRunInvalid(t *testing.T) {
 	good := Config{
 		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Socket: "/none", Pool: "default",
 		Settings: planner.Settings{PreAllocate: 1}, ReleaseDelay: time.Minute,
@@ -143,35 +136,35 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 		set   func(c *Config)
 		names string
 	}{
-		"no node name":                 {func(c *Config) { c.NodeName = "" }, "--node-name"},
-		"no pool":                      {func(c *Config) { c.Pool = "" }, "--pool"},
-		"no rest":                      {func(c *Config) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
-		"negative least":               {func(c *Config) { c.Settings.MinAllocate = -1 }, "--min-allocate"},
-		"no reserve":                   {func(c *Config) { c.Settings.PreAllocate = 0 }, "--pre-allocate"},
-		"negative excess":              {func(c *Config) { c.Settings.MaxAboveWatermark = -1 }, "--max-above-watermark"},
-		"negative most":                {func(c *Config) { c.Settings.MaxAllocate = -1 }, "--max-allocate"},
-		"most below what is needed":    {func(c *Config) { c.Settings.MaxAllocate = 2 }, "--max-allocate"},
-		"most below least":             {func(c *Config) { c.Settings.MinAllocate, c.Settings.MaxAllocate = 9, 8 }, "--max-allocate"},
-		"metrics address without port": {func(c *Config) { c.MetricsAddress = "x" }, "--metrics-address"},
-		"metrics address with a word":  {func(c *Config) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
-		"metrics address in use":       {func(c *Config) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
-		"no kubeconfig":                {func(c *Config) { c.Kubeconfig = "/none" }, "--kubeconfig"},
-		"broken kubeconfig":            {func(c *Config) { c.Kubeconfig = broken }, "--kubeconfig"},
-		"no pod":                       {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig"},
+		"no node name":                    {func(c *Config) { c.NodeName = "" }, "--node-name"},
+		"no pool":                         {func(c *Config) { c.Pool = "" }, "--pool"},
+		"no release delay":                {func(c *Config) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
+		"negative min-allocate":           {func(c *Config) { c.Settings.MinAllocate = -1 }, "--min-allocate"},
+		"no pre-allocate":                 {func(c *Config) { c.Settings.PreAllocate = 0 }, "--pre-allocate"},
+		"negative max-above-watermark":    {func(c *Config) { c.Settings.MaxAboveWatermark = -1 }, "--max-above-watermark"},
+		"negative max-allocate":           {func(c *Config) { c.Settings.MaxAllocate = -1 }, "--max-allocate"},
+		"max-allocate below the agent's":  {func(c *Config) { c.Settings.MaxAllocate = 2 }, "--max-allocate"},
+		"max-allocate below min-allocate": {func(c *Config) { c.Settings.MinAllocate, c.Settings.MaxAllocate = 9, 8 }, "--max-allocate"},
+		"metrics address without port":    {func(c *Config) { c.MetricsAddress = "x" }, "--metrics-address"},
+		"metrics address with a word":     {func(c *Config) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
+		"metrics address in use":          {func(c *Config) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
+		"no kubeconfig":                   {func(c *Config) { c.Kubeconfig = "/none" }, "--kubeconfig"},
+		"broken kubeconfig":               {func(c *Config) { c.Kubeconfig = broken }, "--kubeconfig"},
+		"no pod":                          {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig"},
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := good
 			tt.set(&c)
-			if err := Run(t.Context(), c, quiet()); err == nil || !strings.Contains(err.Error(), tt.names) {
-				t.Errorf("it ended with %v; want it to name %s", err, tt.names)
+			if err := Run(t.Context(), c, discardLog()); err == nil || !strings.Contains(err.Error(), tt.names) {
+				t.Errorf("ended with %v; want an error that names %s", err, tt.names)
 			}
 		})
 	}
 }
 
-func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
+func TestAPIErrors(t *testing.T) {
 	api := apiserver.Start(t)
 	config, err := restConfig(api.Kubeconfig(t))
 	if err != nil {
@@ -183,7 +176,7 @@ func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
 	}
 	n := nodeAPI{client.Resource(ciliumNodes()), "worker"}
 	_, err = n.get(t.Context())
-	wantTrouble(t, apiError(err), reasonNodeMissing)
+	wantReason(t, apiError(err), reasonNodeMissing)
 	api.Create("worker", apiserver.Object{})
 	seen, err := n.get(t.Context())
 	if err != nil {
@@ -192,20 +185,20 @@ func TestWhatTheAPIServerAnswersMeans(t *testing.T) {
 	publish := []planner.Action{{Kind: planner.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
 	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish))
 	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
-		t.Fatalf("after the patch it is %+v, %v", after, err)
+		t.Fatalf("after the patch: %+v, %v", after, err)
 	}
 	if _, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish)); !apierrors.IsConflict(apiError(err)) {
-		t.Errorf("a patch of what has changed ends with %v; want a conflict", err)
+		t.Errorf("a patch of an old version ends with %v; want a conflict", err)
 	}
-	api.Allow(func(apiserver.Right) bool { return false })
+	api.Allow(func(apiserver.Permission) bool { return false })
 	_, err = n.get(t.Context())
-	wantTrouble(t, apiError(err), reasonNotPermitted)
+	wantReason(t, apiError(err), reasonNotPermitted)
 	api.Down()
 	_, err = n.get(t.Context())
-	wantTrouble(t, apiError(err), reasonAPIUnavailable)
+	wantReason(t, apiError(err), reasonAPIUnavailable)
 }
 
-func TestAnEntryThatIsPublishedAgainLosesItsFence(t *testing.T) {
+func TestPublishUncordons(t *testing.T) {
 	api := apiserver.Start(t)
 	config, err := restConfig(api.Kubeconfig(t))
 	if err != nil {

@@ -9,32 +9,32 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-func TestOnlyTimeThatAnAddressIsSeenUnusedCountsAsRest(t *testing.T) {
-	fenced := map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, true)}
-	answered := map[netip.Addr]planner.Handshake{planner.Probe: planner.DoNotRelease}
-	between := map[string]planner.View{
-		"it was used":                {Pool: fenced, Handshakes: answered, Used: map[netip.Addr]planner.Entry{ip(1): {}}},
-		"it could be handed out":     {Pool: map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, false)}, Handshakes: answered},
-		"the probe was not answered": {Pool: fenced, Handshakes: map[netip.Addr]planner.Handshake{planner.Probe: planner.Marked}},
-		"it was not in the pool":     {Handshakes: answered},
-		"the agent was never probed": {Pool: fenced},
-	}
-	for name, then := range between {
+// A drain is one uninterrupted period.
+func TestDrainInterrupted(t *testing.T) {
+	cordoned := map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, true)}
+	probed := map[netip.Addr]planner.Handshake{planner.Probe: planner.DoNotRelease}
+	for name, interruption := range map[string]planner.View{
+		"used":               {Pool: cordoned, Handshakes: probed, Used: map[netip.Addr]planner.Entry{ip(1): {}}},
+		"not cordoned":       {Pool: map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, false)}, Handshakes: probed},
+		"probe not answered": {Pool: cordoned, Handshakes: map[netip.Addr]planner.Handshake{planner.Probe: planner.Marked}},
+		"not published":      {Handshakes: probed},
+		"not probed":         {Pool: cordoned},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, v := newState(time.Minute), planner.View{Pool: fenced, Handshakes: answered}
-				m.observe("uid", v)
+				s, v := newState(time.Minute), planner.View{Pool: cordoned, Handshakes: probed}
+				s.observe("uid", v)
 				time.Sleep(40 * time.Second)
-				m.observe("uid", then)
-				m.observe("uid", v)
+				s.observe("uid", interruption)
+				s.observe("uid", v)
 				time.Sleep(40 * time.Second)
-				m.observe("uid", v)
-				if m.addTo(&v); v.Drained[ip(1)] {
-					t.Error("40 s after that it counts as rested for a minute")
+				s.observe("uid", v)
+				if s.addTo(&v); v.Drained[ip(1)] {
+					t.Error("40 s after the interruption it counts as drained for a minute")
 				}
 				time.Sleep(20 * time.Second)
-				if m.addTo(&v); !v.Drained[ip(1)] {
-					t.Error("after a minute it does not count as rested")
+				if s.addTo(&v); !v.Drained[ip(1)] {
+					t.Error("after a minute it does not count as drained")
 				}
 			})
 		})

@@ -14,13 +14,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// small are flags with which little is going on; the first publication has 4.
-func small() []string { return []string{"--pre-allocate=1", "--min-allocate=4"} }
+// smallFlags are flags with which little is going on; the first publication has 4.
+func smallFlags() []string { return []string{"--pre-allocate=1", "--min-allocate=4"} }
 
-// told waits for an Event on the node.
-func (w *world) told(t *testing.T, reason string) {
+// waitForEvent waits for an Event on the node.
+func (w *fixture) waitForEvent(t *testing.T, reason string) {
 	t.Helper()
-	w.until(t, "the Event "+reason, func() error {
+	w.eventually(t, "the Event "+reason, func() error {
 		for _, e := range w.server.Events() {
 			if e.Reason == reason && e.Kind == "Node" && e.Name == w.node.Name {
 				return nil
@@ -30,8 +30,8 @@ func (w *world) told(t *testing.T, reason string) {
 	})
 }
 
-// untouched fails the test if anything was written or acquired.
-func (w *world) untouched(t *testing.T) {
+// wantUnchanged fails the test if anything was written or acquired.
+func (w *fixture) wantUnchanged(t *testing.T) {
 	t.Helper()
 	if _, writes := w.server.Counts(); writes > 0 {
 		t.Errorf("the CiliumNode was written %d times", writes)
@@ -43,68 +43,68 @@ func (w *world) untouched(t *testing.T) {
 
 func TestNothingIsWrittenWhereTheBridgeIsWrong(t *testing.T) {
 	t.Run("a CiliumNode of another mode", func(t *testing.T) {
-		w := newWorld(t, false)
+		w := newFixture(t, false)
 		w.server.Delete(w.node.Name)
 		w.server.Create(w.node.Name, apiserver.Object{"ipam": apiserver.Object{"podCIDRs": []any{"10.1.0.0/24"}}})
-		startBridge(t, w.server, w.node, small()...)
-		w.told(t, "WrongIPAMMode")
-		w.untouched(t)
+		startBridge(t, w.server, w.node, smallFlags()...)
+		w.waitForEvent(t, "WrongIPAMMode")
+		w.wantUnchanged(t)
 	})
 	t.Run("the sidecar of another node", func(t *testing.T) {
-		w := newWorld(t, false)
+		w := newFixture(t, false)
 		w.server.Create("other", apiserver.Object{})
-		p := startBridge(t, w.server, w.node, append(small(), "--node-name=other")...)
+		p := startBridge(t, w.server, w.node, append(smallFlags(), "--node-name=other")...)
 		harness.Eventually(t, "it to say so", func() error {
 			if !strings.Contains(p.out.String(), "SidecarNodeMismatch") {
 				return errors.New("it has not")
 			}
 			return nil
 		})
-		w.untouched(t)
+		w.wantUnchanged(t)
 	})
 	t.Run("no permission", func(t *testing.T) {
-		w := newWorld(t, false)
-		w.server.Allow(func(r apiserver.Right) bool { return r.Resource == "events" })
-		startBridge(t, w.server, w.node, small()...)
-		w.told(t, "NotPermitted")
-		w.untouched(t)
+		w := newFixture(t, false)
+		w.server.Allow(func(r apiserver.Permission) bool { return r.Resource == "events" })
+		startBridge(t, w.server, w.node, smallFlags()...)
+		w.waitForEvent(t, "NotPermitted")
+		w.wantUnchanged(t)
 	})
 	for _, missing := range []string{"ciliumnodes", "ciliumnodes/status"} {
 		t.Run("no permission to patch "+missing, func(t *testing.T) {
-			w := newWorld(t, false)
-			w.server.Allow(func(r apiserver.Right) bool { return r.Verb != "patch" || r.Resource != missing })
-			startBridge(t, w.server, w.node, small()...)
-			w.told(t, "NotPermitted")
-			w.untouched(t)
+			w := newFixture(t, false)
+			w.server.Allow(func(r apiserver.Permission) bool { return r.Verb != "patch" || r.Resource != missing })
+			startBridge(t, w.server, w.node, smallFlags()...)
+			w.waitForEvent(t, "NotPermitted")
+			w.wantUnchanged(t)
 		})
 	}
 	t.Run("permission to read and no more", func(t *testing.T) {
-		w := newWorld(t, false)
-		w.server.Allow(func(r apiserver.Right) bool {
+		w := newFixture(t, false)
+		w.server.Allow(func(r apiserver.Permission) bool {
 			return r.Resource == "events" || slices.Contains([]string{"get", "list", "watch"}, r.Verb)
 		})
-		startBridge(t, w.server, w.node, small()...)
-		w.told(t, "NotPermitted")
-		w.untouched(t)
+		startBridge(t, w.server, w.node, smallFlags()...)
+		w.waitForEvent(t, "NotPermitted")
+		w.wantUnchanged(t)
 	})
 }
 
 func TestItGoesOnAfterAFault(t *testing.T) {
-	faults := map[string]func(t *testing.T, w *world, p *process){
-		"the API server was away": func(t *testing.T, w *world, p *process) {
+	faults := map[string]func(t *testing.T, w *fixture, p *process){
+		"the API server was away": func(t *testing.T, w *fixture, p *process) {
 			w.server.Down()
-			w.says(t, p, "client-go")
+			w.waitForLog(t, p, "client-go")
 			w.server.Up()
 		},
-		"the sidecar was away": func(t *testing.T, w *world, p *process) {
+		"the sidecar was away": func(t *testing.T, w *fixture, p *process) {
 			w.sidecar.Kill(t)
 			w.node.Start(t)
 		},
-		"the agent was killed": func(t *testing.T, w *world, _ *process) {
+		"the agent was killed": func(t *testing.T, w *fixture, _ *process) {
 			w.agent.Kill()
 			w.agent.Start(t)
 		},
-		"every second write met another": func(t *testing.T, w *world, _ *process) {
+		"every second write met another": func(t *testing.T, w *fixture, _ *process) {
 			n := 0
 			w.server.BeforeWrites(func() {
 				if n++; n%2 == 0 {
@@ -112,9 +112,9 @@ func TestItGoesOnAfterAFault(t *testing.T) {
 				}
 			})
 		},
-		"the CiliumNode was deleted and is another one": func(t *testing.T, w *world, _ *process) {
+		"the CiliumNode was deleted and is another one": func(t *testing.T, w *fixture, _ *process) {
 			w.server.Delete(w.node.Name)
-			w.told(t, "CiliumNodeMissing")
+			w.waitForEvent(t, "CiliumNodeMissing")
 			w.server.Create(w.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
 			// For a moment it is not: the agent does not lose what it has before it is started again.
 			harness.Eventually(t, "what is used to be published again", func() error {
@@ -128,7 +128,7 @@ func TestItGoesOnAfterAFault(t *testing.T) {
 				return nil
 			})
 		},
-		"somebody emptied the pool": func(t *testing.T, w *world, _ *process) {
+		"somebody emptied the pool": func(t *testing.T, w *fixture, _ *process) {
 			n, _ := w.server.Node(t, w.node.Name)
 			gone := apiserver.Object{}
 			for ip := range n.Pool {
@@ -140,26 +140,26 @@ func TestItGoesOnAfterAFault(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, true)
-			p := startBridge(t, w.server, w.node, small()...)
+			w := newFixture(t, true)
+			p := startBridge(t, w.server, w.node, smallFlags()...)
 			w.agent.Start(t)
-			w.until(t, "the first publication", func() error { return w.has(t, 4) })
-			w.pods(t, 2)
+			w.eventually(t, "the first publication", func() error { return w.poolHas(t, 4) })
+			w.addPods(t, 2)
 			fault(t, w, p)
 			harness.Eventually(t, "addresses and their reserve", func() error {
 				w.agent.Step(t)
 				return w.atRest(t, max(4, w.inUse(t)+1))
 			})
 			w.agent.Check(t)
-			w.pods(t, 3)
+			w.addPods(t, 3)
 			w.agent.Free(w.agent.Uses()...)
-			w.until(t, "the excess to go back", func() error { return w.atRest(t, 4) })
+			w.eventually(t, "the excess to go back", func() error { return w.atRest(t, 4) })
 		})
 	}
 }
 
-// says waits for a word in the log.
-func (w *world) says(t *testing.T, p *process, word string) {
+// waitForLog waits for a word in the log.
+func (w *fixture) waitForLog(t *testing.T, p *process, word string) {
 	t.Helper()
 	harness.Eventually(t, word+" in the log", func() error {
 		w.agent.Step(t)
@@ -171,7 +171,7 @@ func (w *world) says(t *testing.T, p *process, word string) {
 }
 
 func TestAPluginWithoutAddressesIsToldOfAndWhatThereIsIsServed(t *testing.T) {
-	w := newWorld(t, false)
+	w := newFixture(t, false)
 	network := harness.IPv4Only()
 	network.Subnets = []string{"10.15.0.0/29"} // .2 to .6
 	const said = "CNI configuration read"
@@ -185,17 +185,17 @@ func TestAPluginWithoutAddressesIsToldOfAndWhatThereIsIsServed(t *testing.T) {
 	})
 	startBridge(t, w.server, w.node, "--pre-allocate=8")
 	w.agent.Start(t)
-	w.told(t, "PoolExhausted")
-	w.until(t, "what there is to be published", func() error { return w.has(t, 5) })
+	w.waitForEvent(t, "PoolExhausted")
+	w.eventually(t, "what there is to be published", func() error { return w.poolHas(t, 5) })
 }
 
 func TestASlotWhoseAddressSomebodyElseHasKeepsWhatIsUsed(t *testing.T) {
-	w := newWorld(t, false)
-	p := startBridge(t, w.server, w.node, small()...)
+	w := newFixture(t, false)
+	p := startBridge(t, w.server, w.node, smallFlags()...)
 	w.agent.Start(t)
-	w.until(t, "the first publication", func() error { return w.has(t, 4) })
-	w.pods(t, 1)
-	w.until(t, "the agent to have written it", func() error {
+	w.eventually(t, "the first publication", func() error { return w.poolHas(t, 4) })
+	w.addPods(t, 1)
+	w.eventually(t, "the agent to have written it", func() error {
 		if n, _ := w.server.Node(t, w.node.Name); len(n.Used) != 1 {
 			return fmt.Errorf("used are %v", n.Used)
 		}
@@ -208,9 +208,9 @@ func TestASlotWhoseAddressSomebodyElseHasKeepsWhatIsUsed(t *testing.T) {
 	w.node.WipeStore(t)
 	w.sidecar = w.node.Start(t)
 	w.sidecar.TryRestore(t, used, "somebody-else").Want(t, 200)
-	startBridge(t, w.server, w.node, small()...)
-	w.told(t, "AddressNotHeld")
-	w.until(t, "all but the used one to be held", func() error {
+	startBridge(t, w.server, w.node, smallFlags()...)
+	w.waitForEvent(t, "AddressNotHeld")
+	w.eventually(t, "all but the used one to be held", func() error {
 		n, _ := w.server.Node(t, w.node.Name)
 		held := map[string]bool{}
 		for _, a := range w.sidecar.List(t) {
@@ -229,7 +229,7 @@ func TestASlotWhoseAddressSomebodyElseHasKeepsWhatIsUsed(t *testing.T) {
 		return nil
 	})
 	w.agent.Free(used)
-	w.until(t, "it to leave when nobody uses it", func() error {
+	w.eventually(t, "it to leave when nobody uses it", func() error {
 		if n, _ := w.server.Node(t, w.node.Name); slices.Contains(slices.Collect(maps.Keys(n.Pool)), used) {
 			return fmt.Errorf("%s is still there", used)
 		}
@@ -239,13 +239,13 @@ func TestASlotWhoseAddressSomebodyElseHasKeepsWhatIsUsed(t *testing.T) {
 
 func TestEntriesOfOthersAreLeftAlone(t *testing.T) {
 	const foreign = "192.0.2.7"
-	w := newWorld(t, false)
+	w := newFixture(t, false)
 	w.agent = agent.New(w.server, w.node.Name, foreign)
 	w.server.SetPool(w.node.Name, apiserver.Object{foreign: apiserver.Object{"resource": "eni-1"}})
-	startBridge(t, w.server, w.node, small()...)
+	startBridge(t, w.server, w.node, smallFlags()...)
 	w.agent.Start(t)
-	w.told(t, "ForeignPoolEntry")
-	w.until(t, "the first publication", func() error {
+	w.waitForEvent(t, "ForeignPoolEntry")
+	w.eventually(t, "the first publication", func() error {
 		n, _ := w.server.Node(t, w.node.Name)
 		if n.Pool[foreign].Resource != "eni-1" || len(n.Pool) != 5 {
 			return fmt.Errorf("the pool is %v", n.Pool)

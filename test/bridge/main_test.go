@@ -18,12 +18,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// envAsBridge makes the test binary be the bridge: a process that can be killed,
+// runAsBridgeEnv makes the test binary be the bridge: a process that can be killed,
 // with the race detector where the tests have it.
-const envAsBridge = "DELEGATED_IPAM_TEST_AS_BRIDGE"
+const runAsBridgeEnv = "DELEGATED_IPAM_TEST_AS_BRIDGE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envAsBridge) != "" {
+	if os.Getenv(runAsBridgeEnv) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
 		os.Exit(command.Run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr, "test"))
@@ -62,7 +62,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	p.cmd = exec.Command(os.Args[0], append([]string{
 		"--node-name=" + n.Name, "--host=" + n.Socket, "--kubeconfig=" + s.Kubeconfig(t), "--excess-ip-release-delay=300ms", "--log-level=debug",
 	}, flags...)...)
-	p.cmd.Env = []string{envAsBridge + "=1", "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
+	p.cmd.Env = []string{runAsBridgeEnv + "=1", "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

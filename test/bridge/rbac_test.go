@@ -14,14 +14,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
 
-// granted is what deploy/kubernetes/bridge/rbac.yaml lets the bridge do.
-func granted(t *testing.T) map[apiserver.Right]bool {
+// grantedRights is what deploy/kubernetes/bridge/rbac.yaml lets the bridge do.
+func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rights := map[apiserver.Right]bool{}
+	rights := map[apiserver.Permission]bool{}
 	for _, document := range bytes.Split(data, []byte("\n---\n")) {
 		var role struct {
 			Kind  string
@@ -39,7 +39,7 @@ func granted(t *testing.T) map[apiserver.Right]bool {
 			for _, group := range rule.APIGroups {
 				for _, resource := range rule.Resources {
 					for _, verb := range rule.Verbs {
-						rights[apiserver.Right{Group: group, Resource: resource, Verb: verb}] = true
+						rights[apiserver.Permission{Group: group, Resource: resource, Verb: verb}] = true
 					}
 				}
 			}
@@ -51,35 +51,35 @@ func granted(t *testing.T) map[apiserver.Right]bool {
 // TestTheBridgeMayDoWhatItDoesAndNothingElse serves a node under the rules that
 // are deployed, with all that the bridge ever does.
 func TestTheBridgeMayDoWhatItDoesAndNothingElse(t *testing.T) {
-	w, rights := newWorld(t, false), granted(t)
-	w.server.Allow(func(r apiserver.Right) bool { return rights[r] })
-	p := startBridge(t, w.server, w.node, small()...)
+	w, rights := newFixture(t, false), grantedRights(t)
+	w.server.Allow(func(r apiserver.Permission) bool { return rights[r] })
+	p := startBridge(t, w.server, w.node, smallFlags()...)
 	w.agent.Start(t)
-	w.until(t, "the first publication", func() error { return w.has(t, 4) })
-	w.pods(t, 5)
+	w.eventually(t, "the first publication", func() error { return w.poolHas(t, 4) })
+	w.addPods(t, 5)
 	w.agent.Free(w.agent.Uses()...)
-	w.until(t, "the excess to go back", func() error { return w.atRest(t, 4) })
+	w.eventually(t, "the excess to go back", func() error { return w.atRest(t, 4) })
 	// The same Event twice is created, and then counted up by a patch.
 	for absence := range 2 {
 		w.server.Delete(w.node.Name)
 		before := len(w.server.Events())
-		w.until(t, "an Event", func() error {
+		w.eventually(t, "an Event", func() error {
 			if len(w.server.Events()) == before {
 				return fmt.Errorf("there is none")
 			}
 			return nil
 		})
 		w.server.Create(w.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
-		w.until(t, "the pool to be published again", func() error { return w.has(t, 4) })
+		w.eventually(t, "the pool to be published again", func() error { return w.poolHas(t, 4) })
 		// Only then is another absence another one.
-		w.until(t, "the bridge to know that it is over", func() error {
+		w.eventually(t, "the bridge to know that it is over", func() error {
 			if n := strings.Count(p.out.String(), "msg=over reason=CiliumNodeMissing"); n != absence+1 {
 				return fmt.Errorf("it has said so %d times", n)
 			}
 			return nil
 		})
 	}
-	if done := w.server.Done(); !maps.Equal(done, rights) {
+	if done := w.server.Requested(); !maps.Equal(done, rights) {
 		t.Errorf("the bridge does %v; deploy/kubernetes/bridge/rbac.yaml grants %v", done, rights)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// world is a node with everything that the bridge works with.
-type world struct {
+// fixture is a node with everything that the bridge works with.
+type fixture struct {
 	server  *apiserver.Server
 	node    *harness.Node
 	sidecar *harness.Sidecar
@@ -20,11 +20,11 @@ type world struct {
 	dual    bool
 }
 
-// newWorld is a node whose agent has made its CiliumNode, with a sidecar, and
+// newFixture is a node whose agent has made its CiliumNode, with a sidecar, and
 // without a bridge.
-func newWorld(t *testing.T, dual bool) *world {
+func newFixture(t *testing.T, dual bool) *fixture {
 	t.Helper()
-	w := &world{server: apiserver.Start(t), node: harness.NewNode(t), dual: dual}
+	w := &fixture{server: apiserver.Start(t), node: harness.NewNode(t), dual: dual}
 	network := harness.IPv4Only()
 	if dual {
 		network = harness.DualStack()
@@ -38,8 +38,8 @@ func newWorld(t *testing.T, dual bool) *world {
 	return w
 }
 
-// until lets the agent live until a condition is met.
-func (w *world) until(t *testing.T, what string, met func() error) {
+// eventually lets the agent live until a condition is met.
+func (w *fixture) eventually(t *testing.T, what string, met func() error) {
 	t.Helper()
 	harness.Eventually(t, what, func() error {
 		w.agent.Step(t)
@@ -50,7 +50,7 @@ func (w *world) until(t *testing.T, what string, met func() error) {
 
 // inUse is how many slots have an address that is used: the agent takes the two
 // families of a pod from any slots.
-func (w *world) inUse(t *testing.T) int {
+func (w *fixture) inUse(t *testing.T) int {
 	t.Helper()
 	n, _ := w.server.Node(t, w.node.Name)
 	slots := map[string]bool{}
@@ -60,9 +60,9 @@ func (w *world) inUse(t *testing.T) int {
 	return len(slots)
 }
 
-// has tells whether the pool has so many slots, each with its families, and is
+// poolHas tells whether the pool has so many slots, each with its families, and is
 // what the plugin holds.
-func (w *world) has(t *testing.T, slots int) error {
+func (w *fixture) poolHas(t *testing.T, slots int) error {
 	t.Helper()
 	n, _ := w.server.Node(t, w.node.Name)
 	want := slots
@@ -76,19 +76,19 @@ func (w *world) has(t *testing.T, slots int) error {
 }
 
 // atRest is a pool with so many slots and no handshake.
-func (w *world) atRest(t *testing.T, slots int) error {
+func (w *fixture) atRest(t *testing.T, slots int) error {
 	t.Helper()
 	if n, _ := w.server.Node(t, w.node.Name); len(n.Release) > 0 {
 		return fmt.Errorf("handshakes are left: %v", n.Release)
 	}
-	return w.has(t, slots)
+	return w.poolHas(t, slots)
 }
 
-// pods lets the agent have this many pods more.
-func (w *world) pods(t *testing.T, count int) {
+// addPods lets the agent have this many pods more.
+func (w *fixture) addPods(t *testing.T, count int) {
 	t.Helper()
 	for range count {
-		w.until(t, "an address for a pod", func() error {
+		w.eventually(t, "an address for a pod", func() error {
 			if !w.agent.Allocate(w.dual) {
 				return fmt.Errorf("none is free")
 			}
@@ -97,36 +97,36 @@ func (w *world) pods(t *testing.T, count int) {
 	}
 }
 
-func eachWorld(t *testing.T, test func(t *testing.T, w *world)) {
+func eachFamily(t *testing.T, test func(t *testing.T, w *fixture)) {
 	t.Helper()
 	for name, dual := range map[string]bool{"IPv4": false, "dual stack": true} {
-		t.Run(name, func(t *testing.T) { test(t, newWorld(t, dual)) })
+		t.Run(name, func(t *testing.T) { test(t, newFixture(t, dual)) })
 	}
 }
 
 func TestTheAgentGetsWhatItNeedsAndTheExcessGoesBack(t *testing.T) {
-	eachWorld(t, func(t *testing.T, w *world) {
+	eachFamily(t, func(t *testing.T, w *fixture) {
 		startBridge(t, w.server, w.node, "--pre-allocate=3", "--min-allocate=4")
 		w.agent.Start(t)
-		w.until(t, "the first publication", func() error { return w.has(t, 6) })
-		w.pods(t, 10)
-		w.until(t, "pods and reserve", func() error { return w.atRest(t, w.inUse(t)+3) })
+		w.eventually(t, "the first publication", func() error { return w.poolHas(t, 6) })
+		w.addPods(t, 10)
+		w.eventually(t, "pods and reserve", func() error { return w.atRest(t, w.inUse(t)+3) })
 		w.agent.Free(w.agent.Uses()...)
-		w.until(t, "the excess to go back", func() error { return w.atRest(t, 4) })
+		w.eventually(t, "the excess to go back", func() error { return w.atRest(t, 4) })
 	})
 }
 
 func TestABridgeThatIsKilledAtAnyMomentLosesAndLeaksNothing(t *testing.T) {
-	eachWorld(t, func(t *testing.T, w *world) {
+	eachFamily(t, func(t *testing.T, w *fixture) {
 		flags := []string{"--pre-allocate=2", "--min-allocate=3"}
 		bridge := startBridge(t, w.server, w.node, flags...)
 		w.agent.Start(t)
-		w.until(t, "the first publication", func() error { return w.has(t, 5) })
+		w.eventually(t, "the first publication", func() error { return w.poolHas(t, 5) })
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 25 {
 			_, before := w.server.Counts()
 			after := before + random.IntN(4)
-			w.until(t, "the bridge to write, or to rest", func() error {
+			w.eventually(t, "the bridge to write, or to rest", func() error {
 				if random.IntN(3) == 0 {
 					w.agent.Allocate(w.dual)
 				} else if uses := w.agent.Uses(); random.IntN(3) == 0 && len(uses) > 0 {
@@ -145,6 +145,6 @@ func TestABridgeThatIsKilledAtAnyMomentLosesAndLeaksNothing(t *testing.T) {
 			bridge = startBridge(t, w.server, w.node, flags...)
 		}
 		w.agent.Free(w.agent.Uses()...)
-		w.until(t, "everything to settle", func() error { return w.atRest(t, 3) })
+		w.eventually(t, "everything to settle", func() error { return w.atRest(t, 3) })
 	})
 }

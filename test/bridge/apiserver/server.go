@@ -33,8 +33,8 @@ type Server struct {
 	changes []change
 	changed chan struct{}
 	events  []Event
-	done    map[Right]bool
-	may     func(Right) bool
+	done    map[Permission]bool
+	may     func(Permission) bool
 	down    bool
 	before  func()
 	writes  int
@@ -52,13 +52,13 @@ type change struct {
 // Event is what a test wants to know of a Kubernetes Event.
 type Event struct{ Reason, Message, Kind, Name string }
 
-// Right is one thing that somebody does, as RBAC names it.
-type Right struct{ Group, Resource, Verb string }
+// Permission is one thing that somebody does, as RBAC names it.
+type Permission struct{ Group, Resource, Verb string }
 
 // Start runs a server until the test ends. Everything is allowed.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{objects: map[string]Object{}, changed: make(chan struct{}), done: map[Right]bool{}, may: func(Right) bool { return true }}
+	s := &Server{objects: map[string]Object{}, changed: make(chan struct{}), done: map[Permission]bool{}, may: func(Permission) bool { return true }}
 	s.http = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
@@ -80,7 +80,7 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 }
 
 // Allow lets only what the function admits be done.
-func (s *Server) Allow(may func(Right) bool) {
+func (s *Server) Allow(may func(Permission) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.may = may
@@ -109,8 +109,8 @@ func (s *Server) BeforeWrites(f func()) {
 	s.before = f
 }
 
-// Done returns what was asked for since the start.
-func (s *Server) Done() map[Right]bool {
+// Requested returns what was asked for since the start.
+func (s *Server) Requested() map[Permission]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clone(s.done)
@@ -166,7 +166,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // rightOf is what a request does, and to which object.
-func rightOf(r *http.Request) (right Right, name string) {
+func rightOf(r *http.Request) (right Permission, name string) {
 	verbs := map[string]string{http.MethodGet: "get", http.MethodPatch: "patch", http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete"}
 	right.Verb = verbs[r.Method]
 	if rest, ok := strings.CutPrefix(r.URL.Path, nodesPath); ok {

@@ -1,0 +1,124 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestNodeMissing(t *testing.T) {
+	f := newFixture()
+	f.node = nil
+	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+		advance(time.Hour)
+		if got := f.eventReasons(); !slices.Equal(got, []string{"CiliumNodeMissing"}) {
+			t.Errorf("the Events are %v; want CiliumNodeMissing once", got)
+		}
+		if n := f.count(&f.acquires); n > 0 {
+			t.Errorf("%d slots were acquired without a CiliumNode", n)
+		}
+		f.update(func() { f.create("uid-1") })
+		synctest.Wait()
+		if len(f.pool()) == 0 {
+			t.Error("nothing is published as soon as it exists")
+		}
+		waitForScaleDown(t, f)
+		f.update(func() { f.node = nil })
+		advance(time.Hour)
+		if len(f.held) != 3 {
+			t.Errorf("after its deletion the sidecar holds %v; want all three", f.held)
+		}
+		if pool, free := testutil.ToFloat64(m.pool), testutil.ToFloat64(m.free); pool != 0 || free != 0 {
+			t.Errorf("after its deletion %v addresses count as published, and %v as free", pool, free)
+		}
+		f.update(func() { f.create("uid-2") })
+		synctest.Wait()
+		// One more is acquired: the pool has no entry of the bridge, so the first publication is due.
+		if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4*"}; !slices.Equal(got, want) {
+			t.Errorf("the new one has %v; want %v", got, want)
+		}
+	})
+}
+
+// A plan from the informer's cache is never executed.
+func TestStaleCache(t *testing.T) {
+	f := newFixture()
+	f.inCache = clone(f.node) // an empty pool, permanently
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForScaleDown(t, f)
+		before := f.count(&f.patches)
+		advance(time.Hour)
+		if after := f.count(&f.patches); after != before {
+			t.Errorf("%d writes followed from a stale cache", after-before)
+		}
+	})
+}
+
+// A node that is up to date costs the API server no requests.
+func TestUpToDate(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForScaleDown(t, f)
+		f.update(func() { f.inCache = clone(f.node) })
+		advance(time.Minute)
+		before := f.count(&f.gets)
+		advance(time.Hour)
+		if after := f.count(&f.gets); after != before {
+			t.Errorf("%d reads although the informer shows that nothing is to be done", after-before)
+		}
+	})
+}
+
+func TestForeignEntries(t *testing.T) {
+	f := newFixture()
+	f.node.Spec.IPAM.Pool["192.0.2.1"] = allocationIP{Resource: "eni-1"}
+	f.node.Spec.IPAM.Pool["not an address"] = allocationIP{}
+	f.node.Spec.IPAM.Pool["FD00::1"] = allocationIP{}
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		advance(time.Hour)
+		for _, key := range []string{"192.0.2.1", "not an address", "FD00::1"} {
+			if !slices.Contains(f.pool(), key) {
+				t.Errorf("%s was removed", key)
+			}
+		}
+		if got := f.eventReasons(); !slices.Equal(got, []string{"ForeignPoolEntry", "MalformedPoolEntry"}) {
+			t.Errorf("the Events are %v", got)
+		}
+	})
+}
+
+func TestWrongMode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set   func(n *ciliumNode)
+		named string
+	}{
+		"cluster-pool": {func(n *ciliumNode) { n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, "podCIDRs"},
+		"multi-pool":   {func(n *ciliumNode) { n.Spec.IPAM.Pools.Requested = []any{"x"} }, "multi-pool"},
+		"eni":          {func(n *ciliumNode) { n.Spec.ENI = map[string]any{"vpc-id": "v"} }, "eni"},
+		"azure":        {func(n *ciliumNode) { n.Spec.Azure = map[string]any{"interface-name": "eth0"} }, "azure"},
+		"alibabacloud": {func(n *ciliumNode) { n.Spec.AlibabaCloud = map[string]any{"vpc-id": "v"} }, "alibaba"},
+		"operator":     {func(n *ciliumNode) { n.Status.IPAM.OperatorStatus.Error = "no CIDR left" }, "operator-status"},
+		"any cloud":    {func(n *ciliumNode) { n.Spec.InstanceID = "i-1" }, "instance-id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			tt.set(f.node)
+			if err := f.node.checkMode(); err == nil || !strings.Contains(err.Error(), tt.named) || !strings.Contains(err.Error(), "deleted once") {
+				t.Errorf("the refusal is %v; want it to name %q and the remedy", err, tt.named)
+			}
+			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+				advance(time.Hour)
+				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.ready.Load() {
+					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.ready.Load())
+				}
+				if got := f.eventReasons(); !slices.Equal(got, []string{"WrongIPAMMode"}) {
+					t.Errorf("the Events are %v; want WrongIPAMMode once", got)
+				}
+			})
+		})
+	}
+}

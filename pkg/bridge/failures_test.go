@@ -1,0 +1,206 @@
+package bridge
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+)
+
+// patchForbidden is an API server's refusal of a write.
+func patchForbidden() error {
+	return apierrors.NewForbidden(ciliumNodes().GroupResource(), "worker", errors.New("no patch"))
+}
+
+func TestWriteAccess(t *testing.T) {
+	forbidden := patchForbidden()
+	f := newFixture()
+	f.dryRunErr, f.writeErr = forbidden, forbidden
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		advance(time.Hour)
+		if n := f.count(&f.acquires); n > 0 {
+			t.Errorf("%d slots were acquired", n)
+		}
+		if got := f.eventReasons(); !slices.Equal(got, []string{"NotPermitted"}) {
+			t.Errorf("the Events are %v; want NotPermitted once", got)
+		}
+		f.update(func() { f.dryRunErr, f.writeErr = nil, nil })
+		waitForScaleDown(t, f)
+		// The right is withdrawn.
+		f.update(func() { f.dryRunErr, f.writeErr = forbidden, forbidden })
+		f.setUsed(ip(1), ip(2), ip(3))
+		advance(time.Minute)
+		f.update(func() {
+			delete(f.held, 3) // what was acquired before the refusal; so one is missing again
+			f.acquires = 0
+		})
+		advance(time.Hour)
+		if n := f.count(&f.acquires); n > 0 {
+			t.Errorf("%d slots were acquired after the first refusal", n)
+		}
+	})
+}
+
+func TestRetry(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set    func(f *fixture, err error)
+		err    error
+		count  func(f *fixture) *int
+		reason string
+	}{
+		"API server": {func(f *fixture, err error) { f.apiErr = err }, errors.New("away"), func(f *fixture) *int { return &f.gets }, "APIServerUnavailable"},
+		"sidecar":    {func(f *fixture, err error) { f.sidecarErr = err }, sidecarAway(), func(f *fixture) *int { return &f.lists }, "SidecarUnavailable"},
+		"write":      {func(f *fixture, err error) { f.writeErr = err }, patchForbidden(), func(f *fixture) *int { return &f.patches }, "NotPermitted"},
+		"acquisition": {
+			func(f *fixture, err error) { f.requestErr = err }, &reconcileError{reasonOwnerNotAdmitted, errors.New("forbidden")},
+			func(f *fixture) *int { return &f.acquires }, "OwnerNotAdmitted",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			tt.set(f, tt.err)
+			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+				advance(time.Hour)
+				// Every 30 s to 45 s once the backoff has grown; events do not shorten it.
+				for range 1000 {
+					f.update(func() {})
+					synctest.Wait()
+				}
+				if n := f.count(tt.count(f)); n < 70 || n > 140 {
+					t.Errorf("%d requests in an hour; want about 100", n)
+				}
+				if got := f.eventReasons(); !slices.Equal(got, []string{tt.reason}) {
+					t.Errorf("the Events are %v; want %s once", got, tt.reason)
+				}
+				if got := testutil.ToFloat64(m.reconcileErrors.WithLabelValues(tt.reason)); got < 70 {
+					t.Errorf("%v errors are counted", got)
+				}
+				f.update(func() { tt.set(f, nil) })
+				advance(time.Minute)
+				if len(f.pool()) == 0 {
+					t.Error("nothing is published after the failure")
+				}
+				f.update(func() { tt.set(f, tt.err) })
+				f.setUsed(ip(1), ip(2), ip(3), ip(4)) // so that there is something to do
+				advance(time.Minute)
+				if got := f.eventReasons(); len(got) != 2 {
+					t.Errorf("the Events are %v; want a second one for the second failure", got)
+				}
+			})
+		})
+	}
+}
+
+func TestExhausted(t *testing.T) {
+	f := newFixture()
+	f.capacity = 5
+	runController(t, f, planner.Settings{MinAllocate: 8, PreAllocate: 8}, func(t *testing.T, m *metrics) {
+		advance(time.Hour)
+		if got := len(f.pool()); got != 5 {
+			t.Errorf("%d addresses are published; want the 5 that there are", got)
+		}
+		// 5 that succeed, then from 5 s to 5 min between two.
+		if n := f.count(&f.acquires); n < 10 || n > 30 {
+			t.Errorf("%d requests in an hour", n)
+		}
+		if got := f.eventReasons(); !slices.Equal(got, []string{"PoolExhausted"}) {
+			t.Errorf("the Events are %v; want PoolExhausted once", got)
+		}
+		if got := testutil.ToFloat64(m.acquisitions.WithLabelValues(outcomeExhausted)); got == 0 {
+			t.Error("no exhaustion is counted")
+		}
+		f.update(func() { f.capacity = 100 })
+		advance(10 * time.Minute)
+		if got := len(f.pool()); got != 8 {
+			t.Errorf("%d addresses are published when there are more; want 8", got)
+		}
+	})
+}
+
+func TestConflicts(t *testing.T) {
+	f := newFixture()
+	f.conflicts = 3
+	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+		if len(f.pool()) == 0 {
+			t.Error("after three conflicts nothing is published without delay")
+		}
+		if got := testutil.ToFloat64(m.conflicts); got != 3 {
+			t.Errorf("%v conflicts are counted; want 3", got)
+		}
+		waitForScaleDown(t, f)
+		f.update(func() { f.conflicts, f.patches = 1<<30, 0 })
+		f.setUsed(ip(1), ip(2), ip(3))
+		advance(time.Hour)
+		if n := f.count(&f.patches); n < 100 || n > 1000 {
+			t.Errorf("%d patches in an hour of conflicts", n)
+		}
+	})
+}
+
+func TestRestoreRefused(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForScaleDown(t, f)
+		f.setUsed(ip(2))
+		advance(time.Minute)
+		f.update(func() {
+			delete(f.held, 1)
+			f.unrestorable[ip(2)], f.restores = true, 0
+		})
+		advance(time.Hour)
+		if !slices.Contains(f.pool(), "10.0.0.2") {
+			t.Errorf("a used address has left the pool: %v", f.pool())
+		}
+		if n := f.count(&f.restores); n < 5 || n > 30 {
+			t.Errorf("%d attempts to restore it in an hour", n)
+		}
+		if !slices.Contains(f.eventReasons(), "AddressNotHeld") {
+			t.Errorf("the Events are %v; want AddressNotHeld among them", f.eventReasons())
+		}
+		f.setUsed()
+		advance(10 * drainDelay)
+		if slices.Contains(f.pool(), "10.0.0.2") || slices.Contains(f.pool(), "10.0.0.2*") {
+			t.Errorf("an address that is neither used nor held is still there: %v", f.pool())
+		}
+	})
+}
+
+func TestRestoreFails(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+		waitForScaleDown(t, f)
+		f.update(func() {
+			delete(f.held, 1)
+			f.requestErr = sidecarAway()
+		})
+		advance(time.Minute)
+		if got := testutil.ToFloat64(m.acquisitions.WithLabelValues(outcomeFailed)); got == 0 {
+			t.Error("no failed request is counted")
+		}
+		if !slices.Contains(f.pool(), "10.0.0.2") {
+			t.Errorf("the address has left the pool: %v", f.pool())
+		}
+	})
+}
+
+func TestNoProgress(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForScaleDown(t, f)
+		f.update(func() { f.ignoresAcquire, f.lists = true, 0 })
+		f.setUsed(ip(1), ip(2), ip(3))
+		advance(time.Hour)
+		if n := f.count(&f.lists); n < 70 || n > 400 {
+			t.Errorf("%d observations in an hour; want some hundred", n)
+		}
+		if !slices.Contains(f.eventReasons(), "NoProgress") {
+			t.Errorf("the Events are %v; want NoProgress among them", f.eventReasons())
+		}
+	})
+}

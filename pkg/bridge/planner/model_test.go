@@ -1,0 +1,243 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"pgregory.net/rapid"
+)
+
+// node is the CiliumNode at the API server.
+type node struct {
+	version    int
+	pool       map[netip.Addr]Entry
+	used       map[netip.Addr]Entry
+	handshakes map[netip.Addr]Handshake
+}
+
+func newNode(version int) node {
+	return node{version, map[netip.Addr]Entry{}, map[netip.Addr]Entry{}, map[netip.Addr]Handshake{}}
+}
+
+func (n node) clone() node {
+	return node{n.version, maps.Clone(n.pool), maps.Clone(n.used), maps.Clone(n.handshakes)}
+}
+
+// model is everything that the bridge works with: the CiliumNode, the agent and the sidecar. It fails
+// the test at once when an invariant is violated.
+type model struct {
+	t        *rapid.T
+	families int
+	node     node
+	agent    agent
+	// held are the sidecar's slots; lost are those that the plugin denies.
+	held map[int][]netip.Addr
+	lost map[int]bool
+	// taken are the addresses that the plugin has allocated to another client; size is their number in
+	// total.
+	taken map[netip.Addr]bool
+	size  int
+	// drained, refused and exhausted are the bridge's own part of the view.
+	drained   map[netip.Addr]bool
+	refused   map[netip.Addr]bool
+	exhausted bool
+	// foreign is a pool entry that the bridge did not write.
+	foreign netip.Addr
+	// recreated reports whether the CiliumNode was deleted and created again, which loses what was used.
+	recreated bool
+	// forgotten are addresses of endpoints that neither the sidecar nor the CiliumNode can know any
+	// more: one has lost them, the other was created again.
+	forgotten map[netip.Addr]bool
+}
+
+func newModel(t *rapid.T) *model {
+	m := &model{
+		t: t, families: rapid.IntRange(1, 2).Draw(t, "families"), size: rapid.IntRange(8, 24).Draw(t, "size"),
+		node:  newNode(0),
+		agent: agent{allocated: map[netip.Addr]Entry{}, endpoints: map[netip.Addr]bool{}},
+		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, taken: map[netip.Addr]bool{},
+		drained: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{},
+		foreign: netip.MustParseAddr("172.16.0.1"), forgotten: map[netip.Addr]bool{},
+	}
+	m.node.pool[m.foreign] = Entry{}
+	return m
+}
+
+func address(family, i int) netip.Addr {
+	if family == 0 {
+		return netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+	}
+	return netip.MustParseAddr(fmt.Sprintf("fd00::%x", i))
+}
+
+// view returns the bridge's view.
+func (m *model) view() View {
+	v := View{
+		Pool: maps.Clone(m.node.pool), Used: maps.Clone(m.node.used), Handshakes: maps.Clone(m.node.handshakes),
+		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), Exhausted: m.exhausted,
+	}
+	for n, ips := range m.held {
+		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n]})
+	}
+	return v
+}
+
+// String returns the whole state of the model.
+func (m *model) String() string {
+	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.drained, m.refused, m.exhausted)
+}
+
+// free returns the number of an address that the plugin can allocate.
+func (m *model) free() (int, bool) {
+	for i := 1; i <= m.size; i++ {
+		if !m.holds(address(0, i)) && !m.taken[address(0, i)] {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// holds reports whether the sidecar holds an address.
+func (m *model) holds(ip netip.Addr) bool {
+	for n, ips := range m.held {
+		if !m.lost[n] && slices.Contains(ips, ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// published returns the number of pool entries that the bridge has written.
+func (m *model) published() int {
+	n := 0
+	for _, e := range m.node.pool {
+		if _, ours := e.Slot(); ours {
+			n++
+		}
+	}
+	return n
+}
+
+// execute executes one action, and reports whether it succeeded.
+func (m *model) execute(a Action) bool {
+	switch a.Kind {
+	case Acquire:
+		i, ok := m.free()
+		if !ok {
+			m.exhausted = true
+			return false
+		}
+		var ips []netip.Addr
+		for f := range m.families {
+			ips = append(ips, address(f, i))
+		}
+		m.held[a.Slot], m.lost[a.Slot] = ips, false
+	case Restore:
+		return m.restore(a.Slot, a.IPs[0])
+	case Release:
+		m.release(a)
+	case Publish, Cordon:
+		for _, ip := range a.IPs {
+			if a.Kind == Publish && !m.holds(ip) {
+				m.t.Fatalf("%v: %s is not held", a, ip)
+			}
+			m.node.pool[ip] = EntryOf(a.Slot, a.Kind == Cordon)
+			delete(m.drained, ip)
+		}
+	case Withdraw:
+		for _, ip := range a.IPs {
+			if m.agent.allocated[ip] != (Entry{}) || m.agent.endpoints[ip] {
+				m.t.Fatalf("%v: the agent uses %s", a, ip)
+			}
+			delete(m.node.pool, ip)
+		}
+	case MarkForRelease:
+		for _, ip := range a.IPs {
+			m.node.handshakes[ip] = Marked
+		}
+	case Unmark:
+		for _, ip := range a.IPs {
+			delete(m.node.handshakes, ip)
+		}
+	case MarkReleased:
+		for _, ip := range a.IPs {
+			m.node.handshakes[ip] = Released
+		}
+	}
+	m.node.version++
+	return true
+}
+
+func (m *model) release(a Action) {
+	for _, ip := range a.IPs {
+		if _, published := m.node.pool[ip]; published {
+			m.t.Fatalf("%v: %s is in the pool", a, ip)
+		}
+	}
+	m.held[a.Slot] = slices.DeleteFunc(slices.Clone(m.held[a.Slot]), func(ip netip.Addr) bool { return slices.Contains(a.IPs, ip) })
+	if len(m.held[a.Slot]) == 0 {
+		delete(m.held, a.Slot)
+		delete(m.lost, a.Slot)
+	}
+}
+
+// restore restores an address unless another client has it.
+func (m *model) restore(n int, ip netip.Addr) bool {
+	ips, present := m.held[n]
+	if m.taken[ip] || m.holds(ip) || present && !slices.Contains(ips, ip) {
+		m.refused[ip] = true
+		return false
+	}
+	if !present {
+		m.held[n] = []netip.Addr{ip}
+	}
+	m.lost[n] = false
+	return true
+}
+
+// reconcile plans once and executes at most that many steps; -1 is no limit. Consecutive writes to one
+// target are one write. The agent may act between two, and then the next one is a conflict.
+func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
+	before := m.published()
+	plan := Plan(m.view(), s)
+	for version := m.node.version; len(plan) > 0 && steps != 0; steps-- {
+		if targetOf(plan[0]) != targetSidecar && m.node.version != version {
+			return
+		}
+		step := plan[:1]
+		for targetOf(plan[0]) != targetSidecar && len(step) < len(plan) && targetOf(plan[len(step)]) == targetOf(plan[0]) {
+			step = plan[:len(step)+1]
+		}
+		plan = plan[len(step):]
+		for _, a := range step {
+			if a.Kind != Report && !m.execute(a) {
+				return
+			}
+		}
+		version = m.node.version
+		if before == 0 && m.published() > 0 {
+			m.checkInitial(s)
+		}
+		if agentActs() && m.agent.running {
+			m.sync()
+		}
+	}
+}
+
+const (
+	targetSidecar = iota
+	targetSpec
+	targetStatus
+)
+
+func targetOf(a Action) int {
+	switch a.Kind {
+	case Publish, Cordon, Withdraw:
+		return targetSpec
+	case MarkForRelease, Unmark, MarkReleased:
+		return targetStatus
+	}
+	return targetSidecar
+}
