@@ -20,7 +20,7 @@ FAILPOINTS := $(CACHE)/test/delegated-ipam-failpoints
 COVER   := $(CACHE)/cover
 MODULE  := github.com/delegated-ipam/delegated-ipam
 
-MODULES     := . test/contract test/deploy test/observe tools tools/plugins tools/plugins-v1.4
+MODULES     := . test/agent/cilium-cni test/external test/programs tools tools/plugins tools/plugins-v1.4
 GENERATED   := api/models server client
 HANDWRITTEN  = $(shell go list ./... | grep -Ev '^$(MODULE)/(api/models|server|client)(/|$$)')
 GOFILES      = $(shell git ls-files --cached --others --exclude-standard '*.go' | grep -Ev '^(api/models|server|client)/')
@@ -111,26 +111,26 @@ test-image: image plugins ## run the images with buildah: what they hold, their 
 .PHONY: test-deploy
 test-deploy: plugins test-binary ## render Cilium's chart, the manifests and the systemd unit, and run the sidecar with what they give it
 	@mkdir -p $(COVER)/binary
-	cd test/deploy && $(TESTENV) go test $(AFRESH) ./...
+	cd test/external/deploy && $(TESTENV) go test $(AFRESH) ./...
 
 .PHONY: test-contract
 test-contract: plugins test-binary explain ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
 	@mkdir -p $(COVER)/binary
-	cd test/contract && $(TESTENV) go test $(RACE) $(AFRESH) ./...
+	cd test/external/contract && $(TESTENV) go test $(RACE) $(AFRESH) ./...
 
 # The real cilium-dbg is some minutes of building the first time: test-contract skips it.
 .PHONY: test-cilium-dbg
 test-cilium-dbg: $(CILIUM_DBG) plugins test-binary ## run the test with the real cilium-dbg v1.19.0, which it builds
 	@mkdir -p $(COVER)/binary
-	cd test/contract && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(CILIUM_DBG) $(TESTENV) go test $(RACE) $(AFRESH) -run CiliumDbg ./...
+	cd test/external/contract && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(CILIUM_DBG) $(TESTENV) go test $(RACE) $(AFRESH) -run CiliumDbg ./...
 
-$(CILIUM_DBG): test/agent/cilium/go.mod test/agent/cilium/go.sum
-	go build -C test/agent/cilium -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
+$(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
+	go build -C test/programs -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
 
 # Without the race detector: Prometheus' rule engine is much to build, and nothing of ours runs at once there.
 .PHONY: test-observe
 test-observe: ## try the dashboard and each alert with Prometheus' own parsers and rule engine
-	cd test/observe && go test $(AFRESH) ./...
+	cd test/external/observe && go test $(AFRESH) ./...
 
 .PHONY: test-binary
 test-binary: ## build the binary under test, with the race detector where it can be had, and the plugin that it is tried with
@@ -201,7 +201,7 @@ bench: $(BIN)/delegated-ipam plugins ## measure what it costs beside the bare pl
 .PHONY: bench-cilium
 bench-cilium: ## bench, beside Cilium's own server and allocator too
 	@mkdir -p $(BENCH)
-	CGO_ENABLED=0 go build -C test/bench/cilium -trimpath -buildvcs=false -o $(CURDIR)/$(BENCH)/cilium .
+	CGO_ENABLED=0 go build -C test/programs -trimpath -buildvcs=false -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
 
 .PHONY: bench-short
@@ -231,7 +231,7 @@ lint: $(TOOLS)/gofumpt $(TOOLS)/staticcheck ## check format, go vet and staticch
 	  { echo "not formatted; run 'make fmt':" >&2; echo "$$unformatted" >&2; exit 1; }
 	go vet ./...
 	$(TOOLS)/staticcheck $(HANDWRITTEN)
-	@for module in test/contract test/deploy test/observe; do \
+	@for module in test/external; do \
 	  echo "$$module: go vet, staticcheck" && (cd $$module && go vet ./... && $(CURDIR)/$(TOOLS)/staticcheck ./...) || exit 1; done
 
 .PHONY: tidy-check

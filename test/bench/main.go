@@ -21,7 +21,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar, built as it is shipped")
 	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "folder with the real host-local")
-	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/bench/cilium; its row is left out if the file is not there")
+	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; its row is left out if the file is not there")
 	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "folder for state and store, on the file system to be measured; it is emptied")
 	flag.StringVar(&o.page, "page", "", "Markdown page whose part between the marks is replaced; none if empty")
 	flag.StringVar(&o.charts, "charts", "", "folder for the two charts; none if empty")

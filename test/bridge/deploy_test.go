@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/command"
 )
 
-// manifests has what is deployed of the bridge. test/deploy looks at the rest of it.
+// manifests has what is deployed of the bridge. test/external/deploy looks at the rest of it.
 var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "bridge")
 
 func TestTheDaemonSetRunsTheBridgeWithOptionsThatItHas(t *testing.T) {
