@@ -44,7 +44,7 @@ func TestEachRequestStartsTheProcessesAndDoesTheWritesOfTheProtocolAndNoMore(t *
 			n := harness.NewNode(t)
 			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
 			trace := filepath.Join(n.Dir, "trace")
-			n.Under = underStrace(t, trace)
+			n.Wrapper = underStrace(t, trace)
 			s := n.Launch(t, tt.interval, "--enable-ipv6=false")
 			s.WaitReady(t)
 			ask := func() string { return s.Allocate(t, harness.Request{Owner: owner}).Address.IPv4 }
@@ -63,7 +63,7 @@ func TestEachRequestStartsTheProcessesAndDoesTheWritesOfTheProtocolAndNoMore(t *
 			}
 			most = tt.want.writes * max(most, recordSize(t, n))
 			s.Stop(t)
-			got := lastRequest(harness.WholeTrace(t, trace, s.PID()), n.StateDir)
+			got := lastRequest(harness.ReadTrace(t, trace, s.PID()), n.StateDir)
 			if got.bytes > most {
 				t.Errorf("it wrote %d bytes below the state folder; want each record once, at most %d", got.bytes, most)
 			}

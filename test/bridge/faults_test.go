@@ -207,7 +207,7 @@ func TestASlotWhoseAddressSomebodyElseHasKeepsWhatIsUsed(t *testing.T) {
 	w.node.WipeJournal(t)
 	w.node.WipeStore(t)
 	w.sidecar = w.node.Start(t)
-	w.sidecar.TryRestore(t, used, "somebody-else").Want(t, 200)
+	w.sidecar.TryRestore(t, used, "somebody-else").WantStatus(t, 200)
 	startBridge(t, w.server, w.node, smallFlags()...)
 	w.waitForEvent(t, "AddressNotHeld")
 	w.eventually(t, "all but the used one to be held", func() error {

@@ -9,22 +9,22 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestTheSameOwnerTwiceGetsTheSameAddresses(t *testing.T) {
+func TestAllocateTwice(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 		second := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 
-		wantSame(t, second, first)
+		wantAddresses(t, second, first)
 		wantLeases(t, n, len(first))
 	})
 }
 
-func TestFiftyOwnersAtOnceGetFiftyAddressesOfEachFamily(t *testing.T) {
+func TestAllocateConcurrently(t *testing.T) {
 	const owners = 50
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		answers := allocateAtOnce(t, s, owners)
+		answers := allocateConcurrently(t, s, owners)
 
 		taken := map[string]int{}
 		families := len(answers[0])
@@ -43,19 +43,19 @@ func TestFiftyOwnersAtOnceGetFiftyAddressesOfEachFamily(t *testing.T) {
 	})
 }
 
-func TestFiftyRequestsOfOneOwnerAtOnceGetOneAnswer(t *testing.T) {
+func TestAllocateConcurrentlyForOneOwner(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
-	answers := s.AllocateAtOnce(t, slices.Repeat([]harness.Request{{Owner: "router"}}, 50))
+	answers := s.AllocateConcurrently(t, slices.Repeat([]harness.Request{{Owner: "router"}}, 50))
 
 	for _, a := range answers {
-		wantSame(t, a.Allocation(t).Addresses(), answers[0].Allocation(t).Addresses())
+		wantAddresses(t, a.Allocation(t).Addresses(), answers[0].Allocation(t).Addresses())
 	}
 	wantLeases(t, n, 2)
 }
 
-func TestASecondFamilyOfAnOwnerRunsNoSecondADD(t *testing.T) {
+func TestAllocateSecondFamily(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -72,12 +72,12 @@ func TestASecondFamilyOfAnOwnerRunsNoSecondADD(t *testing.T) {
 	if now := n.Leases(t); !slices.Equal(now, leases) {
 		t.Errorf("the plugin's store was %v and is %v; want no change", leases, now)
 	}
-	if got := s.Of(t, "router").Claims; !slices.Equal(slices.Sorted(slices.Values(got)), []string{"ipv4", "ipv6"}) {
+	if got := s.Attachment(t, "router").Claims; !slices.Equal(slices.Sorted(slices.Values(got)), []string{"ipv4", "ipv6"}) {
 		t.Errorf("claims are %q; want both families", got)
 	}
 }
 
-func TestAnEmptyOwnerGetsAnAttachmentOfItsOwnEachTime(t *testing.T) {
+func TestAllocateWithoutOwner(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		first := s.Allocate(t, harness.Request{}).Addresses()
@@ -103,7 +103,7 @@ func TestAnEmptyOwnerGetsAnAttachmentOfItsOwnEachTime(t *testing.T) {
 	})
 }
 
-func TestTwoPoolsAreServedFromTheirOwnNetworks(t *testing.T) {
+func TestTwoPools(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "05-pods", harness.IPv4Only())
@@ -112,16 +112,16 @@ func TestTwoPoolsAreServedFromTheirOwnNetworks(t *testing.T) {
 
 	pods := s.Allocate(t, harness.Request{Owner: "router"})
 	blue := s.Allocate(t, harness.Request{Owner: "router", Pool: "blue"})
-	wantIn(t, pods.Address.IPv4, "10.15.0.0/24")
-	wantIn(t, blue.Address.IPv4, "10.16.0.0/24")
+	wantInSubnet(t, pods.Address.IPv4, "10.15.0.0/24")
+	wantInSubnet(t, blue.Address.IPv4, "10.16.0.0/24")
 	if pods.Address.IPv4PoolName != "default" || blue.Address.IPv4PoolName != "blue" {
 		t.Errorf("pool names are %q and %q; want default and blue", pods.Address.IPv4PoolName, blue.Address.IPv4PoolName)
 	}
-	s.Do(t, "DELETE", "/v1/ipam/"+blue.Address.IPv4+"?pool=blue").Want(t, 200)
+	s.Do(t, "DELETE", "/v1/ipam/"+blue.Address.IPv4+"?pool=blue").WantStatus(t, 200)
 	wantLeases(t, n, 1)
 }
 
-func TestASinglePluginConfIsServed(t *testing.T) {
+func TestSinglePluginConf(t *testing.T) {
 	t.Parallel()
 	nw := harness.DualStack()
 	nw.Single = true
@@ -132,16 +132,16 @@ func TestASinglePluginConfIsServed(t *testing.T) {
 	}
 }
 
-// allocateAtOnce lets that many owners ask at the same time and returns the
+// allocateConcurrently lets that many owners ask at the same time and returns the
 // addresses of each.
-func allocateAtOnce(t *testing.T, s *harness.Sidecar, owners int) [][]string {
+func allocateConcurrently(t *testing.T, s *harness.Sidecar, owners int) [][]string {
 	t.Helper()
 	requests := make([]harness.Request, owners)
 	for i := range requests {
 		requests[i].Owner = fmt.Sprintf("kube-system/pod-%d", i)
 	}
 	all := make([][]string, owners)
-	for i, a := range s.AllocateAtOnce(t, requests) {
+	for i, a := range s.AllocateConcurrently(t, requests) {
 		all[i] = a.Allocation(t).Addresses()
 	}
 	return all
@@ -152,14 +152,14 @@ func is4(ip string) bool {
 	return err == nil && a.Is4()
 }
 
-func wantSame(t *testing.T, got, want []string) {
+func wantAddresses(t *testing.T, got, want []string) {
 	t.Helper()
 	if len(want) == 0 || !slices.Equal(got, want) {
 		t.Errorf("got addresses %q; want %q again", got, want)
 	}
 }
 
-func wantIn(t *testing.T, ip, prefix string) {
+func wantInSubnet(t *testing.T, ip, prefix string) {
 	t.Helper()
 	a, err := netip.ParseAddr(ip)
 	if err != nil || !netip.MustParsePrefix(prefix).Contains(a) {

@@ -21,7 +21,7 @@ func backupNode(t *testing.T) *harness.Node {
 
 // Trap: the plugin's store is restored from a backup that is older than the address:
 // the next one who asks the plugin would get it.
-func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSame(t *testing.T) {
+func TestRestoredStoreLacksLease(t *testing.T) {
 	t.Parallel()
 	for name, restart := range map[string]bool{"in service": false, "across a restart": true} {
 		t.Run(name, func(t *testing.T) {
@@ -38,9 +38,9 @@ func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSam
 			wantLeases(t, n, 1)
 			if restart {
 				s = n.Start(t)
-				s.Agree(t) // reacquired at start
+				s.WaitConsistent(t) // reacquired at start
 			}
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 			wantLeased(t, n, held...)
 			if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["reacquired"] != 1 {
 				t.Errorf("the counters are %v; want one lost and reacquired", c)
@@ -50,7 +50,7 @@ func TestAnAddressThatARestoredStoreDoesNotHaveIsNoticedByCheckAndHealedToTheSam
 }
 
 // Trap: in the restored store another ID has our address, which must not be that of two.
-func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwners(t *testing.T) {
+func TestRestoredStoreConflictingLease(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*testing.T, *harness.Node, *harness.Sidecar) (ip string, giveBack func()){
 		"to a pod": func(t *testing.T, n *harness.Node, _ *harness.Sidecar) (string, func()) {
@@ -69,7 +69,7 @@ func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwn
 			ip, giveBack := before(t, n, s)
 			restore := n.BackUpStore(t)
 			giveBack()
-			s.TryRestore(t, ip, "router").Want(t, http.StatusOK)
+			s.TryRestore(t, ip, "router").WantStatus(t, http.StatusOK)
 			restore()
 
 			// CHECK says no, and host-local does not give the address a second time.
@@ -85,14 +85,14 @@ func TestAnAddressThatARestoredStoreGivesToAnotherIsReplacedAndNeverThatOfTwoOwn
 				t.Errorf("both owners have %s", now)
 			}
 			wantLeased(t, n, now, other)
-			s.Agree(t)
+			s.WaitConsistent(t)
 		})
 	}
 }
 
 // Trap: the backup has our container ID with another address. CHECK does not see it; the
 // lease files show it.
-func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNoticed(t *testing.T) {
+func TestRestoredStoreOlderAddress(t *testing.T) {
 	t.Parallel()
 	n := backupNode(t)
 	s := n.Start(t)
@@ -105,29 +105,29 @@ func TestARestoredStoreWithAnOlderAddressOfTheSameOwnerIsNoticed(t *testing.T) {
 	}
 	restore()
 
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{held})
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{held})
 	wantLeases(t, n, 1)
 	wantLeased(t, n, held)
 	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 1 || c["reacquired"] != 1 || c["duplicates"] != 0 {
 		t.Errorf("the counters are %v; want %s lost and reacquired", c, held)
 	}
 	s.Release(t, held)
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 // Trap: a lease that was released after the backup is nobody's: a leak, until its
 // owner asks again.
-func TestALeaseThatARestoredStoreBringsBackLeaksUntilItsOwnerAsksAgain(t *testing.T) {
+func TestRestoredStoreLeakedLease(t *testing.T) {
 	t.Parallel()
 	n := backupNode(t)
 	s := n.Start(t)
 	released := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	id := s.Of(t, "router").ContainerID
+	id := s.Attachment(t, "router").ContainerID
 	restore := n.BackUpStore(t)
 	s.Release(t, released...)
 	restore()
 
-	if got := n.Leases(t); len(got) != 1 || got[0].ContainerID != id || s.Of(t, "router") != nil {
+	if got := n.Leases(t); len(got) != 1 || got[0].ContainerID != id || s.Attachment(t, "router") != nil {
 		t.Fatalf("the plugin holds %v and the list is %+v; want the lease of %s to be in none of our records", got, s.List(t), id)
 	}
 	s.Allocate(t, harness.Request{Owner: "health"})
@@ -139,5 +139,5 @@ func TestALeaseThatARestoredStoreBringsBackLeaksUntilItsOwnerAsksAgain(t *testin
 
 	// The ADD of the same owner begins with a DEL of its container ID.
 	s.Allocate(t, harness.Request{Owner: "router"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 }

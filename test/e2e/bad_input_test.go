@@ -16,7 +16,7 @@ type badRequest struct {
 	says []string
 }
 
-func TestABadRequestLeavesPluginStoreAndJournalUntouched(t *testing.T) {
+func TestBadRequest(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -45,21 +45,21 @@ func TestABadRequestLeavesPluginStoreAndJournalUntouched(t *testing.T) {
 		"a method that the path does not have":          {"PUT", "/v1/ipam", 405, nil},
 		"a method that the path with address lacks too": {"GET", "/v1/ipam/10.15.0.2", 405, nil},
 	}
-	refuses(t, n, s, tests)
+	wantRefusals(t, n, s, tests)
 }
 
-func TestAFamilyThatIsOffIsRefused(t *testing.T) {
+func TestFamilyDisabled(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, "--enable-ipv6=false")
-	refuses(t, n, s, map[string]badRequest{
+	wantRefusals(t, n, s, map[string]badRequest{
 		"to allocate": {"POST", "/v1/ipam?owner=a&family=ipv6", 502, []string{"ipv6"}},
 		"to restore":  {"POST", "/v1/ipam/fd00:15::9?owner=a", 501, nil},
 		"to release":  {"DELETE", "/v1/ipam/fd00:15::9", 501, nil},
 	})
 }
 
-func TestAFamilyThatThePluginDoesNotHaveIsRefusedWithTheReason(t *testing.T) {
+func TestFamilyNotInNetwork(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
@@ -70,12 +70,12 @@ func TestAFamilyThatThePluginDoesNotHaveIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestAnOwnerThatIsNotAdmittedIsRefused(t *testing.T) {
+func TestOwnerNotAdmitted(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, "--owners=router,health,kube-system/*")
 	s.Allocate(t, harness.Request{Owner: "kube-system/pod"})
-	refuses(t, n, s, map[string]badRequest{
+	wantRefusals(t, n, s, map[string]badRequest{
 		"to allocate":               {"POST", "/v1/ipam?owner=ingress", 403, nil},
 		"to restore":                {"POST", "/v1/ipam/10.15.0.9?owner=ingress", 403, nil},
 		"without a name":            {"POST", "/v1/ipam", 403, nil},
@@ -83,8 +83,8 @@ func TestAnOwnerThatIsNotAdmittedIsRefused(t *testing.T) {
 	})
 }
 
-// refuses sends each request and compares both folders around it.
-func refuses(t *testing.T, n *harness.Node, s *harness.Sidecar, tests map[string]badRequest) {
+// wantRefusals sends each request and compares both folders around it.
+func wantRefusals(t *testing.T, n *harness.Node, s *harness.Sidecar, tests map[string]badRequest) {
 	t.Helper()
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func refuses(t *testing.T, n *harness.Node, s *harness.Sidecar, tests map[string
 					t.Errorf("answered %s; want it to say %q", a, says)
 				}
 			}
-			before.Same(t, n.Snapshot(t))
+			before.WantSame(t, n.Snapshot(t))
 		})
 	}
 }

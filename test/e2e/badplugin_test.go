@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestAPluginThatCannotBeRunIsNamedAndTheSidecarStaysUp(t *testing.T) {
+func TestUnusablePlugin(t *testing.T) {
 	t.Parallel()
 	// The header of a 64-bit ELF program for the machine type 0xFFFF, which no
 	// processor has.
@@ -20,8 +20,8 @@ func TestAPluginThatCannotBeRunIsNamedAndTheSidecarStaysUp(t *testing.T) {
 		// says are found in the answer and in readiness, with the file and ipam.
 		says []string
 	}{
-		"it is missing":        {remove, []string{"host-local", "--cni-bin-dir"}},
-		"it is not executable": {notExecutable, []string{"host-local", "permission denied"}},
+		"it is missing":        {removePlugin, []string{"host-local", "--cni-bin-dir"}},
+		"it is not executable": {makeNotExecutable, []string{"host-local", "permission denied"}},
 		"for another machine": {
 			func(t *testing.T, n *harness.Node) { n.InstallScript(t, "host-local", alien) },
 			[]string{"host-local", "exec format error"},
@@ -78,22 +78,18 @@ func TestAPluginThatCannotBeRunIsNamedAndTheSidecarStaysUp(t *testing.T) {
 			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
 			s.WaitReady(t)
 			s.Allocate(t, harness.Request{Owner: "router"})
-			s.Agree(t)
+			s.WaitConsistent(t)
 			s.Stop(t)
 		})
 	}
 }
 
-func remove(t *testing.T, n *harness.Node) {
+func removePlugin(t *testing.T, n *harness.Node) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(n.BinDir, "host-local")); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(filepath.Join(n.BinDir, "host-local")))
 }
 
-func notExecutable(t *testing.T, n *harness.Node) {
+func makeNotExecutable(t *testing.T, n *harness.Node) {
 	t.Helper()
-	if err := os.Chmod(filepath.Join(n.BinDir, "host-local"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chmod(filepath.Join(n.BinDir, "host-local"), 0o644))
 }

@@ -23,13 +23,9 @@ func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
 	t.Helper()
 	var out harness.Allocation
 	any, err := create.CreateFromBytes([]byte(printed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	result, err := current.NewResultFromResult(any)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	mac, err := uplinkMAC(result.Interfaces)
 	if err != nil {
 		return out, err
@@ -71,8 +67,8 @@ func uplinkMAC(interfaces []*current.Interface) (string, error) {
 	return "", nil
 }
 
-// wantAnswer compares an answer with what cilium-cni makes of the same result.
-func wantAnswer(t *testing.T, got, want harness.Allocation) {
+// wantAllocation compares an answer with what cilium-cni makes of the same result.
+func wantAllocation(t *testing.T, got, want harness.Allocation) {
 	t.Helper()
 	if got.Address.IPv4 != want.Address.IPv4 || got.Address.IPv6 != want.Address.IPv6 {
 		t.Errorf("the addresses are %+v; want %+v", got.Address, want.Address)

@@ -9,7 +9,7 @@ import (
 )
 
 // A clock that was a year ahead has written a deadline. It has been set right since.
-func TestADeadlineThatAClockAheadHasWrittenIsDueWithinItsOption(t *testing.T) {
+func TestDeadlineFromClockAhead(t *testing.T) {
 	t.Parallel()
 	ahead := time.Now().AddDate(1, 0, 0).Format(time.RFC3339Nano)
 	for name, tt := range map[string]struct {
@@ -51,7 +51,7 @@ func TestADeadlineThatAClockAheadHasWrittenIsDueWithinItsOption(t *testing.T) {
 
 // The profile says how long a call may still act, so that is the longest time to
 // wait for, also when a clock ahead has written a later one.
-func TestASettleTimeThatAClockAheadHasWrittenIsOverWithinThatOfTheProfile(t *testing.T) {
+func TestLateCallTimeFromClockAhead(t *testing.T) {
 	t.Parallel()
 	n, server := centralNode(t, 1)
 	s := n.Start(t)
@@ -65,7 +65,7 @@ func TestASettleTimeThatAClockAheadHasWrittenIsOverWithinThatOfTheProfile(t *tes
 	})
 
 	s = n.Start(t)
-	s.TryRelease(t, held[0]).Want(t, http.StatusOK)
+	s.TryRelease(t, held[0]).WantStatus(t, http.StatusOK)
 	wantGone(t, s, "router")
 	if got := server.Holds(t); len(got) != 0 {
 		t.Errorf("the server holds %q; want nothing", got)

@@ -17,7 +17,7 @@ type command struct {
 	stdout, stderr string
 }
 
-func TestClientCommandsEndWithTheStatusThatTheyPromise(t *testing.T) {
+func TestClientCommands(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t, "--owners=router,health")
@@ -41,12 +41,12 @@ func TestClientCommandsEndWithTheStatusThatTheyPromise(t *testing.T) {
 		{args: []string{"version"}, code: 0},
 	}
 	for _, step := range steps {
-		ends(t, n, step)
+		wantCommand(t, n, step)
 	}
 	wantLeases(t, n, 0)
 }
 
-func TestWrongUsageEndsWithStatus2AndSaysWhatIsWrong(t *testing.T) {
+func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	tests := map[string]command{
@@ -63,18 +63,18 @@ func TestWrongUsageEndsWithStatus2AndSaysWhatIsWrong(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			tt.code = 2
-			ends(t, n, tt)
+			wantCommand(t, n, tt)
 		})
 	}
 }
 
-func TestACommandWithoutASidecarEndsWithStatus1AndNamesTheSocket(t *testing.T) {
+func TestCommandWithoutSidecar(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
-	ends(t, n, command{args: []string{"list"}, code: 1, stderr: n.Socket})
+	wantCommand(t, n, command{args: []string{"list"}, code: 1, stderr: n.Socket})
 }
 
-func TestListAsJSONIsWhatTheAPIAnswers(t *testing.T) {
+func TestListJSON(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -86,22 +86,20 @@ func TestListAsJSONIsWhatTheAPIAnswers(t *testing.T) {
 		t.Fatalf("%s: %v", out.Stdout, err)
 	}
 	a := s.Do(t, "GET", "/v1/ipam")
-	if err := json.Unmarshal(a.Body, &want); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(a.Body, &want))
 	if asJSON(t, got) != asJSON(t, want) {
 		t.Errorf("the command prints %s; the API answers %s", asJSON(t, got), asJSON(t, want))
 	}
 }
 
-func TestTheIDCommandPrintsTheContainerIDThatIsUsed(t *testing.T) {
+func TestIDCommand(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "kube-system/pod"})
-	used := s.Of(t, "kube-system/pod").ContainerID
+	used := s.Attachment(t, "kube-system/pod").ContainerID
 
-	ends(t, n, command{args: []string{"id", "kube-system/pod", "--node-name", n.Name, "--cni-network", "pods"}, stdout: used})
+	wantCommand(t, n, command{args: []string{"id", "kube-system/pod", "--node-name", n.Name, "--cni-network", "pods"}, stdout: used})
 	for _, l := range n.Leases(t) {
 		if l.ContainerID != used {
 			t.Errorf("the plugin's store names %s; want %s", l.ContainerID, used)
@@ -109,7 +107,7 @@ func TestTheIDCommandPrintsTheContainerIDThatIsUsed(t *testing.T) {
 	}
 }
 
-func TestAWrongServeFlagIsRefusedAtStart(t *testing.T) {
+func TestInvalidServeFlag(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		flags []string
@@ -145,8 +143,8 @@ func TestAWrongServeFlagIsRefusedAtStart(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, harness.DualStack())
 			out := n.Command(t, n.ServeArgs(tt.flags...)...)
-			if out.Code != 2 {
-				t.Errorf("ended with status %d; want 2 (wrong usage)", out.Code)
+			if out.ExitCode != 2 {
+				t.Errorf("ended with status %d; want 2 (wrong usage)", out.ExitCode)
 			}
 			for _, says := range tt.says {
 				if !strings.Contains(out.Stderr, says) {
@@ -162,21 +160,21 @@ func TestAWrongServeFlagIsRefusedAtStart(t *testing.T) {
 	}
 }
 
-func TestEveryCommandTeachesItself(t *testing.T) {
+func TestCommandHelp(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	for _, name := range []string{"serve", "allocate", "restore", "release", "list", "gc", "status", "id", "version"} {
-		ends(t, n, command{args: []string{name, "--help"}, stdout: "delegated-ipam " + name})
-		ends(t, n, command{args: []string{"--help"}, stdout: name})
+		wantCommand(t, n, command{args: []string{name, "--help"}, stdout: "delegated-ipam " + name})
+		wantCommand(t, n, command{args: []string{"--help"}, stdout: name})
 	}
 }
 
-// ends runs a command and compares how it ended.
-func ends(t *testing.T, n *harness.Node, c command) {
+// wantCommand runs a command and compares how it ended.
+func wantCommand(t *testing.T, n *harness.Node, c command) {
 	t.Helper()
 	out := n.Command(t, c.args...)
-	if out.Code != c.code {
-		t.Errorf("%q ended with status %d; want %d; stdout %q, stderr %q", c.args, out.Code, c.code, out.Stdout, out.Stderr)
+	if out.ExitCode != c.code {
+		t.Errorf("%q ended with status %d; want %d; stdout %q, stderr %q", c.args, out.ExitCode, c.code, out.Stdout, out.Stderr)
 	}
 	if !strings.Contains(out.Stdout, c.stdout) {
 		t.Errorf("%q printed %q; want it to contain %q", c.args, out.Stdout, c.stdout)

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestAConfigurationThatIsMissingAtStartIsWaitedFor(t *testing.T) {
+func TestConfMissingAtStart(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	s := n.Launch(t)
@@ -28,24 +28,20 @@ func TestAConfigurationThatIsMissingAtStartIsWaitedFor(t *testing.T) {
 	n.WriteNetwork(t, "05-cilium", harness.DualStack())
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
-func TestAConfigurationFolderThatIsMissingAtStartIsWaitedFor(t *testing.T) {
+func TestConfDirMissingAtStart(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
-	if err := os.Remove(n.ConfDir); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(n.ConfDir))
 	s := n.Launch(t)
 	s.WaitServing(t)
-	if err := os.Mkdir(n.ConfDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(n.ConfDir, 0o755))
 	n.WriteNetwork(t, "05-cilium", harness.DualStack())
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 func TestTheFirstConfigurationThatDelegatesIPAMIsUsed(t *testing.T) {
@@ -55,7 +51,7 @@ func TestTheFirstConfigurationThatDelegatesIPAMIsUsed(t *testing.T) {
 	n.WriteNetwork(t, "05-first", harness.IPv4Only())
 	n.WriteNetwork(t, "06-second", harness.Network{Name: "second", Subnets: []string{"10.16.0.0/24"}, CNIVersion: "1.0.0"})
 	s := n.Start(t, "--enable-ipv6=false")
-	wantIn(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.15.0.0/24")
+	wantInSubnet(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.15.0.0/24")
 }
 
 func TestANetworkIsChosenByName(t *testing.T) {
@@ -64,7 +60,7 @@ func TestANetworkIsChosenByName(t *testing.T) {
 	n.WriteNetwork(t, "05-first", harness.IPv4Only())
 	n.WriteNetwork(t, "06-second", harness.Network{Name: "second", Subnets: []string{"10.16.0.0/24"}, CNIVersion: "1.0.0"})
 	s := n.Start(t, "--enable-ipv6=false", "--cni-network=second")
-	wantIn(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.16.0.0/24")
+	wantInSubnet(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.16.0.0/24")
 }
 
 func TestOneConfigurationFileIsReadAndTheFolderIsNot(t *testing.T) {
@@ -73,17 +69,17 @@ func TestOneConfigurationFileIsReadAndTheFolderIsNot(t *testing.T) {
 	n.WriteNetwork(t, "05-first", harness.IPv4Only())
 	n.WriteNetwork(t, "06-second", harness.Network{Name: "second", Subnets: []string{"10.16.0.0/24"}, CNIVersion: "1.0.0"})
 	s := n.Start(t, "--enable-ipv6=false", "--cni-conf-file="+filepath.Join(n.ConfDir, "06-second.conflist"))
-	wantIn(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.16.0.0/24")
+	wantInSubnet(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.16.0.0/24")
 }
 
-func TestAChangedConfigurationIsUsedForNewAddressesAndTheOldOneForOldAddresses(t *testing.T) {
+func TestConfChanged(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t, "--verify-interval=0s") // so that CHECK is asked each time
 	old := s.Allocate(t, harness.Request{Owner: "old"})
 
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", Subnets: []string{"10.17.0.0/24"}, CNIVersion: "1.0.0"})
-	freshFrom(t, s, "10.17.0.")
+	waitForSubnet(t, s, "10.17.0.")
 	if again := s.Allocate(t, harness.Request{Owner: "old"}); again.Address.IPv4 != old.Address.IPv4 {
 		t.Errorf("the old owner has %s after the change; want %s", again.Address.IPv4, old.Address.IPv4)
 	}
@@ -92,7 +88,7 @@ func TestAChangedConfigurationIsUsedForNewAddressesAndTheOldOneForOldAddresses(t
 	wantLeases(t, n, leases-1)
 }
 
-func TestABrokenConfigurationKeepsTheLastGoodOneAndIsReported(t *testing.T) {
+func TestConfBroken(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t)
@@ -109,12 +105,12 @@ func TestABrokenConfigurationKeepsTheLastGoodOneAndIsReported(t *testing.T) {
 	if err := s.Ready(); err != nil {
 		t.Errorf("with the last good configuration: %v", err)
 	}
-	wantIn(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.15.0.0/24")
+	wantInSubnet(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.15.0.0/24")
 }
 
-// freshFrom waits until an owner that never asked before gets an address with
+// waitForSubnet waits until an owner that never asked before gets an address with
 // that beginning: the watcher reads the folder in its own time.
-func freshFrom(t *testing.T, s *harness.Sidecar, beginning string) {
+func waitForSubnet(t *testing.T, s *harness.Sidecar, beginning string) {
 	t.Helper()
 	next := 0
 	harness.Eventually(t, "the changed configuration to be used", func() error {

@@ -11,14 +11,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// notingDHCP is the real dhcp plugin behind a door that notes each call.
-const notingDHCP = `#!/bin/sh
+// loggingDHCP is the real dhcp plugin behind a door that notes each call.
+const loggingDHCP = `#!/bin/sh
 echo "$CNI_COMMAND" >>"$0.calls"
 exec "$0.real"
 `
 
 // Trap: dhcp's CHECK of an unknown ID takes a lease, so that it is never called.
-func TestTheSidecarServesTheRealDHCPAndVerifiesItByADD(t *testing.T) {
+func TestRealDHCPVerifiedByADD(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
 	n := dhcpNode(t, d)
 	s := n.Start(t, "--enable-ipv6=false", "--cni-netns="+d.NetNS, "--verify-interval=0s")
@@ -27,20 +27,20 @@ func TestTheSidecarServesTheRealDHCPAndVerifiesItByADD(t *testing.T) {
 	if err != nil || !netip.MustParsePrefix("10.77.0.0/24").Contains(lease) || held.IPv4.Gateway != "10.77.0.1" {
 		t.Fatalf("answered %+v with %+v; want an address of the server's and its router", held.Address, held.IPv4)
 	}
-	s.Agree(t)
+	s.WaitConsistent(t)
 
-	wantNoted(t, n, "ADD")
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held.Addresses())
-	wantNoted(t, n, "ADD", "ADD")
+	wantDHCPCalls(t, n, "ADD")
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held.Addresses())
+	wantDHCPCalls(t, n, "ADD", "ADD")
 
 	s.Release(t, held.Addresses()...)
-	wantNoted(t, n, "ADD", "ADD", "DEL")
+	wantDHCPCalls(t, n, "ADD", "ADD", "DEL")
 	d.WaitState(t, lease, "free")
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 // The ADDs by which the address is verified take no second lease.
-func TestAnAddressOfTheRealDHCPOutlivesAKillOfTheSidecar(t *testing.T) {
+func TestRealDHCPAfterKill(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
 	n := dhcpNode(t, d)
 	n.Flags = []string{"--enable-ipv6=false", "--cni-netns=" + d.NetNS, "--verify-interval=0s"}
@@ -49,8 +49,8 @@ func TestAnAddressOfTheRealDHCPOutlivesAKillOfTheSidecar(t *testing.T) {
 	s.Kill(t)
 
 	s = n.Start(t)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
-	s.Agree(t)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	s.WaitConsistent(t)
 }
 
 // dhcpNode is a node whose network delegates to the real dhcp plugin. What it
@@ -60,10 +60,8 @@ func dhcpNode(t *testing.T, d *harness.DHCP) *harness.Node {
 	n := harness.NewNode(t)
 	n.InstallPlugin(t, "dhcp")
 	plugin := filepath.Join(n.BinDir, "dhcp")
-	if err := os.Rename(plugin, plugin+".real"); err != nil {
-		t.Fatal(err)
-	}
-	n.InstallScript(t, "dhcp", notingDHCP)
+	harness.Must(t, os.Rename(plugin, plugin+".real"))
+	n.InstallScript(t, "dhcp", loggingDHCP)
 	n.Store = d.Leases
 	d.StartDaemon(t, plugin+".real", "-resendtimeout", "6s")
 	n.WriteNetwork(t, "05-cilium", harness.Network{
@@ -72,13 +70,11 @@ func dhcpNode(t *testing.T, d *harness.DHCP) *harness.Node {
 	return n
 }
 
-// wantNoted compares what the plugin was called for an attachment since it is there.
-func wantNoted(t *testing.T, n *harness.Node, want ...string) {
+// wantDHCPCalls compares what the plugin was called for an attachment since it is there.
+func wantDHCPCalls(t *testing.T, n *harness.Node, want ...string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.BinDir, "dhcp.calls"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got := slices.DeleteFunc(strings.Fields(string(data)), func(verb string) bool { return verb == "VERSION" || verb == "STATUS" })
 	if !slices.Equal(got, want) {
 		t.Errorf("the plugin was called for %q; want %q", got, want)

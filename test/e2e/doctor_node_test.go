@@ -70,7 +70,7 @@ func TestDoctorWarnsThatItLooksAsAnotherUserAndNotAsTheSidecars(t *testing.T) {
 	t.Parallel()
 	setpriv, err := exec.LookPath("setpriv")
 	if os.Geteuid() != 0 || err != nil {
-		harness.Lack(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
+		harness.Skipf(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
 	}
 	const user = 54321
 	n := nodeWith(t, harness.DualStack())
@@ -85,17 +85,17 @@ func TestDoctorWarnsThatItLooksAsAnotherUserAndNotAsTheSidecars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Under = []string{setpriv, fmt.Sprintf("--reuid=%d", user), fmt.Sprintf("--regid=%d", user), "--clear-groups"}
+	n.Wrapper = []string{setpriv, fmt.Sprintf("--reuid=%d", user), fmt.Sprintf("--regid=%d", user), "--clear-groups"}
 	n.Start(t)
 	doctorInside(t, n).wants(t, []string{"warning place"}, fmt.Sprintf("run doctor as user %d", user))
-	diagnose(t, n, slices.Concat(n.Under, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).wants(t, nil)
+	diagnose(t, n, slices.Concat(n.Wrapper, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).wants(t, nil)
 
 	// What host-local made for the pods, as root, the sidecar's user cannot write to.
 	store := filepath.Join(n.StoreDir, "pods")
 	if err := errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	diagnose(t, n, slices.Concat(n.Under, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).
+	diagnose(t, n, slices.Concat(n.Wrapper, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).
 		wants(t, []string{"error plugin-state"}, store, "permission denied")
 }
 
@@ -137,9 +137,9 @@ func TestDoctorFindsAReleaseThatThePluginRefuses(t *testing.T) {
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Start(t, "--enable-ipv6=false")
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	plugin.Script(t, "DEL", `{"error":{"code":111,"msg":"no daemon"}}`)
-	s.TryRelease(t, held[0]).Want(t, 500)
+	plugin.SetScript(t, "DEL", `{"error":{"code":111,"msg":"no daemon"}}`)
+	s.TryRelease(t, held[0]).WantStatus(t, 500)
 	doctorInside(t, n).wants(t, []string{"warning attachments"}, "router", "releasing", "no daemon")
-	plugin.Unscript(t, "DEL")
+	plugin.ClearScript(t, "DEL")
 	s.Release(t, held...)
 }

@@ -35,9 +35,9 @@ func TestDoctorFindsEveryEmptyFileAndItsRepairFreesTheAddresses(t *testing.T) {
 		wantFindings(t, n, 0, nil, "--repair")
 		wantFindings(t, n, 0, nil)
 		for i, ip := range barred {
-			s.TryRestore(t, ip, fmt.Sprintf("ingress-%d", i)).Want(t, http.StatusOK)
+			s.TryRestore(t, ip, fmt.Sprintf("ingress-%d", i)).WantStatus(t, http.StatusOK)
 		}
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	})
 }
 
@@ -60,7 +60,7 @@ func TestDoctorFindsALeakedLeaseAndALostOneAndItsAdviceHelps(t *testing.T) {
 	wantFindings(t, n, 1, want, "--repair")
 
 	s.Release(t, s.Allocate(t, harness.Request{Owner: "ghost"}).Addresses()...)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	wantFindings(t, n, 0, nil)
 }
 
@@ -71,8 +71,8 @@ func TestDoctorSaysThatTheSidecarDoesNotAnswerOrIsNotReady(t *testing.T) {
 	n.Launch(t).WaitServing(t)
 	o := n.Command(t, "doctor")
 	for _, says := range []string{"not ready:", n.ConfDir, "write the CNI configuration"} {
-		if o.Code != 1 || !strings.Contains(o.Stdout, says) {
-			t.Errorf("ended with status %d and printed %q; want it to say %q", o.Code, o.Stdout, says)
+		if o.ExitCode != 1 || !strings.Contains(o.Stdout, says) {
+			t.Errorf("ended with status %d and printed %q; want it to say %q", o.ExitCode, o.Stdout, says)
 		}
 	}
 }
@@ -103,8 +103,8 @@ func TestRepairWaitsForTheLockOfAHostLocalThatRuns(t *testing.T) {
 	if data, err := os.ReadFile(file); err != nil || string(data) != podsLease {
 		t.Errorf("the file holds %q, %v; want what host-local wrote before it gave up its lock", data, err)
 	}
-	if o.Code != 0 {
-		t.Errorf("ended with status %d; want 0; it printed %q", o.Code, o.Stdout)
+	if o.ExitCode != 0 {
+		t.Errorf("ended with status %d; want 0; it printed %q", o.ExitCode, o.Stdout)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func wantFindings(t *testing.T, n *harness.Node, code int, want []string, flags 
 			got = append(got, f.State+" "+f.Check+" "+f.Address)
 		}
 	}
-	if o.Code != statusOf(found) || statusOf(ofNode) != code || !slices.Equal(got, want) {
-		t.Errorf("doctor %q ended with status %d and found %q; want %d and %q", flags, o.Code, got, code, want)
+	if o.ExitCode != statusOf(found) || statusOf(ofNode) != code || !slices.Equal(got, want) {
+		t.Errorf("doctor %q ended with status %d and found %q; want %d and %q", flags, o.ExitCode, got, code, want)
 	}
 }

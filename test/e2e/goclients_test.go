@@ -26,9 +26,7 @@ func TestGoClient(t *testing.T) {
 	ctx, n := t.Context(), nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	c, err := client.New(s.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	first, err := c.Allocate(ctx, "pod", client.AllocateOptions{Expiration: true})
 	if err != nil || first.IPv4 == nil || first.IPv6 == nil || first.IPv4.ExpirationUUID == "" || first.HostIPv4 == nil {
 		t.Fatalf("got %+v, %v; want a temporary address of each family", first, err)
@@ -65,9 +63,7 @@ func TestGeneratedClient(t *testing.T) {
 	c := generatedClient(s.Socket)
 	owner, none := "pod", nobody.String()
 	created, err := c.Ipam.PostIpamContext(ctx, ipam.NewPostIpamParams().WithOwner(&owner))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	address := created.Payload.Address
 	other := "other"
 	var exists *ipam.PostIpamIPExists

@@ -11,9 +11,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// moodyHostLocal is the real host-local behind a door: while the file "moody"
+// failingCheckHostLocal is the real host-local behind a door: while the file "moody"
 // is beside it, CHECK cannot be asked.
-const moodyHostLocal = `#!/bin/sh
+const failingCheckHostLocal = `#!/bin/sh
 if [ "$CNI_COMMAND" = CHECK ] && [ -e "$0.moody" ]; then
   cat >/dev/null
   echo '{"cniVersion":"1.0.0","code":11,"msg":"try again later"}'
@@ -22,13 +22,13 @@ fi
 exec "$0.real"
 `
 
-func TestAnAddressThatWasGivenTwiceAcrossARestartIsFoundAndGivenBack(t *testing.T) {
+func TestDuplicateAfterStoreLoss(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--verify-interval=0s")
 		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 		s.Stop(t)
 		n.WipeStore(t)
-		mood := putBehindDoor(t, n)
+		mood := installFailingCheck(t, n)
 
 		// The plugin knows of nothing and begins anew; the router's address cannot
 		// be asked about, so the journal alone says whose it is.
@@ -44,10 +44,8 @@ func TestAnAddressThatWasGivenTwiceAcrossARestartIsFoundAndGivenBack(t *testing.
 			t.Errorf("the counters are %v; want a duplicate", c)
 		}
 
-		if err := os.Remove(mood); err != nil {
-			t.Fatal(err)
-		}
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		harness.Must(t, os.Remove(mood))
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 		for _, ip := range s.Allocate(t, harness.Request{Owner: "health"}).Addresses() {
 			if slices.Contains(held, ip) {
 				t.Errorf("both owners have %s", ip)
@@ -57,22 +55,18 @@ func TestAnAddressThatWasGivenTwiceAcrossARestartIsFoundAndGivenBack(t *testing.
 	})
 }
 
-// putBehindDoor puts moodyHostLocal in host-local's place, out of mood, and
+// installFailingCheck puts moodyHostLocal in host-local's place, out of mood, and
 // returns the file that makes it so.
-func putBehindDoor(t *testing.T, n *harness.Node) string {
+func installFailingCheck(t *testing.T, n *harness.Node) string {
 	t.Helper()
 	plugin := filepath.Join(n.BinDir, "host-local")
-	if err := os.Rename(plugin, plugin+".real"); err != nil {
-		t.Fatal(err)
-	}
-	n.InstallScript(t, "host-local", moodyHostLocal)
-	if err := os.WriteFile(plugin+".moody", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(plugin, plugin+".real"))
+	n.InstallScript(t, "host-local", failingCheckHostLocal)
+	harness.Must(t, os.WriteFile(plugin+".moody", nil, 0o644))
 	return plugin + ".moody"
 }
 
-func TestAnotherOwnerAfterAWipedStoreNeverGetsAnAddressThatIsHeld(t *testing.T) {
+func TestOtherOwnerAfterStoreLoss(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -88,11 +82,11 @@ func TestAnotherOwnerAfterAWipedStoreNeverGetsAnAddressThatIsHeld(t *testing.T) 
 				}
 			}
 		}
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	})
 }
 
-func TestAnExhaustedRangeIsRefusedInThePluginsWordsAndLeavesNothingBehind(t *testing.T) {
+func TestRangeExhausted(t *testing.T) {
 	tests := map[string]harness.Network{
 		"the only range":      {Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}},
 		"the second of two":   {Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"fd00:15::/112", "10.15.0.0/30"}},
@@ -112,10 +106,10 @@ func TestAnExhaustedRangeIsRefusedInThePluginsWordsAndLeavesNothingBehind(t *tes
 			}
 			wantLeases(t, n, len(held))
 			wantLeased(t, n, held...)
-			if s.Of(t, "health") != nil {
+			if s.Attachment(t, "health") != nil {
 				t.Errorf("the refused owner is in the list: %+v", s.List(t))
 			}
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 
 			s.Release(t, held...)
 			if got := s.Allocate(t, harness.Request{Owner: "health"}).Addresses(); len(got) != len(held) {
@@ -125,63 +119,63 @@ func TestAnExhaustedRangeIsRefusedInThePluginsWordsAndLeavesNothingBehind(t *tes
 	}
 }
 
-func TestTheSecondRangeOfASetIsUsedWhenTheFirstIsFull(t *testing.T) {
+func TestSecondRangeOfSet(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"one set"}, IPAM: map[string]any{
 		"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/30"}, {"subnet": "10.16.0.0/24"}}},
 	}})
 	s := n.Start(t)
-	wantIn(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.15.0.0/30")
+	wantInSubnet(t, s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4, "10.15.0.0/30")
 	second := s.Allocate(t, harness.Request{Owner: "health"})
-	wantIn(t, second.Address.IPv4, "10.16.0.0/24")
+	wantInSubnet(t, second.Address.IPv4, "10.16.0.0/24")
 	if second.IPv4.Gateway != "10.16.0.1" {
 		t.Errorf("the gateway is %s; want that of the second range", second.IPv4.Gateway)
 	}
 }
 
-func TestOfTwoRangeSetsOfOneFamilyTheLastIsAnsweredAndBothAreReleased(t *testing.T) {
+func TestTwoRangeSetsOfOneFamily(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/24", "10.16.0.0/24"}})
 	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
 	got := s.Allocate(t, harness.Request{Owner: "router"})
-	wantIn(t, got.Address.IPv4, "10.16.0.0/24") // the last one, as cilium-cni does
+	wantInSubnet(t, got.Address.IPv4, "10.16.0.0/24") // the last one, as cilium-cni does
 	wantLeases(t, n, 2)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), got.Addresses())
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), got.Addresses())
 	s.Release(t, got.Addresses()...)
 	wantLeases(t, n, 0)
 }
 
-func TestAnIPv6NetworkIsServed(t *testing.T) {
+func TestIPv6Only(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"fd00:15::/112"}})
 	n.Flags = []string{"--enable-ipv4=false"}
-	wholeLife(t, n, "--verify-interval=0s")
+	checkLifecycle(t, n, "--verify-interval=0s")
 }
 
-func TestHostLocalOfPlugins14IsServedByItsOwnCNIVersion(t *testing.T) {
+func TestHostLocalOfPlugins14(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		n.InstallOldHostLocal(t)
-		s := wholeLife(t, n, "--verify-interval=0s")
+		s := checkLifecycle(t, n, "--verify-interval=0s")
 		if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "1.0.0" {
 			t.Errorf("the CNI version is %s; want 1.0.0, the highest that this one knows", got)
 		}
 	})
 }
 
-// wholeLife allocates, verifies, restarts, reacquires and releases.
-func wholeLife(t *testing.T, n *harness.Node, flags ...string) *harness.Sidecar {
+// checkLifecycle allocates, verifies, restarts, reacquires and releases.
+func checkLifecycle(t *testing.T, n *harness.Node, flags ...string) *harness.Sidecar {
 	t.Helper()
 	s := n.Start(t, flags...)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	s.TryRestore(t, held[0], "router").Want(t, http.StatusOK)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	s.TryRestore(t, held[0], "router").WantStatus(t, http.StatusOK)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	s.Kill(t)
 
 	s = n.Start(t, flags...)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	n.WipeStore(t)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	wantLeased(t, n, held...)
 	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] == 0 || c["reacquired"] == 0 {
 		t.Errorf("the counters are %v; want the wiped store noticed by CHECK and reacquired", c)

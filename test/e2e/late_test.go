@@ -12,60 +12,60 @@ import (
 )
 
 const (
-	// longAfter is how long a call may act after its process, in seconds, where it acts
+	// hour is how long a call may act after its process, in seconds, where it acts
 	// within a test for certain.
-	longAfter = 3600
-	// hangsThenActs is a call that is accepted, not answered, and carried out later.
-	hangsThenActs = `{"times":1,"late":true,"hang":true}`
+	hour = 3600
+	// hangThenRunLate is a call that is accepted, not answered, and carried out later.
+	hangThenRunLate = `{"times":1,"late":true,"hang":true}`
 )
 
-// soon is a time limit for plugin calls that are to be cut short.
-const soon = "--plugin-timeout=1s"
+// shortTimeout is a time limit for plugin calls that are to be cut short.
+const shortTimeout = "--plugin-timeout=1s"
 
 // lateDELs are the ways in which a DEL ends without an answer and acts later.
 func lateDELs() map[string]string {
 	return map[string]string{
-		"times out":            hangsThenActs,
+		"times out":            hangThenRunLate,
 		"is killed":            `{"times":1,"late":true,"killSelf":9}`,
 		"fails without a word": `{"times":1,"late":true,"exitCode":1}`,
 	}
 }
 
-func TestADELOfAReleaseThatActsLateDoesNotFreeTheAddressThatTheOwnerHasNow(t *testing.T) {
+func TestLateDELOfRelease(t *testing.T) {
 	t.Parallel()
 	for name, script := range lateDELs() {
 		t.Run("the DEL "+name, func(t *testing.T) {
 			t.Parallel()
-			n, server := centralNode(t, longAfter)
-			s := n.Start(t, soon)
+			n, server := centralNode(t, hour)
+			s := n.Start(t, shortTimeout)
 			first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			server.Script(t, "DEL", script)
-			s.TryRelease(t, first[0]).Want(t, http.StatusInternalServerError)
+			server.SetScript(t, "DEL", script)
+			s.TryRelease(t, first[0]).WantStatus(t, http.StatusInternalServerError)
 
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			wantLateCallsHarmless(t, n, server, held)
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 		})
 	}
 }
 
-func TestAFirstDELThatActsLateDoesNotFreeTheAddressOfANewOwner(t *testing.T) {
+func TestLateDELBeforeFirstADD(t *testing.T) {
 	t.Parallel()
 	for name, script := range lateDELs() {
 		t.Run("the DEL "+name, func(t *testing.T) {
 			t.Parallel()
-			n, server := centralNode(t, longAfter)
-			s := n.Start(t, soon)
-			server.Script(t, "DEL", script)
+			n, server := centralNode(t, hour)
+			s := n.Start(t, shortTimeout)
+			server.SetScript(t, "DEL", script)
 
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			wantLateCallsHarmless(t, n, server, held)
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 		})
 	}
 }
 
-func TestOfAPluginThatNoProfileKnowsALateDELDoesNotFreeTheAddressThatTheOwnerHasNow(t *testing.T) {
+func TestLateDELOfUnknownPlugin(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	plugin := n.InstallScripted(t, "example-ipam")
@@ -73,71 +73,71 @@ func TestOfAPluginThatNoProfileKnowsALateDELDoesNotFreeTheAddressThatTheOwnerHas
 	n.WriteNetwork(t, "05-cilium", network)
 	n.Store = func() ([]oracle.Lease, error) { return plugin.LeasesByStableID(network.Name) }
 	server := harness.Central{Scripted: plugin, Network: network, Pods: n.PodsOf(t, network)}
-	s := n.Start(t, soon, "--enable-ipv6=false")
+	s := n.Start(t, shortTimeout, "--enable-ipv6=false")
 	first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	plugin.Script(t, "DEL", hangsThenActs)
-	s.TryRelease(t, first[0]).Want(t, http.StatusInternalServerError)
+	plugin.SetScript(t, "DEL", hangThenRunLate)
+	s.TryRelease(t, first[0]).WantStatus(t, http.StatusInternalServerError)
 
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	wantLateCallsHarmless(t, n, server, held)
 }
 
-func TestADELThatWasCutOffByAKillDoesNotFreeTheAddressThatTheOwnerHasAfterTheRestart(t *testing.T) {
+func TestLateDELAfterKill(t *testing.T) {
 	t.Parallel()
 	for name, begin := range callsInFlight() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, server := centralNode(t, longAfter)
-			s := n.Start(t, soon)
+			n, server := centralNode(t, hour)
+			s := n.Start(t, shortTimeout)
 			other := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-			begin(t, server, s, hangsThenActs)
+			begin(t, server, s, hangThenRunLate)
 			s.Kill(t)
 
-			s = n.Start(t, soon)
+			s = n.Start(t, shortTimeout)
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			wantLateCallsHarmless(t, n, server, append(other, held...))
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 		})
 	}
 }
 
-func TestADELOfAStoreOffTheNodeThatWasCutOffByARebootDoesNotFreeTheAddressThatTheOwnerHasAfterIt(t *testing.T) {
+func TestLateDELAfterReboot(t *testing.T) {
 	t.Parallel()
 	for name, begin := range callsInFlight() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, server := centralNode(t, longAfter)
+			n, server := centralNode(t, hour)
 			s := n.Start(t)
 			other := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-			begin(t, server, s, untilPowerOff)
+			begin(t, server, s, hangUntilPowerOff)
 			powerOff(t, n, server, s)
 
 			s = n.Start(t)
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			wantLateCallsHarmless(t, n, server, append(other, held...))
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 		})
 	}
 }
 
-func TestAnADDOfAStoreOffTheNodeThatIsCarriedOutAfterARebootLeavesNothing(t *testing.T) {
+func TestLateADDAfterReboot(t *testing.T) {
 	t.Parallel()
 	const seconds = 10
 	n, server := centralNode(t, seconds)
 	s := n.Start(t)
-	server.Script(t, "ADD", untilPowerOff)
-	inBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")
+	server.SetScript(t, "ADD", hangUntilPowerOff)
+	sendInBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")
 	powerOff(t, n, server, s)
-	dels := server.Calls(t, "DEL")
+	dels := server.CallCount(t, "DEL")
 
 	s = n.Start(t)
 	harness.Eventually(t, "the ADD that was cut off to be followed by a DEL", func() error {
-		if server.Calls(t, "DEL") == dels {
+		if server.CallCount(t, "DEL") == dels {
 			return errors.New("no DEL was called since the reboot")
 		}
 		return nil
 	})
-	server.Replay(t)
+	server.RunLateCalls(t)
 	if held := server.Holds(t); len(held) != 1 {
 		t.Fatalf("the server holds %q; want what the late ADD has allocated", held)
 	}
@@ -149,9 +149,9 @@ func TestAnADDOfAStoreOffTheNodeThatIsCarriedOutAfterARebootLeavesNothing(t *tes
 	})
 }
 
-// untilPowerOff is a call that is accepted, carried out later, and whose process ends
+// hangUntilPowerOff is a call that is accepted, carried out later, and whose process ends
 // when the machine does.
-const untilPowerOff = `{"times":1,"late":true,"gate":"power-off"}`
+const hangUntilPowerOff = `{"times":1,"late":true,"gate":"power-off"}`
 
 // powerOff ends the sidecar and the plugin's process, and prepares another boot.
 func powerOff(t *testing.T, n *harness.Node, server harness.Central, s *harness.Sidecar) {
@@ -166,22 +166,22 @@ func callsInFlight() map[string]func(t *testing.T, server harness.Central, s *ha
 	return map[string]func(t *testing.T, server harness.Central, s *harness.Sidecar, script string){
 		"in the DEL of a release": func(t *testing.T, server harness.Central, s *harness.Sidecar, script string) {
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			server.Script(t, "DEL", script)
-			inBackground(t, server, s, http.MethodDelete, "/v1/ipam/"+held[0])
+			server.SetScript(t, "DEL", script)
+			sendInBackground(t, server, s, http.MethodDelete, "/v1/ipam/"+held[0])
 		},
 		"in the first DEL of a new owner": func(t *testing.T, server harness.Central, s *harness.Sidecar, script string) {
-			server.Script(t, "DEL", script)
-			inBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")
+			server.SetScript(t, "DEL", script)
+			sendInBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")
 		},
 	}
 }
 
-// inBackground sends a request whose plugin call is accepted and hangs. The sidecar
+// sendInBackground sends a request whose plugin call is accepted and hangs. The sidecar
 // is to be killed: no answer is waited for.
-func inBackground(t *testing.T, server harness.Central, s *harness.Sidecar, method, path string) {
+func sendInBackground(t *testing.T, server harness.Central, s *harness.Sidecar, method, path string) {
 	t.Helper()
 	go func() { _, _ = s.Try(method, path) }()
-	server.AwaitLate(t, 1)
+	server.WaitLateCalls(t, 1)
 }
 
 func centralNode(t *testing.T, outlivesSeconds int) (*harness.Node, harness.Central) {
@@ -194,10 +194,10 @@ func centralNode(t *testing.T, outlivesSeconds int) (*harness.Node, harness.Cent
 // a pod gets something else.
 func wantLateCallsHarmless(t *testing.T, n *harness.Node, server harness.Central, held []string) {
 	t.Helper()
-	if server.Late(t) == 0 {
+	if server.LateCalls(t) == 0 {
 		t.Fatal("no call is late, so nothing is shown")
 	}
-	server.Replay(t)
+	server.RunLateCalls(t)
 	stored := server.Holds(t)
 	for _, ip := range held {
 		if !slices.Contains(stored, ip) {

@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestLeavingTakesBackEverythingWhateverTheReleaseDelay(t *testing.T) {
+func TestReleaseAll(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--release-delay=1h")
 		s.Allocate(t, harness.Request{Owner: "router"})
@@ -16,39 +16,39 @@ func TestLeavingTakesBackEverythingWhateverTheReleaseDelay(t *testing.T) {
 		s.Release(t, s.Allocate(t, harness.Request{Owner: "cools"}).Addresses()...)
 		wantState(t, s, "cools", "cooldown")
 
-		ends(t, n, command{args: []string{"release", "--all", "--yes"}})
+		wantCommand(t, n, command{args: []string{"release", "--all", "--yes"}})
 		wantLeases(t, n, 0)
-		ends(t, n, command{args: []string{"list", "-o=json"}, stdout: "[]"})
+		wantCommand(t, n, command{args: []string{"list", "-o=json"}, stdout: "[]"})
 	})
 }
 
-func TestOneAddressCanBeGivenBackBeforeItsDelayEnds(t *testing.T) {
+func TestSkipReleaseDelay(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t, "--release-delay=1h")
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
-	ends(t, n, command{args: []string{"release", ip}})
+	wantCommand(t, n, command{args: []string{"release", ip}})
 	wantState(t, s, "router", "cooldown")
-	ends(t, n, command{args: []string{"release", ip}, code: 1, stderr: "not handed out"})
+	wantCommand(t, n, command{args: []string{"release", ip}, code: 1, stderr: "not handed out"})
 	wantState(t, s, "router", "cooldown")
-	ends(t, n, command{args: []string{"release", ip, "--skip-release-delay"}})
+	wantCommand(t, n, command{args: []string{"release", ip, "--skip-release-delay"}})
 	wantLeases(t, n, 0)
 }
 
-func TestLeavingNeedsNoConfigurationAnyMore(t *testing.T) {
+func TestReleaseAllWithoutConf(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
 	s.Stop(t)
-	clearFolder(t, n.ConfDir)
+	emptyDir(t, n.ConfDir)
 	n.Launch(t)
 	wantProbe(t, n, "ready", "no CNI configuration")
-	ends(t, n, command{args: []string{"release", "--all", "--yes"}})
+	wantCommand(t, n, command{args: []string{"release", "--all", "--yes"}})
 	wantLeases(t, n, 0)
 }
 
-func TestLeavingNamesWhatThePluginDoesNotTakeBack(t *testing.T) {
+func TestReleaseAllFails(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Launch(t, "--enable-ipv6=false")
@@ -56,19 +56,19 @@ func TestLeavingNamesWhatThePluginDoesNotTakeBack(t *testing.T) {
 	for _, owner := range []string{"router", "health"} {
 		s.Allocate(t, harness.Request{Owner: owner})
 	}
-	plugin.Script(t, "DEL", `{"error":{"cniVersion":"1.1.0","code":11,"msg":"the store is locked"}}`)
+	plugin.SetScript(t, "DEL", `{"error":{"cniVersion":"1.1.0","code":11,"msg":"the store is locked"}}`)
 	out := n.Command(t, "release", "--all", "--yes", "--timeout=0s")
-	if out.Code != 1 {
-		t.Errorf("it ended with status %d; want 1", out.Code)
+	if out.ExitCode != 1 {
+		t.Errorf("it ended with status %d; want 1", out.ExitCode)
 	}
 	_, left, _ := strings.Cut(out.Stderr, "2 attachments remain:\n")
 	for _, owner := range []string{"router", "health"} {
-		line := fmt.Sprintf("  %s of pool default (releasing, container ID %s): ", owner, s.Of(t, owner).ContainerID)
+		line := fmt.Sprintf("  %s of pool default (releasing, container ID %s): ", owner, s.Attachment(t, owner).ContainerID)
 		if _, why, ok := strings.Cut(left, line); !ok || !strings.Contains(why, "the store is locked") {
 			t.Errorf("what remains is %q; want a line that begins with %q and says why", left, line)
 		}
 	}
-	plugin.Unscript(t, "DEL")
-	ends(t, n, command{args: []string{"release", "--all", "--yes"}})
-	ends(t, n, command{args: []string{"list", "-o=json"}, stdout: "[]"})
+	plugin.ClearScript(t, "DEL")
+	wantCommand(t, n, command{args: []string{"release", "--all", "--yes"}})
+	wantCommand(t, n, command{args: []string{"list", "-o=json"}, stdout: "[]"})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// lineOf waits for a line of a sidecar's JSON log that has the fields, and returns it.
-func lineOf(t *testing.T, s *harness.Sidecar, want map[string]any) map[string]any {
+// waitForLogLine waits for a line of a sidecar's JSON log that has the fields, and returns it.
+func waitForLogLine(t *testing.T, s *harness.Sidecar, want map[string]any) map[string]any {
 	t.Helper()
 	var found map[string]any
 	harness.Eventually(t, fmt.Sprintf("a line with %v", want), func() error {
@@ -37,9 +37,9 @@ func lineOf(t *testing.T, s *harness.Sidecar, want map[string]any) map[string]an
 	return found
 }
 
-// wantAttachmentIn fails the test if a line does not name the attachment of the
+// wantAttachmentFields fails the test if a line does not name the attachment of the
 // router, its addresses and how long it took.
-func wantAttachmentIn(t *testing.T, line map[string]any, ips ...any) {
+func wantAttachmentFields(t *testing.T, line map[string]any, ips ...any) {
 	t.Helper()
 	id, _ := line["containerID"].(string)
 	got, _ := line["ipAddrs"].([]any)
@@ -49,52 +49,52 @@ func wantAttachmentIn(t *testing.T, line map[string]any, ips ...any) {
 	}
 }
 
-func TestEachRequestHasOneLineWithCiliumsFields(t *testing.T) {
+func TestLogRequest(t *testing.T) {
 	t.Parallel()
 	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=info", "--log-format=json")
 	ip := s.Allocate(t, harness.Request{Owner: "router", Family: "ipv4"}).Address.IPv4
-	line := lineOf(t, s, map[string]any{"level": "info", "request": "POST /v1/ipam", "code": float64(201), "family": "ipv4"})
-	wantAttachmentIn(t, line, ip)
+	line := waitForLogLine(t, s, map[string]any{"level": "info", "request": "POST /v1/ipam", "code": float64(201), "family": "ipv4"})
+	wantAttachmentFields(t, line, ip)
 	s.Release(t, ip)
-	lineOf(t, s, map[string]any{"level": "info", "request": "DELETE /v1/ipam/" + ip, "code": float64(200), "owner": "router", "poolName": "default"})
+	waitForLogLine(t, s, map[string]any{"level": "info", "request": "DELETE /v1/ipam/" + ip, "code": float64(200), "owner": "router", "poolName": "default"})
 	if n := strings.Count(s.Log(), `"owner":"router"`); n != 2 {
 		t.Errorf("%d lines name the owner of two requests:\n%s", n, s.Log())
 	}
 }
 
-func TestWorkInTheBackgroundHasALineForItsOutcome(t *testing.T) {
+func TestLogBackgroundWork(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	n.Flags = append(n.Flags, "--log-level=info", "--log-format=json")
 	s := n.Start(t, "--ipam-expiration=1ms")
-	n.ForgetAnswers()
+	n.ResetHistory()
 	ip := s.Allocate(t, harness.Request{Owner: "router", Expire: true}).Address.IPv4
-	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "expire"}), ip)
+	wantAttachmentFields(t, waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "expire"}), ip)
 	s.Stop(t)
 
 	s = n.Start(t, "--release-delay=1ms")
 	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	s.Release(t, ip)
-	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"}), ip)
+	wantAttachmentFields(t, waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"}), ip)
 	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	s.Stop(t)
 
 	n.WipeStore(t)
 	s = n.Start(t)
-	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "action": "reacquire", "msg": "Reacquired: the plugin holds the attachment again"}), ip)
+	wantAttachmentFields(t, waitForLogLine(t, s, map[string]any{"level": "info", "action": "reacquire", "msg": "Reacquired: the plugin holds the attachment again"}), ip)
 	s.Stop(t)
 
-	n.ForgetAnswers()
+	n.ResetHistory()
 	s = n.Start(t, "--owners=health", "--retire-owners")
-	wantAttachmentIn(t, lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "retire"}), ip)
+	wantAttachmentFields(t, waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "retire"}), ip)
 }
 
-func TestAFailureHasThePluginsWordsAndItsStderr(t *testing.T) {
+func TestLogPluginFailure(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
 	s := n.Start(t, "--log-level=info", "--log-format=json")
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
-	plugin.Script(t, "DEL", `{"error":{"code":11,"msg":"the store is locked"},"stderr":"lock held by 4711"}`)
+	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"the store is locked"},"stderr":"lock held by 4711"}`)
 	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
 		t.Fatal(a)
 	}
@@ -102,19 +102,19 @@ func TestAFailureHasThePluginsWordsAndItsStderr(t *testing.T) {
 		{"level": "warning", "msg": "request failed"},
 		{"level": "warning", "msg": "Background work failed; it is tried again", "action": "cleanup"},
 	} {
-		line := lineOf(t, s, want)
-		wantAttachmentIn(t, line, ip)
+		line := waitForLogLine(t, s, want)
+		wantAttachmentFields(t, line, ip)
 		for _, words := range []string{"code 11", "the store is locked", "lock held by 4711"} {
 			if text, _ := line["error"].(string); !strings.Contains(text, words) {
 				t.Errorf("the error is %q; want %q in it", text, words)
 			}
 		}
 	}
-	plugin.Unscript(t, "DEL")
-	lineOf(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"})
+	plugin.ClearScript(t, "DEL")
+	waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"})
 }
 
-func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {
+func TestLogNoSecrets(t *testing.T) {
 	t.Parallel()
 	const inFile, inEnvironment = "hunter2-in-the-file", "hunter2-in-the-environment"
 	for _, level := range []string{"error", "warning", "info", "debug", "trace"} {
@@ -127,16 +127,16 @@ func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {
 				s := n.Start(t)
 				ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 				for _, verb := range []string{"ADD", "DEL"} {
-					plugin.Script(t, verb, `{"error":{"code":11,"msg":"no"},"stderr":"trouble"}`)
+					plugin.SetScript(t, verb, `{"error":{"code":11,"msg":"no"},"stderr":"trouble"}`)
 				}
 				s.TryAllocate(t, harness.Request{Owner: "health"})
 				s.TryRelease(t, ip)
 				for _, crash := range []string{`{"stdout":"nonsense"}`, `{"exitCode":3}`, `{"killSelf":9}`} {
-					plugin.Script(t, "ADD", crash)
+					plugin.SetScript(t, "ADD", crash)
 					s.TryAllocate(t, harness.Request{Owner: "ingress"})
 				}
 				for _, verb := range []string{"ADD", "DEL"} {
-					plugin.Unscript(t, verb)
+					plugin.ClearScript(t, verb)
 				}
 				n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":"pods","plugins":[{"ipam":{"password":"`+inFile+`"`))
 				n.WriteConf(t, "06-cilium.conflist", []byte(`{"name":"pods","cniVersion":"1.0.0","plugins":[{"type":"cilium-cni","ipam":{"type":7,"password":"`+inFile+`"}}]}`))
@@ -147,8 +147,8 @@ func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {
 					return nil
 				})
 				s.Stop(t)
-				n.ForgetAnswers()
-				if !plugin.Heard(t, inFile) || !plugin.Heard(t, inEnvironment) {
+				n.ResetHistory()
+				if !plugin.Received(t, inFile) || !plugin.Received(t, inEnvironment) {
 					t.Error("the plugin was not told the passwords: nothing is shown")
 				}
 				if strings.Contains(s.Log(), "hunter2") {
@@ -162,23 +162,21 @@ func TestNoSecretOfTheConfigurationIsLogged(t *testing.T) {
 	}
 }
 
-func TestARequestWhoseClientHasLeftHasALineForItsOutcome(t *testing.T) {
+func TestLogClientDisconnected(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
 	s := n.Start(t, "--log-level=info", "--log-format=json")
-	plugin.Script(t, "ADD", `{"gate":"open"}`)
+	plugin.SetScript(t, "ADD", `{"gate":"open"}`)
 	ctx, leave := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/ipam?owner=router&family=ipv4", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	left := make(chan error, 1)
 	go func() {
 		_, err := s.Send(req)
 		left <- err
 	}()
 	harness.Eventually(t, "the ADD to run", func() error {
-		if plugin.Calls(t, "ADD") == 0 {
+		if plugin.CallCount(t, "ADD") == 0 {
 			return errors.New("not yet")
 		}
 		return nil
@@ -187,8 +185,8 @@ func TestARequestWhoseClientHasLeftHasALineForItsOutcome(t *testing.T) {
 	if err := <-left; err == nil {
 		t.Fatal("the client that left was answered")
 	}
-	lineOf(t, s, map[string]any{"msg": "request failed", "owner": "router"})
+	waitForLogLine(t, s, map[string]any{"msg": "request failed", "owner": "router"})
 	plugin.Open(t, "open")
-	line := lineOf(t, s, map[string]any{"level": "info", "msg": "Completed after the client had left", "action": "allocate"})
-	wantAttachmentIn(t, line, "10.15.0.2")
+	line := waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Completed after the client had left", "action": "allocate"})
+	wantAttachmentFields(t, line, "10.15.0.2")
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-func TestAfterALostJournalAnOwnerHasTheAddressesOfBothFamiliesThatItHadBefore(t *testing.T) {
+func TestLostJournal(t *testing.T) {
 	t.Parallel()
 	restore := func(t *testing.T, s *harness.Sidecar, ip string) {
-		s.TryRestore(t, ip, "router").Want(t, http.StatusOK)
+		s.TryRestore(t, ip, "router").WantStatus(t, http.StatusOK)
 	}
 	allocate := func(t *testing.T, s *harness.Sidecar, family string) {
-		s.TryAllocate(t, harness.Request{Owner: "router", Family: family}).Want(t, http.StatusCreated)
+		s.TryAllocate(t, harness.Request{Owner: "router", Family: family}).WantStatus(t, http.StatusCreated)
 	}
 	for name, ask := range map[string]func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string){
 		"it restores IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
@@ -54,7 +54,7 @@ func TestAfterALostJournalAnOwnerHasTheAddressesOfBothFamiliesThatItHadBefore(t 
 
 			s = n.Start(t)
 			ask(t, s, held[0], held[1])
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 			if now := n.Leases(t); !slices.Equal(now, before) {
 				t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
 			}
@@ -62,7 +62,7 @@ func TestAfterALostJournalAnOwnerHasTheAddressesOfBothFamiliesThatItHadBefore(t 
 	}
 }
 
-func TestAfterALostJournalAQueuedDELDoesNotFreeTheAddressThatTheOwnerHasNow(t *testing.T) {
+func TestLostJournalQueuedDEL(t *testing.T) {
 	t.Parallel()
 	n, server := azureNode(t)
 	s := n.Start(t)
@@ -81,23 +81,23 @@ func TestAfterALostJournalAQueuedDELDoesNotFreeTheAddressThatTheOwnerHasNow(t *t
 	if got := server.Queued(t); got != 0 {
 		t.Fatalf("%d DELs still wait, so nothing is shown", got)
 	}
-	wantStoredAndNoPods(t, server, held)
+	wantNoPodGets(t, server, held)
 }
 
-func TestAfterALostJournalOfAPluginThatQueuesDELsNoIDIsUsedAgainAndWhatWasLeftBehindIsStillInItsStore(t *testing.T) {
+func TestLostJournalNewContainerID(t *testing.T) {
 	t.Parallel()
 	n, server := azureNode(t)
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	used := idsOf(t, server)
+	used := containerIDs(t, server)
 	s.Kill(t)
 	n.WipeJournal(t)
 
 	s = n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	id := s.Of(t, "router").ContainerID
-	wantStoredAndNoPods(t, server, held)
-	now := idsOf(t, server)
+	id := s.Attachment(t, "router").ContainerID
+	wantNoPodGets(t, server, held)
+	now := containerIDs(t, server)
 	if slices.Contains(slices.Collect(maps.Values(used)), now[held[0]]) {
 		t.Errorf("%s is held under the container ID %s, on which a DEL of the lost journal may be queued", held[0], now[held[0]])
 	}
@@ -127,13 +127,11 @@ func azureNode(t *testing.T) (*harness.Node, harness.Central) {
 	return n, harness.Central{Scripted: plugin, Network: network, Pods: n.PodsOf(t, network)}
 }
 
-// idsOf are the container IDs of the sidecar in the server's store, by address.
-func idsOf(t *testing.T, server harness.Central) map[string]string {
+// containerIDs are the container IDs of the sidecar in the server's store, by address.
+func containerIDs(t *testing.T, server harness.Central) map[string]string {
 	t.Helper()
 	leases, err := server.Leases(server.Network.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	ids := map[string]string{}
 	for _, l := range leases {
 		if strings.HasPrefix(l.ContainerID, "cilium-agent-") {
@@ -143,9 +141,9 @@ func idsOf(t *testing.T, server harness.Central) map[string]string {
 	return ids
 }
 
-// wantStoredAndNoPods wants what is held to be in the server's store, and none of
+// wantNoPodGets wants what is held to be in the server's store, and none of
 // several pods to get it.
-func wantStoredAndNoPods(t *testing.T, server harness.Central, held []string) {
+func wantNoPodGets(t *testing.T, server harness.Central, held []string) {
 	t.Helper()
 	stored := server.Holds(t)
 	for _, ip := range held {

@@ -8,7 +8,7 @@ import (
 
 // The router's addresses are reserved as long as it has not asked, and host-local,
 // whose store is new, offers one of them to the owner that asks first.
-func TestALostOwnerGetsBackTheAddressThatIsFreeAlsoIfAnotherLostOwnersIsOfferedBesideIt(t *testing.T) {
+func TestLostStorePartlyTaken(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)

@@ -24,7 +24,7 @@ func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
 	})
 }
 
-func TestMetricsTellHowAPluginFailed(t *testing.T) {
+func TestMetricsPluginFailure(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ script, outcome string }{
 		"it says no":       {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
@@ -37,8 +37,8 @@ func TestMetricsTellHowAPluginFailed(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
 			s := n.Start(t, "--plugin-timeout=2s")
-			plugin.Script(t, "ADD", tt.script)
-			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).Want(t, http.StatusBadGateway)
+			plugin.SetScript(t, "ADD", tt.script)
+			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).WantStatus(t, http.StatusBadGateway)
 			wantMetrics(t, s, map[[3]string]float64{
 				{"api_requests_total", "code", "502"}:             1,
 				{"addresses"}:                                     0,
@@ -52,30 +52,30 @@ func TestMetricsTellHowAPluginFailed(t *testing.T) {
 				{"api_requests_total", "operation", "_other"}:     0,
 				{"pending_release_age_seconds", "pool", "_other"}: 0,
 			})
-			plugin.Unscript(t, "ADD")
+			plugin.ClearScript(t, "ADD")
 			s.Allocate(t, harness.Request{Owner: "router"})
 			wantMetrics(t, s, map[[3]string]float64{{"attachments", "state", "held"}: 1, {"addresses"}: 1, {"ready"}: 1})
 		})
 	}
 }
 
-func TestMetricsTellOfAddressesThatAreLostAndExpire(t *testing.T) {
+func TestMetricsLostAndExpired(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t, "--verify-interval=0s", "--ipam-expiration=1ms")
 	s.Allocate(t, harness.Request{Owner: "router"})
 	n.WipeStore(t)
-	n.ForgetAnswers()
+	n.ResetHistory()
 	s.Allocate(t, harness.Request{Owner: "router"})
 	wantMetrics(t, s, map[[3]string]float64{{"lost_total"}: 1, {"lost_attachments"}: 0, {"attachments", "state", "held"}: 1})
 	s.Allocate(t, harness.Request{Owner: "health", Expire: true})
 	wantMetrics(t, s, map[[3]string]float64{
 		{"expired_total"}: 1, {"events_total", "action", "expire"}: 1, {"attachments"}: 1, {"addresses"}: 1, {"duplicates_total"}: 0,
 	})
-	s.Do(t, http.MethodGet, "/v1/none").Want(t, http.StatusNotFound)
-	s.Do(t, http.MethodGet, "/v1/none-either").Want(t, http.StatusNotFound)
+	s.Do(t, http.MethodGet, "/v1/none").WantStatus(t, http.StatusNotFound)
+	s.Do(t, http.MethodGet, "/v1/none-either").WantStatus(t, http.StatusNotFound)
 	wantMetrics(t, s, map[[3]string]float64{{"api_requests_total", "operation", "_other"}: 2})
-	n.ForgetAnswers()
+	n.ResetHistory()
 	s.Stop(t)
 
 	s = n.Start(t)
@@ -84,22 +84,18 @@ func TestMetricsTellOfAddressesThatAreLostAndExpire(t *testing.T) {
 	})
 }
 
-func TestMetricsTellOfAJournalThatCannotBeWritten(t *testing.T) {
+func TestMetricsJournalFailure(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	if err := os.Rename(n.StateDir, n.StateDir+".away"); err != nil {
-		t.Fatal(err)
-	}
-	s.TryAllocate(t, harness.Request{Owner: "health"}).Want(t, http.StatusBadGateway)
+	harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
+	s.TryAllocate(t, harness.Request{Owner: "health"}).WantStatus(t, http.StatusBadGateway)
 	seen := scrape(t, s)
 	if got := sum(seen, "delegated_ipam_journal_failures_total", "operation", "write"); got < 1 {
 		t.Errorf("%v failures of the journal are counted; want one at least", got)
 	}
 	wantMetrics(t, s, map[[3]string]float64{{"ready"}: 0, {"addresses"}: 1})
-	if err := os.Rename(n.StateDir+".away", n.StateDir); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(n.StateDir+".away", n.StateDir))
 	wantMetrics(t, s, map[[3]string]float64{{"ready"}: 1})
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// anyPort is a --metrics-address whose port is free, whoever else takes ports meanwhile.
-const anyPort = "--metrics-address=127.0.0.1:0"
+// anyMetricsPort is a --metrics-address whose port is free, whoever else takes ports meanwhile.
+const anyMetricsPort = "--metrics-address=127.0.0.1:0"
 
-var servesMetrics = regexp.MustCompile(`msg="Serving metrics" address="([^"]+)"`)
+var metricsAddressLine = regexp.MustCompile(`msg="Serving metrics" address="([^"]+)"`)
 
 // metricsAddress is where a sidecar that has anyPort serves its metrics.
 func metricsAddress(t *testing.T, s *harness.Sidecar) string {
 	t.Helper()
 	var said []string
 	harness.Eventually(t, "the address of the metrics in the log", func() error {
-		if said = servesMetrics.FindStringSubmatch(s.Log()); said == nil {
+		if said = metricsAddressLine.FindStringSubmatch(s.Log()); said == nil {
 			return errors.New("it is not there")
 		}
 		return nil
@@ -46,7 +46,7 @@ func scrape(t *testing.T, s *harness.Sidecar) map[string]*dto.MetricFamily {
 	if a.Status != http.StatusOK {
 		t.Fatalf("the scrape is answered %s", a)
 	}
-	return parsed(t, string(a.Body))
+	return parseMetrics(t, string(a.Body))
 }
 
 // scrapeTCP returns what is answered on a TCP address.
@@ -56,16 +56,14 @@ func scrapeTCP(t *testing.T, address string) map[string]*dto.MetricFamily {
 	if status != http.StatusOK {
 		t.Fatalf("the scrape is answered %d %s", status, body)
 	}
-	return parsed(t, body)
+	return parseMetrics(t, body)
 }
 
-func parsed(t *testing.T, text string) map[string]*dto.MetricFamily {
+func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return families
 }
 
@@ -89,10 +87,10 @@ func sum(families map[string]*dto.MetricFamily, name string, labels ...string) f
 	return total
 }
 
-func TestMetricsTellWhatHasHappened(t *testing.T) {
+func TestMetricsOfRequests(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t, anyPort)
+	s := n.Start(t, anyMetricsPort)
 	address := metricsAddress(t, s)
 	s.Allocate(t, harness.Request{Owner: "router"})
 	given := s.Allocate(t, harness.Request{Owner: "health"})
@@ -143,12 +141,12 @@ func TestMetricsTellWhatHasHappened(t *testing.T) {
 	wantMetrics(t, s, map[[3]string]float64{{"plugin_processes"}: 0})
 }
 
-func TestMetricsTellOfTrouble(t *testing.T) {
+func TestMetricsPendingRelease(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
 	s := n.Start(t)
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
-	plugin.Script(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
+	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
 	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
 		t.Fatal(a)
 	}
@@ -163,7 +161,7 @@ func TestMetricsTellOfTrouble(t *testing.T) {
 			t.Errorf("%s%q is %v; want more than 0", name, labels, got)
 		}
 	}
-	plugin.Unscript(t, "DEL")
+	plugin.ClearScript(t, "DEL")
 	harness.Eventually(t, "the release to be counted when it has worked", func() error {
 		seen := scrape(t, s)
 		if sum(seen, "delegated_ipam_pending_releases") != 0 || sum(seen, "delegated_ipam_pending_release_age_seconds") != 0 ||
@@ -174,12 +172,10 @@ func TestMetricsTellOfTrouble(t *testing.T) {
 	})
 }
 
-func TestTheDocsDescribeEveryMetricOfTheSidecar(t *testing.T) {
+func TestMetricsDocumented(t *testing.T) {
 	t.Parallel()
 	described, err := catalog.Read(filepath.Join("..", "..", "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	maps.DeleteFunc(described, func(name string, _ catalog.Metric) bool { return strings.HasPrefix(name, "delegated_ipam_bridge_") })
 	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
 	var gathered []*dto.MetricFamily
@@ -191,10 +187,10 @@ func TestTheDocsDescribeEveryMetricOfTheSidecar(t *testing.T) {
 	}
 }
 
-func TestOnlyMetricsAreServedOnTheMetricsAddress(t *testing.T) {
+func TestMetricsAddressServesMetricsOnly(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	s := n.Start(t, anyPort)
+	s := n.Start(t, anyMetricsPort)
 	address := metricsAddress(t, s)
 	for _, path := range []string{"/", "/v1/ipam", "/v1/healthz", "/v1/config", "/debug/pprof/"} {
 		if status, body := getTCP(t, address, path); status != http.StatusNotFound {
@@ -211,12 +207,10 @@ func TestOnlyMetricsAreServedOnTheMetricsAddress(t *testing.T) {
 	}
 }
 
-func TestMetricsOnTheSocketAreForCallersOnly(t *testing.T) {
+func TestMetricsAccess(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	if err := os.Chmod(n.Dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chmod(n.Dir, 0o711))
 	s := n.Start(t, "--socket-mode=0666", "--allow-uids=4242")
 	for uid, want := range map[int]int{4242: http.StatusOK, 4243: http.StatusForbidden} {
 		if a := s.DoAs(t, harness.User{UID: uid, GID: uid}, http.MethodGet, "/metrics"); a.Status != want || (want == http.StatusForbidden) != (len(a.Body) == 0) {
@@ -231,12 +225,10 @@ func TestMetricsOnTheSocketAreForCallersOnly(t *testing.T) {
 	}
 }
 
-func TestAMetricsAddressInUseIsAClearErrorAtStart(t *testing.T) {
+func TestMetricsAddressInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer l.Close()
 	s := nodeWith(t, harness.IPv4Only()).Launch(t, "--metrics-address="+l.Addr().String())
 	if code := s.Wait(t); code != 1 || !strings.Contains(s.Log(), "--metrics-address "+l.Addr().String()) {
@@ -244,7 +236,7 @@ func TestAMetricsAddressInUseIsAClearErrorAtStart(t *testing.T) {
 	}
 }
 
-func TestAScrapeIsNotLogged(t *testing.T) {
+func TestScrapeNotLogged(t *testing.T) {
 	t.Parallel()
 	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=debug")
 	scrape(t, s)
@@ -258,17 +250,11 @@ func TestAScrapeIsNotLogged(t *testing.T) {
 func getTCP(t *testing.T, address, path string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return resp.StatusCode, string(text)
 }

@@ -11,27 +11,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestHeldAttachmentsOutliveAMoveOfTheirPlugin(t *testing.T) {
+func TestPluginMoved(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 		released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
 		s.Stop(t)
 		moved := filepath.Join(n.Dir, "opt")
-		if err := os.Rename(n.BinDir, moved); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Rename(n.BinDir, moved))
 		n.BinDir = moved
 
 		s = n.Start(t, "--verify-interval=0s")
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 		s.Release(t, released...)
 		wantLeased(t, n, held...)
 		wantFindings(t, n, 0, nil)
 	})
 }
 
-func TestAPluginOfHeldAttachmentsThatIsNowhereIsNotReady(t *testing.T) {
+func TestPluginOfHeldMissing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	n.Flags = append(n.Flags, "--enable-ipv6=false")
@@ -56,30 +54,28 @@ func TestAPluginOfHeldAttachmentsThatIsNowhereIsNotReady(t *testing.T) {
 		}
 		return nil
 	})
-	if o := n.Command(t, "probe", "ready"); o.Code != 1 || !strings.Contains(o.Stderr, "host-local") {
-		t.Errorf("probe ready ended with %d: %s", o.Code, o.Stderr)
+	if o := n.Command(t, "probe", "ready"); o.ExitCode != 1 || !strings.Contains(o.Stderr, "host-local") {
+		t.Errorf("probe ready ended with %d: %s", o.ExitCode, o.Stderr)
 	}
 	doctorInside(t, n).wants(t, []string{"error sidecar", "error held-plugins"}, "host-local")
 
 	n.InstallPlugin(t, "host-local")
 	s.WaitReady(t)
-	s.TryRelease(t, held[0]).Want(t, http.StatusOK)
+	s.TryRelease(t, held[0]).WantStatus(t, http.StatusOK)
 	wantLeased(t, n)
 }
 
 // A wrapper that is called host-local keeps its addresses in another folder than the
 // configuration says.
-func TestLookupIsOffAndReportedForAWrapperWithAnotherFolder(t *testing.T) {
+func TestLookupOffForWrapper(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	if err := os.Rename(filepath.Join(n.BinDir, "host-local"), filepath.Join(n.Dir, "real")); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(filepath.Join(n.BinDir, "host-local"), filepath.Join(n.Dir, "real")))
 	n.InstallScript(t, "host-local", fmt.Sprintf("#!/bin/sh\nsed 's#%s#%s/moved#' | %s/real\n", n.StoreDir, n.Dir, n.Dir))
 	n.Store = nil
 	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	if o := n.Command(t, "status"); !strings.Contains(o.Stdout, "check (lookup is off for network pods: ADD returned "+held[0]) {
 		t.Errorf("status does not say why lookup is off:\n%s", o.Stdout)
 	}

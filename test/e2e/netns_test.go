@@ -11,10 +11,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestWithoutCAPSYSADMINAnEphemeralNamespaceIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestEphemeralNetNSWithoutSysAdmin(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
-	n.Under = withoutSysAdmin(t)
+	n.Wrapper = withoutSysAdmin(t)
 	s := n.Launch(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
 	s.WaitServing(t)
 	var unready error
@@ -27,7 +27,7 @@ func TestWithoutCAPSYSADMINAnEphemeralNamespaceIsRefusedBeforeAnythingIsWritten(
 	// Nobody asks whether the state folder can be written from here on.
 	before := n.Snapshot(t)
 	a := s.TryAllocate(t, harness.Request{Owner: "router"})
-	before.Same(t, n.Snapshot(t))
+	before.WantSame(t, n.Snapshot(t))
 	for _, says := range []string{"CAP_SYS_ADMIN", "scripted", "pods", "--cni-netns"} {
 		if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
 			t.Errorf("answered %s; want 502 and %q", a, says)
@@ -43,11 +43,11 @@ func TestWithoutCAPSYSADMINAnEphemeralNamespaceIsRefusedBeforeAnythingIsWritten(
 	s.Stop(t)
 }
 
-func TestWithCAPSYSADMINAnEphemeralNamespaceServes(t *testing.T) {
+func TestEphemeralNetNS(t *testing.T) {
 	t.Parallel()
 	n, _ := scriptedNode(t, "scripted", ranges())
 	if os.Geteuid() != 0 {
-		harness.Lack(t, "only root may make network namespaces")
+		harness.Skipf(t, "only root may make network namespaces")
 	}
 	s := n.Start(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
 	s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)
@@ -62,7 +62,7 @@ func withoutSysAdmin(t *testing.T) []string {
 	}
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil {
-		harness.Lack(t, "root cannot be without CAP_SYS_ADMIN: %v; install util-linux", err)
+		harness.Skipf(t, "root cannot be without CAP_SYS_ADMIN: %v; install util-linux", err)
 	}
 	return []string{setpriv, "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--"}
 }

@@ -9,37 +9,33 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestOptionsComeFromAFolderOfFilesToo(t *testing.T) {
+func TestConfigDir(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	folder := filepath.Join(n.Dir, "config")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(folder, 0o755))
 	for name, value := range map[string]string{"owners": "router\n", "enable-ipv6": "false"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(value), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(value), 0o644))
 	}
 	s := n.Start(t, "--config-dir="+folder)
-	s.TryAllocate(t, harness.Request{Owner: "ingress"}).Want(t, 403)
+	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
 	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 1 {
 		t.Errorf("with enable-ipv6 false in the folder the answer has %q; want IPv4 only", got)
 	}
 }
 
-func TestOptionsComeFromTheEnvironmentTooAndAFlagWins(t *testing.T) {
+func TestOptionsFromEnvironment(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Env = []string{"DELEGATED_IPAM_OWNERS=router", "DELEGATED_IPAM_ENABLE_IPV6=false"}
 	s := n.Start(t, "--enable-ipv6=true")
-	s.TryAllocate(t, harness.Request{Owner: "ingress"}).Want(t, 403)
+	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
 	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 2 {
 		t.Errorf("with the flag --enable-ipv6=true the answer has %q; want both families", got)
 	}
 }
 
-func TestNobodyElseCanReadTheJournal(t *testing.T) {
+func TestJournalModes(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)

@@ -17,7 +17,7 @@ func ranges() map[string]any {
 	return map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}}}
 }
 
-func TestWhereaboutsIsRefusedWithTheReason(t *testing.T) {
+func TestWhereaboutsRefused(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", ranges())
 	s := n.Launch(t, "--enable-ipv6=false")
@@ -32,20 +32,20 @@ func TestWhereaboutsIsRefusedWithTheReason(t *testing.T) {
 			t.Errorf("health says %v; want it not to be ready and to say %q", unready, says)
 		}
 	}
-	if got := plugin.Calls(t, "ADD"); got != 0 {
+	if got := plugin.CallCount(t, "ADD"); got != 0 {
 		t.Errorf("the refused plugin was asked for an address %d times", got)
 	}
 	s.Stop(t)
 }
 
-func TestWhereaboutsIsUsedWhenItIsAccepted(t *testing.T) {
+func TestWhereaboutsAccepted(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", ranges())
 	s := n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin", "--verify-interval=0s")
 	router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
 	// Its CHECK always fails, so it must not be what decides.
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), router)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), router)
 	wantHolds(t, plugin, append(router, health...)...)
 	s.Release(t, router...)
 	s.Release(t, health...)
@@ -54,14 +54,14 @@ func TestWhereaboutsIsUsedWhenItIsAccepted(t *testing.T) {
 
 // Trap: its ip-reconciler frees every reservation whose pod does not live. Nothing
 // can notice that, which is why whereabouts is refused unless it is accepted.
-func TestTheReconcilerOfWhereaboutsTakesAHeldAddressAwayUnnoticed(t *testing.T) {
+func TestWhereaboutsReconciler(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", ranges())
 	s := n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin", "--verify-interval=0s")
 	held := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
 	plugin.Reconcile(t, "default/web")
 	wantHolds(t, plugin)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), held)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), held)
 	wantHolds(t, plugin)
 	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 {
 		t.Errorf("the counters are %v; want the loss not to be noticed", c)
@@ -73,7 +73,7 @@ func TestTheReconcilerOfWhereaboutsTakesAHeldAddressAwayUnnoticed(t *testing.T) 
 
 // Trap: the garbage collection of calico frees what names an unknown pod, and
 // keeps what names none, as ours do.
-func TestTheGCOfCalicoKeepsWhatIsHeldHereBecauseItNamesNoPod(t *testing.T) {
+func TestCalicoGCKeepsHeld(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "calico-ipam", ranges())
 	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
@@ -86,19 +86,19 @@ func TestTheGCOfCalicoKeepsWhatIsHeldHereBecauseItNamesNoPod(t *testing.T) {
 }
 
 // Trap: calico and azure have no STATUS. Their CNI library is from before 1.1.0.
-func TestCalicoAndAzureAreReadyWithoutBeingAskedForSTATUS(t *testing.T) {
+func TestCalicoAzureWithoutSTATUS(t *testing.T) {
 	t.Parallel()
 	for _, pluginType := range []string{"calico-ipam", "azure-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, pluginType, ranges())
-			plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
+			plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
 			s := n.Start(t, "--enable-ipv6=false")
 			if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "1.0.0" {
 				t.Errorf("the CNI version is %s; want 1.0.0, the highest that it knows", got)
 			}
 			s.Allocate(t, harness.Request{Owner: "kube-system/router"})
-			if got := plugin.Calls(t, "STATUS"); got != 0 {
+			if got := plugin.CallCount(t, "STATUS"); got != 0 {
 				t.Errorf("it was called with STATUS %d times; want never", got)
 			}
 		})
@@ -107,7 +107,7 @@ func TestCalicoAndAzureAreReadyWithoutBeingAskedForSTATUS(t *testing.T) {
 
 // Trap: azure honours no request for an address. What it gives in its place is nobody's,
 // unless it is given back.
-func TestAzureIsNotAskedForAnAddressAndWhatItGivesInItsPlaceIsGivenBack(t *testing.T) {
+func TestAzureRestore(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", ranges())
 	s := n.Start(t, "--enable-ipv6=false")
@@ -117,20 +117,20 @@ func TestAzureIsNotAskedForAnAddressAndWhatItGivesInItsPlaceIsGivenBack(t *testi
 			t.Errorf("answered %s; want 500 and %q", a, says)
 		}
 	}
-	if plugin.Heard(t, "10.15.0.77") || !plugin.Heard(t, "K8S_POD_NAME=") {
+	if plugin.Received(t, "10.15.0.77") || !plugin.Received(t, "K8S_POD_NAME=") {
 		t.Error("the plugin was told of 10.15.0.77, or of no pod; want a pod alone")
 	}
 	wantHolds(t, plugin)
-	if s.Of(t, "router") != nil {
+	if s.Attachment(t, "router") != nil {
 		t.Errorf("the refused owner is in the list: %+v", s.List(t))
 	}
 }
 
-func TestAPluginThatSaysByStatusThatItCannotServeMakesTheSidecarNotReady(t *testing.T) {
+func TestSTATUSNotReady(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Start(t, "--enable-ipv6=false")
-	plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
+	plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
 	harness.Eventually(t, "the health to say so in the plugin's words", func() error {
 		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
 			return fmt.Errorf("it says %v", err)
@@ -140,22 +140,22 @@ func TestAPluginThatSaysByStatusThatItCannotServeMakesTheSidecarNotReady(t *test
 	if got := s.Health(t).DelegatedIPAM.Pools[0].NotReady; !strings.Contains(got, "the datastore is away") {
 		t.Errorf("the pool's not-ready is %q; want the plugin's words", got)
 	}
-	plugin.Unscript(t, "STATUS")
+	plugin.ClearScript(t, "STATUS")
 	s.WaitReady(t)
 }
 
-func TestAPluginWithoutStatusIsNotAskedForIt(t *testing.T) {
+func TestSTATUSUnsupported(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
-	speaking(t, plugin, "1.0.0")
-	plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
+	supportOnly(t, plugin, "1.0.0")
+	plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
 	n.Start(t, "--enable-ipv6=false")
-	if got := plugin.Calls(t, "STATUS"); got != 0 {
+	if got := plugin.CallCount(t, "STATUS"); got != 0 {
 		t.Errorf("a plugin below CNI 1.1.0 was called with STATUS %d times", got)
 	}
 }
 
-func TestAReleaseThatAzureCarriesOutLateSparesTheLiveAddress(t *testing.T) {
+func TestAzureQueuedDEL(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", ranges())
 	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
@@ -173,7 +173,7 @@ func TestAReleaseThatAzureCarriesOutLateSparesTheLiveAddress(t *testing.T) {
 		t.Fatalf("%d releases are still queued; want them carried out", queued)
 	}
 	wantHolds(t, plugin, now...)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), now)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), now)
 	if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 {
 		t.Errorf("the counters are %v; want nothing lost", c)
 	}
@@ -183,7 +183,7 @@ func TestAReleaseThatAzureCarriesOutLateSparesTheLiveAddress(t *testing.T) {
 
 // Trap: azure says yes to every CHECK, so that it is asked by ADD. The question
 // allocates where the address is lost, and what it allocates must not be kept.
-func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
+func TestAzureLostAddress(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		// taken is what a pod has got meanwhile.
@@ -198,30 +198,24 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "azure-ipam", ranges())
 			s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{"10.15.0.2"})
-			id := s.Of(t, "kube-system/router").ContainerID
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{"10.15.0.2"})
+			id := s.Attachment(t, "kube-system/router").ContainerID
 			store := filepath.Join(n.BinDir, "azure-ipam.d", "store")
 			first, err := os.ReadFile(filepath.Join(store, "10.15.0.2"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(filepath.Join(store, "10.15.0.2"), filepath.Join(store, "10.15.0.77")); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
+			harness.Must(t, os.Rename(filepath.Join(store, "10.15.0.2"), filepath.Join(store, "10.15.0.77")))
 			pods := []string{}
 			if c.taken != "" {
 				pods = append(pods, c.taken)
-				if err := os.WriteFile(filepath.Join(store, c.taken), []byte("pod\ndefault/web"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, os.WriteFile(filepath.Join(store, c.taken), []byte("pod\ndefault/web"), 0o600))
 			}
 
-			wantSame(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{c.want})
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "kube-system/router"}).Addresses(), []string{c.want})
 			wantHolds(t, plugin, append(pods, c.want)...)
 			if counters := s.Health(t).DelegatedIPAM.Counters; counters["lost"] != 1 || counters["reacquired"] != c.reacquired {
 				t.Errorf("the counters are %v; want 1 lost and %d reacquired", counters, c.reacquired)
 			}
-			if now := s.Of(t, "kube-system/router"); now.ContainerID != id || now.State != "held" || now.Lost {
+			if now := s.Attachment(t, "kube-system/router"); now.ContainerID != id || now.State != "held" || now.Lost {
 				t.Errorf("the attachment is %+v; want %s held", now, id)
 			}
 			// For that ID nothing can be queued.
@@ -229,7 +223,7 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 			if err != nil || !strings.HasPrefix(string(holder), id+"-u") || string(holder) == string(first) {
 				t.Errorf("the plugin holds %s for %q (%v); want it for an ID of %s that was never used", c.want, holder, err, id)
 			}
-			if plugin.Calls(t, "CHECK") != 0 {
+			if plugin.CallCount(t, "CHECK") != 0 {
 				t.Error("its CHECK was called, which says yes whatever is asked")
 			}
 			s.Release(t, c.want)
@@ -238,13 +232,13 @@ func TestAnotherAnswerOfAzureIsALossAndWhatItGaveIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestCalicosAlwaysYesIsNotBelievedAndItsDELPrecedesEachADD(t *testing.T) {
+func TestCalicoCHECKNotCalled(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "calico-ipam", ranges())
 	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
-	if checks, deletes := plugin.Calls(t, "CHECK"), plugin.Calls(t, "DEL"); checks != 0 || deletes == 0 {
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	if checks, deletes := plugin.CallCount(t, "CHECK"), plugin.CallCount(t, "DEL"); checks != 0 || deletes == 0 {
 		t.Errorf("%d CHECKs and %d DELs; want no CHECK, and a DEL before the ADD", checks, deletes)
 	}
 	s.Kill(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// patiently is for probes of a machine that runs many tests at once: what they
+// longTimeout is for probes of a machine that runs many tests at once: what they
 // answer is asked here, not how soon.
-const patiently = "--timeout=30s"
+const longTimeout = "--timeout=30s"
 
 // wantProbes asks all three probes until they are as wanted: startup and live 0, and
 // ready 0, or 1 in words that say why.
@@ -28,9 +28,9 @@ func wantProbes(t *testing.T, n *harness.Node, notReady string) {
 func wantProbe(t *testing.T, n *harness.Node, kind, whyNot string) {
 	t.Helper()
 	harness.Eventually(t, "probe "+kind, func() error {
-		out := n.Command(t, "probe", kind, patiently)
-		yes := out.Code == 0 && out.Stdout == "" && out.Stderr == ""
-		no := out.Code == 1 && out.Stdout == "" && strings.Count(out.Stderr, "\n") == 1 && strings.Contains(out.Stderr, whyNot)
+		out := n.Command(t, "probe", kind, longTimeout)
+		yes := out.ExitCode == 0 && out.Stdout == "" && out.Stderr == ""
+		no := out.ExitCode == 1 && out.Stdout == "" && strings.Count(out.Stderr, "\n") == 1 && strings.Contains(out.Stderr, whyNot)
 		if (whyNot == "") != yes || (whyNot != "") != no {
 			return fmt.Errorf("it ended with %+v; want no to say %q", out, whyNot)
 		}
@@ -38,21 +38,21 @@ func wantProbe(t *testing.T, n *harness.Node, kind, whyNot string) {
 	})
 }
 
-func TestTheProbesOfASidecarThatIsReadySayYes(t *testing.T) {
+func TestProbesReady(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
 	wantProbes(t, n, "")
 }
 
-func TestTheProbesTellWhatStandsInTheWay(t *testing.T) {
+func TestProbesNotReady(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		spoil func(t *testing.T, n *harness.Node, plugin harness.Scripted)
 		says  string
 	}{
 		"no CNI configuration": {
-			func(t *testing.T, n *harness.Node, _ harness.Scripted) { clearFolder(t, n.ConfDir) }, "no CNI configuration",
+			func(t *testing.T, n *harness.Node, _ harness.Scripted) { emptyDir(t, n.ConfDir) }, "no CNI configuration",
 		},
 		"a CNI configuration that is cut off": {
 			func(t *testing.T, n *harness.Node, _ harness.Scripted) {
@@ -60,23 +60,23 @@ func TestTheProbesTellWhatStandsInTheWay(t *testing.T) {
 			}, "05-cilium.conflist",
 		},
 		"no plugin": {
-			func(t *testing.T, n *harness.Node, _ harness.Scripted) { clearFolder(t, n.BinDir) }, "failed to find plugin",
+			func(t *testing.T, n *harness.Node, _ harness.Scripted) { emptyDir(t, n.BinDir) }, "failed to find plugin",
 		},
 		"a plugin that says by STATUS that it cannot serve at all": {
 			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) {
-				plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
+				plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
 			}, "code 50): the datastore is away",
 		},
 		"a plugin that says by STATUS that it can serve no new ones": {
 			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) {
-				plugin.Script(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":51,"msg":"no address is left"}}`)
+				plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":51,"msg":"no address is left"}}`)
 			}, "code 51): no address is left",
 		},
 		"a plugin that hangs in STATUS": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { hangs(t, plugin, "STATUS") }, "does not answer",
+			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { hangUntilEnd(t, plugin, "STATUS") }, "does not answer",
 		},
 		"a plugin that hangs in VERSION": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { hangs(t, plugin, "VERSION") }, "does not answer",
+			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { hangUntilEnd(t, plugin, "VERSION") }, "does not answer",
 		},
 	}
 	for name, tt := range tests {
@@ -90,30 +90,26 @@ func TestTheProbesTellWhatStandsInTheWay(t *testing.T) {
 	}
 }
 
-// hangs lets a verb wait until the test ends.
-func hangs(t *testing.T, plugin harness.Scripted, verb string) {
+// hangUntilEnd lets a verb wait until the test ends.
+func hangUntilEnd(t *testing.T, plugin harness.Scripted, verb string) {
 	t.Helper()
-	plugin.Script(t, verb, `{"gate":"go-on"}`)
+	plugin.SetScript(t, verb, `{"gate":"go-on"}`)
 	t.Cleanup(func() { plugin.Open(t, "go-on") })
 }
 
-func clearFolder(t *testing.T, dir string) {
+func emptyDir(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.RemoveAll(dir))
+	harness.Must(t, os.Mkdir(dir, 0o755))
 }
 
-func TestAPluginThatHangsInEveryCallTakesNothingFromStartupAndLive(t *testing.T) {
+func TestProbesWhilePluginHangs(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Launch(t, "--enable-ipv6=false", "--max-plugin-processes=1", "--max-queued-requests=3")
 	s.WaitReady(t)
-	hangs(t, plugin, "STATUS")
-	plugin.Script(t, "ADD", `{"gate":"go-on"}`)
+	hangUntilEnd(t, plugin, "STATUS")
+	plugin.SetScript(t, "ADD", `{"gate":"go-on"}`)
 	answered := make(chan struct{})
 	for i := range 5 { // more than there is room for
 		go func() {
@@ -132,40 +128,34 @@ func TestAPluginThatHangsInEveryCallTakesNothingFromStartupAndLive(t *testing.T)
 	}
 }
 
-func TestAStateFolderThatCannotBeWrittenMakesTheSidecarNotReadyUntilItIsBack(t *testing.T) {
+func TestProbesStateDirMissing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
-	if err := os.Rename(n.StateDir, n.StateDir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
 	wantProbes(t, n, "the state folder cannot be written")
-	if err := os.Rename(n.StateDir+".away", n.StateDir); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(n.StateDir+".away", n.StateDir))
 	wantProbes(t, n, "")
 }
 
-func TestASidecarThatStopsIsNotReadyAndAliveUntilItsLastCallHasEnded(t *testing.T) {
+func TestProbesWhileStopping(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Launch(t, "--enable-ipv6=false")
 	s.WaitReady(t)
-	plugin.Script(t, "ADD", `{"gate":"go-on"}`)
+	plugin.SetScript(t, "ADD", `{"gate":"go-on"}`)
 	answered := make(chan struct{})
 	go func() {
 		_, _ = s.Try(http.MethodPost, "/v1/ipam?owner=router")
 		close(answered)
 	}()
 	harness.Eventually(t, "the ADD to begin", func() error {
-		if plugin.Calls(t, "ADD") == 0 {
+		if plugin.CallCount(t, "ADD") == 0 {
 			return fmt.Errorf("it has not")
 		}
 		return nil
 	})
-	if err := syscall.Kill(s.PID(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, syscall.Kill(s.PID(), syscall.SIGTERM))
 	wantProbes(t, n, "the service is stopping")
 	plugin.Open(t, "go-on")
 	<-answered
@@ -177,7 +167,7 @@ func TestASidecarThatStopsIsNotReadyAndAliveUntilItsLastCallHasEnded(t *testing.
 
 // A rolling update overlaps: the new instance waits for the state folder, while
 // the old one answers on the same path.
-func TestASidecarThatWaitsForAnotherHasNotStarted(t *testing.T) {
+func TestProbesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
@@ -195,15 +185,15 @@ func TestASidecarThatWaitsForAnotherHasNotStarted(t *testing.T) {
 	}
 }
 
-func TestOfAnotherPodsSidecarStartupAndReadySayNo(t *testing.T) {
+func TestProbesInOtherPIDNamespace(t *testing.T) {
 	t.Parallel()
 	if out, err := exec.Command("unshare", "--pid", "--fork", "true").CombinedOutput(); err != nil {
-		harness.Lack(t, "no PID namespace can be made: %v: %s", err, out)
+		harness.Skipf(t, "no PID namespace can be made: %v: %s", err, out)
 	}
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
 	for kind, want := range map[string]int{"startup": 1, "ready": 1, "live": 0} {
-		cmd := exec.Command("unshare", "--pid", "--fork", harness.Binary(t), "probe", kind, patiently, "--host="+n.Socket)
+		cmd := exec.Command("unshare", "--pid", "--fork", harness.Binary(t), "probe", kind, longTimeout, "--host="+n.Socket)
 		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 		out, _ := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != want || (want == 1) != strings.Contains(string(out), "another PID namespace") {

@@ -11,54 +11,54 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// ownProfile is host-local's as an operator may write it.
-const ownProfile = `{
+// customProfile is host-local's as an operator may write it.
+const customProfile = `{
   "type": "host-local", "repeatedAdd": "refused", "verifyBy": "nothing", "checkProves": "nothing", "lost": {},
   "addOutlivesSeconds": 7, "del": "released", "store": "remote", "lookup": "none", "podIdentity": "none",
   "namespace": "any", "unique": true, "sources": ["seen by the operator"]
 }`
 
-func TestStatusShowsWhatIsKnownOfThePlugin(t *testing.T) {
+func TestStatusProfile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
-	wantFacts(t, n, map[string]string{
+	wantProfile(t, n, map[string]string{
 		"Profile": "host-local", "verifyBy": "check", "repeatedAdd": "refused", "checkProves": "presence",
 		"unique": "true", "addOutlivesSeconds": "0", "namespace": "any", "CNI version": "1.1.0",
 	})
 }
 
-func TestAProfileFileReplacesWhatIsKnownAndIsShown(t *testing.T) {
+func TestProfileFile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t, "--plugin-profile="+writeProfile(t, n, ownProfile), "--verify-interval=0s")
-	wantFacts(t, n, map[string]string{
+	s := n.Start(t, "--plugin-profile="+writeProfile(t, n, customProfile), "--verify-interval=0s")
+	wantProfile(t, n, map[string]string{
 		"Profile": "host-local", "verifyBy": "nothing", "addOutlivesSeconds": "7", "sources": `["seen by the operator"]`,
 	})
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	n.WipeStore(t)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	wantLeases(t, n, 0) // the plugin was not asked, so its loss was not noticed
 	s.Release(t, held...)
 }
 
-// brokenProfiles are files that cannot be used, each with what is said of it.
-func brokenProfiles() map[string]struct{ profile, says string } {
+// invalidProfiles are files that cannot be used, each with what is said of it.
+func invalidProfiles() map[string]struct{ profile, says string } {
 	return map[string]struct{ profile, says string }{
-		"an unknown field":           {strings.Replace(ownProfile, `"type"`, `"colour": "red", "type"`, 1), `unknown field "colour"`},
-		"an unknown value":           {strings.Replace(ownProfile, `"refused"`, `"sometimes"`, 1), `repeatedAdd is "sometimes"`},
-		"a missing field":            {strings.Replace(ownProfile, `"unique": true,`, ``, 1), "unique is missing"},
-		"a type that is a path":      {strings.Replace(ownProfile, `"host-local"`, `"../host-local"`, 1), `type is "../host-local"`},
-		"it contradicts itself":      {strings.Replace(ownProfile, `"verifyBy": "nothing"`, `"verifyBy": "check"`, 1), "checkProves"},
-		"a request without its form": {strings.Replace(ownProfile, `"namespace"`, `"requests": ["CNI_ARGS"], "namespace"`, 1), "requestForm"},
+		"an unknown field":           {strings.Replace(customProfile, `"type"`, `"colour": "red", "type"`, 1), `unknown field "colour"`},
+		"an unknown value":           {strings.Replace(customProfile, `"refused"`, `"sometimes"`, 1), `repeatedAdd is "sometimes"`},
+		"a missing field":            {strings.Replace(customProfile, `"unique": true,`, ``, 1), "unique is missing"},
+		"a type that is a path":      {strings.Replace(customProfile, `"host-local"`, `"../host-local"`, 1), `type is "../host-local"`},
+		"it contradicts itself":      {strings.Replace(customProfile, `"verifyBy": "nothing"`, `"verifyBy": "check"`, 1), "checkProves"},
+		"a request without its form": {strings.Replace(customProfile, `"namespace"`, `"requests": ["CNI_ARGS"], "namespace"`, 1), "requestForm"},
 		"no JSON":                    {"type: host-local", "line 1, column 2: invalid character 'y'"},
 		"nothing":                    {"", "expected one JSON object"},
 	}
 }
 
-func TestABrokenProfileFileStopsNewAddressesUntilItIsMendedAndNothingElse(t *testing.T) {
+func TestProfileFileInvalid(t *testing.T) {
 	t.Parallel()
-	for name, tt := range brokenProfiles() {
+	for name, tt := range invalidProfiles() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, harness.DualStack())
@@ -70,7 +70,7 @@ func TestABrokenProfileFileStopsNewAddressesUntilItIsMendedAndNothingElse(t *tes
 				t.Errorf("the plugin holds %v; want it not asked", leases)
 			}
 
-			writeProfile(t, n, ownProfile)
+			writeProfile(t, n, customProfile)
 			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			s.WaitReady(t)
 			s.Release(t, held...)
@@ -79,23 +79,23 @@ func TestABrokenProfileFileStopsNewAddressesUntilItIsMendedAndNothingElse(t *tes
 	}
 }
 
-func TestAProfileFileThatIsMissingIsWaitedFor(t *testing.T) {
+func TestProfileFileMissing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	file := filepath.Join(n.Dir, "profile.json")
 	s := n.Launch(t, "--plugin-profile="+file)
 	s.WaitServing(t)
 	wantNoNewAddress(t, n, s, file, "no such file")
-	writeProfile(t, n, ownProfile)
+	writeProfile(t, n, customProfile)
 	s.WaitReady(t)
 	s.Stop(t)
 }
 
-func TestWhatIsHeldIsVerifiedAndReleasedByTheProfileInItsRecordWhileTheFileIsBroken(t *testing.T) {
+func TestRecordedProfile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	byCheck := strings.NewReplacer(`"verifyBy": "nothing"`, `"verifyBy": "check"`, `"checkProves": "nothing"`, `"checkProves": "presence"`,
-		`"lost": {}`, `"lost": {"codes": [999], "message": "Failed to find address"}`).Replace(ownProfile)
+		`"lost": {}`, `"lost": {"codes": [999], "message": "Failed to find address"}`).Replace(customProfile)
 	file := writeProfile(t, n, byCheck)
 	s := n.Start(t, "--plugin-profile="+file, "--verify-interval=0s")
 	kept := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -106,7 +106,7 @@ func TestWhatIsHeldIsVerifiedAndReleasedByTheProfileInItsRecordWhileTheFileIsBro
 	s = n.Launch(t, "--plugin-profile="+file, "--verify-interval=0s")
 	s.WaitServing(t)
 	wantNoNewAddress(t, n, s, file, "expected one JSON object")
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
 	s.Release(t, gone...)
 	wantLeases(t, n, len(kept))
 
@@ -114,8 +114,8 @@ func TestWhatIsHeldIsVerifiedAndReleasedByTheProfileInItsRecordWhileTheFileIsBro
 	n.WipeStore(t)
 	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "router"}), file)
 	writeProfile(t, n, strings.Replace(byCheck, `"podIdentity"`, `"requests": ["args.cni.ips"], "requestForm": "address", "podIdentity"`, 1))
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
-	s.Agree(t)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
+	s.WaitConsistent(t)
 	s.Stop(t)
 }
 
@@ -125,8 +125,8 @@ func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, says ..
 	t.Helper()
 	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "new"}), says...)
 	unready, status := s.Ready(), n.Command(t, "status")
-	if status.Code != 0 {
-		t.Errorf("status ended with %d and %q; want 0", status.Code, status.Stderr)
+	if status.ExitCode != 0 {
+		t.Errorf("status ended with %d and %q; want 0", status.ExitCode, status.Stderr)
 	}
 	if unready == nil {
 		t.Fatal("health says that it is ready")
@@ -143,7 +143,7 @@ func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, says ..
 }
 
 // wantUnavailable expects 502 with these words.
-func wantUnavailable(t *testing.T, a harness.Answer, says ...string) {
+func wantUnavailable(t *testing.T, a harness.Response, says ...string) {
 	t.Helper()
 	var text string
 	if err := json.Unmarshal(a.Body, &text); err != nil || a.Status != http.StatusBadGateway {
@@ -159,14 +159,12 @@ func wantUnavailable(t *testing.T, a harness.Answer, says ...string) {
 func writeProfile(t *testing.T, n *harness.Node, profile string) string {
 	t.Helper()
 	file := filepath.Join(n.Dir, "profile.json")
-	if err := os.WriteFile(file, []byte(profile), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(profile), 0o644))
 	return file
 }
 
-// wantFacts looks for lines "name: value" in what status prints.
-func wantFacts(t *testing.T, n *harness.Node, facts map[string]string) {
+// wantProfile looks for lines "name: value" in what status prints.
+func wantProfile(t *testing.T, n *harness.Node, facts map[string]string) {
 	t.Helper()
 	out := n.Command(t, "status", "--verbose")
 	shown := map[string]string{}

@@ -12,10 +12,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// triesOfAPod is how often a pod asks for an address after the owner has asked.
-const triesOfAPod = 20
+// podTries is how often a pod asks for an address after the owner has asked.
+const podTries = 20
 
-func TestALeaseThatSurvivedARebootIsNotReleasedEvenForAMoment(t *testing.T) {
+func TestRebootKeepsLeaseFile(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	network := harness.Network{Name: "pods", Subnets: []string{"10.15.0.0/29"}, CNIVersion: "1.0.0"}
@@ -34,10 +34,10 @@ func TestALeaseThatSurvivedARebootIsNotReleasedEvenForAMoment(t *testing.T) {
 	s.Kill(t)
 
 	n.Reboot(t)
-	hungry := newHungryPod(t, pods)
+	hungry := startPodRetrier(t, pods)
 	s = n.Start(t)
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
-	hungry.awaitTries(t, triesOfAPod)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	hungry.waitTries(t, podTries)
 	if got := hungry.stop(); slices.Contains(got, held[0]) {
 		t.Errorf("after the reboot a pod was given %s, which is held", held[0])
 	}
@@ -47,7 +47,7 @@ func TestALeaseThatSurvivedARebootIsNotReleasedEvenForAMoment(t *testing.T) {
 	}
 }
 
-func TestAfterARebootAStoreOffTheNodeIsAskedForNoDELAndNoADD(t *testing.T) {
+func TestRebootRemoteStore(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	plugin := n.InstallScripted(t, "calico-ipam")
@@ -66,32 +66,32 @@ func TestAfterARebootAStoreOffTheNodeIsAskedForNoDELAndNoADD(t *testing.T) {
 	n.Reboot(t)
 	s = n.Start(t)
 	for owner, ips := range held {
-		wantSame(t, s.Allocate(t, harness.Request{Owner: owner}).Addresses(), ips)
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: owner}).Addresses(), ips)
 	}
 	s.Stop(t)
 	since := plugin.Verbs(t)[len(before):]
 	if slices.Contains(since, "DEL") || slices.Contains(since, "ADD") {
 		t.Errorf("since the reboot the plugin was called for %q; want neither DEL nor ADD", since)
 	}
-	wantSame(t, plugin.Holds(t), append(held["router"], held["health"]...))
+	wantAddresses(t, plugin.Holds(t), append(held["router"], held["health"]...))
 }
 
-// hungryPod asks for an address all the time.
-type hungryPod struct {
+// podRetrier asks for an address all the time.
+type podRetrier struct {
 	tries atomic.Int64
-	end   chan struct{}
-	got   chan []string
+	stopped   chan struct{}
+	allocated   chan []string
 }
 
-func newHungryPod(t *testing.T, pods harness.Pods) *hungryPod {
+func startPodRetrier(t *testing.T, pods harness.Pods) *podRetrier {
 	t.Helper()
-	p := &hungryPod{end: make(chan struct{}), got: make(chan []string, 1)}
+	p := &podRetrier{stopped: make(chan struct{}), allocated: make(chan []string, 1)}
 	go func() {
 		var got []string
 		for {
 			select {
-			case <-p.end:
-				p.got <- got
+			case <-p.stopped:
+				p.allocated <- got
 				return
 			default:
 			}
@@ -105,8 +105,8 @@ func newHungryPod(t *testing.T, pods harness.Pods) *hungryPod {
 	return p
 }
 
-// awaitTries waits for so many tries from now on.
-func (p *hungryPod) awaitTries(t *testing.T, want int64) {
+// waitTries waits for so many tries from now on.
+func (p *podRetrier) waitTries(t *testing.T, want int64) {
 	t.Helper()
 	until := p.tries.Load() + want
 	harness.Eventually(t, "a pod to ask again and again", func() error {
@@ -118,21 +118,19 @@ func (p *hungryPod) awaitTries(t *testing.T, want int64) {
 }
 
 // stop returns what the pod was given.
-func (p *hungryPod) stop() []string {
+func (p *podRetrier) stop() []string {
 	select {
-	case <-p.end:
+	case <-p.stopped:
 		return nil
 	default:
 	}
-	close(p.end)
-	return <-p.got
+	close(p.stopped)
+	return <-p.allocated
 }
 
 func stat(t *testing.T, file string) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return info
 }

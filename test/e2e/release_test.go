@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestReleaseFreesInThePluginsOwnFolder(t *testing.T) {
+func TestRelease(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		kept := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
@@ -18,13 +18,13 @@ func TestReleaseFreesInThePluginsOwnFolder(t *testing.T) {
 
 		wantLeases(t, n, len(kept))
 		wantLeased(t, n, kept...)
-		if got := s.Of(t, "router"); got != nil {
+		if got := s.Attachment(t, "router"); got != nil {
 			t.Errorf("list still has %+v", got)
 		}
 	})
 }
 
-func TestOneFamilyReleasedKeepsTheOther(t *testing.T) {
+func TestReleaseOneFamily(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -32,14 +32,14 @@ func TestOneFamilyReleasedKeepsTheOther(t *testing.T) {
 	s.Release(t, held.Address.IPv4)
 
 	wantLeases(t, n, 2) // one DEL frees both families, so it waits for the second release
-	if got := s.Of(t, "router").Claims; !slices.Equal(got, []string{"ipv6"}) {
+	if got := s.Attachment(t, "router").Claims; !slices.Equal(got, []string{"ipv6"}) {
 		t.Errorf("claims are %q; want ipv6 only", got)
 	}
 	s.Release(t, held.Address.IPv6)
 	wantLeases(t, n, 0)
 }
 
-func TestAReleaseDelayOutlivesARestart(t *testing.T) {
+func TestReleaseDelayAfterRestart(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--release-delay=1h")
 		given := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -56,12 +56,12 @@ func TestAReleaseDelayOutlivesARestart(t *testing.T) {
 			t.Errorf("release-at was %s and is %s; want the same after a restart", before.ReleaseAt, after.ReleaseAt)
 		}
 		wantLeased(t, n, given...)
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), given)
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), given)
 		wantState(t, s, "router", "held")
 	})
 }
 
-func TestAReleaseDelayThatEndsWhileStoppedIsFinishedAtStart(t *testing.T) {
+func TestReleaseDelayEndsWhileStopped(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--release-delay=300ms")
 		s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)
@@ -73,7 +73,7 @@ func TestAReleaseDelayThatEndsWhileStoppedIsFinishedAtStart(t *testing.T) {
 	})
 }
 
-func TestAnAddressThatIsNotConfirmedExpires(t *testing.T) {
+func TestExpiration(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--ipam-expiration=500ms")
 		for _, owner := range []string{"confirmed", "restored", "forgotten"} {
@@ -85,7 +85,7 @@ func TestAnAddressThatIsNotConfirmedExpires(t *testing.T) {
 			case "confirmed":
 				s.Allocate(t, harness.Request{Owner: owner})
 			case "restored":
-				s.TryRestore(t, got.Address.IPv4, owner).Want(t, http.StatusOK)
+				s.TryRestore(t, got.Address.IPv4, owner).WantStatus(t, http.StatusOK)
 			}
 		}
 		// The deadlines of the confirmed ones were earlier than that of the last one.
@@ -98,16 +98,16 @@ func TestAnAddressThatIsNotConfirmedExpires(t *testing.T) {
 	})
 }
 
-func TestADeadlineOutlivesARestart(t *testing.T) {
+func TestExpirationAfterRestart(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, "--ipam-expiration=1h")
 	s.Allocate(t, harness.Request{Owner: "router", Expire: true})
-	before := s.Of(t, "router").Expiration
+	before := s.Attachment(t, "router").Expiration
 	s.Kill(t)
 
 	s = n.Start(t, "--ipam-expiration=1h")
-	after := s.Of(t, "router").Expiration
+	after := s.Attachment(t, "router").Expiration
 	if before == nil || after == nil || before.UUID != after.UUID || !before.Deadline.Equal(after.Deadline) {
 		t.Errorf("the expiration was %+v and is %+v; want the same after a restart", before, after)
 	}
@@ -116,7 +116,7 @@ func TestADeadlineOutlivesARestart(t *testing.T) {
 // wantState returns the attachment of an owner, which must be in that state.
 func wantState(t *testing.T, s *harness.Sidecar, owner, state string) harness.Attachment {
 	t.Helper()
-	a := s.Of(t, owner)
+	a := s.Attachment(t, owner)
 	if a == nil || a.State != state {
 		t.Fatalf("the attachment of %s is %+v; want state %s", owner, a, state)
 	}
@@ -127,7 +127,7 @@ func wantState(t *testing.T, s *harness.Sidecar, owner, state string) harness.At
 func wantGone(t *testing.T, s *harness.Sidecar, owner string) {
 	t.Helper()
 	harness.Eventually(t, "the attachment of "+owner+" to be given back", func() error {
-		if a := s.Of(t, owner); a != nil {
+		if a := s.Attachment(t, owner); a != nil {
 			return fmt.Errorf("list has %+v", *a)
 		}
 		return nil

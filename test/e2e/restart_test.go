@@ -26,7 +26,7 @@ func keepsEveryAddress(t *testing.T, n *harness.Node, end func(*harness.Sidecar,
 	t.Helper()
 	const owners = 10
 	s := n.Start(t)
-	before := allocateAtOnce(t, s, owners)
+	before := allocateConcurrently(t, s, owners)
 	leases := n.Leases(t)
 	end(s, t)
 
@@ -34,15 +34,15 @@ func keepsEveryAddress(t *testing.T, n *harness.Node, end func(*harness.Sidecar,
 	if now := harness.Leases(s.List(t)); len(now) != len(leases) {
 		t.Errorf("after the restart the list has %v; want the %d addresses from before", now, len(leases))
 	}
-	for i, after := range allocateAtOnce(t, s, owners) {
-		wantSame(t, after, before[i])
+	for i, after := range allocateConcurrently(t, s, owners) {
+		wantAddresses(t, after, before[i])
 	}
 	if now := n.Leases(t); !slices.Equal(now, leases) {
 		t.Errorf("the plugin's store was %v and is %v; want no change", leases, now)
 	}
 }
 
-func TestRestoreAfterAWipedJournalGetsTheSameAddressBack(t *testing.T) {
+func TestLostJournalRestore(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		s.Allocate(t, harness.Request{Owner: "health"})
@@ -51,8 +51,8 @@ func TestRestoreAfterAWipedJournalGetsTheSameAddressBack(t *testing.T) {
 		n.WipeJournal(t)
 
 		s = n.Start(t)
-		s.TryRestore(t, held.Address.IPv4, "router").Want(t, http.StatusOK)
-		s.TryRestore(t, held.Address.IPv4, "router").Want(t, http.StatusOK)
+		s.TryRestore(t, held.Address.IPv4, "router").WantStatus(t, http.StatusOK)
+		s.TryRestore(t, held.Address.IPv4, "router").WantStatus(t, http.StatusOK)
 
 		now := s.Allocate(t, harness.Request{Owner: "router"})
 		if now.Address.IPv4 != held.Address.IPv4 {
@@ -64,7 +64,7 @@ func TestRestoreAfterAWipedJournalGetsTheSameAddressBack(t *testing.T) {
 	})
 }
 
-func TestRestoreOfTheIPv6AddressAfterAWipedJournalGetsThatOneBack(t *testing.T) {
+func TestLostJournalRestoreIPv6(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -73,7 +73,7 @@ func TestRestoreOfTheIPv6AddressAfterAWipedJournalGetsThatOneBack(t *testing.T) 
 	n.WipeJournal(t)
 
 	s = n.Start(t)
-	s.TryRestore(t, held.Address.IPv6, "router").Want(t, http.StatusOK)
+	s.TryRestore(t, held.Address.IPv6, "router").WantStatus(t, http.StatusOK)
 	now := s.Allocate(t, harness.Request{Owner: "router"})
 	if now.Address.IPv6 != held.Address.IPv6 {
 		t.Errorf("after the restore the owner has %s; want %s", now.Address.IPv6, held.Address.IPv6)
@@ -81,7 +81,7 @@ func TestRestoreOfTheIPv6AddressAfterAWipedJournalGetsThatOneBack(t *testing.T) 
 	wantLeased(t, n, now.Addresses()...)
 }
 
-func TestAllocateAfterAWipedJournalLeaksNothing(t *testing.T) {
+func TestLostJournalAllocate(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		before := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -95,19 +95,19 @@ func TestAllocateAfterAWipedJournalLeaksNothing(t *testing.T) {
 	})
 }
 
-func TestAPluginStoreWipedInServiceIsNoticedAndHealed(t *testing.T) {
+func TestLostStoreWhileServing(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--verify-interval=0s")
 		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 		n.WipeStore(t)
 
 		now := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-		wantSame(t, now, held)
+		wantAddresses(t, now, held)
 		wantLeased(t, n, held...)
 	})
 }
 
-func TestAPluginStoreWipedWhileStoppedIsHealedAtStart(t *testing.T) {
+func TestLostStoreWhileStopped(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		held := map[string][]string{}
@@ -118,21 +118,21 @@ func TestAPluginStoreWipedWhileStoppedIsHealedAtStart(t *testing.T) {
 		n.WipeStore(t)
 
 		s = n.Start(t)
-		s.Agree(t)
+		s.WaitConsistent(t)
 		for owner, want := range held {
 			wantLeased(t, n, want...)
-			wantSame(t, s.Allocate(t, harness.Request{Owner: owner}).Addresses(), want)
+			wantAddresses(t, s.Allocate(t, harness.Request{Owner: owner}).Addresses(), want)
 		}
 	})
 }
 
-func TestAnUnreadableRecordIsQuarantinedAndItsOwnerStillServed(t *testing.T) {
+func TestRecordQuarantined(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
 	health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-	damaged := s.Of(t, "router").ContainerID
+	damaged := s.Attachment(t, "router").ContainerID
 	s.Stop(t)
 	n.DamageRecord(t, damaged)
 
@@ -143,13 +143,13 @@ func TestAnUnreadableRecordIsQuarantinedAndItsOwnerStillServed(t *testing.T) {
 	if got := sum(scrape(t, s), "delegated_ipam_quarantined_records"); got != 1 {
 		t.Errorf("the metric counts %v quarantined records; want the one that health reports", got)
 	}
-	wantSame(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), health)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), health)
 	// Nobody knows what the damaged one held, so its ID is freed before it is used again.
 	s.Allocate(t, harness.Request{Owner: "router"})
 	wantLeases(t, n, 4)
 }
 
-func TestHealthShowsEveryAddressAndItsOwner(t *testing.T) {
+func TestHealthAllocations(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -169,9 +169,7 @@ func TestHealthShowsEveryAddressAndItsOwner(t *testing.T) {
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(data)
 }
 

@@ -19,13 +19,13 @@ func scriptedNode(t *testing.T, pluginType string, ipam map[string]any) (*harnes
 	return n, plugin
 }
 
-// speaking lets a plugin know one CNI version only.
-func speaking(t *testing.T, plugin harness.Scripted, version string) {
+// supportOnly lets a plugin know one CNI version only.
+func supportOnly(t *testing.T, plugin harness.Scripted, version string) {
 	t.Helper()
-	plugin.Script(t, "VERSION", fmt.Sprintf(`{"versions":[%q]}`, version))
+	plugin.SetScript(t, "VERSION", fmt.Sprintf(`{"versions":[%q]}`, version))
 }
 
-func TestTheAnswerIsWhatCiliumCNIMakesOfTheSameResult(t *testing.T) {
+func TestResultAsInCiliumCNI(t *testing.T) {
 	t.Parallel()
 	const ip4 = `{"address":"10.15.0.7/24","gateway":"10.15.0.1"}`
 	tests := map[string]struct{ ips, rest string }{
@@ -55,35 +55,33 @@ func TestTheAnswerIsWhatCiliumCNIMakesOfTheSameResult(t *testing.T) {
 	s := n.Start(t)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			answersAsCiliumCNI(t, s, plugin, fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[%s]%s}`, tt.ips, tt.rest))
+			wantSameAsCiliumCNI(t, s, plugin, fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[%s]%s}`, tt.ips, tt.rest))
 		})
 	}
 }
 
-func TestAnUplinkThatIsNamedAloneIsAnsweredWithTheMACOfItsLink(t *testing.T) {
+func TestResultUplinkByName(t *testing.T) {
 	t.Parallel()
 	const mac = "02:00:00:00:00:42"
 	ns := harness.NewNetNS(t)
 	harness.IP(t, "-n", ns, "link", "add", "uplink0", "address", mac, "type", "veth", "peer", "name", "far0")
 	n, plugin := scriptedNode(t, "scripted", nil)
-	n.Under = []string{"ip", "netns", "exec", ns}
+	n.Wrapper = []string{"ip", "netns", "exec", ns}
 	s := n.Start(t)
 
 	const ips = `{"cniVersion":"1.0.0","ips":[{"address":"10.15.0.7/24"},{"address":"fd00:15::7/64"}],"interfaces":[%s]}`
-	plugin.Script(t, "ADD", `{"result":`+fmt.Sprintf(ips, `{"name":"uplink0"}`)+`}`)
+	plugin.SetScript(t, "ADD", `{"result":`+fmt.Sprintf(ips, `{"name":"uplink0"}`)+`}`)
 	got := s.Allocate(t, harness.Request{Owner: "router"})
 	want, err := ciliumCNI(t, fmt.Sprintf(ips, `{"name":"uplink0","mac":"`+mac+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantAnswer(t, got, want)
+	harness.Must(t, err)
+	wantAllocation(t, got, want)
 	if got.IPv4.MasterMAC != mac {
 		t.Errorf("the master-mac is %q; want %s", got.IPv4.MasterMAC, mac)
 	}
 	s.Release(t, got.Addresses()...)
 }
 
-func TestResultsOfEveryCNIVersionAreAnsweredAlike(t *testing.T) {
+func TestResultOfEachCNIVersion(t *testing.T) {
 	t.Parallel()
 	const (
 		named = `"ips":[{"version":"4","address":"10.15.0.7/24","gateway":"10.15.0.1"},{"version":"6","address":"fd00:15::7/64"}]`
@@ -102,12 +100,12 @@ func TestResultsOfEveryCNIVersionAreAnsweredAlike(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "scripted", nil)
-			speaking(t, plugin, version)
+			supportOnly(t, plugin, version)
 			s := n.Start(t)
-			answersAsCiliumCNI(t, s, plugin, fmt.Sprintf(`{"cniVersion":%q,%s}`, version, result))
+			wantSameAsCiliumCNI(t, s, plugin, fmt.Sprintf(`{"cniVersion":%q,%s}`, version, result))
 
 			got := s.Allocate(t, harness.Request{Owner: "again"})
-			wantSame(t, got.Addresses(), []string{"10.15.0.7", "fd00:15::7"})
+			wantAddresses(t, got.Addresses(), []string{"10.15.0.7", "fd00:15::7"})
 			if used := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; used != version {
 				t.Errorf("the CNI version in use is %s; want %s", used, version)
 			}
@@ -115,22 +113,22 @@ func TestResultsOfEveryCNIVersionAreAnsweredAlike(t *testing.T) {
 	}
 }
 
-// answersAsCiliumCNI lets the plugin return a result, compares the answer with
+// wantSameAsCiliumCNI lets the plugin return a result, compares the answer with
 // what cilium-cni makes of it, and gives it back.
-func answersAsCiliumCNI(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, result string) {
+func wantSameAsCiliumCNI(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, result string) {
 	t.Helper()
-	plugin.Script(t, "ADD", `{"result":`+result+`}`)
+	plugin.SetScript(t, "ADD", `{"result":`+result+`}`)
 	owner := strings.ReplaceAll(t.Name(), "/", "-")
 	want, refused := ciliumCNI(t, result)
 	a := s.TryAllocate(t, harness.Request{Owner: owner})
 	if refused != nil {
-		deletes := plugin.Calls(t, "DEL")
+		deletes := plugin.CallCount(t, "DEL")
 		if a.Status != http.StatusBadGateway || deletes == 0 {
 			t.Errorf("answered %s after %d DELs; cilium-cni refuses it (%v) and gives it back", a, deletes, refused)
 		}
 		return
 	}
 	got := a.Allocation(t)
-	wantAnswer(t, got, want)
+	wantAllocation(t, got, want)
 	s.Release(t, got.Addresses()...)
 }

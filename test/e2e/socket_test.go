@@ -14,47 +14,47 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestASecondInstanceWaitsForTheStateFolderAndNamesItsHolder(t *testing.T) {
+func TestSecondInstanceWaits(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	first := n.Start(t)
 	held := first.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 
 	second := n.Launch(t)
-	wantInLog(t, second, n.StateDir, strconv.Itoa(first.PID()))
+	waitForLog(t, second, n.StateDir, strconv.Itoa(first.PID()))
 	if !second.Running() {
 		t.Fatalf("the second instance ended:\n%s", second.Log())
 	}
-	wantSame(t, first.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, first.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	first.Stop(t)
 
 	second.WaitReady(t)
-	wantSame(t, second.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
-	second.Agree(t)
+	wantAddresses(t, second.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	second.WaitConsistent(t)
 }
 
-func TestASecondSidecarOfTheSameNodeAndNetworkIsRefused(t *testing.T) {
+func TestSecondSidecarOfNetwork(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	first := n.Start(t)
 
 	second := n.Launch(t, "--state-dir="+n.Dir+"/state2", "--socket-path="+n.Dir+"/ipam2.sock")
-	wantRefused(t, second, n.Name, "pods")
+	wantStartFailure(t, second, n.Name, "pods")
 	first.Allocate(t, harness.Request{Owner: "router"})
 }
 
-func TestALiveSocketIsNotStolen(t *testing.T) {
+func TestSocketInUse(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	first := n.Start(t)
 	other := nodeWith(t, harness.DualStack())
 
 	second := other.Launch(t, "--socket-path="+n.Socket)
-	wantRefused(t, second, n.Socket)
+	wantStartFailure(t, second, n.Socket)
 	first.Allocate(t, harness.Request{Owner: "router"})
 }
 
-func TestAStaleSocketIsReplaced(t *testing.T) {
+func TestSocketStale(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
@@ -66,40 +66,34 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 	s.Allocate(t, harness.Request{Owner: "router"})
 }
 
-func TestAFileThatIsNoSocketIsNotReplaced(t *testing.T) {
+func TestSocketPathIsFile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	if err := os.WriteFile(n.Socket, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wantRefused(t, n.Launch(t), n.Socket)
+	harness.Must(t, os.WriteFile(n.Socket, []byte("precious"), 0o600))
+	wantStartFailure(t, n.Launch(t), n.Socket)
 	if data, err := os.ReadFile(n.Socket); err != nil || string(data) != "precious" {
 		t.Errorf("the file holds %q, %v; want it untouched", data, err)
 	}
 }
 
-func TestTheSocketHasTheModeAskedForFromItsFirstMoment(t *testing.T) {
+func TestSocketMode(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t, "--socket-mode=0600")
 	info, err := os.Lstat(n.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if got := info.Mode().Perm(); got != 0o600 {
 		t.Errorf("the socket's mode is %o; want 600", got)
 	}
 }
 
-func TestAnyHostHeaderIsAccepted(t *testing.T) {
+func TestHostHeader(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	for _, host := range []string{"localhost", "example.invalid:8080", "%2Fvar%2Frun%2Fipam.sock"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/ipam", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		req.Host = host
 		a, err := s.Send(req)
 		if err != nil || a.Status != http.StatusOK {
@@ -108,25 +102,25 @@ func TestAnyHostHeaderIsAccepted(t *testing.T) {
 	}
 }
 
-func TestAClientThatHangsUpLosesNoAddress(t *testing.T) {
+func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	const clients = 20
 	for i := range clients {
-		hangUp(t, n.Socket, fmt.Sprintf("owner-%d", i))
+		allocateAndClose(t, n.Socket, fmt.Sprintf("owner-%d", i))
 	}
 	for i := range clients {
-		wantInLog(t, s, `request="POST /v1/ipam"`, fmt.Sprintf("owner=owner-%d ", i), "code=")
+		waitForLog(t, s, `request="POST /v1/ipam"`, fmt.Sprintf("owner=owner-%d ", i), "code=")
 	}
 	// What a request began goes on without its client, and the end waits for it:
 	// before that the list need not be the last word.
 	s.Stop(t)
 	// Whatever was recorded is what the plugin holds.
-	n.Start(t).Agree(t)
+	n.Start(t).WaitConsistent(t)
 }
 
-func TestAHealthySidecarStopsWithStatus0AndReleasesNothing(t *testing.T) {
+func TestStopKeepsLeases(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
 		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
@@ -138,21 +132,19 @@ func TestAHealthySidecarStopsWithStatus0AndReleasesNothing(t *testing.T) {
 	})
 }
 
-// hangUp sends an allocate and closes the connection without reading.
-func hangUp(t *testing.T, socket, owner string) {
+// allocateAndClose sends an allocate and closes the connection without reading.
+func allocateAndClose(t *testing.T, socket, owner string) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer conn.Close()
 	if _, err := fmt.Fprintf(conn, "POST /v1/ipam?owner=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", owner); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// wantRefused waits until the sidecar ends with an error that says each word.
-func wantRefused(t *testing.T, s *harness.Sidecar, says ...string) {
+// wantStartFailure waits until the sidecar ends with an error that says each word.
+func wantStartFailure(t *testing.T, s *harness.Sidecar, says ...string) {
 	t.Helper()
 	if code := s.Wait(t); code == 0 {
 		t.Errorf("the sidecar ended with status 0; want a failure:\n%s", s.Log())
@@ -164,8 +156,8 @@ func wantRefused(t *testing.T, s *harness.Sidecar, says ...string) {
 	}
 }
 
-// wantInLog waits until one line of the sidecar's log has every word.
-func wantInLog(t *testing.T, s *harness.Sidecar, words ...string) {
+// waitForLog waits until one line of the sidecar's log has every word.
+func waitForLog(t *testing.T, s *harness.Sidecar, words ...string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("a log line with %q", words), func() error {
 		for line := range strings.Lines(s.Log()) {

@@ -14,7 +14,7 @@ import (
 
 // Trap: a container's own file system is not the host's. Here the root of this
 // machine stands for it, and a mount of the kernel's for the host's folder.
-func TestInAPodTheStateFolderOfHostLocalMustBeMounted(t *testing.T) {
+func TestStoreNotMountedInPod(t *testing.T) {
 	t.Parallel()
 	mounted, err := os.MkdirTemp("/dev/shm", "dip-")
 	if err != nil {
@@ -46,26 +46,24 @@ func TestInAPodTheStateFolderOfHostLocalMustBeMounted(t *testing.T) {
 	network(mounted)
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 	s.Stop(t)
 }
 
 // A container runtime without overlays has the container's root on the host's own
 // device, so the device alone would call every folder the container's own.
-func TestInAPodAMountedFolderOnTheDeviceOfTheContainersRootIsTheHosts(t *testing.T) {
+func TestStoreMountedFromRootDevice(t *testing.T) {
 	t.Parallel()
 	if err := exec.Command("unshare", "--mount", "true").Run(); err != nil {
-		harness.Lack(t, "a mount namespace cannot be made here (root and unshare are needed): %v", err)
+		harness.Skipf(t, "a mount namespace cannot be made here (root and unshare are needed): %v", err)
 	}
 	n := harness.NewNode(t)
 	n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 	n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
-	if err := os.MkdirAll(n.StoreDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	n.Under = []string{"unshare", "--mount", "sh", "-ec", `mount --bind "$1" "$1"; shift; exec "$@"`, "sh", n.StoreDir}
+	harness.Must(t, os.MkdirAll(n.StoreDir, 0o755))
+	n.Wrapper = []string{"unshare", "--mount", "sh", "-ec", `mount --bind "$1" "$1"; shift; exec "$@"`, "sh", n.StoreDir}
 	s := n.Start(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 	s.Stop(t)
 }

@@ -23,7 +23,7 @@ func staticNode(t *testing.T) *harness.Node {
 	return n
 }
 
-func TestASecondOwnerOfAStaticAddressIsRefusedAndNobodyIsAlarmed(t *testing.T) {
+func TestStaticSecondOwner(t *testing.T) {
 	t.Parallel()
 	s := staticNode(t).Start(t)
 	first := s.Allocate(t, harness.Request{Owner: "router"})
@@ -36,7 +36,7 @@ func TestASecondOwnerOfAStaticAddressIsRefusedAndNobodyIsAlarmed(t *testing.T) {
 			t.Errorf("answered %s; want 502 and %q", a, says)
 		}
 	}
-	if s.Of(t, "health") != nil {
+	if s.Attachment(t, "health") != nil {
 		t.Errorf("the refused owner is in the list: %+v", s.List(t))
 	}
 	if c := s.Health(t).DelegatedIPAM.Counters; c["duplicates"] != 0 || c["lost"] != 0 {
@@ -47,13 +47,13 @@ func TestASecondOwnerOfAStaticAddressIsRefusedAndNobodyIsAlarmed(t *testing.T) {
 	}
 }
 
-func TestTwoOwnersThatAskAtOnceNeverBothGetAStaticAddress(t *testing.T) {
+func TestStaticConcurrentOwners(t *testing.T) {
 	t.Parallel()
 	s := staticNode(t).Start(t)
 	for round := range 20 {
 		requests := []harness.Request{{Owner: fmt.Sprintf("a-%d", round)}, {Owner: fmt.Sprintf("b-%d", round)}}
 		served := 0
-		for _, a := range s.AllocateAtOnce(t, requests) {
+		for _, a := range s.AllocateConcurrently(t, requests) {
 			if a.Status == http.StatusCreated {
 				served++
 			}
@@ -65,25 +65,25 @@ func TestTwoOwnersThatAskAtOnceNeverBothGetAStaticAddress(t *testing.T) {
 	}
 }
 
-func TestARestoredStaticAddressIsHeldThroughVerificationAndRestart(t *testing.T) {
+func TestStaticRestore(t *testing.T) {
 	t.Parallel()
 	n := staticNode(t)
 	s := n.Start(t, "--verify-interval=0s")
-	s.TryRestore(t, "10.15.0.77", "router").Want(t, http.StatusOK)
+	s.TryRestore(t, "10.15.0.77", "router").WantStatus(t, http.StatusOK)
 	other := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
 	for _, restart := range []bool{false, true} {
 		if restart {
 			s.Kill(t)
 			s = n.Start(t, "--verify-interval=0s")
 		}
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{"10.15.0.77"})
-		wantSame(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), other)
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{"10.15.0.77"})
+		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), other)
 		if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 || c["reacquired"] != 0 {
 			t.Errorf("with restart %t the counters are %v; want nothing lost", restart, c)
 		}
 	}
 	s.Release(t, "10.15.0.77")
-	if s.Of(t, "router") != nil {
+	if s.Attachment(t, "router") != nil {
 		t.Errorf("after the release the list is %+v", s.List(t))
 	}
 }

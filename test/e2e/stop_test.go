@@ -12,9 +12,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// slowHostLocal is the real host-local whose ADD says that it has begun, and
+// waitingHostLocal is the real host-local whose ADD says that it has begun, and
 // waits until it may go on.
-const slowHostLocal = `#!/bin/sh
+const waitingHostLocal = `#!/bin/sh
 if [ "$CNI_COMMAND" = ADD ]; then
 	: >"$0.begun"
 	until [ -e "$0.go" ]; do sleep 0.02; done
@@ -22,22 +22,20 @@ fi
 exec "$0.real"
 `
 
-func TestAStopLetsThePluginCallThatRunsFinishAndRecordsIt(t *testing.T) {
+func TestStopWaitsForPlugin(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	plugin := filepath.Join(n.BinDir, "host-local")
-	if err := os.Rename(plugin, plugin+".real"); err != nil {
-		t.Fatal(err)
-	}
-	n.InstallScript(t, "host-local", slowHostLocal)
+	harness.Must(t, os.Rename(plugin, plugin+".real"))
+	n.InstallScript(t, "host-local", waitingHostLocal)
 	s := n.Launch(t)
 	s.WaitReady(t)
 
-	answered := make(chan harness.Answer, 1)
+	answered := make(chan harness.Response, 1)
 	go func() {
 		a, err := s.Try(http.MethodPost, "/v1/ipam?owner=running")
 		if err != nil {
-			a = harness.Answer{Body: []byte(err.Error())}
+			a = harness.Response{Body: []byte(err.Error())}
 		}
 		answered <- a
 	}()
@@ -45,9 +43,7 @@ func TestAStopLetsThePluginCallThatRunsFinishAndRecordsIt(t *testing.T) {
 		_, err := os.Stat(plugin + ".begun")
 		return err
 	})
-	if err := syscall.Kill(s.PID(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, syscall.Kill(s.PID(), syscall.SIGTERM))
 	harness.Eventually(t, "it to stop", func() error {
 		if !strings.Contains(s.Log(), "Stopping") {
 			return errors.New("it has not said so")
@@ -57,9 +53,7 @@ func TestAStopLetsThePluginCallThatRunsFinishAndRecordsIt(t *testing.T) {
 	if !s.Running() {
 		t.Fatal("it ended while the plugin call still ran")
 	}
-	if err := os.WriteFile(plugin+".go", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(plugin+".go", nil, 0o600))
 	if a := <-answered; a.Status != http.StatusCreated {
 		t.Errorf("the request that ran is answered %s; want 201", a)
 	}
@@ -67,7 +61,7 @@ func TestAStopLetsThePluginCallThatRunsFinishAndRecordsIt(t *testing.T) {
 		t.Errorf("it ended with status %d; want 0", code)
 	}
 	again := n.Start(t)
-	if a := again.Of(t, "running"); a == nil || a.State != "held" {
+	if a := again.Attachment(t, "running"); a == nil || a.State != "held" {
 		t.Errorf("after the next start: %+v; want it held", a)
 	}
 }

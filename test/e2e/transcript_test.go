@@ -15,13 +15,13 @@ import (
 
 var update = flag.Bool("update", false, "write the transcripts in the documents anew")
 
-// transcriptsIn is the document that shows how the commands look, from the test's folder.
-const transcriptsIn = "../../docs/command-line.md"
+// transcriptFile is the document that shows how the commands look, from the test's folder.
+const transcriptFile = "../../docs/command-line.md"
 
 // transcript is the block in which the document shows it.
 var transcript = regexp.MustCompile("(?s)(## What it looks like\n.*?```console\n)(.*?)(```\n)")
 
-func TestTheTranscriptsInTheDocumentsAreOfARealRun(t *testing.T) {
+func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, "--release-delay=1h")
@@ -29,8 +29,8 @@ func TestTheTranscriptsInTheDocumentsAreOfARealRun(t *testing.T) {
 	play := func(args ...string) {
 		out := n.Command(t, args...)
 		// What doctor says of the machine is its own business (anywhere).
-		if args[0] != "doctor" && (out.Code != 0 || out.Stderr != "") {
-			t.Fatalf("%q ended with status %d and said %q", args, out.Code, out.Stderr)
+		if args[0] != "doctor" && (out.ExitCode != 0 || out.Stderr != "") {
+			t.Fatalf("%q ended with status %d and said %q", args, out.ExitCode, out.Stderr)
 		}
 		fmt.Fprintf(&shown, "$ delegated-ipam %s\n%s\n", strings.Join(args, " "), out.Stdout)
 	}
@@ -41,31 +41,27 @@ func TestTheTranscriptsInTheDocumentsAreOfARealRun(t *testing.T) {
 	play("list")
 	play("status")
 	play("doctor")
-	got := typical(n, s.List(t), strings.TrimSpace(shown.String())+"\n")
+	got := normalize(n, s.List(t), strings.TrimSpace(shown.String())+"\n")
 
-	text, err := os.ReadFile(transcriptsIn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, err := os.ReadFile(transcriptFile)
+	harness.Must(t, err)
 	block := transcript.FindSubmatchIndex(text)
 	if block == nil {
-		t.Fatalf("%s has no block that matches %s", transcriptsIn, transcript)
+		t.Fatalf("%s has no block that matches %s", transcriptFile, transcript)
 	}
 	if *update {
 		text = []byte(string(text[:block[4]]) + got + string(text[block[5]:]))
-		if err := os.WriteFile(transcriptsIn, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(transcriptFile, text, 0o644))
 		return
 	}
-	if want := string(text[block[4]:block[5]]); anywhere(got) != anywhere(want) {
-		t.Errorf("a real run prints\n%s\nbut %s shows\n%s\n(go test ./test/e2e -run Transcripts -update writes it anew)", got, transcriptsIn, want)
+	if want := string(text[block[4]:block[5]]); withoutMachineChecks(got) != withoutMachineChecks(want) {
+		t.Errorf("a real run prints\n%s\nbut %s shows\n%s\n(go test ./test/e2e -run Transcripts -update writes it anew)", got, transcriptFile, want)
 	}
 }
 
-// typical is a transcript as it would be on a node: its paths, its name, and no
+// normalize is a transcript as it would be on a node: its paths, its name, and no
 // number that differs from run to run.
-func typical(n *harness.Node, list []harness.Attachment, text string) string {
+func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 	const node = "worker-1"
 	replace := []string{
 		n.Socket, "/var/run/cilium/delegated-ipam.sock", n.StateDir, "/var/lib/delegated-ipam", n.ConfDir, "/etc/cni/net.d",
@@ -89,11 +85,11 @@ func typical(n *harness.Node, list []harness.Attachment, text string) string {
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
 	}
-	return aligned(text)
+	return alignColumns(text)
 }
 
-// aligned aligns each paragraph again: other words have other widths.
-func aligned(text string) string {
+// alignColumns aligns each paragraph again: other words have other widths.
+func alignColumns(text string) string {
 	var out strings.Builder
 	columns := regexp.MustCompile(`(\S)   +`)
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
@@ -112,9 +108,9 @@ func aligned(text string) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// anywhere leaves out the checks of doctor that speak of the machine, and not of the
+// withoutMachineChecks leaves out the checks of doctor that speak of the machine, and not of the
 // program: a test may run on a tmpfs, or as another user.
-func anywhere(text string) string {
+func withoutMachineChecks(text string) string {
 	machine := regexp.MustCompile(`(?m)^\w+ +(place|machine-id|socket|state-dir|room) .*\n(?: +to do: .*\n)?`)
-	return aligned(machine.ReplaceAllString(text, ""))
+	return alignColumns(machine.ReplaceAllString(text, ""))
 }

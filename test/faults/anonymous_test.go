@@ -23,11 +23,11 @@ func TestGCListsAnAnonymousAttachmentWhoseResponseACrashPrevented(t *testing.T) 
 		t.Fatalf("the plugin holds %d addresses; want one of each family", n)
 	}
 	gc := []string{"gc", "--owner=anonymous/*", "--older-than=1ns"}
-	if out := s.node.Command(t, gc...); out.Code != 0 || !strings.Contains(out.Stdout, "anonymous/") {
-		t.Errorf("gc ended with %d and printed %q; want the attachment listed", out.Code, out.Stdout)
+	if out := s.node.Command(t, gc...); out.ExitCode != 0 || !strings.Contains(out.Stdout, "anonymous/") {
+		t.Errorf("gc ended with %d and printed %q; want the attachment listed", out.ExitCode, out.Stdout)
 	}
-	if out := s.node.Command(t, append(gc, "--yes")...); out.Code != 0 {
-		t.Errorf("gc --yes ended with %d: %s", out.Code, out.Stderr)
+	if out := s.node.Command(t, append(gc, "--yes")...); out.ExitCode != 0 {
+		t.Errorf("gc --yes ended with %d: %s", out.ExitCode, out.Stderr)
 	}
 	if n := len(s.node.Leases(t)); n != 0 {
 		t.Errorf("the plugin holds %d addresses after gc --yes; want none", n)

@@ -123,14 +123,14 @@ func (b *batch) resume() { b.gate.Unlock() }
 
 // send asks in the name of an owner, and notes the answer. It waits while no
 // sidecar serves. False: no answer came.
-func (b *batch) send(o *batchOwner, r request) (harness.Answer, bool) {
+func (b *batch) send(o *batchOwner, r request) (harness.Response, bool) {
 	b.gate.RLock()
 	defer b.gate.RUnlock()
 	return b.sendNow(o, r)
 }
 
 // sendNow is send for who holds the gate.
-func (b *batch) sendNow(o *batchOwner, r request) (harness.Answer, bool) {
+func (b *batch) sendNow(o *batchOwner, r request) (harness.Response, bool) {
 	r.sent(b.history)
 	a, err := b.client.Try(r.method, r.path, r.header...)
 	o.cut = err != nil
@@ -172,7 +172,7 @@ func (b *batch) settle(unborn ...netip.Addr) {
 			errs = append(errs, v)
 		}
 		for _, a := range list {
-			barred := slices.ContainsFunc(harness.HeldOf([]harness.Attachment{a}), func(h oracle.Held) bool {
+			barred := slices.ContainsFunc(harness.Held([]harness.Attachment{a}), func(h oracle.Held) bool {
 				return slices.Contains(now.Unborn, h.IP)
 			})
 			if a.State == "releasing" || a.State == "adding" && !barred {
@@ -187,7 +187,7 @@ func (b *batch) settle(unborn ...netip.Addr) {
 func (b *batch) seen(unborn []netip.Addr) ([]harness.Attachment, oracle.Final, error) {
 	stored, err := b.node.Store()
 	list := b.sidecar.List(b.t)
-	return list, oracle.Final{Stored: stored, Listed: harness.HeldOf(list), Unborn: unborn}, err
+	return list, oracle.Final{Stored: stored, Listed: harness.Held(list), Unborn: unborn}, err
 }
 
 // end settles, lets every owner ask for what it has, and stops the sidecar, whose
@@ -220,7 +220,7 @@ func (b *batch) end(unborn ...netip.Addr) {
 	b.settle(unborn...)
 	list := b.sidecar.List(b.t)
 	b.sidecar.Stop(b.t)
-	b.node.JournalIs(b.t, list)
+	b.node.WantJournal(b.t, list)
 }
 
 // addressesOf reads what a plugin has answered.

@@ -70,7 +70,7 @@ func TestOnlyThoseWhoMayCallAreServedAndOthersTouchNothing(t *testing.T) {
 				}
 			}
 			if !tt.may {
-				before.Same(t, n.Snapshot(t))
+				before.WantSame(t, n.Snapshot(t))
 				wantHeld(t, s, "router", held)
 			}
 			// Last: it may try whether the state folder can be written, longer than it is
@@ -87,7 +87,7 @@ func TestASidecarOfAnotherUserServesThatUserAndRoot(t *testing.T) {
 	newTally(t, whoMayCall).watch(t)
 	setpriv, err := exec.LookPath("setpriv")
 	if os.Geteuid() != 0 || err != nil {
-		harness.Lack(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
+		harness.Skipf(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
 	}
 	n := nodeWith(t)
 	// The binary under test may be where only root can read it.
@@ -97,7 +97,7 @@ func TestASidecarOfAnotherUserServesThatUserAndRoot(t *testing.T) {
 	must(t, os.WriteFile(n.Program, data, 0o755))
 	must(t, os.Chown(n.Dir, strangerUID, strangerUID))
 	must(t, os.Chmod(n.Dir, 0o711))
-	n.Under = []string{setpriv, fmt.Sprintf("--reuid=%d", strangerUID), fmt.Sprintf("--regid=%d", strangerUID), "--clear-groups"}
+	n.Wrapper = []string{setpriv, fmt.Sprintf("--reuid=%d", strangerUID), fmt.Sprintf("--regid=%d", strangerUID), "--clear-groups"}
 	s := n.Start(t, "--socket-mode=0666")
 
 	for name, c := range map[string]struct {

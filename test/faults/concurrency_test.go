@@ -64,7 +64,7 @@ func TestManyClientsAtOnceGetAnswersThatFitWhileTheSidecarIsKilledAgainAndAgain(
 	}
 	c.judgeHeld(t, n, s)
 	c.askEveryOwner()
-	s.Agree(t)
+	s.WaitConsistent(t)
 	c.judge(t, n, s)
 	count.killed(len(c.eventAt))
 	s.Stop(t)
@@ -98,7 +98,7 @@ func TestManyClientsAtOnceGetAnswersThatFitWhileOneSidecarHandsOverToTheNext(t *
 	}
 	c.judgeHeld(t, n, s)
 	c.askEveryOwner()
-	s.Agree(t)
+	s.WaitConsistent(t)
 	c.judge(t, n, s)
 	s.Stop(t)
 }

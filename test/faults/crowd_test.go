@@ -148,7 +148,7 @@ func (c *crowd) release(o *owner, ip netip.Addr) {
 
 // send asks once a sidecar serves. False: no answer came, and whether the
 // question was heard is not known.
-func (c *crowd) send(method, path string, op *oracle.Op) (harness.Answer, bool) {
+func (c *crowd) send(method, path string, op *oracle.Op) (harness.Response, bool) {
 	for {
 		c.mu.Lock()
 		serving := c.serving
@@ -170,13 +170,13 @@ func (c *crowd) send(method, path string, op *oracle.Op) (harness.Answer, bool) 
 
 // unheard tells that nobody has done anything: there was no sidecar to ask, or it
 // was about to stop and said so.
-func unheard(a harness.Answer, err error) bool {
+func unheard(a harness.Response, err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||
 		err == nil && strings.Contains(string(a.Body), "the service is stopping; try again")
 }
 
 // addresses reads the answer to an allocate: one address of each family asked for.
-func (c *crowd) addresses(a harness.Answer, op oracle.Op) []netip.Addr {
+func (c *crowd) addresses(a harness.Response, op oracle.Op) []netip.Addr {
 	var said harness.Allocation
 	if err := json.Unmarshal(a.Body, &said); err != nil {
 		c.isStrange("%s was answered %s", op, a)
@@ -302,8 +302,8 @@ func (c *crowd) judgeHeld(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 		}
 		return nil
 	})
-	s.Agree(t)
-	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.HeldOf(s.List(t))}) {
+	s.WaitConsistent(t)
+	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.Held(s.List(t))}) {
 		t.Error(v)
 	}
 	released := len(c.givenBack())
@@ -323,7 +323,7 @@ func (c *crowd) judge(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 	for _, v := range oracle.CheckOps(c.ops) {
 		t.Error(v)
 	}
-	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.HeldOf(s.List(t))}) {
+	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.Held(s.List(t))}) {
 		t.Error(v)
 	}
 	for _, verb := range []oracle.Verb{oracle.Allocate, oracle.Restore, oracle.Release} {

@@ -21,7 +21,7 @@ func (s *scene) doctorFindsWhatIsEmpty() {
 		Address      netip.Addr
 	}
 	if err := json.Unmarshal([]byte(o.Stdout), &found); err != nil {
-		s.t.Fatalf("doctor ended with status %d and printed %q, to stderr %q: %v", o.Code, o.Stdout, o.Stderr, err)
+		s.t.Fatalf("doctor ended with status %d and printed %q, to stderr %q: %v", o.ExitCode, o.Stdout, o.Stderr, err)
 	}
 	var got []netip.Addr
 	for _, f := range found {
@@ -34,7 +34,7 @@ func (s *scene) doctorFindsWhatIsEmpty() {
 	if !slices.Equal(got, want) {
 		s.t.Errorf("doctor names the empty files of %v; there are those of %v", got, want)
 	}
-	if len(want) > 0 && o.Code != 1 && o.Code != 3 {
-		s.t.Errorf("doctor has found empty files and ended with status %d; want 1 or 3", o.Code)
+	if len(want) > 0 && o.ExitCode != 1 && o.ExitCode != 3 {
+		s.t.Errorf("doctor has found empty files and ended with status %d; want 1 or 3", o.ExitCode)
 	}
 }

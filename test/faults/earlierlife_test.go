@@ -29,7 +29,7 @@ func TestAPluginThatOutlivesItsSidecarAndAllocatesAfterTheRestartLeaksNothing(t 
 			s.Kill(t)
 			count.killed(1)
 			if a := <-first; a.err == nil {
-				t.Fatalf("the killed sidecar answered %s", a.Answer)
+				t.Fatalf("the killed sidecar answered %s", a.Response)
 			}
 
 			s = n.Start(t)
@@ -48,7 +48,7 @@ func TestAPluginThatOutlivesItsSidecarAndAllocatesAfterTheRestartLeaksNothing(t 
 			}
 			// Before the earlier ADD has written, store and list agree that there is nothing.
 			plugin.awaitADDs(t, 0)
-			s.Agree(t)
+			s.WaitConsistent(t)
 			if got := len(n.Leases(t)); got != want {
 				t.Errorf("the plugin holds %v; want %d addresses", n.Leases(t), want)
 			}
@@ -85,29 +85,29 @@ func TestADaemonThatFinishesAnADDLongAfterItsClientTimedOutLeaksNothing(t *testi
 			n.Flags = append(n.Flags, "--plugin-profile="+profile, "--plugin-timeout=3s", "--enable-ipv6=false")
 			s := n.Start(t)
 
-			plugin.Script(t, "ADD", `{"hang":true}`)
+			plugin.SetScript(t, "ADD", `{"times":1,"late":true,"hang":true}`)
 			wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "router"}), http.StatusBadGateway, "did not end within")
-			plugin.Unscript(t, "ADD")
+			plugin.ClearScript(t, "ADD")
 			if killed {
 				s.Kill(t)
 				count.killed(1)
 			}
-			plugin.FinishLate(t, "ADD")
+			plugin.RunLateCalls(t)
 			if killed {
 				s = n.Start(t)
 			}
-			if a := s.Of(t, "router"); a == nil {
+			if a := s.Attachment(t, "router"); a == nil {
 				t.Fatal("there is no record any more; want one for as long as the daemon may still act")
 			}
 
 			harness.Eventually(t, "what came late to be given back", func() error {
-				if held := plugin.Holds(t); len(held) != 0 || s.Of(t, "router") != nil {
-					return fmt.Errorf("the plugin holds %q, the record is %+v", held, s.Of(t, "router"))
+				if held := plugin.Holds(t); len(held) != 0 || s.Attachment(t, "router") != nil {
+					return fmt.Errorf("the plugin holds %q, the record is %+v", held, s.Attachment(t, "router"))
 				}
 				return nil
 			})
 			s.Allocate(t, harness.Request{Owner: "router"})
-			s.Agree(t)
+			s.WaitConsistent(t)
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing
 		t.Errorf("the list has %+v; want nothing of another machine", list)
 	}
 	// host-local's store here stands for one that both machines use.
-	s.TryRelease(t, held[0]).Want(t, http.StatusNotFound)
+	s.TryRelease(t, held[0]).WantStatus(t, http.StatusNotFound)
 	if got := s.Allocate(t, harness.Request{Owner: "health"}).Addresses(); slices.Contains(held, got[0]) {
 		t.Errorf("another owner got %q, which the other machine has", got)
 	}
@@ -142,7 +142,7 @@ func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing
 	}
 	// Asked for by the same name of a node, it is the same container ID.
 	s.Allocate(t, harness.Request{Owner: "router"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 	s.Stop(t)
 }
 
@@ -153,21 +153,21 @@ func TestARenamedNodeKeepsWhatItHeldUnderTheOldContainerIDs(t *testing.T) {
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-	id, oldHealth := s.Of(t, "router").ContainerID, s.Of(t, "health").ContainerID
+	id, oldHealth := s.Attachment(t, "router").ContainerID, s.Attachment(t, "health").ContainerID
 	s.Stop(t)
 
 	s = n.Start(t, "--node-name="+n.Name+"-renamed", "--verify-interval=0s")
 	wantHeld(t, s, "router", held)
-	if got := s.Of(t, "router").ContainerID; got != id {
+	if got := s.Attachment(t, "router").ContainerID; got != id {
 		t.Errorf("the container ID is %s; want %s as before", got, id)
 	}
 	s.Release(t, released...)
-	s.Agree(t)
+	s.WaitConsistent(t)
 	s.Allocate(t, harness.Request{Owner: "health"})
-	if got := s.Of(t, "health").ContainerID; got == oldHealth {
+	if got := s.Attachment(t, "health").ContainerID; got == oldHealth {
 		t.Errorf("a new attachment has the container ID %s of the old name", got)
 	}
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 func TestWhatWasAddedWithAnotherConfigurationIsGivenBackWithThatOne(t *testing.T) {

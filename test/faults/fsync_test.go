@@ -18,7 +18,7 @@ func TestARecordIsDurableBeforeThePluginIsToldAndBeforeTheAnswerIsSent(t *testin
 	n := nodeWith(t)
 	trace := filepath.Join(n.Dir, "trace")
 	// -D makes the sidecar our child and strace a process beside it.
-	n.Under = traceDisk(t, trace)
+	n.Wrapper = traceDisk(t, trace)
 	s := n.Launch(t, "--enable-ipv6=false")
 	s.WaitReady(t)
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
@@ -26,7 +26,7 @@ func TestARecordIsDurableBeforeThePluginIsToldAndBeforeTheAnswerIsSent(t *testin
 	s.Stop(t)
 
 	record := filepath.Join(n.StateDir, "attachments", idOf(t, n, "router")+".json")
-	got, d := moments(harness.WholeTrace(t, trace, s.PID()), record)
+	got, d := moments(harness.ReadTrace(t, trace, s.PID()), record)
 	want := []moment{
 		{"DEL starts", none}, // and stands by
 		{"ADD starts", none},
@@ -72,7 +72,7 @@ func TestAFileThatMayBeARecordOnDiskIsNeverWrittenAgain(t *testing.T) {
 			count.watch(t)
 			n := nodeWith(t)
 			trace := filepath.Join(n.Dir, "trace")
-			n.Under = append(traceDisk(t, trace), inject...)
+			n.Wrapper = append(traceDisk(t, trace), inject...)
 			s := n.Launch(t)
 			s.WaitServing(t)
 			c := newCrowd(s.Client, seed(t), 12, 150)
@@ -81,7 +81,7 @@ func TestAFileThatMayBeARecordOnDiskIsNeverWrittenAgain(t *testing.T) {
 			s.Stop(t)
 
 			d := newDisk()
-			for _, step := range strace.Parse(harness.WholeTrace(t, trace, s.PID())) {
+			for _, step := range strace.Parse(harness.ReadTrace(t, trace, s.PID())) {
 				d.feed(step)
 			}
 			if len(d.wrong) > 0 {
@@ -109,7 +109,7 @@ func wantStrace(t *testing.T) string {
 func idOf(t *testing.T, n *harness.Node, owner string) string {
 	t.Helper()
 	o := n.Command(t, "id", owner, "--node-name="+n.Name, "--cni-network=pods")
-	if o.Code != 0 {
+	if o.ExitCode != 0 {
 		t.Fatalf("id %s: %+v", owner, o)
 	}
 	return strings.TrimSpace(o.Stdout)

@@ -94,7 +94,7 @@ func TestNoOwnerLeavesTheStateFolderOrTheCNIEnvironment(t *testing.T) {
 			if outside, _ := filepath.Glob(filepath.Join(filepath.Dir(n.Dir), "*"+n.Name+"*")); len(outside) != 1 {
 				t.Errorf("beside the node's folder there is %q", outside)
 			}
-			for _, call := range plugin.Log(t) {
+			for _, call := range plugin.Calls(t) {
 				wantCleanEnvironment(t, call)
 			}
 			for _, a := range s.List(t) {

@@ -60,7 +60,7 @@ func (s *scene) judge(list []harness.Attachment) error {
 // unsettled tells whether an attachment is still on its way. One that a killed
 // plugin bars from its address waits for its owner.
 func (s *scene) unsettled(a harness.Attachment, now oracle.Final) bool {
-	barred := slices.ContainsFunc(harness.HeldOf([]harness.Attachment{a}), func(h oracle.Held) bool {
+	barred := slices.ContainsFunc(harness.Held([]harness.Attachment{a}), func(h oracle.Held) bool {
 		return slices.Contains(now.Unborn, h.IP)
 	})
 	onItsWay := a.State == "releasing" || a.State == "adding" && !barred
@@ -71,7 +71,7 @@ func (s *scene) unsettled(a harness.Attachment, now oracle.Final) bool {
 func (s *scene) seen(list []harness.Attachment) oracle.Final {
 	s.t.Helper()
 	stored, unborn := s.stored()
-	return oracle.Final{Stored: stored, Listed: harness.HeldOf(list), Unborn: unborn}
+	return oracle.Final{Stored: stored, Listed: harness.Held(list), Unborn: unborn}
 }
 
 // stored is what the plugin's store has now.
@@ -94,7 +94,7 @@ func (s *scene) end() oracle.Final {
 	s.t.Helper()
 	list := s.sidecar.List(s.t)
 	s.sidecar.Stop(s.t)
-	s.node.JournalIs(s.t, list)
+	s.node.WantJournal(s.t, list)
 	if err := s.judge(list); err != nil {
 		s.t.Errorf("after the end: %v", err)
 	}

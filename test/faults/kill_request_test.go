@@ -79,7 +79,7 @@ func (r request) sent(h *oracle.History) {
 }
 
 // answered notes what the client was told.
-func (r request) answered(h *oracle.History, a harness.Answer) {
+func (r request) answered(h *oracle.History, a harness.Response) {
 	switch {
 	case r.method == http.MethodDelete && slices.Contains(r.right, a.Status):
 		h.Released(r.owner, r.ip)
@@ -95,7 +95,7 @@ func (r request) answered(h *oracle.History, a harness.Answer) {
 // missed returns what was held for the owner before it asked again, and is not in
 // the answer; a refusal has nothing in it. It does not judge what may have expired
 // between the two.
-func (r request) missed(before oracle.Final, a harness.Answer) []oracle.Violation {
+func (r request) missed(before oracle.Final, a harness.Response) []oracle.Violation {
 	if r.method != http.MethodPost || len(r.header) > 0 {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (r request) asksFor(ip netip.Addr) bool {
 
 // addresses are those that an answer of success gives to the owner; none if it
 // cannot be read, which the judgement of what is held then shows.
-func (r request) addresses(a harness.Answer) []netip.Addr {
+func (r request) addresses(a harness.Response) []netip.Addr {
 	if a.Status == http.StatusOK && r.ip.IsValid() {
 		return []netip.Addr{r.ip}
 	}

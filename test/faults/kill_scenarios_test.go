@@ -89,7 +89,7 @@ func makeOpenFolder(s *scene) {
 // until its owner asks again.
 func damaged(s *scene) {
 	holding(s)
-	id := s.sidecar.Of(s.t, "router").ContainerID
+	id := s.sidecar.Attachment(s.t, "router").ContainerID
 	s.kill()
 	s.node.DamageRecord(s.t, id)
 	s.history.Forget("router", id)

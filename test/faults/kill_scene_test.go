@@ -144,7 +144,7 @@ func (s *scene) send(r request) {
 // sendAtOnce sends requests at the same time.
 func (s *scene) sendAtOnce(requests []request) {
 	s.t.Helper()
-	answers, errs := make([]harness.Answer, len(requests)), make([]error, len(requests))
+	answers, errs := make([]harness.Response, len(requests)), make([]error, len(requests))
 	var wg sync.WaitGroup
 	for i, r := range requests {
 		s.asked = append(s.asked, r)
@@ -180,7 +180,7 @@ func (s *scene) askAgain() {
 
 // ask sends a request to a sidecar that is alive. It returns what was seen before,
 // and the answer.
-func (s *scene) ask(r request) (oracle.Final, harness.Answer) {
+func (s *scene) ask(r request) (oracle.Final, harness.Response) {
 	s.t.Helper()
 	before := s.seen(s.sidecar.List(s.t))
 	r.sent(s.history)
@@ -192,7 +192,7 @@ func (s *scene) ask(r request) (oracle.Final, harness.Answer) {
 	return before, a
 }
 
-func (s *scene) answered(r request, a harness.Answer) {
+func (s *scene) answered(r request, a harness.Response) {
 	s.t.Helper()
 	r.answered(s.history, a)
 	if !s.forgiving && !slices.Contains(r.right, a.Status) {

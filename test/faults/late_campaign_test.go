@@ -70,12 +70,12 @@ func newLateBatch(t *testing.T, number uint64, owners int) *lateBatch {
 // happen at the server before the next one.
 func (l *lateBatch) step(o *batchOwner) {
 	if verb := []string{"", "DEL", "DEL", "ADD"}[o.dice.IntN(4)]; verb != "" {
-		l.server.UnscriptOf(l.t, verb, o.name)
-		l.server.ScriptOf(l.t, verb, o.name, lateEnd(o.dice))
+		l.server.ClearOwnerScript(l.t, verb, o.name)
+		l.server.SetOwnerScript(l.t, verb, o.name, lateEnd(o.dice))
 	}
 	l.ask(o)
 	if o.dice.IntN(2) == 0 {
-		l.server.Replay(l.t, o.name)
+		l.server.RunLateCalls(l.t, o.name)
 	}
 	if o.dice.IntN(4) == 0 {
 		l.pod(o)
@@ -112,10 +112,10 @@ func (l *lateBatch) endPod(id string) {
 func (l *lateBatch) finish() {
 	l.t.Helper()
 	for _, o := range l.owners {
-		l.server.UnscriptOf(l.t, "DEL", o.name)
-		l.server.UnscriptOf(l.t, "ADD", o.name)
+		l.server.ClearOwnerScript(l.t, "DEL", o.name)
+		l.server.ClearOwnerScript(l.t, "ADD", o.name)
 	}
-	l.server.Replay(l.t)
+	l.server.RunLateCalls(l.t)
 	for id, lives := range l.pods {
 		if lives {
 			l.endPod(id)

@@ -15,12 +15,12 @@ func TestADiskThatFailsWhileAnADDRunsHandsNothingOut(t *testing.T) {
 	t.Parallel()
 	newTally(t, storage).watch(t)
 	b := newBench(t, "host-local")
-	a := b.failWhile(t, "ADD", func() (harness.Answer, error) {
+	a := b.failWhile(t, "ADD", func() (harness.Response, error) {
 		return b.Try(http.MethodPost, "/v1/ipam?owner=router")
 	}, func() { b.wantState(t, "router", "adding") })
 	wantAnswer(t, a, http.StatusBadGateway, "the journal could not be written")
 	b.Allocate(t, harness.Request{Owner: "router"})
-	b.Agree(t)
+	b.WaitConsistent(t)
 	b.wantNeighbour(t)
 }
 
@@ -28,23 +28,23 @@ func TestADiskThatFailsWhileADELRunsKeepsTheRelease(t *testing.T) {
 	t.Parallel()
 	newTally(t, storage).watch(t)
 	b := newBench(t, "host-local")
-	a := b.failWhile(t, "DEL", func() (harness.Answer, error) {
+	a := b.failWhile(t, "DEL", func() (harness.Response, error) {
 		return b.Try(http.MethodDelete, "/v1/ipam/"+neighbour)
 	}, func() { b.wantState(t, "neighbour", "releasing") })
 	wantAnswer(t, a, http.StatusInternalServerError, "the record could not be removed")
 	b.releaseUntilItWorks(t)
 	b.wantState(t, "neighbour", none)
-	b.Agree(t)
+	b.WaitConsistent(t)
 }
 
 // failWhile sends a request, takes the state folder away while the verb runs,
 // looks at what is left, and brings the folder back. It returns the answer.
-func (b bench) failWhile(t *testing.T, verb string, request func() (harness.Answer, error), look func()) harness.Answer {
+func (b bench) failWhile(t *testing.T, verb string, request func() (harness.Response, error), look func()) harness.Response {
 	t.Helper()
-	before := b.plugin.Calls(t, verb)
-	b.plugin.Script(t, verb, `{"times":1,"gate":"go"}`)
+	before := b.plugin.CallCount(t, verb)
+	b.plugin.SetScript(t, verb, `{"times":1,"gate":"go"}`)
 	type outcome struct {
-		harness.Answer
+		harness.Response
 		err error
 	}
 	answered := make(chan outcome, 1)
@@ -53,7 +53,7 @@ func (b bench) failWhile(t *testing.T, verb string, request func() (harness.Answ
 		answered <- outcome{a, err}
 	}()
 	harness.Eventually(t, "the plugin to begin", func() error {
-		if b.plugin.Calls(t, verb) == before {
+		if b.plugin.CallCount(t, verb) == before {
 			return errors.New("it was not called")
 		}
 		return nil
@@ -64,5 +64,5 @@ func (b bench) failWhile(t *testing.T, verb string, request func() (harness.Answ
 	must(t, a.err)
 	look()
 	back()
-	return a.Answer
+	return a.Response
 }

@@ -67,7 +67,7 @@ func (m *mountBatch) takeAway(count *tally, dice *rand.Rand) {
 	// Requests of now are served or refused; then no other client asks.
 	m.gate.Lock()
 	m.wantRefused(dice)
-	if got := m.sidecar.InStateMount(m.t); len(got) > 0 {
+	if got := m.sidecar.ListStateMount(m.t); len(got) > 0 {
 		m.t.Errorf("the folder in the place of the state folder has %q; want nothing to be made there", got)
 	}
 	if m.looked {

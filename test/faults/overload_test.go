@@ -111,7 +111,7 @@ func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 	for range queue / 2 {
 		for _, a := range []answered{<-early, <-late} {
 			if a.err != nil || a.Status != http.StatusCreated {
-				t.Errorf("a request that waited was answered %s, %v; want 201", a.Answer, a.err)
+				t.Errorf("a request that waited was answered %s, %v; want 201", a.Response, a.err)
 			}
 		}
 	}
@@ -125,10 +125,10 @@ func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 	again := allocateInBackground(s, "again", queue/2)
 	for range queue / 2 {
 		if a := <-again; a.err != nil || a.Status != http.StatusCreated {
-			t.Errorf("afterwards a request was answered %s, %v; want 201", a.Answer, a.err)
+			t.Errorf("afterwards a request was answered %s, %v; want 201", a.Response, a.err)
 		}
 	}
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 func TestWithoutDescriptorsRequestsAreRefusedAndNothingIsLost(t *testing.T) {
@@ -140,7 +140,7 @@ func TestWithoutDescriptorsRequestsAreRefusedAndNothingIsLost(t *testing.T) {
 		cannot(t, "prlimit (util-linux) is needed to take descriptors away: %v", err)
 	}
 	n := nodeWith(t)
-	n.Under = []string{prlimit, fmt.Sprintf("--nofile=%d:%d", limit, limit)}
+	n.Wrapper = []string{prlimit, fmt.Sprintf("--nofile=%d:%d", limit, limit)}
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	open := connect(t, n.Socket, 1, askOnce)[0] // accepted while there is room
@@ -172,7 +172,7 @@ func TestWithoutDescriptorsRequestsAreRefusedAndNothingIsLost(t *testing.T) {
 		return nil
 	})
 	wantServed(t, s, held)
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 // askOn asks on an open connection and keeps it.
@@ -290,7 +290,7 @@ func wantServed(t *testing.T, s *harness.Sidecar, held []string) {
 	if err := s.Ready(); err != nil {
 		t.Error(err)
 	}
-	if a := s.Of(t, "router"); a == nil {
+	if a := s.Attachment(t, "router"); a == nil {
 		t.Error("the list does not have the router")
 	}
 	wantHeld(t, s, "router", held)
@@ -298,7 +298,7 @@ func wantServed(t *testing.T, s *harness.Sidecar, held []string) {
 
 // answered is an answer, or why there is none.
 type answered struct {
-	harness.Answer
+	harness.Response
 	err error
 }
 
@@ -337,6 +337,6 @@ func wantTurnedAway(t *testing.T, a answered) {
 	case a.err != nil:
 		t.Errorf("a request that finds the queue full: %v; want an answer", a.err)
 	case a.Status != http.StatusBadGateway || a.Header.Get("Retry-After") == "" || !strings.Contains(string(a.Body), "--max-queued-requests"):
-		t.Errorf("a request that finds the queue full is answered %s, Retry-After %q; want 502, when to ask again, and the limit's name", a.Answer, a.Header.Get("Retry-After"))
+		t.Errorf("a request that finds the queue full is answered %s, Retry-After %q; want 502, when to ask again, and the limit's name", a.Response, a.Header.Get("Retry-After"))
 	}
 }

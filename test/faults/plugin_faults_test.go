@@ -122,8 +122,8 @@ func newBench(t *testing.T, pluginType string, flags ...string) bench {
 func (b bench) suffer(t *testing.T, verb string, f pluginFault) (reacquire func()) {
 	t.Helper()
 	if f.script != "" {
-		b.plugin.Script(t, verb, f.script)
-		return func() { b.plugin.Unscript(t, verb) }
+		b.plugin.SetScript(t, verb, f.script)
+		return func() { b.plugin.ClearScript(t, verb) }
 	}
 	away := b.binary + ".away"
 	move := func(from, to string) {
@@ -149,7 +149,7 @@ func (b bench) wantNeighbour(t *testing.T) {
 }
 
 // wantAnswer judges a refusal by its code and words.
-func wantAnswer(t *testing.T, a harness.Answer, status int, says string) {
+func wantAnswer(t *testing.T, a harness.Response, status int, says string) {
 	t.Helper()
 	if a.Status != status || !strings.Contains(a.String(), says) {
 		t.Errorf("answered %s; want %d and %q", a, status, says)
@@ -160,7 +160,7 @@ func wantAnswer(t *testing.T, a harness.Answer, status int, says string) {
 func (b bench) wantState(t *testing.T, owner, want string) {
 	t.Helper()
 	got := none
-	if a := b.Of(t, owner); a != nil {
+	if a := b.Attachment(t, owner); a != nil {
 		got = a.State
 	}
 	if got != want {
@@ -186,7 +186,7 @@ func TestAnAllocateWithAFaultyPluginIsRefusedLeaksNothingAndHeals(t *testing.T) 
 					wantUnready(t, b.Sidecar, f.says)
 				}
 				// What a plugin allocated and did not say is given back at once.
-				b.Agree(t)
+				b.WaitConsistent(t)
 				if grown := b.peakMemory(t) - memory; grown > 64<<20 {
 					t.Errorf("the sidecar's memory grew by %d MiB", grown>>20)
 				}
@@ -197,7 +197,7 @@ func TestAnAllocateWithAFaultyPluginIsRefusedLeaksNothingAndHeals(t *testing.T) 
 				}
 				b.wantState(t, "router", "held")
 				b.wantNeighbour(t)
-				b.Agree(t)
+				b.WaitConsistent(t)
 			})
 		}
 	}
@@ -231,7 +231,7 @@ func TestAHeldAddressSurvivesAPluginThatCannotBeAskedAboutIt(t *testing.T) {
 			a := b.TryAllocate(t, harness.Request{Owner: "neighbour"})
 			wantAnswer(t, a, http.StatusBadGateway, "the plugin could not verify")
 			b.wantState(t, "neighbour", "held")
-			b.Agree(t)
+			b.WaitConsistent(t)
 
 			reacquire()
 			b.wantNeighbour(t)
@@ -260,7 +260,7 @@ func TestAReleaseThatThePluginFailsIsKeptUntilItHasWorked(t *testing.T) {
 			reacquire()
 			b.releaseUntilItWorks(t)
 			b.wantState(t, "neighbour", none)
-			b.Agree(t)
+			b.WaitConsistent(t)
 		})
 	}
 }
@@ -269,17 +269,17 @@ func TestADELThatFailsTenTimesIsTriedUntilItWorks(t *testing.T) {
 	t.Parallel()
 	newTally(t, faultyPlugin).watch(t)
 	b := newBench(t, "host-local")
-	before := b.plugin.Calls(t, "DEL")
-	b.plugin.Script(t, "DEL", `{"times":10,"error":{"code":11,"msg":"try again later"}}`)
+	before := b.plugin.CallCount(t, "DEL")
+	b.plugin.SetScript(t, "DEL", `{"times":10,"error":{"code":11,"msg":"try again later"}}`)
 	wantAnswer(t, b.TryRelease(t, neighbour), http.StatusInternalServerError, "try again later")
 	b.wantState(t, "neighbour", "releasing")
 
 	b.releaseUntilItWorks(t)
-	if calls := b.plugin.Calls(t, "DEL") - before; calls != 11 {
+	if calls := b.plugin.CallCount(t, "DEL") - before; calls != 11 {
 		t.Errorf("DEL was called %d times; want 10 failures and a success", calls)
 	}
 	b.wantState(t, "neighbour", none)
-	b.Agree(t)
+	b.WaitConsistent(t)
 	b.wantNeighbour(t)
 }
 

@@ -50,12 +50,12 @@ func rebootOverServer(t *testing.T, count *tally, number uint64) {
 	l.run(rebootSteps, 1, l.step, func(*rand.Rand) {
 		l.kill()
 		count.killed(1)
-		held, before := l.holders(), len(l.server.Log(t))
+		held, before := l.holders(), len(l.server.Calls(t))
 		live := l.liveIDs(held)
 		l.node.Reboot(t)
 		l.start()
 		l.askAll(held)
-		for _, call := range l.server.Log(t)[before:] {
+		for _, call := range l.server.Calls(t)[before:] {
 			changes := call.Verb == "ADD" || call.Verb == "DEL"
 			if id := call.Env["CNI_CONTAINERID"]; changes && slices.Contains(live, id) {
 				t.Errorf("after the reboot %s of %s was called, which the server holds", call.Verb, id)

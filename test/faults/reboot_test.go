@@ -42,7 +42,7 @@ func TestAfterARebootEachOwnerHasItsAddressAgain(t *testing.T) {
 			lose(t, n, backup)
 
 			s = rebooted(t, n)
-			s.Agree(t) // without being asked
+			s.WaitConsistent(t) // without being asked
 			wantHeld(t, s, "router", router)
 			wantHeld(t, s, "health", health)
 			wantNothingDoubled(t, s)
@@ -67,18 +67,18 @@ func TestAfterARebootAPresenceOnlyCHECKIsNotBelievedForAWrongAddress(t *testing.
 			n := nodeWith(t)
 			n.Flags = append(n.Flags, "--enable-ipv6=false", "--verify-interval=0s")
 			s := n.Start(t)
-			s.TryRestore(t, "10.15.0.7", "router").Want(t, http.StatusOK)
-			s.TryRestore(t, "10.15.0.8", "health").Want(t, http.StatusOK)
+			s.TryRestore(t, "10.15.0.7", "router").WantStatus(t, http.StatusOK)
+			s.TryRestore(t, "10.15.0.8", "health").WantStatus(t, http.StatusOK)
 			backup := n.BackUpStore(t)
 			s.Release(t, "10.15.0.7", "10.15.0.8")
-			s.TryRestore(t, wanted.router, "router").Want(t, http.StatusOK)
-			s.TryRestore(t, wanted.health, "health").Want(t, http.StatusOK)
+			s.TryRestore(t, wanted.router, "router").WantStatus(t, http.StatusOK)
+			s.TryRestore(t, wanted.health, "health").WantStatus(t, http.StatusOK)
 			s.Kill(t)
 			count.killed(1)
 			backup()
 
 			s = rebooted(t, n)
-			s.Agree(t)
+			s.WaitConsistent(t)
 			wantHeld(t, s, "router", []string{wanted.router})
 			wantHeld(t, s, "health", []string{wanted.health})
 		})
@@ -110,7 +110,7 @@ func TestAfterARebootAnOwnerWhoseAddressIsAPodsGetsAnotherAndThePodKeepsIt(t *te
 		}
 	}
 	wantNothingDoubled(t, s)
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 func TestWhatWasCutOffBeforeARebootIsFinishedAfterIt(t *testing.T) {
@@ -127,21 +127,21 @@ func TestWhatWasCutOffBeforeARebootIsFinishedAfterIt(t *testing.T) {
 	s.Kill(t)
 	count.killed(1)
 	if a := <-cut; a.err == nil {
-		t.Fatalf("the killed sidecar answered %s", a.Answer)
+		t.Fatalf("the killed sidecar answered %s", a.Response)
 	}
 	plugin.open(t)
 	plugin.awaitADDs(t, 0) // it had allocated before the power went
 
 	s = rebooted(t, n)
-	s.Agree(t)
+	s.WaitConsistent(t)
 	wantHeld(t, s, "router", held)
 	harness.Eventually(t, "the allocate that was cut off to be undone", func() error {
-		if a := s.Of(t, "cut-0"); a != nil {
+		if a := s.Attachment(t, "cut-0"); a != nil {
 			return fmt.Errorf("there is %+v", a)
 		}
 		return nil
 	})
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 // wantNothingDoubled wants no address to have come twice from the plugin.

@@ -51,10 +51,10 @@ func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 			s := n.Start(t)
 			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-			file := filepath.Join(attachments(n), s.Of(t, "router").ContainerID+".json")
+			file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
 			s.Stop(t)
 			f.damage(t, file)
-			n.ForgetAnswers() // what the router was told is known to nobody now
+			n.ResetHistory() // what the router was told is known to nobody now
 
 			s = n.Start(t)
 			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, f.says) {
@@ -68,7 +68,7 @@ func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 				}
 			}
 			s.Allocate(t, harness.Request{Owner: "router"})
-			s.Agree(t)
+			s.WaitConsistent(t)
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestARecordOfANewerVersionIsLeftAloneAndItsOwnerRefused(t *testing.T) {
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	file := filepath.Join(attachments(n), s.Of(t, "router").ContainerID+".json")
+	file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
 	s.Stop(t)
 	change(version("2"))(t, file)
 	newer, err := os.ReadFile(file)
@@ -128,7 +128,7 @@ func TestWhatIsPlantedInTheWayOfARecordIsNeverFollowed(t *testing.T) {
 
 	must(t, os.RemoveAll(record("health")))
 	s.Allocate(t, harness.Request{Owner: "health"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 }
 
 // change rewrites a file.

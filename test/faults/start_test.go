@@ -47,7 +47,7 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 			reacquire()
 			s = n.Start(t)
 			s.Allocate(t, harness.Request{Owner: "router"})
-			s.Agree(t)
+			s.WaitConsistent(t)
 		})
 	}
 }
@@ -75,7 +75,7 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 			s := n.Start(t)
 			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-			record := s.Of(t, "router").ContainerID + ".json"
+			record := s.Attachment(t, "router").ContainerID + ".json"
 			s.Stop(t)
 			before := n.Leases(t)
 
@@ -96,7 +96,7 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 0 {
 				t.Errorf("health shows the quarantined records %+v; want none", got)
 			}
-			s.Agree(t)
+			s.WaitConsistent(t)
 			wantHeld(t, s, "router", router)
 			wantHeld(t, s, "health", health)
 		})
@@ -108,8 +108,8 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 func failReads(t *testing.T, n *harness.Node, file string) func() {
 	t.Helper()
 	// -D makes the sidecar our child and strace a process beside it.
-	n.Under = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-P", file, "-e", "trace=read,pread64", "-e", "inject=read,pread64:error=EIO"}
-	return func() { n.Under = nil }
+	n.Wrapper = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-P", file, "-e", "trace=read,pread64", "-e", "inject=read,pread64:error=EIO"}
+	return func() { n.Wrapper = nil }
 }
 
 func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
@@ -131,6 +131,6 @@ func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
 	reacquire()
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "health"})
-	s.Agree(t)
+	s.WaitConsistent(t)
 	s.Stop(t)
 }

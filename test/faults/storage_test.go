@@ -106,20 +106,20 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 			wantHeld(t, s, "router", held)
 			s.Release(t, released...)
 			ingress := s.Allocate(t, harness.Request{Owner: "ingress"}).Addresses()
-			s.TryRestore(t, "10.15.0.77", "restored").Want(t, http.StatusOK)
-			s.Agree(t)
+			s.TryRestore(t, "10.15.0.77", "restored").WantStatus(t, http.StatusOK)
+			s.WaitConsistent(t)
 
 			// The disk knows all that, too.
 			s.Kill(t)
 			count.killed(1)
 			s = n.Start(t)
-			s.Agree(t)
+			s.WaitConsistent(t)
 			if q := s.Health(t).DelegatedIPAM.Quarantined; len(q) > 0 {
 				t.Errorf("health reports the quarantined records %+v; want none", q)
 			}
 			wantHeld(t, s, "router", held)
 			wantHeld(t, s, "ingress", ingress)
-			if a := s.Of(t, "health"); a != nil {
+			if a := s.Attachment(t, "health"); a != nil {
 				t.Errorf("what was released is there again: %+v", a)
 			}
 		})
@@ -155,13 +155,13 @@ func TestARestartTakesTheFolderInTheOriginalsPlace(t *testing.T) {
 			s.Kill(t)
 			count.killed(1)
 
-			n.ForgetAnswers() // the journal is lost
+			n.ResetHistory() // the journal is lost
 			s = n.Start(t)
 			if list := s.List(t); len(list) > 0 {
 				t.Errorf("it lists %+v; want nothing, as the folder has nothing", list)
 			}
 			s.Allocate(t, harness.Request{Owner: "router"})
-			s.Agree(t)
+			s.WaitConsistent(t)
 		})
 	}
 }
@@ -221,7 +221,7 @@ func obeyModes(t *testing.T, n *harness.Node) {
 	if err != nil {
 		cannot(t, "setpriv (util-linux) is needed, because modes do not bind root: %v", err)
 	}
-	n.Under = []string{setpriv, "--inh-caps=-all", "--bounding-set=-all"}
+	n.Wrapper = []string{setpriv, "--inh-caps=-all", "--bounding-set=-all"}
 }
 
 func forbid(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {

@@ -1,6 +1,5 @@
-// Package harness runs the real binary with real and scripted IPAM plugins for
-// tests that look at both from outside: over the socket, through the command
-// line, and in the folders that each of them keeps.
+// Package harness runs the real binary with real and scripted IPAM plugins for black-box
+// tests: over the socket, through the command line, and in the state folders of both.
 package harness
 
 import (
@@ -13,27 +12,25 @@ import (
 )
 
 const (
-	// EnvBinary names the delegated-ipam binary under test. Without it Main
-	// builds one.
+	// EnvBinary names the delegated-ipam binary under test. If it is not set, Main builds one.
 	EnvBinary = "DELEGATED_IPAM_TEST_BIN"
-	// EnvPlugins names a folder with the real host-local and static. Without it
-	// Main builds them from the module that tools/plugins/go.mod pins.
+	// EnvPlugins names a folder with the real host-local and static. If it is not set, Main
+	// builds the version that tools/plugins/go.mod pins.
 	EnvPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
-	// EnvOldPlugins names a folder with the host-local of plugins v1.4.0, which
-	// knows nothing above CNI 1.0.0. Without it Main builds that one, too.
+	// EnvOldPlugins names a folder with the host-local of plugins v1.4.0, which supports CNI
+	// versions up to 1.0.0. If it is not set, Main builds it.
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
-	// EnvScripted names the scripted plugin. Without it Main builds it.
+	// EnvScripted names the scripted plugin. If it is not set, Main builds it.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
-	// EnvFailpoints names the delegated-ipam binary with failpoints (pkg/failpoint).
-	// Without it Main builds one.
+	// EnvFailpoints names the delegated-ipam binary with failpoints (pkg/failpoint). If it is
+	// not set, Main builds one.
 	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
 
 	module = "github.com/delegated-ipam/delegated-ipam"
 )
 
-// Main runs a test package whose tests need the binaries: call it from
-// TestMain. It builds those that the environment does not name, once for the
-// process, and removes them again. It does not return.
+// Main runs a test package whose tests need the binaries: call it from TestMain. It builds the
+// binaries that the environment does not name, and removes them afterwards. It does not return.
 func Main(m *testing.M) {
 	becomeScript()
 	dir, err := os.MkdirTemp("", "dip-bin-")
@@ -81,14 +78,13 @@ func fromEnv(t testing.TB, name string) string {
 	return path
 }
 
-// built is a binary, or a folder of them, that a variable names and that is
-// built if it does not.
-type built struct {
-	variable string
-	// name is what it is called among the built ones; a folder ends in "/".
+// artifact is a binary, or a folder of binaries, that is built unless a variable names it.
+type artifact struct {
+	env string
+	// name is its file name; that of a folder ends in "/".
 	name string
-	// in is the folder of the module, below that of the main one, and of what.
-	in, of string
+	// dir is the folder of the module, relative to the main one, and pkg the package in it.
+	dir, pkg string
 	// tags are build tags, separated by commas.
 	tags string
 }
@@ -98,35 +94,35 @@ func buildMissing(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, b := range []built{
+	for _, a := range []artifact{
 		{EnvBinary, "delegated-ipam", ".", "./cmd/delegated-ipam", ""},
 		{EnvPlugins, "plugins/", "tools/plugins", "tool", ""},
 		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool", ""},
 		{EnvScripted, "scripted", ".", "./test/scripted", ""},
 		{EnvFailpoints, "delegated-ipam-failpoints", ".", "./cmd/delegated-ipam", "failpoints"},
 	} {
-		if err := b.buildUnlessNamed(dir, root); err != nil {
+		if err := a.build(dir, root); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// buildUnlessNamed sets the variable to what it has built.
-func (b built) buildUnlessNamed(dir, root string) error {
-	if os.Getenv(b.variable) != "" {
+// build builds the artifact into dir and sets the variable to its path.
+func (a artifact) build(dir, root string) error {
+	if os.Getenv(a.env) != "" {
 		return nil
 	}
-	result := filepath.Join(dir, b.name)
-	if strings.HasSuffix(b.name, "/") {
+	result := filepath.Join(dir, a.name)
+	if strings.HasSuffix(a.name, "/") {
 		if err := os.Mkdir(result, 0o755); err != nil {
 			return err
 		}
 	}
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags="+b.tags, "-o", result, b.of)
-	cmd.Dir = filepath.Join(root, b.in)
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags="+a.tags, "-o", result, a.pkg)
+	cmd.Dir = filepath.Join(root, a.dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s in %s: %w\n%s", cmd, cmd.Dir, err, out)
 	}
-	return os.Setenv(b.variable, result)
+	return os.Setenv(a.env, result)
 }

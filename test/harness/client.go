@@ -10,52 +10,52 @@ import (
 	"time"
 )
 
-// requestLimit is what Cilium's clients give a request (pkg/api ClientTimeout).
+// requestLimit is the timeout of Cilium's clients (pkg/api ClientTimeout).
 const requestLimit = 90 * time.Second
 
-// Client speaks HTTP on a unix socket. It knows nothing of generated code, so
-// that a mistake made there on both sides shows.
+// Client sends HTTP requests over a unix socket. It does not use the generated code, whose
+// client and server could share a mistake.
 type Client struct {
 	// Socket is the path of the socket.
 	Socket string
-	// answers are noted for the oracle; nil for a client that is not judged.
-	answers *answers
+	// history records requests and responses for the oracle; nil to record nothing.
+	history *clientHistory
 }
 
-// Answer is one answer as it came.
-type Answer struct {
+// Response is an HTTP response.
+type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// String shows an answer in a test's failure.
-func (a Answer) String() string { return fmt.Sprintf("%d %s", a.Status, a.Body) }
+// String formats a response for a failure message.
+func (r Response) String() string { return fmt.Sprintf("%d %s", r.Status, r.Body) }
 
-// Do sends a request and fails the test when no answer comes. The path starts
-// with /v1; header is name, value, name, value. What it is told about addresses
-// the end of the test is judged by (Sidecar.Agree).
-func (c Client) Do(t testing.TB, method, path string, header ...string) Answer {
+// Do sends a request and fails the test if there is no response. The path starts with /v1;
+// header is name, value, name, value. The end of the test is checked against the addresses
+// in the response (Sidecar.WaitConsistent).
+func (c Client) Do(t testing.TB, method, path string, header ...string) Response {
 	t.Helper()
-	q := questionOf(method, path, header)
-	owner := c.answers.ownerOf(q)
+	r := parseRequest(method, path, header)
+	owner := c.history.releasedOwner(r)
 	a, err := c.Try(method, path, header...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
-	c.answers.came(q, owner, a)
+	c.history.responseReceived(r, owner, a)
 	return a
 }
 
-// Try is Do that returns the error. It may be used by many at the same time: its
-// answer is not judged by, and nothing is expected of what it asks for.
-func (c Client) Try(method, path string, header ...string) (Answer, error) {
+// Try is Do that returns the error. It may be called concurrently; its response is not
+// recorded.
+func (c Client) Try(method, path string, header ...string) (Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
-	c.answers.sent(questionOf(method, path, header))
+	c.history.requestSent(parseRequest(method, path, header))
 	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, http.NoBody)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
@@ -63,9 +63,9 @@ func (c Client) Try(method, path string, header ...string) (Answer, error) {
 	return c.Send(req)
 }
 
-// Send sends a request on a connection of its own, so that a restart between
-// two requests is no error of the client.
-func (c Client) Send(req *http.Request) (Answer, error) {
+// Send sends a request on a new connection, so that a restart between two requests does not
+// fail the second one.
+func (c Client) Send(req *http.Request) (Response, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -74,9 +74,9 @@ func (c Client) Send(req *http.Request) (Answer, error) {
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}, err
+	return Response{Status: resp.StatusCode, Header: resp.Header, Body: body}, err
 }

@@ -9,20 +9,20 @@ import (
 	"testing"
 )
 
-// Outcome is how a command of the binary ended.
-type Outcome struct {
-	Code           int
+// CommandResult is the exit status and the output of a command.
+type CommandResult struct {
+	ExitCode       int
 	Stdout, Stderr string
 }
 
-// Command runs the binary with arguments against the node's socket (by
-// CILIUM_SOCK) and returns how it ended.
-func (n *Node) Command(t testing.TB, args ...string) Outcome {
+// Command runs the binary with arguments against the node's socket, which CILIUM_SOCK
+// names.
+func (n *Node) Command(t testing.TB, args ...string) CommandResult {
 	t.Helper()
 	if len(args) > 0 && slices.Contains([]string{"allocate", "restore", "release", "gc"}, args[0]) {
-		n.ForgetAnswers() // it asks in the place of the clients
+		n.ResetHistory() // the command changes what the clients hold
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
@@ -37,5 +37,5 @@ func (n *Node) Command(t testing.TB, args ...string) Outcome {
 	if ctx.Err() != nil {
 		t.Fatalf("%s did not end; stdout:\n%s\nstderr:\n%s", cmd, &stdout, &stderr)
 	}
-	return Outcome{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+	return CommandResult{ExitCode: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 }

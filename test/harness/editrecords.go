@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// EditRecords changes every record of a sidecar that does not run, such as its
-// deadlines, and gives it a checksum that fits (docs/how-it-works.md, On disk).
+// EditRecords edits every record of a stopped sidecar, such as its deadlines, and updates the
+// checksums (docs/how-it-works.md, On disk).
 func (n *Node) EditRecords(t testing.TB, edit func(record map[string]any)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", "cilium-agent-*.json"))

@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// patience is when a test gives up on something that must come. It is no
-	// bound on how long the thing may take.
-	patience = 60 * time.Second
-	interval = 20 * time.Millisecond
+	// waitTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
+	// says nothing about how long the sidecar may take.
+	waitTimeout  = 60 * time.Second
+	pollInterval = 5 * time.Millisecond
 )
 
-// Eventually asks until the answer is nil, and fails the test with the last
-// answer when it stays an error. For what another process does in its own time.
-func Eventually(t testing.TB, what string, ask func() error) {
+// Eventually calls check until it returns nil, and fails the test with its last error after
+// waitTimeout. It waits for the effects of other processes.
+func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		err := ask()
+		err := check()
 		if err == nil {
 			return
 		}
@@ -31,5 +31,13 @@ func Eventually(t testing.TB, what string, ask func() error) {
 			t.Fatalf("gave up waiting for: %s: %v", what, err)
 		case <-tick.C:
 		}
+	}
+}
+
+// Must fails the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

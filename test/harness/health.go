@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// State is the state of one component in the answer of GET /v1/healthz.
+// State is the state of one component in the response to GET /v1/healthz.
 type State struct {
 	State string `json:"state"`
 	Msg   string `json:"msg"`
 }
 
-// Health is what a test reads of GET /v1/healthz.
+// Health holds the fields of GET /v1/healthz that tests read.
 type Health struct {
 	Cilium  State `json:"cilium"`
 	CNIFile State `json:"cni-file"`
@@ -27,7 +27,7 @@ type Health struct {
 			Pool    string `json:"pool"`
 			Network string `json:"network"`
 			Error   string `json:"error"`
-			// NotReady is what the plugin says when it cannot serve.
+			// NotReady is the error of the plugin's STATUS.
 			NotReady   string         `json:"not-ready"`
 			CNIVersion string         `json:"cni-version"`
 			Profile    map[string]any `json:"profile-facts"`
@@ -40,17 +40,15 @@ type Health struct {
 	} `json:"delegated-ipam"`
 }
 
-// Health asks for the health of a sidecar that answers.
+// Health returns the health of a sidecar, which must respond.
 func (c Client) Health(t testing.TB) Health {
 	t.Helper()
 	h, err := c.health()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return h
 }
 
-// Ready returns nil if the sidecar says that it is ready, else why it is not.
+// Ready returns nil if the sidecar is ready, otherwise an error with its reasons.
 func (c Client) Ready() error {
 	h, err := c.health()
 	if err != nil {

@@ -14,25 +14,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// Request is the parameters of an allocate; empty ones are left out.
+// Request holds the parameters of an allocate; empty ones are omitted.
 type Request struct {
 	Owner, Pool, Family string
 	// Expire sends the header expiration: true.
 	Expire bool
 }
 
-// Family is what an answer says of one family.
+// Family is the part of a response about one address family.
 type Family struct {
 	IP        string   `json:"ip"`
 	Gateway   string   `json:"gateway"`
 	CIDRs     []string `json:"cidrs"`
 	MasterMAC string   `json:"master-mac"`
-	// InterfaceNumber is a number as text.
+	// InterfaceNumber is a decimal number.
 	InterfaceNumber string `json:"interface-number"`
 	ExpirationUUID  string `json:"expiration-uuid"`
 }
 
-// Allocation is the answer to an allocate.
+// Allocation is the response to an allocate.
 type Allocation struct {
 	Address struct {
 		IPv4               string `json:"ipv4"`
@@ -46,7 +46,7 @@ type Allocation struct {
 	IPv6 *Family `json:"ipv6"`
 }
 
-// Addresses returns the bare addresses of the answer, IPv4 first.
+// Addresses returns the addresses without prefix lengths, IPv4 first.
 func (a Allocation) Addresses() []string {
 	var all []string
 	for _, ip := range []string{a.Address.IPv4, a.Address.IPv6} {
@@ -79,36 +79,34 @@ type Attachment struct {
 	LastError string    `json:"last-error"`
 }
 
-// TryAllocate sends an allocate and returns the answer whatever it is.
-func (c Client) TryAllocate(t testing.TB, r Request) Answer {
+// TryAllocate sends an allocate and returns the response, whatever its status.
+func (c Client) TryAllocate(t testing.TB, r Request) Response {
 	t.Helper()
 	return c.Do(t, http.MethodPost, r.path(), r.header()...)
 }
 
-// AllocateAtOnce sends every request at the same time and returns the answers
-// in the order of the requests, whatever they are.
-func (c Client) AllocateAtOnce(t testing.TB, requests []Request) []Answer {
+// AllocateConcurrently sends the requests concurrently and returns the responses in the
+// order of the requests, whatever their status.
+func (c Client) AllocateConcurrently(t testing.TB, requests []Request) []Response {
 	t.Helper()
-	answers, errs := make([]Answer, len(requests)), make([]error, len(requests))
+	responses, errs := make([]Response, len(requests)), make([]error, len(requests))
 	var wg sync.WaitGroup
 	for i, r := range requests {
-		wg.Go(func() { answers[i], errs[i] = c.Try(http.MethodPost, r.path(), r.header()...) })
+		wg.Go(func() { responses[i], errs[i] = c.Try(http.MethodPost, r.path(), r.header()...) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return answers
+	Must(t, errors.Join(errs...))
+	return responses
 }
 
 func (r Request) path() string {
-	q := url.Values{}
+	query := url.Values{}
 	for key, value := range map[string]string{"owner": r.Owner, "pool": r.Pool, "family": r.Family} {
 		if value != "" {
-			q.Set(key, value)
+			query.Set(key, value)
 		}
 	}
-	return "/v1/ipam?" + q.Encode()
+	return "/v1/ipam?" + query.Encode()
 }
 
 func (r Request) header() []string {
@@ -124,42 +122,42 @@ func (c Client) Allocate(t testing.TB, r Request) Allocation {
 	return c.TryAllocate(t, r).Allocation(t)
 }
 
-// Allocation reads the answer to an allocate, which must have succeeded.
-func (a Answer) Allocation(t testing.TB) Allocation {
+// Allocation parses the response to an allocate, which must have succeeded.
+func (r Response) Allocation(t testing.TB) Allocation {
 	t.Helper()
-	a.Want(t, http.StatusCreated)
+	r.WantStatus(t, http.StatusCreated)
 	var got Allocation
-	if err := json.Unmarshal(a.Body, &got); err != nil {
-		t.Fatalf("%s: %v", a, err)
+	if err := json.Unmarshal(r.Body, &got); err != nil {
+		t.Fatalf("%s: %v", r, err)
 	}
 	return got
 }
 
-// TryRestore asks for one address of the default pool.
-func (c Client) TryRestore(t testing.TB, ip, owner string) Answer {
+// TryRestore requests one address of the default pool.
+func (c Client) TryRestore(t testing.TB, ip, owner string) Response {
 	t.Helper()
 	return c.Do(t, http.MethodPost, "/v1/ipam/"+url.PathEscape(ip)+"?owner="+url.QueryEscape(owner))
 }
 
-// TryRelease gives one address of the default pool back.
-func (c Client) TryRelease(t testing.TB, ip string) Answer {
+// TryRelease releases one address of the default pool.
+func (c Client) TryRelease(t testing.TB, ip string) Response {
 	t.Helper()
 	return c.Do(t, http.MethodDelete, "/v1/ipam/"+url.PathEscape(ip))
 }
 
-// Release gives addresses of the default pool back, which must succeed.
+// Release releases addresses of the default pool, which must succeed.
 func (c Client) Release(t testing.TB, ips ...string) {
 	t.Helper()
 	for _, ip := range ips {
-		c.TryRelease(t, ip).Want(t, http.StatusOK)
+		c.TryRelease(t, ip).WantStatus(t, http.StatusOK)
 	}
 }
 
-// List returns every attachment that the sidecar knows.
+// List returns every attachment of the sidecar.
 func (c Client) List(t testing.TB) []Attachment {
 	t.Helper()
 	a := c.Do(t, http.MethodGet, "/v1/ipam")
-	a.Want(t, http.StatusOK)
+	a.WantStatus(t, http.StatusOK)
 	var all []Attachment
 	if err := json.Unmarshal(a.Body, &all); err != nil {
 		t.Fatalf("%s: %v", a, err)
@@ -167,8 +165,8 @@ func (c Client) List(t testing.TB) []Attachment {
 	return all
 }
 
-// Of returns the attachment of an owner in the list; nil if there is none.
-func (c Client) Of(t testing.TB, owner string) *Attachment {
+// Attachment returns the attachment of an owner; nil if the list has none.
+func (c Client) Attachment(t testing.TB, owner string) *Attachment {
 	t.Helper()
 	for _, a := range c.List(t) {
 		if a.Owner == owner {
@@ -178,7 +176,7 @@ func (c Client) Of(t testing.TB, owner string) *Attachment {
 	return nil
 }
 
-// Leases turns a list into leases for the oracle.
+// Leases converts a list into leases for the oracle.
 func Leases(list []Attachment) []oracle.Lease {
 	var all []oracle.Lease
 	for _, a := range list {
@@ -191,8 +189,8 @@ func Leases(list []Attachment) []oracle.Lease {
 	return all
 }
 
-// HeldOf turns a list into what the oracle judges.
-func HeldOf(list []Attachment) []oracle.Held {
+// Held converts a list into held leases for the oracle.
+func Held(list []Attachment) []oracle.Held {
 	var all []oracle.Held
 	for _, a := range list {
 		for _, address := range a.Addresses {
@@ -205,10 +203,10 @@ func HeldOf(list []Attachment) []oracle.Held {
 	return all
 }
 
-// Want fails the test unless the answer has the status.
-func (a Answer) Want(t testing.TB, status int) {
+// WantStatus fails the test unless the response has the status.
+func (r Response) WantStatus(t testing.TB, status int) {
 	t.Helper()
-	if a.Status != status {
-		t.Fatalf("answered %s; want status %d", a, status)
+	if r.Status != status {
+		t.Fatalf("answered %s; want status %d", r, status)
 	}
 }

@@ -8,29 +8,26 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// JournalIs fails the test unless the journal of a sidecar that has ended keeps
-// exactly what its last list said. It does not judge an attachment that was on its
-// way then, whose work may have ended after the list.
-func (n *Node) JournalIs(t testing.TB, last []Attachment) {
+// WantJournal fails the test unless the journal of a stopped sidecar equals its last list. It
+// ignores an attachment that was in transition in that list and may have changed since.
+func (n *Node) WantJournal(t testing.TB, last []Attachment) {
 	t.Helper()
 	onDisk, err := oracle.Journal(n.StateDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	moving := map[string]bool{}
+	Must(t, err)
+	inTransition := map[string]bool{}
 	for _, a := range last {
-		moving[a.ContainerID] = a.moves()
+		inTransition[a.ContainerID] = a.inTransition()
 	}
-	last = slices.DeleteFunc(slices.Clone(last), Attachment.moves)
-	onDisk = slices.DeleteFunc(onDisk, func(k oracle.Kept) bool { return moving[k.ContainerID] })
-	if err := oracle.SameKept(onDisk, keptBy(last)); err != nil {
-		t.Errorf("after the end: %v", err)
+	last = slices.DeleteFunc(slices.Clone(last), Attachment.inTransition)
+	onDisk = slices.DeleteFunc(onDisk, func(k oracle.Kept) bool { return inTransition[k.ContainerID] })
+	if err := oracle.SameKept(onDisk, keptRecords(last)); err != nil {
+		t.Errorf("after the stop: %v", err)
 	}
 }
 
-// moves tells whether an attachment may soon be another one without a request.
-func (a Attachment) moves() bool {
-	soon := time.Now().Add(patience)
+// inTransition reports whether an attachment may soon change without a request.
+func (a Attachment) inTransition() bool {
+	soon := time.Now().Add(waitTimeout)
 	switch {
 	case a.State == "adding" || a.State == "releasing":
 		return true
@@ -41,8 +38,8 @@ func (a Attachment) moves() bool {
 	}
 }
 
-// keptBy turns a list into what the oracle compares with the journal.
-func keptBy(list []Attachment) []oracle.Kept {
+// keptRecords converts a list into records that the oracle compares with the journal.
+func keptRecords(list []Attachment) []oracle.Kept {
 	var all []oracle.Kept
 	for _, a := range list {
 		k := oracle.Kept{

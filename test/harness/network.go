@@ -12,16 +12,15 @@ import (
 type Network struct {
 	// Name is the network's name.
 	Name string
-	// Subnets are host-local's ranges, one a family.
+	// Subnets are host-local's ranges, one for each family.
 	Subnets []string
 	// CNIVersion is the configuration's cniVersion.
 	CNIVersion string
 	// Plugin is the IPAM plugin's type; empty for host-local.
 	Plugin string
-	// IPAM are keys of the ipam section besides those that follow from the rest,
-	// or in their place.
+	// IPAM overrides keys of the ipam section, or adds them.
 	IPAM map[string]any
-	// Single writes a single-plugin *.conf in place of a *.conflist.
+	// Single writes a single-plugin *.conf instead of a *.conflist.
 	Single bool
 }
 
@@ -35,23 +34,19 @@ func DualStack() Network {
 	return Network{Name: "pods", Subnets: []string{"10.15.0.0/24", "fd00:15::/112"}, CNIVersion: "1.0.0"}
 }
 
-// WriteNetwork puts a network into ConfDir in one step, as an installer does.
-// The name's suffix follows from the network (*.conf or *.conflist).
+// WriteNetwork writes a network into ConfDir atomically, as an installer does. The file
+// name gets the suffix .conf or .conflist.
 func (n *Node) WriteNetwork(t testing.TB, name string, nw Network) {
 	t.Helper()
 	n.WriteConf(t, name+nw.suffix(), nw.document(t, n.StoreDir))
 }
 
-// WriteConf puts a file of any content into ConfDir in one step.
+// WriteConf writes a file with any content into ConfDir atomically.
 func (n *Node) WriteConf(t testing.TB, file string, data []byte) {
 	t.Helper()
 	path := filepath.Join(n.ConfDir, file)
-	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.WriteFile(path+".new", data, 0o644))
+	Must(t, os.Rename(path+".new", path))
 }
 
 func (nw Network) suffix() string {
@@ -70,9 +65,7 @@ func (nw Network) document(t testing.TB, dataDir string) []byte {
 		document = plugin
 	}
 	data, err := json.MarshalIndent(document, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return data
 }
 

@@ -11,13 +11,13 @@ import (
 // maxSocketPath is the longest path of a unix socket (unix(7), sun_path).
 const maxSocketPath = 107
 
-// Node is the part of a machine that a sidecar works with. A sidecar may be
-// started on it, stopped and started again.
+// Node is the part of a machine that a sidecar works with. Sidecars can be started on it one
+// after the other.
 type Node struct {
 	// Name is --node-name. It is unique to the test: a second sidecar of one
 	// node and network is refused.
 	Name string
-	// Dir holds everything else.
+	// Dir is the parent of the following folders and the socket.
 	Dir string
 	// ConfDir and BinDir are --cni-conf-dir and --cni-bin-dir.
 	ConfDir, BinDir string
@@ -27,26 +27,26 @@ type Node struct {
 	StoreDir string
 	// Socket is --socket-path.
 	Socket string
-	// Flags are those that every sidecar of the node gets.
+	// Flags are passed to every sidecar of the node.
 	Flags []string
-	// Store returns what the plugin holds by its own files: host-local's unless a
-	// test says otherwise; nil where no files of the plugin can be compared.
+	// Store returns the leases in the plugin's own files: host-local's by default, nil if the
+	// files cannot be compared with the list.
 	Store func() ([]oracle.Lease, error)
-	// Env are NAME=value settings that every process of the node gets.
+	// Env holds NAME=value settings for every process of the node.
 	Env []string
-	// Program is run in place of the binary under test; empty for that one.
+	// Program replaces the binary under test, if not empty.
 	Program string
-	// Under is a command that runs the sidecar's command line, such as setpriv; it
-	// must become the sidecar itself, because signals go to it. Empty for none.
-	Under []string
-	// answers is what the node's clients were told.
-	answers *answers
-	// boots is how often the node was rebooted.
+	// Wrapper is a command, such as setpriv, that executes the sidecar's command line; it
+	// must exec the sidecar, because signals are sent to its process. Empty for none.
+	Wrapper []string
+	// history records the requests of the node's clients and their responses.
+	history *clientHistory
+	// boots counts the reboots of the node.
 	boots int
 }
 
-// NewNode makes the folders of a node with the real host-local in BinDir and
-// no CNI configuration. They go away with the test.
+// NewNode creates the folders of a node with the real host-local in BinDir and no CNI
+// configuration. They are removed with the test.
 func NewNode(t testing.TB) *Node {
 	t.Helper()
 	dir := tempDir(t)
@@ -58,66 +58,62 @@ func NewNode(t testing.TB) *Node {
 		StateDir: filepath.Join(dir, "state"),
 		StoreDir: filepath.Join(dir, "store"),
 		Socket:   filepath.Join(dir, "ipam.sock"),
-		answers:  newAnswers(),
+		history:  newClientHistory(),
 	}
 	if len(n.Socket) > maxSocketPath {
-		t.Fatalf("the socket's path %s has %d bytes; set TMPDIR to a folder short enough for %d", n.Socket, len(n.Socket), maxSocketPath)
+		t.Fatalf("socket path too long: %s has %d bytes, at most %d are allowed; set TMPDIR to a shorter path", n.Socket, len(n.Socket), maxSocketPath)
 	}
 	for _, d := range []string{n.ConfDir, n.BinDir} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, os.Mkdir(d, 0o755))
 	}
 	n.Store = func() ([]oracle.Lease, error) { return oracle.HostLocal(n.StoreDir) }
 	n.InstallPlugin(t, "host-local")
 	return n
 }
 
-// Client returns a client of the node's socket.
-func (n *Node) Client() Client { return Client{Socket: n.Socket, answers: n.answers} }
+// tempDir is t.TempDir with a short path, because the path of a socket is limited.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dip-")
+	Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
 
-// Leases returns what the plugin holds.
+// Client returns a client of the node's socket.
+func (n *Node) Client() Client { return Client{Socket: n.Socket, history: n.history} }
+
+// Leases returns the leases of the plugin.
 func (n *Node) Leases(t testing.TB) []oracle.Lease {
 	t.Helper()
 	leases, err := n.Store()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return leases
 }
 
-// WipeStore loses everything that host-local holds.
+// WipeStore deletes host-local's store.
 func (n *Node) WipeStore(t testing.TB) {
 	t.Helper()
-	n.ForgetAnswers()
-	if err := os.RemoveAll(n.StoreDir); err != nil {
-		t.Fatal(err)
-	}
+	n.ResetHistory()
+	Must(t, os.RemoveAll(n.StoreDir))
 }
 
-// WipeJournal loses everything that a stopped sidecar knows.
+// WipeJournal deletes the journal of a stopped sidecar.
 func (n *Node) WipeJournal(t testing.TB) {
 	t.Helper()
-	n.ForgetAnswers()
-	if err := os.RemoveAll(n.StateDir); err != nil {
-		t.Fatal(err)
-	}
+	n.ResetHistory()
+	Must(t, os.RemoveAll(n.StateDir))
 }
 
-// DamageRecord cuts the record of a container ID off in the middle, as a disk
-// error would.
+// DamageRecord truncates the record of a container ID to half its size, as a disk error may.
 func (n *Node) DamageRecord(t testing.TB, containerID string) {
 	t.Helper()
-	n.ForgetAnswers()
+	n.ResetHistory()
 	names, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", containerID+"*"))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("records of %s: %q, %v; want one", containerID, names, err)
 	}
 	info, err := os.Stat(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(names[0], info.Size()/2); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
+	Must(t, os.Truncate(names[0], info.Size()/2))
 }

@@ -15,24 +15,20 @@ func (n *Node) InstallPlugin(t testing.TB, name string) {
 	n.install(t, EnvPlugins, name)
 }
 
-// InstallOldHostLocal puts the host-local of plugins v1.4.0 in the place of the
-// present one.
+// InstallOldHostLocal replaces host-local with that of plugins v1.4.0.
 func (n *Node) InstallOldHostLocal(t testing.TB) {
 	t.Helper()
 	n.install(t, EnvOldPlugins, "host-local")
 }
 
-// InstallScript puts an executable of that name into BinDir: a plugin whose
-// answers the test decides.
+// InstallScript puts an executable script into BinDir as a plugin.
 func (n *Node) InstallScript(t testing.TB, name, script string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(n.BinDir, name), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.WriteFile(filepath.Join(n.BinDir, name), []byte(script), 0o755))
 }
 
-// InstallELFScript is InstallScript with an ELF binary that becomes the script, because
-// the sidecar starts no script ahead of its call. Inside it $0 is the plugin's path.
+// InstallELFScript is InstallScript with an ELF binary that executes the script, because
+// the sidecar prestarts ELF binaries only. In the script $0 is the plugin's path.
 func (n *Node) InstallELFScript(t testing.TB, name, script string) {
 	t.Helper()
 	path := filepath.Join(n.BinDir, name)
@@ -40,16 +36,14 @@ func (n *Node) InstallELFScript(t testing.TB, name, script string) {
 	if err == nil {
 		err = errors.Join(os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 }
 
-// scriptSuffix is that of the script beside an ELF binary that becomes it.
+// scriptSuffix is appended to the name of a plugin's binary for the script that it executes.
 const scriptSuffix = ".becomes"
 
-// becomeScript is for the test binary that InstallELFScript has put in a plugin's place.
-// Where it returns there is no script.
+// becomeScript executes the script of a test binary that InstallELFScript has installed as a
+// plugin. It returns if there is no script.
 func becomeScript() {
 	script, err := os.ReadFile(os.Args[0] + scriptSuffix)
 	if err != nil {
@@ -60,19 +54,12 @@ func becomeScript() {
 	os.Exit(1)
 }
 
-// install copies a plugin, because one that is reached through a symbolic link
-// is not what a machine has in /opt/cni/bin.
+// install copies a plugin instead of linking it: /opt/cni/bin has regular files.
 func (n *Node) install(t testing.TB, variable, name string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(fromEnv(t, variable), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	path := filepath.Join(n.BinDir, name)
-	if err := os.WriteFile(path+".new", data, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.WriteFile(path+".new", data, 0o755))
+	Must(t, os.Rename(path+".new", path))
 }

@@ -13,47 +13,50 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// sidecarID begins every container ID of the sidecar.
-const sidecarID = "cilium-agent-"
+// sidecarIDPrefix begins every container ID of the sidecar.
+const sidecarIDPrefix = "cilium-agent-"
 
-// Pods runs a network's plugin as cilium-cni does for pods, beside the sidecar.
-// Its methods may be called at the same time.
+// Pods calls a network's plugin for pods as cilium-cni does, besides the sidecar. Its methods
+// may be called concurrently.
 type Pods struct {
 	plugin, binDir string
 	stdin          []byte
 }
 
-// PodsOf returns the pods of a network of the node. From now on Store leaves pods
-// out: they are in no list.
+// PodsOf returns the pods of a network of the node. From now on Store omits the leases of
+// pods, which the sidecar does not list.
 func (n *Node) PodsOf(t testing.TB, nw Network) Pods {
 	t.Helper()
 	section := nw.ipam(n.StoreDir)
 	stdin, err := json.Marshal(map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "type": "cilium-cni", "ipam": section})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all := n.Store; all != nil {
-		n.Store = func() ([]oracle.Lease, error) {
-			leases, err := all()
-			return slices.DeleteFunc(leases, ofPod), err
-		}
-	}
+	Must(t, err)
+	n.omitPods()
 	return Pods{plugin: filepath.Join(n.BinDir, fmt.Sprint(section["type"])), binDir: n.BinDir, stdin: stdin}
 }
 
-func ofPod(l oracle.Lease) bool { return !strings.HasPrefix(l.ContainerID, sidecarID) }
+// omitPods makes Store omit the leases of pods, which the sidecar does not list.
+func (n *Node) omitPods() {
+	all := n.Store
+	if all == nil {
+		return
+	}
+	n.Store = func() ([]oracle.Lease, error) {
+		leases, err := all()
+		return slices.DeleteFunc(leases, isPodLease), err
+	}
+}
+
+func isPodLease(l oracle.Lease) bool { return !strings.HasPrefix(l.ContainerID, sidecarIDPrefix) }
 
 // Add runs an ADD for a pod and returns its addresses.
 func (p Pods) Add(t testing.TB, id string) []string {
 	t.Helper()
 	ips, err := p.TryAdd(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return ips
 }
 
-// TryAdd is Add that returns the error: a full range, say.
+// TryAdd is Add that returns the error, such as a full range.
 func (p Pods) TryAdd(id string) ([]string, error) {
 	out, err := p.call("ADD", id)
 	if err != nil {
@@ -61,7 +64,7 @@ func (p Pods) TryAdd(id string) ([]string, error) {
 	}
 	var result struct{ IPs []struct{ Address string } }
 	if err := json.Unmarshal(out, &result); err != nil {
-		return nil, fmt.Errorf("the result %s of a pod's ADD: %w", out, err)
+		return nil, fmt.Errorf("result %s of a pod's ADD: %w", out, err)
 	}
 	var ips []string
 	for _, ip := range result.IPs {
@@ -88,7 +91,7 @@ func (p Pods) call(verb, id string) ([]byte, error) {
 	}
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("a pod's %s: %w: %s", verb, err, out)
+		return nil, fmt.Errorf("%s of a pod: %w: %s", verb, err, out)
 	}
 	return out, nil
 }

@@ -1,34 +1,34 @@
 package harness
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// process is one run of the binary.
+// process is a running binary.
 type process struct {
 	cmd  *exec.Cmd
-	out  *output
+	out  *lockedBuffer
 	done chan struct{}
 }
 
-// startProcess starts the binary with a small environment of its own, so that
-// no DELEGATED_IPAM_ or CNI_ variable of the caller changes a test.
+// startProcess starts the binary with a minimal environment, so that no DELEGATED_IPAM_ or
+// CNI_ variable of the caller affects a test.
 func (n *Node) startProcess(t testing.TB, args []string) *process {
 	t.Helper()
-	line := slices.Concat(n.Under, []string{n.program(t)}, args)
-	p := &process{cmd: exec.Command(line[0], line[1:]...), out: &output{}, done: make(chan struct{})}
+	line := slices.Concat(n.Wrapper, []string{n.program(t)}, args)
+	p := &process{cmd: exec.Command(line[0], line[1:]...), out: &lockedBuffer{}, done: make(chan struct{})}
 	p.cmd.Dir = n.Dir
 	p.cmd.Env = n.environment()
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
 		_ = p.cmd.Wait() // the outcome is in ProcessState
@@ -44,8 +44,8 @@ func (n *Node) program(t testing.TB) string {
 	return Binary(t)
 }
 
-// environment passes on the search path, where coverage goes, and what the
-// node sets. The race detector would sleep a second at each exit.
+// environment returns the search path, the coverage folder and the node's settings. By
+// default the race detector sleeps a second at each exit.
 func (n *Node) environment() []string {
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}, n.Env...)
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
@@ -63,13 +63,13 @@ func (p *process) running() bool {
 	}
 }
 
-// wait returns the exit status; -1 for one that a signal ended.
+// wait returns the exit status; -1 if a signal terminated the process.
 func (p *process) wait(t testing.TB) int {
 	t.Helper()
 	select {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatalf("process %d did not end; its output:\n%s", p.cmd.Process.Pid, p.out)
 		return 0
 	}
@@ -82,7 +82,27 @@ func (p *process) signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
-// raced tells whether the race detector spoke.
-func (p *process) raced() bool {
+// hasDataRace reports whether the race detector printed a warning.
+func (p *process) hasDataRace() bool {
 	return strings.Contains(p.out.String(), "WARNING: DATA RACE")
+}
+
+// lockedBuffer collects the output of a process that is still running.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends p.
+func (o *lockedBuffer) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+// String returns everything written so far.
+func (o *lockedBuffer) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
 }

@@ -1,18 +1,12 @@
 package harness
 
 import (
-	"encoding/json"
 	"errors"
-	"io/fs"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // Scripted is the scripted plugin (test/scripted) of a node.
@@ -21,43 +15,65 @@ type Scripted struct {
 	dir string
 }
 
-// InstallScripted puts the scripted plugin into BinDir under the name of a
-// plugin type, whose quirks it imitates then. Its store is none that the list
-// is compared with: that is named by what each type is keyed by.
+// InstallScripted puts the scripted plugin into BinDir under the name of a plugin type,
+// whose quirks it imitates. Node.Store becomes nil: what an entry of its store is keyed by
+// depends on the plugin type.
 func (n *Node) InstallScripted(t testing.TB, pluginType string) Scripted {
 	t.Helper()
 	path := filepath.Join(n.BinDir, pluginType)
 	s := Scripted{dir: path + ".d"}
-	err := errors.Join(os.Symlink(fromEnv(t, EnvScripted), path), os.MkdirAll(filepath.Join(s.dir, "store"), 0o755))
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, errors.Join(os.Symlink(fromEnv(t, EnvScripted), path), os.MkdirAll(filepath.Join(s.dir, "store"), 0o755)))
 	n.Store = nil
 	return s
 }
 
-// Script tells how a verb misbehaves from now on (type script of test/scripted).
-func (s Scripted) Script(t testing.TB, verb, script string) {
+// SetScript makes a verb misbehave from now on (type script of test/scripted).
+func (s Scripted) SetScript(t testing.TB, verb, script string) {
 	t.Helper()
-	s.put(t, strings.ToLower(verb)+".json", script)
+	s.write(t, scriptFile(verb, ""), script)
 }
 
-// Unscript lets a verb work again.
-func (s Scripted) Unscript(t testing.TB, verb string) {
+// ClearScript makes a verb work again.
+func (s Scripted) ClearScript(t testing.TB, verb string) {
 	t.Helper()
-	s.remove(t, strings.ToLower(verb)+".json")
+	s.remove(t, scriptFile(verb, ""))
 }
 
-// Open opens the gate of a script, or ends the child that one has left.
+// SetOwnerScript is SetScript for the calls of one owner, named as in its container ID.
+func (s Scripted) SetOwnerScript(t testing.TB, verb, owner, script string) {
+	t.Helper()
+	s.write(t, scriptFile(verb, owner), script)
+}
+
+// ClearOwnerScript makes a verb work again for an owner, and resets the count of its calls.
+func (s Scripted) ClearOwnerScript(t testing.TB, verb, owner string) {
+	t.Helper()
+	script := filepath.Join(s.dir, scriptFile(verb, owner))
+	for _, file := range []string{script, strings.TrimSuffix(script, ".json") + ".count"} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// scriptFile returns the name of the script of a verb, for one owner or (empty) for all.
+func scriptFile(verb, owner string) string {
+	if owner != "" {
+		owner = "." + owner
+	}
+	return strings.ToLower(verb) + owner + ".json"
+}
+
+// Open creates the file that a script's gate or holdStdout waits for.
 func (s Scripted) Open(t testing.TB, gate string) {
 	t.Helper()
-	s.put(t, gate, "")
+	s.write(t, gate, "")
 }
 
-// StopDaemon stops what stands behind the plugin, StartDaemon starts it again.
+// StopDaemon stops the daemon behind the plugin, StartDaemon starts it again.
 func (s Scripted) StopDaemon(t testing.TB) {
 	t.Helper()
-	s.put(t, "daemon-down", "")
+	s.write(t, "daemon-down", "")
 }
 
 // StartDaemon undoes StopDaemon.
@@ -66,128 +82,40 @@ func (s Scripted) StartDaemon(t testing.TB) {
 	s.remove(t, "daemon-down")
 }
 
-// Queued is how many DELs wait for the daemon.
-func (s Scripted) Queued(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(s.dir, "queue"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
-// Reconcile frees every address that names a pod which is none of living, each
-// "namespace/name": what whereabouts' ip-reconciler does and calico's controllers do.
+// Reconcile frees every address whose pod is not among living, each "namespace/name", as
+// whereabouts' ip-reconciler and calico's controllers do.
 func (s Scripted) Reconcile(t testing.TB, living ...string) {
 	t.Helper()
-	s.put(t, "living-pods", strings.Join(living, "\n"))
-	if out, err := exec.Command(strings.TrimSuffix(s.dir, ".d"), "reconcile").CombinedOutput(); err != nil {
-		t.Fatalf("reconcile: %v\n%s", err, out)
-	}
+	s.write(t, "living-pods", strings.Join(living, "\n"))
+	s.run(t, "reconcile")
 }
 
-// Calls is how often a verb was called.
-func (s Scripted) Calls(t testing.TB, verb string) int {
+// RunLateCalls executes the late calls of the named owners, or all of them.
+func (s Scripted) RunLateCalls(t testing.TB, owners ...string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.dir, "calls.log"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return strings.Count(string(data), `{"verb":"`+verb+`"`)
+	s.run(t, append([]string{"replay"}, owners...)...)
 }
 
-// Heard tells whether a text was in the environment or the configuration of any call.
-func (s Scripted) Heard(t testing.TB, text string) bool {
+// run calls the plugin's binary with a command of the tests.
+func (s Scripted) run(t testing.TB, args ...string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.dir, "calls.log"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return strings.Contains(string(data), text)
-}
-
-// Verbs returns every verb that was called, oldest first.
-func (s Scripted) Verbs(t testing.TB) []string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.dir, "calls.log"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	var verbs []string
-	for line := range strings.Lines(string(data)) {
-		var call struct{ Verb string }
-		if err := json.Unmarshal([]byte(line), &call); err != nil {
-			t.Fatal(err)
-		}
-		verbs = append(verbs, call.Verb)
-	}
-	return verbs
-}
-
-// Lose loses everything that the plugin holds.
-func (s Scripted) Lose(t testing.TB) {
-	t.Helper()
-	for _, ip := range s.Holds(t) {
-		s.remove(t, filepath.Join("store", ip))
-	}
-}
-
-// Holds returns the addresses that the plugin holds, in order.
-func (s Scripted) Holds(t testing.TB) []string {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(s.dir, "store"))
+	out, err := exec.Command(strings.TrimSuffix(s.dir, ".d"), args...).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%q: %v\n%s", args, err, out)
 	}
-	var ips []netip.Addr
-	for _, e := range entries {
-		ips = append(ips, netip.MustParseAddr(e.Name()))
+	if len(out) > 0 {
+		t.Logf("%q: %s", args, out)
 	}
-	slices.SortFunc(ips, netip.Addr.Compare)
-	var texts []string
-	for _, ip := range ips {
-		texts = append(texts, ip.String())
-	}
-	return texts
 }
 
-// Leases returns what the plugin holds for whom, as long as it is keyed by
-// container ID and interface, which is what it does without quirks. Its store
-// has no networks: all is of the one that is named.
-func (s Scripted) Leases(network string) ([]oracle.Lease, error) {
-	entries, err := os.ReadDir(filepath.Join(s.dir, "store"))
-	if err != nil {
-		return nil, err
-	}
-	var leases []oracle.Lease
-	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(s.dir, "store", e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // freed since the folder was read
-		}
-		ip, errIP := netip.ParseAddr(e.Name())
-		if err = errors.Join(err, errIP); err != nil {
-			return nil, err
-		}
-		l := oracle.Lease{Network: network, IP: ip}
-		l.ContainerID, l.Interface, _ = strings.Cut(string(data), "\n")
-		leases = append(leases, l)
-	}
-	return leases, nil
-}
-
-// put writes a file in one step: the plugin may read it at any time.
-func (s Scripted) put(t testing.TB, name, content string) {
+// write replaces a file atomically: the plugin may read it at any time.
+func (s Scripted) write(t testing.TB, name, content string) {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := errors.Join(os.WriteFile(path+".new", []byte(content), 0o644), os.Rename(path+".new", path)); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, errors.Join(os.WriteFile(path+".new", []byte(content), 0o644), os.Rename(path+".new", path)))
 }
 
 func (s Scripted) remove(t testing.TB, name string) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.Remove(filepath.Join(s.dir, name)))
 }

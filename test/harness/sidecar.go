@@ -15,12 +15,12 @@ type Sidecar struct {
 	p    *process
 }
 
-// Start runs a sidecar on the node and returns when it is ready. Flags are
-// added to those that name the node's folders; a repeated flag wins.
+// Start runs a sidecar on the node and returns when it is ready. Flags are added to those of
+// ServeArgs and override them.
 //
-// When the test ends, a sidecar that still runs must agree with the plugin's
-// store address by address (if there is one to compare with), must end with status 0
-// on SIGTERM, and must leave on disk what it has said before.
+// When the test ends and the sidecar still runs, its list must equal the plugin's store
+// (unless Node.Store is nil), SIGTERM must end it with status 0, and the journal must then
+// equal its last list.
 func (n *Node) Start(t testing.TB, flags ...string) *Sidecar {
 	t.Helper()
 	s := n.Launch(t, flags...)
@@ -28,19 +28,19 @@ func (n *Node) Start(t testing.TB, flags ...string) *Sidecar {
 	t.Cleanup(func() {
 		if !t.Failed() && s.p.running() {
 			if n.Store != nil {
-				s.Agree(t)
+				s.WaitConsistent(t)
 			}
-			s.stopWithItsWord(t)
+			s.stopAndCompareJournal(t)
 		}
 	})
 	return s
 }
 
-// Launch runs a sidecar on the node and does not wait for it.
+// Launch runs a sidecar on the node without waiting for it.
 func (n *Node) Launch(t testing.TB, flags ...string) *Sidecar {
 	t.Helper()
 	s := &Sidecar{Client: n.Client(), node: n, p: n.startProcess(t, n.ServeArgs(flags...))}
-	t.Cleanup(func() { s.end(t) })
+	t.Cleanup(func() { s.cleanUp(t) })
 	return s
 }
 
@@ -60,63 +60,62 @@ func (n *Node) ServeArgs(flags ...string) []string {
 	return append(args, flags...)
 }
 
-// WaitReady waits until the sidecar says that it is ready. It fails the test
-// when the process ends before.
+// WaitReady waits until the sidecar is ready, and fails the test if the process ends.
 func (s *Sidecar) WaitReady(t testing.TB) {
 	t.Helper()
-	s.waitFor(t, "the sidecar to be ready", s.Ready)
+	s.waitWhileRunning(t, "the sidecar to be ready", s.Ready)
 }
 
-// WaitServing waits until the sidecar answers on its socket, ready or not.
+// WaitServing waits until the sidecar responds on its socket, ready or not.
 func (s *Sidecar) WaitServing(t testing.TB) {
 	t.Helper()
-	s.waitFor(t, "the sidecar to answer", func() error {
+	s.waitWhileRunning(t, "the sidecar to respond", func() error {
 		_, err := s.Try("GET", "/v1/healthz")
 		return err
 	})
 }
 
-func (s *Sidecar) waitFor(t testing.TB, what string, ask func() error) {
+func (s *Sidecar) waitWhileRunning(t testing.TB, what string, check func() error) {
 	t.Helper()
 	Eventually(t, what, func() error {
 		if !s.p.running() {
 			t.Fatalf("the sidecar ended with status %d; its output:\n%s", s.p.wait(t), s.p.out)
 		}
-		return ask()
+		return check()
 	})
 }
 
-// Agree waits until the plugin's store and the sidecar's list hold exactly the
-// same addresses, and every invariant holds of what the node's clients were told
-// (Client.Do), which work in the background may still bring about.
-func (s *Sidecar) Agree(t testing.TB) {
+// WaitConsistent waits until the plugin's store and the sidecar's list have the same
+// addresses, and every invariant holds for the responses to the node's clients (Client.Do);
+// background work may still change both.
+func (s *Sidecar) WaitConsistent(t testing.TB) {
 	t.Helper()
-	Eventually(t, "the plugin's store, the list and what was answered to agree", func() error {
+	Eventually(t, "the plugin's store, the list and the responses to be consistent", func() error {
 		stored, err := s.node.Store()
 		if err != nil {
 			return err
 		}
 		list := s.List(t)
 		errs := []error{oracle.Compare(stored, Leases(list))}
-		for _, v := range s.node.answers.soFar().Judge(oracle.Final{Stored: stored, Listed: HeldOf(list)}) {
+		for _, v := range s.node.history.current().Judge(oracle.Final{Stored: stored, Listed: Held(list)}) {
 			errs = append(errs, v)
 		}
 		return errors.Join(errs...)
 	})
 }
 
-// stopWithItsWord stops the sidecar. Its journal must agree with its list while it
-// runs, and with the last one of them when it has ended.
-func (s *Sidecar) stopWithItsWord(t testing.TB) {
+// stopAndCompareJournal stops the sidecar. Its journal must equal its list while it runs, and
+// its last list after it has stopped.
+func (s *Sidecar) stopAndCompareJournal(t testing.TB) {
 	t.Helper()
 	var last []Attachment
-	Eventually(t, "the journal and the list to agree", func() error {
+	Eventually(t, "the journal and the list to be equal", func() error {
 		last = s.List(t)
 		onDisk, err := oracle.Journal(s.node.StateDir)
-		return errors.Join(err, oracle.SameKept(onDisk, keptBy(last)))
+		return errors.Join(err, oracle.SameKept(onDisk, keptRecords(last)))
 	})
 	s.Stop(t)
-	s.node.JournalIs(t, last)
+	s.node.WantJournal(t, last)
 }
 
 // Stop ends the sidecar with SIGTERM and expects exit status 0.
@@ -135,29 +134,29 @@ func (s *Sidecar) Kill(t testing.TB) {
 	s.p.wait(t)
 }
 
-// Wait returns the exit status of a sidecar that ends by itself.
+// Wait waits until the sidecar has ended and returns its exit status.
 func (s *Sidecar) Wait(t testing.TB) int {
 	t.Helper()
 	return s.p.wait(t)
 }
 
-// Running tells whether the process has not ended yet.
+// Running reports whether the process has not ended yet.
 func (s *Sidecar) Running() bool { return s.p.running() }
 
 // PID returns the process ID.
 func (s *Sidecar) PID() int { return s.p.cmd.Process.Pid }
 
-// Log returns what the process has written so far.
+// Log returns the output of the process so far.
 func (s *Sidecar) Log() string { return s.p.out.String() }
 
-// end leaves no process behind and shows the log of a test that failed.
-func (s *Sidecar) end(t testing.TB) {
+// cleanUp stops the process and logs its output if the test failed.
+func (s *Sidecar) cleanUp(t testing.TB) {
 	if s.p.running() {
 		s.p.signal(t, syscall.SIGTERM)
 		s.p.wait(t)
 	}
-	if s.p.raced() {
-		t.Errorf("the race detector found something; output of process %d:\n%s", s.PID(), s.p.out)
+	if s.p.hasDataRace() {
+		t.Errorf("data race; output of process %d:\n%s", s.PID(), s.p.out)
 	} else if t.Failed() {
 		t.Logf("output of process %d:\n%s", s.PID(), s.p.out)
 	}

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// Snapshot is every file and folder under some roots: path, mode and content.
+// Snapshot maps the paths of files and folders to their mode and a hash of their content.
 type Snapshot map[string]string
 
-// Snapshot reads the plugin's store and the journal, byte for byte.
+// Snapshot reads the plugin's store and the journal.
 func (n *Node) Snapshot(t testing.TB) Snapshot {
 	t.Helper()
 	s := Snapshot{}
@@ -30,21 +30,19 @@ func (n *Node) Snapshot(t testing.TB) Snapshot {
 			s[path], err = describe(path, d)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 	}
 	return s
 }
 
-// Same fails the test with each path that differs.
-func (s Snapshot) Same(t testing.TB, now Snapshot) {
+// WantSame fails the test for each path that differs.
+func (s Snapshot) WantSame(t testing.TB, now Snapshot) {
 	t.Helper()
 	all := maps.Clone(s)
 	maps.Copy(all, now)
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		if s[path] != now[path] {
-			t.Errorf("%s was changed: before %q, now %q", path, s[path], now[path])
+			t.Errorf("%s changed from %q to %q", path, s[path], now[path])
 		}
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
-// WholeTrace returns the trace of a sidecar when strace has written its end.
-func WholeTrace(t testing.TB, file string, pid int) string {
+// ReadTrace waits until strace has written the exit of the sidecar, and returns the trace.
+func ReadTrace(t testing.TB, file string, pid int) string {
 	t.Helper()
 	var trace string
-	Eventually(t, "strace to write the end of the sidecar", func() error {
+	Eventually(t, "strace to write the exit of the sidecar", func() error {
 		data, err := os.ReadFile(file)
 		trace = string(data)
 		ends := func(s strace.Step) bool { return s.PID == pid && s.Call == strace.Exited }
 		if err == nil && !slices.ContainsFunc(strace.Parse(trace), ends) {
-			err = errors.New("it is not there")
+			err = errors.New("the exit is missing")
 		}
 		return err
 	})

@@ -77,7 +77,7 @@ func TestCiliumsClientConfirmsAnExpiringAddressByRestoringIt(t *testing.T) {
 	c := ciliumClient(t, s)
 	got := allocate(t, c, "", "router", "", true)
 	mustDo(t, c.IPAMAllocateIP(got.Address.IPv4, "router", ""))
-	if a := s.Of(t, "router"); a == nil || a.Expiration != nil {
+	if a := s.Attachment(t, "router"); a == nil || a.Expiration != nil {
 		t.Errorf("after the restore the list has %+v; want no expiration", a)
 	}
 }

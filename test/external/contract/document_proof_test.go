@@ -11,8 +11,8 @@ import (
 // The validators are only worth something if they can say no.
 func TestTheValidatorsRefuseWhatIsNotDocumented(t *testing.T) {
 	d := loadDocument(t, swaggerFile)
-	answer := func(status int, body string) harness.Answer {
-		return harness.Answer{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
+	answer := func(status int, body string) harness.Response {
+		return harness.Response{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
 	}
 	tests := map[string]struct {
 		err  error

@@ -69,7 +69,7 @@ func (d document) codes() []string {
 }
 
 // send sends a call and returns the answer.
-func (d document) send(t *testing.T, c harness.Client, r call) harness.Answer {
+func (d document) send(t *testing.T, c harness.Client, r call) harness.Response {
 	t.Helper()
 	method, path, _ := strings.Cut(r.operation, " ")
 	for name, value := range r.path {
@@ -131,7 +131,7 @@ func validateParameter(p spec.Parameter, value string) error {
 
 // validateAnswer returns an error unless status, headers and body of the answer
 // are documented, down to each key of the body.
-func (d document) validateAnswer(operation string, a harness.Answer) error {
+func (d document) validateAnswer(operation string, a harness.Response) error {
 	response, ok := d.operations[operation].Responses.StatusCodeResponses[a.Status]
 	if !ok {
 		return fmt.Errorf("status %d is not documented", a.Status)

@@ -110,8 +110,8 @@ func TestEachSettingIsOneThatTheProgramTakes(t *testing.T) {
 		for name, value := range d.files(t, "/etc/delegated-ipam/options") {
 			args = append(args, "--"+name+"="+value)
 		}
-		if out := n.Command(t, append(args, "--help")...); out.Code != 0 {
-			t.Errorf("%q: exit status %d: %s", args, out.Code, out.Stderr)
+		if out := n.Command(t, append(args, "--help")...); out.ExitCode != 0 {
+			t.Errorf("%q: exit status %d: %s", args, out.ExitCode, out.Stderr)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
 			t.Errorf("%s got %v", owner, got)
 		}
 		refused := map[bool]int{true: 403, false: 201}[d.bridge]
-		s.TryAllocate(t, harness.Request{Owner: "somebody"}).Want(t, refused)
+		s.TryAllocate(t, harness.Request{Owner: "somebody"}).WantStatus(t, refused)
 	})
 }
 
@@ -168,8 +168,8 @@ func TestTheProgramHasTheProbes(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		for _, p := range [][]string{d.sidecar.StartupProbe.Exec.Command, d.sidecar.ReadinessProbe.Exec.Command, d.sidecar.LivenessProbe.Exec.Command} {
 			// What is answered is asked here, not how soon.
-			if out := n.Command(t, append(slices.Clone(p[1:]), "--timeout=30s")...); out.Code != 0 {
-				t.Errorf("%v of a sidecar that is ready: exit status %d: %s", p, out.Code, out.Stderr)
+			if out := n.Command(t, append(slices.Clone(p[1:]), "--timeout=30s")...); out.ExitCode != 0 {
+				t.Errorf("%v of a sidecar that is ready: exit status %d: %s", p, out.ExitCode, out.Stderr)
 			}
 		}
 	})

@@ -112,7 +112,7 @@ func TestTheServiceRunsTheProgramWithOptionsThatItHas(t *testing.T) {
 	if words[0] != "/usr/bin/delegated-ipam" {
 		t.Fatalf("it runs %s", words[0])
 	}
-	if out := harness.NewNode(t).Command(t, append(words[1:], "--help")...); out.Code != 0 {
-		t.Errorf("%v: exit status %d: %s", words, out.Code, out.Stderr)
+	if out := harness.NewNode(t).Command(t, append(words[1:], "--help")...); out.ExitCode != 0 {
+		t.Errorf("%v: exit status %d: %s", words, out.ExitCode, out.Stderr)
 	}
 }

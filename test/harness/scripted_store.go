@@ -1,0 +1,115 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
+)
+
+// Holds returns the addresses that the plugin holds, in order.
+func (s Scripted) Holds(t testing.TB) []string {
+	t.Helper()
+	names := s.fileNames(t, "store")
+	slices.SortFunc(names, func(a, b string) int { return netip.MustParseAddr(a).Compare(netip.MustParseAddr(b)) })
+	return names
+}
+
+// DropLeases removes every lease from the plugin's store.
+func (s Scripted) DropLeases(t testing.TB) {
+	t.Helper()
+	for _, ip := range s.Holds(t) {
+		s.remove(t, filepath.Join("store", ip))
+	}
+}
+
+// Queued returns how many DELs wait for the daemon.
+func (s Scripted) Queued(t testing.TB) int {
+	t.Helper()
+	return len(s.fileNames(t, "queue"))
+}
+
+// LateCalls returns how many calls the server has accepted and not executed yet.
+func (s Scripted) LateCalls(t testing.TB) int {
+	t.Helper()
+	return len(s.fileNames(t, "late"))
+}
+
+// WaitLateCalls waits until the server has that many late calls.
+func (s Scripted) WaitLateCalls(t testing.TB, want int) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%d late calls", want), func() error {
+		if got := s.LateCalls(t); got != want {
+			return fmt.Errorf("there are %d", got)
+		}
+		return nil
+	})
+}
+
+// fileNames returns the names in a folder of the plugin; none if the folder is missing.
+func (s Scripted) fileNames(t testing.TB, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.dir, dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Leases returns the plugin's leases, for a plugin type that is keyed by container ID and
+// interface (the default). Its store has no networks: every lease gets the named one.
+func (s Scripted) Leases(network string) ([]oracle.Lease, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "store"))
+	if err != nil {
+		return nil, err
+	}
+	var leases []oracle.Lease
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(s.dir, "store", e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // freed since the folder was read
+		}
+		ip, errIP := netip.ParseAddr(e.Name())
+		if err = errors.Join(err, errIP); err != nil {
+			return nil, err
+		}
+		l := oracle.Lease{Network: network, IP: ip}
+		l.ContainerID, l.Interface, _ = strings.Cut(string(data), "\n")
+		leases = append(leases, l)
+	}
+	return leases, nil
+}
+
+// generationSuffix ends the container ID of an attachment whose former ID may still be the
+// target of a late DEL (docs/how-it-works.md, Identity).
+var generationSuffix = regexp.MustCompile(`^(cilium-agent-.*[0-9a-f]{16})-[gu][0-9a-f]+$`)
+
+// StableID returns the container ID by which the list names an attachment, given the one
+// that its plugin is called with.
+func StableID(containerID string) string {
+	if m := generationSuffix.FindStringSubmatch(containerID); m != nil {
+		return m[1]
+	}
+	return containerID
+}
+
+// LeasesByStableID is Leases with the container IDs of the list.
+func (s Scripted) LeasesByStableID(network string) ([]oracle.Lease, error) {
+	leases, err := s.Leases(network)
+	for i := range leases {
+		leases[i].ContainerID = StableID(leases[i].ContainerID)
+	}
+	return leases, err
+}

@@ -1,0 +1,86 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// MountState makes every sidecar that is started from now on reach the state folder through
+// a mount of its own, which MountOverState, UnmountState and RemountState change while it runs.
+// Without root the test is skipped.
+func (n *Node) MountState(t testing.TB) {
+	t.Helper()
+	for _, dir := range []string{n.StateDir, n.mountPoint()} {
+		Must(t, os.MkdirAll(dir, 0o700))
+	}
+	if os.Geteuid() != 0 {
+		Skipf(t, "mounting a file system needs root")
+	}
+	n.Flags = append(n.Flags, "--state-dir="+n.mountPoint())
+	n.Wrapper = bindMount(n.StateDir, n.mountPoint())
+}
+
+func (n *Node) mountPoint() string { return filepath.Join(n.Dir, "mount") }
+
+// MountOverState mounts an empty file system over the state folder of a sidecar.
+func (s *Sidecar) MountOverState(t testing.TB) {
+	t.Helper()
+	s.inMountNamespace(t, func() error { return unix.Mount("tmpfs", s.node.mountPoint(), "tmpfs", 0, "mode=0700") })
+}
+
+// UnmountState detaches the last mount at the state folder of a sidecar despite its open
+// files, like "umount -l".
+func (s *Sidecar) UnmountState(t testing.TB) {
+	t.Helper()
+	s.inMountNamespace(t, func() error { return unix.Unmount(s.node.mountPoint(), unix.MNT_DETACH) })
+}
+
+// RemountState mounts the state folder again.
+func (s *Sidecar) RemountState(t testing.TB) {
+	t.Helper()
+	s.inMountNamespace(t, func() error { return unix.Mount(s.node.StateDir, s.node.mountPoint(), "", unix.MS_BIND, "") })
+}
+
+// ListStateMount lists the files at the path of a sidecar's state folder, as the sidecar
+// sees them.
+func (s *Sidecar) ListStateMount(t testing.TB) []string {
+	t.Helper()
+	var names []string
+	s.inMountNamespace(t, func() error {
+		entries, err := os.ReadDir(s.node.mountPoint())
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return err
+	})
+	return names
+}
+
+// inMountNamespace calls f in the mount namespace of a sidecar, on a thread that exits with f.
+func (s *Sidecar) inMountNamespace(t testing.TB, f func() error) {
+	t.Helper()
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", s.PID()))
+	Must(t, err)
+	defer namespace.Close()
+	done := make(chan error)
+	go func() {
+		// Without a call of UnlockOSThread the runtime discards the thread.
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("in the mount namespace of process %d: %v", s.PID(), err)
+	}
+}
