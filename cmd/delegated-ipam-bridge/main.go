@@ -3,11 +3,11 @@
 package main
 
 import (
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/command"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
-// version is set when a release is built: -ldflags "-X main.version=v1.2.3".
+// version is set by the build of a release: -ldflags "-X main.version=v1.2.3".
 var version string
 
-func main() { option.Main(command.Run, version) }
+func main() { command.Main(cli.Run, version) }

@@ -1,13 +1,13 @@
-// Command delegated-ipam speaks Cilium's IPAM API on a unix socket and gets
+// Command delegated-ipam serves Cilium's IPAM API on a unix socket and gets
 // every address from the delegated CNI IPAM plugin of the node.
 package main
 
 import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/cli"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
-// version is set when a release is built: -ldflags "-X main.version=v1.2.3".
+// version is set by the build of a release: -ldflags "-X main.version=v1.2.3".
 var version string
 
-func main() { option.Main(cli.Run, version) }
+func main() { command.Main(cli.Run, version) }

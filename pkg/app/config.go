@@ -1,76 +1,40 @@
-// Package app puts the parts of the sidecar together: start, stop, reload.
+// Package app assembles the sidecar from its parts: start, stop, reload.
 package app
 
 import (
-	"io/fs"
+	"errors"
 	"maps"
-	"net/netip"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// Config is what `serve` is told. The comment of each field names its option.
+// Config is what Run needs: the completed options of `serve`, and what the status reports of them.
 type Config struct {
-	// Version is the program's version.
+	options.Sidecar
+	// Version is the version of the program.
 	Version string
-	// Options are what the process was told, for its status; they decide nothing.
-	Options []Option
-
-	SocketPath  string      // --socket-path
-	SocketMode  fs.FileMode // --socket-mode
-	SocketGroup string      // --socket-group
-	AllowUIDs   []int       // --allow-uids
-	AllowGIDs   []int       // --allow-gids
-
-	StateDir    string   // --state-dir
-	CNIConfDir  string   // --cni-conf-dir
-	CNIConfFile string   // --cni-conf-file
-	CNIBinDirs  []string // --cni-bin-dir
-	InPod       bool     // $KUBERNETES_SERVICE_HOST is set, as the kubelet does for every container
-	// Pools maps pools to network names (--pool name=network); the network of
-	// pool "default" is --cni-network, empty for the first that delegates IPAM.
-	Pools map[string]string
-
-	NodeName        string       // --node-name
-	EnableIPv4      bool         // --enable-ipv4
-	EnableIPv6      bool         // --enable-ipv6
-	LocalRouterIPv4 netip.Addr   // --local-router-ipv4
-	LocalRouterIPv6 netip.Addr   // --local-router-ipv6
-	IPv4Range       netip.Prefix // --ipv4-range
-	IPv6Range       netip.Prefix // --ipv6-range
-
-	Owners       []string // --owners
-	RetireOwners bool     // --retire-owners
-
-	PluginProfiles     []string      // --plugin-profile: files
-	AcceptUnsafePlugin bool          // --accept-unsafe-plugin
-	PluginTimeout      time.Duration // --plugin-timeout
-	PluginEnv          []string      // --plugin-env
-	MaxPluginProcesses int           // --max-plugin-processes
-	MaxQueuedRequests  int           // --max-queued-requests
-	VerifyInterval     time.Duration // --verify-interval
-	CNINetNS           string        // --cni-netns
-	CNIIfName          string        // --cni-ifname
-
-	ReleaseDelay   time.Duration // --release-delay
-	IPAMExpiration time.Duration // --ipam-expiration
-
-	MetricsAddress string // --metrics-address: host:port, :port for loopback only, empty for none
+	// Settings are the options with their sources, for the status only.
+	Settings []options.Setting
 }
 
-// Option is one option with its value and where that came from.
-type Option = restapi.OptionValue
+// Validate reports each option that cannot work: its name, its value and what is expected. Beyond
+// options.Sidecar.Validate it has the checks that the plugin runner and the socket define. Files
+// that may still change, those of --plugin-profile and the CNI configuration, are not part of it.
+func (c Config) Validate() error {
+	_, err := delegate.New(c.plugin())
+	return errors.Join(c.Sidecar.Validate(), err, c.socket().Validate())
+}
 
 // locksName is the file of the locks that plugin processes inherit.
 const locksName = "plugins.lock"
 
-// plugin is how plugins are run.
+// plugin returns how plugins are run.
 func (c Config) plugin() delegate.Options {
 	return delegate.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
@@ -79,10 +43,19 @@ func (c Config) plugin() delegate.Options {
 	}
 }
 
-// socket is where the API is served.
+// socket returns where the API is served.
 func (c Config) socket() unixsock.Options {
 	return unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
 }
 
-// poolNames are the pools in the order in which they are shown: default first.
+// reported returns the settings as the status has them.
+func (c Config) reported() []restapi.OptionValue {
+	all := make([]restapi.OptionValue, len(c.Settings))
+	for i, s := range c.Settings {
+		all[i] = restapi.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)}
+	}
+	return all
+}
+
+// poolNames returns the pools in the order in which they are shown: the default one first.
 func (c Config) poolNames() []string { return slices.SortedFunc(maps.Keys(c.Pools), cniconf.ByRank) }

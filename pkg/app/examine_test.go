@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
 // examined are the options of a start in a folder of its own, with no plugin and with
@@ -17,10 +19,10 @@ func examined(t *testing.T) Config {
 	if err := os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Config{
+	return Config{Sidecar: options.Sidecar{
 		NodeName: fmt.Sprintf("examined-%d-%s", os.Getpid(), filepath.Base(dir)), StateDir: filepath.Join(dir, "state"),
 		CNIConfDir: dir, CNIBinDirs: []string{dir}, Pools: map[string]string{"default": "", "blue": "blue"},
-	}
+	}}
 }
 
 func TestEachPoolIsExaminedAndNothingIsMade(t *testing.T) {

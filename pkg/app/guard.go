@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
@@ -55,7 +55,7 @@ func HolderHas(guard, stateDir string) bool {
 
 // shownFolder is a state folder as it stands in the line of a guard.
 func shownFolder(dir string) string {
-	dir = option.Printable(dir)
+	dir = logging.Printable(dir)
 	return strings.ToValidUTF8(dir[:min(len(dir), maxFolder)], "")
 }
 
@@ -165,7 +165,7 @@ func holderOf(name string) string {
 	_ = conn.SetDeadline(time.Now().Add(askTime))
 	sent, _ := io.ReadAll(io.LimitReader(conn, maxLine)) // what came before an error counts
 	if line, _, ok := strings.Cut(string(sent), "\n"); ok {
-		return option.Printable(line)
+		return logging.Printable(line)
 	}
 	if peer, err := unixsock.PeerOf(conn); err == nil {
 		return fmt.Sprintf("PID %d of user %d; %s", peer.PID, peer.UID, unknown)

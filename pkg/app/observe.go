@@ -7,6 +7,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
@@ -42,7 +43,7 @@ func (d *daemon) watched() {
 
 // listenForScrapes takes --metrics-address; nil where none is wanted.
 func (d *daemon) listenForScrapes(ctx context.Context) (net.Listener, error) {
-	address, err := endpoint.Address(d.config.MetricsAddress)
+	address, err := options.ListenAddress(d.config.MetricsAddress)
 	if address == "" || err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, settled bool
 	}
 	rep = restapi.Report{
 		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
-		Counters: r.counters(), Options: r.config.Options,
+		Counters: r.counters(), Options: r.config.reported(),
 	}
 	settled = true
 	for _, pool := range pools {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -77,7 +78,7 @@ func TestAnAttachmentWhoseClientGotNoResponseIsReleased(t *testing.T) {
 	play(t, "once, and no other is", nil, func(s scene) {
 		a := s.allocate("")
 		s.allocate("router")
-		s.Abandon(DefaultPool, "anonymous/unknown")
+		s.Abandon(defaults.Pool, "anonymous/unknown")
 		s.Abandon(a.Pool, a.Owner)
 		s.Abandon(a.Pool, a.Owner)
 		synctest.Wait()

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/google/uuid"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // The states of an attachment:

@@ -52,7 +52,7 @@ type Plugin interface {
 type AllocateRequest struct {
 	// Owner is the API's owner; empty for a generated one.
 	Owner string
-	// Pool is the API's pool; empty for DefaultPool.
+	// Pool is the API's pool; empty for the default pool.
 	Pool string
 	// Family is the address family to allocate; empty for all enabled ones.
 	Family record.Family

@@ -12,14 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/semaphore"
-)
 
-// DefaultPool is the pool of a request that names none.
-const DefaultPool = "default"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
+)
 
 // Options configure an Engine. A duration of zero disables what it times, except Budget.
 type Options struct {

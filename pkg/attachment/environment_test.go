@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -23,7 +24,7 @@ func unknownPlugin(w *fakeNode) { w.profile, w.ipv6 = known("unknown"), false }
 // generation returns the generation of the ID that an owner holds.
 func (s scene) wantGeneration(owner string, generation int) {
 	s.Helper()
-	a, _ := s.Lookup(DefaultPool, owner)
+	a, _ := s.Lookup(defaults.Pool, owner)
 	if want := containerid.Generation(a.ContainerID, generation); lastID(a.Record) != want {
 		s.Errorf("%s holds under %s; want %s", owner, lastID(a.Record), want)
 	}
@@ -213,7 +214,7 @@ func TestALostJournal(t *testing.T) {
 				s.Error(err)
 			}
 		}
-		if after, _ := s.Lookup(DefaultPool, "router"); !sameIPs(before, after.Addrs()) || len(after.Claims) != 2 {
+		if after, _ := s.Lookup(defaults.Pool, "router"); !sameIPs(before, after.Addrs()) || len(after.Claims) != 2 {
 			s.Errorf("router had %v and now %v, claimed %v", before, after.Addrs(), after.Claims)
 		}
 	})
@@ -276,8 +277,8 @@ func TestALostJournal(t *testing.T) {
 		s = s.again()
 		s.allocate("router")
 		synctest.Wait()
-		a, _ := s.Lookup(DefaultPool, "router")
-		b, _ := s.Lookup(DefaultPool, "health")
+		a, _ := s.Lookup(defaults.Pool, "router")
+		b, _ := s.Lookup(defaults.Pool, "health")
 		for _, ip := range a.Addrs() {
 			if b.Holds(ip) {
 				s.Errorf("router and health have %s", ip)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
@@ -32,7 +33,7 @@ func (s scene) wantExpected(want ...string) {
 func TestThePluginIsToldWhatComesNext(t *testing.T) {
 	const del, add = "DEL cilium-agent-router-", "ADD cilium-agent-router-"
 	id := func(s scene) string {
-		a, _ := s.Lookup(DefaultPool, "router")
+		a, _ := s.Lookup(defaults.Pool, "router")
 		return a.ContainerID[len("cilium-agent-router-"):]
 	}
 	play(t, "DEL and ADD before a new owner is written down", nil, func(s scene) {

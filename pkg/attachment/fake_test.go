@@ -14,6 +14,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -99,7 +100,7 @@ func known(plugin string) profile.Profile {
 func newWorld() *fakeNode {
 	return &fakeNode{
 		disk: map[string]record.Record{}, store: map[string][]netip.Addr{},
-		profile: hostLocal(), version: "1.1.0", network: map[string]string{DefaultPool: "net"}, size: 200, blind: true,
+		profile: hostLocal(), version: "1.1.0", network: map[string]string{defaults.Pool: "net"}, size: 200, blind: true,
 	}
 }
 
@@ -479,7 +480,7 @@ func options() Options {
 		panic(err)
 	}
 	return Options{
-		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{DefaultPool},
+		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool},
 		EnableIPv4: true, EnableIPv6: true, Owners: owners,
 		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, Log: quiet,

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -21,7 +22,7 @@ func (s scene) isGranted(want acquireRequest) bool {
 func (s scene) turnAt(owner string) *operation {
 	s.Helper()
 	synctest.Wait()
-	a, err := s.getOrCreate(key{DefaultPool, owner})
+	a, err := s.getOrCreate(key{defaults.Pool, owner})
 	if err != nil {
 		s.Fatal(err)
 	}

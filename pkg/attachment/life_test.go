@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -51,7 +52,7 @@ func TestStart(t *testing.T) {
 		s.profile.Lost = profile.Lost{MinCode: 100}
 		s.fakeNode.mu.Unlock()
 		s = s.again()
-		if a, _ := s.Lookup(DefaultPool, "router"); !a.Lost || !a.Holds(netip.MustParseAddr("10.0.0.1")) {
+		if a, _ := s.Lookup(defaults.Pool, "router"); !a.Lost || !a.Holds(netip.MustParseAddr("10.0.0.1")) {
 			s.Fatalf("after the start: %+v", a)
 		}
 		if a := s.allocate("router"); !a.Holds(netip.MustParseAddr("10.0.0.2")) || a.Lost {
@@ -111,7 +112,7 @@ func TestStart(t *testing.T) {
 		s.allocate("router")
 		s.mu()
 		// The plugin lost its last writes: router's ID now has an older address.
-		id, _ := s.Lookup(DefaultPool, "router")
+		id, _ := s.Lookup(defaults.Pool, "router")
 		s.store[id.ContainerID] = []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")}
 		s.fakeNode.mu.Unlock()
 		s = s.again(func(o *Options) { o.BootID = "boot2" })
@@ -123,7 +124,7 @@ func TestStart(t *testing.T) {
 	})
 	play(t, "an owner is found by pool and name when node and network have other names", nil, func(s scene) {
 		before := s.allocate("router")
-		s.network[DefaultPool] = "renamed"
+		s.network[defaults.Pool] = "renamed"
 		s = s.again(func(o *Options) { o.Node = "other" })
 		after := s.allocate("router")
 		if before.ContainerID != after.ContainerID || !sameAddresses(before.Result.Addresses, after.Result.Addresses) {
@@ -203,7 +204,7 @@ func TestStart(t *testing.T) {
 func TestCallContexts(t *testing.T) {
 	play(t, "DEL uses the context of the ADD, whatever the configuration says today", nil, func(s scene) {
 		s.allocate("router")
-		s.network[DefaultPool] = "renamed"
+		s.network[defaults.Pool] = "renamed"
 		var seen []string
 		s.watch = func(verb string, c call.Call) { seen = append(seen, verb+" "+c.Invocation.Network) }
 		if err := s.giveBack("10.0.0.1"); err != nil {
@@ -219,7 +220,7 @@ func TestCallContexts(t *testing.T) {
 	play(t, "a context is kept until a DEL with it has succeeded", nil, func(s scene) {
 		s.allocate("router")
 		s.wipe()
-		s.network[DefaultPool] = "renamed"
+		s.network[defaults.Pool] = "renamed"
 		s.failing(on("DEL", 1, notStarted)) // that of the old context
 		a := s.allocate("router")
 		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
@@ -264,12 +265,12 @@ func TestCallContexts(t *testing.T) {
 }
 
 func (s scene) lastID(owner string) string {
-	a, _ := s.Lookup(DefaultPool, owner)
+	a, _ := s.Lookup(defaults.Pool, owner)
 	return lastID(a.Record)
 }
 
 func TestPools(t *testing.T) {
-	two := func(o *Options) { o.Pools = []string{DefaultPool, "blue"} }
+	two := func(o *Options) { o.Pools = []string{defaults.Pool, "blue"} }
 	blue := func(w *fakeNode) { w.network["blue"] = "blue-net" }
 	play(t, "one owner has an attachment in each pool", blue, func(s scene) {
 		a := s.allocate("router")
@@ -277,7 +278,7 @@ func TestPools(t *testing.T) {
 		if err != nil || a.ContainerID == b.ContainerID {
 			s.Fatalf("IDs %s and %s, error %v", a.ContainerID, b.ContainerID, err)
 		}
-		_, err = s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: DefaultPool})
+		_, err = s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: defaults.Pool})
 		s.wantKind(err, NotFound)
 		if _, err := s.Release(context.Background(), ReleaseRequest{IP: b.Result.Addresses[0].Addr(), Pool: "blue"}); err != nil {
 			s.Error(err)
@@ -302,7 +303,7 @@ func TestPools(t *testing.T) {
 		s.allocate("router")
 		s.network["blue"] = "net"
 		_, err := s.ask(AllocateRequest{Owner: "router", Pool: "blue"})
-		s.wantKind(err, Failed, "cilium-agent-router-", "blue", DefaultPool)
+		s.wantKind(err, Failed, "cilium-agent-router-", "blue", defaults.Pool)
 	}, two)
 }
 
@@ -359,7 +360,7 @@ func TestWaiting(t *testing.T) {
 		s.gate <- struct{}{}
 		s.gate <- struct{}{}
 		synctest.Wait()
-		if _, ok := s.Lookup(DefaultPool, "late"); ok || s.held() != 2 {
+		if _, ok := s.Lookup(defaults.Pool, "late"); ok || s.held() != 2 {
 			s.Errorf("the plugin holds %d; want the two that were not dropped", s.held())
 		}
 	}, func(o *Options) { o.MaxProcesses = 2 })
@@ -395,7 +396,7 @@ func TestWaiting(t *testing.T) {
 			synctest.Wait()
 			s.gate <- struct{}{}
 			synctest.Wait()
-			if _, ok := s.Lookup(DefaultPool, owner); !ok {
+			if _, ok := s.Lookup(defaults.Pool, owner); !ok {
 				s.Errorf("%s was refused by an empty queue", owner)
 			}
 		}
@@ -471,7 +472,7 @@ func TestVerifyByAdd(t *testing.T) {
 		s.said()
 		s.allocate("router")
 		s.wantSaid("")
-		if a, _ := s.Lookup(DefaultPool, "router"); a.State != record.Held {
+		if a, _ := s.Lookup(defaults.Pool, "router"); a.State != record.Held {
 			s.Errorf("%+v", a)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -24,7 +25,7 @@ func TestAttachmentsAreListedByPoolAndOwner(t *testing.T) {
 	play(t, "in any number", func(w *fakeNode) { w.network["blue"] = "other"; w.size = 255; w.ipv6 = false }, func(s scene) {
 		var want []string
 		for i := range 2*listChunk + 1 {
-			pool := []string{"blue", DefaultPool}[i%2]
+			pool := []string{"blue", defaults.Pool}[i%2]
 			owner := fmt.Sprintf("owner-%d", i)
 			if _, err := s.ask(AllocateRequest{Owner: owner, Pool: pool}); err != nil {
 				s.Fatal(err)
@@ -35,7 +36,7 @@ func TestAttachmentsAreListedByPoolAndOwner(t *testing.T) {
 		if got := owners(s.List()); !slices.Equal(got, want) {
 			s.Errorf("got %q; want %q", got, want)
 		}
-	}, func(o *Options) { o.Pools = []string{DefaultPool, "blue"} })
+	}, func(o *Options) { o.Pools = []string{defaults.Pool, "blue"} })
 	play(t, "as each is when its turn comes", func(w *fakeNode) { w.size = 255; w.ipv6 = false }, func(s scene) {
 		for i := range 3 * listChunk {
 			s.allocate(fmt.Sprintf("owner-%04d", i))
@@ -44,7 +45,7 @@ func TestAttachmentsAreListedByPoolAndOwner(t *testing.T) {
 		for a := range s.All() {
 			if len(seen) == 0 { // in the first part
 				for _, i := range []int{2 * listChunk, 2*listChunk + 1} {
-					b, _ := s.Lookup(DefaultPool, fmt.Sprintf("owner-%04d", i))
+					b, _ := s.Lookup(defaults.Pool, fmt.Sprintf("owner-%04d", i))
 					s.skipDelay(b.Result.Addresses[0].Addr().String())
 				}
 				s.allocate(fmt.Sprintf("owner-%04d", 2*listChunk+1))
@@ -119,7 +120,7 @@ func TestAListAllocatesNothingForEachAttachment(t *testing.T) {
 		e := New(options(), w, fakePlugin{w})
 		for i := range n {
 			owner := fmt.Sprintf("owner-%d", i)
-			e.load(record.Record{Owner: owner, Pool: DefaultPool, ContainerID: owner, State: record.Releasing})
+			e.load(record.Record{Owner: owner, Pool: defaults.Pool, ContainerID: owner, State: record.Releasing})
 		}
 		return testing.AllocsPerRun(1, func() {
 			seen := 0

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
@@ -242,7 +243,7 @@ func TestSummaries(t *testing.T) {
 		s.failing(always("DEL", refused))
 		asked := time.Now()
 		_ = s.giveBack("10.0.0.2")
-		got := s.Summaries()[DefaultPool]
+		got := s.Summaries()[defaults.Pool]
 		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(asked) {
 			s.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, asked)
 		}

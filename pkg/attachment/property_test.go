@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -106,7 +107,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			_, err := e.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip})
 			w.note("restore", owner, ip, err)
 			h.restored(rt, owner, ip, err)
-			if a, ok := e.Lookup(DefaultPool, owner); ok && h.storeLost && !a.Claimed(record.IPv6) {
+			if a, ok := e.Lookup(defaults.Pool, owner); ok && h.storeLost && !a.Claimed(record.IPv6) {
 				// What was lost with the store was acquired anew for this address,
 				// and the other family has changed: the answers stay true.
 				delete(h.held, claimed{owner, record.IPv6})
@@ -143,7 +144,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(h.forgotten) == 0 { // an ID of another network would not be found again
-				w.network[DefaultPool] = rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
+				w.network[defaults.Pool] = rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
 			}
 		},
 		"a pod asks the plugin": func(rt *rapid.T) {
@@ -167,7 +168,7 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 			w.loseJournal(owners)
 			for _, owner := range owners {
 				h.forgotten[owner] = true
-				_, there := w.store[containerid.ContainerID(owner, "node1", w.network[DefaultPool])]
+				_, there := w.store[containerid.ContainerID(owner, "node1", w.network[defaults.Pool])]
 				// Without a lookup, or if it was held in an earlier network, the address may change.
 				h.unknown[owner] = h.unknown[owner] || w.blind || !there
 			}
@@ -243,7 +244,9 @@ func life(t *testing.T, rt *rapid.T, p profile.Profile) {
 func (w *fakeNode) loseJournal(owners []string) {
 	w.disk = map[string]record.Record{}
 	for id := range w.store {
-		ours := func(owner string) bool { return id == containerid.ContainerID(owner, "node1", w.network[DefaultPool]) }
+		ours := func(owner string) bool {
+			return id == containerid.ContainerID(owner, "node1", w.network[defaults.Pool])
+		}
 		if !strings.HasPrefix(id, "pod-") && !slices.ContainsFunc(owners, ours) {
 			delete(w.store, id)
 		}

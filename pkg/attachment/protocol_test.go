@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -133,7 +134,7 @@ func (s scene) wantKind(err error, kind Kind, words ...string) {
 
 func (s scene) wantAddress(owner, ip string) {
 	s.Helper()
-	a, ok := s.Lookup(DefaultPool, owner)
+	a, ok := s.Lookup(defaults.Pool, owner)
 	if !ok || !a.Holds(netip.MustParseAddr(ip)) || a.State != record.Held {
 		s.Errorf("%s does not hold %s: %+v", owner, ip, a.Record)
 	}
@@ -405,7 +406,7 @@ func TestRestore(t *testing.T) {
 		}
 		s.wantSaid("write adding, DEL, ADD[10.0.0.40], write held")
 		s.wantAddress("router", "10.0.0.40")
-		a, _ := s.Lookup(DefaultPool, "router")
+		a, _ := s.Lookup(defaults.Pool, "router")
 		if !slices.Equal(a.Claims, []record.Family{record.IPv4}) {
 			s.Errorf("claims %v; want the family that was asked for", a.Claims)
 		}
@@ -597,7 +598,7 @@ func TestRelease(t *testing.T) {
 			s.Error("the release did not fail")
 		}
 		failed := s.LastFailure()
-		if failed.Owner != "router" || failed.Pool != DefaultPool || failed.ContainerID != a.ContainerID ||
+		if failed.Owner != "router" || failed.Pool != defaults.Pool || failed.ContainerID != a.ContainerID ||
 			!strings.Contains(failed.Text, "could not be released") || !failed.At.Equal(began) {
 			s.Errorf("%+v", failed)
 		}
@@ -678,7 +679,7 @@ func TestExpiration(t *testing.T) {
 		s.kill(s.T, s.Engine)
 		e := s.start(s.T)
 		synctest.Wait()
-		a, ok := e.Lookup(DefaultPool, "default/pod")
+		a, ok := e.Lookup(defaults.Pool, "default/pod")
 		if !ok || a.Expiration == nil || a.Lost {
 			s.Errorf("after reacquiring: %+v", a)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -30,7 +31,7 @@ func TestRegressions(t *testing.T) {
 	play(t, "a renamed network gives no address to a second owner of the pool", v4, func(s scene) {
 		s.allocate("router")
 		s.mu()
-		s.network[DefaultPool] = "net2"
+		s.network[defaults.Pool] = "net2"
 		clear(s.store) // one store per network, as host-local has
 		s.fakeNode.mu.Unlock()
 		_, err := s.ask(AllocateRequest{Owner: "health"})
@@ -69,7 +70,7 @@ func TestRegressions(t *testing.T) {
 		_, err := s.ask(AllocateRequest{Owner: "router"})
 		s.wantKind(err, Failed)
 		began := time.Now()
-		s.network[DefaultPool] = "net2"
+		s.network[defaults.Pool] = "net2"
 		s.allocate("router")
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -235,13 +236,13 @@ func TestRegressions(t *testing.T) {
 		s.wantKind(err, Failed)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if a, _ := s.Lookup(DefaultPool, "router"); a.LastError == "" {
+		if a, _ := s.Lookup(defaults.Pool, "router"); a.LastError == "" {
 			s.Error("the last error is gone although CHECK still fails")
 		}
 		s.failing(nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if a, _ := s.Lookup(DefaultPool, "router"); a.LastError != "" {
+		if a, _ := s.Lookup(defaults.Pool, "router"); a.LastError != "" {
 			s.Errorf("the last error is still %q", a.LastError)
 		}
 	})
@@ -397,7 +398,7 @@ func TestRegressions(t *testing.T) {
 	})
 	play(t, "an owner whose record only a newer version can read is not served", nil, func(s scene) {
 		e := New(options(), s.fakeNode, fakePlugin{s.fakeNode})
-		e.RejectOwner(DefaultPool, "router", fmt.Errorf("its record has version 99"))
+		e.RejectOwner(defaults.Pool, "router", fmt.Errorf("its record has version 99"))
 		e.Start(nil)
 		defer stop(s.T, e)
 		_, err := e.Allocate(s.T.Context(), AllocateRequest{Owner: "router"})

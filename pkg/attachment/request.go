@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/google/uuid"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // generatedOwnerPrefix begins the owner of an attachment that was requested without one.
@@ -103,7 +105,7 @@ func (e *Engine) reject(req request, pool string, err error) (Attachment, error)
 
 func poolOrDefault(pool string) string {
 	if pool == "" {
-		return DefaultPool
+		return defaults.Pool
 	}
 	return pool
 }

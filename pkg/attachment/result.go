@@ -5,8 +5,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // Log fields, in Cilium's spelling.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
 // component is the source of the Events and the user agent of requests.
@@ -37,7 +37,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
-	address, err := endpoint.Address(c.MetricsAddress)
+	address, err := options.ListenAddress(c.MetricsAddress)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 }
 
 func newController(ctx context.Context, c Config, config *rest.Config, m *metrics, log logrus.FieldLogger) (*controller, error) {
-	api, err := client.New(c.Socket)
+	api, err := client.New(c.Socket())
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 		log:       log,
 		node:      node,
 		allocator: sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
-		settings:  c.Settings,
+		settings:  c.Settings(),
 		state:     newState(c.ReleaseDelay),
 		// An Event on a node has the node's name as UID, as the kubelet writes it; "kubectl describe
 		// node" finds it by that.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -84,10 +85,10 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Config{
-			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Socket: serveUnix(t, slotServer{map[string]string{}}), Pool: "default",
-			Settings: planner.Settings{MinAllocate: 4, PreAllocate: 1}, ReleaseDelay: time.Minute, MetricsAddress: address,
-		}, discardLog())
+		ended <- Run(ctx, Config{options.Bridge{
+			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Host: serveUnix(t, slotServer{map[string]string{}}), Pool: "default",
+			MinAllocate: 4, PreAllocate: 1, ReleaseDelay: time.Minute, MetricsAddress: address,
+		}}, discardLog())
 	}()
 	status := func(path string, want int) func() error {
 		return func() error {
@@ -119,10 +120,9 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunInvalid(t *testing.T) {
-	good := Config{
-		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Socket: "/none", Pool: "default",
-		Settings: planner.Settings{PreAllocate: 1}, ReleaseDelay: time.Minute,
-	}
+	good := Config{options.Bridge{
+		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Host: "/none", Pool: "default", PreAllocate: 1, ReleaseDelay: time.Minute,
+	}}
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -139,12 +139,12 @@ func TestRunInvalid(t *testing.T) {
 		"no node name":                    {func(c *Config) { c.NodeName = "" }, "--node-name"},
 		"no pool":                         {func(c *Config) { c.Pool = "" }, "--pool"},
 		"no release delay":                {func(c *Config) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
-		"negative min-allocate":           {func(c *Config) { c.Settings.MinAllocate = -1 }, "--min-allocate"},
-		"no pre-allocate":                 {func(c *Config) { c.Settings.PreAllocate = 0 }, "--pre-allocate"},
-		"negative max-above-watermark":    {func(c *Config) { c.Settings.MaxAboveWatermark = -1 }, "--max-above-watermark"},
-		"negative max-allocate":           {func(c *Config) { c.Settings.MaxAllocate = -1 }, "--max-allocate"},
-		"max-allocate below the agent's":  {func(c *Config) { c.Settings.MaxAllocate = 2 }, "--max-allocate"},
-		"max-allocate below min-allocate": {func(c *Config) { c.Settings.MinAllocate, c.Settings.MaxAllocate = 9, 8 }, "--max-allocate"},
+		"negative min-allocate":           {func(c *Config) { c.MinAllocate = -1 }, "--min-allocate"},
+		"no pre-allocate":                 {func(c *Config) { c.PreAllocate = 0 }, "--pre-allocate"},
+		"negative max-above-watermark":    {func(c *Config) { c.MaxAboveWatermark = -1 }, "--max-above-watermark"},
+		"negative max-allocate":           {func(c *Config) { c.MaxAllocate = -1 }, "--max-allocate"},
+		"max-allocate below the agent's":  {func(c *Config) { c.MaxAllocate = 2 }, "--max-allocate"},
+		"max-allocate below min-allocate": {func(c *Config) { c.MinAllocate, c.MaxAllocate = 9, 8 }, "--max-allocate"},
 		"metrics address without port":    {func(c *Config) { c.MetricsAddress = "x" }, "--metrics-address"},
 		"metrics address with a word":     {func(c *Config) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
 		"metrics address in use":          {func(c *Config) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},

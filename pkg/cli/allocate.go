@@ -8,8 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
 // allocateOptions are the flags of `allocate`.
@@ -19,46 +20,46 @@ type allocateOptions struct {
 	expiration   bool
 }
 
-// allocateCommand is `allocate`.
-func (p program) allocateCommand() *cobra.Command {
+func (d dependencies) allocateCommand() *cobra.Command {
 	o := &allocateOptions{}
 	cmd := &cobra.Command{
 		Use:   "allocate OWNER",
-		Short: "Hand out the addresses of an owner",
-		Long: `Hand out the addresses of an owner and print them, one per line.
+		Short: "Allocate the addresses of an owner",
+		Long: `Allocate the addresses of an owner and print them, one per line.
 
 An owner that already holds addresses gets the same ones again. Without --family
-each family that the sidecar and the plugin have is handed out.`,
+an address of each family that the sidecar and the plugin have is allocated.`,
 		Example: `  # Both families of the owner "router"
   delegated-ipam allocate router
 
-  # The IPv4 address of a pod, out of the pool "blue", with everything the API answers
+  # The IPv4 address of a pod from the pool "blue", with all that the API returns
   delegated-ipam allocate kube-system/coredns-1 --family ipv4 --pool blue -o json`,
-		Args: takes("OWNER"),
-		RunE: func(cmd *cobra.Command, args []string) error { return p.allocate(cmd, *o, args[0]) },
+		Args: args("OWNER"),
+		RunE: func(cmd *cobra.Command, args []string) error { return d.allocate(cmd, *o, args[0]) },
 	}
-	o.register(cmd, p.env)
-	flags := cmd.Flags()
-	flags.Var(option.Choice(&o.family, "ipv4", "ipv6"), "family", "the one address family to hand out; each that there is if not set")
-	flags.Var(option.Text(&o.pool, "name"), "pool", `pool to take from (default "default")`)
-	option.AddSwitch(flags, &o.expiration, "expiration",
-		"take the addresses back unless they are confirmed in time (serve --ipam-expiration): by restore, or by allocate without this flag")
+	o.register(cmd, d.env,
+		options.Option{Name: "family", Value: options.Choice(&o.family, "ipv4", "ipv6"), Help: "address family to allocate (empty = every family of the pool)"},
+		poolOption(&o.pool, "pool to allocate from"),
+		options.Option{
+			Name: "expiration", Value: options.Bool(&o.expiration),
+			Help: "release the addresses unless they are confirmed in time (serve --ipam-expiration): by restore, or by allocate without this flag",
+		})
 	return cmd
 }
 
-func (p program) allocate(cmd *cobra.Command, o allocateOptions, owner string) error {
-	c := p.connect(o.clientFlags)
-	answer, err := c.allocate(cmd.Context(), o, owner)
+func (d dependencies) allocate(cmd *cobra.Command, o allocateOptions, owner string) error {
+	c := d.connect(o.clientFlags)
+	allocated, err := c.allocate(cmd.Context(), o, owner)
 	if err != nil {
 		return fmt.Errorf("allocate %s: %w", owner, err)
 	}
 	if o.output == outputJSON {
-		return printJSON(cmd.OutOrStdout(), answer)
+		return output.JSON(cmd.OutOrStdout(), allocated)
 	}
-	for _, ip := range []string{answer.Address.IPv4, answer.Address.IPv6} {
+	for _, ip := range []string{allocated.Address.IPv4, allocated.Address.IPv6} {
 		if ip != "" {
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), ip); err != nil {
-				return fmt.Errorf("allocate %s: what it holds could not be printed: %w", owner, err)
+				return fmt.Errorf("allocate %s: the addresses could not be printed: %w", owner, err)
 			}
 		}
 	}
@@ -70,14 +71,9 @@ func (c connection) allocate(ctx context.Context, o allocateOptions, owner strin
 	if err != nil {
 		return nil, err
 	}
-	answer, err := api.Allocate(ctx, owner, client.AllocateOptions{Family: client.Family(o.family), Pool: o.pool, Expiration: o.expiration})
+	allocated, err := api.Allocate(ctx, owner, client.AllocateOptions{Family: client.Family(o.family), Pool: o.pool, Expiration: o.expiration})
 	if err != nil {
-		return nil, c.explain(ctx, err, meanings{http.StatusForbidden: notAdmitted(owner)})
+		return nil, c.explain(ctx, err, codeHelp{http.StatusForbidden: ownerRejected(owner)})
 	}
-	return decode[models.IPAMResponse](answer.Raw)
-}
-
-// notAdmitted is what 403 means to who asks for an owner.
-func notAdmitted(owner string) string {
-	return fmt.Sprintf("not admitted: either --owners of the sidecar does not admit owner %q, or --allow-uids and --allow-gids do not let this user call", owner)
+	return decode[models.IPAMResponse](allocated.Raw)
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// warned is the exit status of a doctor that has found nothing worse than warnings: 1
-// and 2 are what every command fails with.
-const warned = 3
+// exitWarning is the exit code of `doctor` if there are warnings and no error.
+const exitWarning = 3
 
 // doctorOptions are the flags of `doctor`.
 type doctorOptions struct {
@@ -24,78 +25,76 @@ type doctorOptions struct {
 	own ownOptions
 }
 
-// doctorCommand is `doctor`.
-func (p program) doctorCommand() *cobra.Command {
+func (d dependencies) doctorCommand() *cobra.Command {
 	o := &doctorOptions{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look at all that the sidecar stands on, and say what to do",
-		Long: `Look at the sidecar, its folders and socket, the CNI configuration, the plugin and
-the plugin's own files, and say of each what was seen and what to do. Nothing is
-changed without --repair, and no plugin verb but VERSION is run.
+		Short: "Diagnose configuration, plugin and node",
+		Long: `Check the sidecar, its directories and socket, the CNI configuration, the plugin and
+the files of the plugin, and report for each what was found and how to fix it. Nothing
+is changed without --repair, and no plugin verb but VERSION is run.
 
-While the sidecar runs, its own options are gone by. Before that, those that serve
-would have: doctor takes every flag of serve (see "serve --help"), its environment
-variables and --config-dir. Run it where the sidecar runs, with its mounts and as its
-user. docs/doctor.md lists the checks.
+While the sidecar runs, its own options apply. Otherwise those that serve would have do:
+doctor accepts every flag of serve (see "serve --help"), its environment variables and
+--config-dir. Run it where the sidecar runs, with its mounts and as its user.
+docs/doctor.md lists the checks.
 
-STATE is ok, warning (something is wasted or in danger some day) or error. The exit
-status is 0 if every state is ok, 1 if there is an error, and 3 if there are only
-warnings.`,
+STATE is ok, warning (a waste, or a future risk) or error. The exit status is 0 if every
+state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 		Example: `  # In the sidecar's container
   delegated-ipam doctor
 
-  # Before the first start, with the options that serve will have
+  # Before the first start, with the options of serve
   delegated-ipam doctor --config-dir=/etc/delegated-ipam --cni-bin-dir=/usr/lib/cni
 
   # Remove the files that a killed host-local left without a container ID
   delegated-ipam doctor --repair
 
-  # The addresses that such files bar
+  # The addresses that such files block
   delegated-ipam doctor -o json | jq -r '.[] | select(.check == "empty-files" and .state != "ok") | .address'`,
-		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd, *o) },
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.doctor(cmd, *o) },
 	}
-	o.own.env = p.env
-	o.own.serve, o.own.flags = p.addServeOptions(cmd.Flags())
-	// Shown, they would hide the few flags of doctor itself.
+	o.own.env = d.env
+	o.own.sidecar, o.own.set = options.NewSidecar(d.env)
+	cmd.Flags().AddFlagSet(o.own.set.Flags())
+	// Visible, they would hide the few flags of doctor itself.
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
-	o.register(cmd, p.env)
-	option.AddSwitch(cmd.Flags(), &o.repair, "repair", "remove files without a container ID, under host-local's own lock")
+	o.register(cmd, d.env, options.Option{Name: "repair", Value: options.Bool(&o.repair), Help: "remove files without a container ID, under the lock of host-local"})
 	return cmd
 }
 
-func (p program) doctor(cmd *cobra.Command, o doctorOptions) error {
-	own := o.own.find(cmd.Flags())
+func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
+	own := o.own.resolve()
 	if !cmd.Flags().Changed("host") && own.socket != "" {
 		o.host = own.socket
 	}
-	found := p.connect(o.clientFlags).examine(cmd.Context(), own, o.repair).Findings()
-	if err := o.printFindings(cmd.OutOrStdout(), found); err != nil {
+	findings := d.connect(o.clientFlags).examine(cmd.Context(), own, o.repair).Findings()
+	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
 		return err
 	}
-	worst := doctor.Worst(found)
-	err := fmt.Errorf("doctor: not all is well; the worst of %d findings is: %s", len(found), worst)
+	worst := doctor.Worst(findings)
+	err := fmt.Errorf("doctor: the worst of %d findings is: %s", len(findings), worst)
 	switch worst {
 	case doctor.OK:
 		return nil
 	case doctor.Warning:
-		return &option.Status{Code: warned, Err: err}
+		return &command.ExitError{Code: exitWarning, Err: err}
 	}
 	return err
 }
 
-// examine asks the sidecar, and looks at everything else between its two lists.
-func (c connection) examine(ctx context.Context, own found, repair bool) doctor.Sight {
-	answer, err := c.health(ctx)
+// examine queries the sidecar, and checks everything else between its two lists.
+func (c connection) examine(ctx context.Context, own resolvedOptions, repair bool) doctor.Sight {
+	status, err := c.health(ctx)
 	s := doctor.Sight{StatusErr: err}
 	if err == nil {
-		s.Status = answer.DelegatedIpam
+		s.Status = status.DelegatedIpam
 		s.Before, s.ListErr = c.list(ctx)
 	}
 	config, options := own.compare(s.Status)
 	s.Options = options
-	ctxLook, cancel := context.WithTimeout(ctx, c.limit) // a lock of the plugin is waited for no longer
+	ctxLook, cancel := context.WithTimeout(ctx, c.limit) // limits the wait for a lock of the plugin
 	defer cancel()
 	if config != nil {
 		n := doctor.LookAtNode(ctxLook, *config, c.socket, s.Status)
@@ -108,17 +107,17 @@ func (c connection) examine(ctx context.Context, own found, repair bool) doctor.
 	return s
 }
 
-func (f clientFlags) printFindings(w io.Writer, found []doctor.Finding) error {
+func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error {
 	if f.output == outputJSON {
-		return printJSON(w, found)
+		return output.JSON(w, findings)
 	}
-	t := newTable(w)
-	t.row("STATE", "CHECK", "POOL", "SEEN")
-	for _, f := range found {
-		t.row(string(f.State), string(f.Check), f.Pool, oneLine(f.Seen))
+	t := output.NewTable(w)
+	t.Row("STATE", "CHECK", "POOL", "SEEN")
+	for _, f := range findings {
+		t.Row(string(f.State), string(f.Check), f.Pool, output.OneLine(f.Seen))
 		if f.Do != "" {
-			t.below(3, "to do: "+oneLine(f.Do))
+			t.Below(3, "to do: "+output.OneLine(f.Do))
 		}
 	}
-	return t.flush()
+	return t.Flush()
 }

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // startWithStore serves a sidecar with one pool of host-local, whose store has an
@@ -40,7 +41,7 @@ func startWithStore(t *testing.T) (*testSidecar, string) {
 	}), empty
 }
 
-// optionsOf are the options of a sidecar that has everything in one folder.
+// optionsOf returns the options of a sidecar that has everything in one directory.
 func optionsOf(dir string) string {
 	var all []string
 	for _, o := range []string{"state-dir", "cni-conf-dir", "cni-bin-dir"} {
@@ -49,7 +50,7 @@ func optionsOf(dir string) string {
 	return strings.Join(all, ",")
 }
 
-// findings reads what `doctor -o json` printed.
+// findings returns the output of `doctor -o json`.
 func findings(t *testing.T, o outcome) []doctor.Finding {
 	t.Helper()
 	var all []doctor.Finding
@@ -59,7 +60,7 @@ func findings(t *testing.T, o outcome) []doctor.Finding {
 	return all
 }
 
-func TestDoctorEndsWithStatus3WhileThereIsAWarningAnd0OnceItIsRepaired(t *testing.T) {
+func TestDoctorRepair(t *testing.T) {
 	s, empty := startWithStore(t)
 	for _, step := range []struct {
 		name  string
@@ -67,10 +68,10 @@ func TestDoctorEndsWithStatus3WhileThereIsAWarningAnd0OnceItIsRepaired(t *testin
 		state doctor.State
 		there bool
 	}{
-		{"a look", nil, doctor.Warning, true},
-		{"a repair", []string{"--repair"}, doctor.OK, false},
+		{"check", nil, doctor.Warning, true},
+		{"repair", []string{"--repair"}, doctor.OK, false},
 	} {
-		o := s.program().runHere(t, slices.Concat([]string{"doctor", "-o", "json"}, step.args)...)
+		o := s.dependencies().exec(t, slices.Concat([]string{"doctor", "-o", "json"}, step.args)...)
 		found := findings(t, o)
 		// A machine without an ID, and a temporary folder in memory, are warned of, too.
 		want := map[doctor.State]int{doctor.OK: 0, doctor.Warning: 3, doctor.Error: 1}[doctor.Worst(found)]
@@ -87,17 +88,17 @@ func TestDoctorEndsWithStatus3WhileThereIsAWarningAnd0OnceItIsRepaired(t *testin
 	}
 }
 
-func TestDoctorListsBeforeAndAfterItLooks(t *testing.T) {
+func TestDoctorRequests(t *testing.T) {
 	s, _ := startWithStore(t)
-	s.program().runHere(t, "doctor")
+	s.dependencies().exec(t, "doctor")
 	if got, want := s.requests(), []string{"GET /v1/healthz", "GET /v1/ipam", "GET /v1/ipam"}; !slices.Equal(got, want) {
-		t.Errorf("asked %q; want %q", got, want)
+		t.Errorf("got the requests %q; want %q", got, want)
 	}
 }
 
-func TestDoctorPrintsATableWithWhatToDoBelowWhatWasSeen(t *testing.T) {
+func TestDoctorTable(t *testing.T) {
 	s, empty := startWithStore(t)
-	o := s.program().runHere(t, "doctor")
+	o := s.dependencies().exec(t, "doctor")
 	var got []string
 	for line := range strings.Lines(o.stdout) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
@@ -120,7 +121,7 @@ func TestDoctorPrintsATableWithWhatToDoBelowWhatWasSeen(t *testing.T) {
 	}
 }
 
-// bad are the findings that are not ok and do not depend on the machine.
+// bad returns the findings that are not ok and do not depend on the machine.
 func bad(t *testing.T, o outcome) []string {
 	t.Helper()
 	var all []string
@@ -132,7 +133,7 @@ func bad(t *testing.T, o outcome) []string {
 	return all
 }
 
-func TestDoctorGoesByTheSidecarsOptionsAndSaysWhereItsOwnDiffer(t *testing.T) {
+func TestDoctorOptions(t *testing.T) {
 	quiet := map[string]string{
 		"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "DELEGATED_IPAM_METRICS_SERVICE_PORT_HTTP": "9", "DELEGATED_IPAM_PORT_9_TCP_ADDR": "10.0.0.1",
 		"DELEGATED_IPAM_STATE_DIR": "/elsewhere", // the sidecar has a flag, which overrides it there, too
@@ -142,28 +143,28 @@ func TestDoctorGoesByTheSidecarsOptionsAndSaysWhereItsOwnDiffer(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"what Kubernetes sets, and what the sidecar's flag overrides": {quiet, nil, nil},
-		"a flag that the sidecar does not have": {
+		"service links and overridden variable": {quiet, nil, nil},
+		"flag": {
 			nil, []string{"--state-dir=/elsewhere"}, []string{`warning options --state-dir is "/elsewhere" here (flag), and the sidecar runs with`},
 		},
-		"a variable in place of a default": {
+		"variable": {
 			map[string]string{"DELEGATED_IPAM_OWNERS": "x"}, nil, []string{`warning options --owners is "x" here (environment), and the sidecar runs with "*" (default)`},
 		},
-		"a variable that is no option": {
+		"unknown variable": {
 			map[string]string{"DELEGATED_IPAM_OWNER": "x"}, nil, []string{"warning options the environment variable DELEGATED_IPAM_OWNER is no option"},
 		},
-		"a variable that cannot be read": {
+		"malformed variable": {
 			map[string]string{"DELEGATED_IPAM_ENABLE_IPV4": "perhaps"}, nil, []string{`error options DELEGATED_IPAM_ENABLE_IPV4 is "perhaps"; expected true or false`},
 		},
-		"a folder that is not there": {nil, []string{"--config-dir=/nowhere"}, []string{`error options --config-dir is "/nowhere"`}},
+		"no config-dir": {nil, []string{"--config-dir=/nowhere"}, []string{`error options --config-dir is "/nowhere"`}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, _ := startWithStore(t)
 			s.answers["GET /v1/healthz"][0].body = strings.Replace(s.answers["GET /v1/healthz"][0].body, `"options":[`, `"options":[{"name":"owners","value":"*","source":"default"},{"name":"of-the-future","value":"1","source":"default"},`, 1)
-			p := s.program()
-			maps.Copy(p.env, tt.env)
-			got := bad(t, p.runHere(t, slices.Concat([]string{"doctor", "--repair", "-o", "json"}, tt.args)...))
+			d := s.dependencies()
+			maps.Copy(d.env, tt.env)
+			got := bad(t, d.exec(t, slices.Concat([]string{"doctor", "--repair", "-o", "json"}, tt.args)...))
 			if len(got) != len(tt.want) {
 				t.Fatalf("found %q; want %q", got, tt.want)
 			}
@@ -176,20 +177,20 @@ func TestDoctorGoesByTheSidecarsOptionsAndSaysWhereItsOwnDiffer(t *testing.T) {
 	}
 }
 
-func TestAnOptionOfTheSidecarThatCannotBeReadIsSaid(t *testing.T) {
+func TestDoctorUnreadableOption(t *testing.T) {
 	s, _ := startWithStore(t)
 	body := &s.answers["GET /v1/healthz"][0].body
 	*body = strings.Replace(*body, `"options":[`, `"options":[{"name":"enable-ipv4","value":"perhaps","source":"flag"},`, 1)
-	got := bad(t, s.program().runHere(t, "doctor", "--repair", "-o", "json"))
+	got := bad(t, s.dependencies().exec(t, "doctor", "--repair", "-o", "json"))
 	if len(got) == 0 || !strings.HasPrefix(got[0], "error options the sidecar's own option --enable-ipv4 cannot be read") {
 		t.Errorf("found %q; want the option to be named", got)
 	}
 }
 
-func TestDoctorOfASidecarThatDoesNotAnswerSaysSoInItsTable(t *testing.T) {
+func TestDoctorNoSidecar(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
-	o := testProgram(map[string]string{option.SocketEnv: socket}).runHere(t, "doctor")
-	o.wants(t, option.Failed, o.stdout, "doctor: not all is well", "error")
+	o := testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, "doctor")
+	o.wants(t, command.ExitFailed, o.stdout, "doctor: the worst of ", "error")
 	for _, says := range []string{"CHECK", "sidecar", "error", socket, "what follows is what a start would find"} {
 		if !strings.Contains(o.stdout, says) {
 			t.Errorf("printed %q; want it to say %q", o.stdout, says)
@@ -197,15 +198,15 @@ func TestDoctorOfASidecarThatDoesNotAnswerSaysSoInItsTable(t *testing.T) {
 	}
 }
 
-func TestDoctorOfASidecarThatRefusesItsListStillLooksForEmptyFiles(t *testing.T) {
+func TestDoctorListRefused(t *testing.T) {
 	s, _ := startWithStore(t)
 	s.answers["GET /v1/ipam"] = []answer{{code: 403}}
-	o := s.program().runHere(t, "doctor", "-o", "json")
+	o := s.dependencies().exec(t, "doctor", "-o", "json")
 	var got []string
 	for _, line := range bad(t, o) {
 		got = append(got, strings.Join(strings.Fields(line)[:2], " "))
 	}
-	if want := []string{"error sidecar", "warning empty-files"}; o.code != option.Failed || !slices.Equal(got, want) {
+	if want := []string{"error sidecar", "warning empty-files"}; o.code != command.ExitFailed || !slices.Equal(got, want) {
 		t.Errorf("ended with status %d and found %q; want %q", o.code, got, want)
 	}
 }

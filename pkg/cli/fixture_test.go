@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -18,58 +19,64 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 )
 
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // noon is the time at which every command of a test runs.
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// outcome is how a command line ended.
+// outcome is the result of a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
 }
 
-// testProgram is a program in an environment of its own, at noon.
-func testProgram(env map[string]string) program {
-	return program{
-		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollEvery: time.Millisecond,
+// testDependencies returns dependencies with this environment, at noon.
+func testDependencies(env map[string]string) dependencies {
+	return dependencies{
+		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollInterval: time.Millisecond,
 		serve: func(context.Context, app.Config, logrus.FieldLogger) error {
-			return errors.New("no test expects to serve")
+			return errors.New("unexpected call of serve")
 		},
 	}
 }
 
-func (p program) runHere(t *testing.T, args ...string) outcome {
+// exec runs a command line.
+func (d dependencies) exec(t *testing.T, args ...string) outcome {
 	t.Helper()
+	return d.execContext(t.Context(), args...)
+}
+
+func (d dependencies) execContext(ctx context.Context, args ...string) outcome {
 	var stdout, stderr strings.Builder
-	code := p.run(t.Context(), args, &stdout, &stderr)
+	code := command.Execute(ctx, d.command(), args, &stdout, &stderr)
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// wants compares the exit status, all of stdout, and what stderr must say; with
-// nothing to say stderr must be empty.
-func (o outcome) wants(t *testing.T, code int, stdout string, says ...string) {
+// wants compares the exit code, all of stdout, and words that stderr must contain; without words
+// stderr must be empty.
+func (o outcome) wants(t *testing.T, code int, stdout string, words ...string) {
 	t.Helper()
 	if o.code != code {
-		t.Errorf("ended with status %d; want %d", o.code, code)
+		t.Errorf("exit code %d; want %d", o.code, code)
 	}
 	if o.stdout != stdout {
-		t.Errorf("printed %q; want %q", o.stdout, stdout)
+		t.Errorf("stdout %q; want %q", o.stdout, stdout)
 	}
-	if len(says) == 0 && o.stderr != "" {
-		t.Errorf("printed %q to stderr; want nothing", o.stderr)
+	if len(words) == 0 && o.stderr != "" {
+		t.Errorf("stderr %q; want nothing", o.stderr)
 	}
-	for _, s := range says {
-		if !strings.Contains(o.stderr, s) {
-			t.Errorf("printed %q to stderr; want it to say %q", o.stderr, s)
+	for _, want := range words {
+		if !strings.Contains(o.stderr, want) {
+			t.Errorf("stderr %q; want %q in it", o.stderr, want)
 		}
 	}
 }
 
-// answer is what the sidecar of a test says to a request.
+// answer is the response of a testSidecar.
 type answer struct {
 	code        int
 	contentType string
@@ -77,18 +84,18 @@ type answer struct {
 	body        string
 }
 
-// jsonAnswer is an answer with a JSON body.
+// jsonAnswer returns an answer with a JSON body.
 func jsonAnswer(code int, body string) answer {
 	return answer{code: code, contentType: "application/json", body: body}
 }
 
-// testSidecar answers on a unix socket as a test tells it, and notes what it was asked.
+// testSidecar serves canned answers on a unix socket and records the requests.
 type testSidecar struct {
 	socket string
 	mu     sync.Mutex
-	asked  []string
-	// answers are for "METHOD path", without the query; of several the last one
-	// is said again and again.
+	log    []string
+	// answers are by "METHOD path", without the query. Each is served once, the last one
+	// repeatedly.
 	answers map[string][]answer
 }
 
@@ -114,62 +121,89 @@ func startSidecar(t *testing.T, answers map[string][]answer) *testSidecar {
 	return s
 }
 
-// ServeHTTP answers.
+// ServeHTTP records the request and serves the next answer.
 func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	request := r.Method + " " + r.URL.Path
+	next := s.next(r)
+	if next == nil {
+		http.NotFound(w, r)
+		return
+	}
+	if next.contentType != "" {
+		w.Header().Set("Content-Type", next.contentType)
+	}
+	if next.retryAfter != "" {
+		w.Header().Set("Retry-After", next.retryAfter)
+	}
+	w.WriteHeader(next.code)
+	_, _ = io.WriteString(w, next.body)
+}
+
+func (s *testSidecar) next(r *http.Request) *answer {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	text := r.Method + " " + r.URL.RequestURI()
 	for _, name := range []string{"expiration", "skip-release-delay", "brief"} {
 		if v := r.Header.Get(name); v != "" {
 			text += " " + name + "=" + v
 		}
 	}
-	s.asked = append(s.asked, text)
+	s.log = append(s.log, text)
+	request := r.Method + " " + r.URL.Path
 	all := s.answers[request]
+	if len(all) == 0 {
+		return nil
+	}
 	if len(all) > 1 {
 		s.answers[request] = all[1:]
 	}
-	s.mu.Unlock()
-	if len(all) == 0 {
-		http.NotFound(w, r)
-		return
-	}
-	if all[0].contentType != "" {
-		w.Header().Set("Content-Type", all[0].contentType)
-	}
-	if all[0].retryAfter != "" {
-		w.Header().Set("Retry-After", all[0].retryAfter)
-	}
-	w.WriteHeader(all[0].code)
-	_, _ = io.WriteString(w, all[0].body)
+	return &all[0]
 }
 
-// requests are what it was asked so far.
+// requests returns the requests so far.
 func (s *testSidecar) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.asked...)
+	return append([]string(nil), s.log...)
 }
 
-// program is a program whose environment names the sidecar.
-func (s *testSidecar) program() program {
-	return testProgram(map[string]string{option.SocketEnv: s.socket})
+// dependencies returns dependencies whose environment names the sidecar.
+func (s *testSidecar) dependencies() dependencies {
+	return testDependencies(map[string]string{defaults.SocketEnv: s.socket})
+}
+
+// read returns a file in testdata.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // golden compares a text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join("testdata", name), []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(path)
+	if want := read(t, name); got != want {
+		t.Errorf("got\n%s\nwant, from testdata/%s,\n%s", got, name, want)
+	}
+}
+
+// canonical returns JSON without spaces and with sorted keys.
+func canonical(t *testing.T, text string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	out, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Errorf("got\n%s\nwant, from %s,\n%s", got, path, want)
-	}
+	return string(out)
 }

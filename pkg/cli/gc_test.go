@@ -5,34 +5,34 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
-// What `gc` is tried on; the tests' clock stands at noon.
+// Attachments for `gc`; the clock of the tests stands at noon.
 const (
 	oldPod   = `{"owner":"default/old","pool":"default","container-id":"o","state":"held","claims":["ipv4"],"created":"2026-02-27T12:00:00.000Z","last-used":"2026-02-28T09:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.1"}]}`
 	youngPod = `{"owner":"default/young","pool":"default","container-id":"y","state":"held","claims":["ipv4"],"created":"2026-03-01T11:59:00.000Z","last-used":"2026-03-01T11:59:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.2"}]}`
 	unknown  = `{"owner":"router","pool":"blue","container-id":"r","state":"held","claims":["ipv4"],"created":"2026-02-20T12:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.3"}]}`
 )
 
-func TestGCListsWhatFitsAllConditionsAndReleasesNothing(t *testing.T) {
+func TestGCList(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		flags []string
 		want  string
 	}{
-		{"without a condition everything", nil, "router default/old default/young"},
-		{"by owner", []string{"--owner=default/*"}, "default/old default/young"},
-		{"by several owners", []string{"--owner=router,default/old"}, "router default/old"},
-		{"by pool", []string{"--pool=blue"}, "router"},
-		{"by age", []string{"--older-than=1h"}, "router default/old"},
-		{"by last use, which after a restart is not known and then never long ago", []string{"--unused-for=1h"}, "default/old"},
-		{"by all together", []string{"--owner=default/*", "--older-than=240h"}, ""},
+		{"no condition", nil, "router default/old default/young"},
+		{"owner", []string{"--owner=default/*"}, "default/old default/young"},
+		{"several owners", []string{"--owner=router,default/old"}, "router default/old"},
+		{"pool", []string{"--pool=blue"}, "router"},
+		{"age", []string{"--older-than=1h"}, "router default/old"},
+		{"last use, unknown after a restart", []string{"--unused-for=1h"}, "default/old"},
+		{"all conditions", []string{"--owner=default/*", "--older-than=240h"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
-			o := s.program().runHere(t, append([]string{"gc"}, c.flags...)...)
-			if o.code != option.Done || !strings.Contains(o.stderr, "nothing was released") {
+			o := s.dependencies().exec(t, append([]string{"gc"}, c.flags...)...)
+			if o.code != command.ExitOK || !strings.Contains(o.stderr, "nothing was released") {
 				t.Fatalf("status %d, stderr %q", o.code, o.stderr)
 			}
 			var owners []string
@@ -43,48 +43,48 @@ func TestGCListsWhatFitsAllConditionsAndReleasesNothing(t *testing.T) {
 				t.Errorf("got %q; want %q; it printed\n%s", got, c.want, o.stdout)
 			}
 			if got := s.requests(); !slices.Equal(got, []string{"GET /v1/ipam"}) {
-				t.Errorf("the sidecar was asked %q", got)
+				t.Errorf("the sidecar got the requests %q", got)
 			}
 		})
 	}
 }
 
-func TestGCSaysWhenTheLastUseIsNotKnown(t *testing.T) {
+func TestGCUnknownLastUse(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(unknown)})
-	if o := s.program().runHere(t, "gc"); !strings.Contains(o.stdout, "unknown") {
+	if o := s.dependencies().exec(t, "gc"); !strings.Contains(o.stdout, "unknown") {
 		t.Errorf("it printed\n%s", o.stdout)
 	}
 }
 
-func TestGCReleasesWhatFitsWhenToldTo(t *testing.T) {
+func TestGCRelease(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(oldPod + "," + youngPod + "," + unknown),
 		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
 	})
-	s.program().runHere(t, "gc", "--unused-for=1h", "--yes").wants(t, option.Done, "released 10.0.0.1 of pool default\n")
+	s.dependencies().exec(t, "gc", "--unused-for=1h", "--yes").wants(t, command.ExitOK, "released 10.0.0.1 of pool default\n")
 }
 
-func TestGCNamesWhatCouldNotBeReleased(t *testing.T) {
+func TestGCReleaseFails(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(oldPod),
 		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"DEL failed"`)},
 	})
-	s.program().runHere(t, "gc", "--older-than=1s", "--yes").wants(t, option.Failed, "",
+	s.dependencies().exec(t, "gc", "--older-than=1s", "--yes").wants(t, command.ExitFailed, "",
 		"release 10.0.0.1 of pool default: DEL failed\n", "1 of 1 addresses were not released")
 }
 
-func TestGCRefusesWhatCannotBeMeant(t *testing.T) {
+func TestGCUsage(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
 		words string
 	}{
 		"--yes without a condition": {[]string{"--yes"}, "release --all --yes"},
-		"a negative age":            {[]string{"--older-than=-1h"}, "--older-than is -1h"},
+		"negative age":              {[]string{"--older-than=-1h"}, "--older-than is -1h"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := testProgram(nil).runHere(t, append([]string{"gc"}, c.flags...)...)
-			if o.code != option.Usage || !strings.Contains(o.stderr, c.words) {
-				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, option.Usage, c.words)
+			o := testDependencies(nil).exec(t, append([]string{"gc"}, c.flags...)...)
+			if o.code != command.ExitUsage || !strings.Contains(o.stderr, c.words) {
+				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, command.ExitUsage, c.words)
 			}
 		})
 	}

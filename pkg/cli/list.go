@@ -14,42 +14,42 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// listCommand is `list`.
-func (p program) listCommand() *cobra.Command {
+func (d dependencies) listCommand() *cobra.Command {
 	f := &clientFlags{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List every attachment",
-		Long: `List every attachment: what one owner holds in one pool's network.
+		Long: `List every attachment: the addresses of one owner in the network of one pool.
 
-  STATE      adding     the plugin is asked, or was asked and may have allocated
+  STATE      adding     an ADD runs, or was interrupted and may have allocated
              held       the plugin holds the addresses for the owner
-             cooldown    released; the plugin gets them back later
-             releasing  the plugin is to get them back, and has not confirmed it
-  ADDRESSES  everything the plugin gave
-  CLAIMS     the families that are handed out
-  AGE        time since it was made
-  NOTE       what else there is to know: lost, expiry, last failure`,
+             cooldown   released; the plugin gets the addresses back later
+             releasing  the DEL of the plugin has not succeeded yet
+  ADDRESSES  all addresses that the plugin returned
+  CLAIMS     the families that a client has allocated
+  AGE        time since the attachment was created
+  NOTE       lost, expiration, cooldown and the last error, if any`,
 		Example: `  delegated-ipam list
 
-  # The container IDs of everything that waits for the plugin
+  # The container IDs of all that waits for the plugin
   delegated-ipam list -o json | jq -r '.[] | select(.state == "releasing") | ."container-id"'`,
-		Args: takes(),
+		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := p.connect(*f).list(cmd.Context())
+			all, err := d.connect(*f).list(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("list: %w", err)
 			}
 			if f.output == outputJSON {
-				return printJSON(cmd.OutOrStdout(), all)
+				return output.JSON(cmd.OutOrStdout(), all)
 			}
-			return printAttachments(cmd.OutOrStdout(), all, p.now())
+			return printAttachments(cmd.OutOrStdout(), all, d.now())
 		},
 	}
-	f.register(cmd, p.env)
+	f.register(cmd, d.env)
 	return cmd
 }
 
@@ -61,9 +61,9 @@ func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 	listed, err := api.List(ctx)
 	switch {
 	case errors.Is(err, client.ErrNotSidecar):
-		return nil, fmt.Errorf("%s is no socket of delegated-ipam: it has no list of attachments (cilium-agent's own has none)", c.socket)
+		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: it does not list attachments (that of cilium-agent does not)", c.socket)
 	case err != nil:
-		return nil, c.explain(ctx, err, meanings{http.StatusForbidden: callerRefused})
+		return nil, c.explain(ctx, err, codeHelp{http.StatusForbidden: callerRejected})
 	}
 	all := make([]*models.Attachment, 0, len(listed))
 	for _, a := range listed {
@@ -76,14 +76,14 @@ func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 	return all, nil
 }
 
-// printAttachments prints a table, by pool and owner.
+// printAttachments prints a table, sorted by pool and owner.
 func printAttachments(w io.Writer, all []*models.Attachment, now time.Time) error {
-	t := newTable(w)
-	t.row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "CONTAINER-ID", "NOTE")
+	t := output.NewTable(w)
+	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "CONTAINER-ID", "NOTE")
 	for _, a := range byPoolAndOwner(all) {
-		t.row(a.Owner, a.Pool, a.State, addresses(a), strings.Join(a.Claims, ","), length(now.Sub(time.Time(a.Created))), a.ContainerID, note(a, now))
+		t.Row(a.Owner, a.Pool, a.State, joinAddresses(a), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), a.ContainerID, note(a, now))
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 func byPoolAndOwner(all []*models.Attachment) []*models.Attachment {
@@ -92,7 +92,7 @@ func byPoolAndOwner(all []*models.Attachment) []*models.Attachment {
 	})
 }
 
-func addresses(a *models.Attachment) string {
+func joinAddresses(a *models.Attachment) string {
 	var ips []string
 	for _, at := range a.Addresses {
 		ips = append(ips, at.IP)
@@ -100,20 +100,20 @@ func addresses(a *models.Attachment) string {
 	return strings.Join(ips, ",")
 }
 
-// note is what is unusual about an attachment.
+// note returns what is unusual about an attachment.
 func note(a *models.Attachment, now time.Time) string {
 	var out []string
 	if a.Lost {
-		out = append(out, "lost: the plugin does not hold it any more")
+		out = append(out, "lost: the plugin does not hold the addresses any more")
 	}
 	if a.Expiration != nil {
-		out = append(out, "expires in "+length(time.Time(a.Expiration.Deadline).Sub(now)))
+		out = append(out, "expires in "+output.Duration(time.Time(a.Expiration.Deadline).Sub(now)))
 	}
 	if a.ReleaseAt != nil {
-		out = append(out, "given back in "+length(time.Time(*a.ReleaseAt).Sub(now)))
+		out = append(out, "returned in "+output.Duration(time.Time(*a.ReleaseAt).Sub(now)))
 	}
 	if a.LastError != "" {
-		out = append(out, oneLine(a.LastError))
+		out = append(out, output.OneLine(a.LastError))
 	}
 	return strings.Join(out, "; ")
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// releaseTimeout is as long as one request may take (pkg/client of Cilium).
+// releaseTimeout is the time limit of one request (pkg/client of Cilium).
 const releaseTimeout = 90 * time.Second
 
 // releaseOptions are the flags of `release`.
@@ -21,81 +22,85 @@ type releaseOptions struct {
 	clientFlags
 	pool     string
 	all, yes bool
-	// skipDelay gives back at once, whatever serve --release-delay says.
+	// skipDelay overrides serve --release-delay with 0s.
 	skipDelay bool
-	// timeout is how long --all waits while nothing goes away.
+	// timeout is how long --all waits without progress.
 	timeout time.Duration
 }
 
-// released is what `release -o json` prints of each address.
+// released is an address as `release -o json` prints it.
 type released struct {
 	IP   string `json:"ip"`
 	Pool string `json:"pool"`
 }
 
-// line is what it prints otherwise.
+// line returns the address as `release` prints it without -o json.
 func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r.IP, r.Pool) }
 
-// releaseCommand is `release`.
-func (p program) releaseCommand() *cobra.Command {
-	o := &releaseOptions{timeout: releaseTimeout}
+func (d dependencies) releaseCommand() *cobra.Command {
+	o := &releaseOptions{}
 	cmd := &cobra.Command{
 		Use:   "release {IP | --all --yes}",
-		Short: "Take addresses back",
-		Long: `Take an address back. When none of its owner's addresses is handed out any
-more, the plugin gets them back, too: at once, or at the end of serve --release-delay
-unless --skip-release-delay is given. Nobody is asked whether the address is in use.
+		Short: "Release addresses",
+		Long: `Release an address. When its owner holds no other address, they are returned to the
+plugin: immediately, or after serve --release-delay unless --skip-release-delay is given.
+Whether the address is in use is not checked.
 
-With --all every address in every pool is taken back, those of the agent itself
-included, as before the sidecar is removed from a node. --release-delay does not count
-then, nor for what was released before. It waits until the plugin has everything, and
-ends with status 1 naming what remains when nothing more has gone away for --timeout.
-The sidecar goes on trying; run it again to be told.`,
+With --all every address in every pool is released, those of the agent itself included,
+for a node from which the sidecar will be removed. --release-delay does not apply then,
+nor to what was released before. The command waits until the plugin has everything, and
+ends with status 1 and a list of what remains after --timeout without progress. The
+sidecar keeps retrying; run the command again for the result.`,
 		Example: `  # One address
   delegated-ipam release 10.15.0.2
 
   # Everything, before this node stops using delegated-ipam
   delegated-ipam release --all --yes`,
-		Args: o.arguments,
+		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.all {
-				return p.releaseAll(cmd, *o)
+				return d.releaseAll(cmd, *o)
 			}
-			return p.release(cmd, *o, args[0])
+			return d.release(cmd, *o, args[0])
 		},
 	}
-	o.register(cmd, p.env)
-	flags := cmd.Flags()
-	flags.Var(option.Text(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
-	option.AddSwitch(flags, &o.all, "all", "take back every address in every pool")
-	option.AddSwitch(flags, &o.yes, "yes", "mean it; --all does nothing without it")
-	option.AddSwitch(flags, &o.skipDelay, "skip-release-delay", "let the plugin have the address back at once, also one that is released already and waits; --all does so by itself")
-	flags.Var(option.Duration(&o.timeout), "timeout", "how long --all goes on while nothing more goes away; with 0s it asks for each address once and waits for nothing")
+	o.register(cmd, d.env,
+		poolOption(&o.pool, "pool of the address"),
+		options.Option{Name: "all", Value: options.Bool(&o.all), Help: "release every address in every pool"},
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all, which is refused without it"},
+		options.Option{
+			Name: "skip-release-delay", Value: options.Bool(&o.skipDelay),
+			Help: "return the address to the plugin immediately, also one that is already in cooldown; implied by --all",
+		},
+		options.Option{
+			Name: "timeout", Value: options.Duration(&o.timeout), Default: releaseTimeout.String(),
+			Help: "how long --all continues without progress (0s = request each address once and do not wait)",
+		})
 	return cmd
 }
 
-// arguments takes either an address or --all.
-func (o *releaseOptions) arguments(cmd *cobra.Command, args []string) error {
+// args accepts either an address or --all.
+func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	switch {
-	case o.all && (len(args) > 0 || o.pool != ""):
-		return option.WrongUsage("--all takes back every address in every pool; expected no address and no --pool beside it")
+	case o.all && (len(given) > 0 || o.pool != ""):
+		return command.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
 	case o.timeout < 0:
-		return option.WrongUsage("--timeout is %s; expected 0s or more", o.timeout)
+		return command.Usagef("--timeout is %s; expected 0s or more", o.timeout)
 	case o.all && !o.yes:
-		return option.WrongUsage("--all takes back every address of this node, in use or not; expected --yes beside it if that is meant")
+		return command.Usagef("--all releases every address of this node, in use or not; expected --yes to confirm it")
 	case o.all:
 		return nil
 	case o.yes:
-		return option.WrongUsage("--yes is for --all; expected both or neither")
-	case len(args) == 0:
-		return option.WrongUsage("IP is missing; expected an address, or --all --yes for every one")
+		return command.Usagef("--yes is for --all; expected both or neither")
+	case len(given) == 0:
+		return command.Usagef("IP is missing; expected an address, or --all --yes for every one")
 	}
-	return takes("IP")(cmd, args)
+	return args("IP")(cmd, given)
 }
 
-func (p program) release(cmd *cobra.Command, o releaseOptions, ip string) error {
+func (d dependencies) release(cmd *cobra.Command, o releaseOptions, ip string) error {
 	r := released{ip, poolName(o.pool)}
-	if err := p.connect(o.clientFlags).release(cmd.Context(), r, o.skipDelay); err != nil {
+	if err := d.connect(o.clientFlags).release(cmd.Context(), r, o.skipDelay); err != nil {
 		return fmt.Errorf("release %s: %w", ip, err)
 	}
 	return o.printOutcome(cmd.OutOrStdout(), r, r.line())
@@ -105,22 +110,22 @@ func (c connection) release(ctx context.Context, r released, skipDelay bool) err
 	return c.explainRelease(ctx, c.remove(ctx, r, skipDelay), r)
 }
 
-// remove asks for a release; the error is as the client gives it.
+// remove requests a release; the error is that of the client.
 func (c connection) remove(ctx context.Context, r released, skipDelay bool) error {
 	api, err := c.client()
 	if err != nil {
 		return err
 	}
-	// The argument was checked before (takes), or is the sidecar's own.
+	// The argument was checked before (args), or is the sidecar's own.
 	address, _ := netip.ParseAddr(r.IP)
 	return api.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay})
 }
 
 func (c connection) explainRelease(ctx context.Context, err error, r released) error {
-	return c.explain(ctx, err, meanings{
+	return c.explain(ctx, err, codeHelp{
 		http.StatusBadRequest:     notAnAddress(r.IP),
-		http.StatusForbidden:      callerRefused,
-		http.StatusNotFound:       fmt.Sprintf("address %s is not handed out in pool %q, or there is no such pool; `delegated-ipam list` shows what is", r.IP, r.Pool),
-		http.StatusNotImplemented: familyOff(r.IP),
+		http.StatusForbidden:      callerRejected,
+		http.StatusNotFound:       fmt.Sprintf("address %s is not allocated in pool %q, or there is no such pool; `delegated-ipam list` shows what is allocated", r.IP, r.Pool),
+		http.StatusNotImplemented: familyDisabled(r.IP),
 	})
 }

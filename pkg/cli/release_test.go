@@ -3,11 +3,10 @@ package cli
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
 // Attachments of the tests of `release --all`.
@@ -27,7 +26,7 @@ func lists(bodies ...string) []answer {
 	return out
 }
 
-func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
+func TestReleaseAll(t *testing.T) {
 	yes := []answer{{code: 200}}
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam": lists(
@@ -37,7 +36,7 @@ func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
 			""),
 		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
 	})
-	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Done,
+	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, command.ExitOK,
 		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\nreleased 10.0.0.4 of pool default\n")
 	want := []string{
 		"GET /v1/ipam",
@@ -47,85 +46,83 @@ func TestReleaseAllTakesBackEverythingAndWaits(t *testing.T) {
 		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam",
 	}
 	if got := s.requests(); !slices.Equal(got, want) {
-		t.Errorf("the sidecar was asked %q; want %q", got, want)
+		t.Errorf("the sidecar got the requests %q; want %q", got, want)
 	}
 }
 
-func TestReleaseAllNamesWhatRemains(t *testing.T) {
+func TestReleaseAllRemaining(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing),
 		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
 		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"DEL failed"`)},
 		"DELETE /v1/ipam/10.0.0.3": {jsonAnswer(500, `"DEL failed, too"`)},
 	})
-	s.program().runHere(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, option.Failed,
+	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, command.ExitFailed,
 		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
 		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
 		"2 attachments remain:\n  router of pool default (held, container ID r)\n  ingress of pool default (releasing, container ID i): the plugin failed\n")
 }
 
-func TestReleaseAllIsPatientAsLongAsSomethingGoesAway(t *testing.T) {
+func TestReleaseAllProgress(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(cooldown, cooldown+","+adding+","+releasing, cooldown+","+adding, cooldown+","+adding, cooldown, cooldown, ""),
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
-	p, clock := s.program(), noon()
-	// Each look at the clock takes 2 s: two lists without a change take less
-	// than the time limit, all of them together much more.
-	p.now = func() time.Time {
+	d, clock := s.dependencies(), noon()
+	// Each call of now advances the clock by 2 s: two lists without a change take less than the
+	// timeout, all of them together much more.
+	d.now = func() time.Time {
 		clock = clock.Add(2 * time.Second)
 		return clock
 	}
-	p.runHere(t, "release", "--all", "--yes", "--timeout=5s").wants(t, option.Done, "released 10.0.0.4 of pool default\n")
+	d.exec(t, "release", "--all", "--yes", "--timeout=5s").wants(t, command.ExitOK, "released 10.0.0.4 of pool default\n")
 }
 
-func TestReleaseAllOfNothingIsDone(t *testing.T) {
+func TestReleaseAllEmpty(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists("")})
-	s.program().runHere(t, "release", "--all", "--yes", "-o=json").wants(t, option.Done, "[]\n")
+	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json").wants(t, command.ExitOK, "[]\n")
 }
 
-func TestASignalEndsTheWaitOfReleaseAll(t *testing.T) {
+func TestReleaseAllInterrupted(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(adding)})
 	ctx, cancel := context.WithCancel(t.Context())
-	p, looks := s.program(), 0
-	p.pollEvery = time.Hour
-	p.now = func() time.Time {
-		// The last look at the clock before it waits.
-		if looks++; looks == 3 {
+	d, calls := s.dependencies(), 0
+	d.pollInterval = time.Hour
+	d.now = func() time.Time {
+		// The last call before it waits.
+		if calls++; calls == 3 {
 			cancel()
 		}
 		return noon()
 	}
-	var stdout, stderr strings.Builder
-	code := p.run(ctx, []string{"release", "--all", "--yes"}, &stdout, &stderr)
-	outcome{code, stdout.String(), stderr.String()}.wants(t, option.Failed, "", "release --all: interrupted", "delegated-ipam list")
+	d.execContext(ctx, "release", "--all", "--yes").wants(t, command.ExitFailed, "", "release --all: interrupted", "delegated-ipam list")
 }
 
-func TestReleaseAllEndsWhenTheSidecarDoes(t *testing.T) {
+func TestReleaseAllSidecarFails(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+adding+"]"), {code: 500}}})
-	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Failed, "", "release --all: ", "500")
+	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, command.ExitFailed, "", "release --all: ", "500")
 }
 
-func TestReleaseAllDoesNotAskAHangingPluginForEachAddress(t *testing.T) {
+func TestReleaseAllHangingPlugin(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
 		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"it did not end"`)},
 		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"it did not end"`)},
 	})
-	p, clock := s.program(), noon()
-	// Each look at the clock takes 35 s, as a plugin that hangs.
-	p.now = func() time.Time {
+	d, clock := s.dependencies(), noon()
+	// Each call of now advances the clock by 35 s, as a plugin that hangs.
+	d.now = func() time.Time {
 		clock = clock.Add(35 * time.Second)
 		return clock
 	}
-	o := p.runHere(t, "release", "--all", "--yes")
-	o.wants(t, option.Failed, "", "2 of 4 addresses were not asked for, because nothing was released for 1m45s\n", "3 attachments remain")
+	o := d.exec(t, "release", "--all", "--yes")
+	o.wants(t, command.ExitFailed, "", "2 of 4 addresses were not requested, because nothing was released for 1m45s\n", "3 attachments remain")
 }
 
-func TestWhatWentAwayByItselfIsNoFailureOfReleaseAll(t *testing.T) {
+func TestReleaseAllGone(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(releasing, ""),
 		"DELETE /v1/ipam/10.0.0.3": {{code: 404}},
 	})
-	s.program().runHere(t, "release", "--all", "--yes").wants(t, option.Done, "released 10.0.0.3 of pool default\n")
+	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, command.ExitOK, "released 10.0.0.3 of pool default\n")
 }

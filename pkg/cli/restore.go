@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
 )
 
 // restoreOptions are the flags of `restore`.
@@ -25,29 +24,27 @@ type restored struct {
 	Pool  string `json:"pool"`
 }
 
-// restoreCommand is `restore`.
-func (p program) restoreCommand() *cobra.Command {
+func (d dependencies) restoreCommand() *cobra.Command {
 	o := &restoreOptions{}
 	cmd := &cobra.Command{
 		Use:   "restore IP OWNER",
-		Short: "Hand out one particular address to an owner",
-		Long: `Hand out exactly this address to an owner, or fail.
+		Short: "Allocate a given address to an owner",
+		Long: `Allocate exactly this address to an owner, or fail.
 
-It succeeds if the owner holds the address already, or if the plugin can still give
-this very address. Nothing is kept of any other address that the plugin gives
-instead. IP is without a prefix length.`,
+It succeeds if the owner holds the address already, or if the plugin can still
+allocate this address. Any other address that the plugin returns instead is released.
+IP has no prefix length.`,
 		Example: `  # The address that the router had before
   delegated-ipam restore 10.15.0.2 router`,
-		Args: takes("IP", "OWNER"),
-		RunE: func(cmd *cobra.Command, args []string) error { return p.restore(cmd, *o, args[0], args[1]) },
+		Args: args("IP", "OWNER"),
+		RunE: func(cmd *cobra.Command, args []string) error { return d.restore(cmd, *o, args[0], args[1]) },
 	}
-	o.register(cmd, p.env)
-	cmd.Flags().Var(option.Text(&o.pool, "name"), "pool", `pool that the address is of (default "default")`)
+	o.register(cmd, d.env, poolOption(&o.pool, "pool of the address"))
 	return cmd
 }
 
-func (p program) restore(cmd *cobra.Command, o restoreOptions, ip, owner string) error {
-	if err := p.connect(o.clientFlags).restore(cmd.Context(), o, ip, owner); err != nil {
+func (d dependencies) restore(cmd *cobra.Command, o restoreOptions, ip, owner string) error {
+	if err := d.connect(o.clientFlags).restore(cmd.Context(), o, ip, owner); err != nil {
 		return fmt.Errorf("restore %s for %s: %w", ip, owner, err)
 	}
 	return o.printOutcome(cmd.OutOrStdout(), restored{ip, owner, poolName(o.pool)}, fmt.Sprintf("restored %s for %s", ip, owner))
@@ -58,12 +55,12 @@ func (c connection) restore(ctx context.Context, o restoreOptions, ip, owner str
 	if err != nil {
 		return err
 	}
-	// The argument was checked before (takes).
+	// The argument was checked before (args).
 	address, _ := netip.ParseAddr(ip)
-	return c.explain(ctx, api.Restore(ctx, address, owner, client.RestoreOptions{Pool: o.pool}), meanings{
+	return c.explain(ctx, api.Restore(ctx, address, owner, client.RestoreOptions{Pool: o.pool}), codeHelp{
 		http.StatusBadRequest:     notAnAddress(ip),
-		http.StatusForbidden:      notAdmitted(owner),
-		http.StatusConflict:       fmt.Sprintf("address %s of pool %q belongs to another owner; `delegated-ipam list` shows whose it is", ip, poolName(o.pool)),
-		http.StatusNotImplemented: familyOff(ip),
+		http.StatusForbidden:      ownerRejected(owner),
+		http.StatusConflict:       fmt.Sprintf("address %s of pool %q belongs to another owner, which `delegated-ipam list` shows", ip, poolName(o.pool)),
+		http.StatusNotImplemented: familyDisabled(ip),
 	})
 }

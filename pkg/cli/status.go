@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
 // statusOptions are the flags of `status`.
@@ -19,44 +20,42 @@ type statusOptions struct {
 	verbose bool
 }
 
-// statusCommand is `status`.
-func (p program) statusCommand() *cobra.Command {
+func (d dependencies) statusCommand() *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the sidecar",
-		Long: `Show the state of the sidecar: whether it can hand out addresses and if not why,
-the plugin behind each pool, what waits or went wrong, and the options of serve that
-are not the default, with where each came from.
+		Long: `Show the state of the sidecar: whether it can allocate addresses and if not why, the
+plugin of each pool, pending releases and errors, and the options of serve that are not
+the default, each with its source.
 
-The exit status is 0 if the sidecar could be asked, ready or not.`,
+The exit status is 0 if the sidecar answers, ready or not.`,
 		Example: `  delegated-ipam status
 
   # As a condition of a script
   delegated-ipam status -o json | jq -e '."delegated-ipam".ready'`,
-		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.status(cmd, *o) },
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.status(cmd, *o) },
 	}
-	o.register(cmd, p.env)
-	option.AddSwitch(cmd.Flags(), &o.verbose, "verbose", "show every option of serve, and what the profile of each plugin says")
+	o.register(cmd, d.env, options.Option{Name: "verbose", Value: options.Bool(&o.verbose), Help: "show every option of serve, and the profile of each plugin"})
 	return cmd
 }
 
-func (p program) status(cmd *cobra.Command, o statusOptions) error {
-	c := p.connect(o.clientFlags)
-	answer, err := c.health(cmd.Context())
+func (d dependencies) status(cmd *cobra.Command, o statusOptions) error {
+	c := d.connect(o.clientFlags)
+	status, err := c.health(cmd.Context())
 	if err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
 	if o.output == outputJSON {
-		return printJSON(cmd.OutOrStdout(), answer)
+		return output.JSON(cmd.OutOrStdout(), status)
 	}
-	return page{cmd.OutOrStdout(), p.now(), o.verbose}.print(answer.DelegatedIpam)
+	return output.Status(cmd.OutOrStdout(), status.DelegatedIpam, d.now(), o.verbose)
 }
 
-// health asks for the status; one without our part is an error.
+// health returns the status; one without the part "delegated-ipam" is an error.
 func (c connection) health(ctx context.Context) (*models.StatusResponse, error) {
-	foreign := fmt.Errorf("%s is no socket of delegated-ipam: its status has no part \"delegated-ipam\" (cilium-agent's own has none)", c.socket)
+	foreign := fmt.Errorf("%s is not a socket of delegated-ipam: its status has no part \"delegated-ipam\" (that of cilium-agent has none)", c.socket)
 	api, err := c.client()
 	if err != nil {
 		return nil, err

@@ -7,16 +7,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// versionCommand is `version`.
-func (p program) versionCommand() *cobra.Command {
+func (d dependencies) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
-		Long:    "Print the version of this program, of Go, and the platform. `delegated-ipam status` tells the version of a running sidecar.",
+		Long:    "Print the version of this program, of Go, and the platform. `delegated-ipam status` shows the version of a running sidecar.",
 		Example: "  delegated-ipam version",
-		Args:    takes(),
+		Args:    args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "delegated-ipam %s\n%s %s/%s\n", p.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "delegated-ipam %s\n%s %s/%s\n", d.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -5,20 +5,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/option"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
-func TestVersionTellsProgramGoAndPlatform(t *testing.T) {
-	testProgram(nil).runHere(t, "version").wants(t, option.Done, "delegated-ipam v1.2.3\n"+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+"\n")
+func TestVersion(t *testing.T) {
+	testDependencies(nil).exec(t, "version").wants(t, command.ExitOK, "delegated-ipam v1.2.3\n"+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+"\n")
 }
 
-func TestRunTakesArgumentsEnvironmentAndStreams(t *testing.T) {
+func TestRun(t *testing.T) {
 	var stdout, stderr strings.Builder
-	if code := Run(t.Context(), []string{"version"}, nil, &stdout, &stderr, "v9"); code != option.Done || !strings.HasPrefix(stdout.String(), "delegated-ipam v9\n") {
+	if code := Run(t.Context(), []string{"version"}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam v9\n") {
 		t.Errorf("version ended with status %d and printed %q, to stderr %q", code, &stdout, &stderr)
 	}
 	environ := []string{"=weird", "CILIUM_SOCK=/first", "CILIUM_SOCK=/none/last=1"}
-	if code := Run(t.Context(), []string{"list"}, environ, &stdout, &stderr, ""); code != option.Failed || !strings.Contains(stderr.String(), "/none/last=1: ") {
+	if code := Run(t.Context(), []string{"list"}, environ, &stdout, &stderr, ""); code != command.ExitFailed || !strings.Contains(stderr.String(), "/none/last=1: ") {
 		t.Errorf("list ended with status %d and printed %q to stderr; want it to name the socket in the environment", code, &stderr)
 	}
 }

@@ -12,16 +12,18 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 )
 
 const (
 	// DefaultSocket is the path at which the sidecar serves unless --socket-path is given.
-	DefaultSocket = "/var/run/cilium/delegated-ipam.sock"
+	DefaultSocket = defaults.SocketPath
 	// DefaultTimeout is the time limit of one request unless [WithTimeout] is given. The sidecar
 	// answers each request within 80 s.
 	DefaultTimeout = 90 * time.Second
 	// DefaultPool is the pool of a request that names none.
-	DefaultPool = "default"
+	DefaultPool = defaults.Pool
 )
 
 const (

@@ -24,5 +24,5 @@
 // variables and constants may be added. A client works with every sidecar of the same API version
 // (base path /v1): fields that a newer sidecar answers are in the Raw fields.
 //
-// The package imports the standard library only.
+// The package imports the standard library and constants of this module only.
 package client

@@ -19,9 +19,9 @@ func TestImports(t *testing.T) {
 		}
 		return strings.Fields(string(out))
 	}
-	const own = "github.com/delegated-ipam/delegated-ipam/pkg/client"
-	if got := list("{{if not .Standard}}{{.ImportPath}}{{end}}"); !slices.Equal(got, []string{own}) {
-		t.Errorf("depends on %v; want the standard library only", got)
+	const pkg = "github.com/delegated-ipam/delegated-ipam/pkg/"
+	if got := list("{{if not .Standard}}{{.ImportPath}}{{end}}"); !slices.Equal(got, []string{pkg + "defaults", pkg + "client"}) {
+		t.Errorf("depends on %v; want the standard library and the constants of package defaults only", got)
 	}
 	if all := list("{{.ImportPath}}"); len(all) > maxPackages {
 		t.Errorf("depends on %d packages; want %d at most", len(all), maxPackages)

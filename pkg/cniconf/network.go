@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// DefaultPool is the pool that a request without one means.
-const DefaultPool = "default"
-
 // Network is one CNI network configuration whose plugin chain delegates IPAM.
 type Network struct {
 	// Name is the network's name (CNI spec section 1, "name").

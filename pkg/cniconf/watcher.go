@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 )
 
 // Options say where to look and for what.
@@ -62,7 +64,7 @@ func New(o Options) (*Watcher, error) {
 	}
 	wanted := maps.Clone(o.Pools)
 	if len(wanted) == 0 {
-		wanted = map[string]string{DefaultPool: ""}
+		wanted = map[string]string{defaults.Pool: ""}
 	}
 	w := &Watcher{
 		source: source{dir: clean(o.Dir), file: clean(o.File)},
@@ -83,10 +85,10 @@ func clean(path string) string {
 }
 
 // ByRank compares two pools in the order in which they are served and shown:
-// DefaultPool first, the others by name.
+// the default pool first, the others by name.
 func ByRank(a, b string) int {
-	if (a == DefaultPool) != (b == DefaultPool) {
-		if a == DefaultPool {
+	if (a == defaults.Pool) != (b == defaults.Pool) {
+		if a == defaults.Pool {
 			return -1
 		}
 		return 1
@@ -134,7 +136,7 @@ func (w *Watcher) OnChange(f func(pool string)) {
 
 func (w *Watcher) pool(name string) (pool, error) {
 	if name == "" {
-		name = DefaultPool
+		name = defaults.Pool
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

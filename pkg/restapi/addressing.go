@@ -5,6 +5,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -99,7 +100,7 @@ func (a Addressing) family(f record.Family, allocated, router record.Record) *mo
 // routerRecord returns the held record of the owner "router" in the pool "default"; an empty
 // one if there is none.
 func routerRecord(lookup lookupFunc) record.Record {
-	if a, ok := lookup(attachment.DefaultPool, routerOwner); ok && a.State == record.Held {
+	if a, ok := lookup(defaults.Pool, routerOwner); ok && a.State == record.Held {
 		return a.Record
 	}
 	return record.Record{}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-openapi/swag/conv"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
@@ -107,7 +108,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 }
 
 // poolName returns the pool of a request.
-func poolName(pool *string) string { return cmp.Or(conv.Value(pool), attachment.DefaultPool) }
+func poolName(pool *string) string { return cmp.Or(conv.Value(pool), defaults.Pool) }
 
 // logRequest adds the parameters of a request to its log line; empty ones are left out.
 func logRequest(ctx context.Context, owner, pool string, family record.Family) {
@@ -151,7 +152,7 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 // config handles GET /config. It queries the engine even if the result is not needed: the
 // liveness probe takes a response as proof that the engine is not deadlocked (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
-	router, held := h.engine.Lookup(attachment.DefaultPool, routerOwner)
+	router, held := h.engine.Lookup(defaults.Pool, routerOwner)
 	lookup := func(string, string) (attachment.Attachment, bool) { return router, held }
 	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(lookup))
 }

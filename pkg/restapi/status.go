@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -133,7 +134,7 @@ func (s *attachmentStats) ipamStatus(node Addressing) *models.IPAMStatus {
 // allocationKey returns the address; outside of the default pool with the pool as its prefix, as
 // in Cilium, because two pools may have the same address.
 func allocationKey(pool, ip string) string {
-	if pool == attachment.DefaultPool {
+	if pool == defaults.Pool {
 		return ip
 	}
 	return pool + "/" + ip

@@ -5,10 +5,11 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 const (
@@ -58,13 +59,4 @@ func prepare(next http.Handler) http.Handler {
 }
 
 // serverLog is the standard library's kind of log over ours.
-func serverLog(to logrus.FieldLogger) *log.Logger { return log.New(lines{to}, "", 0) }
-
-// lines logs each write as one line.
-type lines struct{ log logrus.FieldLogger }
-
-// Write takes one message.
-func (l lines) Write(p []byte) (int, error) {
-	l.log.Warn(strings.TrimSpace(string(p)))
-	return len(p), nil
-}
+func serverLog(to logrus.FieldLogger) *log.Logger { return log.New(logging.Writer(to), "", 0) }

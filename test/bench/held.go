@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
@@ -32,7 +33,7 @@ func heldEngine(others int) (*attachment.Engine, error) {
 	log.SetOutput(io.Discard)
 	world := &once{next: netip.MustParseAddr("10.15.0.2")}
 	e := attachment.New(attachment.Options{
-		Node: nodeName, Pools: []string{attachment.DefaultPool}, EnableIPv4: true, Owners: owners,
+		Node: nodeName, Pools: []string{defaults.Pool}, EnableIPv4: true, Owners: owners,
 		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
 	}, world, world)
 	e.Start(nil)

@@ -13,7 +13,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	serveoptions "github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -28,13 +29,13 @@ func live(b *testing.B, interval time.Duration) string {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- app.Run(ctx, app.Config{
+		ended <- app.Run(ctx, app.Config{Sidecar: serveoptions.Sidecar{
 			SocketPath: n.Socket, SocketMode: 0o600, StateDir: n.StateDir,
-			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{attachment.DefaultPool: ""},
+			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{defaults.Pool: ""},
 			NodeName: n.Name, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},
 			PluginTimeout: time.Minute, MaxPluginProcesses: 4, MaxQueuedRequests: 1024, VerifyInterval: interval,
 			CNIIfName: "eth0", IPAMExpiration: time.Minute,
-		}, log)
+		}}, log)
 	}()
 	b.Cleanup(func() {
 		stop()

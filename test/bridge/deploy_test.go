@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
 )
 
 // manifests has what is deployed of the bridge. test/external/deploy looks at the rest of it.
@@ -31,7 +31,7 @@ func TestTheDaemonSetRunsTheBridgeWithOptionsThatItHas(t *testing.T) {
 		t.Errorf("it runs %v, want %v", c.Command, want)
 	}
 	var stderr bytes.Buffer
-	if code := command.Run(t.Context(), append(slices.Clone(c.Args), "--help"), nil, io.Discard, &stderr, ""); code != 0 {
+	if code := cli.Run(t.Context(), append(slices.Clone(c.Args), "--help"), nil, io.Discard, &stderr, ""); code != 0 {
 		t.Errorf("%q: exit status %d: %s", c.Args, code, &stderr)
 	}
 	if e := c.Env[0]; e.Name != "K8S_NODE_NAME" || e.ValueFrom.FieldRef.FieldPath != "spec.nodeName" {

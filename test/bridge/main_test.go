@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runAsBridgeEnv) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		os.Exit(command.Run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr, "test"))
+		os.Exit(cli.Run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr, "test"))
 	}
 	harness.Main(m)
 }

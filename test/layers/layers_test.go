@@ -18,23 +18,27 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 // below are the hand-written packages from top to bottom, each with those of
 // this module that it may import.
 var below = map[string][]string{
-	"cmd/delegated-ipam":        {"pkg/cli", "pkg/option"},
-	"pkg/cli":                   {"pkg/option", "pkg/client", "pkg/doctor", "pkg/app", "pkg/unixsock", "pkg/attachment", "pkg/delegate", "pkg/containerid", "pkg/ownermatch", "api/models"},
-	"pkg/app":                   {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/option", "pkg/ownermatch"},
+	"cmd/delegated-ipam":        {"pkg/cli", "pkg/command"},
+	"pkg/cli":                   {"pkg/cli/output", "pkg/command", "pkg/logging", "pkg/options", "pkg/defaults", "pkg/client", "pkg/doctor", "pkg/app", "pkg/unixsock", "pkg/containerid", "pkg/ownermatch", "api/models"},
+	"pkg/cli/output":            {"pkg/logging", "api/models"},
+	"pkg/app":                   {"pkg/restapi", "pkg/unixsock", "pkg/attachment", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal", "pkg/journal/record", "pkg/metrics", "pkg/metrics/endpoint", "pkg/options", "pkg/logging", "pkg/ownermatch"},
 	"pkg/metrics":               {"pkg/attachment", "pkg/delegate", "pkg/delegate/call", "pkg/journal/record", "pkg/metrics/endpoint"},
 	"pkg/metrics/endpoint":      nil,
-	"pkg/restapi":               {"pkg/response", "pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/failpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
-	"pkg/attachment":            {"pkg/delegate/call", "pkg/delegate/profile", "pkg/containerid", "pkg/journal/record", "pkg/ownermatch"},
+	"pkg/restapi":               {"pkg/defaults", "pkg/response", "pkg/attachment", "pkg/delegate/call", "pkg/delegate/profile", "pkg/journal/record", "pkg/failpoint", "api/models", "server", "server/operations", "server/operations/daemon", "server/operations/ipam"},
+	"pkg/attachment":            {"pkg/defaults", "pkg/delegate/call", "pkg/delegate/profile", "pkg/containerid", "pkg/journal/record", "pkg/ownermatch"},
 	"pkg/doctor":                {"pkg/app", "pkg/unixsock", "pkg/cniconf", "pkg/delegate", "pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/containerid", "pkg/journal", "api/models"},
-	"cmd/delegated-ipam-bridge": {"pkg/bridge/command", "pkg/option"},
-	"pkg/bridge/command":        {"pkg/bridge", "pkg/bridge/planner", "pkg/option"},
-	"pkg/bridge":                {"pkg/bridge/planner", "pkg/metrics/endpoint", "pkg/client"},
+	"cmd/delegated-ipam-bridge": {"pkg/bridge/cli", "pkg/command"},
+	"pkg/bridge/cli":            {"pkg/bridge", "pkg/command", "pkg/logging", "pkg/options"},
+	"pkg/bridge":                {"pkg/bridge/planner", "pkg/options", "pkg/metrics/endpoint", "pkg/client"},
 	"pkg/bridge/planner":        nil,
-	"pkg/option":                {"pkg/client"},
-	"pkg/client":                nil,
-	"pkg/unixsock":              nil,
+	"pkg/client":                {"pkg/defaults"},
+	"pkg/command":               {"pkg/options", "pkg/logging"},
+	"pkg/options":               {"pkg/defaults", "pkg/ownermatch"},
+	"pkg/unixsock":              {"pkg/logging"},
 	"pkg/response":              nil,
-	"pkg/cniconf":               nil,
+	"pkg/logging":               nil,
+	"pkg/defaults":              nil,
+	"pkg/cniconf":               {"pkg/defaults"},
 	"pkg/journal":               {"pkg/journal/record", "pkg/failpoint"},
 	"pkg/delegate":              {"pkg/delegate/call", "pkg/delegate/hostlocal", "pkg/delegate/profile", "pkg/failpoint"},
 	"pkg/journal/record":        {"pkg/delegate/call"},
@@ -97,6 +101,9 @@ func importsByFolder(t *testing.T) map[string][]string {
 				return err
 			}
 			dir := filepath.Dir(path)
+			if found[dir] == nil {
+				found[dir] = []string{} // a package without imports, too
+			}
 			for _, i := range file.Imports {
 				found[dir] = append(found[dir], strings.Trim(i.Path.Value, `"`))
 			}

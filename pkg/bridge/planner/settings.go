@@ -20,28 +20,13 @@ type Settings struct {
 // With fewer in the pool it may terminate at its start.
 const agentAddresses = 3
 
-// Validate returns an error that names the option of the first invalid setting.
+// Validate returns an error if --max-allocate is too small for the other settings and the agent. The
+// range of each single option is checked by options.Bridge.
 func (s Settings) Validate() error {
-	for _, o := range []struct {
-		option     string
-		got, least int
-	}{
-		{"min-allocate", s.MinAllocate, 0},
-		// Without a free slot the next pod waits forever: only a used address causes an acquisition.
-		{"pre-allocate", s.PreAllocate, 1},
-		{"max-allocate", s.MaxAllocate, 0},
-		{"max-above-watermark", s.MaxAboveWatermark, 0},
-	} {
-		if o.got < o.least {
-			return fmt.Errorf("--%s is %d; expected %d or more", o.option, o.got, o.least)
-		}
-	}
-	if s.MaxAllocate == 0 {
+	least := max(s.MinAllocate, agentAddresses)
+	if s.MaxAllocate <= 0 || s.MaxAllocate >= least {
 		return nil
 	}
-	if least := max(s.MinAllocate, agentAddresses); s.MaxAllocate < least {
-		return fmt.Errorf("--max-allocate is %d; expected 0 for no limit, or %d or more: --min-allocate is %d, and the agent takes %d for itself",
-			s.MaxAllocate, least, s.MinAllocate, agentAddresses)
-	}
-	return nil
+	return fmt.Errorf("--max-allocate is %d; expected 0 for no limit, or %d or more: --min-allocate is %d, and the agent takes %d for itself",
+		s.MaxAllocate, least, s.MinAllocate, agentAddresses)
 }

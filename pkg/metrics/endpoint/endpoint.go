@@ -27,31 +27,12 @@ const (
 	grace = time.Second
 )
 
-// Address completes the value of --metrics-address: on loopback unless a host is
-// named; empty for none. The error names what it got and what it takes.
-func Address(text string) (string, error) {
-	if text == "" {
-		return "", nil
-	}
-	host, port, err := net.SplitHostPort(text)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
-	}
-	if err != nil {
-		return "", fmt.Errorf("--metrics-address is %q; expected host:port, or :port for loopback only", text)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
 // Handler answers with what a registry holds, as text or as OpenMetrics.
 func Handler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// Listen takes an address that Address has completed. The error says that it is in use.
+// Listen listens on host:port. The error says that it is in use.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -10,22 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestMetricsAreOnLoopbackUnlessAHostIsNamed(t *testing.T) {
-	for text, want := range map[string]string{"": "", ":9966": "127.0.0.1:9966", "0.0.0.0:9966": "0.0.0.0:9966", "[::]:9966": "[::]:9966"} {
-		if got, err := Address(text); got != want || err != nil {
-			t.Errorf("%q is served at %q, %v; want %q", text, got, err, want)
-		}
-	}
-}
-
-func TestAnAddressThatCannotBeIsRefusedByName(t *testing.T) {
-	for _, text := range []string{"9966", "host", "::1:9966x", ":no-such-service", ":99999", "unix:///run/x"} {
-		if got, err := Address(text); err == nil || !strings.Contains(err.Error(), "--metrics-address is ") || !strings.Contains(err.Error(), "host:port") {
-			t.Errorf("%q gives %q, %v; want an error that names the option and what it takes", text, got, err)
-		}
-	}
-}
-
 func TestAPortInUseIsAnErrorThatNamesTheAddress(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

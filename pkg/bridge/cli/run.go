@@ -1,0 +1,86 @@
+// Package cli is the command line of delegated-ipam-bridge.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+)
+
+// dependencies is what the command gets from its process; tests replace it.
+type dependencies struct {
+	version string
+	env     map[string]string
+	serve   func(context.Context, bridge.Config, logrus.FieldLogger) error
+}
+
+// Run is the command.Run of delegated-ipam-bridge.
+func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, version string) int {
+	return command.Execute(ctx, Command(environ, version), args, stdout, stderr)
+}
+
+// Command returns the command tree with the defaults that it has in an environment. version is as
+// in command.Run.
+func Command(environ []string, version string) *cobra.Command {
+	d := dependencies{version: command.Version(version), env: options.Environment(environ), serve: bridge.Run}
+	return d.command()
+}
+
+func (d dependencies) command() *cobra.Command {
+	o, set := options.NewBridge(d.env)
+	cmd := &cobra.Command{
+		Use:   "delegated-ipam-bridge",
+		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
+		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
+crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that the
+sidecar has from the delegated CNI IPAM plugin, and releases those that are not needed.
+
+It has no state: it can be killed and started at any moment. SIGTERM or SIGINT ends it
+and releases nothing.
+
+Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
+		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
+  delegated-ipam-bridge --metrics-address=:9966
+
+  # Outside a pod
+  delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
+		Version:               d.version,
+		Args:                  command.Args(),
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return d.run(cmd, o, set) },
+		DisableFlagsInUseLine: true,
+		SilenceErrors:         true,
+		SilenceUsage:          true,
+	}
+	cmd.SetFlagErrorFunc(command.FlagError)
+	cmd.Flags().AddFlagSet(set.Flags())
+	return cmd
+}
+
+func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
+	if err := set.Resolve(d.env); err != nil {
+		return command.Usage(err)
+	}
+	config := bridge.Config{Bridge: *o}
+	if err := config.Validate(); err != nil {
+		return command.Usage(err)
+	}
+	log, err := logging.New(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat == options.LogJSON)
+	if err != nil {
+		return command.Usage(err)
+	}
+	if err := logClient(log); err != nil {
+		return err
+	}
+	log.WithFields(logrus.Fields{
+		"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
+	}).Info("delegated-ipam-bridge starts")
+	return d.serve(cmd.Context(), config, log)
+}

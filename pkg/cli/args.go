@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+)
+
+// args accepts exactly these arguments, named as in the help text; "IP" must be an address and
+// "OWNER" a name.
+func args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := command.Args(names...)(cmd, args); err != nil {
+			return err
+		}
+		for i, name := range names {
+			if err := checkArg(name, args[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func checkArg(name, text string) error {
+	switch name {
+	case "IP":
+		if ip, err := netip.ParseAddr(text); err != nil || ip.Zone() != "" {
+			return command.Usagef("IP is %q; expected an address without a prefix length and a zone, such as 10.15.0.2 or fd00:15::2", text)
+		}
+	case "OWNER":
+		// The API accepts an empty owner, but releases its addresses as soon as the client has
+		// disconnected, which a command does immediately.
+		if text == "" {
+			return command.Usagef("OWNER is %q; expected a name such as router or kube-system/coredns-1", text)
+		}
+	}
+	return nil
+}
+
+// poolOption declares --pool for a command that works on one pool.
+func poolOption(target *string, help string) options.Option {
+	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: defaults.Pool, Help: help}
+}
+
+// poolName returns the pool that a value of --pool stands for.
+func poolName(name string) string {
+	if name == "" {
+		return defaults.Pool
+	}
+	return name
+}

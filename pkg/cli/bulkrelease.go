@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+)
+
+// releaseAll releases all that the sidecar lists and waits until it lists nothing. A release that
+// fails does not end it: the sidecar retries, and the result is what remains.
+func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
+	ctx, c := cmd.Context(), d.connect(o.clientFlags)
+	all, err := c.list(ctx)
+	if err != nil {
+		return fmt.Errorf("release --all: %w", err)
+	}
+	done := d.bulkRelease(c, cmd, o.timeout, true).release(ctx, releasable(all, true))
+	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
+		return err
+	}
+	left, err := d.waitUntilEmpty(ctx, c, o.timeout)
+	if err != nil {
+		return fmt.Errorf("release --all: %w", err)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("release --all: %d attachments remain:\n%s", len(left), strings.Join(remaining(left), "\n"))
+	}
+	return nil
+}
+
+// bulkRelease releases many addresses, one after the other.
+type bulkRelease struct {
+	connection
+	skipDelay bool
+	// timeout is how long it continues without a successful release: each request to a plugin
+	// that hangs takes long, and there may be hundreds. 0 means to request each of them.
+	timeout time.Duration
+	now     func() time.Time
+	stderr  io.Writer
+}
+
+func (d dependencies) bulkRelease(c connection, cmd *cobra.Command, timeout time.Duration, skipDelay bool) bulkRelease {
+	return bulkRelease{c, skipDelay, timeout, d.now, cmd.ErrOrStderr()}
+}
+
+// release returns the addresses that were released, and prints the errors of the others to stderr.
+func (b bulkRelease) release(ctx context.Context, all []released) []released {
+	done := make([]released, 0, len(all))
+	last := b.now()
+	for i, r := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		if waited := b.now().Sub(last); b.timeout > 0 && waited > b.timeout {
+			fmt.Fprintf(b.stderr, "%d of %d addresses were not requested, because nothing was released for %s\n", len(all)-i, len(all), output.Duration(waited))
+			break
+		}
+		if err := b.releaseOne(ctx, r); err != nil {
+			fmt.Fprintf(b.stderr, "release %s of pool %s: %s\n", r.IP, r.Pool, logging.Printable(err.Error()))
+			continue
+		}
+		done = append(done, r)
+		last = b.now()
+	}
+	return done
+}
+
+// releaseOne releases an address. One that is not allocated any more has been released meanwhile.
+func (b bulkRelease) releaseOne(ctx context.Context, r released) error {
+	err := b.remove(ctx, r, b.skipDelay)
+	if errors.Is(err, client.ErrNotFound) {
+		return nil
+	}
+	return b.explainRelease(ctx, err, r)
+}
+
+// releasable returns the addresses to request: the allocated ones and, of an attachment that no
+// client holds any more, one, if requesting it has an effect: the sidecar immediately retries one
+// that is releasing, and with skipDelay ends a cooldown. An attachment without any address ends
+// automatically.
+func releasable(all []*models.Attachment, skipDelay bool) []released {
+	var out []released
+	for _, a := range all {
+		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
+		for _, at := range a.Addresses {
+			if again || slices.Contains(a.Claims, at.Family) {
+				out = append(out, released{at.IP, a.Pool})
+			}
+			if again {
+				break
+			}
+		}
+	}
+	return out
+}
+
+func (f clientFlags) printReleased(w io.Writer, done []released) error {
+	if f.output == outputJSON {
+		return output.JSON(w, done)
+	}
+	for _, r := range done {
+		if _, err := fmt.Fprintln(w, r.line()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitUntilEmpty waits until nothing is listed, and returns what still is after the timeout
+// without progress.
+func (d dependencies) waitUntilEmpty(ctx context.Context, c connection, timeout time.Duration) ([]*models.Attachment, error) {
+	fewest, changed := -1, d.now()
+	for {
+		left, err := c.list(ctx)
+		if err != nil || len(left) == 0 {
+			return nil, err
+		}
+		if fewest < 0 || len(left) < fewest {
+			fewest, changed = len(left), d.now()
+		}
+		if d.now().Sub(changed) >= timeout {
+			return left, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.New("interrupted; `delegated-ipam list` shows what remains")
+		case <-time.After(d.pollInterval):
+		}
+	}
+}
+
+// remaining returns a line for each attachment, with its last error if there is one.
+func remaining(all []*models.Attachment) []string {
+	out := make([]string, len(all))
+	for i, a := range all {
+		out[i] = fmt.Sprintf("  %s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
+		if a.LastError != "" {
+			out[i] += ": " + output.OneLine(a.LastError)
+		}
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package options
+
+import (
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+)
+
+// Bridge is the options of delegated-ipam-bridge. The declarations say what each field is.
+type Bridge struct {
+	NodeName          string
+	Kubeconfig        string
+	Host              string // Socket returns its path
+	Pool              string
+	MinAllocate       int
+	PreAllocate       int
+	MaxAllocate       int
+	MaxAboveWatermark int
+	ReleaseExcess     bool
+	ReleaseDelay      time.Duration
+	MetricsAddress    string
+	Log
+}
+
+// NewBridge returns the options of the bridge with their defaults, and the set that fills them
+// from flags. Of the environment only the defaults of --node-name and --host depend.
+func NewBridge(env map[string]string) (*Bridge, *Set) {
+	b := &Bridge{}
+	return b, newSet("", b.declare(env))
+}
+
+func (b *Bridge) declare(env map[string]string) []Option {
+	return slices.Concat([]Option{
+		nodeName(&b.NodeName, env, "name of this node and of its CiliumNode", "the name of this node's CiliumNode; in a pod, set K8S_NODE_NAME from spec.nodeName"),
+		{Name: "kubeconfig", Value: Path(&b.Kubeconfig), Help: "kubeconfig file for the API server (empty = service account of the pod)"},
+		Host(&b.Host, env),
+		{
+			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to take addresses from",
+			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
+		},
+	}, b.declareSizes(), b.Log.declare(), []Option{
+		{
+			// The default of Cilium's operator (its option of this name, in seconds).
+			Name: "excess-ip-release-delay", Value: Duration(&b.ReleaseDelay), Default: "180s",
+			Help:  "how long a slot must be seen unused before it is released; more than twice the agent's --ipam-cilium-node-update-rate",
+			Valid: func() bool { return b.ReleaseDelay > 0 }, Expected: "more than twice the agent's --ipam-cilium-node-update-rate, such as 180s",
+		},
+		metricsAddress(&b.MetricsAddress, "TCP address to serve /metrics, /readyz and /healthz on; :port is loopback only (empty = none)"),
+	})
+}
+
+// declareSizes declares how many slots the node has. The defaults are those that Cilium has for
+// its own and for cloud pools (pkg/defaults of Cilium, IPAMPreAllocation).
+func (b *Bridge) declareSizes() []Option {
+	return []Option{
+		{
+			Name: "min-allocate", Value: Count(&b.MinAllocate), Default: "8", Help: "minimum number of slots; a slot is one address of each family",
+			Valid: func() bool { return b.MinAllocate >= 0 }, Expected: "0 or more",
+		},
+		{
+			Name: "pre-allocate", Value: Count(&b.PreAllocate), Default: "8", Help: "number of free slots to keep",
+			// With none in reserve the next pod waits for ever: only a used address asks for more.
+			Valid: func() bool { return b.PreAllocate >= 1 }, Expected: "1 or more",
+		},
+		{
+			Name: "max-allocate", Value: Count(&b.MaxAllocate), Default: "0", Help: "maximum number of slots (0 = no limit)",
+			Valid: func() bool { return b.MaxAllocate >= 0 }, Expected: "0 or more",
+		},
+		{
+			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark), Default: "0", Help: "number of free slots above --pre-allocate to tolerate",
+			Valid: func() bool { return b.MaxAboveWatermark >= 0 }, Expected: "0 or more",
+		},
+		{Name: "release-excess", Value: Bool(&b.ReleaseExcess), Default: "true", Help: "release the free slots above --pre-allocate and --max-above-watermark"},
+	}
+}
+
+// Validate reports each option that cannot work: its name, its value and what is expected.
+func (b Bridge) Validate() error { return validate(b.declare(nil)) }

@@ -1,0 +1,80 @@
+// Package options declares the options of both programs: name, default, sources, validation and
+// help text, each in one place. It imports no other package of the programs but their constants.
+package options
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// Option declares one option.
+type Option struct {
+	// Name is the flag without its dashes. The environment variable and the file in
+	// --config-dir are named after it, for options that have these sources.
+	Name string
+	// Short is the one-letter flag, empty for none.
+	Short string
+	// Value reads the option and is bound to the field that it sets.
+	Value Value
+	// Default is the value that applies without any source, as Value reads it; empty for the
+	// zero value of the field.
+	Default string
+	// DefaultText replaces Default in help and docs, for a default that depends on the machine.
+	DefaultText string
+	// Help is a verb or noun phrase with the unit and the meaning of special values.
+	Help string
+	// Valid reports whether the field has an allowed value once all options are read; nil if
+	// every value that Value reads is allowed.
+	Valid func() bool
+	// Expected is what Valid accepts, as in "expected 0s or more".
+	Expected string
+}
+
+// Value reads an option from text.
+type Value interface {
+	pflag.Value
+	// setDefault sets the field to the default of the option.
+	setDefault(text string) error
+}
+
+// EnvAnnotation is the annotation of a flag that names its environment variable.
+const EnvAnnotation = "environment"
+
+// Register sets each option to its default and adds it to the flags of a command. A default that
+// its own Value cannot read is a programming error and panics.
+func Register(flags *pflag.FlagSet, all ...Option) {
+	for _, o := range all {
+		if err := o.Value.setDefault(o.Default); err != nil {
+			panic(fmt.Sprintf("default %q of --%s: %v", o.Default, o.Name, err))
+		}
+		f := flags.VarPF(o.Value, o.Name, o.Short, o.Help)
+		f.DefValue = cmp.Or(o.DefaultText, f.DefValue)
+		if o.Value.Type() == boolKind {
+			f.NoOptDefVal = "true" // the name alone turns it on
+		}
+	}
+}
+
+// validate returns an error for each option with a value that is not allowed.
+func validate(all []Option) error {
+	var errs []error
+	for _, o := range all {
+		if o.Valid != nil && !o.Valid() {
+			errs = append(errs, fmt.Errorf("--%s is %q; expected %s", o.Name, o.Value, o.Expected))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// InvalidValue returns the error of a value that an option cannot read: where it came from, the
+// value, and what is expected. err is that of a FlagSet.
+func InvalidValue(where string, err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	return fmt.Errorf("%s is %q; %w", where, invalid.GetValue(), invalid.Unwrap())
+}

@@ -1,0 +1,59 @@
+package options
+
+import (
+	"os"
+	"strings"
+)
+
+// Formats of the log (--log-format).
+const (
+	LogText = "text"
+	LogJSON = "json"
+)
+
+// Log is the options of the log, which both programs have.
+type Log struct {
+	LogLevel  string // as logrus names it, from error to trace
+	LogFormat string // LogText or LogJSON
+}
+
+func (l *Log) declare() []Option {
+	// Neither program logs at the levels panic and fatal.
+	levels := []string{"error", "warning", "info", "debug", "trace"}
+	return []Option{
+		{Name: "log-level", Value: chosen(&l.LogLevel, logLevel, levels), Default: "info", Help: "least severe level to log"},
+		{Name: "log-format", Value: Choice(&l.LogFormat, LogText, LogJSON), Default: LogText, Help: "format of the log, which goes to stderr"},
+	}
+}
+
+// logLevel accepts the spellings that logrus accepts.
+func logLevel(name string) string {
+	if name = strings.ToLower(name); name == "warn" {
+		return "warning"
+	}
+	return name
+}
+
+// nodeName declares the name of the node, with the default of cilium-agent (Cilium's
+// pkg/node/types): $K8S_NODE_NAME, else the host name.
+func nodeName(target *string, env map[string]string, help, expected string) Option {
+	o := Option{
+		Name: "node-name", Value: Text(target, "name"), Default: env["K8S_NODE_NAME"], DefaultText: "$K8S_NODE_NAME, else the host name",
+		Help: help, Valid: func() bool { return *target != "" }, Expected: expected,
+	}
+	if o.Default == "" {
+		o.Default, _ = os.Hostname() // without one the option is not valid
+	}
+	return o
+}
+
+func metricsAddress(target *string, help string) Option {
+	return Option{
+		Name: "metrics-address", Value: Text(target, "host:port"), Help: help,
+		Valid: func() bool {
+			_, err := ListenAddress(*target)
+			return err == nil
+		},
+		Expected: expectedListenAddress,
+	}
+}

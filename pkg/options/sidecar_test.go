@@ -1,0 +1,149 @@
+package options
+
+import (
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// validSidecar returns completed options that are valid.
+func validSidecar() Sidecar {
+	s, _ := NewSidecar(map[string]string{"K8S_NODE_NAME": "n"})
+	s.Pools = map[string]string{"default": ""}
+	return *s
+}
+
+func TestSidecarValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Sidecar)
+		words  []string
+	}{
+		{"no node name", func(s *Sidecar) { s.NodeName = "" }, []string{"--node-name", `""`, "name of this node"}},
+		{"both families off", func(s *Sidecar) { s.EnableIPv4, s.EnableIPv6 = false, false }, []string{"--enable-ipv4", "--enable-ipv6"}},
+		{"relative state directory", func(s *Sidecar) { s.StateDir = "state" }, []string{"--state-dir", `"state"`, "absolute"}},
+		{"relative socket path", func(s *Sidecar) { s.SocketPath = "s" }, []string{"--socket-path", `"s"`, "absolute"}},
+		{"interface name with a slash", func(s *Sidecar) { s.CNIIfName = "a/b" }, []string{"--cni-ifname", "a/b", "eth0"}},
+		{"interface name that is a directory", func(s *Sidecar) { s.CNIIfName = ".." }, []string{"--cni-ifname", ".."}},
+		{"mode with other bits", func(s *Sidecar) { s.SocketMode = 0o4660 }, []string{"--socket-mode", "0660"}},
+		{"mode without any bit", func(s *Sidecar) { s.SocketMode = 0 }, []string{"--socket-mode", "0660"}},
+		{"IPv6 address as IPv4 router", func(s *Sidecar) { s.LocalRouterIPv4 = netip.MustParseAddr("fd00::1") }, []string{"--local-router-ipv4", "fd00::1", "an IPv4 address"}},
+		{"unspecified router address", func(s *Sidecar) { s.LocalRouterIPv4 = netip.IPv4Unspecified() }, []string{"--local-router-ipv4", "0.0.0.0"}},
+		{"IPv4 router address in IPv6 form", func(s *Sidecar) { s.LocalRouterIPv6 = netip.MustParseAddr("::ffff:1.2.3.4") }, []string{"--local-router-ipv6", "::ffff:1.2.3.4"}},
+		{"IPv4 address as IPv6 router", func(s *Sidecar) { s.LocalRouterIPv6 = netip.MustParseAddr("10.0.0.1") }, []string{"--local-router-ipv6", "10.0.0.1", "an IPv6 address"}},
+		{"IPv4 range in IPv6 form", func(s *Sidecar) { s.IPv6Range = netip.MustParsePrefix("::ffff:1.2.3.0/120") }, []string{"--ipv6-range", "::ffff:1.2.3.0"}},
+		{"IPv6 range as IPv4 range", func(s *Sidecar) { s.IPv4Range = netip.MustParsePrefix("fd00::/64") }, []string{"--ipv4-range", "fd00::/64"}},
+		{"IPv4 range as IPv6 range", func(s *Sidecar) { s.IPv6Range = netip.MustParsePrefix("10.0.0.0/24") }, []string{"--ipv6-range", "10.0.0.0/24"}},
+		{"no CNI configuration", func(s *Sidecar) { s.CNIConfDir = "" }, []string{"--cni-conf-dir", "--cni-conf-file"}},
+		{"empty plugin directory", func(s *Sidecar) { s.CNIBinDirs = []string{""} }, []string{"--cni-bin-dir"}},
+		{"too many plugin processes", func(s *Sidecar) { s.MaxPluginProcesses = 99999999999 }, []string{"--max-plugin-processes", "99999999999", "1024"}},
+		{"no plugin process", func(s *Sidecar) { s.MaxPluginProcesses = 0 }, []string{"--max-plugin-processes", "0", "1 to 1024"}},
+		{"too many queued requests", func(s *Sidecar) { s.MaxQueuedRequests = 1 << 30 }, []string{"--max-queued-requests", "1 to"}},
+		{"no queued request", func(s *Sidecar) { s.MaxQueuedRequests = -1 }, []string{"--max-queued-requests", "-1"}},
+		{"empty owner pattern", func(s *Sidecar) { s.Owners = []string{""} }, []string{"--owners", "empty"}},
+		{"pool name with a slash", func(s *Sidecar) { s.Pools["a/b"] = "n" }, []string{"--pool", "a/b"}},
+		{"two pools on one network", func(s *Sidecar) { s.Pools["a"], s.Pools["b"] = "n", "n" }, []string{"--pool", `"a"`, `"b"`, `"n"`}},
+		{"no pool", func(s *Sidecar) { s.Pools = nil }, []string{"--pool"}},
+		{"negative release delay", func(s *Sidecar) { s.ReleaseDelay = -time.Second }, []string{"--release-delay", "-1s"}},
+		{"negative verify interval", func(s *Sidecar) { s.VerifyInterval = -time.Second }, []string{"--verify-interval", "-1s"}},
+		{"no plugin timeout", func(s *Sidecar) { s.PluginTimeout = 0 }, []string{"--plugin-timeout", "0s"}},
+		{"no expiration", func(s *Sidecar) { s.IPAMExpiration = 0 }, []string{"--ipam-expiration", "0s"}},
+		{"metrics address without a port", func(s *Sidecar) { s.MetricsAddress = "host" }, []string{"--metrics-address", `"host"`, "host:port"}},
+		{"two options", func(s *Sidecar) { s.IPAMExpiration, s.StateDir = 0, "" }, []string{"--ipam-expiration", "--state-dir"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := validSidecar()
+			tt.change(&s)
+			wantWords(t, s.Validate(), tt.words...)
+		})
+	}
+	t.Run("valid", func(t *testing.T) {
+		if err := validSidecar().Validate(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCompletePaths(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := resolve(t, nil, nil, "--socket-path=a.sock", "--state-dir=b", "--cni-conf-dir=./c", "--cni-conf-file=d", "--cni-bin-dir=e,/f", "--plugin-profile=p.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		got.SocketPath: "a.sock", got.StateDir: "b", got.CNIConfDir: "c", got.CNIConfFile: "d", got.CNIBinDirs[0]: "e", got.PluginProfiles[0]: "p.json",
+	} {
+		if path != filepath.Join(here, want) {
+			t.Errorf("got %s; want %s in %s", path, want, here)
+		}
+	}
+	if got.CNIBinDirs[1] != "/f" || got.ConfigDir != "" {
+		t.Errorf("got %s and %q; want /f and no configuration directory", got.CNIBinDirs[1], got.ConfigDir)
+	}
+	if s.SocketPath != "a.sock" || s.CNIBinDirs[0] != "e" {
+		t.Errorf("the options themselves changed: %s, %s", s.SocketPath, s.CNIBinDirs)
+	}
+}
+
+func TestCompletePools(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want map[string]string
+	}{
+		"default alone":           {nil, map[string]string{"default": ""}},
+		"by --cni-network":        {[]string{"--cni-network=x"}, map[string]string{"default": "x"}},
+		"by --pool":               {[]string{"--pool=default=x"}, map[string]string{"default": "x"}},
+		"by both, the same":       {[]string{"--pool=default=x", "--cni-network=x"}, map[string]string{"default": "x"}},
+		"beside another":          {[]string{"--pool=blue=b", "--cni-network=x"}, map[string]string{"default": "x", "blue": "b"}},
+		"by both, another (none)": {[]string{"--pool=default=x", "--cni-network=y"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, err := resolve(t, nil, nil, tt.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Complete()
+			if tt.want == nil {
+				wantWords(t, err, "--pool", `"default=x"`, "--cni-network", `"y"`)
+				return
+			}
+			if err != nil || !maps.Equal(got.Pools, tt.want) {
+				t.Errorf("got %q, %v; want %q", got.Pools, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"host name":           {nil, host},
+		"K8S_NODE_NAME":       {map[string]string{"K8S_NODE_NAME": "worker-1"}, "worker-1"},
+		"environment of ours": {map[string]string{"K8S_NODE_NAME": "worker-1", "DELEGATED_IPAM_NODE_NAME": "worker-2"}, "worker-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, err := resolve(t, tt.env, nil)
+			if err != nil || s.NodeName != tt.want {
+				t.Errorf("got %q, %v; want %q", s.NodeName, err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package options
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// resolve returns the options of the sidecar from flags, environment and a directory with these
+// files; nil for no directory.
+func resolve(t *testing.T, env, files map[string]string, args ...string) (*Sidecar, *Set, error) {
+	t.Helper()
+	s, set := NewSidecar(env)
+	if files != nil {
+		args = append(args, "--config-dir="+writeDir(t, files))
+	}
+	if err := set.Flags().Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return s, set, set.Resolve(env)
+}
+
+// writeDir returns a directory with these files.
+func writeDir(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestPrecedence(t *testing.T) {
+	const flagValue, envValue, fileValue = "1m", "2m", "3m"
+	tests := map[string]struct {
+		flag, env, file bool
+		want            time.Duration
+		from            Source
+	}{
+		"default":                        {want: 0, from: FromDefault},
+		"file":                           {file: true, want: 3 * time.Minute, from: FromConfigDir},
+		"environment":                    {env: true, want: 2 * time.Minute, from: FromEnvironment},
+		"environment over file":          {env: true, file: true, want: 2 * time.Minute, from: FromEnvironment},
+		"flag":                           {flag: true, want: time.Minute, from: FromFlag},
+		"flag over file":                 {flag: true, file: true, want: time.Minute, from: FromFlag},
+		"flag over environment":          {flag: true, env: true, want: time.Minute, from: FromFlag},
+		"flag over environment and file": {flag: true, env: true, file: true, want: time.Minute, from: FromFlag},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			files, env, args := map[string]string{}, map[string]string{}, []string{}
+			if tt.file {
+				files["release-delay"] = fileValue + "\n"
+			}
+			if tt.env {
+				env["DELEGATED_IPAM_RELEASE_DELAY"] = envValue
+			}
+			if tt.flag {
+				args = append(args, "--release-delay="+flagValue)
+			}
+			s, set, err := resolve(t, env, files, args...)
+			if from := set.Setting("release-delay").Source; err != nil || s.ReleaseDelay != tt.want || from != tt.from {
+				t.Errorf("got %s from %s, %v; want %s from %s", s.ReleaseDelay, from, err, tt.want, tt.from)
+			}
+			if from := set.Setting("owners").Source; from != FromDefault {
+				t.Errorf("--owners is from %s; want %s", from, FromDefault)
+			}
+		})
+	}
+}
+
+func TestListReplaced(t *testing.T) {
+	dir := writeDir(t, map[string]string{"owners": "a,b", "pool": "blue=blue-net\nred=red-net\n", "cni-bin-dir": "/x, /y"})
+	s, _, err := resolve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "c,d", "DELEGATED_IPAM_CONFIG_DIR": dir}, nil, "--cni-bin-dir=/z")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"c", "d"}; !slices.Equal(s.Owners, want) {
+		t.Errorf("owners are %q; want %q, from the environment", s.Owners, want)
+	}
+	if want := []string{"/z"}; !slices.Equal(s.CNIBinDirs, want) {
+		t.Errorf("plugin directories are %q; want %q, from the flag", s.CNIBinDirs, want)
+	}
+	if want := map[string]string{"blue": "blue-net", "red": "red-net"}; !maps.Equal(s.Pools, want) {
+		t.Errorf("pools are %q; want %q, one for each line of the file", s.Pools, want)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	files := map[string]string{"owners": "a, b", "release-delay": "3m"}
+	_, set, err := resolve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_PLUGIN_ENV": "NO_PROXY"}, files,
+		"--plugin-env=HTTP_PROXY", "--pool=blue=blue-net", "--node-name=n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := set.Settings()
+	for _, want := range []Setting{
+		{Name: "owners", Value: "a,b", Source: FromConfigDir},
+		{Name: "release-delay", Value: "2m0s", Source: FromEnvironment},
+		{Name: "plugin-env", Value: "HTTP_PROXY", Source: FromFlag},
+		{Name: "pool", Value: "blue=blue-net", Source: FromFlag},
+		{Name: "verify-interval", Value: "10s", Source: FromDefault},
+	} {
+		if !slices.Contains(all, want) {
+			t.Errorf("settings are %v; want %v among them", all, want)
+		}
+	}
+	if !slices.IsSortedFunc(all, func(a, b Setting) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("settings are not sorted: %v", all)
+	}
+}
+
+func TestConfigDirSetting(t *testing.T) {
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		env  map[string]string
+		args []string
+		want Setting
+	}{
+		"not set":               {want: Setting{Name: "config-dir", Source: FromDefault}},
+		"environment":           {env: map[string]string{"DELEGATED_IPAM_CONFIG_DIR": dir}, want: Setting{Name: "config-dir", Value: dir, Source: FromEnvironment}},
+		"flag over environment": {env: map[string]string{"DELEGATED_IPAM_CONFIG_DIR": "/nowhere"}, args: []string{"--config-dir=" + dir}, want: Setting{Name: "config-dir", Value: dir, Source: FromFlag}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, set, err := resolve(t, tt.env, nil, tt.args...)
+			if got := set.Setting("config-dir"); err != nil || got != tt.want {
+				t.Errorf("got %v, %v; want %v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestEmptyVariableAndFile(t *testing.T) {
+	s, _, err := resolve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": ""}, map[string]string{"owners": "", "local-router-ipv4": "\n"})
+	if err != nil || len(s.Owners) != 0 || s.LocalRouterIPv4.IsValid() || s.ReleaseDelay != 0 {
+		t.Errorf("got owners %q, router %s, release delay %s, %v; want none of them", s.Owners, s.LocalRouterIPv4, s.ReleaseDelay, err)
+	}
+}
+
+// The layout is that of Kubernetes (pkg/volume/util, AtomicWriter): the files are links into
+// ..data, which is a link to the version in use.
+func TestConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	version := filepath.Join(dir, "..2026_03_01_12_00_00.1")
+	for _, err := range []error{
+		os.Mkdir(version, 0o755),
+		os.WriteFile(filepath.Join(version, "owners"), []byte("router\n"), 0o644),
+		os.Symlink(filepath.Base(version), filepath.Join(dir, "..data")),
+		os.Symlink(filepath.Join("..data", "owners"), filepath.Join(dir, "owners")),
+		os.WriteFile(filepath.Join(dir, ".hidden"), nil, 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, _, err := resolve(t, nil, nil, "--config-dir="+dir)
+	if want := []string{"router"}; err != nil || !slices.Equal(s.Owners, want) {
+		t.Errorf("owners are %q, %v; want %q", s.Owners, err, want)
+	}
+}
+
+func TestBadSources(t *testing.T) {
+	tests := map[string]struct {
+		env   map[string]string
+		files map[string]string
+		words []string
+	}{
+		"environment":             {env: map[string]string{"DELEGATED_IPAM_ENABLE_IPV6": "perhaps"}, words: []string{"DELEGATED_IPAM_ENABLE_IPV6", `"perhaps"`, "true or false"}},
+		"file":                    {files: map[string]string{"release-delay": "soon"}, words: []string{"/release-delay", `"soon"`, "a duration"}},
+		"two files":               {files: map[string]string{"release-delay": "soon", "socket-mode": "rw"}, words: []string{"/release-delay", "/socket-mode"}},
+		"files that are unknown":  {files: map[string]string{"colour": "red", "size": "1"}, words: []string{"/colour", "/size", "not an option of serve"}},
+		"file config-dir":         {files: map[string]string{"config-dir": "/x"}, words: []string{"/config-dir", "not an option of serve"}},
+		"environment and unknown": {env: map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "soon"}, files: map[string]string{"colour": "red"}, words: []string{"DELEGATED_IPAM_RELEASE_DELAY", "/colour"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := resolve(t, tt.env, tt.files)
+			wantWords(t, err, tt.words...)
+		})
+	}
+}
+
+// wantWords checks that an error contains each of the words.
+func wantWords(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range words {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q lacks %q", err, want)
+		}
+	}
+}
+
+func TestUnreadableConfigDir(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "owners"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := resolve(t, nil, nil, "--config-dir="+dir)
+	wantWords(t, err, "owners", "directory")
+	_, set, err := resolve(t, nil, nil, "--config-dir="+filepath.Join(dir, "none"))
+	wantWords(t, err, "--config-dir", "none", "expected a readable directory")
+	if from := set.Setting("owners").Source; from != "" {
+		t.Errorf("--owners is from %q; want no source after an error", from)
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	env := map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": "", "DELEGATED_IPAM_HOST": "x"}
+	_, sidecar := NewSidecar(nil)
+	if got, want := sidecar.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"}; !slices.Equal(got, want) {
+		t.Errorf("sidecar: got %q; want %q", got, want)
+	}
+	_, bridge := NewBridge(nil)
+	if got := bridge.UnknownVariables(env); len(got) > 0 {
+		t.Errorf("bridge, which has no variables: got %q", got)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	got := Environment([]string{"=weird", "A=first", "A=last=1", "novalue"})
+	if want := map[string]string{"": "weird", "A": "last=1"}; !maps.Equal(got, want) {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}
+
+func TestBefore(t *testing.T) {
+	for _, tt := range []struct {
+		a, b Source
+		want bool
+	}{
+		{FromFlag, FromFlag, true},
+		{FromFlag, FromEnvironment, true},
+		{FromEnvironment, FromConfigDir, true},
+		{FromConfigDir, FromDefault, true},
+		{FromDefault, FromConfigDir, false},
+		{FromConfigDir, FromFlag, false},
+	} {
+		if got := tt.a.Before(tt.b); got != tt.want {
+			t.Errorf("%s before %s is %t; want %t", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestBadDefaultPanics(t *testing.T) {
+	defer func() {
+		if text, _ := recover().(string); !strings.Contains(text, "--size") {
+			t.Errorf("panicked with %q; want the name of the option", text)
+		}
+	}()
+	var n int
+	Register(pflag.NewFlagSet("x", pflag.ContinueOnError), Option{Name: "size", Value: Count(&n), Default: "large"})
+}
