@@ -147,7 +147,7 @@ func TestDoctorFindsBeforeTheFirstStart(t *testing.T) {
 				}
 				n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+n.ConfDir)
 			},
-			want: []string{"error options", "error options"}, says: []string{"owner is no option", "nothing that depends on the options"},
+			want: []string{"error options", "error options"}, says: []string{"owner is not an option", "nothing that depends on the options"},
 		},
 		"a variable that is no option": {
 			make: func(_ *testing.T, n *harness.Node) { n.Env = append(n.Env, "DELEGATED_IPAM_OWNER=router") },

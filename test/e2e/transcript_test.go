@@ -75,7 +75,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 		{`(Version: +)\S+`, "${1}v1.2.3"},
 		{`\b(?:\d+m(?:\d+s)?|\d+s)\b`, "5s"},
 		{`expires in \S+`, "expires in 9m55s"},
-		{`given back in \S+`, "given back in 59m"},
+		{`returned in \S+`, "returned in 59m"},
 		{`PID \d+`, "PID 4711"},
 		{`as its user \d+`, "as its user 0"},
 		{`group \d+`, "group 0"},

@@ -1,0 +1,183 @@
+// Package docs compares the documentation with the command lines of both programs.
+package docs
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	bridge "github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+)
+
+var update = flag.Bool("update", false, "rewrite the tables of flags in the documentation")
+
+const page = "../../docs/command-line.md"
+
+// generated is a table between its markers.
+var generated = regexp.MustCompile(`(?s)<!-- flags: (\w+) -->\n(.*?)<!-- end -->\n`)
+
+func TestFlagTables(t *testing.T) {
+	text := read(t)
+	want := tables(t)
+	found := map[string]bool{}
+	rewritten := generated.ReplaceAllStringFunc(text, func(block string) string {
+		m := generated.FindStringSubmatch(block)
+		found[m[1]] = true
+		if _, ok := want[m[1]]; !ok {
+			t.Errorf("%s has a table %q; want %v", page, m[1], want)
+		}
+		return fmt.Sprintf("<!-- flags: %s -->\n%s<!-- end -->\n", m[1], want[m[1]])
+	})
+	for name := range want {
+		if !found[name] {
+			t.Errorf("%s has no table %q", page, name)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(rewritten), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for i, line := range strings.Split(rewritten, "\n") {
+		if got := strings.Split(text, "\n"); i >= len(got) || got[i] != line {
+			t.Fatalf("line %d of %s differs from the flags; want\n%s\n(go test ./test/docs -update rewrites it)", i+1, page, line)
+		}
+	}
+}
+
+// Every flag and variable on the page, in a table or not, is one of a program, and none is missing.
+func TestFlagNames(t *testing.T) {
+	// A flag of cilium-agent, to which one of the bridge refers.
+	known := map[string]bool{"--ipam-cilium-node-update-rate": true, "--help": true}
+	for _, c := range commands() {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			known["--"+f.Name] = true
+			for _, variable := range f.Annotations[options.EnvAnnotation] {
+				known[variable] = true
+			}
+		})
+	}
+	text := read(t)
+	for _, name := range regexp.MustCompile(`--[a-z][a-z0-9-]+|\bDELEGATED_IPAM_\w+`).FindAllString(text, -1) {
+		if !known[name] {
+			t.Errorf("%s has %s, which is not an option of a command", page, name)
+		}
+	}
+	for name := range known {
+		if !strings.Contains(text, name) {
+			t.Errorf("%s lacks %s", page, name)
+		}
+	}
+}
+
+// commands returns every command of both programs.
+func commands() []*cobra.Command {
+	sidecar := cli.Command(nil, "test")
+	return append(slices.Clone(sidecar.Commands()), sidecar, bridge.Command(nil, "test"))
+}
+
+// tables returns the tables of flags by name. Each flag of each command is in one of them: in that
+// of its program, in "client" for those that several commands share, or in "commands".
+func tables(t *testing.T) map[string]string {
+	t.Helper()
+	shared := map[string]*pflag.Flag{}
+	var client, own, serve, rest []string
+	all := commands()
+	serveFlags := find(t, all, "serve").Flags()
+	for _, c := range all {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			switch first := shared[f.Name]; {
+			case c.Name() == "serve":
+				serve = append(serve, row(name(f), value(f), code(f.Annotations[options.EnvAnnotation]...), usage(f)))
+			case c.Name() == "delegated-ipam-bridge":
+				rest = append(rest, row(name(f), value(f), usage(f)))
+			case c.Name() == "doctor" && f.Hidden && same(f, serveFlags.Lookup(f.Name)):
+				// It is a flag of serve.
+			case first != nil && same(f, first):
+				// It is in the table already.
+			case f.Name == "host" || f.Name == "output":
+				shared[f.Name] = f
+				client = append(client, row(name(f), value(f), usage(f)))
+			default:
+				own = append(own, row(code(c.Name()), name(f), value(f), usage(f)))
+			}
+		})
+	}
+	slices.Sort(own)
+	return map[string]string{
+		"client":   table(client, "flag", "default", "meaning"),
+		"commands": table(own, "command", "flag", "default", "meaning"),
+		"serve":    table(serve, "flag", "default", "environment", "meaning"),
+		"bridge":   table(rest, "flag", "default", "meaning"),
+	}
+}
+
+func find(t *testing.T, all []*cobra.Command, name string) *cobra.Command {
+	t.Helper()
+	i := slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == name })
+	if i < 0 {
+		t.Fatalf("no command %s", name)
+	}
+	return all[i]
+}
+
+// same reports whether two commands have the same flag.
+func same(a, b *pflag.Flag) bool {
+	return a != nil && b != nil && a.Name == b.Name && a.Shorthand == b.Shorthand && a.DefValue == b.DefValue && a.Usage == b.Usage && a.Value.Type() == b.Value.Type()
+}
+
+// name returns the flag with the placeholder of its value.
+func name(f *pflag.Flag) string {
+	text := "--" + f.Name
+	if kind := f.Value.Type(); kind != "bool" {
+		text += " " + kind
+	}
+	if f.Shorthand != "" {
+		return code("-"+f.Shorthand) + ", " + code(text)
+	}
+	return code(text)
+}
+
+func value(f *pflag.Flag) string {
+	if f.DefValue == "" {
+		return ""
+	}
+	return code(f.DefValue)
+}
+
+// usage returns the help text with its flags as code.
+func usage(f *pflag.Flag) string {
+	return regexp.MustCompile(`--[a-z0-9-]+|/(metrics|readyz|healthz)\b|"\*"|:port\b`).ReplaceAllStringFunc(f.Usage, func(s string) string { return code(s) })
+}
+
+func code(texts ...string) string { return "`" + strings.Join(texts, "`, `") + "`" }
+
+func row(cells ...string) string {
+	for i, c := range cells {
+		cells[i] = strings.ReplaceAll(c, "|", `\|`)
+	}
+	return "| " + strings.Join(cells, " | ") + " |\n"
+}
+
+func table(rows []string, head ...string) string {
+	return row(head...) + "|" + strings.Repeat("---|", len(head)) + "\n" + strings.Join(rows, "")
+}
+
+func read(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
