@@ -29,7 +29,7 @@ func TestSkipReleaseDelay(t *testing.T) {
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	wantCommand(t, n, command{args: []string{"release", ip}})
 	wantState(t, s, "router", "cooldown")
-	wantCommand(t, n, command{args: []string{"release", ip}, code: 1, stderr: "not handed out"})
+	wantCommand(t, n, command{args: []string{"release", ip}, code: 1, stderr: "not allocated"})
 	wantState(t, s, "router", "cooldown")
 	wantCommand(t, n, command{args: []string{"release", ip, "--skip-release-delay"}})
 	wantLeases(t, n, 0)
