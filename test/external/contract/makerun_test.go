@@ -12,13 +12,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// TestTheLinesThatMakeRunPrintsWorkAgainAndAgain pastes them, ends the sidecar
-// as Ctrl-C does, and does it all once more.
-func TestTheLinesThatMakeRunPrintsWorkAgainAndAgain(t *testing.T) {
+// TestMakeRunLines runs the curl lines that "make run" prints twice, in each of two runs.
+func TestMakeRunLines(t *testing.T) {
 	t.Parallel()
-	needCurl(t)
+	requireCurl(t)
 	n := harness.NewNode(t)
-	failOnRefusal(t, n.Dir)
+	failOnError(t, n.Dir)
 	for range 2 {
 		run, lines := makeRun(t, n)
 		if len(lines) != 3 {
@@ -33,7 +32,7 @@ func TestTheLinesThatMakeRunPrintsWorkAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestMakeRunAgainFindsTheSameAddresses(t *testing.T) {
+func TestMakeRunTwice(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	c := harness.Client{Socket: filepath.Join(n.Dir, runSocket)}
@@ -49,8 +48,8 @@ func TestMakeRunAgainFindsTheSameAddresses(t *testing.T) {
 	}
 }
 
-// makeRun starts tools/run.sh in the node's folder, as "make run" does in the
-// checkout, waits until it is ready and returns the curl lines that it printed.
+// makeRun starts tools/run.sh in the directory of the node, as "make run" does in the repository, waits
+// until the sidecar is ready and returns the printed curl lines.
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
 	script, err := filepath.Abs("../../../tools/run.sh")
@@ -73,7 +72,7 @@ func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 			interrupt(t, cmd)
 		}
 	})
-	harness.Eventually(t, "make run to be ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
+	harness.Eventually(t, "make run to become ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
 	return cmd, printedCurlLines(t, output.Name())
 }
 
@@ -93,13 +92,13 @@ func printedCurlLines(t *testing.T, output string) []string {
 	return lines
 }
 
-// interrupt ends a run as Ctrl-C does.
+// interrupt sends the signal of Ctrl-C and waits for the exit.
 func interrupt(t *testing.T, run *exec.Cmd) {
 	t.Helper()
 	if err := run.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
 	if err := run.Wait(); err != nil {
-		t.Errorf("after Ctrl-C: %v; want status 0", err)
+		t.Errorf("after SIGINT: %v; want exit status 0", err)
 	}
 }
