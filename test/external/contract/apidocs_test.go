@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-openapi/spec"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const apiPage = documentation + "/docs/api.md"
@@ -20,9 +22,7 @@ const metricsOperation = "GET /metrics"
 func TestAPIDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(apiPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	d := loadSwagger(t, swaggerFile)
 	for name, op := range d.operations {
 		for _, missing := range undocumented(string(text), name, op) {

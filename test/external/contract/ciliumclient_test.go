@@ -21,9 +21,7 @@ func TestCiliumSock(t *testing.T) {
 	n, _ := empty(t)
 	t.Setenv("CILIUM_SOCK", n.Socket)
 	c, err := client.NewDefaultClientWithTimeout(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	allocate(t, c, "", "router", "", false)
 }
 
@@ -149,9 +147,7 @@ func TestCiliumStatusPrinter(t *testing.T) {
 	t.Parallel()
 	_, s := routerHolds(t)
 	health, err := ciliumClient(t, s).Daemon.GetHealthz(daemon.NewGetHealthzParams())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var brief, full bytes.Buffer
 	client.FormatStatusResponseBrief(&brief, health.Payload)
 	if got := brief.String(); got != "OK\n" {
@@ -167,9 +163,7 @@ func TestCiliumConfig(t *testing.T) {
 	t.Parallel()
 	_, s := empty(t)
 	config, err := ciliumClient(t, s).ConfigGet()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if got := config.Status.IpamMode; got != "delegated-plugin" {
 		t.Errorf("the IPAM mode is %q; want delegated-plugin", got)
 	}
@@ -179,18 +173,14 @@ func TestCiliumConfig(t *testing.T) {
 func ciliumClient(t *testing.T, s *harness.Sidecar) *client.Client {
 	t.Helper()
 	c, err := client.NewClient("unix://" + s.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return c
 }
 
 func allocate(t *testing.T, c *client.Client, family, owner, pool string, expiration bool) *models.IPAMResponse {
 	t.Helper()
 	got, err := c.IPAMAllocate(family, owner, pool, expiration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := got.Validate(nil); err != nil {
 		t.Fatalf("the response is not valid for Cilium's model: %v", err)
 	}

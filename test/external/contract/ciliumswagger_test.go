@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-openapi/spec"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // extension marks operations, definitions and properties that Cilium's API lacks.
@@ -118,8 +120,6 @@ func responses(op *spec.Operation) []string {
 func ciliumSwagger(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return filepath.Join(strings.TrimSpace(string(out)), "api", "v1", "openapi.yaml")
 }

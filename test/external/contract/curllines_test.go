@@ -53,9 +53,7 @@ func TestFindCurlLines(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "README.md")
 	text := "curl outside\n```sh\nmake run\ncurl one \\\n  two\n  curl three\necho\ncurl \"$(\n curl four)\"\n```\n```json\ncurl five\n```\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	want := []string{"curl one \\\n  two", "  curl three", "curl \"$(\n curl four)\""}
 	lines := curlLines(t, file)
 	if len(lines) != len(want) {
@@ -71,9 +69,7 @@ func TestFindCurlLines(t *testing.T) {
 func documentationFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return append([]string{filepath.Join(documentation, "README.md")}, files...)
 }
 
@@ -82,9 +78,7 @@ func documentationFiles(t *testing.T) []string {
 func curlLines(t *testing.T, file string) []line {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var found []line
 	inside, unfinished := false, false
 	for i, text := range strings.Split(string(data), "\n") {
@@ -116,9 +110,7 @@ func startAsMakeRun(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t, harness.DualStack())
 	n.Socket = filepath.Join(n.Dir, runSocket)
-	if err := os.Mkdir(filepath.Dir(n.Socket), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(filepath.Dir(n.Socket), 0o755))
 	n.Start(t)
 	return n
 }
@@ -138,10 +130,7 @@ func runLine(t *testing.T, dir string, l line) {
 func requireCurl(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("CI must have curl: %v", err)
-		}
-		t.Skipf("skipped: %v", err)
+		harness.Skipf(t, "no curl: %v", err)
 	}
 }
 
@@ -149,7 +138,5 @@ func requireCurl(t *testing.T) {
 // default. Every line in the documentation must succeed.
 func failOnError(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600))
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // The error responses of go-openapi are not in swagger.yaml, but clients get them.
@@ -27,16 +29,12 @@ func TestFrameworkErrors(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://localhost"+tt.path, strings.NewReader(tt.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if tt.header != "" {
 				req.Header.Set(tt.header, tt.value)
 			}
 			a, err := s.Send(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if a.Status != tt.status {
 				t.Errorf("got %s; want status %d", a, tt.status)
 			}

@@ -33,9 +33,7 @@ func compareBody(t *testing.T, n *harness.Node, name string, body []byte) {
 func compareGolden(t *testing.T, file, got string) {
 	t.Helper()
 	if os.Getenv(goldenEnv) != "" {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {

@@ -53,20 +53,14 @@ func TestMakeRunTwice(t *testing.T) {
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
 	script, err := filepath.Abs("../../../tools/run.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	output, err := os.Create(filepath.Join(n.Dir, "output"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer output.Close()
 	cmd := exec.Command(script, harness.Binary(t), n.BinDir)
 	cmd.Dir = n.Dir
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			interrupt(t, cmd)
@@ -79,9 +73,7 @@ func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 func printedCurlLines(t *testing.T, output string) []string {
 	t.Helper()
 	f, err := os.Open(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer f.Close()
 	var lines []string
 	for scan := bufio.NewScanner(f); scan.Scan(); {
@@ -95,9 +87,7 @@ func printedCurlLines(t *testing.T, output string) []string {
 // interrupt sends the signal of Ctrl-C and waits for the exit.
 func interrupt(t *testing.T, run *exec.Cmd) {
 	t.Helper()
-	if err := run.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, run.Process.Signal(syscall.SIGINT))
 	if err := run.Wait(); err != nil {
 		t.Errorf("after SIGINT: %v; want exit status 0", err)
 	}

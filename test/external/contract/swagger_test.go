@@ -36,13 +36,9 @@ type call struct {
 func loadSwagger(t *testing.T, file string) swagger {
 	t.Helper()
 	loaded, err := loads.Spec(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	expanded, err := loaded.Expanded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	d := swagger{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}}
 	for path, item := range expanded.Spec().Paths.Paths {
 		for method, op := range map[string]*spec.Operation{
