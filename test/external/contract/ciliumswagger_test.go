@@ -16,8 +16,8 @@ import (
 // extension marks operations, definitions and properties that Cilium's API lacks.
 const extension = "x-delegated-ipam-extension"
 
-// The parts of swagger.yaml without the mark must be the same in Cilium's document: paths, operation
-// IDs, parameters, codes, Go names of the codes, JSON keys and their types.
+// The parts of swagger.yaml without the mark must be the same in Cilium's document: paths,
+// operation IDs, parameters, codes, Go names of the codes, JSON keys and their types.
 func TestCiliumSubset(t *testing.T) {
 	t.Parallel()
 	ours, theirs := loadSwagger(t, swaggerFile), loadSwagger(t, ciliumSwagger(t))

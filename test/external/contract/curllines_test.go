@@ -23,8 +23,8 @@ type line struct {
 	text   string
 }
 
-// TestCurlLines runs every line that starts with curl in a sh block of README.md and docs/*.md, as it
-// is and in order. Each file gets a new sidecar.
+// TestCurlLines runs every line that starts with curl in a sh block of README.md and docs/*.md,
+// unchanged and in order. Each file gets a new sidecar.
 func TestCurlLines(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)

@@ -48,8 +48,8 @@ func TestMakeRunTwice(t *testing.T) {
 	}
 }
 
-// makeRun starts tools/run.sh in the directory of the node, as "make run" does in the repository, waits
-// until the sidecar is ready and returns the printed curl lines.
+// makeRun starts tools/run.sh in the directory of the node, as "make run" does in the repository,
+// waits until the sidecar is ready and returns the printed curl lines.
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
 	script, err := filepath.Abs("../../../tools/run.sh")

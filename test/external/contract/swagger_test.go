@@ -82,8 +82,8 @@ func (d swagger) send(t *testing.T, c harness.Client, r call) harness.Response {
 	return c.Do(t, method, d.basePath+path+"?"+query.Encode(), header...)
 }
 
-// validateCall returns an error if a parameter of the call is undocumented or invalid, or a required
-// one is missing.
+// validateCall returns an error if a parameter of the call is undocumented or invalid, or a
+// required one is missing.
 func (d swagger) validateCall(r call) error {
 	op, ok := d.operations[r.operation]
 	if !ok {
