@@ -28,7 +28,7 @@ func (c Client) DoAs(t testing.TB, u User, method, path string) Response {
 		Skipf(t, "only root can connect as another user")
 	}
 	c.history.requestSent(parseRequest(method, path, nil))
-	conn, err := c.dialAs(u)
+	conn, err := c.DialAs(u)
 	Must(t, err)
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -44,8 +44,9 @@ func (c Client) DoAs(t testing.TB, u User, method, path string) Response {
 	return Response{Status: resp.StatusCode, Header: resp.Header, Body: body}
 }
 
-// dialAs connects on a thread that switches to the user and exits afterwards.
-func (c Client) dialAs(u User) (conn net.Conn, err error) {
+// DialAs connects to the socket as another user, on a thread that terminates afterwards. Only root
+// can do that.
+func (c Client) DialAs(u User) (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

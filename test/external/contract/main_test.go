@@ -1,6 +1,5 @@
-// Package contract holds the sidecar to its word from outside: to swagger.yaml,
-// to Cilium's own client, and to the curl lines of the documentation. It is a
-// module of its own, so that the product does not depend on Cilium.
+// Package contract tests the sidecar through its socket: against swagger.yaml, with Cilium's
+// client, and with the curl lines of the documentation.
 package contract
 
 import (

@@ -9,16 +9,18 @@ import (
 	"testing"
 
 	"github.com/go-openapi/spec"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// extension marks what Cilium's API does not have.
+// extension marks operations, definitions and properties that Cilium's API lacks.
 const extension = "x-delegated-ipam-extension"
 
-// What we share with Cilium's own document is the same there: paths, operation
-// IDs, parameters, codes, Go names of the codes, JSON keys and their types.
-func TestTheContractIsASubsetOfCiliums(t *testing.T) {
+// The parts of swagger.yaml without the mark must be the same in Cilium's document: paths,
+// operation IDs, parameters, codes, Go names of the codes, JSON keys and their types.
+func TestCiliumSubset(t *testing.T) {
 	t.Parallel()
-	ours, theirs := loadDocument(t, swaggerFile), loadDocument(t, ciliumsDocument(t))
+	ours, theirs := loadSwagger(t, swaggerFile), loadSwagger(t, ciliumSwagger(t))
 	if ours.basePath != theirs.basePath {
 		t.Errorf("our base path is %s, Cilium's %s", ours.basePath, theirs.basePath)
 	}
@@ -29,11 +31,11 @@ func TestTheContractIsASubsetOfCiliums(t *testing.T) {
 		}
 		compared++
 		t.Run(name, func(t *testing.T) {
-			their, ok := theirs.operations[name]
+			want, ok := theirs.operations[name]
 			if !ok {
-				t.Fatal("Cilium does not have this operation, and it is not marked as an extension")
+				t.Fatal("Cilium lacks this operation, and it is not marked as an extension")
 			}
-			sameOperation(t, op, their)
+			compareOperations(t, op, want)
 		})
 	}
 	if compared == 0 {
@@ -41,7 +43,7 @@ func TestTheContractIsASubsetOfCiliums(t *testing.T) {
 	}
 }
 
-func sameOperation(t *testing.T, our, their *spec.Operation) {
+func compareOperations(t *testing.T, our, their *spec.Operation) {
 	t.Helper()
 	if our.ID != their.ID || !slices.Equal(our.Tags, their.Tags) {
 		t.Errorf("operation ID and tags are %q %q; Cilium's are %q %q", our.ID, our.Tags, their.ID, their.Tags)
@@ -55,16 +57,15 @@ func sameOperation(t *testing.T, our, their *spec.Operation) {
 	for code, response := range our.Responses.StatusCodeResponses {
 		theirs := their.Responses.StatusCodeResponses[code]
 		if (response.Schema == nil) != (theirs.Schema == nil) {
-			t.Errorf("only one side has a body with %d", code)
+			t.Errorf("only one of both has a body with %d", code)
 		} else if response.Schema != nil {
-			subset(t, fmt.Sprint(code), response.Schema, theirs.Schema)
+			compareSchemas(t, fmt.Sprint(code), response.Schema, theirs.Schema)
 		}
 	}
 }
 
-// subset fails the test for each key of ours that Cilium does not have, or has
-// with another type.
-func subset(t *testing.T, where string, our, their *spec.Schema) {
+// compareSchemas fails the test for each of our keys that Cilium lacks, or has with another type.
+func compareSchemas(t *testing.T, where string, our, their *spec.Schema) {
 	t.Helper()
 	if got, want := typeOf(our), typeOf(their); got != want {
 		t.Errorf("%s is of type %q; Cilium's is %q", where, got, want)
@@ -78,18 +79,17 @@ func subset(t *testing.T, where string, our, their *spec.Schema) {
 		}
 		theirs, ok := their.Properties[name]
 		if !ok {
-			t.Errorf("%s.%s is not a key of Cilium's, and not marked as an extension", where, name)
+			t.Errorf("Cilium lacks the key %s.%s, and it is not marked as an extension", where, name)
 			continue
 		}
-		subset(t, where+"."+name, &property, &theirs)
+		compareSchemas(t, where+"."+name, &property, &theirs)
 	}
 	if our.Items != nil && their.Items != nil {
-		subset(t, where+"[]", our.Items.Schema, their.Items.Schema)
+		compareSchemas(t, where+"[]", our.Items.Schema, their.Items.Schema)
 	}
 }
 
-// typeOf returns the type of a schema; one with properties is an object, also
-// where the document leaves that out.
+// typeOf returns the type of a schema; one with properties is an object, also if it has no type.
 func typeOf(s *spec.Schema) string {
 	if len(s.Type) == 0 && len(s.Properties) > 0 {
 		return "object"
@@ -116,12 +116,10 @@ func responses(op *spec.Operation) []string {
 	return slices.Sorted(slices.Values(all))
 }
 
-// ciliumsDocument returns the path of the document in the pinned module.
-func ciliumsDocument(t *testing.T) string {
+// ciliumSwagger returns the path of Cilium's document in the pinned module.
+func ciliumSwagger(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return filepath.Join(strings.TrimSpace(string(out)), "api", "v1", "openapi.yaml")
 }

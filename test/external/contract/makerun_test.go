@@ -12,13 +12,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// TestTheLinesThatMakeRunPrintsWorkAgainAndAgain pastes them, ends the sidecar
-// as Ctrl-C does, and does it all once more.
-func TestTheLinesThatMakeRunPrintsWorkAgainAndAgain(t *testing.T) {
+// TestMakeRunLines runs the curl lines that "make run" prints twice, in each of two runs.
+func TestMakeRunLines(t *testing.T) {
 	t.Parallel()
-	needCurl(t)
+	requireCurl(t)
 	n := harness.NewNode(t)
-	failOnRefusal(t, n.Dir)
+	failOnError(t, n.Dir)
 	for range 2 {
 		run, lines := makeRun(t, n)
 		if len(lines) != 3 {
@@ -33,7 +32,7 @@ func TestTheLinesThatMakeRunPrintsWorkAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestMakeRunAgainFindsTheSameAddresses(t *testing.T) {
+func TestMakeRunTwice(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	c := harness.Client{Socket: filepath.Join(n.Dir, runSocket)}
@@ -49,40 +48,32 @@ func TestMakeRunAgainFindsTheSameAddresses(t *testing.T) {
 	}
 }
 
-// makeRun starts tools/run.sh in the node's folder, as "make run" does in the
-// checkout, waits until it is ready and returns the curl lines that it printed.
+// makeRun starts tools/run.sh in the directory of the node, as "make run" does in the repository,
+// waits until the sidecar is ready and returns the printed curl lines.
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
 	script, err := filepath.Abs("../../../tools/run.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	output, err := os.Create(filepath.Join(n.Dir, "output"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer output.Close()
 	cmd := exec.Command(script, harness.Binary(t), n.BinDir)
 	cmd.Dir = n.Dir
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			interrupt(t, cmd)
 		}
 	})
-	harness.Eventually(t, "make run to be ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
+	harness.Eventually(t, "make run to become ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
 	return cmd, printedCurlLines(t, output.Name())
 }
 
 func printedCurlLines(t *testing.T, output string) []string {
 	t.Helper()
 	f, err := os.Open(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer f.Close()
 	var lines []string
 	for scan := bufio.NewScanner(f); scan.Scan(); {
@@ -93,13 +84,11 @@ func printedCurlLines(t *testing.T, output string) []string {
 	return lines
 }
 
-// interrupt ends a run as Ctrl-C does.
+// interrupt sends the signal of Ctrl-C and waits for the exit.
 func interrupt(t *testing.T, run *exec.Cmd) {
 	t.Helper()
-	if err := run.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, run.Process.Signal(syscall.SIGINT))
 	if err := run.Wait(); err != nil {
-		t.Errorf("after Ctrl-C: %v; want status 0", err)
+		t.Errorf("after SIGINT: %v; want exit status 0", err)
 	}
 }

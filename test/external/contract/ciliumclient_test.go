@@ -17,29 +17,27 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestCiliumsDefaultClientFindsTheSidecarByCILIUM_SOCK(t *testing.T) {
+func TestCiliumSock(t *testing.T) {
 	n, _ := empty(t)
 	t.Setenv("CILIUM_SOCK", n.Socket)
 	c, err := client.NewDefaultClientWithTimeout(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	allocate(t, c, "", "router", "", false)
 }
 
-func TestCiliumsClientAllocates(t *testing.T) {
+func TestCiliumAllocate(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		family, owner, pool string
 		expiration          bool
 		wantIPv4, wantIPv6  bool
 	}{
-		"both families without asking for one": {owner: "router", wantIPv4: true, wantIPv6: true},
-		"IPv4":                                 {family: client.AddressFamilyIPv4, owner: "router", wantIPv4: true},
-		"IPv6":                                 {family: client.AddressFamilyIPv6, owner: "router", wantIPv6: true},
-		"without an owner":                     {wantIPv4: true, wantIPv6: true},
-		"from a pool by name":                  {owner: "router", pool: "default", wantIPv4: true, wantIPv6: true},
-		"with an expiration":                   {owner: "kube-system/pod", expiration: true, wantIPv4: true, wantIPv6: true},
+		"no family":  {owner: "router", wantIPv4: true, wantIPv6: true},
+		"IPv4":       {family: client.AddressFamilyIPv4, owner: "router", wantIPv4: true},
+		"IPv6":       {family: client.AddressFamilyIPv6, owner: "router", wantIPv6: true},
+		"no owner":   {wantIPv4: true, wantIPv6: true},
+		"named pool": {owner: "router", pool: "default", wantIPv4: true, wantIPv6: true},
+		"expiration": {owner: "kube-system/pod", expiration: true, wantIPv4: true, wantIPv6: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +54,7 @@ func TestCiliumsClientAllocates(t *testing.T) {
 	}
 }
 
-func TestCiliumsClientRestoresAndReleases(t *testing.T) {
+func TestCiliumRestoreRelease(t *testing.T) {
 	t.Parallel()
 	n, s := empty(t)
 	c := ciliumClient(t, s)
@@ -67,11 +65,11 @@ func TestCiliumsClientRestoresAndReleases(t *testing.T) {
 		mustDo(t, c.IPAMReleaseIP(ip, ""))
 	}
 	if left := n.Leases(t); len(left) != 0 {
-		t.Errorf("the plugin's store still has %v", left)
+		t.Errorf("the store of the plugin has %v", left)
 	}
 }
 
-func TestCiliumsClientConfirmsAnExpiringAddressByRestoringIt(t *testing.T) {
+func TestCiliumConfirm(t *testing.T) {
 	t.Parallel()
 	_, s := empty(t)
 	c := ciliumClient(t, s)
@@ -82,7 +80,7 @@ func TestCiliumsClientConfirmsAnExpiringAddressByRestoringIt(t *testing.T) {
 	}
 }
 
-func TestCiliumsClientSeesEachDocumentedErrorAsItsOwnType(t *testing.T) {
+func TestCiliumErrors(t *testing.T) {
 	t.Parallel()
 	allocated := func(c *client.Client) error { _, err := c.IPAMAllocate("", "ingress", "", false); return err }
 	restored := func(ip, owner string) func(*client.Client) error {
@@ -92,27 +90,27 @@ func TestCiliumsClientSeesEachDocumentedErrorAsItsOwnType(t *testing.T) {
 		return func(c *client.Client) error { return c.IPAMReleaseIP(ip, "") }
 	}
 	tests := map[string]struct {
-		scene scene
+		start startFunc
 		do    func(*client.Client) error
 		want  func(error) bool
 	}{
-		"an allocate that is forbidden":        {onlyRouter, allocated, is[*ipam.PostIpamForbidden]},
-		"an allocate that fails":               {refusing, allocated, is[*ipam.PostIpamFailure]},
-		"a restore of no address":              {empty, restored("banana", "a"), is[*ipam.PostIpamIPInvalid]},
-		"a restore that is forbidden":          {onlyRouter, restored("10.15.0.9", "ingress"), is[*ipam.PostIpamIPForbidden]},
-		"a restore of another owner's address": {routerHolds, restored("10.15.0.2", "thief"), is[*ipam.PostIpamIPExists]},
-		"a restore that fails":                 {routerHolds, restored("10.15.0.9", "router"), is[*ipam.PostIpamIPFailure]},
-		"a restore in a family that is off":    {ipv4Only, restored("fd00:15::9", "a"), is[*ipam.PostIpamIPDisabled]},
-		"a release of no address":              {empty, released("banana"), is[*ipam.DeleteIpamIPInvalid]},
-		"a release that is forbidden":          {fromStranger, released("10.15.0.2"), is[*ipam.DeleteIpamIPForbidden]},
-		"a release of an unknown address":      {empty, released("10.15.0.9"), is[*ipam.DeleteIpamIPNotFound]},
-		"a release that fails":                 {stuck, released("10.15.0.2"), is[*ipam.DeleteIpamIPFailure]},
-		"a release in a family that is off":    {ipv4Only, released("fd00:15::9"), is[*ipam.DeleteIpamIPDisabled]},
+		"allocate, forbidden": {onlyRouter, allocated, is[*ipam.PostIpamForbidden]},
+		"allocate, failure":   {addFails, allocated, is[*ipam.PostIpamFailure]},
+		"restore, invalid":    {empty, restored("banana", "a"), is[*ipam.PostIpamIPInvalid]},
+		"restore, forbidden":  {onlyRouter, restored("10.15.0.9", "ingress"), is[*ipam.PostIpamIPForbidden]},
+		"restore, exists":     {routerHolds, restored("10.15.0.2", "ingress"), is[*ipam.PostIpamIPExists]},
+		"restore, failure":    {routerHolds, restored("10.15.0.9", "router"), is[*ipam.PostIpamIPFailure]},
+		"restore, disabled":   {ipv4Only, restored("fd00:15::9", "a"), is[*ipam.PostIpamIPDisabled]},
+		"release, invalid":    {empty, released("banana"), is[*ipam.DeleteIpamIPInvalid]},
+		"release, forbidden":  {fromOtherUser, released("10.15.0.2"), is[*ipam.DeleteIpamIPForbidden]},
+		"release, not found":  {empty, released("10.15.0.9"), is[*ipam.DeleteIpamIPNotFound]},
+		"release, failure":    {delFails, released("10.15.0.2"), is[*ipam.DeleteIpamIPFailure]},
+		"release, disabled":   {ipv4Only, released("fd00:15::9"), is[*ipam.DeleteIpamIPDisabled]},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, s := tt.scene(t)
+			_, s := tt.start(t)
 			if err := tt.do(ciliumClient(t, s)); !tt.want(err) {
 				t.Errorf("got %T: %v", err, err)
 			}
@@ -120,38 +118,36 @@ func TestCiliumsClientSeesEachDocumentedErrorAsItsOwnType(t *testing.T) {
 	}
 }
 
-func TestCiliumsClientIsToldThePluginsOwnWords(t *testing.T) {
+func TestCiliumErrorText(t *testing.T) {
 	t.Parallel()
-	_, s := refusing(t)
+	_, s := addFails(t)
 	_, err := ciliumClient(t, s).IPAMAllocate("", "router", "", false)
 	var failure *ipam.PostIpamFailure
 	if !errors.As(err, &failure) {
 		t.Fatalf("got %T: %v; want a failure", err, err)
 	}
-	for _, says := range []string{"router", "no address left", "the range is exhausted"} {
-		if !strings.Contains(string(failure.Payload), says) {
-			t.Errorf("the reason is %q; want it to say %q", failure.Payload, says)
+	for _, want := range []string{"router", "no address left", "the range is exhausted"} {
+		if !strings.Contains(string(failure.Payload), want) {
+			t.Errorf("the reason is %q; want %q in it", failure.Payload, want)
 		}
 	}
 }
 
-func TestCiliumsClientSeesAnUnknownFamilyAs422(t *testing.T) {
+func TestCiliumUnknownFamily(t *testing.T) {
 	t.Parallel()
 	_, s := empty(t)
 	_, err := ciliumClient(t, s).IPAMAllocate("ipx", "router", "", false)
-	var answered interface{ IsCode(int) bool }
-	if !errors.As(err, &answered) || !answered.IsCode(http.StatusUnprocessableEntity) {
+	var status interface{ IsCode(int) bool }
+	if !errors.As(err, &status) || !status.IsCode(http.StatusUnprocessableEntity) {
 		t.Errorf("got %T: %v; want status 422", err, err)
 	}
 }
 
-func TestCiliumsStatusPrinterIsContent(t *testing.T) {
+func TestCiliumStatusPrinter(t *testing.T) {
 	t.Parallel()
 	_, s := routerHolds(t)
 	health, err := ciliumClient(t, s).Daemon.GetHealthz(daemon.NewGetHealthzParams())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var brief, full bytes.Buffer
 	client.FormatStatusResponseBrief(&brief, health.Payload)
 	if got := brief.String(); got != "OK\n" {
@@ -159,17 +155,15 @@ func TestCiliumsStatusPrinterIsContent(t *testing.T) {
 	}
 	client.FormatStatusResponse(&full, health.Payload, client.StatusAllDetails)
 	if !strings.Contains(full.String(), "10.15.0.2 (router)") {
-		t.Errorf("the status does not show the router's address:\n%s", &full)
+		t.Errorf("the status lacks the address of the router:\n%s", &full)
 	}
 }
 
-func TestCiliumsClientReadsTheConfiguration(t *testing.T) {
+func TestCiliumConfig(t *testing.T) {
 	t.Parallel()
 	_, s := empty(t)
 	config, err := ciliumClient(t, s).ConfigGet()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if got := config.Status.IpamMode; got != "delegated-plugin" {
 		t.Errorf("the IPAM mode is %q; want delegated-plugin", got)
 	}
@@ -179,20 +173,16 @@ func TestCiliumsClientReadsTheConfiguration(t *testing.T) {
 func ciliumClient(t *testing.T, s *harness.Sidecar) *client.Client {
 	t.Helper()
 	c, err := client.NewClient("unix://" + s.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return c
 }
 
 func allocate(t *testing.T, c *client.Client, family, owner, pool string, expiration bool) *models.IPAMResponse {
 	t.Helper()
 	got, err := c.IPAMAllocate(family, owner, pool, expiration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := got.Validate(nil); err != nil {
-		t.Fatalf("Cilium's model refuses the answer: %v", err)
+		t.Fatalf("the response is not valid for Cilium's model: %v", err)
 	}
 	return got
 }
@@ -204,23 +194,23 @@ func mustDo(t *testing.T, err error) {
 	}
 }
 
-// is tells whether an error is of a type.
+// is reports whether an error is of a type.
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
 }
 
-// wantFamily checks that one family is there as cilium-cni needs it, or absent.
+// wantFamily checks that the response has one family as cilium-cni needs it, or lacks it.
 func wantFamily(t *testing.T, want, expiring bool, ip, pool, uuid string, details *models.IPAMAddressResponse) {
 	t.Helper()
 	if !want {
 		if ip != "" || details != nil {
-			t.Errorf("got %q, %+v for a family that was not asked for", ip, details)
+			t.Errorf("got %q, %+v for a family that was not requested", ip, details)
 		}
 		return
 	}
 	if _, err := netip.ParseAddr(ip); err != nil || details == nil || details.IP != ip {
-		t.Fatalf("the address is %q (%v) and its details %+v; want a bare address twice", ip, err, details)
+		t.Fatalf("the address is %q (%v) and its details %+v; want the same address, without a prefix length, in both", ip, err, details)
 	}
 	if pool != "default" {
 		t.Errorf("the pool of %s is %q; want default", ip, pool)

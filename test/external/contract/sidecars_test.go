@@ -8,11 +8,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// scene starts a sidecar on a node of its own, in which a case plays.
-type scene func(t *testing.T) (*harness.Node, *harness.Sidecar)
+// startFunc starts a sidecar on a new node.
+type startFunc func(t *testing.T) (*harness.Node, *harness.Sidecar)
 
-// Answers of plugins whose every word the test decides. VERSION comes first in
-// each, because it is asked before anything else.
+// These are plugins as shell scripts. Each begins with the response to VERSION.
 const (
 	version = `#!/bin/sh
 cat >/dev/null
@@ -21,37 +20,37 @@ if [ "$CNI_COMMAND" = VERSION ]; then
   exit 0
 fi
 `
-	refuses = version + `if [ "$CNI_COMMAND" = ADD ]; then
+	addFailsScript = version + `if [ "$CNI_COMMAND" = ADD ]; then
   echo '{"cniVersion":"1.0.0","code":11,"msg":"no address left","details":"the range is exhausted"}'
   exit 1
 fi
 `
-	namesUplink = version + `if [ "$CNI_COMMAND" = ADD ]; then
+	uplinkScript = version + `if [ "$CNI_COMMAND" = ADD ]; then
   echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth1","mac":"02:00:00:00:00:01"}],"ips":[{"address":"10.15.0.7/24"}]}'
 fi
 `
-	cannotFree = version + `echo '{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}'
+	delFailsScript = version + `echo '{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}'
 exit 1
 `
 )
 
-func empty(t *testing.T) (*harness.Node, *harness.Sidecar) { return served(t, harness.DualStack()) }
+func empty(t *testing.T) (*harness.Node, *harness.Sidecar) { return start(t, harness.DualStack()) }
 
 func ipv4Only(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	return served(t, harness.IPv4Only(), "--enable-ipv6=false")
+	return start(t, harness.IPv4Only(), "--enable-ipv6=false")
 }
 
 func onlyRouter(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	return served(t, harness.DualStack(), "--owners=router")
+	return start(t, harness.DualStack(), "--owners=router")
 }
 
-// fromStranger speaks to the sidecar as a user that may not call.
-func fromStranger(t *testing.T) (*harness.Node, *harness.Sidecar) {
+// fromOtherUser returns a sidecar whose client is a user that may not call.
+func fromOtherUser(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	t.Helper()
-	n, s := served(t, harness.DualStack(), "--socket-mode=0666")
-	theirs := *s
-	theirs.Client = asStranger(t, n)
-	return n, &theirs
+	n, s := start(t, harness.DualStack(), "--socket-mode=0666")
+	other := *s
+	other.Client = proxyAsOtherUser(t, n)
+	return n, &other
 }
 
 func routerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
@@ -73,29 +72,29 @@ func noConfiguration(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	n := harness.NewNode(t)
 	s := n.Launch(t)
 	s.WaitServing(t)
-	harness.Eventually(t, "it to say that it lacks the configuration, and nothing else", func() error {
+	harness.Eventually(t, "the missing configuration as the only reason", func() error {
 		err := s.Ready()
 		if err == nil || !strings.Contains(err.Error(), "no CNI configuration") || strings.Contains(err.Error(), "does not answer") {
-			return fmt.Errorf("it says %v", err)
+			return fmt.Errorf("it reports %v", err)
 		}
 		return nil
 	})
 	return n, s
 }
 
-func refusing(t *testing.T) (*harness.Node, *harness.Sidecar) { return scripted(t, refuses) }
+func addFails(t *testing.T) (*harness.Node, *harness.Sidecar) { return scripted(t, addFailsScript) }
 
-func uplink(t *testing.T) (*harness.Node, *harness.Sidecar) { return scripted(t, namesUplink) }
+func uplink(t *testing.T) (*harness.Node, *harness.Sidecar) { return scripted(t, uplinkScript) }
 
-// stuck has an owner whose IPv4 address is its last claim, and a plugin that
-// cannot free it any more.
-func stuck(t *testing.T) (*harness.Node, *harness.Sidecar) {
+// delFails starts a sidecar with an attachment whose only claim is IPv4 and with a plugin whose DEL
+// fails.
+func delFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	t.Helper()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Launch(t, "--enable-ipv6=false")
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
-	n.InstallScript(t, "host-local", cannotFree)
+	n.InstallScript(t, "host-local", delFailsScript)
 	return n, s
 }
 
@@ -108,7 +107,7 @@ func scripted(t *testing.T, script string) (*harness.Node, *harness.Sidecar) {
 	return n, s
 }
 
-func served(t *testing.T, nw harness.Network, flags ...string) (*harness.Node, *harness.Sidecar) {
+func start(t *testing.T, nw harness.Network, flags ...string) (*harness.Node, *harness.Sidecar) {
 	t.Helper()
 	n := nodeWith(t, nw)
 	return n, n.Start(t, flags...)

@@ -12,23 +12,22 @@ import (
 
 const documentation = "../../.."
 
-// The layout of "make run" (tools/run.sh): the documentation's lines are meant
-// for the folder above.
+// runSocket is the path of the socket of "make run" (tools/run.sh), relative to the directory for
+// which the documentation's lines are written.
 const runSocket = "run/ipam.sock"
 
-// line is one command of the documentation, with the lines it is continued on.
+// line is a command of the documentation, with its continuation lines.
 type line struct {
 	file   string
 	number int
 	text   string
 }
 
-// TestTheCurlLinesOfTheDocumentationWork runs every line that starts with curl
-// in a sh block of README.md and docs/*.md, file by file, in order, as it
-// stands there, against a sidecar that nobody has asked anything yet.
-func TestTheCurlLinesOfTheDocumentationWork(t *testing.T) {
+// TestCurlLines runs every line that starts with curl in a sh block of README.md and docs/*.md,
+// unchanged and in order. Each file gets a new sidecar.
+func TestCurlLines(t *testing.T) {
 	t.Parallel()
-	needCurl(t)
+	requireCurl(t)
 	total := 0
 	for _, file := range documentationFiles(t) {
 		lines := curlLines(t, file)
@@ -38,25 +37,23 @@ func TestTheCurlLinesOfTheDocumentationWork(t *testing.T) {
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			n := runLayout(t)
-			failOnRefusal(t, n.Dir)
+			n := startAsMakeRun(t)
+			failOnError(t, n.Dir)
 			for _, l := range lines {
 				runLine(t, n.Dir, l)
 			}
 		})
 	}
 	if total == 0 {
-		t.Error("no curl line was found in README.md and docs/*.md")
+		t.Error("README.md and docs/*.md have no curl lines")
 	}
 }
 
-func TestTheCurlLinesAreFoundWhereTheyAre(t *testing.T) {
+func TestFindCurlLines(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "README.md")
 	text := "curl outside\n```sh\nmake run\ncurl one \\\n  two\n  curl three\necho\ncurl \"$(\n curl four)\"\n```\n```json\ncurl five\n```\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	want := []string{"curl one \\\n  two", "  curl three", "curl \"$(\n curl four)\""}
 	lines := curlLines(t, file)
 	if len(lines) != len(want) {
@@ -72,20 +69,16 @@ func TestTheCurlLinesAreFoundWhereTheyAre(t *testing.T) {
 func documentationFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return append([]string{filepath.Join(documentation, "README.md")}, files...)
 }
 
-// curlLines returns the commands of a file that start with curl in a sh block,
-// each with the lines on which it goes on.
+// curlLines returns the commands of a file that start with curl in a sh block, with their
+// continuation lines.
 func curlLines(t *testing.T, file string) []line {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var found []line
 	inside, unfinished := false, false
 	for i, text := range strings.Split(string(data), "\n") {
@@ -101,25 +94,23 @@ func curlLines(t *testing.T, file string) []line {
 		default:
 			continue
 		}
-		unfinished = goesOn(found[len(found)-1].text)
+		unfinished = continues(found[len(found)-1].text)
 	}
 	return found
 }
 
-// goesOn tells whether a shell would wait for another line: after a backslash,
-// and within quotes or parentheses.
-func goesOn(text string) bool {
+// continues reports whether a shell would wait for another line: after a backslash, and within
+// quotes or parentheses.
+func continues(text string) bool {
 	return strings.HasSuffix(text, `\`) || exec.Command("sh", "-n", "-c", text).Run() != nil
 }
 
-// runLayout serves as "make run" does: the same network, the same socket.
-func runLayout(t *testing.T) *harness.Node {
+// startAsMakeRun starts a sidecar with the network and the socket of "make run".
+func startAsMakeRun(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t, harness.DualStack())
 	n.Socket = filepath.Join(n.Dir, runSocket)
-	if err := os.Mkdir(filepath.Dir(n.Socket), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(filepath.Dir(n.Socket), 0o755))
 	n.Start(t)
 	return n
 }
@@ -135,22 +126,17 @@ func runLine(t *testing.T, dir string, l line) {
 	}
 }
 
-// needCurl skips a test where there is no curl, which CI must have.
-func needCurl(t *testing.T) {
+// requireCurl skips a test if there is no curl; in CI it fails.
+func requireCurl(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("CI must have curl: %v", err)
-		}
-		t.Skipf("skipped: %v", err)
+		harness.Skipf(t, "no curl: %v", err)
 	}
 }
 
-// failOnRefusal lets curl end with an error when the answer is one, which it
-// does not do by itself. A line stands in the documentation because it works.
-func failOnRefusal(t *testing.T, dir string) {
+// failOnError configures curl to exit with an error for an error response, as it does not by
+// default. Every line in the documentation must succeed.
+func failOnError(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600))
 }

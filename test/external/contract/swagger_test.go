@@ -19,31 +19,27 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// document is swagger.yaml with every reference resolved.
-type document struct {
+// swagger is swagger.yaml with all references resolved.
+type swagger struct {
 	basePath   string
 	operations map[string]*spec.Operation // by "POST /ipam/{ip}"
 }
 
-// call is a request in the words of the document.
+// call is a request by its operation and parameters.
 type call struct {
-	// operation is a key of document.operations.
+	// operation is a key of swagger.operations.
 	operation string
 	// path, query and header are the values of the parameters, by name.
 	path, query, header map[string]string
 }
 
-func loadDocument(t *testing.T, file string) document {
+func loadSwagger(t *testing.T, file string) swagger {
 	t.Helper()
 	loaded, err := loads.Spec(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	expanded, err := loaded.Expanded()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := document{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}}
+	harness.Must(t, err)
+	d := swagger{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}}
 	for path, item := range expanded.Spec().Paths.Paths {
 		for method, op := range map[string]*spec.Operation{
 			http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put,
@@ -57,8 +53,8 @@ func loadDocument(t *testing.T, file string) document {
 	return d
 }
 
-// codes returns every documented "POST /ipam 201".
-func (d document) codes() []string {
+// codes returns each operation with each of its codes, such as "POST /ipam 201".
+func (d swagger) codes() []string {
 	var all []string
 	for name, op := range d.operations {
 		for code := range op.Responses.StatusCodeResponses {
@@ -68,8 +64,8 @@ func (d document) codes() []string {
 	return slices.Sorted(slices.Values(all))
 }
 
-// send sends a call and returns the answer.
-func (d document) send(t *testing.T, c harness.Client, r call) harness.Response {
+// send sends a call and returns the response.
+func (d swagger) send(t *testing.T, c harness.Client, r call) harness.Response {
 	t.Helper()
 	method, path, _ := strings.Cut(r.operation, " ")
 	for name, value := range r.path {
@@ -86,19 +82,19 @@ func (d document) send(t *testing.T, c harness.Client, r call) harness.Response 
 	return c.Do(t, method, d.basePath+path+"?"+query.Encode(), header...)
 }
 
-// validateCall returns an error unless each parameter of the call is
-// documented and valid, and each required one is there.
-func (d document) validateCall(r call) error {
+// validateCall returns an error if a parameter of the call is undocumented or invalid, or a
+// required one is missing.
+func (d swagger) validateCall(r call) error {
 	op, ok := d.operations[r.operation]
 	if !ok {
 		return fmt.Errorf("no operation %q is documented", r.operation)
 	}
-	left := map[string]map[string]string{
+	remaining := map[string]map[string]string{
 		"path": maps.Clone(r.path), "query": maps.Clone(r.query), "header": maps.Clone(r.header),
 	}
 	for _, p := range op.Parameters {
-		value, given := left[p.In][p.Name]
-		delete(left[p.In], p.Name)
+		value, given := remaining[p.In][p.Name]
+		delete(remaining[p.In], p.Name)
 		if !given {
 			if p.Required {
 				return fmt.Errorf("the required parameter %s is missing", p.Name)
@@ -109,7 +105,7 @@ func (d document) validateCall(r call) error {
 			return err
 		}
 	}
-	for in, names := range left {
+	for in, names := range remaining {
 		for name := range names {
 			return fmt.Errorf("the %s parameter %s is not documented", in, name)
 		}
@@ -129,9 +125,9 @@ func validateParameter(p spec.Parameter, value string) error {
 	return validate.NewParamValidator(&p, strfmt.Default).Validate(typed).AsError()
 }
 
-// validateAnswer returns an error unless status, headers and body of the answer
-// are documented, down to each key of the body.
-func (d document) validateAnswer(operation string, a harness.Response) error {
+// validateResponse returns an error if the status, a header or the body of a response, down to each
+// key, is undocumented.
+func (d swagger) validateResponse(operation string, a harness.Response) error {
 	response, ok := d.operations[operation].Responses.StatusCodeResponses[a.Status]
 	if !ok {
 		return fmt.Errorf("status %d is not documented", a.Status)
@@ -156,23 +152,23 @@ func (d document) validateAnswer(operation string, a harness.Response) error {
 	if err := json.Unmarshal(a.Body, &body); err != nil {
 		return fmt.Errorf("the body %q: %w", a.Body, err)
 	}
-	return validate.AgainstSchema(closed(response.Schema), body, strfmt.Default)
+	return validate.AgainstSchema(strict(response.Schema), body, strfmt.Default)
 }
 
-// closed returns a schema that admits no key that is not documented.
-func closed(s *spec.Schema) *spec.Schema {
+// strict returns a schema that allows documented keys only.
+func strict(s *spec.Schema) *spec.Schema {
 	c := *s
 	if len(s.Properties) > 0 {
 		c.Properties = spec.SchemaProperties{}
 		for name, property := range s.Properties {
-			c.Properties[name] = *closed(&property)
+			c.Properties[name] = *strict(&property)
 		}
 		if s.AdditionalProperties == nil {
 			c.AdditionalProperties = &spec.SchemaOrBool{Allows: false}
 		}
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		c.Items = &spec.SchemaOrArray{Schema: closed(s.Items.Schema)}
+		c.Items = &spec.SchemaOrArray{Schema: strict(s.Items.Schema)}
 	}
 	return &c
 }
