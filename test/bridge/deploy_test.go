@@ -14,10 +14,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
 )
 
-// manifests has what is deployed of the bridge. test/external/deploy looks at the rest of it.
+// manifests is the folder of the bridge's manifests. test/external/deploy tests the others.
 var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "bridge")
 
-func TestTheDaemonSetRunsTheBridgeWithOptionsThatItHas(t *testing.T) {
+func TestDaemonSet(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(manifests, "daemonset.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -28,13 +28,13 @@ func TestTheDaemonSetRunsTheBridgeWithOptionsThatItHas(t *testing.T) {
 	}
 	c := d.Spec.Template.Spec.Containers[0]
 	if want := []string{"delegated-ipam-bridge"}; !slices.Equal(c.Command, want) {
-		t.Errorf("it runs %v, want %v", c.Command, want)
+		t.Errorf("the command is %v, want %v", c.Command, want)
 	}
 	var stderr bytes.Buffer
 	if code := cli.Run(t.Context(), append(slices.Clone(c.Args), "--help"), nil, io.Discard, &stderr, ""); code != 0 {
 		t.Errorf("%q: exit status %d: %s", c.Args, code, &stderr)
 	}
 	if e := c.Env[0]; e.Name != "K8S_NODE_NAME" || e.ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
-		t.Errorf("it is not told its node's name: %v", e)
+		t.Errorf("the node's name is not set from spec.nodeName: %v", e)
 	}
 }

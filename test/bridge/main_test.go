@@ -1,11 +1,10 @@
-// Package bridge runs the real bridge and the real sidecar over the real
-// host-local, with an imitated API server and an imitated agent.
+// Package bridge tests the real bridge and the real sidecar over the real host-local, with an imitated
+// API server and an imitated agent.
 package bridge
 
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,8 +17,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// runAsBridgeEnv makes the test binary be the bridge: a process that can be killed,
-// with the race detector where the tests have it.
+// runAsBridgeEnv makes the test binary run the bridge: a process that can be killed, with the race
+// detector if the tests have it.
 const runAsBridgeEnv = "DELEGATED_IPAM_TEST_AS_BRIDGE"
 
 func TestMain(m *testing.M) {
@@ -37,7 +36,7 @@ type process struct {
 	out *log
 }
 
-// log collects what a process writes.
+// log collects the output of a process.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -55,7 +54,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// startBridge runs the bridge of a node. It ends with the test.
+// startBridge runs the bridge of a node until the test ends.
 func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...string) *process {
 	t.Helper()
 	p := &process{out: &log{}}
@@ -81,7 +80,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	return p
 }
 
-// end ends the process with a signal, and waits for it.
+// end sends a signal to the process and waits for its end.
 func (p *process) end(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
@@ -91,23 +90,4 @@ func (p *process) end(t *testing.T, sig syscall.Signal) {
 	if sig == syscall.SIGTERM && err != nil {
 		t.Errorf("after SIGTERM the bridge ended with %v; want status 0; its output:\n%s", err, p.out)
 	}
-}
-
-// compare is nil if what the plugin holds is what the pool has.
-func compare(t *testing.T, s *apiserver.Server, n *harness.Node) error {
-	t.Helper()
-	node, _ := s.Node(t, n.Name)
-	held := map[string]bool{}
-	for _, l := range n.Leases(t) {
-		held[l.IP.String()] = true
-		if _, published := node.Pool[l.IP.String()]; !published {
-			return fmt.Errorf("%s is held and not in the pool", l.IP)
-		}
-	}
-	for ip := range node.Pool {
-		if !held[ip] {
-			return fmt.Errorf("%s is in the pool and not held", ip)
-		}
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
 
-// grantedRights is what deploy/kubernetes/bridge/rbac.yaml lets the bridge do.
+// grantedRights returns the permissions in deploy/kubernetes/bridge/rbac.yaml.
 func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
@@ -34,7 +35,7 @@ func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 		}
 		for _, rule := range role.Rules {
 			if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
-				t.Errorf("%s has a rule that this test does not understand: %+v", role.Kind, rule)
+				t.Errorf("%s has a rule that this test does not support: %+v", role.Kind, rule)
 			}
 			for _, group := range rule.APIGroups {
 				for _, resource := range rule.Resources {
@@ -48,38 +49,36 @@ func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 	return rights
 }
 
-// TestTheBridgeMayDoWhatItDoesAndNothingElse serves a node under the rules that
-// are deployed, with all that the bridge ever does.
-func TestTheBridgeMayDoWhatItDoesAndNothingElse(t *testing.T) {
-	w, rights := newFixture(t, false), grantedRights(t)
-	w.server.Allow(func(r apiserver.Permission) bool { return rights[r] })
-	p := startBridge(t, w.server, w.node, smallFlags()...)
-	w.agent.Start(t)
-	w.eventually(t, "the first publication", func() error { return w.poolHas(t, 4) })
-	w.addPods(t, 5)
-	w.agent.Free(w.agent.Uses()...)
-	w.eventually(t, "the excess to go back", func() error { return w.atRest(t, 4) })
-	// The same Event twice is created, and then counted up by a patch.
+// TestRBAC serves a node under the deployed rules, with every request that the bridge makes: none is
+// missing, and none is granted without need.
+func TestRBAC(t *testing.T) {
+	f, rights := newFixture(t, false), grantedRights(t)
+	f.server.Allow(func(r apiserver.Permission) bool { return rights[r] })
+	p := f.serve(t, 4, smallFlags()...)
+	f.addPods(t, 5)
+	f.agent.Free(f.agent.Uses()...)
+	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 4) })
+	// The second of two equal Events is a patch of the first.
 	for absence := range 2 {
-		w.server.Delete(w.node.Name)
-		before := len(w.server.Events())
-		w.eventually(t, "an Event", func() error {
-			if len(w.server.Events()) == before {
-				return fmt.Errorf("there is none")
+		f.server.Delete(f.node.Name)
+		before := len(f.server.Events())
+		f.eventually(t, "an Event", func() error {
+			if len(f.server.Events()) == before {
+				return errors.New("there is none")
 			}
 			return nil
 		})
-		w.server.Create(w.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
-		w.eventually(t, "the pool to be published again", func() error { return w.poolHas(t, 4) })
-		// Only then is another absence another one.
-		w.eventually(t, "the bridge to know that it is over", func() error {
-			if n := strings.Count(p.out.String(), "msg=over reason=CiliumNodeMissing"); n != absence+1 {
-				return fmt.Errorf("it has said so %d times", n)
+		f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
+		f.eventually(t, "the pool to be published again", func() error { return f.poolHas(t, 4) })
+		// The next absence is another condition only then.
+		f.eventually(t, "the end of the condition", func() error {
+			if n := strings.Count(p.out.String(), `msg="Condition cleared" reason=CiliumNodeMissing`); n != absence+1 {
+				return fmt.Errorf("logged %d times", n)
 			}
 			return nil
 		})
 	}
-	if done := w.server.Requested(); !maps.Equal(done, rights) {
-		t.Errorf("the bridge does %v; deploy/kubernetes/bridge/rbac.yaml grants %v", done, rights)
+	if requested := f.server.Requested(); !maps.Equal(requested, rights) {
+		t.Errorf("the bridge uses %v; deploy/kubernetes/bridge/rbac.yaml grants %v", requested, rights)
 	}
 }

@@ -1,5 +1,5 @@
-// Package agent imitates cilium-agent in ipam mode crd, as far as the CiliumNode
-// shows it (docs/bridge.md, What the agent does). A test plays it step by step.
+// Package agent imitates cilium-agent in ipam mode crd, as far as the CiliumNode shows it
+// (docs/bridge.md, What the agent does). A test drives it step by step.
 package agent
 
 import (
@@ -11,12 +11,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
 
-// Agent is one cilium-agent. What it does while it must not lose an endpoint,
-// and what it would lose, fails the test.
+// Agent is one cilium-agent. An endpoint that it would drop fails the test.
 type Agent struct {
-	server *apiserver.Server
-	name   string
-	alive  bool
+	server  *apiserver.Server
+	name    string
+	running bool
 	// seen is the CiliumNode that it works with; endpoints are on its disk.
 	seen      apiserver.Node
 	allocated map[string]apiserver.Entry
@@ -24,8 +23,8 @@ type Agent struct {
 	foreign   map[string]bool
 }
 
-// New returns an agent of a node that is not running, and takes no address of
-// the pool that is named here.
+// New returns an agent of the node with this name, which does not run yet. It does not allocate the
+// foreign addresses.
 func New(server *apiserver.Server, name string, foreign ...string) *Agent {
 	a := &Agent{server: server, name: name, allocated: map[string]apiserver.Entry{}, endpoints: map[string]string{}, foreign: map[string]bool{}}
 	for _, ip := range foreign {
@@ -34,18 +33,18 @@ func New(server *apiserver.Server, name string, foreign ...string) *Agent {
 	return a
 }
 
-// Kill ends it; endpoints stay.
-func (a *Agent) Kill() { a.alive = false }
+// Kill terminates the agent. Its endpoints stay.
+func (a *Agent) Kill() { a.running = false }
 
-// Start starts it. It may answer a mark before it has its endpoints back; one
-// whose address it does not get is lost, which fails the test.
+// Start starts the agent. It may answer a mark before it has restored its endpoints; one that cannot
+// have its address fails the test.
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()
-	a.alive, a.allocated = true, map[string]apiserver.Entry{}
+	a.running, a.allocated = true, map[string]apiserver.Entry{}
 	a.Step(t)
 	for ip, owner := range a.endpoints {
 		entry, published := a.seen.Pool[ip]
-		if !published || !a.handsOut(ip) {
+		if !published || !a.allocatable(ip) {
 			t.Fatalf("the agent drops the endpoint of %s at its start: in the pool %v, handshake %q", ip, published, a.seen.Release[ip])
 		}
 		a.allocated[ip] = apiserver.Entry{Owner: owner + " [restored]", Resource: entry.Resource}
@@ -53,11 +52,11 @@ func (a *Agent) Start(t testing.TB) {
 	a.Step(t)
 }
 
-// Step is all that it does by itself: it takes note of the CiliumNode, answers
-// marks, and writes what it uses, if nobody wrote since.
+// Step does what the agent does without pods: it reads the CiliumNode, answers the marks, and writes
+// which addresses it uses, unless another client wrote since.
 func (a *Agent) Step(t testing.TB) {
 	t.Helper()
-	if !a.alive {
+	if !a.running {
 		return
 	}
 	n, there := a.server.Node(t, a.name)
@@ -84,13 +83,13 @@ func (a *Agent) Step(t testing.TB) {
 	}
 }
 
-// Allocate gives a new pod an address, with dual stack one of each family; false
-// if there are not enough.
+// Allocate allocates an address to a new pod, with dual one of each family, and reports whether there
+// were enough.
 func (a *Agent) Allocate(dual bool) bool {
 	var chosen []string
 	for _, is6 := range []bool{false, true}[:families(dual)] {
 		ips := slices.DeleteFunc(a.available(), func(ip string) bool { return netip.MustParseAddr(ip).Is6() != is6 })
-		if !a.alive || len(ips) == 0 {
+		if !a.running || len(ips) == 0 {
 			return false
 		}
 		chosen = append(chosen, ips[0])
@@ -109,7 +108,7 @@ func families(dual bool) int {
 	return 1
 }
 
-// Free ends what has these addresses.
+// Free deletes the pods of these addresses.
 func (a *Agent) Free(ips ...string) {
 	for _, ip := range ips {
 		delete(a.allocated, ip)
@@ -117,28 +116,28 @@ func (a *Agent) Free(ips ...string) {
 	}
 }
 
-// Uses returns the addresses that it uses, in order.
+// Uses returns the addresses of its endpoints, in order.
 func (a *Agent) Uses() []string { return slices.Sorted(maps.Keys(a.endpoints)) }
 
-// available are the addresses that it can hand out, in no fixed order.
+// available returns the addresses that it can allocate, in no fixed order.
 func (a *Agent) available() []string {
 	var ips []string
 	for ip, e := range a.seen.Pool {
-		if _, allocated := a.allocated[ip]; !allocated && e.Owner == "" && !a.foreign[ip] && a.handsOut(ip) {
+		if _, allocated := a.allocated[ip]; !allocated && e.Owner == "" && !a.foreign[ip] && a.allocatable(ip) {
 			ips = append(ips, ip)
 		}
 	}
 	return ips
 }
 
-// handsOut tells that no handshake keeps an address from being handed out.
-func (a *Agent) handsOut(ip string) bool {
+// allocatable reports whether the handshake of an address, if there is one, lets it be allocated.
+func (a *Agent) allocatable(ip string) bool {
 	state := a.seen.Release[ip]
 	return state == "" || state == "do-not-release"
 }
 
-// Check fails the test if an endpoint's address is not in the pool: the next
-// start of the agent would drop it.
+// Check fails the test if the address of an endpoint is not in the pool: the next start of the agent
+// would drop the endpoint.
 func (a *Agent) Check(t testing.TB) {
 	t.Helper()
 	n, there := a.server.Node(t, a.name)

@@ -15,13 +15,13 @@ type Node struct {
 	Release map[string]string
 }
 
-// Entry is one of the pool, or of what is used.
+// Entry is an entry of the pool or of the used addresses.
 type Entry struct {
 	Owner    string `json:"owner,omitempty"`
 	Resource string `json:"resource,omitempty"`
 }
 
-// Create makes a CiliumNode, or makes one that was deleted again.
+// Create creates a CiliumNode, with a new UID if it was deleted before.
 func (s *Server) Create(name string, spec Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *Server) Delete(name string) {
 	delete(s.objects, name)
 }
 
-// Node returns a CiliumNode; false if there is none.
+// Node returns a CiliumNode, and whether it exists.
 func (s *Server) Node(t testing.TB, name string) (Node, bool) {
 	t.Helper()
 	s.mu.Lock()
@@ -65,8 +65,8 @@ func (s *Server) Node(t testing.TB, name string) (Node, bool) {
 	return Node{o.Metadata.ResourceVersion, o.Metadata.UID, o.Spec.IPAM.Pool, o.Status.IPAM.Used, o.Status.IPAM.Release}, there
 }
 
-// UpdateStatus writes what is used and the handshakes, as the agent does: all of
-// them, if nobody has written since this version.
+// UpdateStatus writes all used addresses and all handshakes, as the agent does. It returns false, and
+// writes nothing, if the CiliumNode has another version.
 func (s *Server) UpdateStatus(name, version string, used map[string]Entry, release map[string]string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Server) UpdateStatus(name, version string, used map[string]Entry, relea
 	return true
 }
 
-// SetPool writes entries of the pool whatever there is; nil removes one.
+// SetPool writes entries of the pool without a version; nil removes one.
 func (s *Server) SetPool(name string, entries Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Server) SetPool(name string, entries Object) {
 	s.put(name, changed, "MODIFIED")
 }
 
-// objects makes of a map what JSON would make of it.
+// objects converts a map as JSON would.
 func objects[V any](in map[string]V) Object {
 	out := Object{}
 	for key, value := range in {
@@ -102,7 +102,7 @@ func objects[V any](in map[string]V) Object {
 	return out
 }
 
-// put stores an object under a new version, and tells the watches.
+// put stores an object with a new version, and wakes the watches.
 func (s *Server) put(name string, object Object, how string) Object {
 	s.version++
 	object = clone(object)

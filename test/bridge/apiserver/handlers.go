@@ -1,0 +1,151 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+func (s *Server) get(w http.ResponseWriter, name string) {
+	s.mu.Lock()
+	s.reads++
+	object := s.objects[name]
+	s.mu.Unlock()
+	if object == nil {
+		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("ciliumnodes.cilium.io %q not found", name))
+		return
+	}
+	answer(w, http.StatusOK, object)
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	items := []Object{}
+	for name, object := range s.objects {
+		if selects(r, name) {
+			items = append(items, object)
+		}
+	}
+	version := strconv.Itoa(s.version)
+	s.mu.Unlock()
+	answer(w, http.StatusOK, Object{"apiVersion": "cilium.io/v2", "kind": "CiliumNodeList", "metadata": Object{"resourceVersion": version}, "items": items})
+}
+
+func selects(r *http.Request, name string) bool {
+	want, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	return !ok || want == name
+}
+
+// watch sends the changes since a version, and the later ones as they happen.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("sendInitialEvents") != "" {
+		// As a server without this feature: the client lists instead.
+		fail(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch")
+		return
+	}
+	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	lines := json.NewEncoder(w)
+	for {
+		s.mu.Lock()
+		changes, next := s.changes, s.changed
+		s.mu.Unlock()
+		for _, c := range changes {
+			if c.version > since && selects(r, c.name) && lines.Encode(c) != nil {
+				return
+			}
+			since = max(since, c.version)
+		}
+		w.(http.Flusher).Flush()
+		select {
+		case <-next:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, resource, name string) {
+	var body Object
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.Header.Get("Content-Type") != "application/merge-patch+json" {
+		fail(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", fmt.Sprint(err))
+		return
+	}
+	dryRun := r.URL.Query().Get("dryRun") == "All"
+	s.mu.Lock()
+	before := s.before
+	s.mu.Unlock()
+	if before != nil && !dryRun {
+		before()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.objects[name]
+	if old == nil {
+		fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("ciliumnodes.cilium.io %q not found", name))
+		return
+	}
+	meta, _ := body["metadata"].(Object)
+	if version, there := meta["resourceVersion"]; there && version != versionOf(old) || !there && !dryRun {
+		fail(w, http.StatusConflict, "Conflict", "the object has been modified")
+		return
+	}
+	part := "spec"
+	if strings.HasSuffix(resource, "/status") {
+		part = "status"
+	}
+	if dryRun {
+		answer(w, http.StatusOK, old)
+		return
+	}
+	s.writes++
+	changed := clone(old)
+	changed[part] = merge(old[part], body[part])
+	answer(w, http.StatusOK, s.put(name, changed, "MODIFIED"))
+}
+
+// merge is a JSON merge patch (RFC 7386).
+func merge(target, patch any) any {
+	p, ok := patch.(Object)
+	if !ok {
+		return patch
+	}
+	t, _ := target.(Object)
+	out := clone(t)
+	for key, value := range p {
+		if value == nil {
+			delete(out, key)
+			continue
+		}
+		out[key] = merge(out[key], value)
+	}
+	return out
+}
+
+func (s *Server) event(w http.ResponseWriter, r *http.Request) {
+	var e struct {
+		Reason, Message string
+		InvolvedObject  struct{ Kind, Name string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+		fail(w, http.StatusBadRequest, "BadRequest", err.Error())
+		return
+	}
+	s.mu.Lock()
+	s.events = append(s.events, Event{e.Reason, e.Message, e.InvolvedObject.Kind, e.InvolvedObject.Name})
+	s.mu.Unlock()
+	answer(w, http.StatusCreated, Object{"apiVersion": "v1", "kind": "Event", "metadata": Object{"name": "e", "namespace": "default"}})
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // a client that has left is not a failure of the server
+}
+
+func fail(w http.ResponseWriter, code int, reason, message string) {
+	answer(w, code, Object{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code})
+}

@@ -1,0 +1,172 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/agent"
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// smallFlags keep the pool small: the first publication has 4 slots.
+func smallFlags() []string { return []string{"--pre-allocate=1", "--min-allocate=4"} }
+
+// fixture is a node with everything that the bridge works with.
+type fixture struct {
+	server  *apiserver.Server
+	node    *harness.Node
+	sidecar *harness.Sidecar
+	agent   *agent.Agent
+	dual    bool
+}
+
+// newFixture returns a node whose agent has created its CiliumNode, with a running sidecar and without
+// a bridge.
+func newFixture(t *testing.T, dual bool) *fixture {
+	t.Helper()
+	f := &fixture{server: apiserver.Start(t), node: harness.NewNode(t), dual: dual}
+	network := harness.IPv4Only()
+	if dual {
+		network = harness.DualStack()
+	} else {
+		f.node.Flags = []string{"--enable-ipv6=false"}
+	}
+	f.node.WriteNetwork(t, "05-cilium", network)
+	f.sidecar = f.node.Start(t)
+	f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
+	f.agent = agent.New(f.server, f.node.Name)
+	return f
+}
+
+func eachFamily(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	for name, dual := range map[string]bool{"IPv4": false, "dual stack": true} {
+		t.Run(name, func(t *testing.T) { test(t, newFixture(t, dual)) })
+	}
+}
+
+// eventually lets the agent act until a condition is met.
+func (f *fixture) eventually(t *testing.T, what string, met func() error) {
+	t.Helper()
+	harness.Eventually(t, what, func() error {
+		f.agent.Step(t)
+		f.agent.Check(t)
+		return met()
+	})
+}
+
+// serve starts a bridge and an agent, and waits for the first publication.
+func (f *fixture) serve(t *testing.T, slots int, flags ...string) *process {
+	t.Helper()
+	p := startBridge(t, f.server, f.node, flags...)
+	f.agent.Start(t)
+	f.eventually(t, "the first publication", func() error { return f.poolHas(t, slots) })
+	return p
+}
+
+// addPods lets the agent allocate addresses for this many more pods.
+func (f *fixture) addPods(t *testing.T, count int) {
+	t.Helper()
+	for range count {
+		f.eventually(t, "an address for a pod", func() error {
+			if !f.agent.Allocate(f.dual) {
+				return errors.New("none is free")
+			}
+			return nil
+		})
+	}
+}
+
+// usedSlots returns the number of slots with a used address: the agent takes the two families of a pod
+// from any slots.
+func (f *fixture) usedSlots(t *testing.T) int {
+	t.Helper()
+	n, _ := f.server.Node(t, f.node.Name)
+	slots := map[string]bool{}
+	for _, ip := range f.agent.Uses() {
+		slots[n.Pool[ip].Resource] = true
+	}
+	return len(slots)
+}
+
+// poolHas checks that the pool has this many slots with all families, and that the plugin holds the
+// same addresses.
+func (f *fixture) poolHas(t *testing.T, slots int) error {
+	t.Helper()
+	n, _ := f.server.Node(t, f.node.Name)
+	want := slots
+	if f.dual {
+		want *= 2
+	}
+	if len(n.Pool) != want {
+		return fmt.Errorf("the pool has %d addresses, want %d: %v", len(n.Pool), want, n.Pool)
+	}
+	return compare(t, f.server, f.node)
+}
+
+// atRest checks poolHas, and that no handshake is left.
+func (f *fixture) atRest(t *testing.T, slots int) error {
+	t.Helper()
+	if n, _ := f.server.Node(t, f.node.Name); len(n.Release) > 0 {
+		return fmt.Errorf("handshakes are left: %v", n.Release)
+	}
+	return f.poolHas(t, slots)
+}
+
+// compare checks that pool and plugin have the same addresses.
+func compare(t *testing.T, s *apiserver.Server, n *harness.Node) error {
+	t.Helper()
+	node, _ := s.Node(t, n.Name)
+	held := map[string]bool{}
+	for _, l := range n.Leases(t) {
+		held[l.IP.String()] = true
+		if _, published := node.Pool[l.IP.String()]; !published {
+			return fmt.Errorf("%s is held and not in the pool", l.IP)
+		}
+	}
+	for ip := range node.Pool {
+		if !held[ip] {
+			return fmt.Errorf("%s is in the pool and not held", ip)
+		}
+	}
+	return nil
+}
+
+// waitForEvent waits for an Event on the node.
+func (f *fixture) waitForEvent(t *testing.T, reason string) {
+	t.Helper()
+	f.eventually(t, "the Event "+reason, func() error {
+		for _, e := range f.server.Events() {
+			if e.Reason == reason && e.Kind == "Node" && e.Name == f.node.Name {
+				return nil
+			}
+		}
+		return fmt.Errorf("the Events are %v", f.server.Events())
+	})
+}
+
+// waitForLog waits for a word in the bridge's log.
+func (f *fixture) waitForLog(t *testing.T, p *process, word string) {
+	t.Helper()
+	harness.Eventually(t, word+" in the log", func() error {
+		f.agent.Step(t)
+		if !strings.Contains(p.out.String(), word) {
+			return errors.New("not there")
+		}
+		return nil
+	})
+}
+
+// wantUnchanged fails the test if the bridge wrote or acquired anything.
+func (f *fixture) wantUnchanged(t *testing.T) {
+	t.Helper()
+	if _, writes := f.server.Counts(); writes > 0 {
+		t.Errorf("the CiliumNode was written %d times", writes)
+	}
+	if list := f.sidecar.List(t); len(list) > 0 {
+		t.Errorf("the sidecar holds %v", list)
+	}
+}
