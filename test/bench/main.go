@@ -24,7 +24,6 @@ func main() {
 	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; its row is left out if the file is not there")
 	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "folder for state and store, on the file system to be measured; it is emptied")
 	flag.StringVar(&o.page, "page", "", "Markdown page whose part between the marks is replaced; none if empty")
-	flag.StringVar(&o.charts, "charts", "", "folder for the two charts; none if empty")
 	flag.IntVar(&o.pairs, "pairs", 300, "pairs of runs of each case")
 	flag.StringVar(&o.only, "only", "", "regular expression of the parts to be measured, as they are printed; all if empty")
 	flag.Parse()
@@ -41,7 +40,7 @@ func exit(err error) {
 
 // options are what the command line says.
 type options struct {
-	binary, plugins, cilium, dir, page, charts, only string
+	binary, plugins, cilium, dir, page, only string
 
 	pairs int
 }
@@ -64,5 +63,8 @@ func run(o options) error {
 		return err
 	}
 	fmt.Print(b.report.markdown())
-	return b.report.write(o.page, o.charts)
+	if o.page == "" {
+		return nil
+	}
+	return b.report.write(o.page)
 }

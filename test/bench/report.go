@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -41,7 +39,7 @@ func (r *report) markdown() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", row.Case, ours, row.Reference, theirs, ratio, row.Goal.text, row.verdict())
 	}
-	b.WriteString("\n| attachments | plugin's processes (DEL, ADD) | ours | held, no question |\n|---|---|---|---|\n")
+	b.WriteString("\n| attachments | plugin's processes (DEL, ADD) | ours | held, no plugin call |\n|---|---|---|---|\n")
 	for _, p := range r.Growth {
 		fmt.Fprintf(&b, "| %s | %s ms | %s ms | %s ms |\n", thousands(p.Attachments),
 			figure(p.Plugin.median(), p.Plugin.p99()), figure(p.Own.median(), p.Own.p99()), figure(p.Held.median(), p.Held.p99()))
@@ -79,28 +77,17 @@ const (
 	endMark   = "<!-- written by make bench: end -->\n"
 )
 
-// write puts the tables into the page and the charts into their folder.
-func (r *report) write(page, charts string) error {
-	if page != "" {
-		before, err := os.ReadFile(page)
-		if err != nil {
-			return err
-		}
-		after, err := between(before, r.markdown())
-		if err != nil {
-			return fmt.Errorf("%s: %w", page, err)
-		}
-		if err := os.WriteFile(page, after, 0o644); err != nil {
-			return err
-		}
+// write puts the tables into the page.
+func (r *report) write(page string) error {
+	before, err := os.ReadFile(page)
+	if err != nil {
+		return err
 	}
-	if charts == "" {
-		return nil
+	after, err := between(before, r.markdown())
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(charts, "cases.svg"), r.casesChart(), 0o644),
-		os.WriteFile(filepath.Join(charts, "growth.svg"), r.growthChart(), 0o644),
-	)
+	return os.WriteFile(page, after, 0o644)
 }
 
 // between replaces what stands between the marks of a page.
