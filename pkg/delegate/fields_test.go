@@ -207,7 +207,7 @@ func TestTheProfileSaysWhichNoOfCheckMeansLost(t *testing.T) {
 			target := b.call("id")
 			err := b.run(call.VerbCheck, target)
 			wantError(t, err, call.Refused, "Failed to find address")
-			if got := call.Lost(target.Invocation, err); got != c.want {
+			if got := call.IsLost(target.Invocation, err); got != c.want {
 				t.Errorf("got lost %v, want %v", got, c.want)
 			}
 		})

@@ -152,7 +152,7 @@ func TestWhereaboutsSaysNoToEveryCheckAndIsNotBelieved(t *testing.T) {
 	b.add(target)
 	err := b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "not supported")
-	if call.Lost(target.Invocation, err) || target.Invocation.Profile.VerifyBy != profile.VerifyNothing {
+	if call.IsLost(target.Invocation, err) || target.Invocation.Profile.VerifyBy != profile.VerifyNothing {
 		t.Errorf("the CHECK of a held address means lost, want it neither asked nor believed: %v", err)
 	}
 }

@@ -99,7 +99,7 @@ func TestTheRealHostLocalServesEveryVerb(t *testing.T) {
 	}
 	err = b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to find address")
-	if !call.Lost(target.Invocation, err) {
+	if !call.IsLost(target.Invocation, err) {
 		t.Errorf("got not lost after a DEL: %v", err)
 	}
 }

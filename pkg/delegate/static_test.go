@@ -24,7 +24,7 @@ func TestTheRealStaticIsServedWithPrevResult(t *testing.T) {
 	}
 	err = b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "prevResult")
-	if call.Lost(target.Invocation, err) {
+	if call.IsLost(target.Invocation, err) {
 		t.Error("a CHECK without prevResult means lost, want it to mean that it could not be asked")
 	}
 	target.PrevResult = got.Raw
@@ -125,7 +125,7 @@ func TestTheRealStaticComparesTheGatewayOfAConfiguredAddress(t *testing.T) {
 	target.PrevResult = []byte(`{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.9"}]}`)
 	err := b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to match addr")
-	if !call.Lost(target.Invocation, err) {
+	if !call.IsLost(target.Invocation, err) {
 		t.Errorf("got not lost: %v", err)
 	}
 }

@@ -116,7 +116,7 @@ func TestGCByARuntimeFreesOursWhereThePluginImplementsIt(t *testing.T) {
 	b.stores()
 	err := b.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to find address")
-	if !call.Lost(target.Invocation, err) {
+	if !call.IsLost(target.Invocation, err) {
 		t.Errorf("got not lost: %v", err)
 	}
 }

@@ -39,7 +39,7 @@ func TestTheRealHostLocalIsSpokenToInItsHighestVersion(t *testing.T) {
 			}
 			b.holdsFiles()
 			err = b.run(call.VerbCheck, target)
-			if wantError(t, err, call.Refused, "Failed to find address"); !call.Lost(target.Invocation, err) {
+			if wantError(t, err, call.Refused, "Failed to find address"); !call.IsLost(target.Invocation, err) {
 				t.Errorf("got not lost after a DEL: %v", err)
 			}
 			target.Requested = asked(addrs("10.1.0.77", "fd00::77")...)
