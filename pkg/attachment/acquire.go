@@ -286,7 +286,7 @@ func retryable(err error) bool {
 	var duplicate *duplicateError
 	var e *call.Error
 	return errors.As(err, &unusable) || errors.As(err, &duplicate) ||
-		errors.As(err, &e) && e.Outcome == call.Refused && e.Code >= call.FirstPluginCode
+		errors.As(err, &e) && e.IsPluginRefusal()
 }
 
 // outcomeUnknown reports whether the plugin may still act on a failed call.

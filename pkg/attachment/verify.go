@@ -97,7 +97,7 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 		return false, op.write(r)
 	default:
 		err := op.engine.plugin.Check(context.Background(), op.call(c))
-		if call.Lost(c, err) {
+		if call.IsLost(c, err) {
 			return false, nil
 		}
 		return err == nil, err

@@ -5,26 +5,26 @@ import (
 	"fmt"
 )
 
-// withRequest returns args with its cni.ips set, and all else kept.
-func withRequest(args, ips json.RawMessage) (json.RawMessage, error) {
+// setRequestedIPs returns args with its cni.ips set to those of request, and the rest unchanged.
+func setRequestedIPs(args, request json.RawMessage) (json.RawMessage, error) {
 	outer, cni, err := splitArgs(args)
 	if err != nil {
 		return nil, err
 	}
-	var request map[string]json.RawMessage
-	if err := json.Unmarshal(ips, &request); err != nil {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(request, &object); err != nil {
 		return nil, err
 	}
-	cni["ips"] = request["ips"]
+	cni["ips"] = object["ips"]
 	if outer["cni"], err = json.Marshal(cni); err != nil {
 		return nil, err
 	}
 	return json.Marshal(outer)
 }
 
-// removeRequest takes args.cni.ips out of a plugin object: an address that the
-// configuration asks for would be asked for by every attachment.
-func removeRequest(object pluginObject) error {
+// removeRequestedIPs removes args.cni.ips from a plugin object: every attachment would request the
+// address that a configuration requests.
+func removeRequestedIPs(object pluginObject) error {
 	raw, ok := object["args"]
 	if !ok {
 		return nil

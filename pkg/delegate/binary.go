@@ -9,38 +9,55 @@ import (
 	"os"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// Executable returns the path of the executable that calls with a recorded context use:
-// the recorded one, or, where that does not exist any more, that of the plugin's type in
-// today's folders. The error says what to do if neither is there.
-func (r *Runner) Executable(plugin, recorded string) (string, error) {
-	if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-		return recorded, nil
+// findPlugin returns the absolute path of a plugin's executable in the plugin folders.
+func (r *Runner) findPlugin(pluginType string) (string, error) {
+	if err := profile.CheckType(pluginType); err != nil {
+		return "", err
 	}
-	binary, err := r.find(plugin)
+	binary, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
 	if err != nil {
-		return "", fmt.Errorf("%s, with which an address was allocated, does not exist any more: %w", recorded, err)
+		return "", fmt.Errorf("%w; put the plugin there or name its folder with --cni-bin-dir", err)
 	}
 	return binary, nil
 }
 
-// located is a context as its calls are made now: with the executable that there is. A
-// plugin that has moved looks for others in today's folders.
-func (r *Runner) located(c call.Invocation) (call.Invocation, error) {
-	binary, err := r.Executable(c.Plugin, c.Binary)
-	if err != nil || binary == c.Binary {
-		return c, err
+// Executable returns the path of the executable that calls with a recorded invocation use: the
+// recorded one, or, where that no longer exists, the one of the plugin's type in the plugin
+// folders. The error says what to do if there is neither.
+func (r *Runner) Executable(plugin, recorded string) (string, error) {
+	if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return recorded, nil
 	}
-	c.Binary, c.Path = binary, strings.Join(r.opts.BinDirs, ":")
-	return c, nil
+	binary, err := r.findPlugin(plugin)
+	if err != nil {
+		return "", fmt.Errorf("%s, with which an address was allocated, no longer exists: %w", recorded, err)
+	}
+	return binary, nil
 }
 
-// isELF reports whether a plugin is an ELF binary. Anything else is run by an
-// interpreter: what a script does before the plugin reads its configuration is not known.
+// withExecutable returns a recorded invocation with the executable that exists now. For a plugin
+// that has moved, CNI_PATH is that of the plugin folders, too.
+func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
+	binary, err := r.Executable(inv.Plugin, inv.Binary)
+	if err != nil || binary == inv.Binary {
+		return inv, err
+	}
+	inv.Binary, inv.Path = binary, r.cniPath()
+	return inv, nil
+}
+
+// cniPath returns CNI_PATH.
+func (r *Runner) cniPath() string { return strings.Join(r.opts.BinDirs, ":") }
+
+// isELF reports whether a plugin is an ELF binary. Any other executable is run by an interpreter,
+// and what a script does before the plugin reads its configuration is unknown.
 func (r *Runner) isELF(binary string) bool {
 	info, err := os.Stat(binary)
 	if err != nil {
@@ -48,13 +65,13 @@ func (r *Runner) isELF(binary string) bool {
 	}
 	is, ok := r.elf.get(binary, info)
 	if !ok {
-		is = beginsAsELF(binary)
+		is = hasELFMagic(binary)
 		r.elf.put(binary, info, is)
 	}
 	return is
 }
 
-func beginsAsELF(path string) bool {
+func hasELFMagic(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
 		return false

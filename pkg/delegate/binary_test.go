@@ -4,119 +4,92 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// move renames the folder of the plugin's executable, which a restarted runner has as
-// --cni-bin-dir.
-func (b *bench) move() {
-	b.t.Helper()
-	elsewhere := filepath.Join(b.t.TempDir(), "bin")
-	err := os.Rename(b.bin, elsewhere)
-	if err != nil {
-		b.t.Fatal(err)
+// move renames the plugin folder, which a restarted runner has as --cni-bin-dir.
+func (f *fixture) move() {
+	f.t.Helper()
+	elsewhere := filepath.Join(f.t.TempDir(), "bin")
+	if err := os.Rename(f.bin, elsewhere); err != nil {
+		f.t.Fatal(err)
 	}
-	b.bin, b.opts.BinDirs, b.opts.LockFile = elsewhere, []string{elsewhere}, filepath.Join(elsewhere, "calls.lock")
-	b.scripts = filepath.Join(elsewhere, pluginType+".d")
-	if b.runner, err = New(b.opts); err != nil {
-		b.t.Fatal(err)
-	}
+	f.bin, f.dir = elsewhere, filepath.Join(elsewhere, fakeType+".d")
+	f.start(func(o *Options) { o.BinDirs, o.LockFile = []string{elsewhere}, filepath.Join(elsewhere, "calls.lock") })
 }
 
-func TestARecordedPluginThatHasMovedIsFoundByItsType(t *testing.T) {
-	b := newBench(t)
-	patient(b)
-	c := b.call("id")
-	b.add(c)
+func TestMovedPlugin(t *testing.T) {
+	f := newPrestartable(t)
+	c := f.call("id")
+	f.add(c)
 	recorded := c.Invocation.Binary
-	b.move()
+	f.move()
 	for _, verb := range []string{call.VerbCheck, call.VerbDel} {
-		forget := b.runner.Prestart(expected(verb, c))
-		if got := b.standingBy("id"); len(got) != 1 {
-			t.Errorf("%s: %v stand by, want one", verb, got)
-		}
-		b.must(verb, c)
-		forget()
+		_, discard := f.prestart(c, verb)
+		f.must(c, verb)
+		discard()
 	}
-	if got, err := b.runner.Executable(pluginType, recorded); err != nil || got != filepath.Join(b.bin, pluginType) {
+	if got, err := f.runner.Executable(fakeType, recorded); err != nil || got != filepath.Join(f.bin, fakeType) {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if seen := b.calls(call.VerbDel); len(seen) != 1 || seen[0].Env["CNI_PATH"] != b.bin {
-		t.Errorf("the plugin saw %+v; want today's folder in CNI_PATH", seen)
+	if calls := f.calls(call.VerbDel); len(calls) != 1 || calls[0].Env["CNI_PATH"] != f.bin {
+		t.Errorf("the plugin had the calls %+v; want the folder of now in CNI_PATH", calls)
 	}
 	if c.Invocation.Binary != recorded {
-		t.Errorf("the recorded context was changed to %s", c.Invocation.Binary)
+		t.Errorf("the recorded invocation was changed to %s", c.Invocation.Binary)
 	}
 }
 
-func TestAPluginThatIsNowhereIsNamedWithARemedy(t *testing.T) {
-	b := newBench(t)
-	c := b.call("id")
-	b.add(c)
+func TestMissingPlugin(t *testing.T) {
+	f := newFake(t)
+	c := f.call("id")
+	f.add(c)
 	recorded := c.Invocation.Binary
-	b.move()
-	if err := os.Remove(filepath.Join(b.bin, pluginType)); err != nil {
+	f.move()
+	if err := os.Remove(filepath.Join(f.bin, fakeType)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.runner.Executable(pluginType, recorded)
-	for _, want := range []string{recorded, b.bin, "--cni-bin-dir"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an error with %q", err, want)
-		}
-	}
-	wantError(t, b.run(call.VerbDel, c), call.NotStarted, "--cni-bin-dir")
+	_, err := f.runner.Executable(fakeType, recorded)
+	wantText(t, err, recorded, f.bin, "--cni-bin-dir")
+	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "--cni-bin-dir")
 }
 
-// The folder itself may be a file now, or the recorded path be there: then it is used.
-func TestARecordedPluginThatIsThereIsUsed(t *testing.T) {
-	b := newBench(t)
+// A recorded path that exists is used. Its folder may be a file now: then it does not.
+func TestExecutable(t *testing.T) {
+	f := newFake(t)
 	recorded := filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(recorded, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.runner.Executable(pluginType, recorded); got != recorded || err != nil {
-		t.Errorf("got %s, %v", got, err)
-	}
-	if got, err := b.runner.Executable(pluginType, filepath.Join(recorded, "scripted")); got != filepath.Join(b.bin, pluginType) || err != nil {
-		t.Errorf("below a file: got %s, %v", got, err)
+	for path, want := range map[string]string{
+		recorded:                            recorded,
+		filepath.Join(recorded, "scripted"): filepath.Join(f.bin, fakeType),
+	} {
+		if got, err := f.runner.Executable(fakeType, path); got != want || err != nil {
+			t.Errorf("%s: got %s, %v; want %s", path, got, err, want)
+		}
 	}
 }
 
-// A wrapper that takes a lock before it reads its configuration would wait for its own
-// other process: the DEL for the ADD that stands by with the lock.
-func TestAScriptDoesNotStandBy(t *testing.T) {
-	b := wrappedHostLocal(t, "exec 9>$HERE/wrapper.lock\nflock 9\n$HOST_LOCAL", func(o *Options) { o.Timeout = 10 * time.Second })
-	c := b.call("id")
-	forget := b.runner.Prestart(expected(call.VerbDel, c), expected(call.VerbAdd, c))
-	defer forget()
-	if got := b.standingBy("id"); len(got) != 0 {
-		t.Errorf("%v stand by, want none", got)
-	}
-	b.must(call.VerbDel, c)
-	b.proven(c)
-}
-
-func TestWhetherABinaryIsELFIsFoundOutAnewWhenItChanges(t *testing.T) {
-	b := newBench(t)
+func TestIsELF(t *testing.T) {
+	f := newFake(t)
 	path := filepath.Join(t.TempDir(), "plugin")
 	for _, c := range []struct {
 		text string
-		is   bool
+		want bool
 	}{{"\x7fELF and so on", true}, {"#!/bin/sh\n", false}, {"\x7fEL", false}, {"\x7fELF", true}} {
 		if err := errors.Join(os.WriteFile(path+".new", []byte(c.text), 0o700), os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if got := b.runner.isELF(path); got != c.is {
-				t.Errorf("%q: got %v, want %v", c.text, got, c.is)
+			if got := f.runner.isELF(path); got != c.want {
+				t.Errorf("%q: got %v, want %v", c.text, got, c.want)
 			}
 		}
 	}
-	if b.runner.isELF(path + "-gone") {
-		t.Error("a file that is not there is taken for an ELF binary")
+	if f.runner.isELF(path + "-gone") {
+		t.Error("a missing file is an ELF binary")
 	}
 }

@@ -7,17 +7,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// maxProcs is 1 for a plugin unless --plugin-env names it. A call works on one thing at
-// a time and is over in milliseconds; a Go runtime that gets ready for every processor of
-// the node takes a tenth of its processor time (docs/performance.md). To others it is a
-// variable like any.
+// maxProcs is set to 1 for a plugin unless --plugin-env names it. A call does one thing at a time
+// and takes milliseconds; a Go runtime that prepares for every processor of the node takes a tenth
+// of its processor time (docs/performance.md).
 const maxProcs = "GOMAXPROCS"
 
-// argPodName is the key of CNI_ARGS without which no pod is named.
+// argPodName is the key of CNI_ARGS for the name of a pod.
 const argPodName = "K8S_POD_NAME="
 
-// environment is a plugin's whole environment. The library's own invoke.Args
-// would hand on everything that this process has.
+// environment is the complete environment of a plugin. The CNI library's invoke.Args would pass on
+// all of this process's environment.
 type environment struct {
 	common []string
 	verb   string
@@ -28,7 +27,7 @@ type environment struct {
 	path   string
 }
 
-// list is the environment as execve(2) takes it. A variable without a value is left out.
+// list returns the environment as execve(2) takes it. A CNI variable without a value is left out.
 func (e environment) list() []string {
 	env := append(make([]string, 0, len(e.common)+6), e.common...)
 	for _, v := range [...][2]string{
@@ -46,8 +45,8 @@ func (e environment) list() []string {
 	return env
 }
 
-// commonEnv returns what a plugin gets besides CNI_*: PATH and the named variables
-// as far as they are set, and maxProcs.
+// commonEnv returns the environment besides CNI_*: PATH and the named variables as far as they
+// are set, and maxProcs.
 func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 	var env []string
 	all := append([]string{"PATH"}, names...)
@@ -65,9 +64,9 @@ func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 	return env
 }
 
-// contextArgs returns CNI_ARGS of a context. IgnoreUnknown goes always, because
-// a plugin built with the CNI library refuses keys it does not know.
-func contextArgs(p profile.Profile, containerID, owner string) string {
+// invocationArgs returns CNI_ARGS of an invocation. IgnoreUnknown is always set, because a plugin
+// built with the CNI library refuses keys that it does not know.
+func invocationArgs(p profile.Profile, containerID, owner string) string {
 	const base = "IgnoreUnknown=1"
 	pod, ok := p.Pod(owner, containerID)
 	if !ok {
@@ -76,7 +75,7 @@ func contextArgs(p profile.Profile, containerID, owner string) string {
 	return base + ";K8S_POD_NAMESPACE=" + pod.Namespace + ";" + argPodName + pod.Name
 }
 
-// environment returns what the plugin sees of this call.
+// environment returns the environment of the call.
 func (x *execution) environment(c call.Call, args string) environment {
 	e := environment{
 		common: x.runner.env,

@@ -2,273 +2,249 @@ package delegate
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"golang.org/x/sys/unix"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/process"
 )
 
-const (
-	goodResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"10.1.0.1"}]}`
-	goodError  = `{"cniVersion":"1.1.0","code":999,"msg":"no","details":"none left"}`
-)
-
-// run asks one verb and returns the error.
-func (b *bench) run(verb string, c call.Call) error {
-	switch verb {
-	case call.VerbAdd:
-		_, err := b.runner.Add(b.t.Context(), c)
-		return err
-	case call.VerbDel:
-		return b.runner.Del(b.t.Context(), c)
-	case call.VerbCheck:
-		return b.runner.Check(b.t.Context(), c)
-	default:
-		return b.runner.Status(b.t.Context(), c.Invocation)
-	}
-}
-
-// wantError checks outcome and text of an error.
-func wantError(t *testing.T, err error, outcome call.Outcome, text string) *call.Error {
-	t.Helper()
-	var e *call.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("got error %v, want a *call.Error", err)
-	}
-	if e.Outcome != outcome {
-		t.Errorf("got outcome %q (%v), want %q", e.Outcome, err, outcome)
-	}
-	if !strings.Contains(err.Error(), text) {
-		t.Errorf("got error %q, want it to say %q", err, text)
-	}
-	return e
-}
-
-// wantText checks that there is an error that says all of the texts.
-func wantText(t *testing.T, err error, texts ...string) {
-	t.Helper()
-	for _, text := range texts {
-		if err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("got error %v, want one that says %q", err, text)
-		}
-	}
-}
-
-func TestAnswersOfAPluginAreJudged(t *testing.T) {
+func TestOutcome(t *testing.T) {
 	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
 	add := []string{call.VerbAdd}
 	for name, c := range map[string]struct {
 		verbs   []string
 		script  string
 		outcome call.Outcome
-		text    string
+		want    string
 	}{
-		"an error document with exit status 1 is a refusal":        {every, `{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
-		"an error document with exit status 77 is a refusal":       {every, `{"error":` + goodError + `,"exitCode":77}`, call.Refused, "code 999"},
-		"an error document with exit status 0 is unknown":          {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unknown, "its exit status is 0"},
-		"an error document with code 0 is unknown":                 {every, `{"error":{"code":0,"msg":"no"}}`, call.Unknown, "no CNI error"},
-		"an error document with a negative code is unknown":        {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unknown, "no CNI error"},
-		"a result with exit status 1 is unknown":                   {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unknown, "exit status 1, and what it printed is no CNI error"},
-		"a result and then an error document is unknown":           {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unknown, "no CNI error"},
-		"a failing exit status without a word is unknown":          {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "exit status 2 without a word on stdout"},
-		"stderr comes into the text":                               {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "(stderr: panic: nil map)"},
-		"stderr is made fit for a log":                             {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unknown, "(stderr: a [31m level=error b)"},
-		"a plugin that is killed is unknown":                       {every, `{"killSelf":9}`, call.Unknown, "signal: killed"},
-		"a plugin that panics is unknown":                          {every, `{"killSelf":11}`, call.Unknown, "exit status 2 without a word on stdout"},
-		"a plugin that is killed after its answer is unknown":      {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unknown, "signal: killed"},
-		"more than a megabyte on stdout is unknown":                {every, `{"stdoutBytes":100000000}`, call.Unknown, "more than 1048576 bytes"},
-		"just over a megabyte on stdout is unknown":                {every, `{"stdoutBytes":1048577}`, call.Unknown, "more than 1048576 bytes"},
-		"a line of text that is no JSON is unknown":                {add, `{"stdout":"hello"}`, call.Unknown, "cannot be understood"},
-		"half a document is unknown":                               {add, `{"stdout":"{\"cniVersion\":"}`, call.Unknown, "cannot be understood"},
-		"no word at all is unknown":                                {add, `{"exitCode":0}`, call.Unknown, "cannot be understood"},
-		"two results are unknown":                                  {add, `{"result":` + goodResult + `,"stdout":"{}"}`, call.Unknown, "cannot be understood"},
-		"a result in a version that nobody knows is unknown":       {add, `{"result":{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "9.9.9"},
-		"a result without an address is unknown":                   {add, `{"result":{"cniVersion":"1.1.0"}}`, call.Unknown, "no address"},
-		"an address without a prefix length is unknown":            {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}}`, call.Unknown, "10.1.0.9"},
-		"a prefix length that is too long is unknown":              {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/40"}]}}`, call.Unknown, "10.1.0.9/40"},
-		"an address twice in one result is unknown":                {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"10.1.0.9/16"}]}}`, call.Unknown, "10.1.0.9 twice"},
-		"an uplink without a MAC that does not exist is unknown":   {add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "no-such-link"},
-		"a loud stderr does not get in the way of a refusal":       {every, `{"stderrBytes":3000000,"error":` + goodError + `}`, call.Refused, "code 999"},
-		"a refusal's text is bounded and fit for a log":            {every, `{"error":{"code":100,"msg":"a\nb"}}`, call.Refused, "(code 100): a b"},
-		"a script that cannot be read is unknown, as any crash is": {every, `{"exitCode":"x"}`, call.Unknown, "exit status 3 without a word"},
+		"error and exit status 1":        {every, `{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
+		"error and exit status 77":       {every, `{"error":` + goodError + `,"exitCode":77}`, call.Refused, "code 999"},
+		"error and exit status 0":        {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unknown, "its exit status is 0"},
+		"error with code 0":              {every, `{"error":{"code":0,"msg":"no"}}`, call.Unknown, "not a CNI error"},
+		"error with a negative code":     {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unknown, "not a CNI error"},
+		"result and exit status 1":       {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unknown, "exit status 1, and stdout is not a CNI error"},
+		"result and error":               {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unknown, "not a CNI error"},
+		"exit status 2, no output":       {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "exit status 2 and nothing on stdout"},
+		"stderr":                         {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "(stderr: panic: nil map)"},
+		"stderr with control bytes":      {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unknown, "(stderr: a [31m level=error b)"},
+		"killed":                         {every, `{"killSelf":9}`, call.Unknown, "signal: killed"},
+		"panic":                          {every, `{"killSelf":11}`, call.Unknown, "exit status 2 and nothing on stdout"},
+		"killed after the result":        {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unknown, "signal: killed"},
+		"100 MB on stdout":               {every, `{"stdoutBytes":100000000}`, call.Unknown, "more than 1048576 bytes"},
+		"one byte too much on stdout":    {every, `{"stdoutBytes":1048577}`, call.Unknown, "more than 1048576 bytes"},
+		"not JSON":                       {add, `{"stdout":"hello"}`, call.Unknown, "cannot be parsed"},
+		"half a document":                {add, `{"stdout":"{\"cniVersion\":"}`, call.Unknown, "cannot be parsed"},
+		"no output":                      {add, `{"exitCode":0}`, call.Unknown, "cannot be parsed"},
+		"two results":                    {add, `{"result":` + goodResult + `,"stdout":"{}"}`, call.Unknown, "cannot be parsed"},
+		"unknown version":                {add, `{"result":{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "9.9.9"},
+		"no address":                     {add, `{"result":{"cniVersion":"1.1.0"}}`, call.Unknown, "no address"},
+		"no prefix length":               {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}}`, call.Unknown, "10.1.0.9"},
+		"prefix length too long":         {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/40"}]}}`, call.Unknown, "10.1.0.9/40"},
+		"one address twice":              {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"10.1.0.9/16"}]}}`, call.Unknown, "10.1.0.9 twice"},
+		"missing uplink":                 {add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "no-such-link"},
+		"3 MB of stderr":                 {every, `{"stderrBytes":3000000,"error":` + goodError + `}`, call.Refused, "code 999"},
+		"message with control bytes":     {every, `{"error":{"code":100,"msg":"a\nb"}}`, call.Refused, "(code 100): a b"},
+		"fake with an unreadable script": {every, `{"exitCode":"x"}`, call.Unknown, "exit status 3 and nothing on stdout"},
 	} {
 		for _, verb := range c.verbs {
 			t.Run(verb+": "+name, func(t *testing.T) {
 				t.Parallel()
-				b := newBench(t)
-				target := b.call("id")
-				b.script(verb, c.script)
-				e := wantError(t, b.run(verb, target), c.outcome, c.text)
-				if e.Verb != verb || e.Plugin != pluginType || (verb != call.VerbStatus && e.ContainerID != "id") {
-					t.Errorf("got an error of %s %s %q, want one of %s %s \"id\"", e.Plugin, e.Verb, e.ContainerID, pluginType, verb)
+				f := newFake(t)
+				target := f.call("id")
+				f.script(verb, c.script)
+				e := wantError(t, f.run(verb, target), c.outcome, c.want)
+				if e.Verb != verb || e.Plugin != fakeType || (verb != call.VerbStatus && e.ContainerID != "id") {
+					t.Errorf("got an error of %s %s %q, want one of %s %s \"id\"", e.Plugin, e.Verb, e.ContainerID, fakeType, verb)
 				}
-				if len(e.Stderr) > maxWords || len(e.Msg) > maxWords {
-					t.Errorf("got %d bytes of stderr and %d of message, want at most %d", len(e.Stderr), len(e.Msg), maxWords)
+				if len(e.Stderr) > process.MaxStderr || len(e.Msg) > maxMessage {
+					t.Errorf("got %d bytes of stderr and %d of message, want at most %d and %d", len(e.Stderr), len(e.Msg), process.MaxStderr, maxMessage)
 				}
 			})
 		}
 	}
 }
 
-// Trap: host-local that is killed while it writes leaves a file that no verb frees,
-// so that a plugin is asked to end before it is killed.
-func TestAPluginThatDoesNotEndIsEnded(t *testing.T) {
+func TestUnknownExitStatus(t *testing.T) {
+	x := newFake(t).runner.execution(call.VerbDel, call.Call{})
+	_, err := x.interpret(process.Result{Err: unix.ECHILD})
+	wantError(t, err, call.Unknown, "its exit status is unknown: no child processes")
+}
+
+// Trap: host-local that is killed while it writes leaves a file that no verb frees, so that a plugin
+// gets SIGTERM before it is killed.
+func TestHungPluginIsTerminated(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		grace  time.Duration
 	}{
-		"by SIGTERM, without SIGKILL, if it obeys":                 {`{"hang":true}`, time.Hour},
-		"by SIGKILL if it ignores SIGTERM":                         {`{"hang":true,"ignoreTerm":true}`, time.Millisecond},
-		"also if it has closed nothing and printed a whole result": {`{"hang":true,"result":` + goodResult + `}`, time.Hour},
+		"by SIGTERM":                {`{"hang":true}`, time.Hour},
+		"by SIGKILL":                {`{"hang":true,"ignoreTerm":true}`, time.Millisecond},
+		"after it printed a result": {`{"hang":true,"result":` + goodResult + `}`, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, func(o *Options) { o.Grace = c.grace })
-			target := b.call("id")
-			b.script(call.VerbAdd, c.script)
-			b.runner.opts.Timeout = 50 * time.Millisecond
-			wantError(t, b.run(call.VerbAdd, target), call.Unknown, "did not end within 50ms (--plugin-timeout)")
-			b.runner.opts.Timeout = time.Minute
-			if err := b.run(call.VerbDel, target); err != nil {
-				t.Errorf("DEL after the timeout: %v", err)
-			}
+			f := newFake(t, func(o *Options) { o.Grace = c.grace })
+			target := f.call("id")
+			f.script(call.VerbAdd, c.script)
+			f.runner.opts.Timeout = 50 * time.Millisecond
+			wantError(t, f.run(call.VerbAdd, target), call.Unknown, "did not end within 50ms (--plugin-timeout)")
+			f.runner.opts.Timeout = time.Minute
+			f.must(target, call.VerbDel)
 		})
 	}
 }
 
-func TestTheWholeGroupIsEnded(t *testing.T) {
-	b := newBench(t, func(o *Options) { o.Grace = time.Millisecond })
-	target := b.call("id")
-	b.script(call.VerbAdd, `{"hang":true,"ignoreTerm":true,"holdStdout":"never","stdoutBytes":2000000}`)
-	wantError(t, b.run(call.VerbAdd, target), call.Unknown, "more than 1048576 bytes")
-	group := b.calls(call.VerbAdd)[0].PID
-	// SIGKILL takes effect at once, but not before kill(2) returns.
-	for tries := 0; hasLiving(t, group); tries++ {
-		if tries == 10_000 {
-			t.Fatal("a process of the plugin's group is still there")
-		}
-		runtime.Gosched()
+func TestWithoutPidfd(t *testing.T) {
+	f := newFake(t)
+	f.runner.pidfd = false
+	target := f.call("id")
+	target.PrevResult = f.add(target).Raw
+	f.must(target, call.VerbCheck)
+	f.script(call.VerbDel, `{"hang":true}`)
+	f.runner.opts.Timeout = 50 * time.Millisecond
+	wantError(t, f.run(call.VerbDel, target), call.Unknown, "did not end within 50ms")
+}
+
+// Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with it the lock of
+// the attachment.
+func TestChildWithStdoutDoesNotBlock(t *testing.T) {
+	f := newFake(t)
+	t.Cleanup(func() { f.write("end", "") })
+	target := f.call("id")
+	f.script(call.VerbAdd, `{"holdStdout":"end","result":`+goodResult+`}`)
+	f.wantAdd(target, "10.1.0.9/24 via 10.1.0.1")
+	f.wantUnlocked("id")
+}
+
+// wantUnlocked fails the test if a container ID is locked.
+func (f *fixture) wantUnlocked(id string) {
+	f.t.Helper()
+	lock, err := f.runner.locks.TryLock(id)
+	if err != nil || lock == nil {
+		f.t.Errorf("container ID %s is locked (%v)", id, err)
+		return
+	}
+	lock.Unlock()
+}
+
+// wantLocked fails the test if a container ID is not locked.
+func (f *fixture) wantLocked(id string) {
+	f.t.Helper()
+	lock, err := f.runner.locks.TryLock(id)
+	if err != nil || lock != nil {
+		f.t.Fatalf("container ID %s is not locked (%v)", id, err)
 	}
 }
 
-// hasLiving tells whether a process group has a member that is no zombie.
-func hasLiving(t *testing.T, group int) bool {
-	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		text := string(data)
-		f := strings.Fields(text[strings.LastIndex(text, ")")+1:])
-		if f[0] != "Z" && f[2] == strconv.Itoa(group) {
-			return true
-		}
-	}
-	return false
-}
-
-// Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with
-// it the turn of the attachment.
-func TestAChildThatHoldsStdoutHoldsNobody(t *testing.T) {
-	b := newBench(t)
-	t.Cleanup(func() { b.write("end", "") })
-	target := b.call("id")
-	b.script(call.VerbAdd, `{"holdStdout":"end","result":`+goodResult+`}`)
-	got, err := b.runner.Add(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got.Addresses) != 1 || got.Addresses[0].Prefix.String() != "10.1.0.9/24" {
-		t.Errorf("got %v, want the address 10.1.0.9/24 that was printed before the plugin ended", got.Addresses)
-	}
-	lock := &idLock{file: openLockFile(t, b), at: position("id")}
-	if ok, err := lock.try(); !ok || err != nil {
-		t.Errorf("the lock of the container ID is held (%v, %v) by the child of a plugin that has ended in our life", ok, err)
-	}
-}
-
-func openLockFile(t *testing.T, b *bench) *os.File {
-	t.Helper()
-	f, err := os.OpenFile(b.opts.LockFile, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func TestACallThatHasBegunIsNotCancelled(t *testing.T) {
-	b := newBench(t)
-	target := b.call("id")
-	begun := b.fifo("begun")
-	b.script(call.VerbAdd, `{"announce":"begun","gate":"go"}`)
+func TestStartedCallIsNotCancelled(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	begun := f.fifo("begun")
+	f.script(call.VerbAdd, `{"announce":"begun","gate":"go"}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := b.runner.Add(ctx, target)
+		_, err := f.runner.Add(ctx, target)
 		done <- err
 	}()
 	begun()
 	cancel()
-	b.write("go", "")
+	f.write("go", "")
 	if err := <-done; err != nil {
-		t.Errorf("got %v, want the result of the call that had begun", err)
+		t.Errorf("got %v, want the result of the call that had started", err)
 	}
 }
 
-func TestACallOfACancelledContextIsNotStarted(t *testing.T) {
-	b := newBench(t)
-	target := b.call("id")
+func TestCancelledCallIsNotStarted(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := b.runner.Add(ctx, target)
+	_, err := f.runner.Add(ctx, target)
 	wantError(t, err, call.NotStarted, "context canceled")
-	if got := b.calls(call.VerbAdd); len(got) != 0 {
-		t.Errorf("the plugin saw %d ADDs, want none", len(got))
-	}
+	f.wantCalls(call.VerbAdd, 0)
 }
 
-func TestAPluginThatClosesItsStdoutIsStillWaitedFor(t *testing.T) {
+func TestNotStarted(t *testing.T) {
+	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
 	for name, c := range map[string]struct {
-		script  string
-		timeout time.Duration
-		text    string
+		verbs  []string
+		change func(*Options)
+		binary string
+		want   string
 	}{
-		"until it ends":          {"exec >&-\nsleep 0.01\nexit 4\n", time.Minute, "exit status 4"},
-		"until the limit passes": {"exec >&-\nexec sleep 1000\n", 50 * time.Millisecond, "--plugin-timeout"},
+		"missing plugin":        {every, nil, "missing", "no longer exists: failed to find plugin \"nowhere\""},
+		"not executable":        {every, nil, "calls.lock", "mode 0755"},
+		"lock file not created": {[]string{call.VerbDel}, func(o *Options) { o.LockFile = filepath.Join(o.BinDirs[0], "no", "such", "folder") }, fakeType, "lock file of plugin calls"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			target := b.call("id")
-			target.Invocation.Binary = filepath.Join(b.bin, "shell")
-			if err := os.WriteFile(target.Invocation.Binary, []byte("#!/bin/sh\n"+c.script), 0o755); err != nil {
-				t.Fatal(err)
+			f := newFake(t)
+			target := f.call("id")
+			f.must(target, call.VerbDel) // creates the lock file
+			if c.change != nil {
+				f.start(c.change)
 			}
-			b.runner.opts.Timeout = c.timeout
-			wantError(t, b.run(call.VerbDel, target), call.Unknown, c.text)
+			target.Invocation.Plugin, target.Invocation.Binary = "nowhere", filepath.Join(f.bin, c.binary)
+			for _, verb := range c.verbs {
+				wantError(t, f.run(verb, target), call.NotStarted, c.want)
+			}
 		})
 	}
 }
 
-func TestALargeConfigurationThatThePluginDoesNotReadBlocksNobody(t *testing.T) {
-	b := newBench(t)
-	target := b.call("id")
-	target.Invocation.Binary = filepath.Join(b.bin, "unreading")
-	if err := os.WriteFile(target.Invocation.Binary, []byte("#!/bin/sh\nexit 4\n"), 0o755); err != nil {
-		t.Fatal(err)
+func TestCallLog(t *testing.T) {
+	logger, lines := logtest.NewNullLogger()
+	logger.SetLevel(logrus.DebugLevel)
+	f := newFake(t, func(o *Options) { o.Log = logger.WithField("of", "the caller") })
+	target := f.call("id")
+	target.Owner, target.Pool = "health", "default"
+	f.script(call.VerbDel, `{"error":`+goodError+`,"stderr":"trouble"}`)
+	err := wantError(t, f.run(call.VerbDel, target), call.Refused, "999")
+	line := lines.LastEntry()
+	if line == nil || line.Message != "plugin call ended" || line.Level != logrus.DebugLevel {
+		t.Fatalf("got the line %v, want the call's", line)
 	}
-	target.Invocation.Config = json.RawMessage(`{"name":"net","cniVersion":"1.1.0","filler":"` + strings.Repeat("x", 1<<20) + `"}`)
-	wantError(t, b.run(call.VerbDel, target), call.Unknown, "exit status 4")
+	for field, want := range map[string]any{
+		"owner": "health", "poolName": "default", "containerID": "id", "plugin": fakeType, "verb": "DEL",
+		"exit": "exit status 1", "stderr": "trouble", "error": err, "of": "the caller",
+	} {
+		if got := line.Data[field]; got != want {
+			t.Errorf("%s: got %v, want %v", field, got, want)
+		}
+	}
+	if took, ok := line.Data["duration"].(time.Duration); !ok || took <= 0 {
+		t.Errorf("duration: got %v, want how long it took", line.Data["duration"])
+	}
+}
+
+func TestCallLogOff(t *testing.T) {
+	logger, lines := logtest.NewNullLogger()
+	f := newFake(t, func(o *Options) { o.Log = logger })
+	x := f.runner.execution(call.VerbDel, f.call("id"))
+	if n := testing.AllocsPerRun(10, func() { x.log(time.Second, process.Result{}, nil) }); n != 0 {
+		t.Errorf("it makes %v heap allocations, want none", n)
+	}
+	if got := lines.AllEntries(); len(got) != 0 {
+		t.Errorf("got the lines %v, want none", got)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\x1b[31m\nlevel=error\x00b": "a [31m level=error b", " a \t\r\n b ": "a b", "a\xffb": "a\uFFFDb", "": "",
+	} {
+		if got := oneLine([]byte(text)); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := head([]byte(strings.Repeat("x", 9)), 4); string(got) != "xxxx" {
+		t.Errorf("got %q", got)
+	}
 }

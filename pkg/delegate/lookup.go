@@ -15,52 +15,50 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// errNoLookup is that of a plugin whose store cannot be read.
+// errNoLookup is the error for a plugin whose store cannot be read.
 var errNoLookup = errors.New("the profile of the plugin has no lookup")
 
-// Holds reports whether the plugin's store holds each address for the container ID and
-// interface of c. It reads one file per address, runs no plugin and takes no lock.
-// False without an error is proof: an address has no file in the folder, or its file
-// names another container ID or interface. Errors are *call.LookupError: unknown. What
-// it reads is the plugin's store only if an ADD has proven that (call.Result.InStore,
-// call.Context.StoreProven).
-func (r *Runner) Holds(c call.Invocation, addrs []netip.Addr) (bool, error) {
-	s, err := r.usableStore(c)
+// Holds reports whether the plugin's store holds each address for the container ID and interface of
+// an invocation. It reads one file per address, runs no plugin and takes no lock. False without an
+// error is proof: an address has no file in the folder, or its file names another container ID or
+// interface. Errors are *call.LookupError: unknown. The files are the plugin's store only if an ADD
+// has proven that (call.Result.InStore, call.Invocation.StoreProven).
+func (r *Runner) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
+	s, err := r.usableStore(inv)
 	if err != nil {
-		return false, lookupError(c, err)
+		return false, lookupErr(inv, err)
 	}
-	held, err := s.holds(c.ContainerID, c.IfName, addrs)
+	held, err := s.holds(inv.ContainerID, inv.IfName, addrs)
 	if err != nil {
-		return false, lookupError(c, err)
+		return false, lookupErr(inv, err)
 	}
 	return held, nil
 }
 
-// Lookup returns everything that the plugin's store holds for the container ID and
-// interface of c, as the ADD that reserved it returned it. Without an error it is the
-// truth; without an address the store holds nothing for them.
+// Lookup returns everything that the plugin's store holds for the container ID and interface of an
+// invocation, as the ADD that reserved it returned it. Without an error the result is proven; if it
+// has no address, the store holds nothing for them.
 //
-// It waits for a plugin process of a previous run that still works on the container
-// ID. Where no ADD of this process has proven the store yet, the plugin must confirm by
-// CHECK what is found, and that nothing is found is an error.
+// It waits for a plugin process of a previous run that still works on the container ID. As long as
+// no ADD of this process has proven the store, the plugin must confirm by CHECK what is found, and
+// finding nothing is an error.
 //
-// Errors are *call.LookupError: unknown. With an error the result has addresses only if
-// the store has them and the configuration does not: each with its full length and
-// without a gateway.
-func (r *Runner) Lookup(ctx context.Context, c call.Invocation) (call.Result, error) {
-	result, err := r.lookUp(ctx, c)
+// Errors are *call.LookupError: unknown. With an error the result has addresses only if the store
+// has them and the configuration does not: each with its full length and without a gateway.
+func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (call.Result, error) {
+	result, err := r.lookupResult(ctx, inv)
 	if err != nil {
-		return result, lookupError(c, err)
+		return result, lookupErr(inv, err)
 	}
 	return result, nil
 }
 
-func (r *Runner) lookUp(ctx context.Context, c call.Invocation) (call.Result, error) {
-	s, err := r.usableStore(c)
+func (r *Runner) lookupResult(ctx context.Context, inv call.Invocation) (call.Result, error) {
+	s, err := r.usableStore(inv)
 	if err != nil {
 		return call.Result{}, err
 	}
-	held, err := r.scan(ctx, s, c)
+	held, err := r.scan(ctx, s, inv)
 	if err != nil {
 		return call.Result{}, err
 	}
@@ -71,12 +69,12 @@ func (r *Runner) lookUp(ctx context.Context, c call.Invocation) (call.Result, er
 	case len(held) == 0:
 		return call.Result{}, nil
 	}
-	result, err := r.resultOf(c, held)
+	result, err := r.resultOf(inv, held)
 	if err != nil || proven {
 		return result, err
 	}
-	check := call.Call{ContainerID: c.ContainerID, Invocation: c, Requested: c.Requested, PrevResult: result.Raw}
-	if !c.HasCheck() {
+	check := call.Call{ContainerID: inv.ContainerID, Invocation: inv, Requested: inv.Requested, PrevResult: result.Raw}
+	if !inv.HasCheck() {
 		return call.Result{}, fmt.Errorf("%s found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there; it has no CHECK that could confirm them", held, s.dir)
 	}
 	if err := r.Check(ctx, check); err != nil {
@@ -85,10 +83,10 @@ func (r *Runner) lookUp(ctx context.Context, c call.Invocation) (call.Result, er
 	return result, nil
 }
 
-// scan returns the addresses that the store holds for a container ID and interface.
-// That there is none is certain only if every file could be read.
-func (r *Runner) scan(ctx context.Context, s store, c call.Invocation) ([]netip.Addr, error) {
-	unlock, err := r.lockID(ctx, c.ContainerID)
+// scan returns the addresses that the store holds for the container ID and interface of an
+// invocation. That it holds none is certain only if every file could be read.
+func (r *Runner) scan(ctx context.Context, s store, inv call.Invocation) ([]netip.Addr, error) {
+	unlock, err := r.lockID(ctx, inv.ContainerID)
 	if err != nil {
 		return nil, err
 	}
@@ -100,19 +98,19 @@ func (r *Runner) scan(ctx context.Context, s store, c call.Invocation) ([]netip.
 	defer dir.Close()
 	entries, err := hostlocal.List(dir)
 	if err != nil {
-		return nil, s.named(err)
+		return nil, s.wrapErr(err)
 	}
 	var held []netip.Addr
 	var unknown error
 	for _, e := range entries {
-		is, known := e.Lease.Is(c.ContainerID, c.IfName)
+		is, known := e.Lease.Is(inv.ContainerID, inv.IfName)
 		switch {
 		case e.Err != nil:
-			unknown = s.named(e.Err)
+			unknown = s.wrapErr(e.Err)
 		case is:
 			held = append(held, e.IP)
 		case !known:
-			unknown = s.partial(e.IP)
+			unknown = s.partialFileErr(e.IP)
 		}
 	}
 	if len(held) == 0 && unknown != nil {
@@ -121,38 +119,37 @@ func (r *Runner) scan(ctx context.Context, s store, c call.Invocation) ([]netip.
 	return held, nil
 }
 
-// lockID takes the lock of a container ID, unless the processes that stand by for it
-// have it.
+// lockID locks a container ID, unless its prestarted processes have the lock.
 func (r *Runner) lockID(ctx context.Context, containerID string) (unlock func(), err error) {
-	if r.expected.of(containerID) != nil {
+	if r.prestarted.get(containerID) != nil {
 		return func() {}, nil
 	}
-	lock, err := r.locks.take(ctx, containerID)
+	lock, err := r.locks.Lock(ctx, containerID)
 	if err != nil {
 		return nil, err
 	}
-	return lock.release, nil
+	return lock.Unlock, nil
 }
 
-// resultOf is what the ADD that reserved the addresses returned.
-func (r *Runner) resultOf(c call.Invocation, held []netip.Addr) (call.Result, error) {
-	config, err := hostlocal.ParseConfig(c.Config)
+// resultOf returns the result of the ADD that reserved the addresses.
+func (r *Runner) resultOf(inv call.Invocation, held []netip.Addr) (call.Result, error) {
+	config, err := hostlocal.ParseConfig(inv.Config)
 	if err != nil {
-		return bare(held), fmt.Errorf("%s found, and the network configuration cannot be read: %w", held, err)
+		return addressesOnly(held), fmt.Errorf("%s found, and the network configuration cannot be parsed: %w", held, err)
 	}
 	added, err := config.Result(held)
 	if err != nil {
-		return bare(held), err
+		return addressesOnly(held), err
 	}
-	result, err := readResult(added, c.CNIVersion, r.linkMAC)
+	result, err := readResult(added, inv.CNIVersion, r.linkMAC)
 	if err != nil {
-		return bare(held), fmt.Errorf("%s found: %w", held, err)
+		return addressesOnly(held), fmt.Errorf("%s found: %w", held, err)
 	}
 	return result, nil
 }
 
-// bare is a result of which nothing but the addresses is known.
-func bare(addrs []netip.Addr) call.Result {
+// addressesOnly returns a result of which only the addresses are known.
+func addressesOnly(addrs []netip.Addr) call.Result {
 	var result call.Result
 	for _, ip := range addrs {
 		result.Addresses = append(result.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, ip.BitLen())})
@@ -160,44 +157,8 @@ func bare(addrs []netip.Addr) call.Result {
 	return result
 }
 
-func lookupError(c call.Invocation, err error) error {
-	return &call.LookupError{Plugin: c.Plugin, Network: c.Network, ContainerID: c.ContainerID, Err: err}
-}
-
-// lookup returns the store of a context's plugin, if it can be looked up.
-func (r *Runner) lookup(c call.Invocation) (store, error) {
-	if c.Profile.Lookup != profile.LookupHostLocal {
-		return store{}, errNoLookup
-	}
-	var network struct {
-		IPAM json.RawMessage `json:"ipam"`
-	}
-	if err := json.Unmarshal(c.Config, &network); err != nil {
-		return store{}, fmt.Errorf("network configuration: %w", err)
-	}
-	dir, key := c.Profile.StateDir(network.IPAM)
-	if !filepath.IsAbs(dir) {
-		return store{}, fmt.Errorf("ipam.%s is %q; expected an absolute path", key, dir)
-	}
-	if !filepath.IsLocal(c.Network) {
-		return store{}, fmt.Errorf("network name %q; expected one that names a folder", c.Network)
-	}
-	if now, err := r.located(c); err == nil {
-		c = now // the store can be read without a plugin, too
-	}
-	return store{network: c.Network, dir: filepath.Join(dir, c.Network), binary: c.Binary}, nil
-}
-
-// usableStore is the store of a context's plugin unless its lookup is off.
-func (r *Runner) usableStore(c call.Invocation) (store, error) {
-	s, err := r.lookup(c)
-	if err != nil {
-		return store{}, err
-	}
-	if off := r.stores.get(s).off; off != "" {
-		return store{}, errors.New(off)
-	}
-	return s, nil
+func lookupErr(inv call.Invocation, err error) error {
+	return &call.LookupError{Plugin: inv.Plugin, Network: inv.Network, ContainerID: inv.ContainerID, Err: err}
 }
 
 // store is where one plugin keeps the addresses of one network.
@@ -207,6 +168,42 @@ type store struct {
 	dir string
 	// binary is the plugin's executable.
 	binary string
+}
+
+// storeOf returns the store of an invocation, or why there is none that can be read.
+func (r *Runner) storeOf(inv call.Invocation) (store, error) {
+	if inv.Profile.Lookup != profile.LookupHostLocal {
+		return store{}, errNoLookup
+	}
+	var network struct {
+		IPAM json.RawMessage `json:"ipam"`
+	}
+	if err := json.Unmarshal(inv.Config, &network); err != nil {
+		return store{}, fmt.Errorf("network configuration: %w", err)
+	}
+	dir, key := inv.Profile.StateDir(network.IPAM)
+	if !filepath.IsAbs(dir) {
+		return store{}, fmt.Errorf("ipam.%s is %q; expected an absolute path", key, dir)
+	}
+	if !filepath.IsLocal(inv.Network) {
+		return store{}, fmt.Errorf("network name %q; expected one that is the name of a folder", inv.Network)
+	}
+	if current, err := r.withExecutable(inv); err == nil {
+		inv = current // otherwise the store can be read anyway
+	}
+	return store{network: inv.Network, dir: filepath.Join(dir, inv.Network), binary: inv.Binary}, nil
+}
+
+// usableStore returns the store of an invocation unless lookup is off for it.
+func (r *Runner) usableStore(inv call.Invocation) (store, error) {
+	s, err := r.storeOf(inv)
+	if err != nil {
+		return store{}, err
+	}
+	if off := r.stores.get(s).off; off != "" {
+		return store{}, errors.New(off)
+	}
+	return s, nil
 }
 
 // holds reads the file of each address.
@@ -227,24 +224,24 @@ func (s store) holds(containerID, ifname string, addrs []netip.Addr) (bool, erro
 			continue
 		}
 		if err != nil {
-			return false, s.named(err)
+			return false, s.wrapErr(err)
 		}
 		is, known := lease.Is(containerID, ifname)
 		if !known {
-			return false, s.partial(ip)
+			return false, s.partialFileErr(ip)
 		}
 		held = held && is
 	}
 	return held, nil
 }
 
-// partial is the error of a file that may not have been written to its end.
-func (s store) partial(ip netip.Addr) error {
+// partialFileErr returns the error for a file that may not have been written to its end.
+func (s store) partialFileErr(ip netip.Addr) error {
 	return fmt.Errorf("%s names no interface, or only the beginning of one", filepath.Join(s.dir, ip.String()))
 }
 
-// named makes an error of a file in the store name its whole path.
-func (s store) named(err error) error {
+// wrapErr adds the path of the store to an error.
+func (s store) wrapErr(err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {
 		return fmt.Errorf("%s: %w", filepath.Join(s.dir, at.Path), at.Err)
 	}

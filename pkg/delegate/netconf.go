@@ -9,8 +9,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// wrapNetworkErr adds file and network to an error of a network's configuration, or of
-// the plugin that it names.
+// wrapNetworkErr adds file and network to an error of a network's configuration, or of the plugin
+// that it names.
 func wrapNetworkErr(n call.Network, err error) error {
 	if n.File == "" {
 		return fmt.Errorf("network %q: %w", n.Name, err)
@@ -67,9 +67,9 @@ func (o pluginObject) capabilities() ([]string, error) {
 	return names, nil
 }
 
-// networkConfig changes the plugin object into the complete network configuration that a
-// plugin gets on stdin, and returns it (CNI spec section 3, "Deriving execution
-// configuration"). What belongs to one call is left out: prepare adds it.
+// networkConfig turns the plugin object into the complete network configuration that the plugin
+// reads on stdin, and returns it (CNI spec section 3, "Deriving execution configuration"). It leaves
+// out what belongs to one call; prepare adds that.
 func (o pluginObject) networkConfig(name, cniVersion string) (json.RawMessage, error) {
 	var err error
 	if o["name"], err = json.Marshal(name); err != nil {
@@ -80,7 +80,7 @@ func (o pluginObject) networkConfig(name, cniVersion string) (json.RawMessage, e
 	}
 	delete(o, "prevResult")
 	delete(o, "runtimeConfig")
-	if err := removeRequest(o); err != nil {
+	if err := removeRequestedIPs(o); err != nil {
 		return nil, err
 	}
 	return json.Marshal(o)

@@ -3,6 +3,7 @@ package delegate
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -10,83 +11,89 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// prepare returns CNI_ARGS and stdin of a call: the context's, and what belongs
+// prepare finds the executable of the call, and returns its CNI_ARGS and standard input.
+func (x *execution) prepare(c *call.Call) (args string, stdin []byte, err error) {
+	if c.Invocation, err = x.runner.withExecutable(c.Invocation); err != nil {
+		return "", nil, err
+	}
+	return x.runner.prepare(x.verb, *c)
+}
+
+// prepare returns CNI_ARGS and standard input of a call: those of the invocation, and what belongs
 // to this call alone. An error means that the plugin must not be started.
 func (r *Runner) prepare(verb string, c call.Call) (args string, stdin []byte, err error) {
-	prev, err := r.prevResults.of(verb, c)
+	prev, err := r.prevResults.forCall(verb, c)
 	if err != nil {
 		return "", nil, err
 	}
 	extra := map[string]json.RawMessage{}
 	args, err = addRequest(extra, verb, c)
-	args = withSandbox(args, c)
+	args = withPodSandbox(args, c)
 	if err != nil || len(extra) == 0 && prev == nil {
 		return args, c.Invocation.Config, err
 	}
 	if len(extra) == 0 {
-		if stdin, ok := withPrevResult(c.Invocation.Config, prev); ok {
+		if stdin, ok := appendPrevResult(c.Invocation.Config, prev); ok {
 			return args, stdin, nil
 		}
 	}
 	if prev != nil {
 		extra["prevResult"] = prev
 	}
-	stdin, err = extend(c.Invocation.Config, extra)
+	stdin, err = withKeys(c.Invocation.Config, extra)
 	return args, stdin, err
 }
 
-// addRequest adds the addresses asked for, and returns CNI_ARGS. DEL and CHECK
-// carry a request as the ADD did, because the CNI spec wants the same
-// parameters again (section 2, "DEL", "CHECK"); without a way to, only ADD fails.
+// addRequest adds the requested addresses to extra or to CNI_ARGS, which it returns. DEL and CHECK
+// carry a request as the ADD did, because the CNI spec wants the same parameters (section 2, "DEL",
+// "CHECK"). Where no convention can carry it, only ADD fails.
 func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (args string, err error) {
 	args = c.Invocation.Args
 	if len(c.Requested) == 0 {
 		return args, nil
 	}
-	convention, wrong := c.Invocation.Convention(len(c.Requested))
+	convention, noneErr := c.Invocation.Convention(len(c.Requested))
 	switch {
-	case wrong != nil && verb == call.VerbAdd:
-		return "", fmt.Errorf("it cannot be asked for %s: %w", c.Requested, wrong)
+	case noneErr != nil && verb == call.VerbAdd:
+		return "", fmt.Errorf("no way to request %s: %w", c.Requested, noneErr)
 	case convention == profile.RequestCNIArgs:
-		args = withArg(args, "IP="+written(c, c.Requested[0]))
+		args = appendArg(args, "IP="+formatIP(c, c.Requested[0]))
 	case convention == profile.RequestRuntimeConfig:
-		extra["runtimeConfig"], err = ipsObject(c)
+		extra["runtimeConfig"], err = ipsJSON(c)
 	case convention == profile.RequestArgsCNI:
-		extra["args"], err = ipsObject(c)
+		extra["args"], err = ipsJSON(c)
 	}
 	return args, err
 }
 
-// withSandbox completes a pod's identity by the sandbox of the call, as kubelet's
-// runtimes do. It is not part of the context, because an ID that a DEL has
-// spent gets a generation after the context was made.
-func withSandbox(args string, c call.Call) string {
+// withPodSandbox adds the sandbox of the call to a pod's identity, as the kubelet's runtimes do. It
+// is not part of the invocation, because the container ID may get a generation after that was made.
+func withPodSandbox(args string, c call.Call) string {
 	if !strings.Contains(c.Invocation.Args, argPodName) || c.ContainerID == "" {
 		return args
 	}
-	return withArg(args, "K8S_POD_INFRA_CONTAINER_ID="+c.ContainerID)
+	return appendArg(args, "K8S_POD_INFRA_CONTAINER_ID="+c.ContainerID)
 }
 
-func withArg(args, arg string) string {
+func appendArg(args, arg string) string {
 	if args == "" {
 		return arg
 	}
 	return args + ";" + arg
 }
 
-// ipsObject is {"ips": [...]}, as CONVENTIONS.md has it.
-func ipsObject(c call.Call) (json.RawMessage, error) {
+// ipsJSON returns {"ips": [...]} of the requested addresses (CNI CONVENTIONS.md).
+func ipsJSON(c call.Call) (json.RawMessage, error) {
 	ips := make([]string, len(c.Requested))
 	for i, p := range c.Requested {
-		ips[i] = written(c, p)
+		ips[i] = formatIP(c, p)
 	}
 	return json.Marshal(map[string][]string{"ips": ips})
 }
 
-// written is a requested address in the form that the plugin reads: static
-// wants CIDR notation, host-local takes the bare address too. A 4-in-6 address
-// is written as the IPv4 address that it means.
-func written(c call.Call, p netip.Prefix) string {
+// formatIP returns a requested address in the form that the plugin reads: static wants CIDR
+// notation, host-local accepts the bare address. An IPv4-mapped IPv6 address becomes the IPv4 one.
+func formatIP(c call.Call, p netip.Prefix) string {
 	if p.Addr().Is4In6() {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
@@ -96,21 +103,19 @@ func written(c call.Call, p netip.Prefix) string {
 	return p.Addr().String()
 }
 
-// extend returns a configuration with the keys of one call added.
-func extend(config []byte, extra map[string]json.RawMessage) ([]byte, error) {
+// withKeys returns a network configuration with the keys of one call added.
+func withKeys(config []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(config, &object); err != nil {
 		return nil, fmt.Errorf("recorded network configuration: %w", err)
 	}
-	if ips, ok := extra["args"]; ok {
-		args, err := withRequest(object["args"], ips)
+	if request, ok := extra["args"]; ok {
+		args, err := setRequestedIPs(object["args"], request)
 		if err != nil {
 			return nil, err
 		}
 		extra["args"] = args
 	}
-	for key, value := range extra {
-		object[key] = value
-	}
+	maps.Copy(object, extra)
 	return json.Marshal(object)
 }

@@ -11,78 +11,76 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// prevResults remembers which results can be given back to a plugin as they are, so
-// that a result is read once and not before each of its CHECKs. It keeps sums of
-// their bytes, and so is right about a result whatever has become of its
-// attachment. It is safe for concurrent use.
+// prevResults remembers which results can be sent to a plugin as prevResult unchanged, so that a
+// result is parsed once and not before each of its CHECKs. It keeps digests of the bytes, and so is
+// right about a result whatever has happened to the attachment. It is safe for concurrent use.
 type prevResults struct {
 	mu sync.Mutex
-	// Two that meet in one place take turns: a result that is not found is read again.
-	fit [1024]sum
+	// Two digests of one slot replace each other: a result that is not found is parsed again.
+	slots [1024]digest
 }
 
-type sum [sha256.Size]byte
+type digest [sha256.Size]byte
 
-// sumOf is of a result and the CNI version that it is to be of.
-func sumOf(raw []byte, cniVersion string) sum {
+// digestOf returns the digest of a result in a CNI version.
+func digestOf(raw []byte, cniVersion string) digest {
 	return sha256.Sum256(slices.Concat([]byte(cniVersion), []byte("\n"), raw))
 }
 
-func (p *prevResults) place(s sum) *sum {
-	return &p.fit[(int(s[0])<<8|int(s[1]))%len(p.fit)]
+func (p *prevResults) slot(d digest) *digest {
+	return &p.slots[(int(d[0])<<8|int(d[1]))%len(p.slots)]
 }
 
-// remember that a result is of a CNI version and can be read.
-func (p *prevResults) remember(raw []byte, cniVersion string) {
-	s := sumOf(raw, cniVersion)
+// add remembers a result that is in a CNI version and can be parsed.
+func (p *prevResults) add(raw []byte, cniVersion string) {
+	d := digestOf(raw, cniVersion)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	*p.place(s) = s
+	*p.slot(d) = d
 }
 
-func (p *prevResults) knows(raw []byte, cniVersion string) bool {
-	s := sumOf(raw, cniVersion)
+func (p *prevResults) has(raw []byte, cniVersion string) bool {
+	d := digestOf(raw, cniVersion)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return *p.place(s) == s
+	return *p.slot(d) == d
 }
 
-// of returns the result of the ADD for the verbs that take it; nil for the others.
-func (p *prevResults) of(verb string, c call.Call) (json.RawMessage, error) {
+// forCall returns prevResult for a call, in the CNI version of its invocation; nil for a verb that
+// takes none.
+func (p *prevResults) forCall(verb string, c call.Call) (json.RawMessage, error) {
 	version := c.Invocation.CNIVersion
 	if len(c.PrevResult) == 0 || !takesPrevResult(verb, version) {
 		return nil, nil
 	}
-	if p.knows(c.PrevResult, version) {
+	if p.has(c.PrevResult, version) {
 		return c.PrevResult, nil
 	}
 	prev, err := resultAs(c.PrevResult, version)
 	switch {
 	case err == nil && bytes.Equal(prev, c.PrevResult):
-		p.remember(prev, version)
+		p.add(prev, version)
 		return prev, nil
 	case err == nil:
 		return prev, nil
 	case verb == call.VerbDel:
-		// DEL may go without it (CNI spec section 2, "DEL"), and that is better
-		// than an address that can never be given back.
+		// DEL may go without it (CNI spec section 2, "DEL"), and otherwise the address could never
+		// be released.
 		return nil, nil
 	default:
 		return nil, fmt.Errorf("prevResult: %w", err)
 	}
 }
 
-// takesPrevResult follows CNI spec section 2: CHECK must and DEL should have
-// it, both since 0.4.0.
+// takesPrevResult follows CNI spec section 2: CHECK must and DEL should have it, both since 0.4.0.
 func takesPrevResult(verb, cniVersion string) bool {
 	return (verb == call.VerbCheck || verb == call.VerbDel) && atLeast(cniVersion, "0.4.0")
 }
 
-// withPrevResult returns a configuration with prevResult as its last member. Both
-// must be valid JSON. It is false, and the configuration must be parsed, unless the
-// bytes show that they are an object without such a member: a backslash could hide
-// one.
-func withPrevResult(config, prev []byte) ([]byte, bool) {
+// appendPrevResult returns a network configuration with prevResult as its last member. Both must be
+// valid JSON. It returns false, and the configuration must be parsed, unless the bytes show an
+// object without such a member: a backslash could hide one.
+func appendPrevResult(config, prev []byte) ([]byte, bool) {
 	const key = `"prevResult"`
 	if !bytes.HasPrefix(config, []byte(`{"`)) || !bytes.HasSuffix(config, []byte("}")) ||
 		bytes.Contains(config, []byte(key)) || bytes.ContainsRune(config, '\\') {

@@ -9,82 +9,79 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-func TestAResultIsReadOnceAndNotBeforeEachCall(t *testing.T) {
-	b := newBench(t)
-	target := b.call("id")
-	got, err := b.runner.Add(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
+func TestPrevResultIsParsedOnce(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	got := f.add(target)
+	known := func(version string) bool { return f.runner.prevResults.has(got.Raw, version) }
+	if !known(target.Invocation.CNIVersion) {
+		t.Errorf("the result %s of the ADD is parsed again for its CHECK", got.Raw)
 	}
-	if !b.runner.prevResults.knows(got.Raw, target.Invocation.CNIVersion) {
-		t.Errorf("the result %s of the ADD is to be read again for its CHECK", got.Raw)
-	}
-	// As after a restart.
-	if b.runner, err = New(b.opts); err != nil {
-		t.Fatal(err)
-	}
+	f.start() // again, so nothing is known
 	target.PrevResult = got.Raw
-	for _, known := range []bool{false, true} {
-		if b.runner.prevResults.knows(got.Raw, target.Invocation.CNIVersion) != known {
-			t.Errorf("the result is known: %v, want %v", !known, known)
+	for _, want := range []bool{false, true} {
+		if known(target.Invocation.CNIVersion) != want {
+			t.Errorf("the result is known: %v, want %v", !want, want)
 		}
-		b.must(call.VerbCheck, target)
-		if prev := b.stdin(call.VerbCheck, "prevResult"); prev != string(got.Raw) {
+		f.must(target, call.VerbCheck)
+		if prev := f.stdin(call.VerbCheck, "prevResult"); prev != string(got.Raw) {
 			t.Errorf("got prevResult %s, want %s", prev, got.Raw)
 		}
 	}
-	if b.runner.prevResults.knows(got.Raw, "1.0.0") {
-		t.Error("the result is taken for one of another version")
+	if known("1.0.0") {
+		t.Error("the result is known in another version")
 	}
 }
 
-func TestAResultThatCannotBeGivenBackAsItIsIsReadEachTime(t *testing.T) {
+func TestPrevResultIsConvertedEachTime(t *testing.T) {
 	for name, raw := range map[string]string{
-		"it is of another version": `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
-		"it is broken":             `{"cniVersion":"1.1.0","routes":[{"dst":"<nil>"}]}`,
+		"another version": `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
+		"broken":          `{"cniVersion":"1.1.0","routes":[{"dst":"<nil>"}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			target := b.call("id")
+			f := newFake(t)
+			target := f.call("id")
 			target.PrevResult = json.RawMessage(raw)
-			b.must(call.VerbDel, target)
-			before := b.stdin(call.VerbDel, "prevResult")
-			b.must(call.VerbDel, target)
-			if after := b.stdin(call.VerbDel, "prevResult"); before == raw || after != before {
-				t.Errorf("got prevResult %s and then %s, want the same and not what cannot be read", before, after)
+			f.must(target, call.VerbDel)
+			first := f.stdin(call.VerbDel, "prevResult")
+			f.must(target, call.VerbDel)
+			if second := f.stdin(call.VerbDel, "prevResult"); first == raw || second != first {
+				t.Errorf("got prevResult %s and then %s, want the same and not %s", first, second, raw)
 			}
 		})
 	}
 }
 
-func TestResultsThatMeetInOnePlaceAreBothRead(t *testing.T) {
+func TestPrevResultsOfOneSlot(t *testing.T) {
 	var p prevResults
 	first, second := []byte(`{"a":1}`), []byte(`{"a":2}`)
-	p.remember(first, "1.1.0")
-	*p.place(sumOf(first, "1.1.0")) = sumOf(second, "1.1.0")
-	if p.knows(first, "1.1.0") {
+	p.add(first, "1.1.0")
+	*p.slot(digestOf(first, "1.1.0")) = digestOf(second, "1.1.0")
+	if p.has(first, "1.1.0") {
 		t.Error("a result is taken for another one")
 	}
 }
 
-func TestAConfigurationThatMayHaveAPrevResultIsParsed(t *testing.T) {
+func TestAppendPrevResult(t *testing.T) {
 	for name, config := range map[string]string{
-		"it has one":                `{"prevResult":{},"name":"net"}`,
-		"it has one that is hidden": `{"prev\u0052esult":{},"name":"net"}`,
-		"it names one in a string":  `{"name":"net","comment":"\"prevResult\""}`,
-		"it is empty":               `{}`,
-		"it is no object":           `[]`,
-		"it is nothing":             ``,
+		"present":       `{"prevResult":{},"name":"net"}`,
+		"escaped":       `{"prev\u0052esult":{},"name":"net"}`,
+		"in a string":   `{"name":"net","comment":"\"prevResult\""}`,
+		"empty object":  `{}`,
+		"not an object": `[]`,
+		"empty":         ``,
 	} {
-		if got, ok := withPrevResult([]byte(config), []byte(`{}`)); ok {
-			t.Errorf("%s: got %s, want it to be parsed", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, ok := appendPrevResult([]byte(config), []byte(`{}`)); ok {
+				t.Errorf("got %s, want it to be parsed", got)
+			}
+		})
 	}
 }
 
-// FuzzWithPrevResult: put into the bytes, prevResult makes the same object as put into
-// the parsed configuration.
-func FuzzWithPrevResult(f *testing.F) {
+// FuzzAppendPrevResult checks that prevResult appended to the bytes makes the same object as
+// prevResult added to the parsed configuration.
+func FuzzAppendPrevResult(f *testing.F) {
 	for _, config := range []string{
 		`{"name":"net","cniVersion":"1.1.0","ipam":{"type":"host-local"},"type":"cilium-cni"}`,
 		`{"prevResult":1}`, `{"prev\u0052esult":1}`, `{"prevresult":1,"name":"net"}`, `{"a":"prevResult"}`, `{"a":"\"prevResult\":"}`,
@@ -99,32 +96,32 @@ func FuzzWithPrevResult(f *testing.F) {
 		if json.Unmarshal(config, &object) != nil || object == nil || !json.Valid(prev) {
 			return
 		}
-		config, err := json.Marshal(object) // as Network.configuration makes it
+		config, err := json.Marshal(object) // as networkConfig does
 		if err != nil {
 			t.Fatal(err)
 		}
-		put, ok := withPrevResult(config, prev)
+		appended, ok := appendPrevResult(config, prev)
 		if !ok {
 			return
 		}
-		parsed, err := extend(config, map[string]json.RawMessage{"prevResult": prev})
+		parsed, err := withKeys(config, map[string]json.RawMessage{"prevResult": prev})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := members(t, put), members(t, parsed); !reflect.DeepEqual(got, want) {
-			t.Errorf("got %s\nwant %s", put, parsed)
+		if got, want := membersOf(t, appended), membersOf(t, parsed); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %s\nwant %s", appended, parsed)
 		}
 	})
 }
 
-// members are those of an object, each value in its shortest form. A key that is there
-// twice is an error: who reads it may take either.
-func members(t *testing.T, object []byte) map[string]string {
+// membersOf returns the members of an object, each value in its shortest form. A duplicate key is an
+// error: a reader may take either.
+func membersOf(t *testing.T, object []byte) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	d := json.NewDecoder(bytes.NewReader(object))
 	if start, err := d.Token(); start != json.Delim('{') {
-		t.Fatalf("%s is no object: %v", object, err)
+		t.Fatalf("%s is not an object: %v", object, err)
 	}
 	for d.More() {
 		key, err := d.Token()
@@ -145,7 +142,7 @@ func members(t *testing.T, object []byte) map[string]string {
 		all[key.(string)] = string(short)
 	}
 	if !json.Valid(object) {
-		t.Errorf("%s is no JSON", object)
+		t.Errorf("%s is not JSON", object)
 	}
 	return all
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// openFiles are our descriptors.
+// openFiles returns the descriptors of this process.
 func openFiles(t *testing.T) []int {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")
@@ -33,12 +33,11 @@ func openFiles(t *testing.T) []int {
 	return open
 }
 
-// Wherever the descriptors run out, nothing of what was made ready so far is left open.
-func TestWhereDescriptorsRunOutNothingOfACallIsLeft(t *testing.T) {
-	b := newBench(t)
-	patient(b)
-	target := b.call("id")
-	b.add(target)
+// Wherever the descriptors run out, none of those opened so far is left open.
+func TestDescriptorLimit(t *testing.T) {
+	f := newPrestartable(t)
+	target := f.call("id")
+	f.add(target)
 	var usual unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
 		t.Fatal(err)
@@ -50,27 +49,25 @@ func TestWhereDescriptorsRunOutNothingOfACallIsLeft(t *testing.T) {
 	}
 	defer limit(usual.Cur)
 	before := openFiles(t)
-	stood := map[int]bool{}
-	for n := uint64(len(before)); len(stood) < 3; n++ {
+	counts := map[int]bool{} // of prestarted processes
+	for n := uint64(len(before)); len(counts) < 3; n++ {
 		if n > uint64(slices.Max(before))+64 {
-			t.Fatalf("with 64 descriptors more %v processes stood by; want none, one and two", stood)
+			t.Fatalf("with 64 more descriptors %v processes were prestarted; want none, one and two", counts)
 		}
 		limit(n)
-		forget := b.runner.Prestart(expected(call.VerbDel, target), expected(call.VerbAdd, target))
-		pids := b.standingBy("id")
-		err := b.run(call.VerbDel, target)
-		forget()
+		discard := f.runner.Prestart(call.Upcoming{Verb: call.VerbDel, Call: target}, call.Upcoming{Verb: call.VerbAdd, Call: target})
+		pids := f.waiting("id")
+		err := f.run(call.VerbDel, target)
+		discard()
 		limit(usual.Cur)
-		stood[len(pids)] = true
+		counts[len(pids)] = true
 		var failed *call.Error
 		if err != nil && (!errors.As(err, &failed) || failed.Outcome != call.NotStarted) {
 			t.Errorf("with a limit of %d: %v", n, err)
 		}
 		if after := openFiles(t); !slices.Equal(after, before) {
-			t.Fatalf("with a limit of %d descriptors %v are open, and were %v before", n, after, before)
+			t.Fatalf("with a limit of %d descriptors %v are open, before %v", n, after, before)
 		}
-		for _, pid := range pids {
-			gone(t, pid)
-		}
+		wantReaped(t, pids...)
 	}
 }

@@ -1,6 +1,6 @@
-// Package delegate runs a delegated CNI IPAM plugin (docs/how-it-works.md, Running a plugin): it
-// builds the invocation, keeps the plugin's process within bounds, and tells
-// what is known afterwards.
+// Package delegate runs a delegated CNI IPAM plugin (docs/how-it-works.md, Running a plugin). It
+// makes the invocation of a call, runs the plugin's process within limits, and returns its result,
+// or an error that says what the plugin may have done.
 package delegate
 
 import (
@@ -11,65 +11,65 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/process"
 )
 
 // Runner runs plugins. It is safe for concurrent use.
 type Runner struct {
 	opts Options
-	// log is that of the options, whose level can be asked for.
+	// log is that of the options; of an Entry the level can be read.
 	log *logrus.Entry
-	// env is what every plugin gets besides CNI_*.
-	env      []string
-	locks    idLocks
-	netns    ownNetNS
-	probe    netnsProbe
-	versions versionCache
-	// elf reports which binaries are ELF files.
-	elf fileFacts[bool]
-	// prevResults are the results that CHECK and DEL can be given as they are.
+	// env is the environment of every plugin besides CNI_*.
+	env        []string
+	locks      process.IDLocks
+	ownNetNS   ownNetNS
+	netnsProbe netnsProbe
+	versions   versionCache
+	// elf has for each binary whether it is an ELF file.
+	elf fileCache[bool]
+	// prevResults are the results that CHECK and DEL can be sent unchanged.
 	prevResults prevResults
-	// expected are the processes that stand by for calls to come.
-	expected expectations
+	// prestarted are the processes that were started ahead of their calls.
+	prestarted prestartedByID
 	// stores are what lookups have shown to be the plugins' own.
 	stores stores
-	// handles tells that plugin processes have handles that can be waited for.
-	handles bool
+	// pidfd reports that plugin processes can be waited for by pidfds.
+	pidfd   bool
 	linkMAC func(name string) (string, error)
 }
 
-// New returns a runner. The error names the option that is wrong; a NetNS that
-// is our own network namespace is refused, because the CNI skeleton would let
-// the plugin work first and fail afterwards (docs/plugins.md, Network namespaces).
+// New returns a runner. The error names the invalid option. A NetNS that is our own network
+// namespace is refused, because the CNI skeleton lets the plugin work first and fails afterwards
+// (docs/plugins.md, Network namespaces).
 func New(o Options) (*Runner, error) {
-	o, err := o.complete()
+	o, err := o.checked()
 	if err != nil {
 		return nil, err
 	}
 	own := findOwnNetNS()
-	if err := own.check(o.NetNS); err != nil {
+	if err := own.checkOption(o.NetNS); err != nil {
 		return nil, err
 	}
 	return &Runner{
-		opts:     o,
-		log:      o.Log.WithFields(nil),
-		env:      commonEnv(o.Env, os.LookupEnv),
-		locks:    idLocks{folder: o.LockDir, path: o.LockFile, patience: o.Timeout, grace: o.Grace, log: o.Log},
-		netns:    own,
-		expected: expectations{byID: map[string]*expectation{}},
-		stores:   stores{known: map[store]proof{}},
-		handles:  handlesWork(),
-		linkMAC:  linkMAC,
+		opts:       o,
+		log:        o.Log.WithFields(nil),
+		env:        commonEnv(o.Env, os.LookupEnv),
+		locks:      process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
+		ownNetNS:   own,
+		prestarted: prestartedByID{byID: map[string]*prestarted{}},
+		stores:     stores{known: map[store]proof{}},
+		pidfd:      process.PidfdUsable(),
+		linkMAC:    linkMAC,
 	}, nil
 }
 
-// Add runs ADD. Requested addresses are asked for by the first convention of
-// the context's profile that can carry all of them (call.Context.Convention);
-// if there is none, the plugin is not started. Errors are *call.Error; after
-// one whose Outcome is Unknown or Refused the plugin may hold something.
+// Add runs ADD. Requested addresses are requested by the first convention of the invocation's
+// profile that can carry all of them (call.Invocation.Convention); if there is none, the plugin is
+// not started. Errors are *call.Error: after Unknown and Refused the plugin may hold addresses.
 func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
 	x := r.execution(call.VerbAdd, c)
 	result, err := x.add(ctx, c)
-	return result, x.called(err)
+	return result, x.report(err)
 }
 
 func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
@@ -83,41 +83,41 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	printed, err := parseResult(ctx, stdout, c.Invocation.CNIVersion)
 	if err != nil {
-		return call.Result{}, x.unknown(fmt.Errorf("its answer cannot be understood: %w", err))
+		return call.Result{}, x.unknown(fmt.Errorf("its result cannot be parsed: %w", err))
 	}
 	result, err := readResult(printed, c.Invocation.CNIVersion, x.runner.linkMAC)
 	if err != nil {
 		return call.Result{}, x.unknown(err)
 	}
-	x.runner.prevResults.remember(result.Raw, c.Invocation.CNIVersion)
+	x.runner.prevResults.add(result.Raw, c.Invocation.CNIVersion)
 	result.InStore = x.runner.prove(c, result)
 	return result, nil
 }
 
-// Del runs DEL. Errors are *call.Error; nil means that the plugin says it holds
-// nothing for the container ID any more.
+// Del runs DEL. Errors are *call.Error; nil means that by its own account the plugin holds nothing
+// for the container ID any more.
 func (r *Runner) Del(ctx context.Context, c call.Call) error {
 	return r.withoutResult(ctx, call.VerbDel, c)
 }
 
-// Check runs CHECK, which the context must have (call.Context.HasCheck). Errors are
-// *call.Error; call.Lost tells which of them mean that the address is gone.
+// Check runs CHECK, which the invocation must have (call.Invocation.HasCheck). Errors are
+// *call.Error; call.IsLost reports which of them mean that the plugin does not hold the attachment.
 func (r *Runner) Check(ctx context.Context, c call.Call) error {
 	return r.withoutResult(ctx, call.VerbCheck, c)
 }
 
-// Status asks whether the plugin can serve an ADD now (CNI spec 1.1.0, STATUS).
-// Below that version it cannot be asked, and nil is returned. Errors are *call.Error.
-func (r *Runner) Status(ctx context.Context, c call.Invocation) error {
-	if !c.HasStatus() {
+// Status runs STATUS, which succeeds if the plugin can serve an ADD now (CNI spec 1.1.0). It
+// returns nil where the CNI version of the invocation has no STATUS. Errors are *call.Error.
+func (r *Runner) Status(ctx context.Context, inv call.Invocation) error {
+	if !inv.HasStatus() {
 		return nil
 	}
-	return r.withoutResult(ctx, call.VerbStatus, call.Call{Invocation: c})
+	return r.withoutResult(ctx, call.VerbStatus, call.Call{Invocation: inv})
 }
 
 func (r *Runner) withoutResult(ctx context.Context, verb string, c call.Call) error {
 	x := r.execution(verb, c)
-	return x.called(x.withoutResult(ctx, c))
+	return x.report(x.withoutResult(ctx, c))
 }
 
 func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
@@ -127,12 +127,4 @@ func (x *execution) withoutResult(ctx context.Context, c call.Call) error {
 	}
 	_, err = x.exec(ctx, c.Invocation.Binary, stdin, x.environment(c, args).list())
 	return err
-}
-
-// prepare finds the executable, and returns CNI_ARGS and stdin of the call.
-func (x *execution) prepare(c *call.Call) (args string, stdin []byte, err error) {
-	if c.Invocation, err = x.runner.located(c.Invocation); err != nil {
-		return "", nil, err
-	}
-	return x.runner.prepare(x.verb, *c)
 }

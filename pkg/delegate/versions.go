@@ -14,26 +14,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// versionCache keeps what VERSION answered, by binary. A failure is not kept.
+// versionCache keeps the result of VERSION for each binary. A failure is not kept.
 type versionCache struct {
-	asking singleflight.Group
-	fileFacts[[]string]
+	calls singleflight.Group
+	fileCache[[]string]
 }
 
-// Versions are the CNI versions that a binary said it knows, lowest first as it
-// said them; none if it was not asked yet or has changed since. It is not asked now.
+// Versions returns the CNI versions that a binary supports, in the order in which it reported them;
+// nil if VERSION has not been run since the binary changed. It runs nothing.
 func (r *Runner) Versions(binary string) []string {
 	info, err := os.Stat(binary)
 	if err != nil {
 		return nil
 	}
-	known, _ := r.versions.get(binary, info)
-	return slices.Clone(known)
+	supported, _ := r.versions.get(binary, info)
+	return slices.Clone(supported)
 }
 
-// negotiate returns the highest CNI version that the library and the plugin
-// both know. Askers at the same time share one VERSION call, which goes on
-// when one of them leaves.
+// negotiate returns the highest CNI version that the library and the plugin both support.
+// Concurrent callers share one VERSION call, which goes on when one of them leaves.
 func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (string, error) {
 	info, err := os.Stat(binary)
 	if err != nil {
@@ -41,7 +40,7 @@ func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (stri
 	}
 	supported, ok := r.versions.get(binary, info)
 	if !ok {
-		if supported, err = r.askVersion(ctx, pluginType, binary, info); err != nil {
+		if supported, err = r.queryVersions(ctx, pluginType, binary, info); err != nil {
 			return "", err
 		}
 	}
@@ -51,12 +50,13 @@ func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (stri
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("plugin %s (%s) supports the CNI versions %q, none of which is known here: %q", pluginType, binary, supported, ours)
+	return "", fmt.Errorf("plugin %s (%s) supports the CNI versions %q; expected one of %q", pluginType, binary, supported, ours)
 }
 
-func (r *Runner) askVersion(ctx context.Context, pluginType, binary string, info os.FileInfo) ([]string, error) {
+// queryVersions runs VERSION, or waits for the call that runs it now, and keeps the result.
+func (r *Runner) queryVersions(ctx context.Context, pluginType, binary string, info os.FileInfo) ([]string, error) {
 	key := fmt.Sprintf("%s %d %s", binary, info.Size(), info.ModTime().Format(time.RFC3339Nano))
-	answer := r.versions.asking.DoChan(key, func() (any, error) {
+	done := r.versions.calls.DoChan(key, func() (any, error) {
 		versions, err := r.runVersion(context.WithoutCancel(ctx), pluginType, binary)
 		if err == nil {
 			r.versions.put(binary, info, versions)
@@ -66,23 +66,23 @@ func (r *Runner) askVersion(ctx context.Context, pluginType, binary string, info
 	select {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("plugin %s VERSION: %w", pluginType, ctx.Err())
-	case a := <-answer:
-		if a.Err != nil {
-			return nil, a.Err
+	case result := <-done:
+		if result.Err != nil {
+			return nil, result.Err
 		}
-		return a.Val.([]string), nil
+		return result.Val.([]string), nil
 	}
 }
 
-// runVersion asks VERSION once. A plugin of before CNI 0.2.0 refuses that verb
-// in fixed words, and supports 0.1.0.
 func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]string, error) {
 	x := r.execution(call.VerbVersion, call.Call{Invocation: call.Invocation{Plugin: pluginType}})
-	versions, err := x.supported(ctx, binary)
-	return versions, x.called(err)
+	versions, err := x.version(ctx, binary)
+	return versions, x.report(err)
 }
 
-func (x *execution) supported(ctx context.Context, binary string) ([]string, error) {
+// version runs VERSION. A plugin from before CNI 0.2.0 refuses that verb with a fixed text, and
+// supports 0.1.0.
+func (x *execution) version(ctx context.Context, binary string) ([]string, error) {
 	// Plugins built with an old CNI skeleton want all variables for every verb.
 	env := environment{
 		common: x.runner.env, verb: x.verb,
@@ -104,7 +104,8 @@ func (x *execution) supported(ctx context.Context, binary string) ([]string, err
 	return info.SupportedVersions(), nil
 }
 
-// atLeast compares CNI versions; one that cannot be read is older than any.
+// atLeast reports whether a CNI version is want or later. One that cannot be parsed is earlier than
+// any.
 func atLeast(got, want string) bool {
 	ok, err := version.GreaterThanOrEqualTo(got, want)
 	return err == nil && ok

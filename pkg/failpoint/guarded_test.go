@@ -31,9 +31,9 @@ func writers() map[string]writer {
 			{"replace", "Rename", "Remove"}:        "Remove is for a replacement that failed; without it there is what write.synced leaves",
 			{"probe", "WriteString", "Sync"}:       "no process reads the file; the next start removes it, synced or not",
 		}},
-		"delegate": {memory: map[string][]string{
-			"memoryFile": {"Pwrite"}, // memfd_create(2)
-			"configure":  {"Write"},  // a pipe
+		"delegate/process": {memory: map[string][]string{
+			"memoryFile":  {"Pwrite"}, // memfd_create(2)
+			"writeConfig": {"Write"},  // a pipe
 		}},
 	}
 }
@@ -54,6 +54,8 @@ func strangers() map[string]map[string][]string {
 			// A question about the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
+		// The store of host-local, which is only read.
+		"delegate": {"holds": {"OpenRoot"}, "scan": {"OpenRoot"}},
 		// The store of host-local, where files without an ID are repaired.
 		"doctor": {"look": {"OpenRoot"}},
 		// The visits of a process that is to be killed.

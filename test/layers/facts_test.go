@@ -32,16 +32,16 @@ var readers = map[string]string{
 	"DelOutlivesSeconds": "profile.DelActsUntil",
 	"Del":                "profile.SingleUseIDs",
 	"Store":              "profile.OnNode",
-	"Lookup":             "delegate.lookup",
+	"Lookup":             "delegate.storeOf",
 	"WaitsForConfig":     "call.CanPrestart",
 	"Requests":           "call.Convention",
-	"RequestForm":        "delegate.written",
+	"RequestForm":        "delegate.formatIP",
 	"PodIdentity":        "profile.Pod",
 	"Namespace":          "delegate.namespace",
 	"StateDirKey":        "profile.StateDir",
 	"DefaultStateDir":    "profile.StateDir",
 	"Unique":             "attachment.reserve",
-	"Unsafe":             "delegate.complete",
+	"Unsafe":             "delegate.fillInvocation",
 	"Sources":            "", // for people
 }
 

@@ -77,7 +77,7 @@ func column(part string, n int) []string {
 
 func TestThePageNamesFunctionsThatExist(t *testing.T) {
 	page := readFile(t, "../../docs/model.md")
-	known := append(functions(t, "../../pkg/attachment"), "idLocks.take", "pkg/delegate")
+	known := append(functions(t, "../../pkg/attachment"), "IDLocks.Lock", "pkg/delegate/process")
 	named := append(column(section(t, page, "Rules"), 4), column(section(t, page, "Steps and functions"), 2)...)
 	if len(named) < 40 {
 		t.Fatalf("the page names %d functions; want those of each rule and step", len(named))

@@ -1,22 +1,26 @@
 package call
 
-import "fmt"
+import (
+	"fmt"
 
-// Outcome says what is known after a plugin call that did not succeed.
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// Outcome is what is known after a plugin call that did not succeed.
 type Outcome string
 
 const (
-	// NotStarted: the plugin did not run, so it changed nothing.
+	// NotStarted: the plugin did not run, so nothing changed.
 	NotStarted Outcome = "not-started"
-	// Refused: the plugin ran to its end and gave a well-formed CNI error.
+	// Refused: the plugin ran to its end and returned a well-formed CNI error.
 	Refused Outcome = "refused"
-	// Unknown: the plugin ran, and what it did cannot be told: it timed out,
-	// was killed, crashed, or printed what is no CNI answer.
+	// Unknown: the plugin ran, and may or may not have done its work: it timed out, was killed,
+	// crashed, or printed something other than a CNI result or error.
 	Unknown Outcome = "unknown"
 )
 
-// Error is a plugin call that did not succeed. The engine decides by Outcome,
-// Code and the profile; a person reads Error().
+// Error is a plugin call that did not succeed. The engine decides by Outcome, Code and the profile;
+// Error() is for people.
 type Error struct {
 	// Verb is ADD, DEL, CHECK, STATUS or VERSION.
 	Verb string
@@ -24,9 +28,10 @@ type Error struct {
 	Plugin string
 	// ContainerID is the attachment's container ID; empty for STATUS and VERSION.
 	ContainerID string
-	Outcome     Outcome
-	// Code, Msg and Details are the plugin's own (CNI spec section 5, "Error").
-	// Code 0 means that it gave none.
+	// Outcome is what is known afterwards.
+	Outcome Outcome
+	// Code, Msg and Details are those of the plugin's own error (CNI spec section 5, "Error"). Code
+	// is 0 if it returned none.
 	Code    uint
 	Msg     string
 	Details string
@@ -36,7 +41,7 @@ type Error struct {
 	Err error
 }
 
-// Error names verb, plugin, container ID and the plugin's own words.
+// Error returns a text with verb, plugin, container ID and the plugin's own error.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("plugin %s %s", e.Plugin, e.Verb)
 	if e.ContainerID != "" {
@@ -64,3 +69,10 @@ func (e *Error) Error() string {
 
 // Unwrap returns what went wrong on our side of the call.
 func (e *Error) Unwrap() error { return e.Err }
+
+// IsPluginRefusal reports whether the plugin refused with an error code of its own. CNI's codes
+// (below profile.FirstPluginCode) report an unsuitable configuration, environment or moment, never
+// the state of the attachment.
+func (e *Error) IsPluginRefusal() bool {
+	return e.Outcome == Refused && e.Code >= profile.FirstPluginCode
+}

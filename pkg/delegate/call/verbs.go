@@ -6,24 +6,34 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// HasCheck tells whether the plugin can be asked by CHECK with this context:
-// the verb came with CNI 0.4.0, and a conflist may switch it off.
-func (c Invocation) HasCheck() bool {
-	ok, err := version.GreaterThanOrEqualTo(c.CNIVersion, "0.4.0")
-	return err == nil && ok && !c.DisableCheck
+// The verbs of a plugin call, as in CNI_COMMAND and Error.Verb (CNI spec 1.1.0, section 2).
+const (
+	VerbAdd     = "ADD"
+	VerbDel     = "DEL"
+	VerbCheck   = "CHECK"
+	VerbStatus  = "STATUS"
+	VerbVersion = "VERSION"
+)
+
+// HasCheck reports whether CHECK may be called with the invocation: the verb exists since CNI
+// 0.4.0, and a conflist may disable it.
+func (inv Invocation) HasCheck() bool {
+	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "0.4.0")
+	return err == nil && ok && !inv.DisableCheck
 }
 
-// HasStatus tells whether the plugin can be asked by STATUS (CNI 1.1.0).
-func (c Invocation) HasStatus() bool {
-	ok, err := version.GreaterThanOrEqualTo(c.CNIVersion, "1.1.0")
+// HasStatus reports whether STATUS may be called with the invocation: the verb exists since CNI
+// 1.1.0.
+func (inv Invocation) HasStatus() bool {
+	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "1.1.0")
 	return err == nil && ok
 }
 
-// VerifyBy is how the context's attachment is verified: as its profile says, but
-// by nothing where that is CHECK and there is none.
-func (c Invocation) VerifyBy() profile.Verify {
-	if c.Profile.VerifyBy == profile.VerifyCheck && !c.HasCheck() {
+// VerifyBy returns how the invocation's attachment is verified: as its profile says, but by nothing
+// where that is CHECK and there is none.
+func (inv Invocation) VerifyBy() profile.Verify {
+	if inv.Profile.VerifyBy == profile.VerifyCheck && !inv.HasCheck() {
 		return profile.VerifyNothing
 	}
-	return c.Profile.VerifyBy
+	return inv.Profile.VerifyBy
 }

@@ -1,8 +1,8 @@
-// Package hostlocal reads what the plugin host-local keeps on disk: one file per
-// address in dataDir/<network>, whose name is the address and whose two lines are the
-// container ID and the interface (containernetworking/plugins,
-// plugins/ipam/host-local/backend/disk/backend.go; the same in v1.4 and v1.9.1). It
-// takes no lock and changes nothing, so it cannot disturb a host-local that runs.
+// Package hostlocal reads the store of the plugin host-local: one file per address in
+// dataDir/<network>, whose name is the address and whose two lines are the container ID and the
+// interface (containernetworking/plugins, plugins/ipam/host-local/backend/disk/backend.go; the same
+// in v1.4 and v1.9.1). It takes no lock and writes nothing, so it cannot disturb a running
+// host-local.
 package hostlocal
 
 import (
@@ -18,27 +18,27 @@ import (
 )
 
 var (
-	// ErrEmpty is that of a file without a container ID: host-local was killed between
+	// ErrEmpty is the error for a file without a container ID: host-local was killed between
 	// creating and writing it, or is about to write it.
 	ErrEmpty = errors.New("names no container ID")
-	// ErrUnexpected is that of what host-local never makes.
+	// ErrUnexpected is the error for a file that host-local never creates.
 	ErrUnexpected = errors.New("not a lease file of host-local; expected a regular file with a container ID and an interface")
 )
 
-// MaxLease is more than an ID and an interface take, in bytes.
+// MaxLease is the size limit of a lease file in bytes, above any container ID and interface.
 const MaxLease = 4 << 10
 
 // Lease is one address that host-local holds.
 type Lease struct {
+	// IP is the address, by the name of the file.
 	IP netip.Addr
-	// ContainerID and Interface are CNI_CONTAINERID and CNI_IFNAME of the ADD.
-	// Interface is empty in a file that was not written to its end, and in one of a
-	// host-local before v0.8.0.
+	// ContainerID and Interface are CNI_CONTAINERID and CNI_IFNAME of the ADD. Interface is empty in
+	// a file that was not written to its end, and in one of a host-local before v0.8.0.
 	ContainerID, Interface string
 }
 
-// Is reports whether the lease is that of a container ID and an interface. It cannot
-// be known of a file that may not have been written to its end.
+// Is reports whether the lease is that of a container ID and an interface. It is not known for a
+// file that may not have been written to its end.
 func (l Lease) Is(containerID, ifname string) (is, known bool) {
 	switch {
 	case l.Interface == "":
@@ -52,16 +52,16 @@ func (l Lease) Is(containerID, ifname string) (is, known bool) {
 	}
 }
 
-// Address returns the address that a file name stands for. host-local writes each in
-// one form only. Another form is not its file, and must not be taken for the one of
-// the same address: "FD00::5" is not "fd00::5". Nor are "lock" and "last_reserved_ip.0".
+// Address returns the address that a file name is; false for another name, such as "lock" and
+// "last_reserved_ip.0". host-local writes each address in one form only. Another form, such as
+// "FD00::5" for "fd00::5", is not its file.
 func Address(name string) (ip netip.Addr, ok bool) {
 	ip, err := netip.ParseAddr(name)
 	return ip, err == nil && ip.Zone() == "" && ip.String() == name
 }
 
-// Read reads the file of an address. The error of an address without a file is
-// fs.ErrNotExist.
+// Read reads the file of an address in a network's folder. Errors wrap fs.ErrNotExist if there is no
+// file, and ErrEmpty or ErrUnexpected if it is not a lease.
 func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	name := ip.String()
 	info, err := dir.Lstat(name)
@@ -88,8 +88,7 @@ func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	return lease, nil
 }
 
-// parse reads the content of a lease file. White space around it does not count, as
-// for host-local.
+// parse parses the content of a lease file. White space around it is ignored, as by host-local.
 func parse(data []byte) (Lease, error) {
 	text := strings.TrimSpace(string(data))
 	if text == "" && len(data) < MaxLease {
@@ -105,8 +104,8 @@ func parse(data []byte) (Lease, error) {
 	return Lease{ContainerID: id, Interface: ifname}, nil
 }
 
-// OpenRegular opens a file. Anything else, such as a pipe without a writer, would block
-// the caller, and is refused.
+// OpenRegular opens a regular file with the flags and mode of os.OpenFile. The error for any other
+// file, such as a pipe without a writer, which would block the caller, wraps ErrUnexpected.
 func OpenRegular(dir *os.Root, name string, flags int, mode fs.FileMode) (*os.File, error) {
 	file, err := dir.OpenFile(name, flags|unix.O_NONBLOCK, mode)
 	if err != nil {

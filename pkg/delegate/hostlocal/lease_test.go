@@ -9,26 +9,26 @@ import (
 	"testing"
 )
 
-func TestALeaseIsKnownOnlyFromAWholeFile(t *testing.T) {
+func TestParseLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		text      string
 		err       error
 		is, known bool
 	}{
-		"as host-local writes it":       {"id\r\neth0", nil, true, true},
-		"white space around it":         {" \nid\r\neth0\r\n", nil, true, true},
-		"another ID":                    {"id2\r\neth0", nil, false, true},
-		"another interface":             {"id\r\nnet1", nil, false, true},
-		"a longer interface":            {"id\r\neth01", nil, false, true},
-		"the beginning of an interface": {"id\r\net", nil, false, false},
-		"the ID alone":                  {"id\r\n", nil, false, false},
-		"the beginning of the ID":       {"i", nil, false, false},
-		"nothing":                       {"", ErrEmpty, false, false},
-		"white space alone":             {"\r\n", ErrEmpty, false, false},
-		"zeros":                         {"\x00\x00", ErrUnexpected, false, false},
-		"another line end":              {"id\neth0", ErrUnexpected, false, false},
-		"three lines":                   {"id\r\neth0\r\nmore", ErrUnexpected, false, false},
-		"as much as is read":            {"id\r\neth0" + strings.Repeat("\n", MaxLease), ErrUnexpected, false, false},
+		"complete":                  {"id\r\neth0", nil, true, true},
+		"white space around":        {" \nid\r\neth0\r\n", nil, true, true},
+		"another ID":                {"id2\r\neth0", nil, false, true},
+		"another interface":         {"id\r\nnet1", nil, false, true},
+		"longer interface":          {"id\r\neth01", nil, false, true},
+		"beginning of an interface": {"id\r\net", nil, false, false},
+		"ID only":                   {"id\r\n", nil, false, false},
+		"beginning of the ID":       {"i", nil, false, false},
+		"empty":                     {"", ErrEmpty, false, false},
+		"white space":               {"\r\n", ErrEmpty, false, false},
+		"zeros":                     {"\x00\x00", ErrUnexpected, false, false},
+		"another line end":          {"id\neth0", ErrUnexpected, false, false},
+		"three lines":               {"id\r\neth0\r\nmore", ErrUnexpected, false, false},
+		"too long":                  {"id\r\neth0" + strings.Repeat("\n", MaxLease), ErrUnexpected, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lease, err := parse([]byte(c.text))
@@ -42,7 +42,7 @@ func TestALeaseIsKnownOnlyFromAWholeFile(t *testing.T) {
 	}
 }
 
-func TestAnAddressHasOneFileName(t *testing.T) {
+func TestAddress(t *testing.T) {
 	for name, want := range map[string]bool{
 		"10.1.0.2": true, "fd00::5": true, "FD00::5": false, "fd00:0::5": false, "fd00::5%eth0": false,
 		"lock": false, "last_reserved_ip.0": false, "10.1.0.02": false, "": false,
@@ -53,10 +53,10 @@ func TestAnAddressHasOneFileName(t *testing.T) {
 	}
 }
 
-// What CHECK and DEL of host-local take for the attachment's file is what a lookup
-// takes for it: the text without white space around it is the ID, a line end and the
-// interface (backend/disk/backend.go, FindByID, ReleaseByID).
-func FuzzALeaseFile(f *testing.F) {
+// FuzzLease checks that a lookup takes a file for the attachment's exactly if CHECK and DEL of
+// host-local do: the text without white space around it is the ID, a line end and the interface
+// (backend/disk/backend.go, FindByID, ReleaseByID).
+func FuzzLease(f *testing.F) {
 	for _, text := range []string{"id\r\neth0", " id\r\neth0\n", "id\r\neth", "id", "", "\x00", "id\r\n\r\neth0", "other\r\neth0"} {
 		f.Add(text)
 	}
@@ -65,18 +65,18 @@ func FuzzALeaseFile(f *testing.F) {
 		is, known := lease.Is("id", "eth0")
 		forHostLocal := strings.TrimSpace(text) == "id\r\neth0"
 		if err == nil && is && !forHostLocal {
-			t.Errorf("%q is taken for the lease, which host-local would not do", text)
+			t.Errorf("%q is the lease, and not for host-local", text)
 		}
 		if (err != nil || known && !is) && forHostLocal && len(text) < MaxLease {
-			t.Errorf("%q is not taken for the lease (%v), which host-local would do", text, err)
+			t.Errorf("%q is not the lease (%v), and is for host-local", text, err)
 		}
 		if err == nil && known && !is && strings.HasPrefix("id\r\neth0", text) {
-			t.Errorf("%q may not have been written to its end, and is taken for another's", text)
+			t.Errorf("%q may not have been written to its end, and is another's", text)
 		}
 	})
 }
 
-func TestAListLeavesOutWhatIsNotAnAddress(t *testing.T) {
+func TestList(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"lock": "", "last_reserved_ip.0": "10.1.0.2", "FD00::5": "", "10.1.0.2": "id\r\neth0", "fd00::2": "", "10.1.0.3": "\x00",

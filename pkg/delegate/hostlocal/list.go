@@ -7,16 +7,18 @@ import (
 	"os"
 )
 
-// Entry is what the file of one address holds.
+// Entry is the file of one address.
 type Entry struct {
-	IP    netip.Addr
+	// IP is the address, by the name of the file.
+	IP netip.Addr
+	// Lease is the content; the zero Lease with Err.
 	Lease Lease
-	// Err is why the file has no lease: ErrEmpty, ErrUnexpected, or it cannot be read.
+	// Err is why the file has no lease: ErrEmpty, ErrUnexpected, or an error of reading it.
 	Err error
 }
 
-// List reads the file of each address in a network's folder. A file that is removed
-// meanwhile is left out.
+// List reads the file of each address in a network's folder, in the order of their names. A file
+// that is removed meanwhile is left out.
 func List(dir *os.Root) ([]Entry, error) {
 	files, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {

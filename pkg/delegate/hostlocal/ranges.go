@@ -13,16 +13,15 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// Config is the part of a network configuration that host-local's result comes from
+// Config is the part of a network configuration that determines host-local's result
 // (backend/allocator/config.go).
 type Config struct {
-	// sets are the range sets. An ADD returns one address of each, in this order.
+	// sets are the range sets. An ADD returns one address from each, in this order.
 	sets   [][]addressRange
 	routes []*types.Route
 }
 
-// addressRange is one range of addresses with what host-local sets where the
-// configuration does not (backend/allocator/range.go, Canonicalize).
+// addressRange is one range of addresses (backend/allocator/range.go).
 type addressRange struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	Start   netip.Addr   `json:"rangeStart"`
@@ -30,8 +29,8 @@ type addressRange struct {
 	Gateway netip.Addr   `json:"gateway"`
 }
 
-// ParseConfig reads a complete network configuration. It refuses what host-local could
-// not give addresses from.
+// ParseConfig parses a complete network configuration. It refuses ranges that host-local could not
+// allocate from. The error names the range.
 func ParseConfig(config []byte) (Config, error) {
 	var network struct {
 		IPAM struct {
@@ -49,7 +48,7 @@ func ParseConfig(config []byte) (Config, error) {
 	}
 	for i, set := range c.sets {
 		for j := range set {
-			if err := set[j].complete(); err != nil {
+			if err := set[j].setDefaults(); err != nil {
 				return Config{}, fmt.Errorf("ipam.ranges[%d][%d]: %w", i, j, err)
 			}
 		}
@@ -60,29 +59,30 @@ func ParseConfig(config []byte) (Config, error) {
 	return c, nil
 }
 
-// complete sets what the configuration leaves out, as host-local does.
-func (r *addressRange) complete() error {
+// setDefaults checks the range and sets what the configuration leaves out, as host-local does
+// (Canonicalize).
+func (r *addressRange) setDefaults() error {
 	if !r.Subnet.IsValid() || r.Subnet.Addr().Is4In6() || r.Subnet != r.Subnet.Masked() || r.Subnet.Bits() > r.Subnet.Addr().BitLen()-2 {
 		return fmt.Errorf("subnet is %q; expected the address of a network of at least four addresses, with its prefix length", r.Subnet)
 	}
 	first := r.Subnet.Addr().Next()
-	for _, given := range []struct {
-		addr   *netip.Addr
-		absent netip.Addr
+	for _, field := range []struct {
+		addr         *netip.Addr
+		defaultValue netip.Addr
 	}{{&r.Start, first}, {&r.End, lastOf(r.Subnet)}, {&r.Gateway, first}} {
-		if !given.addr.IsValid() {
-			*given.addr = given.absent
+		if !field.addr.IsValid() {
+			*field.addr = field.defaultValue
 		}
-		if given.addr.Zone() != "" {
-			return fmt.Errorf("%s has a zone; expected an address without one", given.addr)
+		if field.addr.Zone() != "" {
+			return fmt.Errorf("%s has a zone; expected an address without one", field.addr)
 		}
-		*given.addr = given.addr.Unmap()
+		*field.addr = field.addr.Unmap()
 	}
 	return nil
 }
 
-// lastOf is the last address that host-local gives from a subnet: not the broadcast
-// address of an IPv4 one.
+// lastOf returns the last address that host-local allocates from a subnet: not the broadcast address
+// of an IPv4 subnet.
 func lastOf(subnet netip.Prefix) netip.Addr {
 	last := subnet.Addr().AsSlice()
 	for bit := subnet.Bits(); bit < len(last)*8; bit++ {
@@ -99,8 +99,8 @@ func (r addressRange) contains(ip netip.Addr) bool {
 	return r.Subnet.Contains(ip) && r.Start.Compare(ip) <= 0 && ip.Compare(r.End) <= 0
 }
 
-// place returns the range of an address and the number of its range set.
-func (c Config) place(ip netip.Addr) (set int, r addressRange, ok bool) {
+// find returns the range of an address and the index of its range set.
+func (c Config) find(ip netip.Addr) (set int, r addressRange, ok bool) {
 	for set, ranges := range c.sets {
 		if i := slices.IndexFunc(ranges, func(r addressRange) bool { return r.contains(ip) }); i >= 0 {
 			return set, ranges[i], true
@@ -109,25 +109,25 @@ func (c Config) place(ip netip.Addr) (set int, r addressRange, ok bool) {
 	return 0, addressRange{}, false
 }
 
-// Result is what the ADD that reserved these addresses returned, without dns, which is
-// read from another file (ipam.resolvConf). The error names an address that is in none
-// of the ranges.
+// Result returns the result of the ADD that reserved these addresses, without dns, which host-local
+// reads from another file (ipam.resolvConf). The error names an address that is in none of the
+// ranges.
 func (c Config) Result(addrs []netip.Addr) (*current.Result, error) {
-	type placed struct {
+	type ipOfSet struct {
 		set int
 		ip  netip.Addr
 		*current.IPConfig
 	}
-	var all []placed
+	var all []ipOfSet
 	for _, ip := range addrs {
-		set, r, ok := c.place(ip)
+		set, r, ok := c.find(ip)
 		if !ok {
 			return nil, fmt.Errorf("%s is in none of the ranges of ipam", ip)
 		}
 		address := net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(r.Subnet.Bits(), ip.BitLen())}
-		all = append(all, placed{set, ip, &current.IPConfig{Address: address, Gateway: r.Gateway.AsSlice()}})
+		all = append(all, ipOfSet{set, ip, &current.IPConfig{Address: address, Gateway: r.Gateway.AsSlice()}})
 	}
-	slices.SortFunc(all, func(a, b placed) int { return cmp.Or(cmp.Compare(a.set, b.set), a.ip.Compare(b.ip)) })
+	slices.SortFunc(all, func(a, b ipOfSet) int { return cmp.Or(cmp.Compare(a.set, b.set), a.ip.Compare(b.ip)) })
 	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: c.routes}
 	for _, p := range all {
 		result.IPs = append(result.IPs, p.IPConfig)

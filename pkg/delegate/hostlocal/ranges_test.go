@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-func TestAConfigurationThatHostLocalRefusesIsRefused(t *testing.T) {
+func TestParseInvalidConfig(t *testing.T) {
 	for name, c := range map[string]struct{ ipam, want string }{
-		"no ranges":                      {`{}`, "neither ranges nor a subnet"},
-		"an empty subnet":                {`{"ranges":[[{}]]}`, "ipam.ranges[0][0]"},
-		"host bits in a subnet":          {`{"ranges":[[{"subnet":"10.1.0.1/24"}]]}`, "subnet is \"10.1.0.1/24\""},
-		"a subnet of two addresses":      {`{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/127"}]]}`, "ipam.ranges[1][0]"},
-		"an IPv4 subnet in IPv6 form":    {`{"ranges":[[{"subnet":"::ffff:10.1.0.0/120"}]]}`, "subnet is"},
-		"a gateway with a zone":          {`{"ranges":[[{"subnet":"fd00::/64","gateway":"fe80::1%eth0"}]]}`, "zone"},
-		"a range that is not an address": {`{"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"first"}]]}`, "first"},
+		"no ranges":                  {`{}`, "neither ranges nor a subnet"},
+		"empty subnet":               {`{"ranges":[[{}]]}`, "ipam.ranges[0][0]"},
+		"host bits in a subnet":      {`{"ranges":[[{"subnet":"10.1.0.1/24"}]]}`, "subnet is \"10.1.0.1/24\""},
+		"subnet of two addresses":    {`{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/127"}]]}`, "ipam.ranges[1][0]"},
+		"mapped 4-in-6 subnet":       {`{"ranges":[[{"subnet":"::ffff:10.1.0.0/120"}]]}`, "subnet is"},
+		"gateway with a zone":        {`{"ranges":[[{"subnet":"fd00::/64","gateway":"fe80::1%eth0"}]]}`, "zone"},
+		"range start not an address": {`{"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"first"}]]}`, "first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseConfig([]byte(`{"ipam":` + c.ipam + `}`))
@@ -25,7 +25,7 @@ func TestAConfigurationThatHostLocalRefusesIsRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyAnAddressBetweenStartAndEndIsInARange(t *testing.T) {
+func TestRanges(t *testing.T) {
 	c, err := ParseConfig([]byte(`{"ipam":{"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.10","rangeEnd":"10.1.0.20"},{"subnet":"10.2.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`))
 	if err != nil {
 		t.Fatal(err)

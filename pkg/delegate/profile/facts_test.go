@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// fact is one row of docs/plugins.md.
-type fact struct {
+// facts are those of one plugin in docs/plugins.md.
+type facts struct {
 	repeatedAdd           RepeatedAdd
 	verifyBy              Verify
 	checkProves           CheckProves
@@ -27,13 +27,13 @@ type fact struct {
 	waits                 bool
 }
 
-func facts() map[string]fact {
+func allFacts() map[string]facts {
 	const (
 		refused, same, another = RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress
 		no                     = `{}`
 	)
 	three := []Request{RequestArgsCNI, RequestRuntimeConfig, RequestCNIArgs}
-	return map[string]fact{
+	return map[string]facts{
 		"host-local": {
 			refused, VerifyCheck, ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, 0, DelReleased, "dataDir", "/var/lib/cni/networks",
 			three, FormAddress, PodIdentityNone, NamespaceAny, true, false, true,
@@ -70,15 +70,15 @@ func facts() map[string]fact {
 	}
 }
 
-func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
+func TestEmbeddedProfiles(t *testing.T) {
 	set, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := facts()
+	want := allFacts()
 	for pluginType := range set {
 		if _, ok := want[pluginType]; !ok {
-			t.Errorf("profile %q is in no table of facts", pluginType)
+			t.Errorf("profile %q is not in the table", pluginType)
 		}
 	}
 	for pluginType, w := range want {
@@ -121,7 +121,7 @@ func TestEveryEmbeddedProfileSaysWhatIsKnownOfItsPlugin(t *testing.T) {
 	}
 }
 
-func TestTheProfileInTheDocsCanBeUsed(t *testing.T) {
+func TestDocsProfile(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/plugins.md")
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestTheProfileInTheDocsCanBeUsed(t *testing.T) {
 	_, after, found := strings.Cut(string(page), "```json\n{\n  \"type\"")
 	example, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
-		t.Fatal("docs/plugins.md shows no profile")
+		t.Fatal("docs/plugins.md has no profile")
 	}
 	p, err := Parse([]byte("{\n  \"type\"" + example))
 	if err != nil {
@@ -140,7 +140,7 @@ func TestTheProfileInTheDocsCanBeUsed(t *testing.T) {
 	}
 }
 
-func TestTheDocsTellOfEveryField(t *testing.T) {
+func TestDocsFields(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/plugins.md")
 	if err != nil {
 		t.Fatal(err)

@@ -14,17 +14,17 @@ import (
 //go:embed profiles/*.json
 var embedded embed.FS
 
-// Unknown is the type of the conservative profile.
+// Unknown is the type of the conservative profile, which For returns for a plugin without one.
 const Unknown = "unknown"
 
-// Set is the profiles by plugin type.
+// Set has profiles by plugin type.
 type Set map[string]Profile
 
-// File is one profile as it is written down.
+// File is the file of one profile.
 type File struct {
-	// Name is the file's path, as errors name it.
+	// Name is its path, for errors.
 	Name string
-	// Data is what it holds.
+	// Data is its content.
 	Data []byte
 }
 
@@ -44,9 +44,9 @@ func Load() (Set, error) {
 	return Set{}.With(files...)
 }
 
-// With returns the set with the profiles of files (those of --plugin-profile) in
-// place of those with the same type; a later file counts over an earlier one. The
-// set itself stays as it is. An error names the file, the profile and the field.
+// With returns a copy of the set with the profiles of files (--plugin-profile), which replace those
+// of the same type; a later file replaces an earlier one. An error names the file, the profile and
+// the field.
 func (s Set) With(files ...File) (Set, error) {
 	out := maps.Clone(s)
 	for _, f := range files {
@@ -59,7 +59,7 @@ func (s Set) With(files ...File) (Set, error) {
 	return out, nil
 }
 
-// For returns the profile of a plugin type, the unknown one if there is none.
+// For returns the profile of a plugin type, or that of Unknown if there is none.
 func (s Set) For(pluginType string) Profile {
 	if p, ok := s[pluginType]; ok {
 		return p
@@ -67,41 +67,41 @@ func (s Set) For(pluginType string) Profile {
 	return s[Unknown]
 }
 
-// Parse reads one profile. Unknown keys, unknown values, missing ones and those
-// that contradict each other are refused, so that a slip cannot silently leave
-// an address unprotected. The error names the profile and the field.
+// Parse parses one profile, a JSON object. It refuses unknown keys, and values that are unknown,
+// missing or contradict each other, so that a mistake cannot silently leave an address unprotected.
+// The error names the profile and the field.
 func Parse(data []byte) (Profile, error) {
 	var p Profile
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil {
-		return Profile{}, p.wrong("%w", explain(data, err))
+		return Profile{}, p.errorf("%w", locate(data, err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Profile{}, p.wrong("more than one JSON document; expected one JSON object")
+		return Profile{}, p.errorf("more than one JSON document; expected one JSON object")
 	}
 	if err := p.validate(); err != nil {
 		return Profile{}, err
 	}
-	return p, p.complete(data)
+	return p, p.setDefaults(data)
 }
 
-// complete sets what has a default, and refuses a profile that lacks a number or
-// boolean without one: absent, it would mean the less careful value.
-func (p *Profile) complete(data []byte) error {
+// setDefaults sets absent fields that have a default, and refuses a profile without a number or
+// boolean that has none: absent, it would have the less careful value.
+func (p *Profile) setDefaults(data []byte) error {
 	var given struct {
 		AddOutlivesSeconds *int  `json:"addOutlivesSeconds"`
 		DelOutlivesSeconds *int  `json:"delOutlivesSeconds"`
 		Unique             *bool `json:"unique"`
 	}
 	if err := json.Unmarshal(data, &given); err != nil {
-		return p.wrong("%w", explain(data, err))
+		return p.errorf("%w", locate(data, err))
 	}
 	if given.AddOutlivesSeconds == nil {
-		return p.wrong("addOutlivesSeconds is missing; expected how many seconds an ADD may go on behind its process, 0 for one without a daemon")
+		return p.errorf("addOutlivesSeconds is missing; expected how many seconds an ADD may outlive its process, 0 for a plugin without a daemon")
 	}
 	if given.Unique == nil {
-		return p.wrong("unique is missing; expected true, or false for a plugin that gives one address to several by design")
+		return p.errorf("unique is missing; expected true, or false for a plugin that allocates one address to several attachments by design")
 	}
 	if given.DelOutlivesSeconds == nil {
 		p.DelOutlivesSeconds = p.AddOutlivesSeconds

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// CheckType refuses what cannot be a plugin type: it is the file name of the
-// plugin's executable (CNI spec section 1, "type"), and must not lead out of
-// the plugin folders. The error says what is expected.
+// CheckType returns an error if a text cannot be a plugin type: the file name of the plugin's
+// executable (CNI spec section 1, "type"), which must not lead out of the plugin folders. The error
+// says what was expected.
 func CheckType(pluginType string) error {
 	switch {
 	case pluginType == "":

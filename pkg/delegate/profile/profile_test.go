@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// valid is a profile that Parse takes, with fields replaced, added or, where
-// the value is empty, left out: pairs of field and JSON value.
+// valid returns a valid profile with changes: pairs of a field and its JSON value, or an empty text
+// to leave the field out.
 func valid(t *testing.T, changes ...string) []byte {
 	t.Helper()
 	object := map[string]json.RawMessage{
@@ -29,7 +29,7 @@ func valid(t *testing.T, changes ...string) []byte {
 	return data
 }
 
-func TestAnUnknownTypeGetsTheMostCarefulProfile(t *testing.T) {
+func TestUnknownType(t *testing.T) {
 	set, err := Load()
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestAnUnknownTypeGetsTheMostCarefulProfile(t *testing.T) {
 	}
 }
 
-func TestAGivenProfileReplacesAnEmbeddedOne(t *testing.T) {
+func TestWithReplaces(t *testing.T) {
 	embedded, err := Load()
 	if err != nil {
 		t.Fatal(err)
@@ -63,14 +63,14 @@ func TestAGivenProfileReplacesAnEmbeddedOne(t *testing.T) {
 	}
 }
 
-func TestAProfileThatIsRightIsTaken(t *testing.T) {
+func TestParse(t *testing.T) {
 	for name, changes := range map[string][]string{
-		"with every optional field left out":        nil,
-		"verified by ADD, which answers the same":   {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
-		"verified by nothing, its CHECK unbelieved": {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
-		"a request in a form":                       {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
-		"a DEL that proves nothing, and why":        {"del", `"unproved"`, "unsafe", `"it loses addresses"`},
-		"the longest times to outlive":              {"addOutlivesSeconds", "86400", "delOutlivesSeconds", "86400"},
+		"without optional fields":  nil,
+		"verified by ADD":          {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
+		"verified by nothing":      {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
+		"request":                  {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
+		"DEL unproved":             {"del", `"unproved"`, "unsafe", `"it loses addresses"`},
+		"longest times to outlive": {"addOutlivesSeconds", "86400", "delOutlivesSeconds", "86400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Parse(valid(t, changes...)); err != nil {
@@ -80,24 +80,24 @@ func TestAProfileThatIsRightIsTaken(t *testing.T) {
 	}
 }
 
-func TestAProfileThatIsWrongIsRefused(t *testing.T) {
+func TestParseInvalid(t *testing.T) {
 	for name, c := range map[string]struct {
 		data []byte
 		text string
 	}{
-		"no JSON":                         {[]byte("{\n  type: host-local\n}"), "line 2, column 3: invalid character 't'"},
-		"no JSON at all":                  {[]byte("hello"), "line 1, column 1: invalid character 'h' looking for beginning of value; expected one JSON object"},
-		"no document":                     {nil, "it is empty; expected one JSON object"},
-		"half a document":                 {[]byte("{\n\"type\":"), "line 2, column 7: it ends in the middle; expected one JSON object"},
-		"a list":                          {[]byte("[1]"), "line 1, column 1: is a JSON array; expected an object"},
-		"null":                            {[]byte("null"), `type is ""; expected a plugin type`},
-		"two documents":                   {append(valid(t), "{}"...), "more than one JSON document"},
-		"a bracket too many":              {append(valid(t), '}'), "more than one JSON document"},
-		"an unknown key":                  {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
-		"an empty type":                   {valid(t, "type", `""`), `type is ""; expected a plugin type`},
-		"a type with a path":              {valid(t, "type", `"../mine"`), `type is "../mine"; expected a plain file name`},
-		"a type that is dots":             {valid(t, "type", `".."`), `type is ".."; expected the file name`},
-		"a type with a control character": {valid(t, "type", `"a\u0000"`), `type is "a\x00"; expected a plain file name`},
+		"not JSON":                      {[]byte("{\n  type: host-local\n}"), "line 2, column 3: invalid character 't'"},
+		"text":                          {[]byte("hello"), "line 1, column 1: invalid character 'h' looking for beginning of value; expected one JSON object"},
+		"empty":                         {nil, "empty file; expected one JSON object"},
+		"half a document":               {[]byte("{\n\"type\":"), "line 2, column 7: unexpected end; expected one JSON object"},
+		"a list":                        {[]byte("[1]"), "line 1, column 1: is a JSON array; expected an object"},
+		"null":                          {[]byte("null"), `type is ""; expected a plugin type`},
+		"two documents":                 {append(valid(t), "{}"...), "more than one JSON document"},
+		"extra bracket":                 {append(valid(t), '}'), "more than one JSON document"},
+		"an unknown key":                {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
+		"empty type":                    {valid(t, "type", `""`), `type is ""; expected a plugin type`},
+		"type with a path":              {valid(t, "type", `"../mine"`), `type is "../mine"; expected a plain file name`},
+		"type dots":                     {valid(t, "type", `".."`), `type is ".."; expected the file name`},
+		"type with a control character": {valid(t, "type", `"a\u0000"`), `type is "a\x00"; expected a plain file name`},
 
 		"an unknown repeatedAdd": {valid(t, "repeatedAdd", `"maybe"`), `repeatedAdd is "maybe"`},
 		"an unknown verifyBy":    {valid(t, "verifyBy", `"hope"`), `verifyBy is "hope"`},
@@ -108,9 +108,9 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		"an unknown request":     {valid(t, "requests", `["CNI_ARGS","mail"]`, "requestForm", `"cidr"`), `requests is "mail"`},
 		"an unknown requestForm": {valid(t, "requests", `["CNI_ARGS"]`, "requestForm", `"hex"`), `requestForm is "hex"`},
 
-		"a key of the state folder and no folder": {valid(t, "stateDirKey", `"dataDir"`), `expected both, or neither`},
-		"a state folder and no key for it":        {valid(t, "defaultStateDir", `"/var/x"`), `expected both, or neither`},
-		"a state folder that is relative":         {valid(t, "stateDirKey", `"dataDir"`, "defaultStateDir", `"var/x"`), `defaultStateDir is "var/x"; expected an absolute path`},
+		"stateDirKey alone":        {valid(t, "stateDirKey", `"dataDir"`), `expected both, or neither`},
+		"defaultStateDir alone":    {valid(t, "defaultStateDir", `"/var/x"`), `expected both, or neither`},
+		"relative defaultStateDir": {valid(t, "stateDirKey", `"dataDir"`, "defaultStateDir", `"var/x"`), `defaultStateDir is "var/x"; expected an absolute path`},
 
 		"no repeatedAdd":        {valid(t, "repeatedAdd", ""), `repeatedAdd is ""`},
 		"no verifyBy":           {valid(t, "verifyBy", ""), `verifyBy is ""`},
@@ -120,35 +120,35 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 		"no namespace":          {valid(t, "namespace", ""), `namespace is ""`},
 		"no addOutlivesSeconds": {valid(t, "addOutlivesSeconds", ""), "addOutlivesSeconds is missing"},
 		"no unique":             {valid(t, "unique", ""), "unique is missing"},
-		"a unique that is null": {valid(t, "unique", "null"), "unique is missing"},
+		"unique null":           {valid(t, "unique", "null"), "unique is missing"},
 
-		"a negative time to outlive":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
-		"more than a day to outlive":    {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
-		"a negative time of a DEL":      {valid(t, "delOutlivesSeconds", `-1`), "delOutlivesSeconds is -1"},
-		"a store that does not exist":   {valid(t, "store", `"moon"`), "store is \"moon\""},
-		"no store":                      {valid(t, "store", ""), "store is \"\""},
-		"no lookup":                     {valid(t, "lookup", ""), "lookup is \"\""},
-		"a lookup without a folder":     {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
-		"a time that is no number":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
-		"an unknown key inside of lost": {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
-		"a lost code of CNI's own":      {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},
-		"a lowest lost code of CNI's":   {valid(t, "lost", `{"minCode":99}`), "lost.minCode is 99"},
-		"lost codes and a lowest one":   {valid(t, "lost", `{"codes":[999],"minCode":100}`), "both codes and minCode"},
-		"the same request twice":        {valid(t, "requests", `["CNI_ARGS","CNI_ARGS"]`, "requestForm", `"cidr"`), `"CNI_ARGS" twice`},
-		"requests without their form":   {valid(t, "requests", `["CNI_ARGS"]`), `requestForm is ""`},
-		"a form without requests":       {valid(t, "requestForm", `"cidr"`), "there are no requests"},
-		"a CHECK whose no is unknown":   {valid(t, "lost", `{}`), "lost is empty"},
-		"a no of a CHECK that is unasked": {
-			valid(t, "verifyBy", `"nothing"`), "which is not asked",
+		"negative addOutlivesSeconds":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
+		"addOutlivesSeconds above a day": {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
+		"negative delOutlivesSeconds":    {valid(t, "delOutlivesSeconds", `-1`), "delOutlivesSeconds is -1"},
+		"an unknown store":               {valid(t, "store", `"moon"`), "store is \"moon\""},
+		"no store":                       {valid(t, "store", ""), "store is \"\""},
+		"no lookup":                      {valid(t, "lookup", ""), "lookup is \"\""},
+		"lookup without a folder":        {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
+		"addOutlivesSeconds a text":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
+		"an unknown key in lost":         {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
+		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},
+		"lost.minCode of CNI":            {valid(t, "lost", `{"minCode":99}`), "lost.minCode is 99"},
+		"lost.codes and lost.minCode":    {valid(t, "lost", `{"codes":[999],"minCode":100}`), "both codes and minCode"},
+		"request twice":                  {valid(t, "requests", `["CNI_ARGS","CNI_ARGS"]`, "requestForm", `"cidr"`), `"CNI_ARGS" twice`},
+		"requests without requestForm":   {valid(t, "requests", `["CNI_ARGS"]`), `requestForm is ""`},
+		"requestForm without requests":   {valid(t, "requestForm", `"cidr"`), "there are no requests"},
+		"verified by CHECK without lost": {valid(t, "lost", `{}`), "lost is empty"},
+		"lost without CHECK": {
+			valid(t, "verifyBy", `"nothing"`), "which is not called",
 		},
-		"a CHECK that is asked and proves nothing": {valid(t, "checkProves", `"nothing"`), `although checkProves is "nothing"`},
-		"an ADD that verifies and is refused": {
+		"verified by CHECK that proves nothing": {valid(t, "checkProves", `"nothing"`), `although checkProves is "nothing"`},
+		"verified by ADD that is refused": {
 			valid(t, "verifyBy", `"add"`, "lost", `{}`), `although repeatedAdd is "refused"`,
 		},
-		"an ADD that verifies and allocates": {
+		"verified by ADD that allocates": {
 			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"another-address"`), `although repeatedAdd is "another-address"`,
 		},
-		"a DEL that proves nothing without a reason": {valid(t, "del", `"unproved"`), "unsafe is empty"},
+		"DEL unproved without a reason": {valid(t, "del", `"unproved"`), "unsafe is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Set{}.With(File{Name: "/etc/mine.json", Data: c.data})
@@ -162,22 +162,22 @@ func TestAProfileThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
-func TestSaysLostMatchesCodeAndWords(t *testing.T) {
+func TestProfileIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost         Lost
 		code         uint
 		msg, details string
 		want         bool
 	}{
-		"a code of the list":               {Lost{Codes: []uint{5, 999}}, 999, "", "", true},
-		"a code outside of the list":       {Lost{Codes: []uint{5, 999}}, 6, "", "", false},
-		"a code from the lowest on":        {Lost{MinCode: 100}, 100, "", "", true},
-		"a code below the lowest":          {Lost{MinCode: 100}, 99, "", "", false},
-		"no code":                          {Lost{Message: "find"}, 0, "find", "", false},
-		"an answer that nothing describes": {Lost{}, 999, "Failed to find address", "", false},
-		"the words in the message":         {Lost{Message: "find"}, 1, "cannot find it", "", true},
-		"the words in the details":         {Lost{Message: "find"}, 1, "", "cannot find it", true},
-		"other words":                      {Lost{Message: "find"}, 1, "no", "no", false},
+		"listed code":         {Lost{Codes: []uint{5, 999}}, 999, "", "", true},
+		"other code":          {Lost{Codes: []uint{5, 999}}, 6, "", "", false},
+		"code from minCode":   {Lost{MinCode: 100}, 100, "", "", true},
+		"code below minCode":  {Lost{MinCode: 100}, 99, "", "", false},
+		"no code":             {Lost{Message: "find"}, 0, "find", "", false},
+		"empty Lost":          {Lost{}, 999, "Failed to find address", "", false},
+		"text in the message": {Lost{Message: "find"}, 1, "cannot find it", "", true},
+		"text in the details": {Lost{Message: "find"}, 1, "", "cannot find it", true},
+		"other text":          {Lost{Message: "find"}, 1, "no", "no", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := (Profile{Lost: c.lost}).IsLost(c.code, c.msg, c.details); got != c.want {
@@ -187,8 +187,8 @@ func TestSaysLostMatchesCodeAndWords(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, it is refused, or it is a profile that
-// means the same when it is written and read again.
+// FuzzParse checks that any file is refused, or is a profile that is the same after it is written and
+// parsed again.
 func FuzzParse(f *testing.F) {
 	entries, err := embedded.ReadDir("profiles")
 	if err != nil {
@@ -214,9 +214,9 @@ func FuzzParse(f *testing.F) {
 		}
 		second, err := Parse(written)
 		if err != nil {
-			t.Fatalf("%s was read, and written as %s is refused: %v", data, written, err)
+			t.Fatalf("%s was parsed, and written as %s is refused: %v", data, written, err)
 		}
-		// What is empty may come back as absent.
+		// An empty value may become an absent one.
 		third, err := json.Marshal(second)
 		if err != nil || string(third) != string(written) {
 			t.Errorf("got %s, want %s", third, written)

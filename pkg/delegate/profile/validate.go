@@ -6,18 +6,17 @@ import (
 	"slices"
 )
 
-const (
-	// firstPluginCode is where a plugin's own error codes begin (CNI spec section
-	// 5, "Error"); those below never mean that an attachment is lost.
-	firstPluginCode = 100
-	// maxAddOutlives is a day: whoever means more has mistaken the unit.
-	maxAddOutlives = 24 * 60 * 60
-)
+// FirstPluginCode is the lowest error code of a plugin's own (CNI spec section 5, "Error"). Lower
+// codes are CNI's, and never mean that an attachment is lost.
+const FirstPluginCode = 100
 
-// validate returns the first thing that is wrong, by the order of the fields.
+// maxOutlives is a day, in seconds. A higher value is a mistake of the unit.
+const maxOutlives = 24 * 60 * 60
+
+// validate returns the first error, in the order of the fields.
 func (p Profile) validate() error {
 	if err := CheckType(p.Type); err != nil {
-		return p.wrong("type is %q; %w", p.Type, err)
+		return p.errorf("type is %q; %w", p.Type, err)
 	}
 	for _, err := range []error{
 		oneOf(p, "repeatedAdd", p.RepeatedAdd, RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress),
@@ -25,8 +24,8 @@ func (p Profile) validate() error {
 		oneOf(p, "checkProves", p.CheckProves, ProvesAddress, ProvesPresence, ProvesNothing),
 		p.validateVerify(),
 		p.validateLost(),
-		p.between("addOutlivesSeconds", p.AddOutlivesSeconds, maxAddOutlives),
-		p.between("delOutlivesSeconds", p.DelOutlivesSeconds, maxAddOutlives),
+		p.between("addOutlivesSeconds", p.AddOutlivesSeconds, maxOutlives),
+		p.between("delOutlivesSeconds", p.DelOutlivesSeconds, maxOutlives),
 		oneOf(p, "del", p.Del, DelReleased, DelQueued, DelUnproved),
 		oneOf(p, "store", p.Store, StoreNode, StoreRemote),
 		oneOf(p, "lookup", p.Lookup, LookupNone, LookupHostLocal),
@@ -44,34 +43,34 @@ func (p Profile) validate() error {
 	return nil
 }
 
-// validateVerify refuses a question whose answer means nothing, and one that
-// would allocate each time it is asked.
+// validateVerify refuses a verb whose success proves nothing, and an ADD that would allocate at each
+// verification.
 func (p Profile) validateVerify() error {
 	if p.VerifyBy == VerifyCheck && p.CheckProves == ProvesNothing {
-		return p.wrong("verifyBy is %q although checkProves is %q; expected %q or %q", p.VerifyBy, p.CheckProves, VerifyAdd, VerifyNothing)
+		return p.errorf("verifyBy is %q although checkProves is %q; expected %q or %q", p.VerifyBy, p.CheckProves, VerifyAdd, VerifyNothing)
 	}
 	if p.VerifyBy == VerifyAdd && p.RepeatedAdd != RepeatedAddSameAnswer {
-		return p.wrong("verifyBy is %q although repeatedAdd is %q; expected %q there, or to verify by something else", p.VerifyBy, p.RepeatedAdd, RepeatedAddSameAnswer)
+		return p.errorf("verifyBy is %q although repeatedAdd is %q; expected %q there, or to verify by something else", p.VerifyBy, p.RepeatedAdd, RepeatedAddSameAnswer)
 	}
 	return nil
 }
 
-// validateLost wants the no of CHECK described exactly where CHECK is asked.
+// validateLost wants the answer "not held" of CHECK exactly where attachments are verified by CHECK.
 func (p Profile) validateLost() error {
 	l := p.Lost
 	switch {
 	case p.VerifyBy == VerifyCheck && l.empty():
-		return p.wrong("lost is empty although verifyBy is %q; expected the codes or the words by which a failed CHECK says that it holds nothing", p.VerifyBy)
+		return p.errorf("lost is empty although verifyBy is %q; expected the codes or the message of a CHECK for an attachment that the plugin does not hold", p.VerifyBy)
 	case p.VerifyBy != VerifyCheck && !l.empty():
-		return p.wrong("lost describes an answer of CHECK, which is not asked because verifyBy is %q; expected {}", p.VerifyBy)
+		return p.errorf("lost describes an answer of CHECK, which is not called because verifyBy is %q; expected {}", p.VerifyBy)
 	case len(l.Codes) > 0 && l.MinCode > 0:
-		return p.wrong("lost has both codes and minCode; expected one of them")
-	case l.MinCode > 0 && l.MinCode < firstPluginCode:
-		return p.wrong("lost.minCode is %d; expected %d or more, those below are CNI's own", l.MinCode, firstPluginCode)
+		return p.errorf("lost has both codes and minCode; expected one of them")
+	case l.MinCode > 0 && l.MinCode < FirstPluginCode:
+		return p.errorf("lost.minCode is %d; expected %d or more, those below are CNI's own", l.MinCode, FirstPluginCode)
 	}
 	for _, code := range l.Codes {
-		if code < firstPluginCode {
-			return p.wrong("lost.codes has %d; expected %d or more, those below are CNI's own", code, firstPluginCode)
+		if code < FirstPluginCode {
+			return p.errorf("lost.codes has %d; expected %d or more, those below are CNI's own", code, FirstPluginCode)
 		}
 	}
 	return nil
@@ -79,15 +78,15 @@ func (p Profile) validateLost() error {
 
 func (p Profile) validateDel() error {
 	if p.Del == DelUnproved && p.Unsafe == "" {
-		return p.wrong("del is %q, but unsafe is empty; expected why such a plugin loses addresses", p.Del)
+		return p.errorf("del is %q, but unsafe is empty; expected why such a plugin loses addresses", p.Del)
 	}
 	return nil
 }
 
-// validateLookup wants to know which folder a lookup reads.
+// validateLookup wants the folder that a lookup reads.
 func (p Profile) validateLookup() error {
 	if p.Lookup == LookupHostLocal && (p.StateDirKey == "" || p.Store != StoreNode) {
-		return p.wrong("lookup is %q although store is %q and stateDirKey is %q; expected %q and the key of ipam that names the folder", p.Lookup, p.Store, p.StateDirKey, StoreNode)
+		return p.errorf("lookup is %q although store is %q and stateDirKey is %q; expected %q and the key of ipam that names the folder", p.Lookup, p.Store, p.StateDirKey, StoreNode)
 	}
 	return nil
 }
@@ -98,13 +97,13 @@ func (p Profile) validateRequests() error {
 			return err
 		}
 		if slices.Contains(p.Requests[:i], r) {
-			return p.wrong("requests has %q twice", r)
+			return p.errorf("requests has %q twice", r)
 		}
 	}
-	if len(p.Requests) == 0 && p.RequestForm != "" {
-		return p.wrong("requestForm is %q although there are no requests; expected it to be left out", p.RequestForm)
-	}
-	if len(p.Requests) == 0 {
+	switch {
+	case len(p.Requests) == 0 && p.RequestForm != "":
+		return p.errorf("requestForm is %q although there are no requests; expected it to be left out", p.RequestForm)
+	case len(p.Requests) == 0:
 		return nil
 	}
 	return oneOf(p, "requestForm", p.RequestForm, FormAddress, FormCIDR)
@@ -112,30 +111,32 @@ func (p Profile) validateRequests() error {
 
 func (p Profile) validateStateDir() error {
 	if (p.StateDirKey == "") != (p.DefaultStateDir == "") {
-		return p.wrong("stateDirKey is %q and defaultStateDir is %q; expected both, or neither", p.StateDirKey, p.DefaultStateDir)
+		return p.errorf("stateDirKey is %q and defaultStateDir is %q; expected both, or neither", p.StateDirKey, p.DefaultStateDir)
 	}
 	if p.DefaultStateDir != "" && !path.IsAbs(p.DefaultStateDir) {
-		return p.wrong("defaultStateDir is %q; expected an absolute path", p.DefaultStateDir)
+		return p.errorf("defaultStateDir is %q; expected an absolute path", p.DefaultStateDir)
 	}
 	return nil
 }
 
+// between checks that a number of seconds is from 0 to limit.
 func (p Profile) between(field string, n, limit int) error {
 	if n < 0 || n > limit {
-		return p.wrong("%s is %d; expected 0 to %d seconds", field, n, limit)
+		return p.errorf("%s is %d; expected 0 to %d seconds", field, n, limit)
 	}
 	return nil
 }
 
+// oneOf checks that a value is one of want.
 func oneOf[T ~string](p Profile, field string, got T, want ...T) error {
 	if slices.Contains(want, got) {
 		return nil
 	}
-	return p.wrong("%s is %q; expected one of %q", field, got, want)
+	return p.errorf("%s is %q; expected one of %q", field, got, want)
 }
 
-// wrong is an error that names the profile, as far as its type is known.
-func (p Profile) wrong(format string, args ...any) error {
+// errorf returns an error that names the profile, if its type is known.
+func (p Profile) errorf(format string, args ...any) error {
 	if p.Type == "" {
 		return fmt.Errorf("plugin profile: %w", fmt.Errorf(format, args...))
 	}

@@ -1,0 +1,54 @@
+package process
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script returns the command of a shell script.
+func script(t *testing.T, text string) Command {
+	t.Helper()
+	c := Command{
+		Path: filepath.Join(t.TempDir(), "plugin"), Env: []string{"PATH=" + os.Getenv("PATH")},
+		Timeout: time.Minute, Grace: time.Minute, Pidfd: PidfdUsable(),
+	}
+	if err := os.WriteFile(c.Path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// run starts a command and waits for its end.
+func run(t *testing.T, c Command) (pid int, r Result) {
+	t.Helper()
+	p, err := c.Start(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.PID(), p.Wait()
+}
+
+// newLocks returns locks in a new folder, whose holders are terminated at once.
+func newLocks(t *testing.T) IDLocks {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return IDLocks{Path: filepath.Join(t.TempDir(), "calls.lock"), Timeout: time.Millisecond, Grace: time.Minute, Log: log}
+}
+
+// wantEmpty fails the test if a process group has a member, also a zombie.
+func wantEmpty(t *testing.T, group int) {
+	t.Helper()
+	if err := processGroup(group).signal(0); err != unix.ESRCH {
+		t.Errorf("the process group has members (%v), want none", err)
+	}
+}

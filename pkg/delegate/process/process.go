@@ -1,0 +1,127 @@
+package process
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+)
+
+const (
+	// MaxStdout limits the standard output of a process, in bytes. A CNI result has some hundred.
+	MaxStdout = 1 << 20
+	// MaxStderr is how many of the last bytes of the standard error are kept.
+	MaxStderr = 4 << 10
+	// MaxConfig is the longest configuration for a prestarted process, in bytes: as much as a
+	// pipe always takes at once (pipe(7), PIPE_BUF).
+	MaxConfig = 4 << 10
+)
+
+// Process is a plugin process that was started. Either Wait or Discard must be called, once.
+type Process struct {
+	command        Command
+	child          child
+	stdout, stderr *pipeReader
+	// config is the descriptor that the configuration of a prestarted process is written to;
+	// noFD once it has one.
+	config int
+}
+
+// Result is how a process ended and what it printed.
+type Result struct {
+	Exit ExitStatus
+	// Stdout is the standard output, at most MaxStdout bytes; Stderr is the end of the standard
+	// error, at most MaxStderr bytes.
+	Stdout, Stderr []byte
+	// TimedOut and TooMuchOutput report that the process was terminated because it exceeded
+	// Command.Timeout or MaxStdout.
+	TimedOut, TooMuchOutput bool
+	// Err is why Exit is unknown; nil if it is known.
+	Err error
+}
+
+// PID returns the process ID, which is also that of the process group.
+func (p *Process) PID() int { return p.child.pid }
+
+// RunsLike reports whether the process was started with the executable and environment of c.
+func (p *Process) RunsLike(c Command) bool {
+	return p.command.Path == c.Path && slices.Equal(p.command.Env, c.Env)
+}
+
+// SendConfig gives a prestarted process its standard input. It reports whether the process was
+// alive and got the whole of it; after false only Discard may be called.
+func (p *Process) SendConfig(config []byte) bool {
+	if len(config) > MaxConfig || p.child.hasEnded() {
+		return false
+	}
+	p.command.reach(failpoint.PluginTelling)
+	sent := writeConfig(p.config, config)
+	if sent { // otherwise the pipe stays open: its end would make the part pass for the whole
+		_ = unix.Close(p.config)
+		p.config = noFD
+	}
+	p.command.reach(failpoint.PluginTold)
+	return sent
+}
+
+// writeConfig writes to a pipe, and reports whether all of config was written.
+func writeConfig(fd int, config []byte) bool {
+	n, err := unix.Write(fd, config)
+	return err == nil && n == len(config)
+}
+
+// Wait waits until the process has ended, and terminates its process group when it exceeds a
+// limit. A process that not even SIGKILL ends (it hangs in the kernel) is waited for: it may
+// still allocate.
+func (p *Process) Wait() Result {
+	result := p.waitExit()
+	p.command.reach(failpoint.PluginEnded)
+	// Failing to read stderr is not a failure of the call.
+	err := p.stdout.drain()
+	_ = p.stderr.drain()
+	result.TooMuchOutput = result.TooMuchOutput || errors.Is(err, errTooMuchOutput)
+	result.Stdout, result.Stderr = p.stdout.bytes, p.stderr.bytes
+	return result
+}
+
+// waitExit returns after the process has been reaped and its group terminated where a limit was
+// exceeded.
+func (p *Process) waitExit() Result {
+	var result Result
+	poll, group := p.poller(), processGroup(p.child.pid)
+	ended, err := poll.waitUntil(time.Now().Add(p.command.Timeout))
+	result.TooMuchOutput = err != nil
+	result.TimedOut = !ended && !result.TooMuchOutput
+	overLimit := result.TimedOut || result.TooMuchOutput
+	if overLimit {
+		group.terminate(p.command.Grace, poll)
+	}
+	// The process is not reaped before here: until then its ID, by which the group is signalled,
+	// cannot belong to another process.
+	result.Exit, result.Err = p.child.reap()
+	if overLimit {
+		group.terminateRest(p.command.Grace)
+	}
+	return result
+}
+
+// Discard kills a prestarted process that got no configuration, and so has done nothing.
+func (p *Process) Discard() {
+	poll, group := p.poller(), processGroup(p.child.pid)
+	_ = group.signal(unix.SIGKILL)
+	for ended := false; !ended; {
+		ended, _ = poll.waitUntil(time.Now().Add(maxPoll))
+	}
+	_, _ = p.child.reap()
+	group.waitEmpty(reapTimeout) // a script may have children
+	_ = unix.Close(p.config)
+	p.stdout.closeReader()
+	p.stderr.closeReader()
+}
+
+func (p *Process) poller() *poller {
+	return &poller{child: p.child, streams: [2]*pipeReader{p.stdout, p.stderr}}
+}
