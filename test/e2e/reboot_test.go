@@ -78,9 +78,9 @@ func TestRebootRemoteStore(t *testing.T) {
 
 // podRetrier asks for an address all the time.
 type podRetrier struct {
-	tries atomic.Int64
+	tries     atomic.Int64
 	stopped   chan struct{}
-	allocated   chan []string
+	allocated chan []string
 }
 
 func startPodRetrier(t *testing.T, pods harness.Pods) *podRetrier {
