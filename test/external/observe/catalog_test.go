@@ -34,7 +34,7 @@ func metrics(t *testing.T) map[string]catalog.Metric {
 }
 
 func repository(path ...string) string {
-	return filepath.Join(append([]string{"..", ".."}, path...)...)
+	return filepath.Join(append([]string{"..", "..", ".."}, path...)...)
 }
 
 // variable is a variable of Grafana inside a matcher.
