@@ -37,6 +37,20 @@ func run(t *testing.T, c Command) (pid int, r Result) {
 	return p.PID(), p.Wait()
 }
 
+// newFifo returns the path of a FIFO, and a function that waits until a script writes to it.
+func newFifo(t *testing.T) (path string, await func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, func() {
+		if _, err := os.ReadFile(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // newLocks returns locks in a new folder, whose holders are terminated at once.
 func newLocks(t *testing.T) IDLocks {
 	t.Helper()
