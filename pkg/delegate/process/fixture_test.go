@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -62,7 +63,7 @@ func newLocks(t *testing.T) IDLocks {
 // wantEmpty fails the test if a process group has a member, also a zombie.
 func wantEmpty(t *testing.T, group int) {
 	t.Helper()
-	if err := processGroup(group).signal(0); err != unix.ESRCH {
+	if err := processGroup(group).signal(0); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("the process group has members (%v), want none", err)
 	}
 }
