@@ -65,8 +65,8 @@ func (c Command) Prestart() (*Process, error) {
 	return p, err
 }
 
-// launch starts the process in a process group of its own. It closes stdin, the standard input
-// of the process. config is the descriptor that SendConfig writes to.
+// launch starts the process in a new process group. It closes stdin, the standard input of the
+// process. config is the descriptor that SendConfig writes to.
 func (c Command) launch(stdin, config int, maxRetry time.Duration) (*Process, error) {
 	defer unix.Close(stdin)
 	stdout, err := newPipeReader(boundedBuffer{limit: MaxStdout})

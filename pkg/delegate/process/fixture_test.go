@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -37,7 +38,21 @@ func run(t *testing.T, c Command) (pid int, r Result) {
 	return p.PID(), p.Wait()
 }
 
-// newLocks returns locks in a new folder, whose holders are terminated at once.
+// newFifo returns the path of a FIFO, and a function that waits until a script writes to it.
+func newFifo(t *testing.T) (path string, await func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, func() {
+		if _, err := os.ReadFile(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// newLocks returns locks in a new folder, whose holders are terminated immediately.
 func newLocks(t *testing.T) IDLocks {
 	t.Helper()
 	log := logrus.New()
@@ -48,7 +63,7 @@ func newLocks(t *testing.T) IDLocks {
 // wantEmpty fails the test if a process group has a member, also a zombie.
 func wantEmpty(t *testing.T, group int) {
 	t.Helper()
-	if err := processGroup(group).signal(0); err != unix.ESRCH {
+	if err := processGroup(group).signal(0); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("the process group has members (%v), want none", err)
 	}
 }

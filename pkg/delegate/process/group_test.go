@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -93,17 +91,12 @@ func endChildIgnoringSIGTERM(t *testing.T) (group int) {
 
 // discardWithChild discards a script around another plugin.
 func discardWithChild(t *testing.T) (group int) {
-	ready := filepath.Join(t.TempDir(), "ready")
-	if err := unix.Mkfifo(ready, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ready, awaitReady := newFifo(t)
 	p, err := script(t, "exec 5<&0\nsh -c 'sleep 3600; :' <&5 &\necho >"+ready+"\nwait").Prestart()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.ReadFile(ready); err != nil {
-		t.Error(err)
-	}
+	awaitReady()
 	p.Discard()
 	return p.PID()
 }

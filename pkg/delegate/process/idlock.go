@@ -73,8 +73,8 @@ func (l IDLocks) TryLock(containerID string) (*IDLock, error) {
 	return lock, nil
 }
 
-// open returns the lock of a container ID, not locked. It has an open file description of its own,
-// to which the lock belongs: two operations that shared one would both have the lock.
+// open returns the lock of a container ID, not locked. The lock belongs to its open file description:
+// two operations that shared one would both have the lock.
 func (l IDLocks) open(containerID string) (*IDLock, error) {
 	file, err := l.openFile()
 	if err != nil {

@@ -56,6 +56,37 @@ func TestTryLock(t *testing.T) {
 	}
 }
 
+func TestHolderIsTerminated(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		grace  time.Duration
+		exit   string
+	}{
+		"SIGTERM": {"", time.Hour, "signal: terminated"},
+		"SIGKILL": {"trap '' TERM\n", time.Millisecond, "signal: killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocks(t)
+			l.Grace = c.grace
+			ready, awaitReady := newFifo(t)
+			cmd := script(t, c.script+"echo >"+ready+"\nexec sleep 3600")
+			cmd.Lock = mustLock(t, l)
+			p, err := cmd.Start(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			awaitReady()
+			cmd.Lock.file.Close() // without unlocking, as if we had been killed
+			ended := make(chan Result)
+			go func() { ended <- p.Wait() }()
+			mustLock(t, l).Unlock()
+			if r := <-ended; r.Exit.String() != c.exit {
+				t.Errorf("the holder ended with %s, want %s", r.Exit, c.exit)
+			}
+		})
+	}
+}
+
 func TestHolderInOwnGroup(t *testing.T) {
 	l := newLocks(t)
 	holder := holdLock(t, l)

@@ -35,11 +35,10 @@ func (b *boundedBuffer) add(p []byte) error {
 }
 
 const (
-	// readSize is how many bytes of output are read at once, onto the stack. A CNI result has
-	// some hundred.
+	// readSize is the size of one read, onto the stack, in bytes. A CNI result has some hundred.
 	readSize = 1 << 10
-	// pipeSize is the capacity of a pipe (pipe(7)): what is read at once of a plugin that prints
-	// more than readSize.
+	// pipeSize is the capacity of a pipe (pipe(7)). A plugin that prints more than readSize is read
+	// in pieces of it.
 	pipeSize = 64 << 10
 )
 

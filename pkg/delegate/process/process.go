@@ -15,8 +15,8 @@ const (
 	MaxStdout = 1 << 20
 	// MaxStderr is how many of the last bytes of the standard error are kept.
 	MaxStderr = 4 << 10
-	// MaxConfig is the longest configuration for a prestarted process, in bytes: as much as a
-	// pipe always takes at once (pipe(7), PIPE_BUF).
+	// MaxConfig is the longest configuration for a prestarted process, in bytes: as much as a pipe
+	// always takes in one write (pipe(7), PIPE_BUF).
 	MaxConfig = 4 << 10
 )
 
