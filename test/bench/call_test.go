@@ -14,7 +14,7 @@ const (
 
 func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector allocates, too; make bench-short counts without it")
+		t.Skip("the race detector allocates, too; make bench-counts counts without it")
 	}
 	r, _, c := part(t)
 	target := call.Call{ContainerID: "a", Owner: owner, Invocation: c}

@@ -15,7 +15,7 @@ const (
 
 func TestAHeldRequestMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector allocates, too; make bench-short counts without it")
+		t.Skip("the race detector allocates, too; make bench-counts counts without it")
 	}
 	e, err := heldEngine(0)
 	if err != nil {
