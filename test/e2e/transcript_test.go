@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the transcripts in the documents 
 const transcriptFile = "../../docs/command-line.md"
 
 // transcript is the block in which the document shows it.
-var transcript = regexp.MustCompile("(?s)(## What it looks like\n.*?```console\n)(.*?)(```\n)")
+var transcript = regexp.MustCompile("(?s)(## Example session\n.*?```console\n)(.*?)(```\n)")
 
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
