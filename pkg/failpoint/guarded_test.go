@@ -44,13 +44,13 @@ func strangers() map[string]map[string][]string {
 	return map[string]map[string][]string{
 		// The socket, the folder around it, and the room in which it is made.
 		"unixsock": {
-			"listen":  {"MkdirAll"},
-			"Close":   {"Remove"},
-			"newRoom": {"MkdirTemp", "Remove", "RemoveAll"},
-			"bind":    {"Chmod", "Lchown"},
-			"place":   {"Rename"},
-			"move":    {"Renameat2"},
-			"remove":  {"RemoveAll"},
+			"listen":        {"MkdirAll"},
+			"Close":         {"Remove"},
+			"newStagingDir": {"MkdirTemp", "Remove", "RemoveAll"},
+			"bind":          {"Chmod", "Lchown"},
+			"install":       {"Rename"},
+			"move":          {"Renameat2"},
+			"remove":        {"RemoveAll"},
 			// A question about the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},

@@ -12,11 +12,11 @@ import (
 func TestAllocateTwice(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-		second := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		first := s.AllocateFor(t, "router")
+		second := s.AllocateFor(t, "router")
 
 		wantAddresses(t, second, first)
-		wantLeases(t, n, len(first))
+		wantLeaseCount(t, n, len(first))
 	})
 }
 
@@ -24,22 +24,22 @@ func TestAllocateConcurrently(t *testing.T) {
 	const owners = 50
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		answers := allocateConcurrently(t, s, owners)
+		allocated := allocateConcurrently(t, s, owners)
 
-		taken := map[string]int{}
-		families := len(answers[0])
-		for i, addresses := range answers {
+		ownerOf := map[string]int{}
+		families := len(allocated[0])
+		for i, addresses := range allocated {
 			if len(addresses) != families {
 				t.Errorf("owner %d got %q; want %d addresses", i, addresses, families)
 			}
 			for _, ip := range addresses {
-				if other, ok := taken[ip]; ok {
+				if other, ok := ownerOf[ip]; ok {
 					t.Errorf("owners %d and %d both got %s", other, i, ip)
 				}
-				taken[ip] = i
+				ownerOf[ip] = i
 			}
 		}
-		wantLeases(t, n, owners*families)
+		wantLeaseCount(t, n, owners*families)
 	})
 }
 
@@ -47,12 +47,12 @@ func TestAllocateConcurrentlyForOneOwner(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
-	answers := s.AllocateConcurrently(t, slices.Repeat([]harness.Request{{Owner: "router"}}, 50))
+	responses := s.AllocateConcurrently(t, slices.Repeat([]harness.Request{{Owner: "router"}}, 50))
 
-	for _, a := range answers {
-		wantAddresses(t, a.Allocation(t).Addresses(), answers[0].Allocation(t).Addresses())
+	for _, r := range responses {
+		wantAddresses(t, r.Allocation(t).Addresses(), responses[0].Allocation(t).Addresses())
 	}
-	wantLeases(t, n, 2)
+	wantLeaseCount(t, n, 2)
 }
 
 func TestAllocateSecondFamily(t *testing.T) {
@@ -83,11 +83,7 @@ func TestAllocateWithoutOwner(t *testing.T) {
 		first := s.Allocate(t, harness.Request{}).Addresses()
 		second := s.Allocate(t, harness.Request{}).Addresses()
 
-		for _, ip := range first {
-			if slices.Contains(second, ip) {
-				t.Errorf("two requests without an owner both got %s", ip)
-			}
-		}
+		wantDisjoint(t, first, second)
 		list := s.List(t)
 		if len(list) != 2 {
 			t.Fatalf("list has %d attachments; want 2: %+v", len(list), list)
@@ -97,9 +93,9 @@ func TestAllocateWithoutOwner(t *testing.T) {
 				t.Errorf("list has an attachment without an owner: %+v", a)
 			}
 		}
-		wantLeases(t, n, len(first)+len(second))
+		wantLeaseCount(t, n, len(first)+len(second))
 		s.Release(t, append(first, second...)...)
-		wantLeases(t, n, 0)
+		wantLeaseCount(t, n, 0)
 	})
 }
 
@@ -118,7 +114,7 @@ func TestTwoPools(t *testing.T) {
 		t.Errorf("pool names are %q and %q; want default and blue", pods.Address.IPv4PoolName, blue.Address.IPv4PoolName)
 	}
 	s.Do(t, "DELETE", "/v1/ipam/"+blue.Address.IPv4+"?pool=blue").WantStatus(t, 200)
-	wantLeases(t, n, 1)
+	wantLeaseCount(t, n, 1)
 }
 
 func TestSinglePluginConf(t *testing.T) {
@@ -127,13 +123,13 @@ func TestSinglePluginConf(t *testing.T) {
 	nw.Single = true
 	n := nodeWith(t, nw)
 	s := n.Start(t)
-	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 2 {
+	if got := s.AllocateFor(t, "router"); len(got) != 2 {
 		t.Errorf("got %q; want an address of each family", got)
 	}
 }
 
-// allocateConcurrently lets that many owners ask at the same time and returns the
-// addresses of each.
+// allocateConcurrently allocates for that many owners concurrently and returns the addresses
+// of each.
 func allocateConcurrently(t *testing.T, s *harness.Sidecar, owners int) [][]string {
 	t.Helper()
 	requests := make([]harness.Request, owners)
@@ -150,26 +146,4 @@ func allocateConcurrently(t *testing.T, s *harness.Sidecar, owners int) [][]stri
 func is4(ip string) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && a.Is4()
-}
-
-func wantAddresses(t *testing.T, got, want []string) {
-	t.Helper()
-	if len(want) == 0 || !slices.Equal(got, want) {
-		t.Errorf("got addresses %q; want %q again", got, want)
-	}
-}
-
-func wantInSubnet(t *testing.T, ip, prefix string) {
-	t.Helper()
-	a, err := netip.ParseAddr(ip)
-	if err != nil || !netip.MustParsePrefix(prefix).Contains(a) {
-		t.Errorf("got address %q; want one in %s", ip, prefix)
-	}
-}
-
-func wantLeases(t *testing.T, n *harness.Node, want int) {
-	t.Helper()
-	if got := n.Leases(t); len(got) != want {
-		t.Errorf("the plugin's store holds %v; want %d addresses", got, want)
-	}
 }

@@ -8,30 +8,28 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// A clock that was a year ahead has written a deadline. It has been set right since.
+// The record has a deadline that was written while the clock was a year ahead.
 func TestDeadlineFromClockAhead(t *testing.T) {
 	t.Parallel()
 	ahead := time.Now().AddDate(1, 0, 0).Format(time.RFC3339Nano)
 	for name, tt := range map[string]struct {
-		// prepare leaves a record with the deadline, under options that are long.
+		// prepare creates a record with a deadline, under the options of before.
 		prepare func(t *testing.T, s *harness.Sidecar)
 		before  []string
 		edit    func(record map[string]any)
 		after   []string
 	}{
-		"the end of a release delay": {
-			func(t *testing.T, s *harness.Sidecar) {
-				s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)
-			},
+		"release delay": {
+			func(t *testing.T, s *harness.Sidecar) { s.Release(t, s.AllocateFor(t, "router")...) },
 			[]string{"--release-delay=1h"},
 			func(record map[string]any) { record["releaseAt"] = ahead },
-			[]string{"--release-delay=1s"},
+			[]string{"--release-delay=200ms"},
 		},
-		"an expiration": {
+		"expiration": {
 			func(t *testing.T, s *harness.Sidecar) { s.Allocate(t, harness.Request{Owner: "router", Expire: true}) },
 			[]string{"--ipam-expiration=1h"},
 			func(record map[string]any) { record["expiration"].(map[string]any)["deadline"] = ahead },
-			[]string{"--ipam-expiration=1s"},
+			[]string{"--ipam-expiration=200ms"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,19 +41,18 @@ func TestDeadlineFromClockAhead(t *testing.T) {
 			n.EditRecords(t, tt.edit)
 
 			s = n.Start(t, tt.after...)
-			wantGone(t, s, "router")
-			wantLeases(t, n, 0)
+			waitReleased(t, s, "router")
+			wantLeaseCount(t, n, 0)
 		})
 	}
 }
 
-// The profile says how long a call may still act, so that is the longest time to
-// wait for, also when a clock ahead has written a later one.
+// The sidecar waits for a late call at most as long as the profile says, even if the record has a
+// later time that was written while the clock was ahead.
 func TestLateCallTimeFromClockAhead(t *testing.T) {
 	t.Parallel()
-	n, server := centralNode(t, 1)
-	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	n, server, s := startCentral(t, 1)
+	held := s.AllocateFor(t, "router")
 	s.Kill(t)
 	ahead := time.Now().AddDate(1, 0, 0).Format(time.RFC3339Nano)
 	n.EditRecords(t, func(record map[string]any) {
@@ -66,7 +63,7 @@ func TestLateCallTimeFromClockAhead(t *testing.T) {
 
 	s = n.Start(t)
 	s.TryRelease(t, held[0]).WantStatus(t, http.StatusOK)
-	wantGone(t, s, "router")
+	waitReleased(t, s, "router")
 	if got := server.Holds(t); len(got) != 0 {
 		t.Errorf("the server holds %q; want nothing", got)
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// loggingDHCP is the real dhcp plugin behind a door that notes each call.
+// loggingDHCP logs the verb of each call and executes the real dhcp plugin.
 const loggingDHCP = `#!/bin/sh
 echo "$CNI_COMMAND" >>"$0.calls"
 exec "$0.real"
 `
 
-// Trap: dhcp's CHECK of an unknown ID takes a lease, so that it is never called.
+// Trap: dhcp's CHECK of an unknown ID acquires a lease, so it must never be called.
 func TestRealDHCPVerifiedByADD(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
 	n := dhcpNode(t, d)
@@ -25,12 +25,12 @@ func TestRealDHCPVerifiedByADD(t *testing.T) {
 	held := s.Allocate(t, harness.Request{Owner: "router"})
 	lease, err := netip.ParseAddr(held.Address.IPv4)
 	if err != nil || !netip.MustParsePrefix("10.77.0.0/24").Contains(lease) || held.IPv4.Gateway != "10.77.0.1" {
-		t.Fatalf("answered %+v with %+v; want an address of the server's and its router", held.Address, held.IPv4)
+		t.Fatalf("answered %+v with %+v; want an address of the pool and the server as gateway", held.Address, held.IPv4)
 	}
 	s.WaitConsistent(t)
 
 	wantDHCPCalls(t, n, "ADD")
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held.Addresses())
+	wantAddresses(t, s.AllocateFor(t, "router"), held.Addresses())
 	wantDHCPCalls(t, n, "ADD", "ADD")
 
 	s.Release(t, held.Addresses()...)
@@ -39,29 +39,27 @@ func TestRealDHCPVerifiedByADD(t *testing.T) {
 	s.WaitConsistent(t)
 }
 
-// The ADDs by which the address is verified take no second lease.
+// The ADDs that verify the address do not acquire a second lease.
 func TestRealDHCPAfterKill(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
 	n := dhcpNode(t, d)
 	n.Flags = []string{"--enable-ipv6=false", "--cni-netns=" + d.NetNS, "--verify-interval=0s"}
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	s.Kill(t)
 
 	s = n.Start(t)
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
 	s.WaitConsistent(t)
 }
 
-// dhcpNode is a node whose network delegates to the real dhcp plugin. What it
-// holds is what the server says.
+// dhcpNode returns a node whose network delegates to the real dhcp plugin. Its leases are
+// those in the server's file.
 func dhcpNode(t *testing.T, d *harness.DHCP) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
 	n.InstallPlugin(t, "dhcp")
-	plugin := filepath.Join(n.BinDir, "dhcp")
-	harness.Must(t, os.Rename(plugin, plugin+".real"))
-	n.InstallScript(t, "dhcp", loggingDHCP)
+	plugin := n.WrapPlugin(t, "dhcp", loggingDHCP)
 	n.Store = d.Leases
 	d.StartDaemon(t, plugin+".real", "-resendtimeout", "6s")
 	n.WriteNetwork(t, "05-cilium", harness.Network{
@@ -70,7 +68,7 @@ func dhcpNode(t *testing.T, d *harness.DHCP) *harness.Node {
 	return n
 }
 
-// wantDHCPCalls compares what the plugin was called for an attachment since it is there.
+// wantDHCPCalls compares the verbs of all calls for an attachment.
 func wantDHCPCalls(t *testing.T, n *harness.Node, want ...string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.BinDir, "dhcp.calls"))

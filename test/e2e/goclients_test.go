@@ -53,7 +53,7 @@ func TestGoClient(t *testing.T) {
 	if err := c.Release(ctx, nobody, client.ReleaseOptions{}); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("got %v; want ErrNotFound", err)
 	}
-	wantLeases(t, n, 0)
+	wantLeaseCount(t, n, 0)
 }
 
 func TestGeneratedClient(t *testing.T) {
@@ -85,7 +85,7 @@ func TestGeneratedClient(t *testing.T) {
 	if _, err := c.Ipam.DeleteIpamIPContext(ctx, ipam.NewDeleteIpamIPParams().WithIP(none)); !errors.As(err, &notFound) {
 		t.Errorf("got %v; want 404", err)
 	}
-	wantLeases(t, n, 0)
+	wantLeaseCount(t, n, 0)
 }
 
 func generatedClient(socket string) *generated.DelegatedIpam {

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// waitForLogLine waits for a line of a sidecar's JSON log that has the fields, and returns it.
+// waitForLogLine waits for a line with the fields in a sidecar's JSON log, and returns it.
 func waitForLogLine(t *testing.T, s *harness.Sidecar, want map[string]any) map[string]any {
 	t.Helper()
 	var found map[string]any
@@ -21,7 +21,7 @@ func waitForLogLine(t *testing.T, s *harness.Sidecar, want map[string]any) map[s
 		for text := range strings.Lines(s.Log()) {
 			line := map[string]any{}
 			if json.Unmarshal([]byte(text), &line) != nil {
-				return fmt.Errorf("%q is no JSON", text)
+				return fmt.Errorf("%q is not JSON", text)
 			}
 			matches := true
 			for field, value := range want {
@@ -32,13 +32,13 @@ func waitForLogLine(t *testing.T, s *harness.Sidecar, want map[string]any) map[s
 				return nil
 			}
 		}
-		return errors.New("there is none yet")
+		return errors.New("no such line")
 	})
 	return found
 }
 
-// wantAttachmentFields fails the test if a line does not name the attachment of the
-// router, its addresses and how long it took.
+// wantAttachmentFields wants a log line to have the fields of the router's attachment, its
+// addresses and the duration.
 func wantAttachmentFields(t *testing.T, line map[string]any, ips ...any) {
 	t.Helper()
 	id, _ := line["containerID"].(string)
@@ -58,7 +58,7 @@ func TestLogRequest(t *testing.T) {
 	s.Release(t, ip)
 	waitForLogLine(t, s, map[string]any{"level": "info", "request": "DELETE /v1/ipam/" + ip, "code": float64(200), "owner": "router", "poolName": "default"})
 	if n := strings.Count(s.Log(), `"owner":"router"`); n != 2 {
-		t.Errorf("%d lines name the owner of two requests:\n%s", n, s.Log())
+		t.Errorf("%d lines name the owner; want one for each of two requests:\n%s", n, s.Log())
 	}
 }
 
@@ -73,10 +73,10 @@ func TestLogBackgroundWork(t *testing.T) {
 	s.Stop(t)
 
 	s = n.Start(t, "--release-delay=1ms")
-	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	ip = s.AllocateFor(t, "router")[0]
 	s.Release(t, ip)
 	wantAttachmentFields(t, waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"}), ip)
-	ip = s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	ip = s.AllocateFor(t, "router")[0]
 	s.Stop(t)
 
 	n.WipeStore(t)
@@ -91,9 +91,9 @@ func TestLogBackgroundWork(t *testing.T) {
 
 func TestLogPluginFailure(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+	n, plugin := scriptedNode(t, "scripted", nil)
 	s := n.Start(t, "--log-level=info", "--log-format=json")
-	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	ip := s.AllocateFor(t, "router")[0]
 	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"the store is locked"},"stderr":"lock held by 4711"}`)
 	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
 		t.Fatal(a)
@@ -104,9 +104,9 @@ func TestLogPluginFailure(t *testing.T) {
 	} {
 		line := waitForLogLine(t, s, want)
 		wantAttachmentFields(t, line, ip)
-		for _, words := range []string{"code 11", "the store is locked", "lock held by 4711"} {
-			if text, _ := line["error"].(string); !strings.Contains(text, words) {
-				t.Errorf("the error is %q; want %q in it", text, words)
+		for _, part := range []string{"code 11", "the store is locked", "lock held by 4711"} {
+			if text, _ := line["error"].(string); !strings.Contains(text, part) {
+				t.Errorf("the error is %q; want it to contain %q", text, part)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func TestLogNoSecrets(t *testing.T) {
 				n.Env = []string{"DB_PASSWORD=" + inEnvironment}
 				n.Flags = append(n.Flags, "--log-level="+level, "--log-format="+format, "--plugin-env=DB_PASSWORD", "--plugin-timeout=10s")
 				s := n.Start(t)
-				ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+				ip := s.AllocateFor(t, "router")[0]
 				for _, verb := range []string{"ADD", "DEL"} {
 					plugin.SetScript(t, verb, `{"error":{"code":11,"msg":"no"},"stderr":"trouble"}`)
 				}
@@ -140,22 +140,22 @@ func TestLogNoSecrets(t *testing.T) {
 				}
 				n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":"pods","plugins":[{"ipam":{"password":"`+inFile+`"`))
 				n.WriteConf(t, "06-cilium.conflist", []byte(`{"name":"pods","cniVersion":"1.0.0","plugins":[{"type":"cilium-cni","ipam":{"type":7,"password":"`+inFile+`"}}]}`))
-				harness.Eventually(t, "the broken configuration to be noticed", func() error {
+				harness.Eventually(t, "the broken configuration to be reported", func() error {
 					if h := s.Health(t); len(h.DelegatedIPAM.Pools) != 1 || h.DelegatedIPAM.Pools[0].Error == "" {
-						return fmt.Errorf("health says %+v", h.DelegatedIPAM.Pools)
+						return fmt.Errorf("health has %+v", h.DelegatedIPAM.Pools)
 					}
 					return nil
 				})
 				s.Stop(t)
 				n.ResetHistory()
 				if !plugin.Received(t, inFile) || !plugin.Received(t, inEnvironment) {
-					t.Error("the plugin was not told the passwords: nothing is shown")
+					t.Error("the plugin did not get the passwords; the test proves nothing")
 				}
 				if strings.Contains(s.Log(), "hunter2") {
-					t.Errorf("the log holds a password:\n%s", s.Log())
+					t.Errorf("the log has a password:\n%s", s.Log())
 				}
 				if level == "debug" && (!strings.Contains(s.Log(), "plugin call ended") || !strings.Contains(s.Log(), "trouble")) {
-					t.Errorf("the log does not tell of plugin calls: nothing is shown:\n%s", s.Log())
+					t.Errorf("the log has no plugin calls; the test proves nothing:\n%s", s.Log())
 				}
 			})
 		}
@@ -164,26 +164,21 @@ func TestLogNoSecrets(t *testing.T) {
 
 func TestLogClientDisconnected(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+	n, plugin := scriptedNode(t, "scripted", nil)
 	s := n.Start(t, "--log-level=info", "--log-format=json")
 	plugin.SetScript(t, "ADD", `{"gate":"open"}`)
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, disconnect := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/ipam?owner=router&family=ipv4", http.NoBody)
 	harness.Must(t, err)
-	left := make(chan error, 1)
+	failed := make(chan error, 1)
 	go func() {
 		_, err := s.Send(req)
-		left <- err
+		failed <- err
 	}()
-	harness.Eventually(t, "the ADD to run", func() error {
-		if plugin.CallCount(t, "ADD") == 0 {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	leave()
-	if err := <-left; err == nil {
-		t.Fatal("the client that left was answered")
+	plugin.WaitCall(t, "ADD", 0)
+	disconnect()
+	if err := <-failed; err == nil {
+		t.Fatal("the disconnected client got a response")
 	}
 	waitForLogLine(t, s, map[string]any{"msg": "request failed", "owner": "router"})
 	plugin.Open(t, "open")

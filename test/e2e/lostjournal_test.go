@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -20,23 +19,23 @@ func TestLostJournal(t *testing.T) {
 	allocate := func(t *testing.T, s *harness.Sidecar, family string) {
 		s.TryAllocate(t, harness.Request{Owner: "router", Family: family}).WantStatus(t, http.StatusCreated)
 	}
-	for name, ask := range map[string]func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string){
-		"it restores IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
+	for name, request := range map[string]func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string){
+		"restore IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
 			restore(t, s, ipv4)
 			restore(t, s, ipv6)
 		},
-		"it restores IPv6, then IPv4": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
+		"restore IPv6, then IPv4": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
 			restore(t, s, ipv6)
 			restore(t, s, ipv4)
 		},
-		"it restores IPv4 and allocates IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, _ string) {
+		"restore IPv4, allocate IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, _ string) {
 			restore(t, s, ipv4)
 			allocate(t, s, "ipv6")
 		},
-		"it allocates both":            func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "") },
-		"it allocates IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "ipv4"); allocate(t, s, "ipv6") },
-		"it allocates IPv6, then IPv4": func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "ipv6"); allocate(t, s, "ipv4") },
-		"it allocates IPv4 and restores IPv6": func(t *testing.T, s *harness.Sidecar, _, ipv6 string) {
+		"allocate both":            func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "") },
+		"allocate IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "ipv4"); allocate(t, s, "ipv6") },
+		"allocate IPv6, then IPv4": func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "ipv6"); allocate(t, s, "ipv4") },
+		"allocate IPv4, restore IPv6": func(t *testing.T, s *harness.Sidecar, _, ipv6 string) {
 			allocate(t, s, "ipv4")
 			restore(t, s, ipv6)
 		},
@@ -45,16 +44,16 @@ func TestLostJournal(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, harness.DualStack())
 			s := n.Start(t)
-			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			// What host-local gives next is not what it gave to the router.
-			s.Release(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses()...)
+			held := s.AllocateFor(t, "router")
+			// So that host-local would allocate another address next.
+			s.Release(t, s.AllocateFor(t, "health")...)
 			before := n.Leases(t)
 			s.Kill(t)
 			n.WipeJournal(t)
 
 			s = n.Start(t)
-			ask(t, s, held[0], held[1])
-			wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+			request(t, s, held[0], held[1])
+			wantAddresses(t, s.AllocateFor(t, "router"), held)
 			if now := n.Leases(t); !slices.Equal(now, before) {
 				t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
 			}
@@ -66,20 +65,20 @@ func TestLostJournalQueuedDEL(t *testing.T) {
 	t.Parallel()
 	n, server := azureNode(t)
 	s := n.Start(t)
-	first := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	first := s.AllocateFor(t, "router")
 	server.StopDaemon(t)
 	s.Release(t, first...)
 	if got := server.Queued(t); got == 0 {
-		t.Fatal("no DEL waits for the daemon, so nothing is shown")
+		t.Fatal("no DEL is queued; the test proves nothing")
 	}
 	s.Kill(t)
 	n.WipeJournal(t)
 	server.StartDaemon(t)
 
 	s = n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses() // the DEL is carried out behind this ADD
+	held := s.AllocateFor(t, "router") // the queued DEL is executed after this ADD
 	if got := server.Queued(t); got != 0 {
-		t.Fatalf("%d DELs still wait, so nothing is shown", got)
+		t.Fatalf("%d DELs are still queued; the test proves nothing", got)
 	}
 	wantNoPodGets(t, server, held)
 }
@@ -88,46 +87,44 @@ func TestLostJournalNewContainerID(t *testing.T) {
 	t.Parallel()
 	n, server := azureNode(t)
 	s := n.Start(t)
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	used := containerIDs(t, server)
 	s.Kill(t)
 	n.WipeJournal(t)
 
 	s = n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	id := s.Attachment(t, "router").ContainerID
 	wantNoPodGets(t, server, held)
 	now := containerIDs(t, server)
 	if slices.Contains(slices.Collect(maps.Values(used)), now[held[0]]) {
 		t.Errorf("%s is held under the container ID %s, on which a DEL of the lost journal may be queued", held[0], now[held[0]])
 	}
-	for ip, left := range used {
-		if now[ip] != left {
-			t.Errorf("the store has %v; want the lease of %s, which was left behind, beside that of %s", now, left, id)
+	for ip, old := range used {
+		if now[ip] != old {
+			t.Errorf("the store has %v; want the leaked lease of %s besides that of %s", now, old, id)
 		}
 	}
-	n.Store = nil // it holds what no list can have
+	n.Store = nil // it has a leaked lease
 }
 
-// azureNode is a node whose plugin queues a DEL while its daemon is down.
+// azureNode returns a node whose plugin queues DELs while its daemon is down.
 func azureNode(t *testing.T) (*harness.Node, harness.Central) {
 	t.Helper()
 	n := harness.NewNode(t)
-	network := harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "azure-ipam", IPAM: map[string]any{"subnet": "10.15.0.0/24"}}
-	plugin := n.InstallScripted(t, network.Plugin)
-	n.WriteNetwork(t, "05-cilium", network)
-	n.Flags = []string{"--enable-ipv6=false"}
+	server := n.InstallServer(t, "azure-ipam", nil)
+	stored := n.Store
 	n.Store = func() ([]oracle.Lease, error) {
-		leases, err := plugin.LeasesByStableID(network.Name)
+		leases, err := stored()
 		for i := range leases {
-			leases[i].Interface = "eth0" // it is keyed by the container ID alone, and notes a pod
+			leases[i].Interface = "eth0" // its store is keyed by the container ID only
 		}
 		return leases, err
 	}
-	return n, harness.Central{Scripted: plugin, Network: network, Pods: n.PodsOf(t, network)}
+	return n, server
 }
 
-// containerIDs are the container IDs of the sidecar in the server's store, by address.
+// containerIDs returns the sidecar's container IDs in the server's store, by address.
 func containerIDs(t *testing.T, server harness.Central) map[string]string {
 	t.Helper()
 	leases, err := server.Leases(server.Network.Name)
@@ -141,21 +138,55 @@ func containerIDs(t *testing.T, server harness.Central) map[string]string {
 	return ids
 }
 
-// wantNoPodGets wants what is held to be in the server's store, and none of
-// several pods to get it.
-func wantNoPodGets(t *testing.T, server harness.Central, held []string) {
-	t.Helper()
-	stored := server.Holds(t)
-	for _, ip := range held {
-		if !slices.Contains(stored, ip) {
-			t.Errorf("%s is held, and the server holds %q only", ip, stored)
+func TestLostJournalRestore(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		s.AllocateFor(t, "health")
+		held := s.Allocate(t, harness.Request{Owner: "router"})
+		s.Stop(t)
+		n.WipeJournal(t)
+
+		s = n.Start(t)
+		s.TryRestore(t, held.Address.IPv4, "router").WantStatus(t, http.StatusOK)
+		s.TryRestore(t, held.Address.IPv4, "router").WantStatus(t, http.StatusOK)
+
+		now := s.Allocate(t, harness.Request{Owner: "router"})
+		if now.Address.IPv4 != held.Address.IPv4 {
+			t.Errorf("after the restore the owner has %s; want %s", now.Address.IPv4, held.Address.IPv4)
 		}
+		wantLeased(t, n, now.Addresses()...)
+		// The owner name leads to the lease of the lost record.
+		s.AllocateFor(t, "health")
+	})
+}
+
+func TestLostJournalRestoreIPv6(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	held := s.Allocate(t, harness.Request{Owner: "router"})
+	s.Stop(t)
+	n.WipeJournal(t)
+
+	s = n.Start(t)
+	s.TryRestore(t, held.Address.IPv6, "router").WantStatus(t, http.StatusOK)
+	now := s.Allocate(t, harness.Request{Owner: "router"})
+	if now.Address.IPv6 != held.Address.IPv6 {
+		t.Errorf("after the restore the owner has %s; want %s", now.Address.IPv6, held.Address.IPv6)
 	}
-	for i := range 3 {
-		for _, ip := range server.Pods.Add(t, fmt.Sprintf("pod-%d", i)) {
-			if slices.Contains(held, ip) {
-				t.Errorf("a pod was given %s, which is held", ip)
-			}
-		}
-	}
+	wantLeased(t, n, now.Addresses()...)
+}
+
+func TestLostJournalAllocate(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		before := s.AllocateFor(t, "router")
+		s.Kill(t)
+		n.WipeJournal(t)
+
+		s = n.Start(t)
+		now := s.AllocateFor(t, "router")
+		wantLeaseCount(t, n, len(before))
+		wantLeased(t, n, now...)
+	})
 }

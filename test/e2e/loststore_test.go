@@ -6,8 +6,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// The router's addresses are reserved as long as it has not asked, and host-local,
-// whose store is new, offers one of them to the owner that asks first.
+// The router's addresses stay reserved until it allocates again, and host-local, whose store is
+// new, allocates one of them to the first owner that does.
 func TestLostStorePartlyTaken(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -24,5 +24,36 @@ func TestLostStorePartlyTaken(t *testing.T) {
 	if now.IPv4 != health.IPv4 {
 		t.Errorf("the owner had %s, which is free, and got %s", health.IPv4, now.IPv4)
 	}
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
+}
+
+func TestLostStoreWhileServing(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t, "--verify-interval=0s")
+		held := s.AllocateFor(t, "router")
+		n.WipeStore(t)
+
+		now := s.AllocateFor(t, "router")
+		wantAddresses(t, now, held)
+		wantLeased(t, n, held...)
+	})
+}
+
+func TestLostStoreWhileStopped(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		held := map[string][]string{}
+		for _, owner := range []string{"router", "health", "ingress"} {
+			held[owner] = s.AllocateFor(t, owner)
+		}
+		s.Stop(t)
+		n.WipeStore(t)
+
+		s = n.Start(t)
+		s.WaitConsistent(t)
+		for owner, want := range held {
+			wantLeased(t, n, want...)
+			wantAddresses(t, s.AllocateFor(t, owner), want)
+		}
+	})
 }

@@ -1,7 +1,9 @@
-// Package e2e runs the real binary against real and scripted IPAM plugins.
+// Package e2e tests the real binary with real and scripted IPAM plugins.
 package e2e
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -9,8 +11,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// eachNetwork runs a test on a node with an IPv4 network and on one with a
-// dual-stack network.
+// eachNetwork runs a test with an IPv4 network and with a dual-stack network.
 func eachNetwork(t *testing.T, test func(t *testing.T, n *harness.Node)) {
 	t.Helper()
 	t.Parallel()
@@ -23,8 +24,8 @@ func eachNetwork(t *testing.T, test func(t *testing.T, n *harness.Node)) {
 	}
 }
 
-// nodeWith returns a node with one network. An IPv4 network is served with
-// IPv6 off, as Cilium runs on it.
+// nodeWith returns a node with one network. IPv6 is disabled for a network with one subnet, as
+// in Cilium's configuration.
 func nodeWith(t *testing.T, nw harness.Network) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
@@ -33,4 +34,42 @@ func nodeWith(t *testing.T, nw harness.Network) *harness.Node {
 		n.Flags = []string{"--enable-ipv6=false"}
 	}
 	return n
+}
+
+// ranges is the ipam section of an IPv4 network of the scripted plugin.
+func ranges() map[string]any {
+	return map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}}}
+}
+
+// scriptedNode returns a node whose network delegates to the scripted plugin under the name of
+// a plugin type, with an ipam section (nil: ranges).
+func scriptedNode(t *testing.T, pluginType string, ipam map[string]any) (*harness.Node, harness.Scripted) {
+	t.Helper()
+	if ipam == nil {
+		ipam = ranges()
+	}
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, pluginType)
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: pluginType, IPAM: ipam})
+	return n, plugin
+}
+
+// supportOnly makes a plugin support one CNI version only.
+func supportOnly(t *testing.T, plugin harness.Scripted, version string) {
+	t.Helper()
+	plugin.SetScript(t, "VERSION", fmt.Sprintf(`{"versions":[%q]}`, version))
+}
+
+// allocateInBackground sends an allocate and waits until its ADD has started. The returned
+// channel is closed after the response.
+func allocateInBackground(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, owner string) <-chan struct{} {
+	t.Helper()
+	before := plugin.CallCount(t, "ADD")
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = s.Try(http.MethodPost, "/v1/ipam?owner="+owner)
+	}()
+	plugin.WaitCall(t, "ADD", before)
+	return answered
 }

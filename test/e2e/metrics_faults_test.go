@@ -9,10 +9,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// wantMetrics waits until a scrape counts what is wanted, by name and labels.
+// wantMetrics waits until a scrape has the values, by metric name and one label.
 func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
 	t.Helper()
-	harness.Eventually(t, "the metrics to tell it", func() error {
+	harness.Eventually(t, "the metrics", func() error {
 		seen := scrape(t, s)
 		for series, value := range want {
 			name := "delegated_ipam_" + series[0]
@@ -27,16 +27,16 @@ func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
 func TestMetricsPluginFailure(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ script, outcome string }{
-		"it says no":       {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
-		"it is killed":     {`{"killSelf":9}`, "unknown"},
-		"it does not end":  {`{"hang":true}`, "unknown"},
-		"it talks no CNI":  {`{"stdout":"nonsense"}`, "unknown"},
-		"it says no words": {`{"exitCode":3}`, "unknown"},
+		"CNI error":     {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
+		"killed":        {`{"killSelf":9}`, "unknown"},
+		"hangs":         {`{"hang":true}`, "unknown"},
+		"not JSON":      {`{"stdout":"nonsense"}`, "unknown"},
+		"silent exit 3": {`{"exitCode":3}`, "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
-			s := n.Start(t, "--plugin-timeout=2s")
+			n, plugin := scriptedNode(t, "scripted", nil)
+			s := n.Start(t, "--plugin-timeout=1s")
 			plugin.SetScript(t, "ADD", tt.script)
 			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).WantStatus(t, http.StatusBadGateway)
 			wantMetrics(t, s, map[[3]string]float64{
@@ -53,7 +53,7 @@ func TestMetricsPluginFailure(t *testing.T) {
 				{"pending_release_age_seconds", "pool", "_other"}: 0,
 			})
 			plugin.ClearScript(t, "ADD")
-			s.Allocate(t, harness.Request{Owner: "router"})
+			s.AllocateFor(t, "router")
 			wantMetrics(t, s, map[[3]string]float64{{"attachments", "state", "held"}: 1, {"addresses"}: 1, {"ready"}: 1})
 		})
 	}
@@ -63,10 +63,10 @@ func TestMetricsLostAndExpired(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t, "--verify-interval=0s", "--ipam-expiration=1ms")
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	n.WipeStore(t)
 	n.ResetHistory()
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	wantMetrics(t, s, map[[3]string]float64{{"lost_total"}: 1, {"lost_attachments"}: 0, {"attachments", "state", "held"}: 1})
 	s.Allocate(t, harness.Request{Owner: "health", Expire: true})
 	wantMetrics(t, s, map[[3]string]float64{
@@ -88,7 +88,7 @@ func TestMetricsJournalFailure(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	s := n.Start(t)
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
 	s.TryAllocate(t, harness.Request{Owner: "health"}).WantStatus(t, http.StatusBadGateway)
 	seen := scrape(t, s)

@@ -21,25 +21,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// anyMetricsPort is a --metrics-address whose port is free, whoever else takes ports meanwhile.
+// anyMetricsPort makes the kernel choose a free port.
 const anyMetricsPort = "--metrics-address=127.0.0.1:0"
 
 var metricsAddressLine = regexp.MustCompile(`msg="Serving metrics" address="([^"]+)"`)
 
-// metricsAddress is where a sidecar that has anyPort serves its metrics.
+// metricsAddress returns the address of a sidecar with anyMetricsPort, from its log.
 func metricsAddress(t *testing.T, s *harness.Sidecar) string {
 	t.Helper()
-	var said []string
+	var match []string
 	harness.Eventually(t, "the address of the metrics in the log", func() error {
-		if said = metricsAddressLine.FindStringSubmatch(s.Log()); said == nil {
-			return errors.New("it is not there")
+		if match = metricsAddressLine.FindStringSubmatch(s.Log()); match == nil {
+			return errors.New("no such line")
 		}
 		return nil
 	})
-	return said[1]
+	return match[1]
 }
 
-// scrape returns what a sidecar's socket answers.
+// scrape returns the metrics from a sidecar's socket.
 func scrape(t *testing.T, s *harness.Sidecar) map[string]*dto.MetricFamily {
 	t.Helper()
 	a := s.Do(t, http.MethodGet, "/metrics")
@@ -49,7 +49,7 @@ func scrape(t *testing.T, s *harness.Sidecar) map[string]*dto.MetricFamily {
 	return parseMetrics(t, string(a.Body))
 }
 
-// scrapeTCP returns what is answered on a TCP address.
+// scrapeTCP returns the metrics from a TCP address.
 func scrapeTCP(t *testing.T, address string) map[string]*dto.MetricFamily {
 	t.Helper()
 	status, body := getTCP(t, address, "/metrics")
@@ -67,8 +67,8 @@ func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// sum adds up the series of a metric that have the labels, given as name, value,
-// name, value; of a histogram it counts what was observed.
+// sum returns the sum of the series of a metric that have the labels (name, value, name,
+// value); for a histogram that of the observation counts.
 func sum(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	var total float64
 	for _, m := range families[name].GetMetric() {
@@ -92,7 +92,7 @@ func TestMetricsOfRequests(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, anyMetricsPort)
 	address := metricsAddress(t, s)
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	given := s.Allocate(t, harness.Request{Owner: "health"})
 	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+given.Address.IPv4); a.Status != http.StatusOK {
 		t.Fatal(a)
@@ -137,15 +137,15 @@ func TestMetricsOfRequests(t *testing.T) {
 			}
 		}
 	}
-	// A scrape asks now and then whether the plugin can serve, and may find that process.
+	// A scrape may start a STATUS, whose process is counted.
 	wantMetrics(t, s, map[[3]string]float64{{"plugin_processes"}: 0})
 }
 
 func TestMetricsPendingRelease(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24"})
+	n, plugin := scriptedNode(t, "scripted", nil)
 	s := n.Start(t)
-	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
+	ip := s.AllocateFor(t, "router")[0]
 	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
 	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
 		t.Fatal(a)
@@ -221,7 +221,7 @@ func TestMetricsAccess(t *testing.T) {
 		t.Fatal(a)
 	}
 	if got := sum(scrape(t, s), "delegated_ipam_api_requests_total", "operation", "POST /v1/ipam", "code", "403"); got != 1 {
-		t.Errorf("%v requests of refused callers are counted; want 1", got)
+		t.Errorf("%v requests of unauthorized callers are counted; want 1", got)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestMetricsAddressInUse(t *testing.T) {
 	defer l.Close()
 	s := nodeWith(t, harness.IPv4Only()).Launch(t, "--metrics-address="+l.Addr().String())
 	if code := s.Wait(t); code != 1 || !strings.Contains(s.Log(), "--metrics-address "+l.Addr().String()) {
-		t.Errorf("it ended with %d and said:\n%s", code, s.Log())
+		t.Errorf("the sidecar ended with %d:\n%s", code, s.Log())
 	}
 }
 
@@ -240,13 +240,13 @@ func TestScrapeNotLogged(t *testing.T) {
 	t.Parallel()
 	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=debug")
 	scrape(t, s)
-	s.Stop(t) // the line of a request comes after its answer
+	s.Stop(t) // a request is logged after its response
 	if strings.Contains(s.Log(), "/metrics") {
-		t.Errorf("the log tells of the scrape:\n%s", s.Log())
+		t.Errorf("the scrape was logged:\n%s", s.Log())
 	}
 }
 
-// getTCP asks a TCP address.
+// getTCP sends a GET to a TCP address.
 func getTCP(t *testing.T, address, path string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)

@@ -13,29 +13,23 @@ import (
 
 func TestEphemeralNetNSWithoutSysAdmin(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", ranges())
+	n, plugin := scriptedNode(t, "scripted", nil)
 	n.Wrapper = withoutSysAdmin(t)
 	s := n.Launch(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
 	s.WaitServing(t)
-	var unready error
-	harness.Eventually(t, "every part to say whether it is ready", func() error {
-		if unready = s.Ready(); unready == nil || !strings.Contains(unready.Error(), "--cni-netns") || strings.Contains(unready.Error(), "does not answer") {
-			return fmt.Errorf("it says %v", unready)
+	var ready error
+	harness.Eventually(t, "every check of readiness to be complete", func() error {
+		if ready = s.Ready(); ready == nil || !strings.Contains(ready.Error(), "--cni-netns") || strings.Contains(ready.Error(), "does not answer") {
+			return fmt.Errorf("readiness is %v", ready)
 		}
 		return nil
 	})
-	// Nobody asks whether the state folder can be written from here on.
+	// From here on no check writes to the state folder.
 	before := n.Snapshot(t)
 	a := s.TryAllocate(t, harness.Request{Owner: "router"})
 	before.WantSame(t, n.Snapshot(t))
-	for _, says := range []string{"CAP_SYS_ADMIN", "scripted", "pods", "--cni-netns"} {
-		if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
-			t.Errorf("answered %s; want 502 and %q", a, says)
-		}
-		if unready == nil || !strings.Contains(unready.Error(), says) {
-			t.Errorf("health says %v; want it not to be ready and to say %q", unready, says)
-		}
-	}
+	a.WantError(t, http.StatusBadGateway, "CAP_SYS_ADMIN", "scripted", "pods", "--cni-netns")
+	wantNotReady(t, ready, "CAP_SYS_ADMIN", "scripted", "pods", "--cni-netns")
 	if list := s.List(t); len(list) != 0 {
 		t.Errorf("the list has %+v; want nothing", list)
 	}
@@ -45,16 +39,16 @@ func TestEphemeralNetNSWithoutSysAdmin(t *testing.T) {
 
 func TestEphemeralNetNS(t *testing.T) {
 	t.Parallel()
-	n, _ := scriptedNode(t, "scripted", ranges())
+	n, _ := scriptedNode(t, "scripted", nil)
 	if os.Geteuid() != 0 {
-		harness.Skipf(t, "only root may make network namespaces")
+		harness.Skipf(t, "creating a network namespace needs root")
 	}
 	s := n.Start(t, "--enable-ipv6=false", "--cni-netns=ephemeral")
-	s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)
+	s.Release(t, s.AllocateFor(t, "router")...)
 }
 
-// withoutSysAdmin is a command that takes CAP_SYS_ADMIN from what it runs. Whoever
-// is not root does not have it.
+// withoutSysAdmin returns a wrapper that drops CAP_SYS_ADMIN; nil if the test is not root and
+// lacks it anyway.
 func withoutSysAdmin(t *testing.T) []string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -62,7 +56,7 @@ func withoutSysAdmin(t *testing.T) []string {
 	}
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil {
-		harness.Skipf(t, "root cannot be without CAP_SYS_ADMIN: %v; install util-linux", err)
+		harness.Skipf(t, "setpriv (util-linux) is needed to drop CAP_SYS_ADMIN: %v", err)
 	}
 	return []string{setpriv, "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--"}
 }

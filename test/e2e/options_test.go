@@ -19,8 +19,8 @@ func TestConfigDir(t *testing.T) {
 	}
 	s := n.Start(t, "--config-dir="+folder)
 	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
-	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 1 {
-		t.Errorf("with enable-ipv6 false in the folder the answer has %q; want IPv4 only", got)
+	if got := s.AllocateFor(t, "router"); len(got) != 1 {
+		t.Errorf("with enable-ipv6=false in the folder it got %q; want IPv4 only", got)
 	}
 }
 
@@ -30,8 +30,8 @@ func TestOptionsFromEnvironment(t *testing.T) {
 	n.Env = []string{"DELEGATED_IPAM_OWNERS=router", "DELEGATED_IPAM_ENABLE_IPV6=false"}
 	s := n.Start(t, "--enable-ipv6=true")
 	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
-	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 2 {
-		t.Errorf("with the flag --enable-ipv6=true the answer has %q; want both families", got)
+	if got := s.AllocateFor(t, "router"); len(got) != 2 {
+		t.Errorf("with the flag --enable-ipv6=true it got %q; want both families", got)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestJournalModes(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	seen := 0
 	err := filepath.WalkDir(n.StateDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -51,11 +51,11 @@ func TestJournalModes(t *testing.T) {
 		}
 		seen++
 		if got := info.Mode().Perm(); got&0o077 != 0 {
-			t.Errorf("the mode of %s is %o; want none for group and others", path, got)
+			t.Errorf("the mode of %s is %o; want no rights for group and others", path, got)
 		}
 		return nil
 	})
 	if err != nil || seen < 3 {
-		t.Errorf("saw %d files and folders under %s, %v; want at least a record in its folder", seen, n.StateDir, err)
+		t.Errorf("saw %d files and folders under %s, %v; want at least a record and its folders", seen, n.StateDir, err)
 	}
 }

@@ -9,22 +9,22 @@ import (
 func TestRetireOwners(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		kept := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-		s.Allocate(t, harness.Request{Owner: "ingress"})
+		kept := s.AllocateFor(t, "router")
+		s.AllocateFor(t, "ingress")
 		s.Stop(t)
 
-		n.ResetHistory() // what ingress was told is taken back on purpose
+		n.ResetHistory() // the release of ingress is intended
 		s = n.Start(t, "--owners=router", "--retire-owners")
-		wantGone(t, s, "ingress")
-		wantLeases(t, n, len(kept))
-		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
+		waitReleased(t, s, "ingress")
+		wantLeaseCount(t, n, len(kept))
+		wantAddresses(t, s.AllocateFor(t, "router"), kept)
 	})
 }
 
 func TestOwnerNoLongerAdmitted(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		held := s.Allocate(t, harness.Request{Owner: "ingress"}).Addresses()
+		held := s.AllocateFor(t, "ingress")
 		s.Stop(t)
 
 		s = n.Start(t, "--owners=router")
@@ -32,6 +32,6 @@ func TestOwnerNoLongerAdmitted(t *testing.T) {
 		wantState(t, s, "ingress", "held")
 		wantLeased(t, n, held...)
 		s.Release(t, held...)
-		wantLeases(t, n, 0)
+		wantLeaseCount(t, n, 0)
 	})
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,11 +12,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// customProfile is host-local's as an operator may write it.
+// customProfile is a profile of host-local that an operator wrote.
 const customProfile = `{
   "type": "host-local", "repeatedAdd": "refused", "verifyBy": "nothing", "checkProves": "nothing", "lost": {},
   "addOutlivesSeconds": 7, "del": "released", "store": "remote", "lookup": "none", "podIdentity": "none",
-  "namespace": "any", "unique": true, "sources": ["seen by the operator"]
+  "namespace": "any", "unique": true, "sources": ["the operator"]
 }`
 
 func TestStatusProfile(t *testing.T) {
@@ -33,26 +34,26 @@ func TestProfileFile(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, "--plugin-profile="+writeProfile(t, n, customProfile), "--verify-interval=0s")
 	wantProfile(t, n, map[string]string{
-		"Profile": "host-local", "verifyBy": "nothing", "addOutlivesSeconds": "7", "sources": `["seen by the operator"]`,
+		"Profile": "host-local", "verifyBy": "nothing", "addOutlivesSeconds": "7", "sources": `["the operator"]`,
 	})
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	n.WipeStore(t)
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
-	wantLeases(t, n, 0) // the plugin was not asked, so its loss was not noticed
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+	wantLeaseCount(t, n, 0) // not verified, so the loss was not found
 	s.Release(t, held...)
 }
 
-// invalidProfiles are files that cannot be used, each with what is said of it.
-func invalidProfiles() map[string]struct{ profile, says string } {
-	return map[string]struct{ profile, says string }{
-		"an unknown field":           {strings.Replace(customProfile, `"type"`, `"colour": "red", "type"`, 1), `unknown field "colour"`},
-		"an unknown value":           {strings.Replace(customProfile, `"refused"`, `"sometimes"`, 1), `repeatedAdd is "sometimes"`},
-		"a missing field":            {strings.Replace(customProfile, `"unique": true,`, ``, 1), "unique is missing"},
-		"a type that is a path":      {strings.Replace(customProfile, `"host-local"`, `"../host-local"`, 1), `type is "../host-local"`},
-		"it contradicts itself":      {strings.Replace(customProfile, `"verifyBy": "nothing"`, `"verifyBy": "check"`, 1), "checkProves"},
-		"a request without its form": {strings.Replace(customProfile, `"namespace"`, `"requests": ["CNI_ARGS"], "namespace"`, 1), "requestForm"},
-		"no JSON":                    {"type: host-local", "line 1, column 2: invalid character 'y'"},
-		"nothing":                    {"", "expected one JSON object"},
+// invalidProfiles are invalid files, each with its error.
+func invalidProfiles() map[string]struct{ profile, err string } {
+	return map[string]struct{ profile, err string }{
+		"unknown field":                {strings.Replace(customProfile, `"type"`, `"colour": "red", "type"`, 1), `unknown field "colour"`},
+		"unknown value":                {strings.Replace(customProfile, `"refused"`, `"sometimes"`, 1), `repeatedAdd is "sometimes"`},
+		"missing field":                {strings.Replace(customProfile, `"unique": true,`, ``, 1), "unique is missing"},
+		"type is a path":               {strings.Replace(customProfile, `"host-local"`, `"../host-local"`, 1), `type is "../host-local"`},
+		"contradiction":                {strings.Replace(customProfile, `"verifyBy": "nothing"`, `"verifyBy": "check"`, 1), "checkProves"},
+		"requests without requestForm": {strings.Replace(customProfile, `"namespace"`, `"requests": ["CNI_ARGS"], "namespace"`, 1), "requestForm"},
+		"not JSON":                     {"type: host-local", "line 1, column 2: invalid character 'y'"},
+		"empty file":                   {"", "expected one JSON object"},
 	}
 }
 
@@ -65,13 +66,13 @@ func TestProfileFileInvalid(t *testing.T) {
 			file := writeProfile(t, n, tt.profile)
 			s := n.Launch(t, "--plugin-profile="+file)
 			s.WaitServing(t)
-			wantNoNewAddress(t, n, s, file, tt.says)
+			wantNoNewAddress(t, n, s, file, tt.err)
 			if leases := n.Leases(t); len(leases) != 0 {
-				t.Errorf("the plugin holds %v; want it not asked", leases)
+				t.Errorf("the plugin has the leases %v; want it not called", leases)
 			}
 
 			writeProfile(t, n, customProfile)
-			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			held := s.AllocateFor(t, "router")
 			s.WaitReady(t)
 			s.Release(t, held...)
 			s.Stop(t)
@@ -98,60 +99,58 @@ func TestRecordedProfile(t *testing.T) {
 		`"lost": {}`, `"lost": {"codes": [999], "message": "Failed to find address"}`).Replace(customProfile)
 	file := writeProfile(t, n, byCheck)
 	s := n.Start(t, "--plugin-profile="+file, "--verify-interval=0s")
-	kept := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	gone := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	kept := s.AllocateFor(t, "router")
+	released := s.AllocateFor(t, "health")
 	s.Stop(t)
 	writeProfile(t, n, "{")
 
 	s = n.Launch(t, "--plugin-profile="+file, "--verify-interval=0s")
 	s.WaitServing(t)
 	wantNoNewAddress(t, n, s, file, "expected one JSON object")
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
-	s.Release(t, gone...)
-	wantLeases(t, n, len(kept))
+	wantAddresses(t, s.AllocateFor(t, "router"), kept)
+	s.Release(t, released...)
+	wantLeaseCount(t, n, len(kept))
 
-	// What is lost is noticed by the recorded profile, and got back when the file is mended.
+	// A loss is found by the recorded profile, and reacquired when the file is valid again.
 	n.WipeStore(t)
 	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "router"}), file)
 	writeProfile(t, n, strings.Replace(byCheck, `"podIdentity"`, `"requests": ["args.cni.ips"], "requestForm": "address", "podIdentity"`, 1))
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), kept)
+	wantAddresses(t, s.AllocateFor(t, "router"), kept)
 	s.WaitConsistent(t)
 	s.Stop(t)
 }
 
-// wantNoNewAddress looks for the same words in the answer to a new owner, in
-// readiness, and in what status prints.
-func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, says ...string) {
+// wantNoNewAddress wants the texts in the response to a new owner, in readiness, and in the
+// output of status.
+func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, texts ...string) {
 	t.Helper()
-	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "new"}), says...)
-	unready, status := s.Ready(), n.Command(t, "status")
+	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "new"}), texts...)
+	ready, status := s.Ready(), n.Command(t, "status")
 	if status.ExitCode != 0 {
 		t.Errorf("status ended with %d and %q; want 0", status.ExitCode, status.Stderr)
 	}
-	if unready == nil {
-		t.Fatal("health says that it is ready")
+	if ready == nil {
+		t.Fatal("the sidecar is ready")
 	}
-	for _, want := range says {
-		// As a list it is quoted once more.
-		if got := strings.ReplaceAll(unready.Error(), `\"`, `"`); !strings.Contains(got, want) {
-			t.Errorf("health says %s; want %q", got, want)
-		}
-		if !strings.Contains(status.Stdout, want) {
-			t.Errorf("status prints %s; want %q", status.Stdout, want)
+	// The reasons are a list of quoted texts.
+	wantNotReady(t, errors.New(strings.ReplaceAll(ready.Error(), `\"`, `"`)), texts...)
+	for _, text := range texts {
+		if !strings.Contains(status.Stdout, text) {
+			t.Errorf("status prints %s; want it to contain %q", status.Stdout, text)
 		}
 	}
 }
 
-// wantUnavailable expects 502 with these words.
-func wantUnavailable(t *testing.T, a harness.Response, says ...string) {
+// wantUnavailable wants the status 502 and the texts in the decoded error.
+func wantUnavailable(t *testing.T, a harness.Response, texts ...string) {
 	t.Helper()
-	var text string
-	if err := json.Unmarshal(a.Body, &text); err != nil || a.Status != http.StatusBadGateway {
+	var message string
+	if err := json.Unmarshal(a.Body, &message); err != nil || a.Status != http.StatusBadGateway {
 		t.Fatalf("answered %s (%v); want 502 and a reason", a, err)
 	}
-	for _, want := range says {
-		if !strings.Contains(text, want) {
-			t.Errorf("answered %s; want %q", a, want)
+	for _, text := range texts {
+		if !strings.Contains(message, text) {
+			t.Errorf("answered %s; want it to contain %q", a, text)
 		}
 	}
 }
@@ -163,7 +162,7 @@ func writeProfile(t *testing.T, n *harness.Node, profile string) string {
 	return file
 }
 
-// wantProfile looks for lines "name: value" in what status prints.
+// wantProfile wants the lines "name: value" in the output of status.
 func wantProfile(t *testing.T, n *harness.Node, facts map[string]string) {
 	t.Helper()
 	out := n.Command(t, "status", "--verbose")

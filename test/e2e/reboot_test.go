@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// podTries is how often a pod asks for an address after the owner has asked.
+// podTries is how many ADDs of a pod follow the allocation of the owner.
 const podTries = 20
 
 func TestRebootKeepsLeaseFile(t *testing.T) {
@@ -23,7 +24,7 @@ func TestRebootKeepsLeaseFile(t *testing.T) {
 	n.Flags = []string{"--enable-ipv6=false"}
 	pods := n.PodsOf(t, network)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	for i := 0; ; i++ {
 		if _, err := pods.TryAdd(fmt.Sprintf("pod-%d", i)); err != nil {
 			break // the range is full
@@ -34,16 +35,16 @@ func TestRebootKeepsLeaseFile(t *testing.T) {
 	s.Kill(t)
 
 	n.Reboot(t)
-	hungry := startPodRetrier(t, pods)
+	retrier := startPodRetrier(t, pods)
 	s = n.Start(t)
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
-	hungry.waitTries(t, podTries)
-	if got := hungry.stop(); slices.Contains(got, held[0]) {
-		t.Errorf("after the reboot a pod was given %s, which is held", held[0])
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+	retrier.waitTries(t, podTries)
+	if got := retrier.stop(); slices.Contains(got, held[0]) {
+		t.Errorf("after the reboot a pod got %s, which is held", held[0])
 	}
 	after := stat(t, lease)
 	if !os.SameFile(before, after) || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the lease file is of %s and was of %s: it was removed and made again", after.ModTime(), before.ModTime())
+		t.Errorf("the lease file is of %s and was of %s: it was removed and created again", after.ModTime(), before.ModTime())
 	}
 }
 
@@ -58,7 +59,7 @@ func TestRebootRemoteStore(t *testing.T) {
 	s := n.Start(t)
 	held := map[string][]string{}
 	for _, owner := range []string{"router", "health"} {
-		held[owner] = s.Allocate(t, harness.Request{Owner: owner}).Addresses()
+		held[owner] = s.AllocateFor(t, owner)
 	}
 	before := plugin.Verbs(t)
 	s.Kill(t)
@@ -66,7 +67,7 @@ func TestRebootRemoteStore(t *testing.T) {
 	n.Reboot(t)
 	s = n.Start(t)
 	for owner, ips := range held {
-		wantAddresses(t, s.Allocate(t, harness.Request{Owner: owner}).Addresses(), ips)
+		wantAddresses(t, s.AllocateFor(t, owner), ips)
 	}
 	s.Stop(t)
 	since := plugin.Verbs(t)[len(before):]
@@ -76,55 +77,46 @@ func TestRebootRemoteStore(t *testing.T) {
 	wantAddresses(t, plugin.Holds(t), append(held["router"], held["health"]...))
 }
 
-// podRetrier asks for an address all the time.
+// podRetrier calls ADD for a pod in a loop.
 type podRetrier struct {
 	tries     atomic.Int64
-	stopped   chan struct{}
+	cancel    context.CancelFunc
 	allocated chan []string
 }
 
 func startPodRetrier(t *testing.T, pods harness.Pods) *podRetrier {
 	t.Helper()
-	p := &podRetrier{stopped: make(chan struct{}), allocated: make(chan []string, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &podRetrier{cancel: cancel, allocated: make(chan []string, 1)}
 	go func() {
-		var got []string
-		for {
-			select {
-			case <-p.stopped:
-				p.allocated <- got
-				return
-			default:
+		var allocated []string
+		for ; ctx.Err() == nil; p.tries.Add(1) {
+			if ips, err := pods.TryAdd("retried-pod"); err == nil {
+				allocated = append(allocated, ips...)
 			}
-			if ips, err := pods.TryAdd("a-hungry-pod"); err == nil {
-				got = append(got, ips...)
-			}
-			p.tries.Add(1)
 		}
+		p.allocated <- allocated
+		close(p.allocated)
 	}()
 	t.Cleanup(func() { p.stop() })
 	return p
 }
 
-// waitTries waits for so many tries from now on.
+// waitTries waits for that many ADDs from now on.
 func (p *podRetrier) waitTries(t *testing.T, want int64) {
 	t.Helper()
 	until := p.tries.Load() + want
-	harness.Eventually(t, "a pod to ask again and again", func() error {
+	harness.Eventually(t, "ADDs of a pod", func() error {
 		if p.tries.Load() < until {
-			return errors.New("not often enough yet")
+			return errors.New("too few")
 		}
 		return nil
 	})
 }
 
-// stop returns what the pod was given.
+// stop returns the addresses that the pod got.
 func (p *podRetrier) stop() []string {
-	select {
-	case <-p.stopped:
-		return nil
-	default:
-	}
-	close(p.stopped)
+	p.cancel()
 	return <-p.allocated
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -12,15 +11,13 @@ import (
 func TestRelease(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		kept := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
-		given := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		kept := s.AllocateFor(t, "health")
+		given := s.AllocateFor(t, "router")
 		s.Release(t, given...)
 
-		wantLeases(t, n, len(kept))
+		wantLeaseCount(t, n, len(kept))
 		wantLeased(t, n, kept...)
-		if got := s.Attachment(t, "router"); got != nil {
-			t.Errorf("list still has %+v", got)
-		}
+		wantNoAttachment(t, s, "router")
 	})
 }
 
@@ -31,22 +28,22 @@ func TestReleaseOneFamily(t *testing.T) {
 	held := s.Allocate(t, harness.Request{Owner: "router"})
 	s.Release(t, held.Address.IPv4)
 
-	wantLeases(t, n, 2) // one DEL frees both families, so it waits for the second release
+	wantLeaseCount(t, n, 2) // one DEL frees both families, after the second release
 	if got := s.Attachment(t, "router").Claims; !slices.Equal(got, []string{"ipv6"}) {
 		t.Errorf("claims are %q; want ipv6 only", got)
 	}
 	s.Release(t, held.Address.IPv6)
-	wantLeases(t, n, 0)
+	wantLeaseCount(t, n, 0)
 }
 
 func TestReleaseDelayAfterRestart(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--release-delay=1h")
-		given := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		given := s.AllocateFor(t, "router")
 		s.Release(t, given...)
 		before := wantState(t, s, "router", "cooldown")
 		if before.ReleaseAt.IsZero() {
-			t.Errorf("the cooldown attachment names no release-at: %+v", before)
+			t.Errorf("the attachment in cooldown lacks release-at: %+v", before)
 		}
 		s.Kill(t)
 
@@ -56,7 +53,7 @@ func TestReleaseDelayAfterRestart(t *testing.T) {
 			t.Errorf("release-at was %s and is %s; want the same after a restart", before.ReleaseAt, after.ReleaseAt)
 		}
 		wantLeased(t, n, given...)
-		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), given)
+		wantAddresses(t, s.AllocateFor(t, "router"), given)
 		wantState(t, s, "router", "held")
 	})
 }
@@ -64,12 +61,12 @@ func TestReleaseDelayAfterRestart(t *testing.T) {
 func TestReleaseDelayEndsWhileStopped(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t, "--release-delay=300ms")
-		s.Release(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses()...)
+		s.Release(t, s.AllocateFor(t, "router")...)
 		s.Kill(t)
 
 		s = n.Start(t, "--release-delay=300ms")
-		wantGone(t, s, "router")
-		wantLeases(t, n, 0)
+		waitReleased(t, s, "router")
+		wantLeaseCount(t, n, 0)
 	})
 }
 
@@ -79,17 +76,17 @@ func TestExpiration(t *testing.T) {
 		for _, owner := range []string{"confirmed", "restored", "forgotten"} {
 			got := s.Allocate(t, harness.Request{Owner: owner, Expire: true})
 			if got.Address.IPv4ExpirationUUID == "" || got.IPv4.ExpirationUUID != got.Address.IPv4ExpirationUUID {
-				t.Fatalf("the answer has no expiration-uuid: %+v", got)
+				t.Fatalf("the response lacks expiration-uuid: %+v", got)
 			}
 			switch owner {
 			case "confirmed":
-				s.Allocate(t, harness.Request{Owner: owner})
+				s.AllocateFor(t, owner)
 			case "restored":
 				s.TryRestore(t, got.Address.IPv4, owner).WantStatus(t, http.StatusOK)
 			}
 		}
-		// The deadlines of the confirmed ones were earlier than that of the last one.
-		wantGone(t, s, "forgotten")
+		// Its deadline is the last one.
+		waitReleased(t, s, "forgotten")
 		for _, owner := range []string{"confirmed", "restored"} {
 			if a := wantState(t, s, owner, "held"); a.Expiration != nil {
 				t.Errorf("owner %s was confirmed and still has the expiration %+v", owner, a.Expiration)
@@ -111,25 +108,4 @@ func TestExpirationAfterRestart(t *testing.T) {
 	if before == nil || after == nil || before.UUID != after.UUID || !before.Deadline.Equal(after.Deadline) {
 		t.Errorf("the expiration was %+v and is %+v; want the same after a restart", before, after)
 	}
-}
-
-// wantState returns the attachment of an owner, which must be in that state.
-func wantState(t *testing.T, s *harness.Sidecar, owner, state string) harness.Attachment {
-	t.Helper()
-	a := s.Attachment(t, owner)
-	if a == nil || a.State != state {
-		t.Fatalf("the attachment of %s is %+v; want state %s", owner, a, state)
-	}
-	return *a
-}
-
-// wantGone waits until the list does not have the owner any more.
-func wantGone(t *testing.T, s *harness.Sidecar, owner string) {
-	t.Helper()
-	harness.Eventually(t, "the attachment of "+owner+" to be given back", func() error {
-		if a := s.Attachment(t, owner); a != nil {
-			return fmt.Errorf("list has %+v", *a)
-		}
-		return nil
-	})
 }

@@ -9,47 +9,31 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// scriptedNode returns a node whose network delegates to the scripted plugin
-// under the name of a plugin type; keys of the ipam section are optional.
-func scriptedNode(t *testing.T, pluginType string, ipam map[string]any) (*harness.Node, harness.Scripted) {
-	t.Helper()
-	n := harness.NewNode(t)
-	plugin := n.InstallScripted(t, pluginType)
-	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: pluginType, IPAM: ipam})
-	return n, plugin
-}
-
-// supportOnly lets a plugin know one CNI version only.
-func supportOnly(t *testing.T, plugin harness.Scripted, version string) {
-	t.Helper()
-	plugin.SetScript(t, "VERSION", fmt.Sprintf(`{"versions":[%q]}`, version))
-}
-
 func TestResultAsInCiliumCNI(t *testing.T) {
 	t.Parallel()
 	const ip4 = `{"address":"10.15.0.7/24","gateway":"10.15.0.1"}`
 	tests := map[string]struct{ ips, rest string }{
-		"one family":                             {ips: ip4},
-		"IPv6 alone":                             {ips: `{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
-		"both families":                          {ips: ip4 + `,{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
-		"a missing gateway":                      {ips: `{"address":"10.15.0.7/24"},{"address":"fd00:15::7/64"}`},
-		"a link-local gateway":                   {ips: `{"address":"10.15.0.7/24","gateway":"169.254.1.1"},{"address":"fd00:15::7/64","gateway":"fe80::1"}`},
-		"gateways of zeroes, which are none":     {ips: `{"address":"10.15.0.7/24","gateway":"0.0.0.0"},{"address":"fd00:15::7/64","gateway":"::"}`},
-		"a gateway outside the subnet":           {ips: `{"address":"10.15.0.7/32","gateway":"192.0.2.1"}`},
-		"several addresses of one family":        {ips: ip4 + `,{"address":"10.16.0.8/16"},{"address":"10.17.0.9/16","gateway":"10.17.0.1"}`},
-		"several of both families, mixed":        {ips: `{"address":"fd00:15::7/64"},` + ip4 + `,{"address":"fd00:16::8/64","gateway":"fd00:16::1"},{"address":"10.16.0.8/16"}`},
-		"an interface with a MAC and a name":     {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
-		"an interface with a MAC only":           {ips: ip4, rest: `,"interfaces":[{"mac":"02-00-00-00-00-0A"}]`},
-		"an interface with a name only":          {ips: ip4, rest: `,"interfaces":[{"name":"lo"}]`},
-		"an interface in a sandbox":              {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}]`},
-		"the uplink behind one in a sandbox":     {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"},{"name":"up","mac":"02:00:00:00:00:02"}]`},
-		"two uplinks":                            {ips: ip4, rest: `,"interfaces":[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:02"}]`},
-		"an interface that says nothing":         {ips: ip4, rest: `,"interfaces":[{"name":""},{"name":"b","mac":"02:00:00:00:00:02"}]`},
-		"an uplink for both families":            {ips: ip4 + `,{"address":"fd00:15::7/64"}`, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
-		"an address that belongs to no uplink":   {ips: `{"address":"10.15.0.7/24","interface":0}`, rest: `,"interfaces":[{"name":"eth0","sandbox":"/run/netns/a"}]`},
-		"routes and DNS":                         {ips: ip4, rest: `,"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.15.0.9"}],"dns":{"nameservers":["10.15.0.53"],"search":["example"]}`},
-		"an uplink whose MAC is none":            {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"banana"}]`},
-		"an uplink by a name that nothing bears": {ips: ip4, rest: `,"interfaces":[{"name":"no-such-link"}]`},
+		"one family":                        {ips: ip4},
+		"IPv6 only":                         {ips: `{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
+		"both families":                     {ips: ip4 + `,{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
+		"missing gateway":                   {ips: `{"address":"10.15.0.7/24"},{"address":"fd00:15::7/64"}`},
+		"link-local gateway":                {ips: `{"address":"10.15.0.7/24","gateway":"169.254.1.1"},{"address":"fd00:15::7/64","gateway":"fe80::1"}`},
+		"unspecified gateway":               {ips: `{"address":"10.15.0.7/24","gateway":"0.0.0.0"},{"address":"fd00:15::7/64","gateway":"::"}`},
+		"gateway outside the subnet":        {ips: `{"address":"10.15.0.7/32","gateway":"192.0.2.1"}`},
+		"several addresses of one family":   {ips: ip4 + `,{"address":"10.16.0.8/16"},{"address":"10.17.0.9/16","gateway":"10.17.0.1"}`},
+		"several of both families":          {ips: `{"address":"fd00:15::7/64"},` + ip4 + `,{"address":"fd00:16::8/64","gateway":"fd00:16::1"},{"address":"10.16.0.8/16"}`},
+		"interface with MAC and name":       {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
+		"interface with MAC":                {ips: ip4, rest: `,"interfaces":[{"mac":"02-00-00-00-00-0A"}]`},
+		"interface with name":               {ips: ip4, rest: `,"interfaces":[{"name":"lo"}]`},
+		"interface in sandbox":              {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}]`},
+		"uplink after interface in sandbox": {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"},{"name":"up","mac":"02:00:00:00:00:02"}]`},
+		"two uplinks":                       {ips: ip4, rest: `,"interfaces":[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:02"}]`},
+		"empty interface":                   {ips: ip4, rest: `,"interfaces":[{"name":""},{"name":"b","mac":"02:00:00:00:00:02"}]`},
+		"uplink for both families":          {ips: ip4 + `,{"address":"fd00:15::7/64"}`, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
+		"address without uplink":            {ips: `{"address":"10.15.0.7/24","interface":0}`, rest: `,"interfaces":[{"name":"eth0","sandbox":"/run/netns/a"}]`},
+		"routes and DNS":                    {ips: ip4, rest: `,"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.15.0.9"}],"dns":{"nameservers":["10.15.0.53"],"search":["example"]}`},
+		"malformed MAC":                     {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"banana"}]`},
+		"unknown uplink":                    {ips: ip4, rest: `,"interfaces":[{"name":"no-such-link"}]`},
 	}
 	n, plugin := scriptedNode(t, "scripted", nil)
 	s := n.Start(t)
@@ -113,18 +97,18 @@ func TestResultOfEachCNIVersion(t *testing.T) {
 	}
 }
 
-// wantSameAsCiliumCNI lets the plugin return a result, compares the answer with
-// what cilium-cni makes of it, and gives it back.
+// wantSameAsCiliumCNI makes the plugin return a result, compares the response with what
+// cilium-cni derives from that result, and releases the addresses.
 func wantSameAsCiliumCNI(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, result string) {
 	t.Helper()
 	plugin.SetScript(t, "ADD", `{"result":`+result+`}`)
 	owner := strings.ReplaceAll(t.Name(), "/", "-")
-	want, refused := ciliumCNI(t, result)
+	want, rejected := ciliumCNI(t, result)
 	a := s.TryAllocate(t, harness.Request{Owner: owner})
-	if refused != nil {
+	if rejected != nil {
 		deletes := plugin.CallCount(t, "DEL")
 		if a.Status != http.StatusBadGateway || deletes == 0 {
-			t.Errorf("answered %s after %d DELs; cilium-cni refuses it (%v) and gives it back", a, deletes, refused)
+			t.Errorf("answered %s after %d DELs; cilium-cni rejects the result (%v) and releases it", a, deletes, rejected)
 		}
 		return
 	}

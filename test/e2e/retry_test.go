@@ -10,22 +10,21 @@ import (
 
 func TestReleaseRetryNotPostponed(t *testing.T) {
 	t.Parallel()
-	n, server := centralNode(t, 1)
-	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	_, server, s := startCentral(t, 1)
+	held := s.AllocateFor(t, "router")
 	before := server.CallCount(t, "DEL")
 	server.SetScript(t, "DEL", `{"error":{"code":100,"msg":"not now"}}`)
-	asked := 0
-	harness.Eventually(t, "a DEL that no client has asked for", func() error {
+	requested := 0
+	harness.Eventually(t, "a DEL in the background", func() error {
 		s.TryRelease(t, held[0]).WantStatus(t, http.StatusInternalServerError)
-		asked++
-		if got := server.CallCount(t, "DEL") - before; got <= asked {
-			return fmt.Errorf("%d releases were asked for, and %d DELs were called", asked, got)
+		requested++
+		if got := server.CallCount(t, "DEL") - before; got <= requested {
+			return fmt.Errorf("%d releases were requested, and %d DELs were called", requested, got)
 		}
 		return nil
 	})
 
 	server.ClearScript(t, "DEL")
 	s.TryRelease(t, held[0])
-	wantGone(t, s, "router")
+	waitReleased(t, s, "router")
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,18 +19,18 @@ func TestSecondInstanceWaits(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	first := n.Start(t)
-	held := first.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := first.AllocateFor(t, "router")
 
 	second := n.Launch(t)
 	waitForLog(t, second, n.StateDir, strconv.Itoa(first.PID()))
 	if !second.Running() {
 		t.Fatalf("the second instance ended:\n%s", second.Log())
 	}
-	wantAddresses(t, first.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, first.AllocateFor(t, "router"), held)
 	first.Stop(t)
 
 	second.WaitReady(t)
-	wantAddresses(t, second.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	wantAddresses(t, second.AllocateFor(t, "router"), held)
 	second.WaitConsistent(t)
 }
 
@@ -40,7 +41,7 @@ func TestSecondSidecarOfNetwork(t *testing.T) {
 
 	second := n.Launch(t, "--state-dir="+n.Dir+"/state2", "--socket-path="+n.Dir+"/ipam2.sock")
 	wantStartFailure(t, second, n.Name, "pods")
-	first.Allocate(t, harness.Request{Owner: "router"})
+	first.AllocateFor(t, "router")
 }
 
 func TestSocketInUse(t *testing.T) {
@@ -51,7 +52,7 @@ func TestSocketInUse(t *testing.T) {
 
 	second := other.Launch(t, "--socket-path="+n.Socket)
 	wantStartFailure(t, second, n.Socket)
-	first.Allocate(t, harness.Request{Owner: "router"})
+	first.AllocateFor(t, "router")
 }
 
 func TestSocketStale(t *testing.T) {
@@ -63,7 +64,7 @@ func TestSocketStale(t *testing.T) {
 		t.Fatalf("after SIGKILL %s is %v, %v; want the socket left behind", n.Socket, info, err)
 	}
 	s = n.Start(t)
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 }
 
 func TestSocketPathIsFile(t *testing.T) {
@@ -113,26 +114,24 @@ func TestClientDisconnects(t *testing.T) {
 	for i := range clients {
 		waitForLog(t, s, `request="POST /v1/ipam"`, fmt.Sprintf("owner=owner-%d ", i), "code=")
 	}
-	// What a request began goes on without its client, and the end waits for it:
-	// before that the list need not be the last word.
+	// Requests continue without their clients, and the stop waits for them.
 	s.Stop(t)
-	// Whatever was recorded is what the plugin holds.
 	n.Start(t).WaitConsistent(t)
 }
 
 func TestStopKeepsLeases(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+		held := s.AllocateFor(t, "router")
 		s.Stop(t)
-		wantLeases(t, n, len(held))
+		wantLeaseCount(t, n, len(held))
 		if _, err := os.Lstat(n.Socket); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after SIGTERM the socket is still there: %v", err)
 		}
 	})
 }
 
-// allocateAndClose sends an allocate and closes the connection without reading.
+// allocateAndClose sends an allocate and closes the connection before the response.
 func allocateAndClose(t *testing.T, socket, owner string) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)
@@ -143,37 +142,29 @@ func allocateAndClose(t *testing.T, socket, owner string) {
 	}
 }
 
-// wantStartFailure waits until the sidecar ends with an error that says each word.
-func wantStartFailure(t *testing.T, s *harness.Sidecar, says ...string) {
+// wantStartFailure waits until the sidecar ends with a failure and has logged each text.
+func wantStartFailure(t *testing.T, s *harness.Sidecar, texts ...string) {
 	t.Helper()
 	if code := s.Wait(t); code == 0 {
 		t.Errorf("the sidecar ended with status 0; want a failure:\n%s", s.Log())
 	}
-	for _, word := range says {
-		if !strings.Contains(s.Log(), word) {
-			t.Errorf("the refusal does not say %q:\n%s", word, s.Log())
+	for _, text := range texts {
+		if !strings.Contains(s.Log(), text) {
+			t.Errorf("the log lacks %q:\n%s", text, s.Log())
 		}
 	}
 }
 
-// waitForLog waits until one line of the sidecar's log has every word.
-func waitForLog(t *testing.T, s *harness.Sidecar, words ...string) {
+// waitForLog waits until one line of the sidecar's log has every text.
+func waitForLog(t *testing.T, s *harness.Sidecar, texts ...string) {
 	t.Helper()
-	harness.Eventually(t, fmt.Sprintf("a log line with %q", words), func() error {
+	harness.Eventually(t, fmt.Sprintf("a log line with %q", texts), func() error {
 		for line := range strings.Lines(s.Log()) {
-			if containsAll(line, words) {
+			lacks := func(text string) bool { return !strings.Contains(line, text) }
+			if !slices.ContainsFunc(texts, lacks) {
 				return nil
 			}
 		}
 		return errors.New(s.Log())
 	})
-}
-
-func containsAll(line string, words []string) bool {
-	for _, word := range words {
-		if !strings.Contains(line, word) {
-			return false
-		}
-	}
-	return true
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// staticNode returns a node whose network delegates to the real static, which
-// gives the same address to everybody and keeps nothing.
+// staticNode returns a node whose network delegates to the real static plugin, which returns the
+// same address for every ADD and has no store.
 func staticNode(t *testing.T) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
@@ -31,19 +31,11 @@ func TestStaticSecondOwner(t *testing.T) {
 		t.Errorf("got %+v; want 10.15.0.9 with its gateway", first.IPv4)
 	}
 	a := s.TryAllocate(t, harness.Request{Owner: "health"})
-	for _, says := range []string{"static", "same addresses", "10.15.0.9", "router", "network of its own"} {
-		if a.Status != http.StatusBadGateway || !strings.Contains(string(a.Body), says) {
-			t.Errorf("answered %s; want 502 and %q", a, says)
-		}
-	}
-	if s.Attachment(t, "health") != nil {
-		t.Errorf("the refused owner is in the list: %+v", s.List(t))
-	}
-	if c := s.Health(t).DelegatedIPAM.Counters; c["duplicates"] != 0 || c["lost"] != 0 {
-		t.Errorf("the counters are %v; want nothing unusual", c)
-	}
+	a.WantError(t, http.StatusBadGateway, "static", "same addresses", "10.15.0.9", "router", "network of its own")
+	wantNoAttachment(t, s, "health")
+	s.WantCounters(t, map[string]int64{"duplicates": 0, "lost": 0})
 	if strings.Contains(s.Log(), "level=error") {
-		t.Errorf("the log has an error:\n%s", s.Log())
+		t.Errorf("the log has a line at level error:\n%s", s.Log())
 	}
 }
 
@@ -70,20 +62,16 @@ func TestStaticRestore(t *testing.T) {
 	n := staticNode(t)
 	s := n.Start(t, "--verify-interval=0s")
 	s.TryRestore(t, "10.15.0.77", "router").WantStatus(t, http.StatusOK)
-	other := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	other := s.AllocateFor(t, "health")
 	for _, restart := range []bool{false, true} {
 		if restart {
 			s.Kill(t)
 			s = n.Start(t, "--verify-interval=0s")
 		}
-		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), []string{"10.15.0.77"})
-		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "health"}).Addresses(), other)
-		if c := s.Health(t).DelegatedIPAM.Counters; c["lost"] != 0 || c["reacquired"] != 0 {
-			t.Errorf("with restart %t the counters are %v; want nothing lost", restart, c)
-		}
+		wantAddresses(t, s.AllocateFor(t, "router"), []string{"10.15.0.77"})
+		wantAddresses(t, s.AllocateFor(t, "health"), other)
+		s.WantCounters(t, map[string]int64{"lost": 0, "reacquired": 0})
 	}
 	s.Release(t, "10.15.0.77")
-	if s.Attachment(t, "router") != nil {
-		t.Errorf("after the release the list is %+v", s.List(t))
-	}
+	wantNoAttachment(t, s, "router")
 }

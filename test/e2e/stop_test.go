@@ -1,19 +1,15 @@
 package e2e
 
 import (
-	"errors"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// waitingHostLocal is the real host-local whose ADD says that it has begun, and
-// waits until it may go on.
+// waitingHostLocal is the real host-local whose ADD creates "$0.begun" and waits for "$0.go".
 const waitingHostLocal = `#!/bin/sh
 if [ "$CNI_COMMAND" = ADD ]; then
 	: >"$0.begun"
@@ -25,9 +21,7 @@ exec "$0.real"
 func TestStopWaitsForPlugin(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	plugin := filepath.Join(n.BinDir, "host-local")
-	harness.Must(t, os.Rename(plugin, plugin+".real"))
-	n.InstallScript(t, "host-local", waitingHostLocal)
+	plugin := n.WrapPlugin(t, "host-local", waitingHostLocal)
 	s := n.Launch(t)
 	s.WaitReady(t)
 
@@ -39,29 +33,21 @@ func TestStopWaitsForPlugin(t *testing.T) {
 		}
 		answered <- a
 	}()
-	harness.Eventually(t, "the ADD to begin", func() error {
+	harness.Eventually(t, "the ADD to start", func() error {
 		_, err := os.Stat(plugin + ".begun")
 		return err
 	})
 	harness.Must(t, syscall.Kill(s.PID(), syscall.SIGTERM))
-	harness.Eventually(t, "it to stop", func() error {
-		if !strings.Contains(s.Log(), "Stopping") {
-			return errors.New("it has not said so")
-		}
-		return nil
-	})
+	waitForLog(t, s, "Stopping")
 	if !s.Running() {
-		t.Fatal("it ended while the plugin call still ran")
+		t.Fatal("the sidecar ended before the plugin call")
 	}
 	harness.Must(t, os.WriteFile(plugin+".go", nil, 0o600))
 	if a := <-answered; a.Status != http.StatusCreated {
-		t.Errorf("the request that ran is answered %s; want 201", a)
+		t.Errorf("the request was answered %s; want 201", a)
 	}
 	if code := s.Wait(t); code != 0 {
-		t.Errorf("it ended with status %d; want 0", code)
+		t.Errorf("the sidecar ended with status %d; want 0", code)
 	}
-	again := n.Start(t)
-	if a := again.Attachment(t, "running"); a == nil || a.State != "held" {
-		t.Errorf("after the next start: %+v; want it held", a)
-	}
+	wantState(t, n.Start(t), "running", "held")
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-var update = flag.Bool("update", false, "write the transcripts in the documents anew")
+var update = flag.Bool("update", false, "update the transcripts in the documents")
 
-// transcriptFile is the document that shows how the commands look, from the test's folder.
+// transcriptFile is the document with the transcripts.
 const transcriptFile = "../../docs/command-line.md"
 
-// transcript is the block in which the document shows it.
+// transcript matches the block of the transcripts.
 var transcript = regexp.MustCompile("(?s)(## Example session\n.*?```console\n)(.*?)(```\n)")
 
 func TestTranscripts(t *testing.T) {
@@ -26,21 +26,21 @@ func TestTranscripts(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, "--release-delay=1h")
 	var shown strings.Builder
-	play := func(args ...string) {
+	run := func(args ...string) {
 		out := n.Command(t, args...)
-		// What doctor says of the machine is its own business (anywhere).
+		// The checks of doctor depend on the machine (withoutMachineChecks).
 		if args[0] != "doctor" && (out.ExitCode != 0 || out.Stderr != "") {
-			t.Fatalf("%q ended with status %d and said %q", args, out.ExitCode, out.Stderr)
+			t.Fatalf("%q ended with status %d and printed %q", args, out.ExitCode, out.Stderr)
 		}
 		fmt.Fprintf(&shown, "$ delegated-ipam %s\n%s\n", strings.Join(args, " "), out.Stdout)
 	}
-	play("allocate", "router")
-	play("allocate", "kube-system/coredns-1", "--family=ipv4", "--expiration")
-	play("restore", "10.15.0.77", "ingress")
-	play("release", "10.15.0.77")
-	play("list")
-	play("status")
-	play("doctor")
+	run("allocate", "router")
+	run("allocate", "kube-system/coredns-1", "--family=ipv4", "--expiration")
+	run("restore", "10.15.0.77", "ingress")
+	run("release", "10.15.0.77")
+	run("list")
+	run("status")
+	run("doctor")
 	got := normalize(n, s.List(t), strings.TrimSpace(shown.String())+"\n")
 
 	text, err := os.ReadFile(transcriptFile)
@@ -55,12 +55,12 @@ func TestTranscripts(t *testing.T) {
 		return
 	}
 	if want := string(text[block[4]:block[5]]); withoutMachineChecks(got) != withoutMachineChecks(want) {
-		t.Errorf("a real run prints\n%s\nbut %s shows\n%s\n(go test ./test/e2e -run Transcripts -update writes it anew)", got, transcriptFile, want)
+		t.Errorf("a real run prints\n%s\nbut %s shows\n%s\n(update: go test ./test/e2e -run Transcripts -update)", got, transcriptFile, want)
 	}
 }
 
-// normalize is a transcript as it would be on a node: its paths, its name, and no
-// number that differs from run to run.
+// normalize replaces the paths and the name of the test's node by those of a real one, and
+// values that differ between runs.
 func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 	const node = "worker-1"
 	replace := []string{
@@ -88,7 +88,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 	return alignColumns(text)
 }
 
-// alignColumns aligns each paragraph again: other words have other widths.
+// alignColumns aligns the columns of each paragraph.
 func alignColumns(text string) string {
 	var out strings.Builder
 	columns := regexp.MustCompile(`(\S)   +`)
@@ -108,8 +108,8 @@ func alignColumns(text string) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// withoutMachineChecks leaves out the checks of doctor that speak of the machine, and not of the
-// program: a test may run on a tmpfs, or as another user.
+// withoutMachineChecks removes the checks of doctor that depend on the machine: a test may run
+// on a tmpfs or as another user.
 func withoutMachineChecks(text string) string {
 	machine := regexp.MustCompile(`(?m)^\w+ +(place|machine-id|socket|state-dir|room) .*\n(?: +to do: .*\n)?`)
 	return alignColumns(machine.ReplaceAllString(text, ""))

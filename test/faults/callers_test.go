@@ -52,7 +52,7 @@ func TestOnlyThoseWhoMayCallAreServedAndOthersTouchNothing(t *testing.T) {
 			n := nodeWith(t)
 			must(t, os.Chmod(n.Dir, 0o711)) // the way to the socket
 			s := n.Start(t, append(tt.flags, "--socket-mode=0666")...)
-			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			held := s.AllocateFor(t, "router")
 			before := n.Snapshot(t)
 
 			for _, request := range [][2]string{
@@ -152,7 +152,7 @@ func TestNothingListensOnTheNetwork(t *testing.T) {
 	newTally(t, whoMayCall).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	inodes := socketInodes(t, s)
 	if len(inodes) == 0 {
 		t.Fatal("the sidecar has no socket at all: nothing is shown")

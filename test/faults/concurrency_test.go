@@ -23,7 +23,7 @@ func TestManyClientsAtOnceGetAnswersThatFitAndNothingIsLeftOpen(t *testing.T) {
 	newTally(t, concurrency).watchMany(t, operations)
 	n := crowdNode(t)
 	s := n.Start(t)
-	s.Release(t, s.Allocate(t, harness.Request{Owner: "first"}).Addresses()...) // what is opened once is open now
+	s.Release(t, s.AllocateFor(t, "first")...) // what is opened once is open now
 	before := openFiles(t, s)
 
 	c := newCrowd(s.Client, seed(t), crowdOwners, operations)

@@ -106,7 +106,7 @@ func TestADaemonThatFinishesAnADDLongAfterItsClientTimedOutLeaksNothing(t *testi
 				}
 				return nil
 			})
-			s.Allocate(t, harness.Request{Owner: "router"})
+			s.AllocateFor(t, "router")
 			s.WaitConsistent(t)
 		})
 	}
@@ -117,7 +117,7 @@ func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing
 	newTally(t, earlierLife).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	before := n.Leases(t)
 	s.Stop(t)
 
@@ -132,7 +132,7 @@ func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing
 	}
 	// host-local's store here stands for one that both machines use.
 	s.TryRelease(t, held[0]).WantStatus(t, http.StatusNotFound)
-	if got := s.Allocate(t, harness.Request{Owner: "health"}).Addresses(); slices.Contains(held, got[0]) {
+	if got := s.AllocateFor(t, "health"); slices.Contains(held, got[0]) {
 		t.Errorf("another owner got %q, which the other machine has", got)
 	}
 	for _, l := range before {
@@ -141,7 +141,7 @@ func TestAStateFolderThatIsCopiedToAnotherMachineReleasesNothingThere(t *testing
 		}
 	}
 	// Asked for by the same name of a node, it is the same container ID.
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	s.WaitConsistent(t)
 	s.Stop(t)
 }
@@ -151,8 +151,8 @@ func TestARenamedNodeKeepsWhatItHeldUnderTheOldContainerIDs(t *testing.T) {
 	newTally(t, earlierLife).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+	held := s.AllocateFor(t, "router")
+	released := s.AllocateFor(t, "health")
 	id, oldHealth := s.Attachment(t, "router").ContainerID, s.Attachment(t, "health").ContainerID
 	s.Stop(t)
 
@@ -163,7 +163,7 @@ func TestARenamedNodeKeepsWhatItHeldUnderTheOldContainerIDs(t *testing.T) {
 	}
 	s.Release(t, released...)
 	s.WaitConsistent(t)
-	s.Allocate(t, harness.Request{Owner: "health"})
+	s.AllocateFor(t, "health")
 	if got := s.Attachment(t, "health").ContainerID; got == oldHealth {
 		t.Errorf("a new attachment has the container ID %s of the old name", got)
 	}
@@ -192,7 +192,7 @@ func TestWhatWasAddedWithAnotherConfigurationIsGivenBackWithThatOne(t *testing.T
 			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
-			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			held := s.AllocateFor(t, "router")
 			s.Stop(t)
 			change(t, n)
 

@@ -68,11 +68,11 @@ func TestNoOwnerLeavesTheStateFolderOrTheCNIEnvironment(t *testing.T) {
 			count.watch(t)
 			n, plugin := hostileNode(t, pluginType)
 			s := n.Start(t)
-			s.Allocate(t, harness.Request{Owner: "first"}) // what is made once is there now
+			s.AllocateFor(t, "first") // what is made once is there now
 			before := filesBelow(t, n)
 			owners := takenOwners(n)
 			for _, owner := range owners {
-				s.Allocate(t, harness.Request{Owner: owner})
+				s.AllocateFor(t, owner)
 			}
 			for _, query := range refusedOwners() {
 				wantNotServed(t, s, query)
@@ -173,7 +173,7 @@ func TestEachRequestIsOneLineOfTheLogWhateverItsOwner(t *testing.T) {
 			s := n.Start(t, "--log-format="+format)
 			refused := 0
 			for _, owner := range takenOwners(n) {
-				s.Allocate(t, harness.Request{Owner: owner})
+				s.AllocateFor(t, owner)
 			}
 			for _, query := range refusedOwners() {
 				if len(query) <= 512 { // longer ones are not read to their end

@@ -19,7 +19,7 @@ func TestADiskThatFailsWhileAnADDRunsHandsNothingOut(t *testing.T) {
 		return b.Try(http.MethodPost, "/v1/ipam?owner=router")
 	}, func() { b.wantState(t, "router", "adding") })
 	wantAnswer(t, a, http.StatusBadGateway, "the journal could not be written")
-	b.Allocate(t, harness.Request{Owner: "router"})
+	b.AllocateFor(t, "router")
 	b.WaitConsistent(t)
 	b.wantNeighbour(t)
 }

@@ -33,7 +33,7 @@ func TestThousandsOfConnectionsAndSlowClientsHoldNobodyUp(t *testing.T) {
 	mayOpen(t, 2*manyConnections)
 	n := lightNode(t)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	harness.Eventually(t, "the connections of before to be closed", func() error {
 		if now := connections(t, s); now > 0 {
 			return fmt.Errorf("%d are open", now)
@@ -51,7 +51,7 @@ func TestThousandsOfConnectionsAndSlowClientsHoldNobodyUp(t *testing.T) {
 		t.Errorf("the sidecar has %d descriptors more than before; want one for each of %d connections", got, manyConnections)
 	}
 	wantServed(t, s, held)
-	s.Release(t, s.Allocate(t, harness.Request{Owner: "ingress"}).Addresses()...)
+	s.Release(t, s.AllocateFor(t, "ingress")...)
 	grown := bench{Sidecar: s}.peakMemory(t) - memoryBefore
 	t.Logf("the sidecar's memory grew by %d MiB", grown>>20)
 	if grown > (manyConnections+slowClients)*memoryPerConnection {
@@ -84,7 +84,7 @@ func TestAFullQueueIsRefusedClearlyAndEmptiesByItself(t *testing.T) {
 	plugin := newGated(t, n)
 	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h",
 		"--plugin-timeout=1m") // how long the flood takes is the machine's to say
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	memoryBefore := bench{Sidecar: s}.peakMemory(t)
 
 	plugin.shut(t)
@@ -142,7 +142,7 @@ func TestWithoutDescriptorsRequestsAreRefusedAndNothingIsLost(t *testing.T) {
 	n := nodeWith(t)
 	n.Wrapper = []string{prlimit, fmt.Sprintf("--nofile=%d:%d", limit, limit)}
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	open := connect(t, n.Socket, 1, askOnce)[0] // accepted while there is room
 
 	many := connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil })

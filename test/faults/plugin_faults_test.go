@@ -143,7 +143,7 @@ func (b bench) suffer(t *testing.T, verb string, f pluginFault) (reacquire func(
 // wantNeighbour asks for the address of the neighbour, which never changes.
 func (b bench) wantNeighbour(t *testing.T) {
 	t.Helper()
-	if got := b.Allocate(t, harness.Request{Owner: "neighbour"}).Addresses(); !slices.Equal(got, []string{neighbour}) {
+	if got := b.AllocateFor(t, "neighbour"); !slices.Equal(got, []string{neighbour}) {
 		t.Errorf("the neighbour has %q; want %s", got, neighbour)
 	}
 }
@@ -192,7 +192,7 @@ func TestAnAllocateWithAFaultyPluginIsRefusedLeaksNothingAndHeals(t *testing.T) 
 				}
 
 				reacquire()
-				if got := b.Allocate(t, harness.Request{Owner: "router"}).Addresses(); len(got) != 1 || got[0] == neighbour {
+				if got := b.AllocateFor(t, "router"); len(got) != 1 || got[0] == neighbour {
 					t.Errorf("afterwards the owner got %q; want an address of its own", got)
 				}
 				b.wantState(t, "router", "held")

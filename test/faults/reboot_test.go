@@ -34,9 +34,9 @@ func TestAfterARebootEachOwnerHasItsAddressAgain(t *testing.T) {
 			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
-			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			router := s.AllocateFor(t, "router")
 			backup := n.BackUpStore(t)
-			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			health := s.AllocateFor(t, "health")
 			s.Kill(t)
 			count.killed(1)
 			lose(t, n, backup)
@@ -93,14 +93,14 @@ func TestAfterARebootAnOwnerWhoseAddressIsAPodsGetsAnotherAndThePodKeepsIt(t *te
 	n.Flags = append(n.Flags, "--enable-ipv6=false")
 	s := n.Start(t)
 	backup := n.BackUpStore(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	s.Kill(t)
 	count.killed(1)
 	backup() // the plugin forgot it, and gave it to a pod before we started
 	n.LeaseToPod(t, "pods", held[0])
 
 	s = rebooted(t, n)
-	if now := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); slices.Equal(now, held) {
+	if now := s.AllocateFor(t, "router"); slices.Equal(now, held) {
 		t.Errorf("the owner has %q, which is a pod's", now)
 	}
 	for i := range 3 {
@@ -120,7 +120,7 @@ func TestWhatWasCutOffBeforeARebootIsFinishedAfterIt(t *testing.T) {
 	n := nodeWith(t)
 	plugin := newGated(t, n)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	plugin.shut(t)
 	cut := allocateInBackground(s, "cut", 1)
 	plugin.awaitADDs(t, 1)

@@ -49,8 +49,8 @@ func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
-			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			router := s.AllocateFor(t, "router")
+			health := s.AllocateFor(t, "health")
 			file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
 			s.Stop(t)
 			f.damage(t, file)
@@ -62,12 +62,12 @@ func TestARecordThatCannotBeUsedIsPutAsideAndItsOwnerServedAnew(t *testing.T) {
 			}
 			wantHeld(t, s, "health", health)
 			// Nobody knows whose those addresses are. They are nobody else's.
-			for _, ip := range s.Allocate(t, harness.Request{Owner: "ingress"}).Addresses() {
+			for _, ip := range s.AllocateFor(t, "ingress") {
 				if slices.Contains(router, ip) {
 					t.Errorf("%s was the router's and is given to ingress", ip)
 				}
 			}
-			s.Allocate(t, harness.Request{Owner: "router"})
+			s.AllocateFor(t, "router")
 			s.WaitConsistent(t)
 		})
 	}
@@ -78,7 +78,7 @@ func TestARecordOfANewerVersionIsLeftAloneAndItsOwnerRefused(t *testing.T) {
 	newTally(t, damagedRecords).watch(t)
 	n := nodeWith(t)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
 	s.Stop(t)
 	change(version("2"))(t, file)
@@ -89,7 +89,7 @@ func TestARecordOfANewerVersionIsLeftAloneAndItsOwnerRefused(t *testing.T) {
 	s.WaitReady(t)
 	wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "router"}), http.StatusBadGateway, "version 2")
 	wantAnswer(t, s.TryRestore(t, held[0], "router"), http.StatusInternalServerError, "version 2")
-	for _, ip := range s.Allocate(t, harness.Request{Owner: "health"}).Addresses() {
+	for _, ip := range s.AllocateFor(t, "health") {
 		if slices.Contains(held, ip) {
 			t.Errorf("%s is the router's and is given to health", ip)
 		}
@@ -116,9 +116,9 @@ func TestWhatIsPlantedInTheWayOfARecordIsNeverFollowed(t *testing.T) {
 	must(t, os.Symlink(outside, record("router")))
 	must(t, os.MkdirAll(filepath.Join(record("health"), "full"), 0o700))
 
-	s.Allocate(t, harness.Request{Owner: "router"})
+	s.AllocateFor(t, "router")
 	wantAnswer(t, s.TryAllocate(t, harness.Request{Owner: "health"}), http.StatusBadGateway, "the journal could not be written")
-	s.Allocate(t, harness.Request{Owner: "ingress"})
+	s.AllocateFor(t, "ingress")
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "mine" {
 		t.Errorf("the file that a planted link names is %q now, %v", data, err)
 	}
@@ -127,7 +127,7 @@ func TestWhatIsPlantedInTheWayOfARecordIsNeverFollowed(t *testing.T) {
 	}
 
 	must(t, os.RemoveAll(record("health")))
-	s.Allocate(t, harness.Request{Owner: "health"})
+	s.AllocateFor(t, "health")
 	s.WaitConsistent(t)
 }
 

@@ -46,7 +46,7 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 
 			reacquire()
 			s = n.Start(t)
-			s.Allocate(t, harness.Request{Owner: "router"})
+			s.AllocateFor(t, "router")
 			s.WaitConsistent(t)
 		})
 	}
@@ -73,8 +73,8 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 			count.watch(t)
 			n := nodeWith(t)
 			s := n.Start(t)
-			router := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			health := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			router := s.AllocateFor(t, "router")
+			health := s.AllocateFor(t, "health")
 			record := s.Attachment(t, "router").ContainerID + ".json"
 			s.Stop(t)
 			before := n.Leases(t)
@@ -119,7 +119,7 @@ func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
 	n := nodeWith(t)
 	mountSmall(t, n.StateDir)
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	s.Kill(t)
 	count.killed(1)
 	reacquire := fillUp(t, n, nil)
@@ -130,7 +130,7 @@ func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
 	wantHeld(t, s, "router", held)
 	reacquire()
 	s.WaitReady(t)
-	s.Allocate(t, harness.Request{Owner: "health"})
+	s.AllocateFor(t, "health")
 	s.WaitConsistent(t)
 	s.Stop(t)
 }

@@ -74,8 +74,8 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 				f.prepare(t, n)
 			}
 			s := n.Start(t)
-			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-			released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+			held := s.AllocateFor(t, "router")
+			released := s.AllocateFor(t, "health")
 			before := n.Leases(t)
 			original, err := os.OpenRoot(n.StateDir)
 			must(t, err)
@@ -105,7 +105,7 @@ func TestAStorageFaultIsNeverAnsweredWronglyAndHeals(t *testing.T) {
 			s.WaitReady(t)
 			wantHeld(t, s, "router", held)
 			s.Release(t, released...)
-			ingress := s.Allocate(t, harness.Request{Owner: "ingress"}).Addresses()
+			ingress := s.AllocateFor(t, "ingress")
 			s.TryRestore(t, "10.15.0.77", "restored").WantStatus(t, http.StatusOK)
 			s.WaitConsistent(t)
 
@@ -143,7 +143,7 @@ func TestARestartTakesTheFolderInTheOriginalsPlace(t *testing.T) {
 				f.prepare(t, n)
 			}
 			s := n.Start(t)
-			held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+			held := s.AllocateFor(t, "router")
 
 			f.happen(t, n, s)
 			wantUnready(t, s, otherFolder)
@@ -160,7 +160,7 @@ func TestARestartTakesTheFolderInTheOriginalsPlace(t *testing.T) {
 			if list := s.List(t); len(list) > 0 {
 				t.Errorf("it lists %+v; want nothing, as the folder has nothing", list)
 			}
-			s.Allocate(t, harness.Request{Owner: "router"})
+			s.AllocateFor(t, "router")
 			s.WaitConsistent(t)
 		})
 	}
@@ -179,7 +179,7 @@ func wantUnready(t *testing.T, s *harness.Sidecar, says string) {
 
 func wantHeld(t *testing.T, s *harness.Sidecar, owner string, want []string) {
 	t.Helper()
-	if got := s.Allocate(t, harness.Request{Owner: owner}).Addresses(); !slices.Equal(got, want) {
+	if got := s.AllocateFor(t, owner); !slices.Equal(got, want) {
 		t.Errorf("%s has %q; want %q as before", owner, got, want)
 	}
 }

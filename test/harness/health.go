@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -58,6 +59,33 @@ func (c Client) Ready() error {
 		return fmt.Errorf("not ready: %q", h.DelegatedIPAM.Reasons)
 	}
 	return nil
+}
+
+// WaitNotReady waits until the sidecar is not ready for reasons that contain each text.
+func (c Client) WaitNotReady(t testing.TB, texts ...string) {
+	t.Helper()
+	Eventually(t, "the sidecar not to be ready", func() error {
+		err := c.Ready()
+		for _, text := range texts {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				return fmt.Errorf("readiness is %v; want an error with %q", err, text)
+			}
+		}
+		return nil
+	})
+}
+
+// WantCounters fails the test unless the counters have the values. Those that are not
+// listed may have any value.
+func (c Client) WantCounters(t testing.TB, want map[string]int64) {
+	t.Helper()
+	got := c.Health(t).DelegatedIPAM.Counters
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("counters are %v; want %v", got, want)
+			return
+		}
+	}
 }
 
 func (c Client) health() (Health, error) {

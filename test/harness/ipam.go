@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,6 +123,12 @@ func (c Client) Allocate(t testing.TB, r Request) Allocation {
 	return c.TryAllocate(t, r).Allocation(t)
 }
 
+// AllocateFor allocates for an owner, which must succeed, and returns the addresses.
+func (c Client) AllocateFor(t testing.TB, owner string) []string {
+	t.Helper()
+	return c.Allocate(t, Request{Owner: owner}).Addresses()
+}
+
 // Allocation parses the response to an allocate, which must have succeeded.
 func (r Response) Allocation(t testing.TB) Allocation {
 	t.Helper()
@@ -203,7 +210,20 @@ func Held(list []Attachment) []oracle.Held {
 	return all
 }
 
-// WantStatus fails the test unless the response has the status.
+// WantError fails the test unless the response has the status and its body contains each text.
+func (r Response) WantError(t testing.TB, status int, texts ...string) {
+	t.Helper()
+	if r.Status != status {
+		t.Errorf("answered %s; want status %d", r, status)
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(r.Body), text) {
+			t.Errorf("answered %s; want it to contain %q", r, text)
+		}
+	}
+}
+
+// WantStatus fails the test immediately unless the response has the status.
 func (r Response) WantStatus(t testing.TB, status int) {
 	t.Helper()
 	if r.Status != status {

@@ -39,6 +39,29 @@ func (n *Node) InstallELFScript(t testing.TB, name, script string) {
 	Must(t, err)
 }
 
+// WrapPlugin renames a plugin to NAME.real, installs a script in its place and returns the
+// script's path, which is $0 in the script.
+func (n *Node) WrapPlugin(t testing.TB, name, script string) string {
+	t.Helper()
+	n.renameToReal(t, name)
+	n.InstallScript(t, name, script)
+	return filepath.Join(n.BinDir, name)
+}
+
+// WrapPluginELF is WrapPlugin with InstallELFScript.
+func (n *Node) WrapPluginELF(t testing.TB, name, script string) string {
+	t.Helper()
+	n.renameToReal(t, name)
+	n.InstallELFScript(t, name, script)
+	return filepath.Join(n.BinDir, name)
+}
+
+func (n *Node) renameToReal(t testing.TB, name string) {
+	t.Helper()
+	plugin := filepath.Join(n.BinDir, name)
+	Must(t, os.Rename(plugin, plugin+".real"))
+}
+
 // scriptSuffix is appended to the name of a plugin's binary for the script that it executes.
 const scriptSuffix = ".becomes"
 

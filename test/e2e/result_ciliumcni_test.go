@@ -12,13 +12,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// ciliumCNI is what cilium-cni v1.20.2 makes of a plugin's result on a
-// dual-stack node (plugins/cilium-cni/cmd, allocateIPsWithDelegatedPlugin), in
-// the words of our answer. We differ from it in three fields:
+// ciliumCNI converts a plugin's result as cilium-cni v1.20.2 does on a dual-stack node
+// (plugins/cilium-cni/cmd, allocateIPsWithDelegatedPlugin), with three differences of the API:
 //
-//   - address.ipv4 and address.ipv6 are bare, as the agent answers them;
-//   - a missing gateway is empty, not the text "<nil>", and so is one of zeroes;
-//   - there is no interface-number without a master-mac.
+//   - address.ipv4 and address.ipv6 have no prefix length, as in the agent's API;
+//   - a missing or unspecified gateway is empty instead of "<nil>";
+//   - without a master-mac there is no interface-number.
 func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
 	t.Helper()
 	var out harness.Allocation
@@ -67,7 +66,7 @@ func uplinkMAC(interfaces []*current.Interface) (string, error) {
 	return "", nil
 }
 
-// wantAllocation compares an answer with what cilium-cni makes of the same result.
+// wantAllocation compares a response with the conversion by ciliumCNI.
 func wantAllocation(t *testing.T, got, want harness.Allocation) {
 	t.Helper()
 	if got.Address.IPv4 != want.Address.IPv4 || got.Address.IPv6 != want.Address.IPv6 {

@@ -7,10 +7,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// Trap: below CNI 0.4.0 there is no CHECK, so that nobody can be asked.
+// Trap: below CNI 0.4.0 there is no CHECK, so an address cannot be verified.
 func TestPluginWithoutCHECK(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", ranges())
+	n, plugin := scriptedNode(t, "scripted", nil)
 	plugin.SetScript(t, "VERSION", `{"versions":["0.1.0","0.2.0","0.3.0","0.3.1"]}`)
 	n.Flags = []string{"--enable-ipv6=false", "--verify-interval=0s"}
 	s := n.Start(t)
@@ -24,7 +24,7 @@ func TestPluginWithoutCHECK(t *testing.T) {
 	wantAddresses(t, s.Allocate(t, router).Addresses(), held)
 	wantCalls(t, plugin, "DEL", "ADD")
 
-	// It could tell of the loss only by CHECK, so nobody can know.
+	// Without CHECK the loss cannot be found.
 	plugin.DropLeases(t)
 	wantAddresses(t, s.Allocate(t, router).Addresses(), held)
 	wantCalls(t, plugin, "DEL", "ADD")
@@ -36,8 +36,7 @@ func TestPluginWithoutCHECK(t *testing.T) {
 	wantCalls(t, plugin, "DEL", "ADD", "DEL")
 }
 
-// wantCalls compares what the plugin was called for since it is there. VERSION,
-// which each sidecar asks, is left out.
+// wantCalls compares the verbs of all calls, except VERSION, which every sidecar calls.
 func wantCalls(t *testing.T, plugin harness.Scripted, want ...string) {
 	t.Helper()
 	got := slices.DeleteFunc(plugin.Verbs(t), func(verb string) bool { return verb == "VERSION" })

@@ -14,15 +14,15 @@ import (
 func TestPluginMoved(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-		released := s.Allocate(t, harness.Request{Owner: "health"}).Addresses()
+		held := s.AllocateFor(t, "router")
+		released := s.AllocateFor(t, "health")
 		s.Stop(t)
 		moved := filepath.Join(n.Dir, "opt")
 		harness.Must(t, os.Rename(n.BinDir, moved))
 		n.BinDir = moved
 
 		s = n.Start(t, "--verify-interval=0s")
-		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+		wantAddresses(t, s.AllocateFor(t, "router"), held)
 		s.Release(t, released...)
 		wantLeased(t, n, held...)
 		wantFindings(t, n, 0, nil)
@@ -34,9 +34,9 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	n := nodeWith(t, harness.IPv4Only())
 	n.Flags = append(n.Flags, "--enable-ipv6=false")
 	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
+	held := s.AllocateFor(t, "router")
 	s.Stop(t)
-	// The network is another plugin's now, so nothing else needs host-local.
+	// The network now has another plugin, so only the attachment needs host-local.
 	removeFile(t, filepath.Join(n.BinDir, "host-local"))
 	n.InstallPlugin(t, "static")
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "static", IPAM: map[string]any{
@@ -45,15 +45,7 @@ func TestPluginOfHeldMissing(t *testing.T) {
 
 	s = n.Launch(t)
 	s.WaitServing(t)
-	harness.Eventually(t, "the sidecar not to be ready for want of host-local", func() error {
-		err := s.Ready()
-		for _, says := range []string{"host-local", n.BinDir, "--cni-bin-dir"} {
-			if err == nil || !strings.Contains(err.Error(), says) {
-				return fmt.Errorf("it says %v; want %q", err, says)
-			}
-		}
-		return nil
-	})
+	s.WaitNotReady(t, "host-local", n.BinDir, "--cni-bin-dir")
 	if o := n.Command(t, "probe", "ready"); o.ExitCode != 1 || !strings.Contains(o.Stderr, "host-local") {
 		t.Errorf("probe ready ended with %d: %s", o.ExitCode, o.Stderr)
 	}
@@ -65,8 +57,7 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	wantLeased(t, n)
 }
 
-// A wrapper that is called host-local keeps its addresses in another folder than the
-// configuration says.
+// A wrapper named host-local keeps its leases in another folder than the configuration names.
 func TestLookupOffForWrapper(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
@@ -74,16 +65,16 @@ func TestLookupOffForWrapper(t *testing.T) {
 	n.InstallScript(t, "host-local", fmt.Sprintf("#!/bin/sh\nsed 's#%s#%s/moved#' | %s/real\n", n.StoreDir, n.Dir, n.Dir))
 	n.Store = nil
 	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
-	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
-	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
+	held := s.AllocateFor(t, "router")
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
 	if o := n.Command(t, "status"); !strings.Contains(o.Stdout, "check (lookup is off for network pods: ADD returned "+held[0]) {
-		t.Errorf("status does not say why lookup is off:\n%s", o.Stdout)
+		t.Errorf("status does not explain why lookup is off:\n%s", o.Stdout)
 	}
 	d := doctorInside(t, n)
 	if got := d.bad(); len(got) == 0 || got[len(got)-1] != "warning verification" {
 		t.Errorf("found %q; want a warning of verification: %+v", got, d.found)
 	}
 	if got := strings.Count(s.Log(), "lookup is off for network pods"); got != 1 {
-		t.Errorf("the log says so %d times; want once:\n%s", got, s.Log())
+		t.Errorf("the log has the line %d times; want once:\n%s", got, s.Log())
 	}
 }

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// wantAddresses compares addresses; want must not be empty.
+func wantAddresses(t *testing.T, got, want []string) {
+	t.Helper()
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("got addresses %q; want %q", got, want)
+	}
+}
+
+func wantInSubnet(t *testing.T, ip, prefix string) {
+	t.Helper()
+	a, err := netip.ParseAddr(ip)
+	if err != nil || !netip.MustParsePrefix(prefix).Contains(a) {
+		t.Errorf("got address %q; want one in %s", ip, prefix)
+	}
+}
+
+// wantDisjoint fails the test for each address that both lists have.
+func wantDisjoint(t *testing.T, a, b []string) {
+	t.Helper()
+	for _, ip := range a {
+		if slices.Contains(b, ip) {
+			t.Errorf("%s was allocated twice", ip)
+		}
+	}
+}
+
+// wantLeaseCount wants that many leases in the plugin's store.
+func wantLeaseCount(t *testing.T, n *harness.Node, want int) {
+	t.Helper()
+	if got := n.Leases(t); len(got) != want {
+		t.Errorf("the plugin's store has %v; want %d leases", got, want)
+	}
+}
+
+// wantLeased fails the test for each address that is not in the plugin's store.
+func wantLeased(t *testing.T, n *harness.Node, ips ...string) {
+	t.Helper()
+	leased := map[string]bool{}
+	for _, l := range n.Leases(t) {
+		leased[l.IP.String()] = true
+	}
+	for _, ip := range ips {
+		if !leased[ip] {
+			t.Errorf("the plugin's store lacks %s; it has %v", ip, n.Leases(t))
+		}
+	}
+}
+
+// wantState returns the attachment of an owner, which must be in that state.
+func wantState(t *testing.T, s *harness.Sidecar, owner, state string) harness.Attachment {
+	t.Helper()
+	a := s.Attachment(t, owner)
+	if a == nil || a.State != state {
+		t.Fatalf("the attachment of %s is %+v; want state %s", owner, a, state)
+	}
+	return *a
+}
+
+func wantNoAttachment(t *testing.T, s *harness.Sidecar, owner string) {
+	t.Helper()
+	if a := s.Attachment(t, owner); a != nil {
+		t.Errorf("%s has the attachment %+v; want none", owner, *a)
+	}
+}
+
+// waitReleased waits until the owner has no attachment.
+func waitReleased(t *testing.T, s *harness.Sidecar, owner string) {
+	t.Helper()
+	harness.Eventually(t, "the attachment of "+owner+" to be released", func() error {
+		if a := s.Attachment(t, owner); a != nil {
+			return fmt.Errorf("the list has %+v", *a)
+		}
+		return nil
+	})
+}
+
+// wantNotReady wants readiness to be an error that contains each text.
+func wantNotReady(t *testing.T, ready error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if ready == nil || !strings.Contains(ready.Error(), text) {
+			t.Errorf("readiness is %v; want an error with %q", ready, text)
+		}
+	}
+}
+
+// wantNoPodGets wants the server to hold the addresses, and several new pods to get others.
+func wantNoPodGets(t *testing.T, server harness.Central, held []string) {
+	t.Helper()
+	stored := server.Holds(t)
+	for _, ip := range held {
+		if !slices.Contains(stored, ip) {
+			t.Errorf("%s is held, and the server holds only %q", ip, stored)
+		}
+	}
+	for i := range 3 {
+		for _, ip := range server.Pods.Add(t, fmt.Sprintf("pod-%d", i)) {
+			if slices.Contains(held, ip) {
+				t.Errorf("a pod got %s, which is held", ip)
+			}
+		}
+	}
+}
