@@ -171,5 +171,5 @@ func TestMissingLoader(t *testing.T) {
 	}
 	f.network.PluginConfig = []byte(`{"ipam":{"type":"dynamic"}}`)
 	_, err = f.newInvocation("id")
-	wantError(t, err, call.NotStarted, `the file exists, but its loader "/no/such/loader.so" does not: install a statically linked build`)
+	wantError(t, err, call.NotStarted, `the file exists, but the loader "/no/such/loader.so" that it needs does not: install a statically linked build`)
 }

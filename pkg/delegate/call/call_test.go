@@ -154,3 +154,42 @@ func TestErrorText(t *testing.T) {
 		})
 	}
 }
+
+func TestLookupErrorText(t *testing.T) {
+	cause := errors.New("no folder")
+	err := &LookupError{Plugin: "host-local", Network: "net", ContainerID: "id", Err: cause}
+	if want := `lookup of container ID id in network "net" of plugin host-local: no folder`; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	if !errors.Is(err, ErrNoLookup) || !errors.Is(err, cause) {
+		t.Error("ErrNoLookup or the cause is not found by errors.Is")
+	}
+}
+
+func TestVerifyBy(t *testing.T) {
+	for name, c := range map[string]struct {
+		by      profile.Verify
+		version string
+		want    profile.Verify
+	}{
+		"CHECK":             {profile.VerifyCheck, "1.0.0", profile.VerifyCheck},
+		"CHECK below 0.4.0": {profile.VerifyCheck, "0.3.1", profile.VerifyNothing},
+		"ADD below 0.4.0":   {profile.VerifyAdd, "0.3.1", profile.VerifyAdd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := Invocation{CNIVersion: c.version, Profile: profile.Profile{VerifyBy: c.by}}
+			if got := inv.VerifyBy(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestCanPrestart(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		u := Upcoming{Verb: VerbDel, Call: Call{Invocation: Invocation{Profile: profile.Profile{WaitsForConfig: want}}}}
+		if got := u.CanPrestart(); got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func explainMissing(path string) string {
 		return "; the plugin does not exist (any more): install it, or name its folder with --cni-bin-dir"
 	}
 	if loader := elfLoader(path); loader != "" {
-		return fmt.Sprintf("; the file exists, but its loader %q does not: install a statically linked build", loader)
+		return fmt.Sprintf("; the file exists, but the loader %q that it needs does not: install a statically linked build", loader)
 	}
 	return fmt.Sprintf("; the file exists, but the interpreter that its first line names (%q) does not: install the interpreter, or a plugin that needs none", firstLine(path))
 }

@@ -22,7 +22,7 @@ func TestStartError(t *testing.T) {
 		"text":                  {"hello", 0o755, "neither an ELF binary nor a script"},
 		"empty":                 {"", 0o755, "expected an executable for "},
 		"for another processor": {elfFile(elf.EM_S390, ""), 0o755, "an ELF binary for EM_S390"},
-		"without its loader":    {elfFile(hostMachine(), "/no/such/loader.so"), 0o755, `its loader "/no/such/loader.so" does not`},
+		"without its loader":    {elfFile(hostMachine(), "/no/such/loader.so"), 0o755, `the loader "/no/such/loader.so" that it needs does not`},
 		"without a shell":       {"#!/no/such/shell\n", 0o755, `the interpreter that its first line names ("#!/no/such/shell") does not`},
 		"missing":               {"", 0, "the plugin does not exist (any more)"},
 	} {
