@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,8 +14,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
-// smallPlugin has one folder for each address, because mkdir(2) is atomic. It
-// looks for a free one from its PID on, so that many do not look in one place.
+// smallPlugin is a plugin with one folder for each address, because mkdir(2) is atomic. It
+// searches a free one from its PID on, so that concurrent processes do not collide.
 const smallPlugin = `#!/bin/sh
 held="$0.held"
 mkdir -p "$held"
@@ -40,19 +39,19 @@ esac
 exit 0
 `
 
-// smallProfile lets it be asked for an address.
+// smallProfile allows requests for one address.
 const smallProfile = `{"type":"small","repeatedAdd":"another-address","verifyBy":"check","checkProves":"presence","lost":{"minCode":100},
 "addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none","requests":["CNI_ARGS"],"requestForm":"address","podIdentity":"none",
 "namespace":"any","unique":true,"sources":["smallPlugin"]}`
 
-// withSmallPlugin returns a configuration for it.
+// withSmallPlugin returns a configuration with smallPlugin.
 func withSmallPlugin(t *testing.T) Config {
 	t.Helper()
 	c := valid(t)
 	c.EnableIPv6 = false
-	c.write(t, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"small"}}]}`)
-	c.write(t, "bin/small", smallPlugin)
-	c.write(t, "small.json", smallProfile)
+	write(t, c, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"small"}}]}`)
+	write(t, c, "bin/small", smallPlugin)
+	write(t, c, "small.json", smallProfile)
 	dir := filepath.Dir(c.SocketPath)
 	c.CNIBinDirs, c.PluginProfiles = []string{filepath.Join(dir, "bin")}, []string{filepath.Join(dir, "small.json")}
 	if err := os.Chmod(filepath.Join(dir, "bin/small"), 0o700); err != nil {
@@ -61,9 +60,9 @@ func withSmallPlugin(t *testing.T) Config {
 	return c
 }
 
-// What is left behind by requests, answered and given up, is found by goleak at
+// goleak finds the goroutines that requests leave behind, completed and abandoned ones, at
 // the end of the package's tests.
-func TestManyRequestsLeaveNoGoroutineBehind(t *testing.T) {
+func TestGoroutines(t *testing.T) {
 	const clients = 64
 	c := withSmallPlugin(t)
 	log, ended, stop := run(t, c)
@@ -75,17 +74,17 @@ func TestManyRequestsLeaveNoGoroutineBehind(t *testing.T) {
 		all.Go(func() {
 			switch i % 6 {
 			case 0:
-				c.hangUp(t, http.MethodPost, "/v1/ipam"+owner)
+				hangUp(t, c, http.MethodPost, "/v1/ipam"+owner)
 			case 1:
-				c.hangUp(t, http.MethodPost, "/v1/ipam/"+restored+owner)
+				hangUp(t, c, http.MethodPost, "/v1/ipam/"+restored+owner)
 			case 2:
-				c.hangUp(t, http.MethodDelete, "/v1/ipam/"+c.allocate(t, owner))
+				hangUp(t, c, http.MethodDelete, "/v1/ipam/"+allocate(t, c, owner))
 			case 3:
-				c.want(t, http.MethodPost, "/v1/ipam/"+restored+owner, http.StatusOK)
+				request(t, c, http.MethodPost, "/v1/ipam/"+restored+owner, http.StatusOK)
 			case 4:
-				c.want(t, http.MethodDelete, "/v1/ipam/"+c.allocate(t, owner), http.StatusOK)
+				request(t, c, http.MethodDelete, "/v1/ipam/"+allocate(t, c, owner), http.StatusOK)
 			default:
-				c.want(t, http.MethodPost, "/v1/ipam/"+c.allocate(t, owner)+owner, http.StatusOK)
+				request(t, c, http.MethodPost, "/v1/ipam/"+allocate(t, c, owner)+owner, http.StatusOK)
 			}
 		})
 	}
@@ -95,32 +94,26 @@ func TestManyRequestsLeaveNoGoroutineBehind(t *testing.T) {
 	}
 }
 
-// allocate returns the address that an owner gets.
-func (c Config) allocate(t *testing.T, owner string) string {
+// allocate allocates an address and returns it.
+func allocate(t *testing.T, c Config, owner string) string {
 	t.Helper()
 	var got models.IPAMResponse
-	if err := json.Unmarshal(c.want(t, http.MethodPost, "/v1/ipam"+owner, http.StatusCreated), &got); err != nil || got.Address == nil {
+	if err := json.Unmarshal(request(t, c, http.MethodPost, "/v1/ipam"+owner, http.StatusCreated), &got); err != nil || got.Address == nil {
 		t.Errorf("allocate %s: no address: %v", owner, err)
 		return ""
 	}
 	return got.Address.IPv4
 }
 
-// want asks, judges the status of the answer, and returns its body.
-func (c Config) want(t *testing.T, method, path string, status int) []byte {
+// request sends a request, checks the status of the response, and returns its body.
+func request(t *testing.T, c Config, method, path string, status int) []byte {
 	t.Helper()
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", c.SocketPath)
-		},
-	}
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		t.Error(err)
 		return nil
 	}
-	res, err := transport.RoundTrip(req)
+	res, err := transport(c).RoundTrip(req)
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -128,13 +121,13 @@ func (c Config) want(t *testing.T, method, path string, status int) []byte {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != status {
-		t.Errorf("%s %s is answered %s %s (%v); want %d", method, path, res.Status, body, err, status)
+		t.Errorf("%s %s: %s %s (%v); want %d", method, path, res.Status, body, err, status)
 	}
 	return body
 }
 
-// hangUp asks and does not wait for the answer.
-func (c Config) hangUp(t *testing.T, method, path string) {
+// hangUp sends a request and closes the connection before the response.
+func hangUp(t *testing.T, c Config, method, path string) {
 	t.Helper()
 	conn, err := net.Dial("unix", c.SocketPath)
 	if err != nil {
