@@ -124,7 +124,7 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 		},
 		"DelegatedIPAMDuplicateAddress": {
 			feeds{"one": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x10 1x3`}},
-			feeds{"none": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicates_total{` + of + `} 0x3 1x60`}},
+			feeds{"none": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x3 1x60`}},
 		},
 		"DelegatedIPAMRecordQuarantined": {
 			feeds{"one": {`delegated_ipam_quarantined_records{` + of + `} 1x10`}},
