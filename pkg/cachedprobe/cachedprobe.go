@@ -17,7 +17,7 @@ type Probe[T any] struct {
 	// TTL returns how long a result is reused before the check is run again.
 	TTL func(T) time.Duration
 	// StuckAfter is how long a run may take before the previous result no longer counts.
-	// Until then that one counts whatever its age: not having been asked for an hour is no
+	// Until then that one counts at any age: an hour without a caller is not
 	// evidence against it.
 	StuckAfter time.Duration
 	// Running counts the runs in progress, so that a caller can wait for their end.

@@ -16,9 +16,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/checktest"
 	"github.com/delegated-ipam/delegated-ipam/pkg/inspect"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/test/checktest"
 )
 
 func ips(texts ...string) []netip.Addr {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/checktest"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/test/checktest"
 )
 
 const ok, warning, failed = check.OK, check.Warning, check.Error

@@ -74,7 +74,7 @@ func (s stateDir) finding() check.Finding {
 }
 
 // notDurable returns what removes the folder; empty if nothing known does. In a pod, the
-// root is the container's own file system, whatever its type. An overlay alone is no
+// root is the container's own file system, of any type. An overlay alone is not
 // evidence: it can be the file system of the whole node, and so of a hostPath.
 func (s stateDir) notDurable() string {
 	for _, dir := range erased {
