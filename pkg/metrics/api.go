@@ -69,7 +69,7 @@ func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
 		}
 		counting := &statusWriter{ResponseWriter: w, onStatus: func(code int) { m.api.observe(name, series[name], code, time.Since(began)) }}
 		next.ServeHTTP(counting, r)
-		counting.report(http.StatusOK) // implicit without a call of WriteHeader (net/http, ResponseWriter)
+		counting.report(http.StatusOK) // implicit if the handler does not call WriteHeader
 	})
 }
 

@@ -54,7 +54,8 @@ func TestOptions(t *testing.T) {
 		"unknown variable": {found(check.Options{Unknown: []string{"DELEGATED_IPAM_OWNER"}}), states(warning), []string{"DELEGATED_IPAM_OWNER"}},
 		"differing": {
 			found(check.Options{Differing: []check.Difference{{Option: "owners", Here: "a", HereFrom: "config-dir", There: "b", ThereFrom: "default"}}}),
-			states(warning), []string{"--owners", `"a" here (config-dir)`, `"b" (default)`, "restart"},
+			states(warning),
+			[]string{"--owners", `"a" here (config-dir)`, `"b" (default)`, "restart"},
 		},
 	})
 }

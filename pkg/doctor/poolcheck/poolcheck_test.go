@@ -84,25 +84,30 @@ func TestPlugin(t *testing.T) {
 		"usable": {found(nil), withRest(ok, ok), []string{"/bin/host-local", "1.1.0 is used", "1.0.0, 1.1.0"}},
 		"not found": {
 			found(func(p *check.Pool) { p.Plugin.FindErr = errors.New("not in /bin"); p.Plugin.Err = p.Plugin.FindErr }),
-			withRest(failed), []string{"not in /bin", "--cni-bin-dir"},
+			withRest(failed),
+			[]string{"not in /bin", "--cni-bin-dir"},
 		},
 		"not started": {
 			found(func(p *check.Pool) { p.Plugin.VersionErr = notStarted; p.Plugin.Err = notStarted }),
-			withRest(failed), []string{"exec format error", "/bin/host-local", "statically linked"},
+			withRest(failed),
+			[]string{"exec format error", "/bin/host-local", "statically linked"},
 		},
 		"VERSION fails": {
 			found(func(p *check.Pool) { p.Plugin.VersionErr = crashed; p.Plugin.Err = crashed }),
-			withRest(ok, failed), []string{"signal: killed", "VERSION"},
+			withRest(ok, failed),
+			[]string{"signal: killed", "VERSION"},
 		},
 		"rejected by its profile": {
 			found(func(p *check.Pool) { p.Plugin.Err = errors.New("it loses addresses") }),
-			withRest(ok, failed, ok), []string{"it loses addresses"},
+			withRest(ok, failed, ok),
+			[]string{"it loses addresses"},
 		},
 		"unknown profile": {
 			found(func(p *check.Pool) {
 				p.Plugin = delegate.Inspection{Plugin: "host-local", Err: errors.New("broken profile")}
 			}),
-			states(failed, ok, ok), []string{"broken profile"},
+			states(failed, ok, ok),
+			[]string{"broken profile"},
 		},
 		"invalid option": {
 			Plugin.Run(&check.Observations{PoolsErr: errors.New("--plugin-env")}), states(failed), []string{"--plugin-env", "does not start"},
