@@ -60,16 +60,16 @@ func readResponse(r *bufio.Reader) (ip string, err error) {
 	return got.Address.IPv4, nil
 }
 
-// anonymousClients are what a client can do that asks without an owner: what each
-// returns is the address that it has read, which is its own from then on.
+// anonymousClients are clients without an owner. Each returns the address that it has read,
+// which it owns from then on.
 var anonymousClients = map[string]func(net.Conn) (string, error){
 	"closes before the response": func(conn net.Conn) (string, error) {
 		_, err := io.WriteString(conn, anonymous)
 		return "", err
 	},
-	"closes at some time": func(conn net.Conn) (string, error) {
+	"closes at a random time": func(conn net.Conn) (string, error) {
 		_, err := io.WriteString(conn, anonymous)
-		time.Sleep(rand.N(30 * time.Millisecond)) // an arbitrary one: any is right
+		time.Sleep(rand.N(30 * time.Millisecond)) // any moment is right
 		return "", err
 	},
 	"closes with the response unread": func(conn net.Conn) (string, error) {
@@ -87,10 +87,10 @@ var anonymousClients = map[string]func(net.Conn) (string, error){
 	},
 	"closes after the server with the response unread": func(conn net.Conn) (string, error) {
 		_, err := io.WriteString(conn, lastRequest(anonymous))
-		time.Sleep(rand.N(60 * time.Millisecond)) // an arbitrary one: any is right
+		time.Sleep(rand.N(60 * time.Millisecond)) // any moment is right
 		return "", err
 	},
-	"asks for one address and closes with the response unread": func(conn net.Conn) (string, error) {
+	"requests one address and closes with the response unread": func(conn net.Conn) (string, error) {
 		_, err := io.WriteString(conn, strings.Replace(anonymous, "ipam", fmt.Sprintf("ipam/10.15.0.%d", 200+rand.N(50)), 1))
 		return "", errors.Join(err, awaitBytes(conn))
 	},
@@ -110,7 +110,7 @@ var anonymousClients = map[string]func(net.Conn) (string, error){
 		_, nextErr := io.WriteString(conn, config)
 		return ip, errors.Join(err, readErr, nextErr, awaitBytes(conn))
 	},
-	"sends two requests at once and reads one response": func(conn net.Conn) (string, error) {
+	"sends two requests and reads one response": func(conn net.Conn) (string, error) {
 		_, err := io.WriteString(conn, anonymous+config)
 		// One byte at a time, so that nothing of the second is read.
 		ip, readErr := readResponse(bufio.NewReaderSize(oneByte{conn}, 16))
@@ -123,11 +123,11 @@ type oneByte struct{ io.Reader }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 
-// anonymousAddresses are the addresses of attachments with a generated owner.
-func (c Config) anonymousAddresses(t *testing.T) []string {
+// anonymousAddresses returns the addresses of attachments with a generated owner.
+func anonymousAddresses(t *testing.T, c Config) []string {
 	t.Helper()
 	var all []*models.Attachment
-	if err := json.Unmarshal(c.want(t, http.MethodGet, "/v1/ipam", http.StatusOK), &all); err != nil {
+	if err := json.Unmarshal(request(t, c, http.MethodGet, "/v1/ipam", http.StatusOK), &all); err != nil {
 		t.Fatal(err)
 	}
 	var ips []string
@@ -143,11 +143,12 @@ func (c Config) anonymousAddresses(t *testing.T) []string {
 	return ips
 }
 
-func TestOfAnonymousAttachmentsThoseRemainWhoseResponseWasRead(t *testing.T) {
+// Of the anonymous attachments those remain whose response was read.
+func TestAnonymous(t *testing.T) {
 	const each = 10
 	c := withSmallPlugin(t)
 	c.MaxQueuedRequests = each * len(anonymousClients)
-	c.ReleaseDelay = time.Hour // which is not for them
+	c.ReleaseDelay = time.Hour // does not apply to anonymous attachments
 	log, ended, stop := run(t, c)
 	log.await(t, "msg=Serving", ended)
 
@@ -164,7 +165,7 @@ func TestOfAnonymousAttachmentsThoseRemainWhoseResponseWasRead(t *testing.T) {
 				}
 				ip, err := client(conn)
 				if err != nil {
-					t.Errorf("the client that %s: %v", name, err)
+					t.Errorf("client that %s: %v", name, err)
 				}
 				if err := conn.Close(); err != nil {
 					t.Error(err)
@@ -179,8 +180,8 @@ func TestOfAnonymousAttachmentsThoseRemainWhoseResponseWasRead(t *testing.T) {
 	}
 	all.Wait()
 	slices.Sort(read)
-	harness.Eventually(t, "only what was read to remain", func() error {
-		if got := c.anonymousAddresses(t); !slices.Equal(got, read) {
+	harness.Eventually(t, "the unread ones to be released", func() error {
+		if got := anonymousAddresses(t, c); !slices.Equal(got, read) {
 			return fmt.Errorf("%d anonymous attachments remain: %v; want the %d whose response was read: %v", len(got), got, len(read), read)
 		}
 		return nil

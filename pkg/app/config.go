@@ -10,6 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/profilefile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
@@ -27,24 +28,24 @@ type Config struct {
 // options.Sidecar.Validate it has the checks that the plugin runner and the socket define. Files
 // that may still change, those of --plugin-profile and the CNI configuration, are not part of it.
 func (c Config) Validate() error {
-	_, err := delegate.New(c.plugin())
-	return errors.Join(c.Sidecar.Validate(), err, c.socket().Validate())
+	_, err := delegate.New(c.PluginOptions())
+	return errors.Join(c.Sidecar.Validate(), err, c.SocketOptions().Validate())
 }
 
 // locksName is the file of the locks that plugin processes inherit.
 const locksName = "plugins.lock"
 
-// plugin returns how plugins are run.
-func (c Config) plugin() delegate.Options {
+// PluginOptions returns the options of the plugin runner.
+func (c Config) PluginOptions() delegate.Options {
 	return delegate.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
 		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, InPod: c.InPod,
-		Profiles: newProfiles(c.PluginProfiles).load,
+		Profiles: profilefile.Loader(c.PluginProfiles),
 	}
 }
 
-// socket returns where the API is served.
-func (c Config) socket() unixsock.Options {
+// SocketOptions returns the options of the socket.
+func (c Config) SocketOptions() unixsock.Options {
 	return unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
 }
 

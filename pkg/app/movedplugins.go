@@ -6,17 +6,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/cachedprobe"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-// movedPluginsPatience is how long the folders of plugins may hang before they count as
-// unreadable.
-const movedPluginsPatience = 30 * time.Second
+// pluginDirsTimeout is how long the lookup of executables may take before it counts as
+// failed.
+const pluginDirsTimeout = 30 * time.Second
 
-// askMovedPlugins looks for the executable of each plugin that recorded attachments are
-// verified and released with, and returns those that are not where they were. After a
-// change of --cni-bin-dir or of the configuration they are others than the pools' own.
-func (r *reporter) askMovedPlugins() []restapi.MovedPlugin {
+func (r *reporter) newMovedPluginsProbe() *cachedprobe.Probe[[]restapi.MovedPlugin] {
+	return &cachedprobe.Probe[[]restapi.MovedPlugin]{
+		Run:        r.findMovedPlugins,
+		TTL:        func(all []restapi.MovedPlugin) time.Duration { return ttl(!slices.ContainsFunc(all, missing)) },
+		StuckAfter: pluginDirsTimeout,
+		Running:    &r.probes,
+	}
+}
+
+// findMovedPlugins returns the plugins whose executables recorded attachments name and
+// that are elsewhere now or missing. After a change of --cni-bin-dir or of the CNI
+// configuration, attachments have other plugins than their pools.
+func (r *reporter) findMovedPlugins() []restapi.MovedPlugin {
 	var all []restapi.MovedPlugin
 	for _, use := range r.engine.Plugins() {
 		executable, err := r.runner.Executable(use.Plugin, use.Binary)
@@ -31,28 +41,19 @@ func (r *reporter) askMovedPlugins() []restapi.MovedPlugin {
 	return all
 }
 
-func newMovedPlugins(r *reporter) *question[[]restapi.MovedPlugin] {
-	return &question[[]restapi.MovedPlugin]{
-		ask:      r.askMovedPlugins,
-		fresh:    func(all []restapi.MovedPlugin) time.Duration { return freshFor(!slices.ContainsFunc(all, missing)) },
-		patience: movedPluginsPatience,
-		running:  &r.asking,
-	}
-}
-
 func missing(p restapi.MovedPlugin) bool { return p.Error != "" }
 
-// movedPlugins returns the plugins that recorded attachments do not find where they were,
-// and why some cannot be verified and released.
-func (r *reporter) movedPlugins(ctx context.Context) (all []restapi.MovedPlugin, reasons []string, is standing) {
-	all, is = r.moved.answer(ctx)
-	if is != answered {
-		reasons = append(reasons, "the folders of plugins do not answer whether the plugins of held attachments are there")
+// movedPlugins returns the moved plugins, and why some attachments cannot be verified or
+// released.
+func (r *reporter) movedPlugins(ctx context.Context) (all []restapi.MovedPlugin, reasons []string, state cachedprobe.State) {
+	all, state = r.moved.Result(ctx)
+	if state != cachedprobe.Fresh {
+		reasons = append(reasons, "plugin folders do not respond: the plugins of held attachments cannot be looked up")
 	}
 	for _, p := range all {
 		if missing(p) {
 			reasons = append(reasons, fmt.Sprintf("pool %q: attachments cannot be verified or released: %s", p.Pool, p.Error))
 		}
 	}
-	return all, reasons, is
+	return all, reasons, state
 }

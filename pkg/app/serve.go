@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,110 +15,114 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// callsPerOperation is how many plugin calls may follow each other in one
-// operation that has begun: CHECK, then three times DEL and ADD, then the DEL
-// that undoes it.
+// callsPerOperation is the largest number of plugin calls in one operation: CHECK, three
+// times DEL and ADD, and the DEL that undoes the last one.
 const callsPerOperation = 8
 
-// serve opens the socket, takes over the records and answers until ctx ends.
-func (d *daemon) serve(ctx context.Context) error {
-	c := d.config
-	scrapes, err := d.listenForScrapes(ctx)
+// serve opens the socket, passes the records to the engine and serves until ctx ends.
+func (a *app) serve(ctx context.Context) error {
+	c := a.config
+	metricsListener, err := a.listenMetrics(ctx)
 	if err != nil {
 		return err
 	}
-	listener, err := unixsock.Listen(c.socket())
+	listener, err := unixsock.Listen(c.SocketOptions())
 	if err != nil {
 		return err
 	}
 	if err := unixsock.CheckParentMode(c.SocketPath); err != nil {
-		d.log.WithError(err).Warn("The socket's folder is not safe")
+		a.log.WithError(err).Warn("The socket's folder is not safe")
 	}
-	loaded := len(d.loaded.Records)
-	d.engine.Start(d.loaded.Records)
-	d.loaded.Records = nil // the engine has them; what they were at the start would only take room
-	watching, stopWatching := context.WithCancel(context.Background())
-	watched := make(chan error, 1)
-	// Whoever never asks reads in the log whether it is ready: at the start, and when
-	// a configuration comes or goes.
-	changed := make(chan struct{}, 1)
-	changed <- struct{}{}
-	d.conf.OnChange(func(string) {
-		select {
-		case changed <- struct{}{}:
-		default: // it will be looked at anyway
-		}
-	})
-	told := make(chan struct{})
-	go func() { defer close(told); d.tell(watching, changed) }()
-	go func() { watched <- d.conf.Run(watching) }()
-	scraped := make(chan struct{})
-	go func() { defer close(scraped); d.serveScrapes(watching, scrapes) }()
+	loaded := len(a.loaded.Records)
+	a.engine.Start(a.loaded.Records)
+	a.loaded.Records = nil // the engine has its own copies
 
-	server := unixsock.Server(d.handler, d.log)
+	background, stopBackground := context.WithCancel(context.Background())
+	waitBackground := a.startBackground(background, metricsListener)
+	server := unixsock.Server(a.handler, a.log)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	d.log.WithFields(logrus.Fields{
+	a.log.WithFields(logrus.Fields{
 		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName,
 		"attachments": loaded, "version": c.Version,
 	}).Info("Serving")
 
 	select {
 	case <-ctx.Done():
-		err = d.stop(server)
+		err = a.stop(server)
 	case err = <-served:
-		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), d.stop(server))
+		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), a.stop(server))
 	}
-	stopWatching()
-	<-scraped
-	<-told
-	err = errors.Join(err, <-watched)
-	d.awaitAsked()
+	stopBackground()
+	err = errors.Join(err, waitBackground())
+	a.waitForProbes()
 	return err
 }
 
-// tell lets the log say whether it is ready, after each change and until ctx ends. It
-// looks again as long as an answer is awaited: a plugin or a disk may take longer to
-// give it than a report waits.
-func (d *daemon) tell(ctx context.Context, changed <-chan struct{}) {
+// startBackground watches the CNI configuration, logs the readiness and serves the metrics
+// until ctx ends. The function that it returns waits for the end of all three.
+func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{}
+	a.conf.OnChange(func(string) {
+		select {
+		case changed <- struct{}{}:
+		default: // a report is due anyway
+		}
+	})
+	var running sync.WaitGroup
+	var watchErr error
+	running.Go(func() { a.logReadiness(ctx, changed) })
+	running.Go(func() { watchErr = a.conf.Run(ctx) })
+	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
+	return func() error {
+		running.Wait()
+		return watchErr
+	}
+}
+
+// logReadiness makes a report at the start and after each change of the configuration, so
+// that the log has the readiness even if no client requests it, until ctx ends. It repeats
+// a report with a pending result: a plugin or a disk may take longer than a report waits.
+func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		}
-		for settled := false; !settled && ctx.Err() == nil; {
-			_, settled = d.report(ctx)
+		for pending := true; pending && ctx.Err() == nil; {
+			_, pending = a.report(ctx)
 		}
 	}
 }
 
-// awaitAsked waits until no plugin is asked for the report any more, so that none
-// outlives us; but not for one that its time limit does not end.
-func (d *daemon) awaitAsked() {
+// waitForProbes waits for the end of the probes in progress, so that no plugin process
+// outlives this one; but not for one that exceeds its timeout.
+func (a *app) waitForProbes() {
 	ended := make(chan struct{})
-	go func() { d.asking.Wait(); close(ended) }()
+	go func() { a.probes.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(2 * (d.config.PluginTimeout + delegate.DefaultGrace)):
-		d.log.Warn("A plugin that was asked by VERSION or STATUS does not end")
+	case <-time.After(2 * (a.config.PluginTimeout + delegate.DefaultGrace)):
+		a.log.Warn("Stopped while a VERSION or STATUS call still runs")
 	}
 }
 
-// stop fails readiness, refuses new work, and waits for what has begun, at most
-// as long as one operation's plugin calls may take. Nothing is released.
-func (d *daemon) stop(server *http.Server) error {
-	d.stopping.Store(true)
-	patience := callsPerOperation * (d.config.PluginTimeout + delegate.DefaultGrace)
-	d.log.WithField("patience", patience).Info("Stopping: waiting for plugin calls that run")
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// stop fails readiness, rejects new work and waits for running operations, at most as long
+// as the plugin calls of one operation may take. It releases nothing.
+func (a *app) stop(server *http.Server) error {
+	a.stopping.Store(true)
+	timeout := callsPerOperation * (a.config.PluginTimeout + delegate.DefaultGrace)
+	a.log.WithField("timeout", timeout).Info("Stopping: waiting for running plugin calls")
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	if err := d.engine.Stop(ctx); err != nil {
-		return errors.Join(fmt.Errorf("plugin calls still run after %s; what they do is recorded as unfinished: %w", patience, err), server.Close())
+	if err := a.engine.Stop(ctx); err != nil {
+		return errors.Join(fmt.Errorf("plugin calls still run after %s; their operations are recorded as unfinished: %w", timeout, err), server.Close())
 	}
 	if err := server.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("stop: %w", err)
 	}
-	d.log.Info("Stopped")
+	a.log.Info("Stopped")
 	return nil
 }

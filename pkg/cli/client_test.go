@@ -11,7 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
-	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 )
 
 // bothFamilies is an answer to an allocation.
@@ -220,8 +220,8 @@ func TestDoctorNullEntry(t *testing.T) {
 			answers["GET "+path] = []answer{jsonAnswer(200, body)}
 			s := startSidecar(t, answers)
 			o := s.dependencies().exec(t, "doctor", "-o", "json")
-			if found := findings(t, o); o.code != command.ExitFailed || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
-				return f.Check == doctor.CheckSidecar && strings.Contains(f.Seen, s.socket+" is not a socket of delegated-ipam")
+			if found := findings(t, o); o.code != command.ExitFailed || !slices.ContainsFunc(found, func(f check.Finding) bool {
+				return f.Check == "sidecar" && strings.Contains(f.Message, s.socket+" is not a socket of delegated-ipam")
 			}) {
 				t.Errorf("%s: exit code %d, found %+v; want an error of the sidecar", body, o.code, found)
 			}

@@ -8,10 +8,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/pkg/inspect"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // exitWarning is the exit code of `doctor` if there are warnings and no error.
@@ -51,7 +56,7 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
   delegated-ipam doctor --repair
 
   # The addresses that such files block
-  delegated-ipam doctor -o json | jq -r '.[] | select(.check == "empty-files" and .state != "ok") | .address'`,
+  delegated-ipam doctor -o json | jq -r '.[] | select(.check == "stale-lease-files" and .state != "ok") | .address'`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.doctor(cmd, *o) },
 	}
@@ -69,54 +74,65 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 	if !cmd.Flags().Changed("host") && own.socket != "" {
 		o.host = own.socket
 	}
-	findings := d.connect(o.clientFlags).examine(cmd.Context(), own, o.repair).Findings()
+	findings := doctor.Diagnose(d.connect(o.clientFlags).observe(cmd.Context(), own, o.repair))
 	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
 		return err
 	}
-	worst := doctor.Worst(findings)
+	worst := check.Worst(findings)
 	err := fmt.Errorf("doctor: the worst of %d findings is: %s", len(findings), worst)
 	switch worst {
-	case doctor.OK:
+	case check.OK:
 		return nil
-	case doctor.Warning:
+	case check.Warning:
 		return &command.ExitError{Code: exitWarning, Err: err}
 	}
 	return err
 }
 
-// examine queries the sidecar, and checks everything else between its two lists.
-func (c connection) examine(ctx context.Context, own resolvedOptions, repair bool) doctor.Sight {
+// observe queries the sidecar, and collects everything else between its two lists.
+func (c connection) observe(ctx context.Context, own resolvedOptions, repair bool) *check.Observations {
+	o := &check.Observations{}
 	status, err := c.health(ctx)
-	s := doctor.Sight{StatusErr: err}
-	if err == nil {
-		s.Status = status.DelegatedIpam
-		s.Before, s.ListErr = c.list(ctx)
+	if o.StatusErr = err; err == nil {
+		o.Status = status.DelegatedIpam
+		o.Before, o.ListErr = c.list(ctx)
 	}
-	config, options := own.compare(s.Status)
-	s.Options = options
-	ctxLook, cancel := context.WithTimeout(ctx, c.limit) // limits the wait for a lock of the plugin
+	config, options := own.compare(o.Status)
+	o.Options = options
+	ctxCollect, cancel := context.WithTimeout(ctx, c.limit) // limits the wait for a lock of the plugin
 	defer cancel()
 	if config != nil {
-		n := doctor.LookAtNode(ctxLook, *config, c.socket, s.Status)
-		s.Node = &n
+		o.CollectNode(ctxCollect, checkConfig(*config), c.socket)
 	}
-	s.Stores = doctor.LookAt(ctxLook, s.Pools(), repair)
-	if err == nil && s.ListErr == nil {
-		s.After, s.ListErr = c.list(ctx)
+	o.CollectStores(ctxCollect, repair)
+	if err == nil && o.ListErr == nil {
+		o.After, o.ListErr = c.list(ctx)
 	}
-	return s
+	return o
 }
 
-func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error {
+// checkConfig returns the part of the options that the checks of doctor need.
+func checkConfig(c app.Config) check.Config {
+	return check.Config{
+		Socket: c.SocketOptions(), Callers: unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs},
+		StateDir: c.StateDir, InPod: c.InPod,
+		Inspect: inspect.Options{
+			NodeName: c.NodeName, Plugin: c.PluginOptions(),
+			Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools},
+		},
+	}
+}
+
+func (f clientFlags) printFindings(w io.Writer, findings []check.Finding) error {
 	if f.output == outputJSON {
 		return output.JSON(w, findings)
 	}
 	t := output.NewTable(w)
-	t.Row("STATE", "CHECK", "POOL", "SEEN")
+	t.Row("STATE", "CHECK", "POOL", "MESSAGE")
 	for _, f := range findings {
-		t.Row(string(f.State), string(f.Check), f.Pool, output.OneLine(f.Seen))
-		if f.Do != "" {
-			t.Below(3, "to do: "+output.OneLine(f.Do))
+		t.Row(string(f.State), f.Check, f.Pool, output.OneLine(f.Message))
+		if f.Remedy != "" {
+			t.Below(3, "remedy: "+output.OneLine(f.Remedy))
 		}
 	}
 	return t.Flush()

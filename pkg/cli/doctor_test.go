@@ -12,7 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
-	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 )
 
 // startWithStore serves a sidecar with one pool of host-local, whose store has an
@@ -51,9 +51,9 @@ func optionsOf(dir string) string {
 }
 
 // findings returns the output of `doctor -o json`.
-func findings(t *testing.T, o outcome) []doctor.Finding {
+func findings(t *testing.T, o outcome) []check.Finding {
 	t.Helper()
-	var all []doctor.Finding
+	var all []check.Finding
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil {
 		t.Fatalf("%q: %v", o.stdout, err)
 	}
@@ -65,20 +65,20 @@ func TestDoctorRepair(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		args  []string
-		state doctor.State
+		state check.State
 		there bool
 	}{
-		{"check", nil, doctor.Warning, true},
-		{"repair", []string{"--repair"}, doctor.OK, false},
+		{"check", nil, check.Warning, true},
+		{"repair", []string{"--repair"}, check.OK, false},
 	} {
 		o := s.dependencies().exec(t, slices.Concat([]string{"doctor", "-o", "json"}, step.args)...)
 		found := findings(t, o)
 		// A machine without an ID, and a temporary folder in memory, are warned of, too.
-		want := map[doctor.State]int{doctor.OK: 0, doctor.Warning: 3, doctor.Error: 1}[doctor.Worst(found)]
-		if o.code != want || (len(bad(t, o)) == 0) != (step.state == doctor.OK) {
+		want := map[check.State]int{check.OK: 0, check.Warning: 3, check.Error: 1}[check.Worst(found)]
+		if o.code != want || (len(bad(t, o)) == 0) != (step.state == check.OK) {
 			t.Errorf("%s ended with status %d; want %d; stderr: %s; found %q", step.name, o.code, want, o.stderr, bad(t, o))
 		}
-		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == doctor.CheckEmptyFiles })
+		i := slices.IndexFunc(found, func(f check.Finding) bool { return f.Check == "stale-lease-files" })
 		if i < 0 || found[i].State != step.state || found[i].Address != "10.15.0.3" || found[i].Pool != "default" {
 			t.Errorf("%s found %+v; want %s of 10.15.0.3 in the pool", step.name, found, step.state)
 		}
@@ -104,19 +104,19 @@ func TestDoctorTable(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	for _, want := range []string{
-		"STATE CHECK POOL SEEN", "ok sidecar - it answers and is ready", "ok options - those that the sidecar runs with",
-		"warning empty-files default " + empty + " names no container ID: a killed host-local left it, and no CNI call frees the address",
+		"STATE CHECK POOL MESSAGE", "ok sidecar - responds and is ready", "ok options - the options of the running sidecar are used",
+		"warning stale-lease-files default " + empty + " contains no container ID: a killed host-local left it, and no CNI call frees the address",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("printed\n%swithout the line %q", o.stdout, want)
 		}
 	}
-	seen := slices.IndexFunc(got, func(line string) bool { return strings.HasPrefix(line, "warning empty-files") })
-	if seen < 0 || seen+1 >= len(got) || got[seen+1] != "to do: `delegated-ipam doctor --repair` removes it" {
-		t.Errorf("printed\n%swhich does not say below the empty file what to do", o.stdout)
+	seen := slices.IndexFunc(got, func(line string) bool { return strings.HasPrefix(line, "warning stale-lease-files") })
+	if seen < 0 || seen+1 >= len(got) || got[seen+1] != "remedy: `delegated-ipam doctor --repair` removes it" {
+		t.Errorf("printed\n%swithout a remedy below the stale file", o.stdout)
 	}
 	lines := strings.Split(o.stdout, "\n")
-	if column := strings.Index(lines[0], "SEEN"); strings.Index(lines[seen+1], "to do") != column {
+	if column := strings.Index(lines[0], "MESSAGE"); strings.Index(lines[seen+1], "remedy") != column {
 		t.Errorf("printed\n%swhich is not aligned", o.stdout)
 	}
 }
@@ -126,8 +126,8 @@ func bad(t *testing.T, o outcome) []string {
 	t.Helper()
 	var all []string
 	for _, f := range findings(t, o) {
-		if f.State != doctor.OK && f.Check != doctor.CheckMachineID && f.Check != doctor.CheckStateDir && f.Check != doctor.CheckRoom {
-			all = append(all, fmt.Sprintf("%s %s %s", f.State, f.Check, f.Seen))
+		if f.State != check.OK && !slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) {
+			all = append(all, fmt.Sprintf("%s %s %s", f.State, f.Check, f.Message))
 		}
 	}
 	return all
@@ -151,7 +151,7 @@ func TestDoctorOptions(t *testing.T) {
 			map[string]string{"DELEGATED_IPAM_OWNERS": "x"}, nil, []string{`warning options --owners is "x" here (environment), and the sidecar runs with "*" (default)`},
 		},
 		"unknown variable": {
-			map[string]string{"DELEGATED_IPAM_OWNER": "x"}, nil, []string{"warning options the environment variable DELEGATED_IPAM_OWNER is no option"},
+			map[string]string{"DELEGATED_IPAM_OWNER": "x"}, nil, []string{"warning options environment variable DELEGATED_IPAM_OWNER is not an option"},
 		},
 		"malformed variable": {
 			map[string]string{"DELEGATED_IPAM_ENABLE_IPV4": "perhaps"}, nil, []string{`error options DELEGATED_IPAM_ENABLE_IPV4 is "perhaps"; expected true or false`},
@@ -191,7 +191,7 @@ func TestDoctorNoSidecar(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	o := testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, "doctor")
 	o.wants(t, command.ExitFailed, o.stdout, "doctor: the worst of ", "error")
-	for _, says := range []string{"CHECK", "sidecar", "error", socket, "what follows is what a start would find"} {
+	for _, says := range []string{"CHECK", "sidecar", "error", socket, "those of a new start"} {
 		if !strings.Contains(o.stdout, says) {
 			t.Errorf("printed %q; want it to say %q", o.stdout, says)
 		}
@@ -206,7 +206,7 @@ func TestDoctorListRefused(t *testing.T) {
 	for _, line := range bad(t, o) {
 		got = append(got, strings.Join(strings.Fields(line)[:2], " "))
 	}
-	if want := []string{"error sidecar", "warning empty-files"}; o.code != command.ExitFailed || !slices.Equal(got, want) {
+	if want := []string{"error sidecar", "warning stale-lease-files"}; o.code != command.ExitFailed || !slices.Equal(got, want) {
 		t.Errorf("ended with status %d and found %q; want %q", o.code, got, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/app"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
-	"github.com/delegated-ipam/delegated-ipam/pkg/doctor"
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
@@ -31,22 +31,22 @@ type resolvedOptions struct {
 	socket string
 	// config is nil if the options cannot be used.
 	config *app.Config
-	doctor.Options
+	check.Options
 }
 
 // resolve reads the environment and --config-dir. Errors become findings, and doctor continues.
 func (o ownOptions) resolve() resolvedOptions {
-	r := resolvedOptions{ownOptions: o, Options: doctor.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
+	r := resolvedOptions{ownOptions: o, Options: check.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
 	err := o.set.Resolve(o.env)
 	var sidecar options.Sidecar
 	if err == nil {
 		sidecar, err = o.sidecar.Complete()
 	}
 	if err != nil {
-		r.Unusable, r.Refused = true, split(err)
+		r.Unusable, r.Invalid = true, split(err)
 		return r
 	}
-	r.config, r.Refused = &app.Config{Sidecar: sidecar}, split(sidecar.Validate())
+	r.config, r.Invalid = &app.Config{Sidecar: sidecar}, split(sidecar.Validate())
 	if o.env[defaults.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
 		r.socket = sidecar.SocketPath
 	}
@@ -55,7 +55,7 @@ func (o ownOptions) resolve() resolvedOptions {
 
 // compare returns the configuration to inspect, nil if there is none: that of the sidecar if its
 // status has it. Options that doctor has otherwise become findings.
-func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*app.Config, doctor.Options) {
+func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*app.Config, check.Options) {
 	if status == nil || len(status.Options) == 0 {
 		return r.config, r.Options
 	}
@@ -71,24 +71,24 @@ func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*app.Confi
 			continue // an option of another version
 		}
 		if err != nil {
-			return r.config, r.refuse(fmt.Errorf("the sidecar's own option --%s cannot be read by this version: %w", o.Name, err))
+			return r.config, r.invalid(fmt.Errorf("the sidecar's own option --%s cannot be read by this version: %w", o.Name, err))
 		}
 		if own := r.set.Setting(o.Name); differs(own, set.Setting(o.Name), options.Source(o.Source)) {
-			r.Differing = append(r.Differing, doctor.Difference{
+			r.Differing = append(r.Differing, check.Difference{
 				Option: o.Name, There: o.Value, ThereFrom: o.Source, Here: own.Value, HereFrom: string(own.Source),
 			})
 		}
 	}
 	sidecar, err := theirs.Complete()
 	if err != nil {
-		return r.config, r.refuse(err)
+		return r.config, r.invalid(err)
 	}
 	r.FromSidecar = true
 	return &app.Config{Sidecar: sidecar}, r.Options
 }
 
-func (r resolvedOptions) refuse(err error) doctor.Options {
-	r.Refused = append(r.Refused, err)
+func (r resolvedOptions) invalid(err error) check.Options {
+	r.Invalid = append(r.Invalid, err)
 	return r.Options
 }
 

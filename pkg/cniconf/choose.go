@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// maxFound bounds how many files an error names.
-const maxFound = 10
+// maxListed is how many files an error names.
+const maxListed = 10
 
-// source is where configurations come from: one file, or the files of a folder.
+// source is the origin of configurations: one file, or the files of a folder.
 type source struct {
 	dir, file string
 }
 
-// String names the source as a person knows it.
+// String describes the source for errors.
 func (s source) String() string {
 	if s.file != "" {
 		return "file " + s.file
@@ -23,7 +23,7 @@ func (s source) String() string {
 	return "folder " + s.dir
 }
 
-// folder is the one in which changes show.
+// folder returns the folder to watch for changes.
 func (s source) folder() string {
 	if s.file != "" {
 		return filepath.Dir(s.file)
@@ -31,7 +31,7 @@ func (s source) folder() string {
 	return s.dir
 }
 
-// read returns the source's files in the order in which they are to be tried.
+// read returns the files of the source, in the order of their priority.
 func (s source) read() ([]candidate, error) {
 	if s.file != "" {
 		return []candidate{readCandidate(s.file)}, nil
@@ -39,45 +39,45 @@ func (s source) read() ([]candidate, error) {
 	return readFolder(s.dir)
 }
 
-// choose returns the network for a pool: the first file of the wanted network, or,
-// if none is wanted, the first whose chain delegates IPAM. lastFile is the
-// file in use; while that one is broken no later file takes its place, because a file
-// half written must not switch a pool to another network for a moment.
-func choose(all []candidate, wanted, lastFile string) (Network, error) {
-	for _, c := range all {
+// choose returns the network of a pool: that of the first file of the named network or,
+// without a name, that of the first file whose chain delegates IPAM. While lastFile, the
+// file in use, is invalid, no later file replaces it: a partly written file must not switch
+// a pool to another network for a moment.
+func choose(candidates []candidate, name, lastFile string) (Network, error) {
+	for _, c := range candidates {
 		switch {
-		case c.broken() && c.file == lastFile:
+		case c.invalid() && c.file == lastFile:
 			return Network{}, fmt.Errorf("%s: %w", c.file, c.err)
-		case c.broken(), wanted != "" && c.name != wanted, wanted == "" && c.err != nil:
+		case c.invalid(), name != "" && c.name != name, name == "" && c.err != nil:
 			continue
 		case c.err != nil:
-			return Network{}, fmt.Errorf("%s is the configuration of network %q, but %w", c.file, wanted, c.err)
+			return Network{}, fmt.Errorf("%s is the configuration of network %q, but %w", c.file, name, c.err)
 		}
 		return c.network, nil
 	}
-	return Network{}, errors.New(passedOver(all, wanted))
+	return Network{}, noneChosen(candidates, name)
 }
 
-// passedOver says which files there were and why none of them would do.
-func passedOver(all []candidate, wanted string) string {
+// noneChosen returns an error that lists the candidates and why none was chosen.
+func noneChosen(candidates []candidate, name string) error {
 	expected := "expected a .conflist, .conf or .json file whose plugin chain has a plugin with ipam.type"
-	if wanted != "" {
-		expected = fmt.Sprintf("expected a .conflist, .conf or .json file of network %q with a plugin that has ipam.type", wanted)
+	if name != "" {
+		expected = fmt.Sprintf("expected a .conflist, .conf or .json file of network %q with a plugin that has ipam.type", name)
 	}
-	if len(all) == 0 {
-		return expected + "; found no such file"
+	if len(candidates) == 0 {
+		return errors.New(expected + "; found no such file")
 	}
 	var found []string
-	for i, c := range all {
-		if i == maxFound {
-			found = append(found, fmt.Sprintf("and %d more", len(all)-i))
+	for i, c := range candidates {
+		if i == maxListed {
+			found = append(found, fmt.Sprintf("and %d more", len(candidates)-i))
 			break
 		}
-		reason := fmt.Sprintf("is of network %q", c.name)
+		reason := fmt.Sprintf("defines network %q", c.name)
 		if c.err != nil {
 			reason = c.err.Error()
 		}
 		found = append(found, fmt.Sprintf("%s (%s)", filepath.Base(c.file), reason))
 	}
-	return expected + "; found " + strings.Join(found, ", ")
+	return errors.New(expected + "; found " + strings.Join(found, ", "))
 }

@@ -15,22 +15,21 @@ import (
 // maxFile bounds a configuration file, in bytes; real ones have a few kilobytes.
 const maxFile = 1 << 20
 
-// candidate is one file that may be a pool's configuration.
+// candidate is one file that may configure a pool.
 type candidate struct {
 	file string
-	// name is the network's; empty if the file could not be read.
+	// name is the name of the network; empty if the file could not be parsed.
 	name    string
 	network Network
-	// err is why it gives no network: errNoIPAM, or what is broken in it.
+	// err is why the file has no network: errNoIPAM, or why it is invalid.
 	err error
 }
 
-// broken tells that the file should be a configuration and cannot be read as one,
-// as while somebody writes it.
-func (c candidate) broken() bool { return c.err != nil && !errors.Is(c.err, errNoIPAM) }
+// invalid reports whether the file could not be parsed, as while it is being written.
+func (c candidate) invalid() bool { return c.err != nil && !errors.Is(c.err, errNoIPAM) }
 
-// readFolder reads every file of a folder that a container runtime would look at
-// (.conflist, .conf, .json), in name order.
+// readFolder reads the files of a folder that a container runtime would read (.conflist,
+// .conf, .json), in name order.
 func readFolder(dir string) ([]candidate, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, err
@@ -39,12 +38,12 @@ func readFolder(dir string) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	// os.ReadDir, by which libcni looks, has them in name order.
-	all := make([]candidate, len(files))
+	// os.ReadDir, which libcni uses, sorts by name.
+	candidates := make([]candidate, len(files))
 	for i, file := range files {
-		all[i] = readCandidate(file)
+		candidates[i] = readCandidate(file)
 	}
-	return all, nil
+	return candidates, nil
 }
 
 // readCandidate reads one file.
@@ -56,7 +55,7 @@ func readCandidate(file string) candidate {
 		return c
 	}
 	c.name = d.network.Name
-	c.network, c.err = d.delegating()
+	c.network, c.err = d.delegatingNetwork()
 	c.network.File = file
 	return c
 }
@@ -76,8 +75,8 @@ func readDocument(file string) (document, error) {
 	return d, d.addFolder(filepath.Join(filepath.Dir(file), d.network.Name))
 }
 
-// addFolder adds the plugins that lie in the network's own folder, one in each
-// .conf file (CNI spec 1.1, "loadOnlyInlinedPlugins").
+// addFolder adds the plugins in the network's own folder, one in each .conf file (CNI spec
+// 1.1, "loadOnlyInlinedPlugins").
 func (d *document) addFolder(dir string) error {
 	files, err := libcni.ConfFiles(dir, []string{".conf"})
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -89,19 +88,19 @@ func (d *document) addFolder(dir string) error {
 	for _, file := range files {
 		data, err := readBounded(file)
 		if err != nil {
-			return fmt.Errorf("its plugin %s: %w", file, err)
+			return fmt.Errorf("plugin %s: %w", file, err)
 		}
 		d.plugins = append(d.plugins, data)
 	}
 	return nil
 }
 
-// readBounded reads a regular file of at most maxFile bytes. Links are followed,
-// because a mounted ConfigMap consists of links. It never waits for a FIFO's writer.
+// readBounded reads a regular file of at most maxFile bytes. It follows links, because a
+// mounted ConfigMap consists of links, and does not block on a FIFO.
 func readBounded(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		// The path is named by whoever reports it.
+		// The caller adds the path.
 		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 			return nil, pathErr.Err
 		}
@@ -113,11 +112,11 @@ func readBounded(file string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is no regular file (%s)", info.Mode().Type())
+		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("it has more than %d bytes", maxFile)
+		err = fmt.Errorf("larger than %d bytes", maxFile)
 	}
 	return data, err
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 )
 
-// errNoIPAM: the file is a sound configuration, only not one for us.
+// errNoIPAM: the file is valid, but does not delegate IPAM.
 var errNoIPAM = errors.New("no plugin of its chain sets ipam.type")
 
 // document is a configuration file after parsing.
 type document struct {
-	// network has no plugin yet.
+	// network lacks its plugin.
 	network Network
 	plugins []json.RawMessage
-	// inlineOnly tells that no plugin is to be added from the network's own folder.
+	// inlineOnly excludes the plugins in the network's own folder.
 	inlineOnly bool
 }
 
-// parseList reads a .conflist. libcni judges it; the plugin objects are taken
-// from the text itself, because libcni's copies have their numbers rounded.
+// parseList parses a .conflist. libcni validates it; the plugin objects come from the text,
+// because libcni's copies have rounded numbers.
 func parseList(data []byte) (document, error) {
 	list, err := libcni.NetworkConfFromBytes(data)
 	if err != nil {
-		return document{}, plain(err)
+		return document{}, describe(err)
 	}
 	if err := utils.ValidateNetworkName(list.Name); err != nil {
 		return document{}, err
@@ -55,11 +55,11 @@ func parseList(data []byte) (document, error) {
 	}, nil
 }
 
-// parseSingle reads a .conf or .json: one plugin object that is the whole network.
+// parseSingle parses a .conf or .json file: one plugin object that is the whole network.
 func parseSingle(data []byte) (document, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
-		return document{}, fmt.Errorf("%w (a list of plugins is read from a file that ends in .conflist)", plain(err))
+		return document{}, fmt.Errorf("%w (a list of plugins needs the extension .conflist)", describe(err))
 	}
 	if err := utils.ValidateNetworkName(conf.Network.Name); err != nil {
 		return document{}, err
@@ -71,17 +71,17 @@ func parseSingle(data []byte) (document, error) {
 	}, nil
 }
 
-// delegating returns the network with the first plugin that delegates IPAM.
-func (d document) delegating() (Network, error) {
+// delegatingNetwork returns the network with the first plugin that delegates IPAM.
+func (d document) delegatingNetwork() (Network, error) {
 	for i, raw := range d.plugins {
 		conf, err := libcni.NetworkPluginConfFromBytes(raw)
 		if err != nil {
-			return Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, plain(err))
+			return Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, describe(err))
 		}
 		if conf.Network.IPAM.Type == "" {
 			continue
 		}
-		// Without white space a file that was only formatted anew is the same.
+		// Without white space, reformatting a file does not change its network.
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, raw); err != nil {
 			return Network{}, err
@@ -93,9 +93,8 @@ func (d document) delegating() (Network, error) {
 	return Network{}, errNoIPAM
 }
 
-// plain says of a value of the wrong kind what a person wrote, and not which Go
-// type it does not fit.
-func plain(err error) error {
+// describe replaces the Go type in the error of a value of the wrong type by the JSON type.
+func describe(err error) error {
 	var kind *json.UnmarshalTypeError
 	if !errors.As(err, &kind) || kind.Field == "" {
 		return err

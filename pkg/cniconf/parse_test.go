@@ -25,12 +25,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
+func TestRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, content string
 		want          Network
 	}{
-		"the first plugin that delegates of a list": {
+		"first delegating plugin of a list": {
 			"a.conflist",
 			`{"name":"net","cniVersion":"0.4.0","disableCheck":true,"disableGC":true,"plugins":[
 				{"type":"tuning"},
@@ -41,7 +41,7 @@ func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
 				PluginConfig: json.RawMessage(`{"type":"cilium-cni","huge":12345678901234567890,"ipam":{"type":"host-local","x":[1,2]}}`),
 			},
 		},
-		"the highest version of a list that names several": {
+		"highest version of several": {
 			"a.conflist",
 			`{"name":"net","cniVersion":"0.3.1","cniVersions":["0.4.0","1.0.0","99.0.0"],"plugins":[{"type":"p","ipam":{"type":"i"}}]}`,
 			Network{
@@ -49,7 +49,7 @@ func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
 				PluginConfig: json.RawMessage(`{"type":"p","ipam":{"type":"i"}}`),
 			},
 		},
-		"a single plugin, which is the whole network": {
+		"single plugin": {
 			"a.conf",
 			`{"name":"net", "cniVersion":"1.0.0", "type":"p", "ipam":{"type":"i"}}`,
 			Network{
@@ -57,7 +57,7 @@ func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
 				PluginConfig: json.RawMessage(`{"name":"net","cniVersion":"1.0.0","type":"p","ipam":{"type":"i"}}`),
 			},
 		},
-		"a single plugin in a .json file": {
+		"single plugin in a .json file": {
 			"a.json",
 			`{"name":"net","type":"p","ipam":{"type":"i"}}`,
 			Network{Name: "net", IPAMType: "i", PluginConfig: json.RawMessage(`{"name":"net","type":"p","ipam":{"type":"i"}}`)},
@@ -74,7 +74,7 @@ func TestANetworkIsReadWithItsPluginObjectUntouched(t *testing.T) {
 	}
 }
 
-func TestAPluginInTheNetworksOwnFolderCountsUnlessOnlyInlinedOnesDo(t *testing.T) {
+func TestPluginFolder(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "net/50-p.conf", `{"type":"p","ipam":{"type":"i"}}`)
 	with := put(t, dir, "a.conflist", `{"name":"net","plugins":[{"type":"first"}]}`)
@@ -91,20 +91,20 @@ func TestAPluginInTheNetworksOwnFolderCountsUnlessOnlyInlinedOnesDo(t *testing.T
 	}
 }
 
-func TestAFileThatIsNoNetworkSaysWhy(t *testing.T) {
+func TestInvalidFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, content, want string
 	}{
-		"no JSON":                           {"a.conflist", `{"name":`, "unexpected end of JSON"},
-		"empty":                             {"a.conf", ``, "unexpected end of JSON"},
-		"no name":                           {"a.conflist", `{"plugins":[{"type":"p"}]}`, "no name"},
-		"a single plugin without a name":    {"a.conf", `{"type":"p","ipam":{"type":"i"}}`, "missing network name"},
-		"a name that leaves the folder":     {"a.conflist", `{"name":"../x","plugins":[{"type":"p"}]}`, "invalid characters"},
-		"no plugins":                        {"a.conflist", `{"name":"net","plugins":[]}`, "no plugins"},
-		"no plugin that delegates":          {"a.conflist", `{"name":"net","plugins":[{"type":"p"}]}`, "ipam.type"},
-		"a list under a single's extension": {"a.conf", `{"name":"net","plugins":[{"type":"p"}]}`, "ends in .conflist"},
-		"an ipam of another kind":           {"a.conf", `{"name":"net","type":"p","ipam":"dhcp"}`, "ipam is a JSON string; expected an object"},
-		"too large":                         {"a.conf", strings.Repeat(" ", maxFile+1), "more than 1048576 bytes"},
+		"truncated JSON":               {"a.conflist", `{"name":`, "unexpected end of JSON"},
+		"empty":                        {"a.conf", ``, "unexpected end of JSON"},
+		"no name":                      {"a.conflist", `{"plugins":[{"type":"p"}]}`, "no name"},
+		"single plugin without a name": {"a.conf", `{"type":"p","ipam":{"type":"i"}}`, "missing network name"},
+		"name outside the folder":      {"a.conflist", `{"name":"../x","plugins":[{"type":"p"}]}`, "invalid characters"},
+		"no plugins":                   {"a.conflist", `{"name":"net","plugins":[]}`, "no plugins"},
+		"no plugin that delegates":     {"a.conflist", `{"name":"net","plugins":[{"type":"p"}]}`, "ipam.type"},
+		"list in a .conf file":         {"a.conf", `{"name":"net","plugins":[{"type":"p"}]}`, "extension .conflist"},
+		"ipam of another type":         {"a.conf", `{"name":"net","type":"p","ipam":"dhcp"}`, "ipam is a JSON string; expected an object"},
+		"too large":                    {"a.conf", strings.Repeat(" ", maxFile+1), "larger than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := readCandidate(put(t, t.TempDir(), c.file, c.content))
@@ -115,12 +115,12 @@ func TestAFileThatIsNoNetworkSaysWhy(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRegularFileIsRefusedWithoutWaitingForIt(t *testing.T) {
+func TestNotRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "a.conf")
 	must(t, syscall.Mkfifo(fifo, 0o600))
 	for _, file := range []string{fifo, dir} {
-		if c := readCandidate(file); c.err == nil || !strings.Contains(c.err.Error(), "no regular file") {
+		if c := readCandidate(file); c.err == nil || !strings.Contains(c.err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", file, c.err)
 		}
 	}
@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			n, err := d.delegating()
+			n, err := d.delegatingNetwork()
 			if err != nil {
 				continue
 			}
@@ -147,10 +147,10 @@ func FuzzParse(f *testing.F) {
 				} `json:"ipam"`
 			}
 			if err := json.Unmarshal(n.PluginConfig, &plugin); err != nil {
-				t.Fatalf("%s: the plugin object cannot be read: %v", kind, err)
+				t.Fatalf("%s: the plugin object cannot be parsed: %v", kind, err)
 			}
 			if n.Name == "" || n.IPAMType == "" || plugin.Type == "" || plugin.IPAM.Type != n.IPAMType {
-				t.Errorf("%s: %+v has not what a network must have", kind, n)
+				t.Errorf("%s: %+v lacks a required field", kind, n)
 			}
 		}
 	})

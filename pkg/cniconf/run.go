@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// settle gathers the events of one change (an editor makes several) before
-	// the files are read again.
-	settle = 100 * time.Millisecond
+	// debounce collects the events of one change (an editor causes several) before the
+	// files are read again.
+	debounce = 100 * time.Millisecond
 
-	// recheck is how often the files are read again without an event: for what
-	// cannot be watched (a link's target, a network's own folder, a file system
-	// that reports nothing, no inotify instance left).
-	recheck = 10 * time.Second
+	// rereadInterval is how often the files are read without an event, for changes that
+	// cannot be watched (a link's target, a network's own folder, a file system without
+	// events, no inotify instance left).
+	rereadInterval = 10 * time.Second
 )
 
-// Run reads the configurations again whenever they change, until ctx ends; it
-// then returns nil. A folder that does not exist yet is waited for.
+// Run reads the configurations after each change, until ctx ends; it then returns nil. The
+// folder may be created later.
 func (w *Watcher) Run(ctx context.Context) error {
 	files, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.log.WithError(err).Warnf("CNI configuration cannot be watched; it is read every %s", recheck)
+		w.log.WithError(err).Warnf("CNI configuration cannot be watched; reading it every %s", rereadInterval)
 		w.loop(ctx, nil)
 		return nil
 	}
@@ -34,8 +34,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return files.Close()
 }
 
-// loop reads at its start, for what changed since New, on every sign of a change,
-// and every recheck. files is nil where nothing can be watched.
+// loop reads the files at its start, for changes since New, after each event, and every
+// rereadInterval. files is nil where nothing can be watched.
 func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
 	var events chan fsnotify.Event
 	var failures chan error
@@ -44,58 +44,58 @@ func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := true
+	scheduled := true
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			// Watched first and read then, nothing falls between the two.
+			// A change between the two calls shows as an event.
 			if files != nil {
 				w.watch(files)
 			}
 			w.reload()
-			timer.Reset(recheck)
-			soon = false
+			timer.Reset(rereadInterval)
+			scheduled = false
 			continue
 		case <-events:
 		case err := <-failures:
-			// Events may be lost (the kernel's queue ran over): look again.
-			w.log.WithError(err).Warn("watching the CNI configuration")
+			// Events may be lost (the kernel's queue overflowed), so the files are read.
+			w.log.WithError(err).Warn("Watching the CNI configuration failed")
 		}
-		// A time limit that is never moved on: changes without end must not keep
-		// the files from being read.
-		if !soon {
-			timer.Reset(settle)
-			soon = true
+		// The delay is not extended by further events, so that endless changes do not
+		// prevent a read.
+		if !scheduled {
+			timer.Reset(debounce)
+			scheduled = true
 		}
 	}
 }
 
-// watch has the source's folder watched or, while that does not exist, the nearest
-// folder above it that does. What fails here is made up for by recheck.
+// watch watches the source's folder or, while that does not exist, its nearest existing
+// parent. rereadInterval makes up for a failure.
 func (w *Watcher) watch(files *fsnotify.Watcher) {
 	for {
 		target := nearest(w.source.folder())
 		for _, old := range files.WatchList() {
 			if old != target {
-				// It may be gone already; either way it is not watched any more.
+				// An error means that it was deleted, so it is not watched either.
 				_ = files.Remove(old)
 			}
 		}
 		err := files.Add(target)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			w.log.WithError(err).WithField("folder", target).Warnf("CNI configuration cannot be watched; it is read every %s", recheck)
+			w.log.WithError(err).WithField("folder", target).Warnf("CNI configuration cannot be watched; reading it every %s", rereadInterval)
 			return
 		}
-		// A folder made between the look and the watch would not show as an event.
+		// A folder that was created before Add caused no event.
 		if nearest(w.source.folder()) == target {
 			return
 		}
 	}
 }
 
-// nearest is the path itself or the closest one above it that is a folder.
+// nearest returns the path or its nearest parent that is a folder.
 func nearest(path string) string {
 	for {
 		info, err := os.Stat(path)

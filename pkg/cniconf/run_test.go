@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// run watches until the test ends. The returned function waits for the next
-// change that the watcher tells of.
+// run runs a watcher until the test ends. The returned function waits for its next call of
+// OnChange's function.
 func run(t *testing.T, o Options) (w *Watcher, changed func()) {
 	t.Helper()
 	w = watcher(t, o)
@@ -28,20 +28,20 @@ func run(t *testing.T, o Options) (w *Watcher, changed func()) {
 	return w, func() { <-changes }
 }
 
-func TestAConfigurationMissingAtStartIsNoticedWhenItIsThere(t *testing.T) {
+func TestNewFile(t *testing.T) {
 	dir := t.TempDir()
 	w, changed := run(t, Options{Dir: dir})
 	expectNone(t, w, "")
 	put(t, dir, "10-a.conflist", list("a"))
 	changed()
-	// A file that is seen half written is a change as well.
+	// A read of the partly written file is a change, too.
 	for w.Status("").Err != nil {
 		changed()
 	}
 	expect(t, w, "", "a", "10-a.conflist")
 }
 
-func TestAFolderMadeLaterIsNoticed(t *testing.T) {
+func TestNewFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "cni", "net.d")
 	w, changed := run(t, Options{Dir: dir})
 	put(t, dir, "10-a.conflist", list("a"))
@@ -50,7 +50,7 @@ func TestAFolderMadeLaterIsNoticed(t *testing.T) {
 	}
 	expect(t, w, "", "a", "10-a.conflist")
 
-	// The folder is replaced by another one of its name.
+	// The folder is replaced.
 	must(t, os.Rename(dir, dir+".old"))
 	for w.Status("").Err == nil {
 		changed()
@@ -62,7 +62,7 @@ func TestAFolderMadeLaterIsNoticed(t *testing.T) {
 	}
 }
 
-func TestAFileRenamedOverAnotherIsNoticed(t *testing.T) {
+func TestRename(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir, "10-a.conflist", list("a"))
 	for name, o := range map[string]Options{"in a folder": {Dir: dir}, "as the one given": {File: file}} {
@@ -79,7 +79,7 @@ func TestAFileRenamedOverAnotherIsNoticed(t *testing.T) {
 	}
 }
 
-func TestAConfigMapThatIsReplacedIsNoticed(t *testing.T) {
+func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	// The kubelet's way: the file is a link into ..data, itself a link to a folder
 	// of this version, which a rename replaces.
@@ -97,7 +97,7 @@ func TestAConfigMapThatIsReplacedIsNoticed(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeWatchedIsReadEveryNowAndThen(t *testing.T) {
+func TestUnwatched(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := watcher(t, Options{Dir: dir})
@@ -108,7 +108,7 @@ func TestWhatCannotBeWatchedIsReadEveryNowAndThen(t *testing.T) {
 		put(t, dir, "10-a.conflist", list("a"))
 		synctest.Wait()
 		expectNone(t, w, "")
-		time.Sleep(recheck)
+		time.Sleep(rereadInterval)
 		synctest.Wait()
 		expect(t, w, "", "a", "10-a.conflist")
 	})

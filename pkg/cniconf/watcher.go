@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -16,24 +17,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 )
 
-// Options say where to look and for what.
+// Options configure a Watcher.
 type Options struct {
 	// Dir is the folder of the configurations (--cni-conf-dir).
 	Dir string
-	// File is the one file to read (--cni-conf-file); Dir is then not looked at.
+	// File is the only file to read (--cni-conf-file); Dir is then ignored.
 	File string
-	// Pools maps each pool to the name of its network; an empty name stands for
-	// the first that delegates IPAM. Empty: {"default": ""}.
+	// Pools maps each pool to the name of its network; an empty name selects the first
+	// network that delegates IPAM. Default: {"default": ""}.
 	Pools map[string]string
-	// Log is told of every change.
+	// Log gets one line for each change; nil for none.
 	Log logrus.FieldLogger
 }
 
-// Watcher knows the network of each pool. Its methods may be called at the same time.
+// Watcher knows the network of each pool. Its methods may be called concurrently.
 type Watcher struct {
 	source source
-	wanted map[string]string
-	// order is "default" first, then by name: who comes first has a network that two want.
+	// networks are the names of the pools' networks.
+	networks map[string]string
+	// order sorts the pools: the first of two pools with one network gets it.
 	order []string
 	log   logrus.FieldLogger
 
@@ -42,36 +44,39 @@ type Watcher struct {
 	onChange []func(pool string)
 }
 
-// pool is what is known of one pool's network.
+// pool is the configuration of one pool.
 type pool struct {
-	// good is the last good network; nil if there never was one.
-	good *Network
-	// err is the trouble now.
+	// network is the last valid network; nil if there never was one.
+	network *Network
+	// err is why the files that exist now do not give it one.
 	err error
-	// refused tells that another pool has this one's network.
-	refused bool
-	since   time.Time
+	// conflict means that another pool has its network.
+	conflict bool
+	since    time.Time
 }
 
-// New reads the configurations once. That there are none yet is no error;
-// options that cannot work are.
+// New reads the configurations once. That they do not exist yet is not an error; invalid
+// options are.
 func New(o Options) (*Watcher, error) {
 	if o.Dir == "" && o.File == "" {
-		return nil, errors.New("CNI configuration: neither a folder (--cni-conf-dir) nor a file (--cni-conf-file) is named")
+		return nil, errors.New("CNI configuration: neither a folder (--cni-conf-dir) nor a file (--cni-conf-file) is set")
 	}
-	if o.Log == nil {
-		return nil, errors.New("CNI configuration: no log is given")
+	log := o.Log
+	if log == nil {
+		discard := logrus.New()
+		discard.SetOutput(io.Discard)
+		log = discard
 	}
-	wanted := maps.Clone(o.Pools)
-	if len(wanted) == 0 {
-		wanted = map[string]string{defaults.Pool: ""}
+	networks := maps.Clone(o.Pools)
+	if len(networks) == 0 {
+		networks = map[string]string{defaults.Pool: ""}
 	}
 	w := &Watcher{
-		source: source{dir: clean(o.Dir), file: clean(o.File)},
-		wanted: wanted,
-		order:  slices.SortedFunc(maps.Keys(wanted), ByRank),
-		log:    o.Log,
-		pools:  map[string]pool{},
+		source:   source{dir: clean(o.Dir), file: clean(o.File)},
+		networks: networks,
+		order:    slices.SortedFunc(maps.Keys(networks), ByRank),
+		log:      log,
+		pools:    map[string]pool{},
 	}
 	w.reload()
 	return w, nil
@@ -84,8 +89,8 @@ func clean(path string) string {
 	return filepath.Clean(path)
 }
 
-// ByRank compares two pools in the order in which they are served and shown:
-// the default pool first, the others by name.
+// ByRank compares two pools by the order in which they are served and listed: the default
+// pool first, the others by name.
 func ByRank(a, b string) int {
 	if (a == defaults.Pool) != (b == defaults.Pool) {
 		if a == defaults.Pool {
@@ -96,38 +101,41 @@ func ByRank(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// Network returns the network that new attachments of a pool use; an empty pool
-// is "default". While its file is broken or gone that is the last good one. The error
-// says what is missing: where it was looked for, what was expected, what was found.
+// Pools returns the names of the pools, by rank.
+func (w *Watcher) Pools() []string { return slices.Clone(w.order) }
+
+// Network returns the network that new attachments of a pool use; an empty name is
+// the default pool. While its file is invalid or missing, that is the last valid one. The error
+// names the folder or file, what was expected, and what was found.
 func (w *Watcher) Network(poolName string) (Network, error) {
 	p, err := w.pool(poolName)
 	if err != nil {
 		return Network{}, err
 	}
-	if p.good == nil || p.refused {
+	if p.network == nil || p.conflict {
 		return Network{}, p.err
 	}
-	n := *p.good
+	n := *p.network
 	n.PluginConfig = slices.Clone(n.PluginConfig)
 	return n, nil
 }
 
-// Status returns how it stands with a pool's configuration. That of an unknown
-// pool has only an error.
+// Status returns the status of a pool's configuration. That of an unknown pool has only an
+// error.
 func (w *Watcher) Status(poolName string) Status {
 	p, err := w.pool(poolName)
 	if err != nil {
 		return Status{Err: err}
 	}
 	s := Status{Err: p.err, Since: p.since}
-	if p.good != nil && !p.refused {
-		s.Network, s.File = p.good.Name, p.good.File
+	if p.network != nil && !p.conflict {
+		s.Network, s.File = p.network.Name, p.network.File
 	}
 	return s
 }
 
-// OnChange has f called, from Run, with each pool whose network or trouble changed.
-// f must not wait for long: nothing else is noticed meanwhile.
+// OnChange registers a function that Run calls with each pool whose network or error has
+// changed. It delays further changes until it returns.
 func (w *Watcher) OnChange(f func(pool string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,97 +150,97 @@ func (w *Watcher) pool(name string) (pool, error) {
 	defer w.mu.Unlock()
 	p, ok := w.pools[name]
 	if !ok {
-		return pool{}, fmt.Errorf("pool %q is not known; known are %s", name, strings.Join(w.order, ", "))
+		return pool{}, fmt.Errorf("unknown pool %q; expected one of %s", name, strings.Join(w.order, ", "))
 	}
 	return p, nil
 }
 
-// reload reads the source and gives each pool its network.
+// reload reads the source and updates every pool.
 func (w *Watcher) reload() {
-	all, readErr := w.source.read()
+	candidates, readErr := w.source.read()
 	w.mu.Lock()
-	taken := map[string]string{}
+	usedBy := map[string]string{}
 	var changed []string
 	for _, name := range w.order {
 		before, known := w.pools[name]
-		after := w.next(name, before, all, readErr)
-		after = refuseTaken(name, after, taken)
-		if known && after.same(before) {
+		after := w.update(name, before, candidates, readErr)
+		after = withoutConflict(name, after, usedBy)
+		if known && after.equal(before) {
 			continue
 		}
 		after.since = time.Now()
 		w.pools[name] = after
 		changed = append(changed, name)
-		w.say(name, after)
+		w.logChange(name, after)
 	}
-	tell := slices.Clone(w.onChange)
+	callbacks := slices.Clone(w.onChange)
 	w.mu.Unlock()
 	for _, name := range changed {
-		for _, f := range tell {
+		for _, f := range callbacks {
 			f(name)
 		}
 	}
 }
 
-// next is a pool after its files were read again: a new network, or the last good
-// one with the trouble that keeps it.
-func (w *Watcher) next(name string, before pool, all []candidate, readErr error) pool {
+// update returns a pool after its files were read: with a new network, or with the last
+// valid one and an error.
+func (w *Watcher) update(name string, before pool, candidates []candidate, readErr error) pool {
 	lastFile := ""
-	if before.good != nil {
-		lastFile = before.good.File
+	if before.network != nil {
+		lastFile = before.network.File
 	}
 	n, err := Network{}, readErr
 	if err == nil {
-		n, err = choose(all, w.wanted[name], lastFile)
+		n, err = choose(candidates, w.networks[name], lastFile)
 	}
 	if err == nil {
-		return pool{good: &n, since: before.since}
+		return pool{network: &n, since: before.since}
 	}
-	if before.good == nil {
+	if before.network == nil {
 		return pool{err: fmt.Errorf("pool %q has no CNI configuration in %s: %w", name, w.source, err), since: before.since}
 	}
 	return pool{
-		good:  before.good,
-		err:   fmt.Errorf("pool %q keeps network %q as last read from %s: %w", name, before.good.Name, before.good.File, err),
-		since: before.since,
+		network: before.network,
+		err:     fmt.Errorf("pool %q keeps network %q as last read from %s: %w", name, before.network.Name, before.network.File, err),
+		since:   before.since,
 	}
 }
 
-// refuseTaken refuses a network that an earlier pool has: two pools that name one network would
-// give one owner two container IDs for the same thing (docs/how-it-works.md, CNI configuration).
-func refuseTaken(name string, p pool, taken map[string]string) pool {
-	if p.good == nil {
+// withoutConflict takes from a pool a network that an earlier pool uses: with two pools of
+// one network, an owner would have two attachments with one container ID
+// (docs/how-it-works.md, CNI configuration).
+func withoutConflict(name string, p pool, usedBy map[string]string) pool {
+	if p.network == nil {
 		return p
 	}
-	if first, ok := taken[p.good.Name]; ok {
-		p.refused = true
-		p.err = fmt.Errorf("pools %q and %q name one network, %q of %s; give each its own (--pool name=network)",
-			first, name, p.good.Name, p.good.File)
+	if first, ok := usedBy[p.network.Name]; ok {
+		p.conflict = true
+		p.err = fmt.Errorf("pools %q and %q have the same network, %q of %s; give each its own (--pool name=network)",
+			first, name, p.network.Name, p.network.File)
 		return p
 	}
-	taken[p.good.Name] = name
+	usedBy[p.network.Name] = name
 	return p
 }
 
-// same tells whether nothing changed that Network or Status would tell.
-func (p pool) same(o pool) bool {
-	if p.refused != o.refused || (p.good == nil) != (o.good == nil) || (p.err == nil) != (o.err == nil) {
+// equal reports whether Network and Status return the same for both.
+func (p pool) equal(o pool) bool {
+	if p.conflict != o.conflict || (p.network == nil) != (o.network == nil) || (p.err == nil) != (o.err == nil) {
 		return false
 	}
-	if p.good != nil && !p.good.Equal(*o.good) {
+	if p.network != nil && !p.network.Equal(*o.network) {
 		return false
 	}
 	return p.err == nil || p.err.Error() == o.err.Error()
 }
 
-// say logs how it now stands with a pool.
-func (w *Watcher) say(name string, p pool) {
+func (w *Watcher) logChange(name string, p pool) {
 	log := w.log.WithField("poolName", name)
-	if p.good != nil {
-		log = log.WithFields(logrus.Fields{"network": p.good.Name, "file": p.good.File, "plugin": p.good.IPAMType})
+	if p.network != nil {
+		log = log.WithFields(logrus.Fields{"network": p.network.Name, "file": p.network.File, "plugin": p.network.IPAMType})
 	}
 	if p.err != nil {
-		log.WithError(p.err).Warn("CNI configuration is not as it should be")
+		log.WithError(p.err).Warn("CNI configuration has an error")
 		return
 	}
 	log.Info("CNI configuration read")

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ func quiet() logrus.FieldLogger {
 	return log
 }
 
-// list is a .conflist of a network that delegates.
+// list returns a .conflist whose network delegates IPAM.
 func list(network string) string {
 	return fmt.Sprintf(`{"name":%q,"cniVersion":"1.0.0","plugins":[{"type":"p","ipam":{"type":"host-local"}}]}`, network)
 }
@@ -32,7 +33,7 @@ func watcher(t *testing.T, o Options) *Watcher {
 	return w
 }
 
-// expect wants a network for a pool, and no trouble.
+// expect checks that a pool has a network and no error.
 func expect(t *testing.T, w *Watcher, pool, network, file string) {
 	t.Helper()
 	n, err := w.Network(pool)
@@ -44,19 +45,19 @@ func expect(t *testing.T, w *Watcher, pool, network, file string) {
 	}
 }
 
-// expectKept wants a network for a pool that is kept in spite of trouble.
-func expectKept(t *testing.T, w *Watcher, pool, network, trouble string) {
+// expectKept checks that a pool keeps a network in spite of an error.
+func expectKept(t *testing.T, w *Watcher, pool, network, errText string) {
 	t.Helper()
 	if n, err := w.Network(pool); err != nil || n.Name != network {
 		t.Errorf("pool %q has network %q, %v; want %q", pool, n.Name, err, network)
 	}
 	s := w.Status(pool)
-	if s.Network != network || s.Err == nil || !strings.Contains(s.Err.Error(), trouble) {
-		t.Errorf("pool %q has status %+v; want trouble …%s…", pool, s, trouble)
+	if s.Network != network || s.Err == nil || !strings.Contains(s.Err.Error(), errText) {
+		t.Errorf("pool %q has status %+v; want an error with %q", pool, s, errText)
 	}
 }
 
-// expectNone wants an error for a pool that has all of the texts.
+// expectNone checks that a pool has no network, and an error with all of the texts.
 func expectNone(t *testing.T, w *Watcher, pool string, texts ...string) {
 	t.Helper()
 	n, err := w.Network(pool)
@@ -73,7 +74,7 @@ func expectNone(t *testing.T, w *Watcher, pool string, texts ...string) {
 	}
 }
 
-func TestTheFirstFileInNameOrderWhoseChainDelegatesIsUsed(t *testing.T) {
+func TestFirstFile(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "00-first.txt", list("ignored"))
 	put(t, dir, "05-plain.conflist", noIPAM)
@@ -84,7 +85,7 @@ func TestTheFirstFileInNameOrderWhoseChainDelegatesIsUsed(t *testing.T) {
 	expect(t, watcher(t, Options{Dir: dir}), "", "b", "10-b.json")
 }
 
-func TestANetworkIsFoundByItsNameInTheFirstFileThatHasIt(t *testing.T) {
+func TestNamedNetwork(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))
 	put(t, dir, "20-b.conf", `{"name":"b","type":"p","ipam":{"type":"i"}}`)
@@ -92,11 +93,14 @@ func TestANetworkIsFoundByItsNameInTheFirstFileThatHasIt(t *testing.T) {
 	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "b", "blue": "a", "red": "c"}})
 	expect(t, w, "default", "b", "20-b.conf")
 	expect(t, w, "blue", "a", "10-a.conflist")
-	expectNone(t, w, "red", dir, `network "c"`, `10-a.conflist (is of network "a")`)
-	expectNone(t, w, "green", `"green" is not known`, "default, blue, red")
+	expectNone(t, w, "red", dir, `network "c"`, `10-a.conflist (defines network "a")`)
+	expectNone(t, w, "green", `unknown pool "green"`, "default, blue, red")
+	if got, want := w.Pools(), []string{"default", "blue", "red"}; !slices.Equal(got, want) {
+		t.Errorf("pools are %q; want %q", got, want)
+	}
 }
 
-func TestTheFirstFileOfANetworkMustDelegate(t *testing.T) {
+func TestNamedNetworkDelegates(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-plain.conflist", noIPAM)
 	put(t, dir, "20-plain.conflist", list("plain"))
@@ -104,61 +108,61 @@ func TestTheFirstFileOfANetworkMustDelegate(t *testing.T) {
 	expectNone(t, w, "default", "10-plain.conflist", "no plugin of its chain sets ipam.type")
 }
 
-func TestOneGivenFileIsTheOnlyOneLookedAt(t *testing.T) {
+func TestSingleFile(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "00-a.conflist", list("a"))
 	file := put(t, dir, "90-b.conflist", list("b"))
 	expect(t, watcher(t, Options{Dir: dir, File: file}), "default", "b", "90-b.conflist")
 	missing := filepath.Join(dir, "none.conflist")
 	expectNone(t, watcher(t, Options{Dir: dir, File: missing}), "default", missing, "no such file")
-	expectNone(t, watcher(t, Options{File: file, Pools: map[string]string{"default": "a"}}), "default", file, `is of network "b"`)
+	expectNone(t, watcher(t, Options{File: file, Pools: map[string]string{"default": "a"}}), "default", file, `defines network "b"`)
 }
 
-func TestTheErrorSaysWhatIsMissing(t *testing.T) {
+func TestNoneChosen(t *testing.T) {
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "gone")
 	expectNone(t, watcher(t, Options{Dir: gone}), "", gone, "no such file or directory")
 	expectNone(t, watcher(t, Options{Dir: dir}), "", dir, "found no such file", "expected a .conflist")
-	for i := range maxFound + 3 {
+	for i := range maxListed + 3 {
 		put(t, dir, fmt.Sprintf("%02d.conflist", i), noIPAM)
 	}
 	expectNone(t, watcher(t, Options{Dir: dir}), "", "00.conflist (no plugin of its chain sets ipam.type)", "09.conflist", "and 3 more")
 }
 
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	if _, err := New(Options{Log: quiet()}); err == nil {
 		t.Error("no folder and no file was accepted")
 	}
-	if _, err := New(Options{Dir: t.TempDir()}); err == nil {
-		t.Error("no log was accepted")
+	if _, err := New(Options{Dir: t.TempDir()}); err != nil {
+		t.Errorf("without a log: %v; want that it is optional", err)
 	}
 }
 
-func TestTheLastGoodNetworkIsKept(t *testing.T) {
+func TestKeepsLastValid(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(t *testing.T, dir string)
-		trouble string
+		errText string
 	}{
-		"its file is broken": {
+		"invalid file": {
 			func(t *testing.T, dir string) { put(t, dir, "10-a.conflist", `{"name":"a"`) },
 			"unexpected end of JSON",
 		},
-		"its file is broken and a later one would do": {
+		"invalid file and a valid later one": {
 			func(t *testing.T, dir string) {
 				put(t, dir, "10-a.conflist", ``)
 				put(t, dir, "20-b.conflist", list("b"))
 			},
 			"10-a.conflist",
 		},
-		"its file does not delegate any more": {
+		"file that no longer delegates": {
 			func(t *testing.T, dir string) { put(t, dir, "10-a.conflist", noIPAM) },
 			"ipam.type",
 		},
-		"its file is gone": {
+		"removed file": {
 			func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "10-a.conflist"))) },
 			"found no such file",
 		},
-		"the folder is gone": {
+		"removed folder": {
 			func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) },
 			"no such file or directory",
 		},
@@ -169,7 +173,7 @@ func TestTheLastGoodNetworkIsKept(t *testing.T) {
 			w := watcher(t, Options{Dir: dir})
 			c.change(t, dir)
 			w.reload()
-			expectKept(t, w, "", "a", c.trouble)
+			expectKept(t, w, "", "a", c.errText)
 			put(t, dir, "10-a.conflist", list("a"))
 			w.reload()
 			expect(t, w, "", "a", "10-a.conflist")
@@ -177,7 +181,7 @@ func TestTheLastGoodNetworkIsKept(t *testing.T) {
 	}
 }
 
-func TestAnotherFileTakesThePlaceOfOneThatIsGone(t *testing.T) {
+func TestNextFile(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))
 	put(t, dir, "20-b.conflist", list("b"))
@@ -188,16 +192,16 @@ func TestAnotherFileTakesThePlaceOfOneThatIsGone(t *testing.T) {
 	expect(t, w, "", "b", "20-b.conflist")
 }
 
-func TestOnlyAChangeOfWhatIsToldCountsAsOne(t *testing.T) {
+func TestOnChange(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir})
-	told := 0
+	calls := 0
 	w.OnChange(func(pool string) {
 		if pool != "default" {
-			t.Errorf("told of pool %q", pool)
+			t.Errorf("called for pool %q", pool)
 		}
-		told++
+		calls++
 	})
 	for _, step := range []struct {
 		name, content string
@@ -212,18 +216,18 @@ func TestOnlyAChangeOfWhatIsToldCountsAsOne(t *testing.T) {
 	} {
 		put(t, dir, "10-a.conflist", step.content)
 		before := w.Status("").Since
-		already := told
+		callsBefore := calls
 		w.reload()
-		if told != step.want {
-			t.Errorf("%s: told %d times, want %d", step.name, told, step.want)
+		if calls != step.want {
+			t.Errorf("%s: %d calls, want %d", step.name, calls, step.want)
 		}
-		if since := w.Status("").Since; since.Equal(before) != (told == already) {
+		if since := w.Status("").Since; since.Equal(before) != (calls == callsBefore) {
 			t.Errorf("%s: since %s, before %s", step.name, since, before)
 		}
 	}
 }
 
-func TestACallerCannotChangeTheNetworkOfOthers(t *testing.T) {
+func TestNetworkIsCopied(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir})
@@ -235,7 +239,7 @@ func TestACallerCannotChangeTheNetworkOfOthers(t *testing.T) {
 	}
 }
 
-func TestTwoPoolsNeverShareANetwork(t *testing.T) {
+func TestNetworkConflict(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "", "blue": "a", "azure": ""}})
@@ -243,14 +247,14 @@ func TestTwoPoolsNeverShareANetwork(t *testing.T) {
 	expectNone(t, w, "azure", `"default" and "azure"`, `"a"`, "10-a.conflist")
 	expectNone(t, w, "blue", `"default" and "blue"`, `"a"`, "10-a.conflist")
 
-	// The default pool moves on, and the network goes to the next in order.
+	// When the default pool gets another network, the next pool gets the first one.
 	put(t, dir, "05-b.conflist", list("b"))
 	w.reload()
 	expect(t, w, "default", "b", "05-b.conflist")
 	expectNone(t, w, "azure", `"default" and "azure"`, `"b"`)
 	expect(t, w, "blue", "a", "10-a.conflist")
 
-	// A network that is only kept is taken all the same.
+	// A kept network is in use, too.
 	put(t, dir, "05-b.conflist", "{")
 	w.reload()
 	expectKept(t, w, "default", "b", "unexpected end")

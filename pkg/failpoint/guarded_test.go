@@ -57,7 +57,7 @@ func strangers() map[string]map[string][]string {
 		// The store of host-local, which is only read.
 		"delegate": {"holds": {"OpenRoot"}, "scan": {"OpenRoot"}},
 		// The store of host-local, where files without an ID are repaired.
-		"doctor": {"look": {"OpenRoot"}},
+		"doctor/check": {"collect": {"OpenRoot"}},
 		// The visits of a process that is to be killed.
 		"failpoint": {"count": {"OpenFile"}},
 	}

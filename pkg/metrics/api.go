@@ -10,36 +10,36 @@ import (
 
 type apiMetrics struct {
 	requests *prometheus.CounterVec
-	took     *prometheus.HistogramVec
+	duration *prometheus.HistogramVec
 }
 
 func newAPIMetrics(f factory) *apiMetrics {
 	return &apiMetrics{
-		requests: f.counters("api_requests_total", "Requests on the socket that were answered.", "operation", "code"),
-		took:     f.seconds("api_request_duration_seconds", "How long requests on the socket took.", long(), "operation"),
+		requests: f.counters("api_requests_total", "Completed API requests, by operation and status code.", "operation", "code"),
+		duration: f.seconds("api_request_duration_seconds", "Duration of API requests in seconds, by operation.", processBuckets(), "operation"),
 	}
 }
 
-// Operations names the operations of an API. They are few, whatever is asked.
+// Operations are the operations of an API. Their number does not depend on the requests.
 type Operations interface {
-	// Operation is that of a request, empty for none, with the request to be served:
-	// it knows what was found out.
+	// Operation returns the operation of a request, empty for none, and the request to
+	// serve, whose context caches the lookup.
 	Operation(*http.Request) (string, *http.Request)
-	// Operations are all of them, with their documented status codes.
+	// Operations returns all operations with their documented status codes.
 	Operations() map[string][]int
 }
 
-// series are those of one operation: looked up once, not for each request.
-type series struct {
-	took  prometheus.Observer
-	codes map[int]prometheus.Counter
+// operationSeries are the series of one operation, looked up once and not per request.
+type operationSeries struct {
+	duration prometheus.Observer
+	codes    map[int]prometheus.Counter
 }
 
-// expect makes every series that is known in advance.
-func (m *apiMetrics) expect(operations map[string][]int) map[string]series {
-	all := map[string]series{other: {took: m.took.WithLabelValues(other)}}
+// prepare creates the series of all operations.
+func (m *apiMetrics) prepare(operations map[string][]int) map[string]operationSeries {
+	all := map[string]operationSeries{other: {duration: m.duration.WithLabelValues(other)}}
 	for operation, codes := range operations {
-		s := series{took: m.took.WithLabelValues(operation), codes: map[int]prometheus.Counter{}}
+		s := operationSeries{duration: m.duration.WithLabelValues(operation), codes: map[int]prometheus.Counter{}}
 		for _, code := range codes {
 			s.codes[code] = m.requests.WithLabelValues(operation, strconv.Itoa(code))
 		}
@@ -48,51 +48,51 @@ func (m *apiMetrics) expect(operations map[string][]int) map[string]series {
 	return all
 }
 
-// answered notes one answer. A code that is not documented gets its series with it.
-func (m *apiMetrics) answered(operation string, s series, code int, took time.Duration) {
-	s.took.Observe(took.Seconds())
-	counter, known := s.codes[code]
-	if !known {
+// observe counts a request. An undocumented code gets its series with its first request.
+func (m *apiMetrics) observe(operation string, s operationSeries, code int, duration time.Duration) {
+	s.duration.Observe(duration.Seconds())
+	counter, ok := s.codes[code]
+	if !ok {
 		counter = m.requests.WithLabelValues(operation, strconv.Itoa(code))
 	}
 	counter.Inc()
 }
 
-// API returns a handler whose requests are measured by their operations.
+// API returns a handler that measures the requests of next by their operations.
 func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
-	all := m.api.expect(operations.Operations())
+	series := m.api.prepare(operations.Operations())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		name, r := operations.Operation(r)
 		if name == "" {
 			name = other
 		}
-		a := &answer{ResponseWriter: w, answered: func(code int) { m.api.answered(name, all[name], code, time.Since(began)) }}
-		next.ServeHTTP(a, r)
-		a.count(http.StatusOK) // implicit, if there was no other (net/http, ResponseWriter)
+		counting := &statusWriter{ResponseWriter: w, onStatus: func(code int) { m.api.observe(name, series[name], code, time.Since(began)) }}
+		next.ServeHTTP(counting, r)
+		counting.report(http.StatusOK) // implicit if the handler does not call WriteHeader
 	})
 }
 
-// answer tells its status code once, before it is out: who has an answer finds it counted.
-type answer struct {
+// statusWriter reports the status code once, before it is sent: a client that has its
+// response finds it counted.
+type statusWriter struct {
 	http.ResponseWriter
-	answered func(code int)
-	counted  bool
+	onStatus func(code int)
+	reported bool
 }
 
-// WriteHeader counts the status code, of several the first as net/http does, and
-// passes it on.
-func (a *answer) WriteHeader(code int) {
-	a.count(code)
-	a.ResponseWriter.WriteHeader(code)
+// WriteHeader reports the first status code, the one that net/http sends, and passes it on.
+func (w *statusWriter) WriteHeader(code int) {
+	w.report(code)
+	w.ResponseWriter.WriteHeader(code)
 }
 
-func (a *answer) count(code int) {
-	if !a.counted {
-		a.counted = true
-		a.answered(code)
+func (w *statusWriter) report(code int) {
+	if !w.reported {
+		w.reported = true
+		w.onStatus(code)
 	}
 }
 
-// Unwrap lets http.ResponseController reach the connection.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+// Unwrap gives http.ResponseController access to the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

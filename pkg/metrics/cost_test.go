@@ -58,7 +58,7 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 func BenchmarkScrape(b *testing.B) {
-	m := newWatched(engine{})
+	m := newRegistered(engine{})
 	m.RegisterPlugin("host-local")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -66,18 +66,18 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-func TestToTellOfWhatHappensNeedsNoMemory(t *testing.T) {
+func TestAllocations(t *testing.T) {
 	m := New(Options{Pools: []string{"default"}})
 	j := m.Journal(disk{})
 	e := attachment.Event{Action: attachment.ActionAllocate, Outcome: attachment.OutcomeSuccess, Pool: "default", Families: families()}
-	for name, tell := range map[string]func(){
-		"an event":          func() { m.Engine().ActionDone(e) },
-		"a wait":            func() { m.Engine().QueueWait(attachment.QueueEntry, time.Millisecond) },
-		"a plugin call":     func() { m.Plugin().Called(call.VerbAdd, "host-local", "", time.Millisecond) },
-		"a plugin process":  func() { m.Plugin().Running(1) },
-		"a journal's write": func() { _ = j.Write(record.Record{}) },
+	for name, observe := range map[string]func(){
+		"event":          func() { m.Engine().ActionDone(e) },
+		"queue wait":     func() { m.Engine().QueueWait(attachment.QueueEntry, time.Millisecond) },
+		"plugin call":    func() { m.Plugin().Called(call.VerbAdd, "host-local", "", time.Millisecond) },
+		"plugin process": func() { m.Plugin().Running(1) },
+		"journal write":  func() { _ = j.Write(record.Record{}) },
 	} {
-		if n := testing.AllocsPerRun(100, tell); n > 0 {
+		if n := testing.AllocsPerRun(100, observe); n > 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}

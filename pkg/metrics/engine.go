@@ -10,16 +10,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// engineObserver counts what the engine tells. Its series are looked up once, not for
-// each event.
+// engineObserver counts the events of the engine. Its series are looked up once and not
+// per event.
 type engineObserver struct {
-	pools   []string
-	counted *prometheus.CounterVec
-	events  map[event]prometheus.Counter
-	waits   map[attachment.Queue]prometheus.Observer
+	pools    []string
+	counters *prometheus.CounterVec
+	events   map[event]prometheus.Counter
+	waits    map[attachment.Queue]prometheus.Observer
 }
 
-// event is what a series counts.
+// event is what one series of events_total counts.
 type event struct {
 	action  attachment.Action
 	family  record.Family
@@ -33,9 +33,9 @@ func (m *Metrics) Engine() attachment.Observer { return m.engine }
 func newEngineObserver(f factory, pools []string) *engineObserver {
 	o := &engineObserver{
 		pools: pools, events: map[event]prometheus.Counter{}, waits: map[attachment.Queue]prometheus.Observer{},
-		counted: f.counters("events_total", "Actions that have ended.", "action", "family", "pool", "outcome"),
+		counters: f.counters("events_total", "Completed actions on attachments, one for each address family.", "action", "family", "pool", "outcome"),
 	}
-	waits := f.seconds("queue_wait_seconds", "How long work has waited before it began or was given up.", long(), "queue")
+	waits := f.seconds("queue_wait_seconds", "Time in seconds that operations waited in a queue, including those that gave up.", processBuckets(), "queue")
 	for _, w := range []attachment.Queue{attachment.QueueEntry, attachment.QueueProcess} {
 		o.waits[w] = waits.WithLabelValues(string(w))
 	}
@@ -52,31 +52,32 @@ func newEngineObserver(f factory, pools []string) *engineObserver {
 	return o
 }
 
-// actions are all actions with the outcomes that each can have: what is done
-// without being asked cannot be refused.
+// actions returns all actions with their possible outcomes: only a client's request can be
+// rejected.
 func actions() map[attachment.Action][]attachment.EventOutcome {
-	asked := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeRejected, attachment.OutcomeFailed}
-	own := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeFailed}
+	request := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeRejected, attachment.OutcomeFailed}
+	background := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeFailed}
 	return map[attachment.Action][]attachment.EventOutcome{
-		attachment.ActionAllocate: asked, attachment.ActionRestore: asked, attachment.ActionRelease: asked,
-		attachment.ActionExpire: own, attachment.ActionRetire: own, attachment.ActionReacquire: own, attachment.ActionCleanup: own,
+		attachment.ActionAllocate: request, attachment.ActionRestore: request, attachment.ActionRelease: request,
+		attachment.ActionExpire: background, attachment.ActionRetire: background,
+		attachment.ActionReacquire: background, attachment.ActionCleanup: background,
 	}
 }
 
 func families() []record.Family { return []record.Family{record.IPv4, record.IPv6} }
 
-// counter is the series of an event.
+// counter returns the series of an event.
 func (o *engineObserver) counter(e event) prometheus.Counter {
-	return o.counted.WithLabelValues(string(e.action), string(e.family), e.pool, string(e.outcome))
+	return o.counters.WithLabelValues(string(e.action), string(e.family), e.pool, string(e.outcome))
 }
 
-// ActionDone implements attachment.Observer. An event that was not expected gets its
-// series with it.
-func (o *engineObserver) ActionDone(happened attachment.Event) {
-	for _, family := range happened.Families {
-		e := event{happened.Action, family, poolLabel(o.pools, happened.Pool), happened.Outcome}
-		counter, expected := o.events[e]
-		if !expected {
+// ActionDone implements attachment.Observer. An unexpected event gets its series with its
+// first occurrence.
+func (o *engineObserver) ActionDone(done attachment.Event) {
+	for _, family := range done.Families {
+		e := event{done.Action, family, poolLabel(o.pools, done.Pool), done.Outcome}
+		counter, ok := o.events[e]
+		if !ok {
 			counter = o.counter(e)
 		}
 		counter.Inc()
@@ -84,14 +85,14 @@ func (o *engineObserver) ActionDone(happened attachment.Event) {
 }
 
 // QueueWait implements attachment.Observer.
-func (o *engineObserver) QueueWait(w attachment.Queue, d time.Duration) {
-	if wait, expected := o.waits[w]; expected {
+func (o *engineObserver) QueueWait(q attachment.Queue, d time.Duration) {
+	if wait, ok := o.waits[q]; ok {
 		wait.Observe(d.Seconds())
 	}
 }
 
-// poolLabel is a pool's value of the label. Clients can ask for any pool, but
-// only configured ones have a value of their own.
+// poolLabel returns the label of a pool. A request can name any pool, but only configured
+// ones have their own label.
 func poolLabel(pools []string, pool string) string {
 	if slices.Contains(pools, pool) {
 		return pool

@@ -1,6 +1,6 @@
-// Package metrics keeps what Prometheus is told of the sidecar, in a registry of
-// its own (docs/metrics.md). Labels never hold an owner, a container ID or an
-// address, and what is not known in advance cannot make series without bound.
+// Package metrics holds the Prometheus metrics of the sidecar in their own registry
+// (docs/metrics.md). No label holds an owner, a container ID or an address, and the number
+// of series is bounded: values that are not known in advance share one label.
 package metrics
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 )
 
-// prefix begins every name of ours.
+// prefix begins the name of each metric.
 const prefix = "delegated_ipam_"
 
-// other is the value of a label for what has no value of its own. No pool, no
-// plugin and no operation can be called that.
+// other is the label of all values without their own. It is not a valid name of a pool, a
+// plugin or an operation.
 const other = "_other"
 
-// Options are what is known before anything is counted.
+// Options are known before the first event.
 type Options struct {
 	// Version is the program's version.
 	Version string
@@ -28,7 +28,7 @@ type Options struct {
 	Pools []string
 }
 
-// Metrics are the collectors of one sidecar.
+// Metrics are the metrics of one sidecar.
 type Metrics struct {
 	registry *prometheus.Registry
 	engine   *engineObserver
@@ -37,7 +37,7 @@ type Metrics struct {
 	api      *apiMetrics
 }
 
-// New returns metrics that all are zero.
+// New returns metrics that are all zero.
 func New(o Options) *Metrics {
 	r := prometheus.NewRegistry()
 	f := factory{r}
@@ -45,7 +45,7 @@ func New(o Options) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	f.gauges("build_info", "Always 1; the labels tell which program runs.", "version", "goversion").
+	f.gauges("build_info", "Version of the program and of Go, as labels; always 1.", "version", "goversion").
 		WithLabelValues(o.Version, runtime.Version()).Set(1)
 	return &Metrics{
 		registry: r,
@@ -56,10 +56,10 @@ func New(o Options) *Metrics {
 	}
 }
 
-// Handler answers a scrape.
+// Handler returns the handler of a scrape.
 func (m *Metrics) Handler() http.Handler { return endpoint.Handler(m.registry) }
 
-// factory makes registered collectors.
+// factory creates and registers metrics.
 type factory struct{ prometheus.Registerer }
 
 func (f factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
@@ -74,20 +74,20 @@ func (f factory) gauges(name, help string, labels ...string) *prometheus.GaugeVe
 	return g
 }
 
-// seconds is a histogram of durations; buckets are in seconds.
+// seconds returns a histogram of durations; buckets are in seconds.
 func (f factory) seconds(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
 	f.MustRegister(h)
 	return h
 }
 
-// long are buckets for what takes a process or waits for one: from a millisecond
-// to beyond the 80 s of a request.
-func long() []float64 {
+// processBuckets are for durations that include a plugin process: from a millisecond to
+// more than the 80 s of a request.
+func processBuckets() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90}
 }
 
-// short are buckets for what takes a disk.
-func short() []float64 {
+// diskBuckets are for durations of disk writes.
+func diskBuckets() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
 }

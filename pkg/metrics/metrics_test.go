@@ -18,7 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// engine is an Engine that says what it is told to.
+// engine is an Engine with given summaries.
 type engine struct{ pools map[string]attachment.Summary }
 
 func (e engine) Summaries() map[string]attachment.Summary { return e.pools }
@@ -27,7 +27,7 @@ func (engine) QueueLengths() map[attachment.Queue]int {
 }
 func (engine) Counters() attachment.Counters { return attachment.Counters{Lost: 3} }
 
-// operations is an API of one operation.
+// operations are those of an API with one operation.
 type operations struct{}
 
 func (operations) Operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
@@ -39,26 +39,26 @@ func (operations) Operation(r *http.Request) (string, *http.Request) {
 	return "", r
 }
 
-// newWatched is everything that a sidecar has.
-func newWatched(e engine) *Metrics {
+// newRegistered returns metrics with everything that a sidecar registers.
+func newRegistered(e engine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
-	m.Watch(e, func() Report { return Report{Ready: true, Quarantined: 4} })
+	m.Register(e, func() Report { return Report{Ready: true, Quarantined: 4} })
 	return m
 }
 
-func TestTheLinterHasNothingToSay(t *testing.T) {
-	m := newWatched(engine{})
+func TestLint(t *testing.T) {
+	m := newRegistered(engine{})
 	m.API(http.NotFoundHandler(), operations{})
 	m.RegisterPlugin("host-local")
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil || len(problems) > 0 {
-		t.Errorf("it says %v, %v", problems, err)
+		t.Errorf("got %v, %v; want no problems", problems, err)
 	}
 }
 
-func TestWhatThereIsIsAskedForAtEachScrape(t *testing.T) {
+func TestCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newWatched(engine{map[string]attachment.Summary{
+		m := newRegistered(engine{map[string]attachment.Summary{
 			"default": {
 				States:    map[record.State]int{record.Held: 5, record.Releasing: 1},
 				Addresses: map[record.Family]int{record.IPv4: 5}, Lost: 2,
@@ -78,21 +78,21 @@ func TestWhatThereIsIsAskedForAtEachScrape(t *testing.T) {
 			`delegated_ipam_pending_release_age_seconds{pool="default"} 60`,
 			`delegated_ipam_pending_release_age_seconds{pool="blue"} 0`,
 			`delegated_ipam_queue_length{queue="attachment"} 2`,
-			`delegated_ipam_lost_total 3`,
+			`delegated_ipam_attachments_lost_total 3`,
 			`delegated_ipam_quarantined_records 4`,
 			`delegated_ipam_ready 1`,
 		)
 	})
 }
 
-func TestASidecarThatIsNotReadyHasAZero(t *testing.T) {
+func TestNotReady(t *testing.T) {
 	m := New(Options{})
-	m.Watch(engine{}, func() Report { return Report{} })
+	m.Register(engine{}, func() Report { return Report{} })
 	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 
-func TestWhatClientsAskForMakesNoSeriesWithoutBound(t *testing.T) {
-	m := newWatched(engine{})
+func TestBoundedSeries(t *testing.T) {
+	m := newRegistered(engine{})
 	api := m.API(http.NotFoundHandler(), operations{})
 	feed := func(from, to int) int {
 		for i := from; i < to; i++ {
@@ -107,7 +107,7 @@ func TestWhatClientsAskForMakesNoSeriesWithoutBound(t *testing.T) {
 	}
 	few := feed(0, 100)
 	if many := feed(100, 1000); many != few {
-		t.Errorf("after 1000 names there are %d lines, after 100 %d", many, few)
+		t.Errorf("%d lines after 1000 names, %d after 100; want no more", many, few)
 	}
 	wantLines(
 		t, m, `delegated_ipam_events_total{action="allocate",family="ipv4",outcome="rejected",pool="_other"} 1000`,
@@ -116,7 +116,7 @@ func TestWhatClientsAskForMakesNoSeriesWithoutBound(t *testing.T) {
 	)
 }
 
-func TestARequestCountsForItsOperationWithItsCode(t *testing.T) {
+func TestAPI(t *testing.T) {
 	m := New(Options{})
 	api := m.API(http.NotFoundHandler(), operations{})
 	wantLines(t, m, `delegated_ipam_api_requests_total{code="404",operation="GET /known"} 0`)
@@ -127,23 +127,23 @@ func TestARequestCountsForItsOperationWithItsCode(t *testing.T) {
 	)
 }
 
-// disk is a journal that fails if it is told to.
+// disk is a journal whose methods return an error.
 type disk struct{ err error }
 
 func (d disk) Write(record.Record) error { return d.err }
 func (d disk) Remove(string) error       { return d.err }
 func (d disk) Available() error          { return d.err }
 
-func TestJournalWritesAreMeasuredAndTheirErrorsPassedOn(t *testing.T) {
+func TestJournal(t *testing.T) {
 	m, full := New(Options{}), errors.New("disk full")
 	if err := m.Journal(disk{}).Write(record.Record{}); err != nil {
 		t.Error(err)
 	}
 	if err := m.Journal(disk{full}).Write(record.Record{}); !errors.Is(err, full) {
-		t.Errorf("the write ends with %v; want %v", err, full)
+		t.Errorf("Write returned %v; want %v", err, full)
 	}
 	if err := m.Journal(disk{full}).Remove("id"); !errors.Is(err, full) {
-		t.Errorf("the removal ends with %v; want %v", err, full)
+		t.Errorf("Remove returned %v; want %v", err, full)
 	}
 	wantLines(
 		t, m, `delegated_ipam_journal_write_duration_seconds_count{operation="write"} 2`,
@@ -152,7 +152,7 @@ func TestJournalWritesAreMeasuredAndTheirErrorsPassedOn(t *testing.T) {
 	)
 }
 
-func TestAPluginThatIsExpectedHasItsZeroes(t *testing.T) {
+func TestPlugin(t *testing.T) {
 	m := New(Options{})
 	m.RegisterPlugin("host-local")
 	wantLines(t, m, `delegated_ipam_plugin_calls_total{outcome="unknown",plugin="host-local",verb="DEL"} 0`, `delegated_ipam_plugin_processes 0`)
@@ -164,13 +164,13 @@ func TestAPluginThatIsExpectedHasItsZeroes(t *testing.T) {
 	)
 }
 
-// lines are what a scrape gets, without comments.
+// lines returns the lines of a scrape, without comments.
 func lines(t *testing.T, m *Metrics) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	if w.Code != http.StatusOK {
-		t.Fatalf("the scrape is answered %d %s", w.Code, w.Body)
+		t.Fatalf("the scrape returned %d %s", w.Code, w.Body)
 	}
 	all := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
 	return slices.DeleteFunc(all, func(l string) bool { return strings.HasPrefix(l, "#") })
@@ -182,33 +182,33 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 	for _, l := range want {
 		if !slices.Contains(got, l) {
 			name, _, _ := strings.Cut(l, "{")
-			t.Errorf("the scrape has no line %s, but %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
+			t.Errorf("the scrape lacks the line %s; it has %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
 		}
 	}
 }
 
-func TestARequestCountsWithTheCodeThatItsClientReads(t *testing.T) {
-	const counted = `delegated_ipam_api_requests_total{code="%d",operation="GET /known"} 1`
+func TestStatusCode(t *testing.T) {
+	const want = `delegated_ipam_api_requests_total{code="%d",operation="GET /known"} 1`
 	for name, c := range map[string]struct {
-		answer func(http.ResponseWriter)
-		code   int
+		handler func(http.ResponseWriter)
+		code    int
 	}{
-		"none, which is 200":         {func(http.ResponseWriter) {}, 200},
-		"a body alone, which is 200": {func(w http.ResponseWriter) { fmt.Fprint(w, "x") }, 200},
-		"the first of two":           {func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(500) }, 404},
-		"one that is documented":     {func(w http.ResponseWriter) { w.WriteHeader(404) }, 404},
-		"one that is not documented": {func(w http.ResponseWriter) { w.WriteHeader(418) }, 418},
+		"none":         {func(http.ResponseWriter) {}, 200},
+		"body only":    {func(w http.ResponseWriter) { fmt.Fprint(w, "x") }, 200},
+		"first of two": {func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(500) }, 404},
+		"documented":   {func(w http.ResponseWriter) { w.WriteHeader(404) }, 404},
+		"undocumented": {func(w http.ResponseWriter) { w.WriteHeader(418) }, 418},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := New(Options{})
-			api := m.API(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }), operations{})
+			api := m.API(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.handler(w) }), operations{})
 			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
-			wantLines(t, m, fmt.Sprintf(counted, c.code))
+			wantLines(t, m, fmt.Sprintf(want, c.code))
 		})
 	}
 }
 
-// sending calls a function before the head of an answer goes out.
+// sending calls a function before the header of a response is sent.
 type sending struct {
 	http.ResponseWriter
 	before func()
@@ -219,7 +219,7 @@ func (s sending) WriteHeader(code int) {
 	s.ResponseWriter.WriteHeader(code)
 }
 
-func TestARequestIsCountedBeforeItsClientHasTheAnswer(t *testing.T) {
+func TestCountedBeforeResponse(t *testing.T) {
 	m := New(Options{})
 	api := m.API(http.NotFoundHandler(), operations{})
 	sent := false
@@ -231,6 +231,6 @@ func TestARequestIsCountedBeforeItsClientHasTheAnswer(t *testing.T) {
 	}}
 	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
 	if !sent {
-		t.Error("there was no answer")
+		t.Error("there was no response")
 	}
 }

@@ -8,52 +8,52 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// What only a mount shows. Each is one that nobody else sees.
-func TestDoctorFindsWhatIsWrongWithAMount(t *testing.T) {
+// Each fault is a mount in a private mount namespace.
+func TestDoctorMounts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		mount string // sh, with the folder of the state in $STATE and of the plugin in $STORE
-		trouble
+		mount string // a shell script, with the state folder in $STATE and the plugin's in $STORE
+		fault
 	}{
-		"a state folder with hardly any room": {
+		"state folder almost full": {
 			`mount -t tmpfs -o size=64k none $STATE`,
-			trouble{want: []string{"error state-dir", "error room"}, says: []string{"64 KiB", "make room"}},
+			fault{want: []string{"error state-dir", "error disk-space"}, contains: []string{"64 KiB", "free space"}},
 		},
-		"a plugin folder with hardly any inodes": {
+		"plugin folder almost without inodes": {
 			`mount -t tmpfs -o size=64m,nr_inodes=50 none $STORE`,
-			trouble{want: []string{"error room"}, says: []string{"inodes left", "make room"}},
+			fault{want: []string{"error disk-space"}, contains: []string{"inodes free", "free space"}},
 		},
-		"a plugin folder with little room": {
+		"plugin folder with little space": {
 			`mount -t tmpfs -o size=4m none $STORE`,
-			trouble{want: []string{"warning room"}, says: []string{"4096 KiB", "make room"}},
+			fault{want: []string{"warning disk-space"}, contains: []string{"4096 KiB", "free space"}},
 		},
-		"a state folder that is read-only": {
+		"read-only state folder": {
 			`mount --bind $STATE $STATE; mount -o remount,bind,ro $STATE`,
-			trouble{want: []string{"error state-dir"}, says: []string{"mounted read-only"}},
+			fault{want: []string{"error state-dir"}, contains: []string{"mounted read-only"}},
 		},
-		"a plugin folder that is read-only": {
+		"read-only plugin folder": {
 			`mount --bind $STORE $STORE; mount -o remount,bind,ro $STORE`,
-			trouble{want: []string{"error plugin-state"}, says: []string{"mounted read-only", "ipam.dataDir"}},
+			fault{want: []string{"error plugin-state"}, contains: []string{"mounted read-only", "ipam.dataDir"}},
 		},
-		"plugins on a file system without programs": {
+		"noexec plugins": {
 			`mount --bind $BIN $BIN; mount -o remount,bind,noexec $BIN`,
-			trouble{want: []string{"error plugin"}, says: []string{"permission denied", "without noexec"}},
+			fault{want: []string{"error plugin"}, contains: []string{"permission denied", "without noexec"}},
 		},
-		"a machine without an ID": {
+		"no machine ID": {
 			`for id in /etc/machine-id /sys/class/dmi/id/product_uuid; do test ! -e $id || mount --bind /dev/null $id; done`,
-			trouble{want: []string{"warning machine-id"}, says: []string{"/etc/machine-id"}},
+			fault{want: []string{"warning machine-id"}, contains: []string{"/etc/machine-id"}},
 		},
-		"a plugin folder that is mounted from elsewhere": {
+		"plugin folder from another path": {
 			`mount -t tmpfs none ${STORE%/y}; cd ${STORE%/y}; mkdir x y; mount --bind x y`,
-			trouble{make: func(t *testing.T, n *harness.Node) {
+			fault{make: func(t *testing.T, n *harness.Node) {
 				n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 				n.StoreDir = filepath.Join(n.StoreDir, "y")
-			}, want: []string{"warning plugin-state"}, says: []string{`"/x"`, "same folder"}},
+			}, want: []string{"warning plugin-state"}, contains: []string{`"/x"`, "same folder"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			under := mounted(t, c.mount)
+			under := privateMounts(t, c.mount)
 			n := harness.NewNode(t)
 			n.Env = append(n.Env, "STATE="+n.StateDir, "STORE="+n.StoreDir, "BIN="+n.BinDir)
 			for _, dir := range []string{n.StateDir, n.StoreDir} {
@@ -65,7 +65,7 @@ func TestDoctorFindsWhatIsWrongWithAMount(t *testing.T) {
 				c.make(t, n)
 			}
 			n.WriteNetwork(t, "05-cilium", harness.DualStack())
-			doctorOf(t, n, under).wants(t, append([]string{"error sidecar"}, c.want...), c.says...)
+			doctorWithOptions(t, n, under).wantProblems(t, append([]string{"error sidecar"}, c.want...), c.contains...)
 		})
 	}
 }

@@ -13,60 +13,61 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestDoctorFindsNothingOnAnOrdinaryNodeBeforeAndWhileTheSidecarRuns(t *testing.T) {
+func TestDoctorNoProblems(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		d := doctorOf(t, n, nil)
-		d.wants(t, []string{"error sidecar"}, "no sidecar can be reached", "what a start would find")
-		for _, check := range []string{"options", "place", "socket", "conflist", "plugin", "versions", "netns", "gc", "guard", "plugin-state", "empty-files"} {
-			if !d.is(check) {
-				t.Errorf("before the start %s is not ok: %+v", check, d.found)
+		d := doctorWithOptions(t, n, nil)
+		d.wantProblems(t, []string{"error sidecar"}, "no sidecar can be reached", "those of a new start")
+		for _, check := range []string{"options", "environment", "socket", "cni-config", "plugin", "cni-versions", "runtime-gc", "node-lock", "netns", "plugin-state", "store", "stale-lease-files"} {
+			if !d.passed(check) {
+				t.Errorf("before the start: %s is not ok: %+v", check, d.found)
 			}
 		}
 		if entries, err := os.ReadDir(n.Dir); err != nil || len(entries) != 2 {
-			t.Errorf("after a look the node has %v, %v; want the two folders of before", entries, err)
+			t.Errorf("after doctor the node has %v, %v; want the two folders as before", entries, err)
 		}
 
 		s := n.Start(t)
 		s.Allocate(t, harness.Request{Owner: "router"})
-		d = doctorInside(t, n)
-		d.wants(t, nil)
-		for _, check := range []string{"sidecar", "options", "place", "conflist", "versions", "guard", "plugin-state", "leases", "attachments"} {
-			if !d.is(check) {
-				t.Errorf("%s is not ok or was not looked at: %+v", check, d.found)
+		d = doctorWithoutOptions(t, n)
+		d.wantProblems(t, nil)
+		for _, check := range []string{"sidecar", "options", "environment", "cni-config", "cni-versions", "node-lock", "plugin-state", "leases", "attachments"} {
+			if !d.passed(check) {
+				t.Errorf("%s is not ok or was skipped: %+v", check, d.found)
 			}
 		}
 	})
 }
 
-func TestDoctorFindsASecondSidecarOfTheNetwork(t *testing.T) {
+func TestDoctorNodeLock(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	first := n.Start(t)
-	doctorOf(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
-		wants(t, []string{"error sidecar", "error guard"}, fmt.Sprintf("PID %d", first.PID()), n.StateDir, "--node-name")
+	doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
+		wantProblems(t, []string{"error sidecar", "error node-lock"}, fmt.Sprintf("PID %d", first.PID()), n.StateDir, "--node-name")
 }
 
-func TestDoctorDoesNotTakeASidecarThatCannotBeAskedForASecondOne(t *testing.T) {
+// The sidecar of the same state folder is not a second one, even if its socket is unknown.
+func TestDoctorOwnNodeLock(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
-	d := doctorOf(t, n, nil, "--socket-path="+n.Dir+"/elsewhere.sock")
-	d.wants(t, []string{"error sidecar"})
+	d := doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/elsewhere.sock")
+	d.wantProblems(t, []string{"error sidecar"})
 	if !slices.ContainsFunc(d.found, func(f finding) bool {
-		return f.Check == "guard" && strings.Contains(f.Seen, fmt.Sprintf("PID %d", s.PID()))
+		return f.Check == "node-lock" && strings.Contains(f.Message, fmt.Sprintf("PID %d", s.PID()))
 	}) {
-		t.Errorf("no finding names the sidecar that runs: %+v", d.found)
+		t.Errorf("no finding names the running sidecar: %+v", d.found)
 	}
 }
 
-func TestDoctorWarnsThatItLooksFromAnotherContainer(t *testing.T) {
+func TestDoctorOtherContainer(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
-	doctorInside(t, n, mounted(t, "")...).wants(t, []string{"warning place"}, "another container")
+	doctorWithoutOptions(t, n, privateMounts(t, "")...).wantProblems(t, []string{"warning environment"}, "another container")
 }
 
-func TestDoctorWarnsThatItLooksAsAnotherUserAndNotAsTheSidecars(t *testing.T) {
+func TestDoctorOtherUser(t *testing.T) {
 	t.Parallel()
 	setpriv, err := exec.LookPath("setpriv")
 	if os.Geteuid() != 0 || err != nil {
@@ -78,8 +79,8 @@ func TestDoctorWarnsThatItLooksAsAnotherUserAndNotAsTheSidecars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The binary under test may be where only root can read it, and its coverage where
-	// only root can write it.
+	// The binary may be in a folder that only root can read, and its coverage in one that
+	// only root can write.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
 	err = errors.Join(os.WriteFile(n.Program, data, 0o755), os.Chown(n.Dir, user, user), os.Chmod(n.Dir, 0o711))
 	if err != nil {
@@ -87,19 +88,19 @@ func TestDoctorWarnsThatItLooksAsAnotherUserAndNotAsTheSidecars(t *testing.T) {
 	}
 	n.Wrapper = []string{setpriv, fmt.Sprintf("--reuid=%d", user), fmt.Sprintf("--regid=%d", user), "--clear-groups"}
 	n.Start(t)
-	doctorInside(t, n).wants(t, []string{"warning place"}, fmt.Sprintf("run doctor as user %d", user))
-	diagnose(t, n, slices.Concat(n.Wrapper, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).wants(t, nil)
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning environment"}, fmt.Sprintf("run doctor as user %d", user))
+	diagnose(t, n, slices.Concat(n.Wrapper, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).wantProblems(t, nil)
 
-	// What host-local made for the pods, as root, the sidecar's user cannot write to.
+	// The sidecar's user cannot write to a folder that host-local created as root.
 	store := filepath.Join(n.StoreDir, "pods")
 	if err := errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	diagnose(t, n, slices.Concat(n.Wrapper, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).
-		wants(t, []string{"error plugin-state"}, store, "permission denied")
+		wantProblems(t, []string{"error plugin-state"}, store, "permission denied")
 }
 
-func TestDoctorFindsWhatHasChangedSinceTheSidecarWasStarted(t *testing.T) {
+func TestDoctorChanges(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	folder := filepath.Join(n.Dir, "config")
@@ -114,32 +115,32 @@ func TestDoctorFindsWhatHasChangedSinceTheSidecarWasStarted(t *testing.T) {
 	option("router")
 	n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+folder)
 	n.Start(t)
-	doctorInside(t, n).wants(t, nil)
+	doctorWithoutOptions(t, n).wantProblems(t, nil)
 
 	option("router,health")
-	doctorInside(t, n).wants(t, []string{"warning options"}, `"router,health" here (config-dir)`, `"router" (config-dir)`, "restart")
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning options"}, `"router,health" here (config-dir)`, `"router" (config-dir)`, "restart")
 	option("router")
 
 	if err := os.Chmod(n.Socket, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	doctorInside(t, n).wants(t, []string{"warning socket"}, "0666")
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning socket"}, "0666")
 	if err := os.Chmod(n.Socket, 0o660); err != nil {
 		t.Fatal(err)
 	}
 
 	n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":`))
-	doctorInside(t, n).wants(t, []string{"warning conflist"}, "goes on with", "unexpected end of JSON")
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning cni-config"}, "continues with", "unexpected end of JSON")
 }
 
-func TestDoctorFindsAReleaseThatThePluginRefuses(t *testing.T) {
+func TestDoctorFailedRelease(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", ranges())
 	s := n.Start(t, "--enable-ipv6=false")
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	plugin.SetScript(t, "DEL", `{"error":{"code":111,"msg":"no daemon"}}`)
 	s.TryRelease(t, held[0]).WantStatus(t, 500)
-	doctorInside(t, n).wants(t, []string{"warning attachments"}, "router", "releasing", "no daemon")
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning attachments"}, "router", "releasing", "no daemon")
 	plugin.ClearScript(t, "DEL")
 	s.Release(t, held...)
 }

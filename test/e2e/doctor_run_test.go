@@ -15,26 +15,26 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// finding is one line of `doctor -o json`.
-type finding struct{ Check, Pool, Address, State, Seen, Do string }
+// finding is one element of `doctor -o json`.
+type finding struct{ Check, Pool, Address, State, Message, Remedy string }
 
-// diagnosis is what a doctor has found.
+// diagnosis is the result of `doctor`.
 type diagnosis struct {
 	code  int
 	found []finding
 }
 
-// doctorOf runs `doctor` on a node, with the options of its sidecar, before there is
-// one. What stands before the program's name is run first: a command that becomes it.
-func doctorOf(t *testing.T, n *harness.Node, under []string, flags ...string) diagnosis {
+// doctorWithOptions runs `doctor` with the options of the node's sidecar, which does not
+// run. The command under precedes the program.
+func doctorWithOptions(t *testing.T, n *harness.Node, under []string, flags ...string) diagnosis {
 	t.Helper()
 	args := slices.Concat(under, []string{harness.Binary(t), "doctor", "-o", "json"}, n.ServeArgs(flags...)[1:])
 	return diagnose(t, n, args)
 }
 
-// doctorInside runs `doctor` on a node as one does in the sidecar's container: without
-// any option.
-func doctorInside(t *testing.T, n *harness.Node, under ...string) diagnosis {
+// doctorWithoutOptions runs `doctor` with the socket of the node's sidecar and no other
+// option. The command under precedes the program.
+func doctorWithoutOptions(t *testing.T, n *harness.Node, under ...string) diagnosis {
 	t.Helper()
 	return diagnose(t, n, slices.Concat(under, []string{harness.Binary(t), "doctor", "-o", "json", "-H", n.Socket}))
 }
@@ -57,14 +57,14 @@ func diagnose(t *testing.T, n *harness.Node, args []string) diagnosis {
 	if err := json.Unmarshal(stdout.Bytes(), &d.found); err != nil {
 		t.Fatalf("%s printed %q, to stderr %q: %v", cmd, &stdout, &stderr, err)
 	}
-	if want := statusOf(d.found); d.code != want {
-		t.Errorf("%s ended with status %d; want %d by what it found: %+v", cmd, d.code, want, d.found)
+	if want := exitStatus(d.found); d.code != want {
+		t.Errorf("%s: exit status %d; want %d for its findings: %+v", cmd, d.code, want, d.found)
 	}
 	return d
 }
 
-// statusOf is the exit status that findings ask for.
-func statusOf(all []finding) int {
+// exitStatus returns the exit status for findings.
+func exitStatus(all []finding) int {
 	status := 0
 	for _, f := range all {
 		switch f.State {
@@ -77,12 +77,12 @@ func statusOf(all []finding) int {
 	return status
 }
 
-// bad are the findings that are not ok, in short. What depends on the machine of the
-// test is left out unless it is asked for: its ID, and where its temporary files are.
-func (d diagnosis) bad(wanted ...string) []string {
+// problems returns state and check of each finding that is not ok. Those that depend on the
+// machine of the test, on its ID and its temporary folder, are left out unless expected.
+func (d diagnosis) problems(expected ...string) []string {
 	var all []string
 	for _, f := range d.found {
-		ofMachine := slices.Contains([]string{"machine-id", "state-dir", "room"}, f.Check) && !slices.Contains(wanted, f.Check)
+		ofMachine := slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) && !slices.Contains(expected, f.Check)
 		if f.State != "ok" && !ofMachine {
 			all = append(all, f.State+" "+f.Check)
 		}
@@ -90,28 +90,27 @@ func (d diagnosis) bad(wanted ...string) []string {
 	return all
 }
 
-// wants compares the findings that are not ok with those that are wanted, of which one
-// says each word.
-func (d diagnosis) wants(t *testing.T, want []string, says ...string) {
+// wantProblems checks the problems, and that one of them contains each of the texts.
+func (d diagnosis) wantProblems(t *testing.T, want []string, texts ...string) {
 	t.Helper()
 	var checks []string
 	for _, w := range want {
 		checks = append(checks, strings.Fields(w)[1])
 	}
-	if got := d.bad(checks...); !slices.Equal(got, want) {
+	if got := d.problems(checks...); !slices.Equal(got, want) {
 		t.Errorf("found %q; want %q; all: %+v", got, want, d.found)
 	}
-	for _, word := range says {
+	for _, text := range texts {
 		if !slices.ContainsFunc(d.found, func(f finding) bool {
-			return f.State != "ok" && strings.Contains(f.Seen+" "+f.Do, word)
+			return f.State != "ok" && strings.Contains(f.Message+" "+f.Remedy, text)
 		}) {
-			t.Errorf("no finding that is not ok says %q: %+v", word, d.found)
+			t.Errorf("no problem contains %q: %+v", text, d.found)
 		}
 	}
 }
 
-// is tells whether a check was made, and all of it is ok.
-func (d diagnosis) is(check string) bool {
+// passed reports whether a check ran and each of its findings is ok.
+func (d diagnosis) passed(check string) bool {
 	seen := false
 	for _, f := range d.found {
 		if f.Check == check && f.State != "ok" {
@@ -122,12 +121,12 @@ func (d diagnosis) is(check string) bool {
 	return seen
 }
 
-// mounted is a command that runs another one in a mount namespace of its own, after
-// lines of sh that mount what only that one sees.
-func mounted(t *testing.T, lines string) []string {
+// privateMounts returns a command that runs another one in a private mount namespace, after
+// a shell script.
+func privateMounts(t *testing.T, lines string) []string {
 	t.Helper()
 	if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
-		harness.Skipf(t, "a mount namespace cannot be made here (root and unshare are needed): %v", err)
+		harness.Skipf(t, "no mount namespace can be created here (root and unshare are needed): %v", err)
 	}
 	return []string{"unshare", "-m", "sh", "-ec", lines + "\nexec \"$@\"", "sh"}
 }

@@ -18,24 +18,23 @@ func removeFile(t *testing.T, path string) {
 	}
 }
 
-// forAnotherProcessor turns a binary into one for a mainframe.
-func forAnotherProcessor(t *testing.T, path string) {
+// changeProcessor changes a binary into one for a mainframe.
+func changeProcessor(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// e_machine comes after e_ident and e_type (elf(5)).
+	// e_machine follows e_ident and e_type (elf(5)).
 	binary.LittleEndian.PutUint16(data[elf.EI_NIDENT+2:], uint16(elf.EM_S390))
 	if err := os.WriteFile(path, data, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// withoutItsLoader puts a dynamically linked program of this machine in the place of a
-// plugin, with the name of its loader changed to one that is not there: as in an image
-// without libc.
-func withoutItsLoader(t *testing.T, path string) {
+// replaceLoader replaces a plugin by a dynamically linked program of this machine whose
+// loader does not exist, as in an image without libc.
+func replaceLoader(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile("/bin/sh")
 	if err != nil {
@@ -52,7 +51,7 @@ func withoutItsLoader(t *testing.T, path string) {
 	}
 }
 
-// interpreter is the loader that a binary names; empty if it names none.
+// interpreter returns the loader that a binary names; empty if it names none.
 func interpreter(t *testing.T, data []byte) string {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(data))

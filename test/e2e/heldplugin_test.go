@@ -49,7 +49,7 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	if o := n.Command(t, "probe", "ready"); o.ExitCode != 1 || !strings.Contains(o.Stderr, "host-local") {
 		t.Errorf("probe ready ended with %d: %s", o.ExitCode, o.Stderr)
 	}
-	doctorInside(t, n).wants(t, []string{"error sidecar", "error held-plugins"}, "host-local")
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"error sidecar", "error held-plugins"}, "host-local")
 
 	n.InstallPlugin(t, "host-local")
 	s.WaitReady(t)
@@ -70,8 +70,8 @@ func TestLookupOffForWrapper(t *testing.T) {
 	if o := n.Command(t, "status"); !strings.Contains(o.Stdout, "check (lookup is off for network pods: ADD returned "+held[0]) {
 		t.Errorf("status does not explain why lookup is off:\n%s", o.Stdout)
 	}
-	d := doctorInside(t, n)
-	if got := d.bad(); len(got) == 0 || got[len(got)-1] != "warning verification" {
+	d := doctorWithoutOptions(t, n)
+	if got := d.problems(); len(got) == 0 || got[len(got)-1] != "warning verification" {
 		t.Errorf("found %q; want a warning of verification: %+v", got, d.found)
 	}
 	if got := strings.Count(s.Log(), "lookup is off for network pods"); got != 1 {

@@ -16,6 +16,9 @@ func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
 		seen := scrape(t, s)
 		for series, value := range want {
 			name := "delegated_ipam_" + series[0]
+			if seen[name] == nil {
+				return fmt.Errorf("there is no metric %s", name)
+			}
 			if got := sum(seen, name, series[1], series[2]); got != value {
 				return fmt.Errorf("%q is %v; want %v, among %v", series, got, value, seen[name])
 			}
@@ -48,7 +51,7 @@ func TestMetricsPluginFailure(t *testing.T) {
 				{"plugin_call_duration_seconds", "verb", "ADD"}:   1,
 				{"journal_failures_total", "operation", "write"}:  0,
 				{"events_total", "outcome", "failed"}:             1,
-				{"events_total", "outcome", "refused"}:            0,
+				{"events_total", "outcome", "rejected"}:           0,
 				{"api_requests_total", "operation", "_other"}:     0,
 				{"pending_release_age_seconds", "pool", "_other"}: 0,
 			})
@@ -67,10 +70,10 @@ func TestMetricsLostAndExpired(t *testing.T) {
 	n.WipeStore(t)
 	n.ResetHistory()
 	s.AllocateFor(t, "router")
-	wantMetrics(t, s, map[[3]string]float64{{"lost_total"}: 1, {"lost_attachments"}: 0, {"attachments", "state", "held"}: 1})
+	wantMetrics(t, s, map[[3]string]float64{{"attachments_lost_total"}: 1, {"lost_attachments"}: 0, {"attachments", "state", "held"}: 1})
 	s.Allocate(t, harness.Request{Owner: "health", Expire: true})
 	wantMetrics(t, s, map[[3]string]float64{
-		{"expired_total"}: 1, {"events_total", "action", "expire"}: 1, {"attachments"}: 1, {"addresses"}: 1, {"duplicates_total"}: 0,
+		{"allocations_expired_total"}: 1, {"events_total", "action", "expire"}: 1, {"attachments"}: 1, {"addresses"}: 1, {"duplicate_addresses_total"}: 0,
 	})
 	s.Do(t, http.MethodGet, "/v1/none").WantStatus(t, http.StatusNotFound)
 	s.Do(t, http.MethodGet, "/v1/none-either").WantStatus(t, http.StatusNotFound)
@@ -80,7 +83,7 @@ func TestMetricsLostAndExpired(t *testing.T) {
 
 	s = n.Start(t)
 	wantMetrics(t, s, map[[3]string]float64{
-		{"attachments", "state", "held"}: 1, {"addresses"}: 1, {"lost_total"}: 0, {"expired_total"}: 0, {"events_total"}: 0, {"ready"}: 1,
+		{"attachments", "state", "held"}: 1, {"addresses"}: 1, {"attachments_lost_total"}: 0, {"allocations_expired_total"}: 0, {"events_total"}: 0, {"ready"}: 1,
 	})
 }
 

@@ -127,7 +127,7 @@ func TestMetricsOfRequests(t *testing.T) {
 			{5, "delegated_ipam_journal_write_duration_seconds", []string{"operation", "write"}},
 			{0, "delegated_ipam_journal_failures_total", nil},
 			{0, "delegated_ipam_queue_length", nil},
-			{0, "delegated_ipam_lost_total", nil},
+			{0, "delegated_ipam_attachments_lost_total", nil},
 			{0, "delegated_ipam_api_requests_total", []string{"operation", "_other"}},
 		} {
 			if _, ok := seen[want.name]; !ok && want.value != 0 {

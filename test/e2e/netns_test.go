@@ -19,7 +19,7 @@ func TestEphemeralNetNSWithoutSysAdmin(t *testing.T) {
 	s.WaitServing(t)
 	var ready error
 	harness.Eventually(t, "every check of readiness to be complete", func() error {
-		if ready = s.Ready(); ready == nil || !strings.Contains(ready.Error(), "--cni-netns") || strings.Contains(ready.Error(), "does not answer") {
+		if ready = s.Ready(); ready == nil || !strings.Contains(ready.Error(), "--cni-netns") || strings.Contains(ready.Error(), "not respond") {
 			return fmt.Errorf("readiness is %v", ready)
 		}
 		return nil

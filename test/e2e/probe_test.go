@@ -70,10 +70,10 @@ func TestProbesNotReady(t *testing.T) {
 			}, "code 51): no address is left",
 		},
 		"STATUS hangs": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { plugin.SetScript(t, "STATUS", hang) }, "does not answer",
+			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { plugin.SetScript(t, "STATUS", hang) }, "does not respond",
 		},
 		"VERSION hangs": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { plugin.SetScript(t, "VERSION", hang) }, "does not answer",
+			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { plugin.SetScript(t, "VERSION", hang) }, "does not respond",
 		},
 	}
 	for name, tt := range tests {

@@ -80,7 +80,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 		{`as its user \d+`, "as its user 0"},
 		{`group \d+`, "group 0"},
 		{`\d+ MiB and \d+ inodes`, "45612 MiB and 3014912 inodes"},
-		{`written to \(\w+\)`, "written to (ext4)"},
+		{`writable \(\w+\)`, "writable (ext4)"},
 		{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`, "2026-03-01T12:00:00Z"},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
@@ -111,6 +111,6 @@ func alignColumns(text string) string {
 // withoutMachineChecks removes the checks of doctor that depend on the machine: a test may run
 // on a tmpfs or as another user.
 func withoutMachineChecks(text string) string {
-	machine := regexp.MustCompile(`(?m)^\w+ +(place|machine-id|socket|state-dir|room) .*\n(?: +to do: .*\n)?`)
+	machine := regexp.MustCompile(`(?m)^\w+ +(environment|machine-id|socket|state-dir|disk-space) .*\n(?: +remedy: .*\n)?`)
 	return alignColumns(machine.ReplaceAllString(text, ""))
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// doctorFindsWhatIsEmpty runs the real `doctor`: of the files that a killed
-// host-local left without an ID it must name every one, and no other. Where no
-// plugin was killed and none is there it is not asked.
-func (s *scene) doctorFindsWhatIsEmpty() {
+// checkStaleLeaseFiles checks that `doctor` finds exactly the files that a killed
+// host-local left without a container ID. It does nothing if no plugin was killed and
+// there are none.
+func (s *scene) checkStaleLeaseFiles() {
 	s.t.Helper()
 	want := s.seen(nil).Unborn
 	if !s.forgiving && len(want) == 0 {
@@ -21,20 +21,20 @@ func (s *scene) doctorFindsWhatIsEmpty() {
 		Address      netip.Addr
 	}
 	if err := json.Unmarshal([]byte(o.Stdout), &found); err != nil {
-		s.t.Fatalf("doctor ended with status %d and printed %q, to stderr %q: %v", o.ExitCode, o.Stdout, o.Stderr, err)
+		s.t.Fatalf("doctor: exit status %d, stdout %q, stderr %q: %v", o.ExitCode, o.Stdout, o.Stderr, err)
 	}
 	var got []netip.Addr
 	for _, f := range found {
-		if f.Check == "empty-files" && f.State != "ok" {
+		if f.Check == "stale-lease-files" && f.State != "ok" {
 			got = append(got, f.Address)
 		}
 	}
 	slices.SortFunc(got, netip.Addr.Compare)
 	slices.SortFunc(want, netip.Addr.Compare)
 	if !slices.Equal(got, want) {
-		s.t.Errorf("doctor names the empty files of %v; there are those of %v", got, want)
+		s.t.Errorf("doctor found the stale files of %v; want %v", got, want)
 	}
 	if len(want) > 0 && o.ExitCode != 1 && o.ExitCode != 3 {
-		s.t.Errorf("doctor has found empty files and ended with status %d; want 1 or 3", o.ExitCode)
+		s.t.Errorf("doctor found stale files: exit status %d; want 1 or 3", o.ExitCode)
 	}
 }

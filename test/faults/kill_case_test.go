@@ -111,7 +111,7 @@ func (s *scene) recover() oracle.Final {
 	}
 	s.askAgain()
 	s.settle()
-	s.doctorFindsWhatIsEmpty()
+	s.checkStaleLeaseFiles()
 	return s.end()
 }
 

@@ -119,14 +119,14 @@ func (s served) ask(t *testing.T, args ...string) string {
 func (s served) examine(t *testing.T) {
 	t.Helper()
 	out, err := s.container.command(s.container.isolated(s.as("0:0"), "delegated-ipam", "doctor", "-o", "json")...).Output()
-	var findings []struct{ Check, State, Seen string }
+	var findings []struct{ Check, State, Message string }
 	if json.Unmarshal(out, &findings) != nil {
 		t.Fatalf("doctor: %v\n%s", err, out)
 	}
 	leases := ""
 	for _, f := range findings {
 		if f.State == "error" {
-			t.Errorf("%s: %s", f.Check, f.Seen)
+			t.Errorf("%s: %s", f.Check, f.Message)
 		}
 		if f.Check == "leases" {
 			leases = f.State

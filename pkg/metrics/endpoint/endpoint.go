@@ -1,5 +1,5 @@
-// Package endpoint serves metrics on a TCP address (--metrics-address), for the
-// sidecar and the bridge.
+// Package endpoint serves the metrics of the sidecar and of the bridge on a TCP address
+// (--metrics-address).
 package endpoint
 
 import (
@@ -14,25 +14,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Path is where metrics are.
+// Path is the path of the metrics.
 const Path = "/metrics"
 
 const (
 	headerTimeout = 10 * time.Second
-	// writeTimeout is above what Prometheus gives a scrape (scrape_timeout, by
-	// default 10 s and at most scrape_interval, by default 1 min).
+	// writeTimeout exceeds the timeout of a scrape (scrape_timeout, by default 10 s and at
+	// most scrape_interval, by default 1 min).
 	writeTimeout = 70 * time.Second
 	idleTimeout  = 2 * time.Minute
-	// grace is how long a scrape that has begun may go on after the end.
-	grace = time.Second
+	// shutdownTimeout is how long a scrape may continue after the end of Serve's context.
+	shutdownTimeout = time.Second
 )
 
-// Handler answers with what a registry holds, as text or as OpenMetrics.
+// Handler returns a handler that serves a registry as text or OpenMetrics.
 func Handler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// Listen listens on host:port. The error says that it is in use.
+// Listen listens on host:port. The error names the address.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -41,16 +41,16 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers on a listener until ctx ends, then closes it.
+// Serve serves h on a listener until ctx ends, then closes it and returns nil.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		patience, cancel := context.WithTimeout(context.Background(), grace)
+		shutdown, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
-		if server.Shutdown(patience) != nil {
-			_ = server.Close() // who still reads gets no more
+		if server.Shutdown(shutdown) != nil {
+			_ = server.Close() // ends a scrape that still runs
 		}
 	})
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

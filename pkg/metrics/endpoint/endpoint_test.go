@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestAPortInUseIsAnErrorThatNamesTheAddress(t *testing.T) {
+func TestPortInUse(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -18,11 +18,11 @@ func TestAPortInUseIsAnErrorThatNamesTheAddress(t *testing.T) {
 	defer l.Close()
 	_, err = Listen(t.Context(), l.Addr().String())
 	if err == nil || !strings.Contains(err.Error(), "--metrics-address "+l.Addr().String()) {
-		t.Errorf("a second one gets %v; want an error that names the address", err)
+		t.Errorf("a second listener: %v; want an error that names the address", err)
 	}
 }
 
-func TestItAnswersUntilItIsEnded(t *testing.T) {
+func TestServe(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -40,13 +40,13 @@ func TestItAnswersUntilItIsEnded(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if err != nil || !strings.Contains(string(body), "a_gauge 0\n") {
-		t.Errorf("it answered %q, %v", body, err)
+		t.Errorf("got %q, %v", body, err)
 	}
 	end()
 	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Serve returned %v", err)
 	}
 	if _, err := http.Get("http://" + l.Addr().String() + Path); err == nil {
-		t.Error("it still answers")
+		t.Error("the port is still served")
 	}
 }

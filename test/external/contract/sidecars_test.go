@@ -74,7 +74,7 @@ func noConfiguration(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	s.WaitServing(t)
 	harness.Eventually(t, "the missing configuration as the only reason", func() error {
 		err := s.Ready()
-		if err == nil || !strings.Contains(err.Error(), "no CNI configuration") || strings.Contains(err.Error(), "does not answer") {
+		if err == nil || !strings.Contains(err.Error(), "no CNI configuration") || strings.Contains(err.Error(), "not respond") {
 			return fmt.Errorf("it reports %v", err)
 		}
 		return nil

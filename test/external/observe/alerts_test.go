@@ -123,8 +123,8 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 			feeds{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "reacquired": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},
 		},
 		"DelegatedIPAMDuplicateAddress": {
-			feeds{"one": {`delegated_ipam_duplicates_total{` + of + `} 0x10 1x3`}},
-			feeds{"none": {`delegated_ipam_duplicates_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicates_total{` + of + `} 0x3 1x60`}},
+			feeds{"one": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x10 1x3`}},
+			feeds{"none": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x3 1x60`}},
 		},
 		"DelegatedIPAMRecordQuarantined": {
 			feeds{"one": {`delegated_ipam_quarantined_records{` + of + `} 1x10`}},

@@ -1,0 +1,64 @@
+package app
+
+import (
+	"context"
+	"net"
+	"net/http"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
+)
+
+// route returns the handler of the socket: the API, with the requests of rejected callers
+// measured too, and the metrics.
+func (a *app) route(api *restapi.API) http.Handler {
+	callers := unixsock.Callers{UIDs: a.config.AllowUIDs, GIDs: a.config.AllowGIDs}
+	measured := a.metrics.API(unixsock.Authorize(api, callers, a.log), api)
+	scraped := unixsock.Authorize(a.metrics.Handler(), callers, a.log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == endpoint.Path {
+			scraped.ServeHTTP(w, r)
+			return
+		}
+		measured.ServeHTTP(w, r)
+	})
+}
+
+// registerMetrics registers the metrics that are collected at each scrape, and the series
+// of the configured plugins.
+func (a *app) registerMetrics() {
+	a.metrics.Register(a.engine, func() metrics.Report {
+		r := a.Report(context.Background())
+		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined)}
+	})
+	for _, pool := range a.config.poolNames() {
+		if n, err := a.conf.Network(pool); err == nil {
+			a.metrics.RegisterPlugin(n.IPAMType)
+		}
+	}
+}
+
+// listenMetrics listens on --metrics-address; nil if that is empty.
+func (a *app) listenMetrics(ctx context.Context) (net.Listener, error) {
+	address, err := options.ListenAddress(a.config.MetricsAddress)
+	if address == "" || err != nil {
+		return nil, err
+	}
+	return endpoint.Listen(ctx, address)
+}
+
+// serveMetrics serves the metrics until ctx ends. Its failure does not stop the API.
+func (a *app) serveMetrics(ctx context.Context, l net.Listener) {
+	if l == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+endpoint.Path, a.metrics.Handler())
+	a.log.WithField("address", l.Addr()).Info("Serving metrics")
+	if err := endpoint.Serve(ctx, l, mux); err != nil {
+		a.log.WithError(err).Error("Metrics are no longer served")
+	}
+}

@@ -1,0 +1,26 @@
+package app
+
+import (
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/inspect"
+	"github.com/delegated-ipam/delegated-ipam/pkg/nodelock"
+)
+
+// plugins implements attachment.Plugin with the networks of the current CNI configuration.
+type plugins struct {
+	*delegate.Runner
+	conf  *cniconf.Watcher
+	locks *nodelock.Locks
+}
+
+// Network returns the configured network of a pool. A network that another sidecar of this
+// node serves is an error.
+func (p plugins) Network(pool string) (call.Network, error) {
+	n, err := p.conf.Network(pool)
+	if err != nil {
+		return call.Network{}, err
+	}
+	return inspect.Network(n), p.locks.Acquire(n.Name, 0)
+}

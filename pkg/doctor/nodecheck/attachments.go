@@ -1,0 +1,66 @@
+package nodecheck
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
+)
+
+// Attachments checks that no attachment is lost or blocked by its plugin, and that no
+// record is in quarantine. It relies on what the sidecar reports: CHECK needs the recorded
+// invocation, and with some plugins it changes what they hold (docs/plugins.md, Which
+// plugin works how).
+var Attachments = check.Check{Name: "attachments", Run: attachments}
+
+func attachments(o *check.Observations) []check.Finding {
+	if o.Status == nil {
+		return nil
+	}
+	var all []check.Finding
+	for _, a := range o.After {
+		switch {
+		case a.Lost:
+			all = append(all, check.Fail("allocate for the owner: it gets its address again, or another one",
+				"owner %q (container ID %s): the plugin no longer holds its addresses", a.Owner, a.ContainerID).OfPool(a.Pool))
+		case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
+			all = append(all, check.Warn("fix the cause; the sidecar retries automatically",
+				"owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError).OfPool(a.Pool))
+		}
+	}
+	for _, q := range o.Status.Quarantined {
+		all = append(all, check.Warn("inspect the file; the addresses of its owner show as leases that are not listed, or are found when the owner requests them again",
+			"record %s is unusable: %s", q.File, q.Reason))
+	}
+	if len(all) == 0 && o.ListErr == nil {
+		all = append(all, check.Pass("none of %d is lost, blocked by the plugin or unreadable; %s", len(o.After), lastVerified(o.After)))
+	}
+	return all
+}
+
+// lastVerified describes when held attachments were last verified: a later loss is still
+// unknown.
+func lastVerified(list []*models.Attachment) string {
+	held, never := 0, 0
+	var oldest time.Time
+	for _, a := range list {
+		if a.State != models.AttachmentStateHeld {
+			continue
+		}
+		held++
+		switch {
+		case a.Verified == nil:
+			never++
+		case oldest.IsZero() || time.Time(*a.Verified).Before(oldest):
+			oldest = time.Time(*a.Verified)
+		}
+	}
+	switch {
+	case held == 0:
+		return "none is held"
+	case never > 0:
+		return fmt.Sprintf("%d of %d held ones were not verified since the sidecar started", never, held)
+	}
+	return fmt.Sprintf("%d held ones were verified, none before %s", held, oldest.UTC().Format(time.RFC3339))
+}

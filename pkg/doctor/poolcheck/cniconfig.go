@@ -1,0 +1,25 @@
+// Package poolcheck has the checks of doctor for the pools and their plugins, one in each
+// file.
+package poolcheck
+
+import "github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
+
+// CNIConfig checks that each pool has a network that delegates IPAM.
+var CNIConfig = check.Check{Name: "cni-config", Run: func(o *check.Observations) []check.Finding {
+	var all []check.Finding
+	for _, p := range o.Pools {
+		all = append(all, cniConfig(p))
+	}
+	return all
+}}
+
+func cniConfig(p check.Pool) check.Finding {
+	switch {
+	case p.ConfErr == nil:
+		return p.Pass("%s: network %q delegates to %s", p.Network.File, p.Network.Name, p.Network.IPAMType)
+	case p.Served != "":
+		return p.Warn("fix the file before the next start of the sidecar",
+			"the sidecar continues with network %q as last read, but a start would find none, so its plugin was not checked: %s", p.Served, p.ConfErr)
+	}
+	return p.Fail("write the CNI configuration, or set --cni-conf-dir, --cni-conf-file or --cni-network", "%s", p.ConfErr)
+}

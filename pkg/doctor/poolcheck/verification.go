@@ -1,0 +1,34 @@
+package poolcheck
+
+import (
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
+)
+
+// Verification checks that held attachments are verified as the plugin's profile says.
+var Verification = check.Check{Name: "verification", Run: func(o *check.Observations) []check.Finding {
+	if o.Status == nil {
+		return nil
+	}
+	var all []check.Finding
+	for _, p := range o.Status.Pools {
+		if p.Verification != nil {
+			all = append(all, verification(p).OfPool(p.Pool))
+		}
+	}
+	return all
+}}
+
+func verification(p *models.PoolStatus) check.Finding {
+	text := "by " + p.Verification.By
+	if p.Verification.Reason != "" {
+		text += ": " + p.Verification.Reason
+	}
+	lookup := profile.Lookup(check.ProfileFact(p, "lookup"))
+	if p.Verification.By != delegate.VerifyByLookup && lookup != "" && lookup != profile.LookupNone {
+		return check.Warn("set ipam.dataDir to the folder in which the plugin keeps its addresses and restart the sidecar, or use a --plugin-profile whose lookup is none; until then each verification runs the plugin", "%s", text)
+	}
+	return check.Pass("%s", text)
+}

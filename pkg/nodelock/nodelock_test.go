@@ -1,0 +1,158 @@
+package nodelock
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func newLocks(t *testing.T, node, stateDir string) *Locks {
+	t.Helper()
+	l := New(node, stateDir)
+	t.Cleanup(l.Release)
+	return l
+}
+
+// newNode returns a node name that no other test uses.
+func newNode(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("node-%d-%s", os.Getpid(), filepath.Base(t.TempDir())+t.Name())
+}
+
+// occupy holds the lock of a network as a process that is not a sidecar does. It calls serve
+// for each connection, concurrently.
+func occupy(t *testing.T, node, network string, serve func(net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("unix", socketName(node, network))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				serve(conn)
+				_ = conn.Close()
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); running.Wait() })
+}
+
+func TestAcquire(t *testing.T) {
+	node := newNode(t)
+	first, second := newLocks(t, node, "/state/one"), newLocks(t, node, "/state/two")
+	for range 2 { // a second call is not a conflict
+		if err := first.Acquire("net", QueryTimeout); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := second.Acquire("net", time.Hour)
+	if err == nil {
+		t.Fatal("the second sidecar has the lock too")
+	}
+	for _, want := range []string{"net", node, fmt.Sprint(os.Getpid()), "/state/one", "--node-name"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not contain %q", err, want)
+		}
+	}
+	if err := second.Acquire("other", 0); err != nil {
+		t.Errorf("another network of the node: %v", err)
+	}
+	if err := newLocks(t, node+"-2", "").Acquire("net", 0); err != nil {
+		t.Errorf("the network on another node: %v", err)
+	}
+	first.Release()
+	if err := second.Acquire("net", 0); err != nil {
+		t.Errorf("after Release: %v", err)
+	}
+}
+
+func TestSocketName(t *testing.T) {
+	if socketName("ab", "c") == socketName("a", "bc") {
+		t.Error("node ab, network c and node a, network bc share a lock")
+	}
+}
+
+func TestSilentHolder(t *testing.T) {
+	node := newNode(t)
+	queried, end := make(chan struct{}, 100), make(chan struct{})
+	occupy(t, node, "blue", func(net.Conn) { queried <- struct{}{}; <-end })
+	t.Cleanup(func() { close(end) }) // runs before the cleanup of occupy
+	l := newLocks(t, node, "/state")
+	// Each call returns although the holder is silent.
+	for range 24 {
+		if err := l.Acquire("blue", 0); err == nil || !strings.Contains(err.Error(), "blue") {
+			t.Fatalf("got %v; want an error that names the network", err)
+		}
+		if err := l.Acquire("default", 0); err != nil {
+			t.Fatalf("the network of another pool: %v", err)
+		}
+	}
+	<-queried
+	if n := len(queried); n != 0 {
+		t.Errorf("%d more queries of the holder; want one at a time", n)
+	}
+}
+
+func TestDescription(t *testing.T) {
+	for name, c := range map[string]struct {
+		serve func(net.Conn)
+		want  string
+	}{
+		"endless line": {
+			func(conn net.Conn) {
+				sent, part := 0, []byte(strings.Repeat("x", 64<<10))
+				for {
+					n, err := conn.Write(part)
+					if sent += n; err != nil {
+						break
+					}
+				}
+				if sent > 1<<20 { // more than the kernel's buffers
+					t.Errorf("the reader took %d bytes", sent)
+				}
+			},
+			"does not identify itself",
+		},
+		"nothing":           {func(net.Conn) {}, fmt.Sprintf("PID %d", os.Getpid())},
+		"terminal controls": {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1\x1b[2J\u202e\n") }, `PID 1\x1b[2J\u202e`},
+		"two lines":         {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1\nPID 2\n") }, "PID 1)"},
+		"invalid UTF-8":     {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID \xff\n") }, "PID \uFFFD"},
+		"unfinished line":   {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1") }, "does not identify itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := newNode(t)
+			occupy(t, node, "net", c.serve)
+			err := newLocks(t, node, "/state").Acquire("net", time.Hour)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\x1b\n") {
+				t.Errorf("got %q; want one that contains %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestHolderHas(t *testing.T) {
+	long := "/state/" + strings.Repeat("ä", 1000)
+	for _, dir := range []string{"/state/one", "/state, state folder /x", "/tab\there", long} {
+		node := newNode(t)
+		held := New(node, dir)
+		if err := held.Acquire("net", 0); err != nil {
+			t.Fatal(err)
+		}
+		who := Holder(node, "net")
+		if !HolderHas(who, dir) || HolderHas(who, "/state/on") || HolderHas(who, "one") {
+			t.Errorf("%.100q does not match the state folder %.100q alone", who, dir)
+		}
+		held.Release()
+	}
+}
