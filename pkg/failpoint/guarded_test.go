@@ -38,20 +38,20 @@ func writers() map[string]writer {
 	}
 }
 
-// strangers are the functions of other packages that change a disk, with what
+// otherWriters are the functions of other packages that change a disk, with what
 // they call for that, sorted. None of it is below the state folder.
-func strangers() map[string]map[string][]string {
+func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
-		// The socket, the folder around it, and the room in which it is made.
+		// the socket, its folder and its staging folder.
 		"unixsock": {
 			"listen":        {"MkdirAll"},
 			"Close":         {"Remove"},
 			"newStagingDir": {"MkdirTemp", "Remove", "RemoveAll"},
 			"bind":          {"Chmod", "Lchown"},
 			"install":       {"Rename"},
-			"move":          {"Renameat2"},
+			"rename":        {"Renameat2"},
 			"remove":        {"RemoveAll"},
-			// A question about the peer of a connection: getsockopt(2).
+			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
 		// The store of host-local, which is only read.
@@ -84,7 +84,7 @@ func TestEveryWriteToTheStateFolderIsBetweenFailpoints(t *testing.T) {
 }
 
 func TestNoOtherPackageWritesFiles(t *testing.T) {
-	known, ours := strangers(), writers()
+	known, ours := otherWriters(), writers()
 	for _, root := range []string{"..", "../../cmd"} {
 		err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
 			name, relErr := filepath.Rel(root, dir)
@@ -93,7 +93,7 @@ func TestNoOtherPackageWritesFiles(t *testing.T) {
 			}
 			got := parse(t, dir, false).changes()
 			if !maps.EqualFunc(got, known[name], slices.Equal) {
-				t.Errorf("%s: its functions change a disk by %v; want %v; if that is below the state folder the package belongs to the writers here, else to the strangers", dir, got, known[name])
+				t.Errorf("%s: its functions change a disk by %v; want %v; if that is below the state folder the package belongs to the writers here, else to the otherWriters", dir, got, known[name])
 			}
 			return nil
 		})
