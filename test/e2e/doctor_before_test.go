@@ -64,7 +64,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 		},
 		"plugin without its loader": {
 			make: func(t *testing.T, n *harness.Node) { replaceLoader(t, plugin(n)) },
-			want: []string{"error plugin"}, contains: []string{"its loader", "statically linked"},
+			want: []string{"error plugin"}, contains: []string{"the loader", "statically linked"},
 		},
 		"script without its interpreter": {
 			make: func(t *testing.T, n *harness.Node) { n.InstallScript(t, "host-local", "#!/no/such/shell\n") },
