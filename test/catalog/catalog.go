@@ -1,5 +1,5 @@
-// Package catalog reads docs/metrics.md, so that tests can compare what it says
-// with the metrics that there are, and dashboards and alerts with what it says.
+// Package catalog reads the tables of docs/metrics.md. Tests compare them with registries,
+// dashboards and alerts.
 package catalog
 
 import (
@@ -17,8 +17,7 @@ import (
 type Metric struct {
 	// Type is counter, gauge or histogram.
 	Type string
-	// Labels are the labels with their values; nil for one whose values are not
-	// known in advance.
+	// Labels are the values by label; nil for a label whose values are not known in advance.
 	Labels map[string][]string
 }
 
@@ -27,7 +26,7 @@ var (
 	label = regexp.MustCompile("`([a-z]+)`(?: \\(([^)]*)\\))?")
 )
 
-// Read returns the metrics that a page describes, by name.
+// Read returns the metrics that a page documents, by name.
 func Read(page string) (map[string]Metric, error) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -36,7 +35,7 @@ func Read(page string) (map[string]Metric, error) {
 	all := map[string]Metric{}
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		if _, twice := all[m[1]]; twice {
-			return nil, fmt.Errorf("%s describes %s twice", page, m[1])
+			return nil, fmt.Errorf("%s documents %s twice", page, m[1])
 		}
 		metric := Metric{Type: m[2], Labels: map[string][]string{}}
 		for _, l := range label.FindAllStringSubmatch(m[3], -1) {
@@ -48,14 +47,14 @@ func Read(page string) (map[string]Metric, error) {
 		all[m[1]] = metric
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s describes no metric", page)
+		return nil, fmt.Errorf("%s documents no metric", page)
 	}
 	return all, nil
 }
 
-// Differences compares what is described with what a registry has: names, types,
-// labels, and the values of labels that are known in advance.
-func Differences(described map[string]Metric, gathered []*dto.MetricFamily) []string {
+// Differences compares the documented metrics with those of a registry: names, types, labels, and
+// the label values that are known in advance.
+func Differences(documented map[string]Metric, gathered []*dto.MetricFamily) []string {
 	var found []string
 	seen := map[string]bool{}
 	for _, family := range gathered {
@@ -64,16 +63,16 @@ func Differences(described map[string]Metric, gathered []*dto.MetricFamily) []st
 			continue // of the Go runtime and the process
 		}
 		seen[name] = true
-		d, ok := described[name]
+		d, ok := documented[name]
 		if !ok {
-			found = append(found, name+" is not described")
+			found = append(found, name+" is not documented")
 			continue
 		}
 		found = append(found, d.differences(name, family)...)
 	}
-	for name := range described {
+	for name := range documented {
 		if !seen[name] {
-			found = append(found, name+" is described, and there is none")
+			found = append(found, name+" is documented, and does not exist")
 		}
 	}
 	slices.Sort(found)
@@ -83,7 +82,7 @@ func Differences(described map[string]Metric, gathered []*dto.MetricFamily) []st
 func (d Metric) differences(name string, family *dto.MetricFamily) []string {
 	var found []string
 	if typ := strings.ToLower(family.GetType().String()); typ != d.Type {
-		found = append(found, fmt.Sprintf("%s is a %s, and described as %s", name, typ, d.Type))
+		found = append(found, fmt.Sprintf("%s is a %s, documented as %s", name, typ, d.Type))
 	}
 	labels := map[string]map[string]bool{}
 	for _, m := range family.GetMetric() {
@@ -95,12 +94,12 @@ func (d Metric) differences(name string, family *dto.MetricFamily) []string {
 		}
 	}
 	if got, want := sorted(labels), sorted(d.Labels); !slices.Equal(got, want) {
-		return append(found, fmt.Sprintf("%s has the labels %q, and is described with %q", name, got, want))
+		return append(found, fmt.Sprintf("%s has the labels %q, documented with %q", name, got, want))
 	}
 	for l, values := range d.Labels {
 		want := slices.Sorted(slices.Values(values))
 		if got := sorted(labels[l]); values != nil && !slices.Equal(got, want) {
-			found = append(found, fmt.Sprintf("%s has the values %q of %s, and is described with %q", name, got, l, want))
+			found = append(found, fmt.Sprintf("%s has the values %q of %s, documented with %q", name, got, l, want))
 		}
 	}
 	return found

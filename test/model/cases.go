@@ -26,7 +26,7 @@ func bounded(plugin []string, calls, faults string) []string {
 	return append(append([]string(nil), plugin...), "-DCALLS="+calls, "-DFAULTS="+faults)
 }
 
-// configurations are the runs that must find nothing.
+// configurations returns the runs that must hold.
 func configurations() []check {
 	return []check{
 		{"node, lookup", bounded(nodeLookup, "4", "3"), ""},
@@ -42,7 +42,7 @@ func configurations() []check {
 	}
 }
 
-// mutants are the runs that must fail: each lacks one rule (NO_…) or one assumption
+// mutants returns the runs that must fail: each lacks one rule (NO_…) or one assumption
 // (DROP_…).
 func mutants() []check {
 	var all []check

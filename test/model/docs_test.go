@@ -75,7 +75,7 @@ func column(part string, n int) []string {
 	return all
 }
 
-func TestThePageNamesFunctionsThatExist(t *testing.T) {
+func TestDocsFunctions(t *testing.T) {
 	page := readFile(t, "../../docs/model.md")
 	known := append(functions(t, "../../pkg/attachment"), "IDLocks.Lock", "pkg/delegate/process")
 	named := append(column(section(t, page, "Rules"), 4), column(section(t, page, "Steps and functions"), 2)...)
@@ -89,7 +89,7 @@ func TestThePageNamesFunctionsThatExist(t *testing.T) {
 	}
 }
 
-func TestThePageNamesStepsOfTheModel(t *testing.T) {
+func TestDocsSteps(t *testing.T) {
 	var steps []string
 	for _, m := range step.FindAllStringSubmatch(readFile(t, "protocol.pml"), -1) {
 		steps = append(steps, m[1])
@@ -102,7 +102,7 @@ func TestThePageNamesStepsOfTheModel(t *testing.T) {
 }
 
 // Each flag of the model is a mutant that is checked, and has a row.
-func TestEachFlagOfTheModelIsAMutantWithARow(t *testing.T) {
+func TestDocsFlags(t *testing.T) {
 	flags := func(text string) []string {
 		all := removed.FindAllString(text, -1)
 		slices.Sort(all)
@@ -123,7 +123,7 @@ func TestEachFlagOfTheModelIsAMutantWithARow(t *testing.T) {
 	}
 }
 
-func TestAVerifiersOutputIsRead(t *testing.T) {
+func TestRead(t *testing.T) {
 	const ok = "State-vector 88 byte, depth reached 220, errors: 0\n  2532261 states, stored\n 13065337 transitions (= stored+matched)\n"
 	for name, c := range map[string]struct {
 		out      string
@@ -131,14 +131,14 @@ func TestAVerifiersOutputIsRead(t *testing.T) {
 		violated string
 		wrong    bool
 	}{
-		"a complete search":                       {ok, true, "", false},
-		"a counterexample":                        {"pan:1: assertion violated  !(twoHolders) (at depth 157)\nWarning: Search not completed\n" + strings.Replace(ok, "errors: 0", "errors: 1", 1), true, "twoHolders", false},
-		"a search that was cut short":             {ok + "error: max search depth too small\n", true, "", true},
-		"a first search that was cut short":       {ok + "error: max search depth too small\n", false, "", false},
-		"a search that ran out of memory":         {"pan: out of memory\n" + ok, true, "", true},
-		"an error that is no assertion":           {strings.Replace(ok, "errors: 0", "errors: 1", 1), true, "", true},
-		"nothing":                                 {"", true, "", true},
-		"a verifier that ended before its result": {"Killed", true, "", true},
+		"complete":                        {ok, true, "", false},
+		"a counterexample":                {"pan:1: assertion violated  !(twoHolders) (at depth 157)\nWarning: Search not completed\n" + strings.Replace(ok, "errors: 0", "errors: 1", 1), true, "twoHolders", false},
+		"incomplete":                      {ok + "error: max search depth too small\n", true, "", true},
+		"incomplete at a small depth":     {ok + "error: max search depth too small\n", false, "", false},
+		"out of memory":                   {"pan: out of memory\n" + ok, true, "", true},
+		"another error than an assertion": {strings.Replace(ok, "errors: 0", "errors: 1", 1), true, "", true},
+		"empty":                           {"", true, "", true},
+		"killed":                          {"Killed", true, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(c.out, c.last)

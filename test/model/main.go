@@ -15,8 +15,8 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "regular expression of the cases to check, such as \"node|NO_LATE_DEL\" (default: all)")
-	jobs := flag.Int("jobs", 2, "how many cases are checked concurrently; each needs up to 3 GiB of memory")
+	only := flag.String("only", "", "check only the cases that match, such as \"node|NO_LATE_DEL\" (default: all)")
+	jobs := flag.Int("jobs", 2, "cases that are checked concurrently; each needs up to 3 GiB of memory")
 	flag.Parse()
 	if err := run(flag.Arg(0), *only, *jobs); err != nil {
 		fmt.Fprintln(os.Stderr, "model:", err)

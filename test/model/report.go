@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// report prints one row for each case, and a line with the sum. The error names the
-// cases that are not as they must be.
+// report prints a row for each case, and a line with the sum. The error names the cases with a
+// wrong result.
 func report(w io.Writer, checks []check, results []result) error {
 	fmt.Fprintln(w, "| case | plugin and bounds | states | transitions | depth | result |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|")
@@ -15,9 +15,9 @@ func report(w io.Writer, checks []check, results []result) error {
 	states, passed, caught := 0, 0, 0
 	for i, c := range checks {
 		r := results[i]
-		says, right := c.judge(r)
+		text, right := c.verdict(r)
 		if !right {
-			wrong = append(wrong, fmt.Sprintf("%s: %s", c.name, says))
+			wrong = append(wrong, fmt.Sprintf("%s: %s", c.name, text))
 		}
 		if right && c.violated != "" {
 			caught++
@@ -26,7 +26,7 @@ func report(w io.Writer, checks []check, results []result) error {
 			passed++
 			states += r.states
 		}
-		fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s |\n", c.name, c.bounds(), r.states, r.transitions, r.depth, says)
+		fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s |\n", c.name, c.bounds(), r.states, r.transitions, r.depth, text)
 	}
 	fmt.Fprintf(w, "model: %d configurations hold in %d states, %d mutants fail, %d wrong\n", passed, states, caught, len(wrong))
 	if len(wrong) > 0 {
@@ -35,8 +35,8 @@ func report(w io.Writer, checks []check, results []result) error {
 	return nil
 }
 
-// judge says how a run ended, and whether it must end so.
-func (c check) judge(r result) (says string, right bool) {
+// verdict describes how a run ended, and reports whether that is its expected end.
+func (c check) verdict(r result) (text string, right bool) {
 	switch {
 	case r.err != nil:
 		return "error: " + r.err.Error(), false
@@ -49,7 +49,7 @@ func (c check) judge(r result) (says string, right bool) {
 	}
 }
 
-// bounds are the definitions of a run without what it removes.
+// bounds returns the definitions of a run without the rule that it removes.
 func (c check) bounds() string {
 	var all []string
 	for _, f := range c.flags {

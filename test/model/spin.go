@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// result is what a run has found.
+// result is the result of a run.
 type result struct {
 	// states, transitions and depth are those of the search that decided.
 	states, transitions, depth int
 	// violated is the assertion of the counterexample; empty if there is none.
 	violated string
-	// err is why nothing is decided.
+	// err is set if the run decides nothing.
 	err error
 }
 
@@ -33,7 +33,7 @@ var (
 	errorsLine      = regexp.MustCompile(`errors: (\d+)`)
 )
 
-// run makes a verifier of the model in a folder of its own and runs it.
+// run builds a verifier of the model in a new folder and runs it.
 func (c check) run(model string) result {
 	dir, err := os.MkdirTemp("", "model-")
 	if err != nil {
@@ -79,8 +79,7 @@ func (c check) build(dir, model string) (pan string, err error) {
 	return filepath.Join(dir, "pan"), nil
 }
 
-// search runs a verifier to a depth. -E leaves invalid end states to the model, whose own
-// property finds a run that is stuck.
+// search runs a verifier to a depth. -E leaves invalid end states to a property of the model.
 func search(dir, pan string, depth int) result {
 	cmd := exec.Command(pan, "-E", "-w22", fmt.Sprintf("-m%d", depth))
 	cmd.Dir = dir
@@ -93,8 +92,8 @@ func search(dir, pan string, depth int) result {
 	return read(string(out), depth == depths[len(depths)-1])
 }
 
-// read returns what a verifier has printed. A search that was cut short decides nothing
-// unless it has found a counterexample; only the last one has to be complete.
+// read parses the output of a verifier. An incomplete search decides nothing unless it found a
+// counterexample; only the last search of a run has to be complete.
 func read(out string, last bool) result {
 	r := result{states: number(statesLine, out), transitions: number(transitionsLine, out), depth: number(depthLine, out)}
 	if m := violatedLine.FindStringSubmatch(out); m != nil {
@@ -106,7 +105,7 @@ func read(out string, last bool) result {
 	case !errorsLine.MatchString(out):
 		r.err = fmt.Errorf("the verifier printed no result: %s", out)
 	case number(errorsLine, out) > 0:
-		r.err = fmt.Errorf("the verifier found an error that is no assertion: %s", out)
+		r.err = fmt.Errorf("the verifier found another error than an assertion: %s", out)
 	case strings.Contains(out, "out of memory"), strings.Contains(out, "Search not completed"), last && strings.Contains(out, "max search depth too small"):
 		r.err = errors.New("the search is not complete; reduce the bounds, or give it more memory")
 	}

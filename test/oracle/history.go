@@ -12,98 +12,97 @@ import (
 // oursPrefix begins every container ID that the sidecar makes (docs/how-it-works.md, Identity).
 const oursPrefix = "cilium-agent-"
 
-// Invariant is one of the promises of docs/reliability.md.
+// Invariant is a promise of docs/reliability.md.
 type Invariant string
 
-// The invariants. Each is to hold once recovery has settled.
+// The invariants. Each holds once recovery has settled.
 const (
-	// NoLeak: each address that the plugin holds under an ID of ours is in the list.
+	// NoLeak: each address that the plugin holds under one of our IDs is in the list.
 	NoLeak Invariant = "no leak"
-	// NoDouble: no address is in two attachments or was handed to two owners, and
-	// none of ours is under another ID in the plugin's store.
+	// NoDouble: no address is in two attachments or was allocated to two owners, and no listed
+	// address has another ID in the plugin's store.
 	NoDouble Invariant = "no double"
-	// NothingLost: what was answered with success and not given back is still held
-	// by its owner, in the list and in the plugin's store.
+	// NothingLost: an address that was allocated with success and not released is still held by
+	// its owner, in the list and in the plugin's store.
 	NothingLost Invariant = "nothing acknowledged is lost"
-	// StaysReleased: what was given back is not handed out to that owner any more.
+	// StaysReleased: a released address is not claimed by its former owner.
 	StaysReleased Invariant = "released stays released"
-	// RetryFinds: who asks again gets what is held for it.
+	// RetryFinds: an owner that repeats its request gets the addresses that it holds.
 	RetryFinds Invariant = "a retry finds what is held"
 )
 
-// Violation is an invariant that does not hold.
+// Violation is an invariant that does not hold, as an error of a test.
 type Violation struct {
 	Invariant Invariant
-	// What names owner, address and holder.
+	// What names the owner, the address and its holder.
 	What string
 }
 
-// Error makes a violation an error of the test.
+// Error returns the invariant and the details.
 func (v Violation) Error() string { return fmt.Sprintf("%s: %s", v.Invariant, v.What) }
 
 // Held is one address in the sidecar's list.
 type Held struct {
 	Lease
 	Owner string
-	// Claimed tells that the address is handed out and not taken back.
+	// Claimed is set if the address was allocated and not released.
 	Claimed bool
 }
 
-// Final is what is seen from outside once recovery has settled.
+// Final is the state that is visible from outside once recovery has settled.
 type Final struct {
-	// Stored are the leases in the plugin's own store, strangers' too.
+	// Stored are all leases in the plugin's store, of other clients too.
 	Stored []Lease
 	// Listed are the addresses in the sidecar's list.
 	Listed []Held
-	// Unborn are addresses that a killed plugin took for nobody (HostLocalKilled).
-	// An owner that had one of them cannot get it back. It is told another one when
-	// it asks again; until then no promise of losing nothing is kept to it, and from
-	// then on only that one address may be lost.
+	// Unborn are addresses that a killed plugin reserved without an ID (HostLocalKilled). An owner
+	// that held one cannot get it back: its next request gets another address. Until then
+	// NothingLost does not hold for that owner, and afterwards not for that address.
 	Unborn []netip.Addr
 }
 
-// History is what clients were told, by owner and address. Its methods may be
-// called at the same time.
+// History is the responses that clients got, by owner and address. Its methods may be called
+// concurrently.
 type History struct {
 	mu sync.Mutex
-	// has are the owners of what was answered with success and not given back.
-	has map[netip.Addr]string
-	// returned are addresses and the owners who gave them back.
-	returned map[netip.Addr]map[string]bool
-	// replaced are addresses whose owner was told another one of the family since.
+	// owners are those of addresses that were allocated with success and not released.
+	owners map[netip.Addr]string
+	// released are addresses with the owners that released them.
+	released map[netip.Addr]map[string]bool
+	// replaced are addresses whose owner got another one of the family since.
 	replaced map[netip.Addr]bool
-	// forgotten are the container IDs, by owner, whose records a test destroyed.
+	// forgotten are the container IDs, by owner, of records that a test destroyed.
 	forgotten map[string]string
-	seen      []Violation
+	found     []Violation
 }
 
-// NewHistory returns a history in which nobody was told anything.
+// NewHistory returns a history without responses.
 func NewHistory() *History {
 	return &History{
-		has: map[netip.Addr]string{}, returned: map[netip.Addr]map[string]bool{},
+		owners: map[netip.Addr]string{}, released: map[netip.Addr]map[string]bool{},
 		replaced: map[netip.Addr]bool{}, forgotten: map[string]string{},
 	}
 }
 
-// Got notes an answer of success that gave addresses to an owner. One that
-// another owner has is a violation at once.
+// Got records a successful response with addresses for an owner. An address that another owner
+// holds is a violation.
 func (h *History) Got(owner string, ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ip := range ips {
-		if other, ok := h.has[ip]; ok && other != owner {
-			h.seen = append(h.seen, Violation{NoDouble, fmt.Sprintf("%s was handed to %q while %q has it", ip, owner, other)})
+		if other, ok := h.owners[ip]; ok && other != owner {
+			h.found = append(h.found, Violation{NoDouble, fmt.Sprintf("%s was allocated to %q while %q held it", ip, owner, other)})
 		}
 		h.replace(owner, ip)
-		h.has[ip] = owner
-		delete(h.returned[ip], owner)
+		h.owners[ip] = owner
+		delete(h.released[ip], owner)
 	}
 	delete(h.forgotten, owner)
 }
 
-// replace notes that an owner is told an address in the place of any other of the family.
+// replace records that an owner got an address in place of any other of the family.
 func (h *History) replace(owner string, ip netip.Addr) {
-	for other, of := range h.has {
+	for other, of := range h.owners {
 		if of == owner && other.Is4() == ip.Is4() {
 			h.replaced[other] = true
 		}
@@ -111,70 +110,69 @@ func (h *History) replace(owner string, ip netip.Addr) {
 	delete(h.replaced, ip)
 }
 
-// Asking notes a request for an owner's addresses that was sent. Until its answer
-// comes, what the owner gave back before may be held for it again.
+// Asking records a request for an owner's addresses before it is sent. Until its response,
+// released addresses may be held for the owner again.
 func (h *History) Asking(owner string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, owners := range h.returned {
+	for _, owners := range h.released {
 		delete(owners, owner)
 	}
 }
 
-// Releasing notes a release that was sent. Until its answer comes the address may
-// be held or not.
+// Releasing records a release before it is sent. Until its response the addresses may be held or
+// not.
 func (h *History) Releasing(ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ip := range ips {
-		delete(h.has, ip)
+		delete(h.owners, ip)
 	}
 }
 
-// Released notes that an owner's addresses were given back: a release that was
-// answered with success, or an owner that has expired or retired.
+// Released records that an owner's addresses were released: by a successful release, or because
+// the owner expired or was retired.
 func (h *History) Released(owner string, ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ip := range ips {
-		delete(h.has, ip)
-		if h.returned[ip] == nil {
-			h.returned[ip] = map[string]bool{}
+		delete(h.owners, ip)
+		if h.released[ip] == nil {
+			h.released[ip] = map[string]bool{}
 		}
-		h.returned[ip][owner] = true
+		h.released[ip][owner] = true
 	}
 }
 
-// Forget notes that the test destroyed an owner's record. What it held is known
-// to nobody, and not expected, until the owner asks again.
+// Forget records that the test destroyed an owner's record. Its addresses are not expected until
+// the owner repeats its request.
 func (h *History) Forget(owner, containerID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.has, func(_ netip.Addr, of string) bool { return of == owner })
+	maps.DeleteFunc(h.owners, func(_ netip.Addr, of string) bool { return of == owner })
 	h.forgotten[owner] = containerID
 }
 
-// Owners returns those who were told to have something and have not given it back, sorted.
+// Owners returns the owners that hold addresses, sorted.
 func (h *History) Owners() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Compact(slices.Sorted(maps.Values(h.has)))
+	return slices.Compact(slices.Sorted(maps.Values(h.owners)))
 }
 
-// OwnerOf returns who was told to have an address and has not given it back; empty
-// if nobody was.
+// OwnerOf returns the owner that holds an address; empty if there is none.
 func (h *History) OwnerOf(ip netip.Addr) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.has[ip]
+	return h.owners[ip]
 }
 
-// Has returns what an owner was told to have and has not given back, sorted.
+// Has returns the addresses that an owner holds, sorted.
 func (h *History) Has(owner string) []netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ips []netip.Addr
-	for ip, of := range h.has {
+	for ip, of := range h.owners {
 		if of == owner {
 			ips = append(ips, ip)
 		}
@@ -183,11 +181,11 @@ func (h *History) Has(owner string) []netip.Addr {
 	return ips
 }
 
-// Judge returns every invariant that does not hold in what is seen now.
+// Judge returns every violation in a final state.
 func (h *History) Judge(f Final) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Concat(h.seen, h.leaks(f), doubles(f), h.losses(f), h.comebacks(f))
+	return slices.Concat(h.found, h.leaks(f), doubles(f), h.losses(f), h.reclaimed(f))
 }
 
 func (h *History) leaks(f Final) []Violation {
@@ -213,7 +211,7 @@ func doubles(f Final) []Violation {
 			}
 		}
 	}
-	for _, err := range append(repeated("the plugin's store", f.Stored), repeated("the sidecar's list", listed)...) {
+	for _, err := range append(duplicates("the plugin's store", f.Stored), duplicates("the sidecar's list", listed)...) {
 		found = append(found, Violation{NoDouble, err.Error()})
 	}
 	return found
@@ -221,15 +219,15 @@ func doubles(f Final) []Violation {
 
 func (h *History) losses(f Final) []Violation {
 	var found []Violation
-	barred := h.barred(f.Unborn)
-	for ip, owner := range h.has {
-		if barred[owner] || slices.Contains(f.Unborn, ip) {
+	waiting := h.waiting(f.Unborn)
+	for ip, owner := range h.owners {
+		if waiting[owner] || slices.Contains(f.Unborn, ip) {
 			continue
 		}
 		i := slices.IndexFunc(f.Listed, func(a Held) bool { return a.IP == ip && a.Owner == owner && a.Claimed })
 		switch {
 		case i < 0:
-			found = append(found, Violation{NothingLost, fmt.Sprintf("%s of %q is not handed out in the list", ip, owner)})
+			found = append(found, Violation{NothingLost, fmt.Sprintf("%s of %q is not claimed in the list", ip, owner)})
 		case !slices.Contains(f.Stored, f.Listed[i].Lease):
 			found = append(found, Violation{NothingLost, fmt.Sprintf("the plugin's store does not have %s of %q", f.Listed[i].Lease, owner)})
 		}
@@ -237,36 +235,35 @@ func (h *History) losses(f Final) []Violation {
 	return found
 }
 
-// barred are the owners of addresses that a killed plugin took for nobody, as long
-// as they were not told others.
-func (h *History) barred(unborn []netip.Addr) map[string]bool {
+// waiting returns the owners of unborn addresses that have not got others yet.
+func (h *History) waiting(unborn []netip.Addr) map[string]bool {
 	owners := map[string]bool{}
 	for _, ip := range unborn {
-		if owner, ok := h.has[ip]; ok && !h.replaced[ip] {
+		if owner, ok := h.owners[ip]; ok && !h.replaced[ip] {
 			owners[owner] = true
 		}
 	}
 	return owners
 }
 
-func (h *History) comebacks(f Final) []Violation {
+func (h *History) reclaimed(f Final) []Violation {
 	var found []Violation
 	for _, a := range f.Listed {
-		if a.Claimed && h.returned[a.IP][a.Owner] {
-			found = append(found, Violation{StaysReleased, fmt.Sprintf("%s is handed out to %q, who gave it back", a.IP, a.Owner)})
+		if a.Claimed && h.released[a.IP][a.Owner] {
+			found = append(found, Violation{StaysReleased, fmt.Sprintf("%s is claimed by %q, which released it", a.IP, a.Owner)})
 		}
 	}
 	return found
 }
 
-// Retried judges the answer to an owner that asked again for everything, given
-// what was seen before: all that was held for it must be in the answer.
+// Retried checks the response to an owner that repeated its request for all families: it must
+// have every address that was held for the owner before.
 func Retried(owner string, before Final, answer []netip.Addr) []Violation {
 	held := slices.DeleteFunc(slices.Clone(before.Listed), func(a Held) bool { return a.Owner != owner })
 	var found []Violation
 	for _, a := range held {
 		if a.Claimed && !slices.Contains(answer, a.IP) && !slices.Contains(before.Unborn, a.IP) {
-			found = append(found, Violation{RetryFinds, fmt.Sprintf("%s was held for %q, which asked again and got %v", a.IP, owner, answer)})
+			found = append(found, Violation{RetryFinds, fmt.Sprintf("%s was held for %q, which repeated its request and got %v", a.IP, owner, answer)})
 		}
 	}
 	return found

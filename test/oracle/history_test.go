@@ -16,7 +16,7 @@ const (
 
 func addr(ip string) netip.Addr { return netip.MustParseAddr(ip) }
 
-func handedOut(owner, ip, id string) oracle.Held {
+func claimed(owner, ip, id string) oracle.Held {
 	return oracle.Held{Lease: lease(ip, id), Owner: owner, Claimed: true}
 }
 
@@ -24,73 +24,73 @@ func cooldown(owner, ip, id string) oracle.Held {
 	return oracle.Held{Lease: lease(ip, id), Owner: owner}
 }
 
-func TestAHistoryIsJudgedByWhatIsSeenInTheEnd(t *testing.T) {
+func TestJudge(t *testing.T) {
 	const ip = "10.0.0.2"
 	got := func(h *oracle.History) { h.Got("router", addr(ip)) }
 	released := func(h *oracle.History) { got(h); h.Releasing(addr(ip)); h.Released("router", addr(ip)) }
 	ours := []oracle.Lease{lease(ip, routerID)}
-	listed := []oracle.Held{handedOut("router", ip, routerID)}
+	listed := []oracle.Held{claimed("router", ip, routerID)}
 
 	tests := map[string]struct {
-		told  func(*oracle.History)
+		setup func(*oracle.History)
 		final oracle.Final
 		want  oracle.Invariant
-		says  string
+		text  string
 	}{
-		"nothing told and nothing held is right":    {},
-		"told, listed and stored is right":          {told: got, final: oracle.Final{Stored: ours, Listed: listed}},
-		"released and gone is right":                {told: released},
-		"released and cooldown is right":            {told: released, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}},
-		"held though no answer came is right":       {final: oracle.Final{Stored: ours, Listed: listed}},
-		"a release without an answer: gone":         {told: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }},
-		"a release without an answer: still held":   {told: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }, final: oracle.Final{Stored: ours, Listed: listed}},
-		"asked for again without an answer":         {told: func(h *oracle.History) { released(h); h.Asking("router") }, final: oracle.Final{Stored: ours, Listed: listed}},
-		"asked for again by somebody else":          {told: func(h *oracle.History) { released(h); h.Asking("health") }, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.StaysReleased, says: ip},
-		"released by one and now of another":        {told: func(h *oracle.History) { released(h); h.Got("health", addr(ip)) }, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: []oracle.Held{handedOut("health", ip, healthID)}}},
-		"released and handed to the same owner":     {told: func(h *oracle.History) { released(h); got(h) }, final: oracle.Final{Stored: ours, Listed: listed}},
-		"a stranger's address is not ours to list":  {final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}}},
-		"a destroyed record is not expected":        {told: func(h *oracle.History) { got(h); h.Forget("router", routerID) }, final: oracle.Final{Stored: ours}},
-		"what a killed plugin took for nobody":      {told: got, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
-		"another address than what is barred is":    {told: got, final: oracle.Final{Unborn: []netip.Addr{addr("10.0.0.3")}}, want: oracle.NothingLost, says: ip},
-		"barred, and the owner has not asked again": {told: func(h *oracle.History) { h.Got("router", addr(ip), addr("fd00::2")) }, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
-		"barred, and the owner was told another": {
-			told:  func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
-			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
+		"nothing allocated, nothing held":          {},
+		"allocated, listed and stored":             {setup: got, final: oracle.Final{Stored: ours, Listed: listed}},
+		"released and gone":                        {setup: released},
+		"released, in cooldown":                    {setup: released, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}},
+		"held without a response":                  {final: oracle.Final{Stored: ours, Listed: listed}},
+		"unknown release: gone":                    {setup: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }},
+		"unknown release: still held":              {setup: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }, final: oracle.Final{Stored: ours, Listed: listed}},
+		"unknown request after a release":          {setup: func(h *oracle.History) { released(h); h.Asking("router") }, final: oracle.Final{Stored: ours, Listed: listed}},
+		"request of another owner after a release": {setup: func(h *oracle.History) { released(h); h.Asking("health") }, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
+		"released, then of another owner":          {setup: func(h *oracle.History) { released(h); h.Got("health", addr(ip)) }, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: []oracle.Held{claimed("health", ip, healthID)}}},
+		"released, then of the same owner":         {setup: func(h *oracle.History) { released(h); got(h) }, final: oracle.Final{Stored: ours, Listed: listed}},
+		"lease of another client":                  {final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}}},
+		"destroyed record":                         {setup: func(h *oracle.History) { got(h); h.Forget("router", routerID) }, final: oracle.Final{Stored: ours}},
+		"unborn address":                           {setup: got, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
+		"lost address beside an unborn one":        {setup: got, final: oracle.Final{Unborn: []netip.Addr{addr("10.0.0.3")}}, want: oracle.NothingLost, text: ip},
+		"unborn, no further request":               {setup: func(h *oracle.History) { h.Got("router", addr(ip), addr("fd00::2")) }, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
+		"unborn, replaced": {
+			setup: func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
+			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
 		},
-		"barred, told another, and its other family is gone": {
-			told: func(h *oracle.History) {
+		"unborn, replaced, other family lost": {
+			setup: func(h *oracle.History) {
 				h.Got("router", addr(ip), addr("fd00::2"))
 				h.Got("router", addr("10.0.0.3"), addr("fd00::2"))
 			},
-			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
-			want:  oracle.NothingLost, says: "fd00::2",
+			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
+			want:  oracle.NothingLost, text: "fd00::2",
 		},
-		"barred, told another, and that is gone": {
-			told:  func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
-			final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}, want: oracle.NothingLost, says: "10.0.0.3",
+		"unborn, replacement lost": {
+			setup: func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
+			final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}, want: oracle.NothingLost, text: "10.0.0.3",
 		},
-		"a leaked address":                          {final: oracle.Final{Stored: ours}, want: oracle.NoLeak, says: ip},
-		"a lease under another ID of ours":          {told: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: listed}, want: oracle.NoDouble, says: healthID},
-		"a lease under a stranger's ID":             {told: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}, Listed: listed}, want: oracle.NoDouble, says: `"pod"`},
-		"two attachments with one address":          {told: got, final: oracle.Final{Stored: ours, Listed: append(listed, handedOut("health", ip, healthID))}, want: oracle.NoDouble, says: "twice"},
-		"an address handed to two":                  {told: func(h *oracle.History) { got(h); h.Got("health", addr(ip)) }, want: oracle.NoDouble, says: "while"},
-		"what was told is not listed":               {told: got, want: oracle.NothingLost, says: ip},
-		"what was told is cooldown":                 {told: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}, want: oracle.NothingLost, says: ip},
-		"what was told is another owner's":          {told: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{handedOut("health", ip, routerID)}}, want: oracle.NothingLost, says: `"router"`},
-		"what was told is another address":          {told: got, final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}}, want: oracle.NothingLost, says: ip},
-		"what was told is not in the store":         {told: got, final: oracle.Final{Listed: listed}, want: oracle.NothingLost, says: "store"},
-		"what was released is handed out again":     {told: released, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.StaysReleased, says: ip},
-		"a destroyed record whose owner asked is":   {told: func(h *oracle.History) { h.Forget("router", routerID); h.Got("router", addr("10.0.0.3")) }, final: oracle.Final{Stored: []oracle.Lease{lease(ip, routerID), lease("10.0.0.3", routerID)}, Listed: []oracle.Held{handedOut("router", "10.0.0.3", routerID)}}, want: oracle.NoLeak, says: ip},
-		"another record than the destroyed one's":   {told: func(h *oracle.History) { h.Forget("health", healthID) }, final: oracle.Final{Stored: ours}, want: oracle.NoLeak, says: ip},
-		"a lease of ours under another interface":   {final: oracle.Final{Stored: []oracle.Lease{{Network: "pods", IP: addr(ip), ContainerID: routerID, Interface: "eth1"}}, Listed: listed}, want: oracle.NoLeak, says: "eth1"},
-		"an address told after a release is lost":   {told: func(h *oracle.History) { released(h); got(h) }, want: oracle.NothingLost, says: ip},
-		"a second family that was told and is lost": {told: func(h *oracle.History) { got(h); h.Got("router", addr("fd00::2")) }, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.NothingLost, says: "fd00::2"},
+		"leak":                                 {final: oracle.Final{Stored: ours}, want: oracle.NoLeak, text: ip},
+		"lease under another ID of ours":       {setup: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: listed}, want: oracle.NoDouble, text: healthID},
+		"lease under the ID of another client": {setup: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}, Listed: listed}, want: oracle.NoDouble, text: `"pod"`},
+		"two attachments with one address":     {setup: got, final: oracle.Final{Stored: ours, Listed: append(listed, claimed("health", ip, healthID))}, want: oracle.NoDouble, text: "twice"},
+		"two owners of one address":            {setup: func(h *oracle.History) { got(h); h.Got("health", addr(ip)) }, want: oracle.NoDouble, text: "while"},
+		"lost: not listed":                     {setup: got, want: oracle.NothingLost, text: ip},
+		"lost: in cooldown":                    {setup: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}, want: oracle.NothingLost, text: ip},
+		"lost: of another owner":               {setup: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{claimed("health", ip, routerID)}}, want: oracle.NothingLost, text: `"router"`},
+		"lost: another address":                {setup: got, final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NothingLost, text: ip},
+		"lost: not in the store":               {setup: got, final: oracle.Final{Listed: listed}, want: oracle.NothingLost, text: "store"},
+		"claimed after its release":            {setup: released, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
+		"lost after a destroyed record":        {setup: func(h *oracle.History) { h.Forget("router", routerID); h.Got("router", addr("10.0.0.3")) }, final: oracle.Final{Stored: []oracle.Lease{lease(ip, routerID), lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NoLeak, text: ip},
+		"leak beside a destroyed record":       {setup: func(h *oracle.History) { h.Forget("health", healthID) }, final: oracle.Final{Stored: ours}, want: oracle.NoLeak, text: ip},
+		"leak under another interface":         {final: oracle.Final{Stored: []oracle.Lease{{Network: "pods", IP: addr(ip), ContainerID: routerID, Interface: "eth1"}}, Listed: listed}, want: oracle.NoLeak, text: "eth1"},
+		"lost after release and request":       {setup: func(h *oracle.History) { released(h); got(h) }, want: oracle.NothingLost, text: ip},
+		"second family lost":                   {setup: func(h *oracle.History) { got(h); h.Got("router", addr("fd00::2")) }, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.NothingLost, text: "fd00::2"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := oracle.NewHistory()
-			if tt.told != nil {
-				tt.told(h)
+			if tt.setup != nil {
+				tt.setup(h)
 			}
 			found := h.Judge(tt.final)
 			if tt.want == "" {
@@ -100,18 +100,18 @@ func TestAHistoryIsJudgedByWhatIsSeenInTheEnd(t *testing.T) {
 				return
 			}
 			for _, v := range found {
-				if v.Invariant == tt.want && strings.Contains(v.Error(), tt.says) {
+				if v.Invariant == tt.want && strings.Contains(v.Error(), tt.text) {
 					return
 				}
 			}
-			t.Errorf("got %v; want a violation of %q that says %q", found, tt.want, tt.says)
+			t.Errorf("got %v; want a violation of %q with %q", found, tt.want, tt.text)
 		})
 	}
 }
 
-func TestARetryMustFindWhatIsHeld(t *testing.T) {
+func TestRetried(t *testing.T) {
 	before := oracle.Final{
-		Listed: []oracle.Held{handedOut("router", "10.0.0.2", routerID), handedOut("health", "10.0.0.3", healthID), cooldown("router", "fd00::2", routerID)},
+		Listed: []oracle.Held{claimed("router", "10.0.0.2", routerID), claimed("health", "10.0.0.3", healthID), cooldown("router", "fd00::2", routerID)},
 		Unborn: []netip.Addr{addr("10.0.0.3")},
 	}
 	if found := oracle.Retried("router", before, []netip.Addr{addr("10.0.0.2")}); len(found) > 0 {
@@ -122,11 +122,11 @@ func TestARetryMustFindWhatIsHeld(t *testing.T) {
 		t.Errorf("got %v; want one violation of %q", found, oracle.RetryFinds)
 	}
 	if found := oracle.Retried("health", before, []netip.Addr{addr("10.0.0.4")}); len(found) > 0 {
-		t.Errorf("got %v; want no violation where a killed plugin bars the address", found)
+		t.Errorf("got %v; want no violation for an unborn address", found)
 	}
 }
 
-func TestAHistoryKnowsWhatAnOwnerHas(t *testing.T) {
+func TestHas(t *testing.T) {
 	h := oracle.NewHistory()
 	h.Got("router", addr("fd00::2"), addr("10.0.0.2"))
 	h.Got("health", addr("10.0.0.3"))

@@ -10,21 +10,19 @@ import (
 	"strings"
 )
 
-// HostLocal reads what host-local holds: one file per address under
-// dataDir/<network>, named by the address, its lines the container ID and the
-// interface (plugins/ipam/host-local/backend/disk). A data folder that is not
-// there yet holds nothing. A file that is named like an address but has no
-// container ID is an error: no CNI verb can ever free it.
+// HostLocal reads the leases of host-local: dataDir/<network>/<address>, with the lines container
+// ID and interface (plugins/ipam/host-local/backend/disk). A missing folder has none. A file of
+// an address without a container ID is an error: no CNI verb can free it.
 func HostLocal(dataDir string) ([]Lease, error) {
 	leases, empty, err := HostLocalKilled(dataDir)
 	if err == nil && len(empty) > 0 {
-		err = fmt.Errorf("%s: empty, so nobody can free that address", empty[0])
+		err = fmt.Errorf("%s: empty, so no CNI verb can free that address", empty[0])
 	}
 	return leases, err
 }
 
-// HostLocalKilled is HostLocal where host-local may have been killed while it
-// wrote: files without a container ID, which belong to nobody, are returned apart.
+// HostLocalKilled is HostLocal where host-local may have been killed while it wrote: files
+// without a container ID are not an error, but returned separately.
 func HostLocalKilled(dataDir string) (leases []Lease, empty []string, err error) {
 	networks, err := os.ReadDir(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,26 +13,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// Kept is what the sidecar keeps of one attachment, by its journal or by its list.
+// Kept is an attachment as the journal or the list has it.
 type Kept struct {
 	ContainerID, Owner, Pool, Network string
-	// State is in the journal's words, which are the list's (docs/how-it-works.md, States).
+	// State is a state of docs/how-it-works.md, States.
 	State string
-	// IPs and Claims are in the order in which they are kept.
+	// IPs and Claims are in the order of the source.
 	IPs    []netip.Addr
 	Claims []string
 }
 
-// String names everything that is kept, so that two that differ differ in it, too.
+// String has every field: attachments that differ have different strings.
 func (k Kept) String() string {
 	return fmt.Sprintf("container ID %q of owner %q in pool %q and network %q: %s, addresses %v, claims %v",
 		k.ContainerID, k.Owner, k.Pool, k.Network, k.State, k.IPs, k.Claims)
 }
 
-// Journal returns what a sidecar that started on the state folder now would read
-// of attachments in it, without those that hold nothing. It reads a copy, because
-// reading a journal tidies it up, and leaves the folder itself alone. A state
-// folder that is not there yet keeps nothing.
+// Journal returns the attachments that a sidecar would load from a state folder, without those
+// that hold nothing. It reads a copy, because loading a journal removes leftovers. A missing
+// folder has no attachments.
 func Journal(stateDir string) (kept []Kept, err error) {
 	scratch, err := os.MkdirTemp("", "journal-")
 	if err != nil {
@@ -45,14 +44,14 @@ func Journal(stateDir string) (kept []Kept, err error) {
 	loaded, err := load(scratch)
 	for _, r := range loaded.Records {
 		if r.State != record.Tombstone {
-			kept = append(kept, keptIn(r))
+			kept = append(kept, keptOf(r))
 		}
 	}
 	return kept, err
 }
 
-// copyFiles copies a folder of files. One that vanishes meanwhile, or the folder if it
-// is not there, is left out: a sidecar may be at work.
+// copyFiles copies the files of a folder. A running sidecar may remove one meanwhile, so a missing
+// file or folder is left out.
 func copyFiles(to, from string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +88,7 @@ func load(stateDir string) (journal.Loaded, error) {
 	return loaded, errors.Join(err, j.Close())
 }
 
-func keptIn(r record.Record) Kept {
+func keptOf(r record.Record) Kept {
 	k := Kept{ContainerID: r.ContainerID, Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
 	for _, family := range r.Claims {
 		k.Claims = append(k.Claims, string(family))
@@ -97,10 +96,10 @@ func keptIn(r record.Record) Kept {
 	return k
 }
 
-// SameKept returns nil if the journal on disk and the sidecar's list keep exactly
-// the same. Else the error names everything that only one of them keeps so.
+// SameKept returns nil if the journal on disk and the sidecar's list have the same attachments.
+// Otherwise the error names each one that only one of them has in that form.
 func SameKept(onDisk, listed []Kept) error {
-	disk, list := texts(onDisk), texts(listed)
+	disk, list := describe(onDisk), describe(listed)
 	var errs []error
 	for _, text := range disk {
 		if !slices.Contains(list, text) {
@@ -115,7 +114,7 @@ func SameKept(onDisk, listed []Kept) error {
 	return errors.Join(errs...)
 }
 
-func texts(all []Kept) []string {
+func describe(all []Kept) []string {
 	out := make([]string, len(all))
 	for i, k := range all {
 		out[i] = k.String()

@@ -21,7 +21,7 @@ func kept(state string, claims ...string) oracle.Kept {
 	}
 }
 
-func TestTheJournalAndTheListMustKeepTheSame(t *testing.T) {
+func TestSameKept(t *testing.T) {
 	held := kept("held", "ipv4")
 	another := held
 	another.IPs = []netip.Addr{addr("10.0.0.3")}
@@ -29,14 +29,14 @@ func TestTheJournalAndTheListMustKeepTheSame(t *testing.T) {
 		disk, list []oracle.Kept
 		want       []string
 	}{
-		"nothing is kept":                {},
-		"the same is kept":               {disk: []oracle.Kept{held}, list: []oracle.Kept{held}},
-		"only the journal has it":        {disk: []oracle.Kept{held}, want: []string{"only the journal has"}},
-		"only the list has it":           {list: []oracle.Kept{held}, want: []string{"the journal does not have"}},
-		"the state is another one":       {disk: []oracle.Kept{held}, list: []oracle.Kept{kept("releasing", "ipv4")}, want: []string{": held", ": releasing"}},
-		"a claim is missing":             {disk: []oracle.Kept{kept("held")}, list: []oracle.Kept{held}, want: []string{"claims []", "claims [ipv4]"}},
-		"the address is another one":     {disk: []oracle.Kept{held}, list: []oracle.Kept{another}, want: []string{"10.0.0.2", "10.0.0.3"}},
-		"a second one is only in a list": {disk: []oracle.Kept{held}, list: []oracle.Kept{held, another}, want: []string{"the journal does not have"}},
+		"nothing":                     {},
+		"the same":                    {disk: []oracle.Kept{held}, list: []oracle.Kept{held}},
+		"only in the journal":         {disk: []oracle.Kept{held}, want: []string{"only the journal has"}},
+		"only in the list":            {list: []oracle.Kept{held}, want: []string{"the journal does not have"}},
+		"another state":               {disk: []oracle.Kept{held}, list: []oracle.Kept{kept("releasing", "ipv4")}, want: []string{": held", ": releasing"}},
+		"missing claim":               {disk: []oracle.Kept{kept("held")}, list: []oracle.Kept{held}, want: []string{"claims []", "claims [ipv4]"}},
+		"another address":             {disk: []oracle.Kept{held}, list: []oracle.Kept{another}, want: []string{"10.0.0.2", "10.0.0.3"}},
+		"second one only in the list": {disk: []oracle.Kept{held}, list: []oracle.Kept{held, another}, want: []string{"the journal does not have"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestTheJournalAndTheListMustKeepTheSame(t *testing.T) {
 	}
 }
 
-func TestTheJournalIsReadAndLeftAlone(t *testing.T) {
+func TestJournal(t *testing.T) {
 	dir := t.TempDir()
 	write := func(r record.Record) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestTheJournalIsReadAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAStateFolderThatIsNotThereKeepsNothing(t *testing.T) {
+func TestJournalWithoutFolder(t *testing.T) {
 	if got, err := oracle.Journal(filepath.Join(t.TempDir(), "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want nothing", got, err)
 	}

@@ -125,7 +125,7 @@ func linearizable(initial state, ops []Op) error {
 		len(ordered), len(ops), ordered[max(0, len(ordered)-shown):], missing[:min(shown, len(missing))])
 }
 
-// address is who holds an address: one owner, or none.
+// address is the state of an address: the owner that holds it; empty for none.
 type address struct{ holder string }
 
 func (a address) after(o Op) []any {

@@ -1,6 +1,6 @@
-// Package oracle tells whether the sidecar's word and the plugin's own store
-// agree. It is the last question of every end-to-end test: an address that only
-// one side knows is either leaked or about to be handed out twice.
+// Package oracle checks the sidecar from outside: whether its list agrees with the plugin's
+// store, its journal and the responses that clients got. An address that only one side knows is
+// leaked, or will be allocated twice.
 package oracle
 
 import (
@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Lease is one address that somebody says is taken, and by whom.
+// Lease is an allocated address, as the plugin's store or the sidecar's list has it.
 type Lease struct {
 	// Network is the name of the CNI network configuration.
 	Network string
@@ -20,13 +20,13 @@ type Lease struct {
 	Interface   string
 }
 
-// Compare returns nil if the plugin's store and the sidecar's list hold exactly
-// the same leases, each once. Else the error names every lease that only one
-// of them has, or that one of them has twice.
+// Compare returns nil if the plugin's store and the sidecar's list have the same leases, each
+// once. Otherwise the error names every lease that only one of them has, or that is twice in
+// one.
 func Compare(plugin, listed []Lease) error {
 	var errs []error
-	errs = append(errs, repeated("the plugin's store", plugin)...)
-	errs = append(errs, repeated("the sidecar's list", listed)...)
+	errs = append(errs, duplicates("the plugin's store", plugin)...)
+	errs = append(errs, duplicates("the sidecar's list", listed)...)
 	for _, l := range plugin {
 		if !slices.Contains(listed, l) {
 			errs = append(errs, fmt.Errorf("only the plugin's store has %s", l))
@@ -40,13 +40,13 @@ func Compare(plugin, listed []Lease) error {
 	return errors.Join(errs...)
 }
 
-// String names the lease as an error shows it.
+// String describes the lease in an error.
 func (l Lease) String() string {
 	return fmt.Sprintf("%s in network %q of container ID %q, interface %q", l.IP, l.Network, l.ContainerID, l.Interface)
 }
 
-// repeated returns one error for each address that is there more than once.
-func repeated(where string, leases []Lease) []error {
+// duplicates returns an error for each address that occurs more than once.
+func duplicates(where string, leases []Lease) []error {
 	type key struct {
 		network string
 		ip      netip.Addr

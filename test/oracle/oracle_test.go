@@ -21,12 +21,12 @@ func TestCompare(t *testing.T) {
 		plugin, listed []oracle.Lease
 		want           []string
 	}{
-		"two empty sides agree":              {},
-		"the order does not matter":          {plugin: []oracle.Lease{a, b}, listed: []oracle.Lease{b, a}},
-		"a leaked address is named":          {plugin: []oracle.Lease{a, b}, listed: []oracle.Lease{a}, want: []string{"only the plugin's store has fd00::2"}},
-		"a lost address is named":            {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, b}, want: []string{"only the sidecar's list has fd00::2"}},
-		"another holder is a difference":     {plugin: []oracle.Lease{a}, listed: []oracle.Lease{stolen}, want: []string{`only the plugin's store has 10.0.0.2 in network "pods" of container ID "a"`, `only the sidecar's list has 10.0.0.2 in network "pods" of container ID "b"`}},
-		"an address handed out twice is bad": {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, stolen}, want: []string{"the sidecar's list has an address twice"}},
+		"both empty":     {},
+		"another order":  {plugin: []oracle.Lease{a, b}, listed: []oracle.Lease{b, a}},
+		"leaked address": {plugin: []oracle.Lease{a, b}, listed: []oracle.Lease{a}, want: []string{"only the plugin's store has fd00::2"}},
+		"lost address":   {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, b}, want: []string{"only the sidecar's list has fd00::2"}},
+		"another holder": {plugin: []oracle.Lease{a}, listed: []oracle.Lease{stolen}, want: []string{`only the plugin's store has 10.0.0.2 in network "pods" of container ID "a"`, `only the sidecar's list has 10.0.0.2 in network "pods" of container ID "b"`}},
+		"address twice":  {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, stolen}, want: []string{"the sidecar's list has an address twice"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestHostLocalReadsLeasesAndNothingElse(t *testing.T) {
+func TestHostLocal(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "10.0.0.2", "a\r\neth0")
 	write(t, dir, "fd00::2", "b\r\neth0")
@@ -65,14 +65,14 @@ func TestHostLocalReadsLeasesAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestHostLocalWithoutADataFolderHoldsNothing(t *testing.T) {
+func TestHostLocalWithoutFolder(t *testing.T) {
 	got, err := oracle.HostLocal(filepath.Join(t.TempDir(), "none"))
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want no lease and no error", got, err)
 	}
 }
 
-func TestHostLocalReportsAnAddressFileThatNobodyCanFree(t *testing.T) {
+func TestHostLocalEmptyFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "10.0.0.2", "")
 	if _, err := oracle.HostLocal(dir); err == nil || !strings.Contains(err.Error(), "10.0.0.2") {

@@ -1,5 +1,4 @@
-// Package strace reads what strace prints of the system calls of a process and its
-// children.
+// Package strace parses the output of strace: the system calls of a process and its children.
 package strace
 
 import (
@@ -12,7 +11,7 @@ import (
 	"strings"
 )
 
-// Try returns why no process can be traced here.
+// Try returns an error if processes cannot be traced on this machine.
 func Try(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, "strace", "-f", "-qq", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
 		return fmt.Errorf("strace (Debian package strace) does not work: %w: %s", err, out)
@@ -20,32 +19,31 @@ func Try(ctx context.Context) error {
 	return nil
 }
 
-// Step is the begin or the end of a system call, or the end of a process, in
-// the order in which strace printed them. Between begin and end of a call those
-// of other threads may lie.
+// Step is the begin or the end of a system call, or the end of a process. Steps of other threads
+// may lie between the begin and the end of a call.
 type Step struct {
 	PID int
 	// Call is the system call's name; Exited for the end of a process.
 	Call string
-	// Args is what strace prints between the parentheses, as far as it is known.
+	// Args is the text between the parentheses, as far as it is known at that step.
 	Args string
 	// Ended is set at the end of a call, OK if it did not fail.
 	Ended, OK bool
 }
 
-// Exited is the call of a step that is the end of a process.
+// Exited is the Call of the end of a process.
 const Exited = "exited"
 
 // The lines of "strace -f": strace(1), "The trace output".
 var (
 	line       = regexp.MustCompile(`^(\d+) +(.*)$`)
-	whole      = regexp.MustCompile(`^(\w+)\((.*)\) += (\S+)`)
+	complete   = regexp.MustCompile(`^(\w+)\((.*)\) += (\S+)`)
 	unfinished = regexp.MustCompile(`^(\w+)\((.*) <unfinished \.\.\.>$`)
 	resumed    = regexp.MustCompile(`^<\.\.\. (\w+) resumed>(.*)\) += (\S+)`)
-	gone       = regexp.MustCompile(`^\+\+\+ (exited|killed)`)
+	exited     = regexp.MustCompile(`^\+\+\+ (exited|killed)`)
 )
 
-// Parse returns the steps of a trace. Lines of another kind are left out.
+// Parse returns the steps of a trace in their order, without lines of other kinds.
 func Parse(trace string) []Step {
 	var steps []Step
 	begun := map[int]string{}
@@ -62,18 +60,18 @@ func Parse(trace string) []Step {
 			ok := !strings.HasPrefix(result, "-") && result != "?"
 			steps = append(steps, Step{PID: pid, Call: call, Args: args, Ended: true, OK: ok})
 		}
-		switch said := m[2]; {
-		case gone.MatchString(said):
+		switch call := m[2]; {
+		case exited.MatchString(call):
 			steps = append(steps, Step{PID: pid, Call: Exited})
-		case unfinished.MatchString(said):
-			m := unfinished.FindStringSubmatch(said)
+		case unfinished.MatchString(call):
+			m := unfinished.FindStringSubmatch(call)
 			begun[pid] = m[2]
 			steps = append(steps, Step{PID: pid, Call: m[1], Args: m[2]})
-		case resumed.MatchString(said):
-			m := resumed.FindStringSubmatch(said)
+		case resumed.MatchString(call):
+			m := resumed.FindStringSubmatch(call)
 			end(m[1], begun[pid]+m[2], m[3])
-		case whole.MatchString(said):
-			m := whole.FindStringSubmatch(said)
+		case complete.MatchString(call):
+			m := complete.FindStringSubmatch(call)
 			steps = append(steps, Step{PID: pid, Call: m[1], Args: m[2]})
 			end(m[1], m[2], m[3])
 		}
