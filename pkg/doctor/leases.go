@@ -14,7 +14,7 @@ import (
 func (s Sight) leases(of Store) []Finding {
 	var all []Finding
 	for _, l := range of.Leases {
-		if containerid.HasForm(l.ContainerID) && !of.knownIn(s.Before, l) && !of.knownIn(s.After, l) {
+		if containerid.Match(l.ContainerID) && !of.knownIn(s.Before, l) && !of.knownIn(s.After, l) {
 			all = append(all, of.leaked(l))
 		}
 	}

@@ -97,7 +97,7 @@ func compareWithHost(proc, path string) HostFolder {
 func (s PluginState) withLeases(all []hostlocal.Lease) PluginState {
 	s.Others = 0
 	for _, l := range all {
-		if !containerid.HasForm(l.ContainerID) {
+		if !containerid.Match(l.ContainerID) {
 			s.Others++
 		}
 	}

@@ -298,4 +298,4 @@ func TestTheFilesOfAnotherPluginAreNotTouched(t *testing.T) {
 }
 
 // ours is a container ID as the sidecar makes it.
-func ours(owner string) string { return containerid.ContainerID(owner, "node", "pods") }
+func ours(owner string) string { return containerid.For(owner, "node", "pods") }
