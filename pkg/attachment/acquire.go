@@ -118,7 +118,7 @@ func (op *operation) assignContainerID(network string) error {
 	if op.entry.rec != nil {
 		return nil
 	}
-	id := containerid.ContainerID(op.entry.owner, op.engine.opts.Node, network)
+	id := containerid.For(op.entry.owner, op.engine.opts.Node, network)
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
 	if other, ok := op.engine.byID[id]; ok && other != op.entry {

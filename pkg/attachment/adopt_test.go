@@ -77,7 +77,7 @@ func TestAdopt(t *testing.T) {
 				delete(f.node.records, id)
 				continue
 			}
-			f.node.store[containerid.ContainerID("router", "node1", "net")] = f.node.store[id]
+			f.node.store[containerid.For("router", "node1", "net")] = f.node.store[id]
 			delete(f.node.store, id)
 		}
 		f.node.mu.Unlock()

@@ -88,7 +88,7 @@ func TestSingleUseIDs(t *testing.T) {
 		f.wantRecords(0)
 		f.restart()
 		second := lastID(f.allocate("router").Record)
-		if first == second || first == a.ContainerID || second == a.ContainerID || !containerid.HasForm(second) {
+		if first == second || first == a.ContainerID || second == a.ContainerID || !containerid.Match(second) {
 			t.Errorf("IDs %q and %q; want two unique ones of %q", first, second, a.ContainerID)
 		}
 	})

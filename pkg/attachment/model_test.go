@@ -14,13 +14,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// claim identifies an address that a client was told it has.
+// claim identifies an address in a successful response.
 type claim struct {
 	owner  string
 	family record.Family
 }
 
-// model is the reference model of TestProperties: what clients were told.
+// model is the reference model of TestProperties: the state that the responses imply.
 type model struct {
 	node *fakeNode // its steps are printed with a failure
 	held map[claim]netip.Addr
@@ -58,7 +58,7 @@ func (m *model) allocated(rt *rapid.T, owner string, family record.Family, a Att
 	if family != "" && !a.Claimed(family) {
 		rt.Fatalf("%s requested %s and got claims %v", owner, family, a.Claims)
 	}
-	// A family whose address changed is not claimed any more, so no client is told the old one.
+	// A family whose address changed is not claimed any more, so no response has the old one.
 	maps.DeleteFunc(m.held, func(k claim, ip netip.Addr) bool {
 		return k.owner == owner && (!a.Claimed(k.family) || !a.Holds(ip))
 	})
@@ -181,11 +181,11 @@ func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
 	return held
 }
 
-// checkClaim fails unless an owner has an address that it was told it has.
+// checkClaim fails unless an owner has the address of its response.
 func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
 	a, _ := s.engine.Lookup(defaults.Pool, k.owner)
 	if !a.Holds(ip) || !a.Claimed(k.family) {
-		rt.Errorf("%s was told that it has %s of %s; its record is %+v", k.owner, ip, k.family, a.Record)
+		rt.Errorf("%s got a response with %s of %s; its record is %+v", k.owner, ip, k.family, a.Record)
 		return
 	}
 	if s.node.profile.VerifyBy == profile.VerifyNothing && s.model.storeLost {

@@ -19,9 +19,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// TestProperties runs random requests, faults, kills, restarts and reboots, and compares what
-// clients were told (model) with the journal and the plugin's store: nothing leaks, and no
-// address is allocated twice.
+// TestProperties runs random requests, faults, kills, restarts and reboots, and compares the
+// responses (model) with the journal and the plugin's store: no address leaks, and none is
+// allocated twice.
 func TestProperties(t *testing.T) {
 	for _, p := range []profile.Profile{
 		hostLocal(), pluginProfile("unknown"), pluginProfile("calico-ipam"), pluginProfile("azure-ipam"), pluginProfile("dhcp"),
@@ -113,8 +113,8 @@ func (s *simulation) Restore(rt *rapid.T) {
 	s.node.logStep("restore", owner, ip, err)
 	s.model.restored(rt, owner, ip, err)
 	if a, ok := s.engine.Lookup(defaults.Pool, owner); ok && s.model.storeLost && !a.Claimed(record.IPv6) {
-		// What was lost with the store was acquired anew for this address, and the other family
-		// has changed: it is not claimed any more, so no client is told the old one.
+		// The attachment was lost with the store and acquired again for this address. The other
+		// family changed and is not claimed any more, so no response has the old one.
 		delete(s.model.held, claim{owner, record.IPv6})
 	}
 }
@@ -178,7 +178,7 @@ func (s *simulation) LoseJournal(*rapid.T) {
 		clear(n.records)
 		found := map[string]bool{} // the IDs that the owners' next requests find
 		for _, owner := range simulatedOwners {
-			id := containerid.ContainerID(owner, "node1", n.networks[defaults.Pool])
+			id := containerid.For(owner, "node1", n.networks[defaults.Pool])
 			found[id] = true
 			s.model.forgotten[owner] = true
 			// Without a lookup, or if it was held in an earlier network, the address may change.

@@ -67,7 +67,7 @@ func (c connection) containerID(ctx context.Context, o idOptions, owner string) 
 			return "", err
 		}
 	}
-	return containerid.ContainerID(owner, o.node, o.network), nil
+	return containerid.For(owner, o.node, o.network), nil
 }
 
 // usedID returns the ID of the attachment of an owner in a pool, empty if there is none.

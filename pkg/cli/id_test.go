@@ -20,11 +20,11 @@ func TestID(t *testing.T) {
 		asked []string
 	}{
 		"in use":                 {[]string{"router"}, "cilium-agent-router-1111111111111111", []string{list}},
-		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.ContainerID("router", "worker-1", "blue-net"), []string{list, health}},
-		"new":                    {[]string{"nobody"}, containerid.ContainerID("nobody", "worker-1", "pods"), []string{list, health}},
-		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.ContainerID("router", "worker-2", "pods"), []string{health}},
-		"other network":          {[]string{"router", "--cni-network=other"}, containerid.ContainerID("router", "worker-1", "other"), []string{health}},
-		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.ContainerID("router", "a", "b"), nil},
+		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.For("router", "worker-1", "blue-net"), []string{list, health}},
+		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), []string{list, health}},
+		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), []string{health}},
+		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), []string{health}},
+		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestID(t *testing.T) {
 }
 
 func TestIDJSON(t *testing.T) {
-	id := containerid.ContainerID("router", "a", "b")
+	id := containerid.For("router", "a", "b")
 	testDependencies(nil).exec(t, "id", "router", "--node-name=a", "--cni-network=b", "-o=json").
 		wants(t, command.ExitOK, "{\n  \"container-id\": \""+id+"\"\n}\n")
 }

@@ -30,7 +30,7 @@ func ips(texts ...string) []netip.Addr {
 }
 
 // ownID returns a container ID of the sidecar.
-func ownID(owner string) string { return containerid.ContainerID(owner, "node", "pods") }
+func ownID(owner string) string { return containerid.For(owner, "node", "pods") }
 
 // listed returns an attachment in the list.
 func listed(owner, state string, addresses ...string) *models.Attachment {

@@ -27,9 +27,9 @@ type writer struct {
 func writers() map[string]writer {
 	return map[string]writer{
 		"journal": {sequences: map[sequence]string{
-			{"makeDurably", "mkdir", "syncParent"}: "syncParent is for a folder that mkdir found there",
-			{"replace", "Rename", "Remove"}:        "Remove is for a replacement that failed; without it there is what write.synced leaves",
-			{"probe", "WriteString", "Sync"}:       "no process reads the file; the next start removes it, synced or not",
+			{"ensureDir", "mkdir", "syncParent"}: "syncParent is for a directory that exists",
+			{"replace", "Rename", "Remove"}:      "Remove is for a replacement that failed; without it there is what write.synced leaves",
+			{"probe", "WriteString", "Sync"}:     "no process reads the file; the next start removes it, synced or not",
 		}},
 		"delegate/process": {memory: map[string][]string{
 			"memoryFile":  {"Pwrite"}, // memfd_create(2)

@@ -8,8 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// benchDir is below the package's folder, on the disk of the checkout: what
-// b.TempDir returns may be memory.
+// benchDir returns a directory on the disk of the checkout: that of b.TempDir may be in memory.
 func benchDir(b *testing.B) string {
 	b.Helper()
 	dir, err := os.MkdirTemp("testdata", "bench-")
@@ -24,8 +23,8 @@ func benchDir(b *testing.B) string {
 	return dir
 }
 
-// real is a record of the size that one of host-local has.
-func real(b *testing.B) record.Record {
+// typicalRecord returns a record of the size of those of host-local.
+func typicalRecord(b *testing.B) record.Record {
 	b.Helper()
 	set, err := profile.Load()
 	if err != nil {
@@ -42,7 +41,7 @@ func real(b *testing.B) record.Record {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	r, j := real(b), &Journal{}
+	r, j := typicalRecord(b), &Journal{}
 	data, err := j.encode(r)
 	if err != nil {
 		b.Fatal(err)
@@ -56,15 +55,14 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// The life of a record: allocated, which are two writes, and released, which are
-// one and the removal.
+// An allocation is two writes, a release one write and the removal.
 func BenchmarkWriteAndRemoveOnDisk(b *testing.B) {
 	j, err := Open(benchDir(b), Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = j.Close() })
-	r := real(b)
+	r := typicalRecord(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, state := range []record.State{record.Adding, record.Held, record.Releasing} {

@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	// version is raised when an older program would misread a record. A field
-	// that an older program may ignore does not raise it.
+	// version is raised when an older program would misread a record, but not for a field
+	// that an older program may ignore.
 	version = 1
 
-	// maxFile bounds what Load reads into memory, in bytes. A record has a few
-	// kilobytes; one with several contexts of large configurations has more.
+	// maxFile bounds what Load reads into memory, in bytes. A record has a few kilobytes, and
+	// more with several invocations of large configurations.
 	maxFile = 16 << 20
 )
 
-// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}} and a line
-// feed. The checksum is that of the bytes of "record" as they stand. Spaces before the
-// line feed, with which earlier builds filled files up, are read as well.
+// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}} and a line feed.
+// The checksum is that of the bytes of "record". Spaces before the line feed, with which earlier
+// builds padded files, are accepted.
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
 	Record  json.RawMessage `json:"record"`
 }
 
-// newerError is an envelope of a version that we do not know.
-type newerError struct {
+// futureVersionError is an envelope of an unknown, newer version.
+type futureVersionError struct {
 	version     int
-	owner, pool string
+	owner, pool string // empty if unknown
 }
 
-func (e *newerError) Error() string {
-	return fmt.Sprintf("version %d; this program knows versions up to %d", e.version, version)
+func (e *futureVersionError) Error() string {
+	return fmt.Sprintf("version %d; this program supports versions up to %d", e.version, version)
 }
 
-// encode returns the file of a record, having made sure that decode gives the
-// same record back: a file that Load would refuse must never be written.
+// encode returns the file of a record. It ensures that decode returns the same record, because
+// a file that Load would refuse must never be written.
 func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	if err := j.here(r); err != nil {
+	if err := j.checkMachine(r); err != nil {
 		return nil, err
 	}
 	raw, err := json.Marshal(r)
@@ -55,29 +55,29 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 	}
 	data := seal(raw)
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("it has %d bytes; at most %d are kept", len(data), maxFile)
+		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(data), maxFile)
 	}
-	if !exact(r, raw) {
-		err = readBack(raw)
+	if !roundTripSafe(r, raw) {
+		err = checkRoundTrip(raw)
 	}
 	return data, err
 }
 
-// decode returns the record of a file, or why it has none; *newerError for an
-// envelope of a newer version. Whatever it returns without an error is valid.
+// decode returns the valid record of a file, or why it has none; *futureVersionError for an
+// envelope of a newer version.
 func decode(data []byte) (record.Record, error) {
 	raw, ok := unseal(data)
 	if !ok {
-		return record.Record{}, whyNot(data)
+		return record.Record{}, envelopeError(data)
 	}
-	return read(raw)
+	return parseRecord(raw)
 }
 
-// read returns the valid record that raw is the JSON of.
-func read(raw []byte) (record.Record, error) {
+// parseRecord returns the valid record of its JSON.
+func parseRecord(raw []byte) (record.Record, error) {
 	var r record.Record
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return record.Record{}, fmt.Errorf("its record cannot be read: %w", err)
+		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
 	}
 	if err := r.Validate(); err != nil {
 		return record.Record{}, err
@@ -85,73 +85,71 @@ func read(raw []byte) (record.Record, error) {
 	return r, nil
 }
 
-// whyNot says what is wrong with a file that has no envelope of today's version.
-func whyNot(data []byte) error {
+// envelopeError returns why a file is not an envelope of the current version.
+func envelopeError(data []byte) error {
 	if len(data) == 0 {
-		return errors.New("it is empty")
+		return errors.New("empty file")
 	}
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
-		return fmt.Errorf("it is no envelope: %w", err)
+		return fmt.Errorf("not an envelope: %w", err)
 	}
 	if e.Version > version {
-		return newer(e)
+		return newFutureVersionError(e)
 	}
 	if e.Version != version {
-		return fmt.Errorf("its version is %d; expected 1 to %d", e.Version, version)
+		return fmt.Errorf("version %d; expected 1 to %d", e.Version, version)
 	}
-	return errors.New("it is damaged: checksum or form do not fit its record")
+	return errors.New("damaged: checksum or form does not match the record")
 }
 
 // The parts of a sealed envelope around checksum and record.
 const (
-	head  = `{"version":1,"sha256":"`
-	waist = `","record":`
-	foot  = '}'
-	end   = '\n'
+	prefix  = `{"version":1,"sha256":"`
+	middle  = `","record":`
+	closing = '}'
+	newline = '\n'
 )
 
-// seal puts the bytes of a record into an envelope of today's version.
+// seal puts the JSON of a record into an envelope of the current version.
 func seal(raw []byte) []byte {
 	sum := sha256.Sum256(raw)
-	data := make([]byte, 0, len(head)+2*len(sum)+len(waist)+len(raw)+2)
-	data = hex.AppendEncode(append(data, head...), sum[:])
-	data = append(append(data, waist...), raw...)
-	return append(data, foot, end)
+	data := make([]byte, 0, len(prefix)+2*len(sum)+len(middle)+len(raw)+2)
+	data = hex.AppendEncode(append(data, prefix...), sum[:])
+	data = append(append(data, middle...), raw...)
+	return append(data, closing, newline)
 }
 
-// unseal returns the bytes of a record, if data is exactly what seal makes of
-// them, apart from spaces at its end. JSON readers forgive much (letter case of keys, keys
-// twice, white space); a damaged envelope must not pass because its record happens to
-// be whole.
+// unseal returns the JSON of a record if data is exactly what seal returns for it, apart from
+// spaces at its end. JSON readers accept variants (letter case of keys, repeated keys, white
+// space), but a damaged envelope must not pass because its record is intact.
 func unseal(data []byte) (raw []byte, ok bool) {
-	const before = len(head) + 2*sha256.Size + len(waist)
-	text, ended := bytes.CutSuffix(data, []byte{end})
+	const before = len(prefix) + 2*sha256.Size + len(middle)
+	text, ended := bytes.CutSuffix(data, []byte{newline})
 	text = bytes.TrimRight(text, " ")
 	if !ended || len(text) <= before {
 		return nil, false
 	}
 	raw = text[before : len(text)-1]
-	return raw, bytes.Equal(seal(raw), append(text[:len(text):len(text)], end))
+	return raw, bytes.Equal(seal(raw), append(text[:len(text):len(text)], newline))
 }
 
-// newer reads what a newer version most likely still calls by the same names.
-func newer(e envelope) *newerError {
-	var who struct {
+// newFutureVersionError reads the names that a newer version probably still uses.
+func newFutureVersionError(e envelope) *futureVersionError {
+	var names struct {
 		Owner string `json:"owner"`
 		Pool  string `json:"pool"`
 	}
-	// A record of another shape leaves them empty: nothing more can be known.
-	if json.Unmarshal(e.Record, &who) != nil {
-		return &newerError{version: e.Version}
+	if json.Unmarshal(e.Record, &names) != nil {
+		return &futureVersionError{version: e.Version}
 	}
-	return &newerError{version: e.Version, owner: who.Owner, pool: who.Pool}
+	return &futureVersionError{version: e.Version, owner: names.Owner, pool: names.Pool}
 }
 
-// here refuses a record of another machine.
-func (j *Journal) here(r record.Record) error {
+// checkMachine refuses a record of another machine.
+func (j *Journal) checkMachine(r record.Record) error {
 	if j.machineID == "" || r.MachineID == "" || r.MachineID == j.machineID {
 		return nil
 	}
-	return fmt.Errorf("it was written on another machine (machine ID %s; this one is %s)", r.MachineID, j.machineID)
+	return fmt.Errorf("written on another machine (machine ID %s; expected %s)", r.MachineID, j.machineID)
 }

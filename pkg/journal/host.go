@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Host reads what tells this boot and this machine from others.
+// Host reads the IDs of this boot and this machine.
 type Host struct {
-	// Root is the folder in which proc, etc and sys lie; empty for "/".
+	// Root is the directory that contains proc, etc and sys; empty for "/".
 	Root string
 }
 
-// BootID returns the kernel's random ID of this boot (proc(5), random/boot_id).
-// After a reboot it differs, and a plugin may have lost its last writes.
+// BootID returns the kernel's random ID of this boot (proc(5), random/boot_id). After a reboot
+// it differs, and a plugin may have lost its last writes.
 func (h Host) BootID() (string, error) {
 	path := h.path("proc/sys/kernel/random/boot_id")
 	data, err := os.ReadFile(path)
@@ -28,13 +28,13 @@ func (h Host) BootID() (string, error) {
 	return id, nil
 }
 
-// MachineID returns the ID of this machine: machine-id(5), else the firmware's
-// product UUID, else empty, which means not known. In a container it is the
-// host's only if the host's file is mounted; an image must not bring its own.
+// MachineID returns the ID of this machine: machine-id(5), otherwise the firmware's product UUID,
+// otherwise empty, which means unknown. In a container it is the host's only if the host's file
+// is mounted; an image must not contain its own.
 func (h Host) MachineID() string {
 	for _, name := range []string{"etc/machine-id", "sys/class/dmi/id/product_uuid"} {
 		data, err := os.ReadFile(h.path(name))
-		// "uninitialized" is what an image has before its first boot (machine-id(5)).
+		// An image has "uninitialized" before its first boot (machine-id(5)).
 		if id := strings.TrimSpace(string(data)); err == nil && id != "" && id != "uninitialized" {
 			return strings.ToLower(id)
 		}

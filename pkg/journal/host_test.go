@@ -17,17 +17,17 @@ func hostWith(t *testing.T, files map[string]string) Host {
 	return h
 }
 
-func TestMachineIDIsTheFirstThatIsKnown(t *testing.T) {
+func TestMachineID(t *testing.T) {
 	const machineID, productUUID = "etc/machine-id", "sys/class/dmi/id/product_uuid"
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string
 	}{
-		"the machine ID comes first":                   {map[string]string{machineID: "abc\n", productUUID: "DEF\n"}, "abc"},
-		"the firmware's UUID stands in":                {map[string]string{productUUID: "DEF\n"}, "def"},
-		"an empty machine ID counts as none":           {map[string]string{machineID: "\n", productUUID: "DEF"}, "def"},
-		"a machine that has not booted yet has no ID":  {map[string]string{machineID: "uninitialized\n"}, ""},
-		"a machine without either is simply not known": {nil, ""},
+		"machine ID":       {map[string]string{machineID: "abc\n", productUUID: "DEF\n"}, "abc"},
+		"product UUID":     {map[string]string{productUUID: "DEF\n"}, "def"},
+		"empty machine ID": {map[string]string{machineID: "\n", productUUID: "DEF"}, "def"},
+		"uninitialized":    {map[string]string{machineID: "uninitialized\n"}, ""},
+		"neither":          {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := hostWith(t, c.files).MachineID(); got != c.want {
@@ -37,18 +37,18 @@ func TestMachineIDIsTheFirstThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestBootIDIsTheKernelsOrAnError(t *testing.T) {
+func TestBootID(t *testing.T) {
 	const file = "proc/sys/kernel/random/boot_id"
 	if got, err := hostWith(t, map[string]string{file: "b00t\n"}).BootID(); err != nil || got != "b00t" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if got, err := hostWith(t, map[string]string{file: "\n"}).BootID(); err == nil {
-		t.Errorf("an empty file gave %q", got)
+		t.Errorf("empty file: %q; want an error", got)
 	}
 	if got, err := hostWith(t, nil).BootID(); err == nil {
-		t.Errorf("no file gave %q", got)
+		t.Errorf("no file: %q; want an error", got)
 	}
 	if got, err := (Host{}).BootID(); err != nil || len(got) != 36 {
-		t.Errorf("this machine's is %q, %v", got, err)
+		t.Errorf("this boot: %q, %v", got, err)
 	}
 }

@@ -1,14 +1,13 @@
-// Package journal keeps records on disk so that they outlive the process and
-// the machine's power: one file per record, replaced as a whole, never changed
-// while it may be a record (docs/how-it-works.md, On disk).
+// Package journal keeps records on disk, so that they survive the process and a power loss: one
+// file per record, replaced as a whole (docs/how-it-works.md, On disk).
 //
-// Layout of the state folder:
+// Layout of the state directory:
 //
-//	lock                            held by the process that owns the folder (Lock)
-//	marker                          a random ID, which tells the folder from others (Available)
+//	lock                            held by the process that owns the directory (Lock)
+//	marker                          a random ID that identifies the directory (Available)
 //	attachments/<containerID>.json  one record each
-//	attachments/.new.json<number>   not yet a record
-//	quarantine/                     unusable files, kept for a person
+//	attachments/.new.json<number>   temporary files
+//	quarantine/                     unusable files, kept for an operator
 package journal
 
 import (
@@ -27,48 +26,47 @@ const (
 	quarantineName  = "quarantine"
 	lockName        = "lock"
 
-	suffix   = ".json"
-	fileMode = 0o600
+	fileSuffix = ".json"
+	fileMode   = 0o600
 )
 
-// ErrFutureVersion is wrapped by Write and Remove of a container ID whose file was
-// written by a newer version of the program: to replace it would lose what only
-// that version understands.
-var ErrFutureVersion = errors.New("its record on disk was written by a newer version of this program")
+// ErrFutureVersion is wrapped by Write and Remove of a container ID whose file was written by a
+// newer version of the program: replacing it would lose what only that version understands.
+var ErrFutureVersion = errors.New("the record on disk was written by a newer version of this program")
 
-// Options are what a journal knows of its surroundings.
+// Options configure a journal.
 type Options struct {
-	// MachineID is the machine we run on (Host.MachineID). A record of another
-	// machine is quarantined: the address it names is somebody else's there.
-	// Empty: not known, nothing is compared.
+	// MachineID is the ID of this machine (Host.MachineID). A record of another machine is
+	// quarantined, because its addresses have another owner here. Empty if unknown: records
+	// of every machine are loaded.
 	MachineID string
 }
 
-// Journal is the set of all records of one state folder. Its methods may be
-// called at the same time; the order of writes to one container ID is the caller's.
+// Journal is the set of all records in a state directory. Its methods may be called
+// concurrently; the caller orders the writes to one container ID.
 type Journal struct {
 	machineID   string
-	state       *folder
+	state       *directory
 	marker      marker
-	attachments *folder
-	quarantine  *folder
+	attachments *directory
+	quarantine  *directory
 
-	// writes counts the names of temporary files.
+	// writes numbers the temporary files.
 	writes atomic.Uint64
 
-	// mu lets Load see no write half done; writes do not exclude each other.
-	mu    sync.RWMutex
-	newer map[string]bool
-	// reasons say what is wrong with the files in quarantine/, by name.
+	// mu is held by Load, and shared by writes, so that Load sees none half done.
+	mu sync.RWMutex
+	// futureVersions has the container IDs whose files a newer version wrote.
+	futureVersions map[string]bool
+	// reasons are why the files in quarantine/ are unusable, by name.
 	reasons map[string]string
 }
 
-// Open opens the journal in a state folder, making the folder and its
-// subfolders (mode 0700) where they are missing. The caller holds the folder's
-// Lock for as long as it uses the journal. A folder that is a symbolic link, not a
-// folder, or another user's is refused.
+// Open opens the journal in a state directory, and creates the directory and its subdirectories
+// (mode 0700) if they are missing. The caller holds the directory's Lock while it uses the
+// journal. A symbolic link, a file, and a directory of another user are refused.
 func Open(dir string, opts Options) (*Journal, error) {
-	state, err := openState(dir)
+	state, err := openStateDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -76,44 +74,43 @@ func Open(dir string, opts Options) (*Journal, error) {
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
 	}
-	attachments, err := openSubfolder(state, attachmentsName)
+	attachments, err := openSubdir(state, attachmentsName)
 	if err != nil {
 		return nil, errors.Join(err, marker.file.Close(), state.Close())
 	}
-	quarantine, err := openSubfolder(state, quarantineName)
+	quarantine, err := openSubdir(state, quarantineName)
 	if err != nil {
 		return nil, errors.Join(err, attachments.Close(), marker.file.Close(), state.Close())
 	}
 	return &Journal{
-		machineID:   opts.MachineID,
-		state:       state,
-		marker:      marker,
-		attachments: attachments,
-		quarantine:  quarantine,
-		newer:       map[string]bool{},
-		reasons:     map[string]string{},
+		machineID:      opts.MachineID,
+		state:          state,
+		marker:         marker,
+		attachments:    attachments,
+		quarantine:     quarantine,
+		futureVersions: map[string]bool{},
+		reasons:        map[string]string{},
 	}, nil
 }
 
-// Close gives the folder's descriptors back. The journal is of no use afterwards.
+// Close closes the directories. The journal must not be used afterwards.
 func (j *Journal) Close() error {
-	_ = j.marker.file.Close() // nothing was written by it
+	_ = j.marker.file.Close() // only read
 	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
 }
 
-// Dir returns the open state folder. It is the journal's to close.
+// Dir returns the open state directory. The journal closes it.
 func (j *Journal) Dir() *os.File { return j.state.file }
 
-// Write makes a record durable before it returns nil: a new file, fsync, its
-// rename, fsync of the folder. After an error either the old or the new record
-// is on disk, whole. A record that Load would not give back unchanged is refused
-// before anything is written. So is every record while the state folder is not
-// Available; an error that wraps ErrReplaced may also come after a write to a folder
-// that was replaced meanwhile.
+// Write makes a record durable before it returns nil: a new file, fsync, rename, fsync of the
+// directory. After an error the disk has either the old or the new record, complete. A record
+// that Load would not return unchanged is refused before anything is written. Every record is
+// refused while the state directory is not Available; an error that wraps ErrReplaced may also
+// follow a write to a directory that was replaced meanwhile.
 func (j *Journal) Write(r record.Record) error {
 	data, err := j.encode(r)
 	if err == nil {
-		err = j.guarded(func() error { return j.replace(r.ContainerID, data) })
+		err = j.whileAvailable(func() error { return j.replace(r.ContainerID, data) })
 	}
 	if err != nil {
 		return fmt.Errorf("journal: write record of container ID %q: %w", r.ContainerID, err)
@@ -121,32 +118,32 @@ func (j *Journal) Write(r record.Record) error {
 	return nil
 }
 
-// Remove deletes the record of a container ID durably. One that is not there is
-// not an error. After an error it may still be there. A state folder that is not
-// Available is left alone, as by Write.
+// Remove durably deletes the record of a container ID. A missing record is not an error. After
+// an error the record may still exist. Nothing is deleted while the state directory is not
+// Available.
 func (j *Journal) Remove(containerID string) error {
 	if !record.ValidContainerID(containerID) {
 		return fmt.Errorf("journal: remove record: %q is not a container ID", containerID)
 	}
-	if err := j.guarded(func() error { return j.remove(containerID) }); err != nil {
+	if err := j.whileAvailable(func() error { return j.remove(containerID) }); err != nil {
 		return fmt.Errorf("journal: remove record of container ID %q: %w", containerID, err)
 	}
 	return nil
 }
 
-// Writable returns why a record could not be made durable now (disk full, folder
-// read-only, missing or replaced), by writing, syncing and removing a file beside the
-// records. Nothing is written while the state folder is not Available.
+// Writable returns why a record could not be made durable now (disk full, directory read-only,
+// missing or replaced), by writing, syncing and removing a file beside the records. Nothing is
+// written while the state directory is not Available.
 func (j *Journal) Writable() error {
-	if err := j.guarded(j.probe); err != nil {
-		return fmt.Errorf("journal: the state folder cannot be written: %w", err)
+	if err := j.whileAvailable(j.probe); err != nil {
+		return fmt.Errorf("journal: the state directory cannot be written: %w", err)
 	}
 	return nil
 }
 
-// guarded makes a change of the folder, which counts only if the folder is available
-// before it and after it: otherwise the next start would not find it.
-func (j *Journal) guarded(change func() error) error {
+// whileAvailable changes the directory. The change counts only if the directory is available
+// before and after it: otherwise the next start would not find the change.
+func (j *Journal) whileAvailable(change func() error) error {
 	if err := j.Available(); err != nil {
 		return err
 	}
@@ -158,9 +155,9 @@ func (j *Journal) guarded(change func() error) error {
 	return j.Available()
 }
 
-// containerIDOf is the container ID that a file name stands for, empty if none.
-func containerIDOf(name string) string {
-	id, ok := strings.CutSuffix(name, suffix)
+// containerIDFromName returns the container ID of a file name; empty if it is of none.
+func containerIDFromName(name string) string {
+	id, ok := strings.CutSuffix(name, fileSuffix)
 	if !ok || !record.ValidContainerID(id) {
 		return ""
 	}

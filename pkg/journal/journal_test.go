@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,9 +15,10 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"golang.org/x/sys/unix"
 )
 
-// sample is a record with something in every kind of field.
+// sample returns a record with a value in every kind of field.
 func sample(containerID string) record.Record {
 	at := time.Date(2025, 3, 1, 12, 0, 0, 123456789, time.UTC)
 	return record.Record{
@@ -75,7 +77,7 @@ func load(t *testing.T, j *Journal) Loaded {
 
 func attachmentFile(dir, name string) string { return filepath.Join(dir, attachmentsName, name) }
 
-func names(t *testing.T, dir string) []string {
+func entryNames(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -88,7 +90,38 @@ func names(t *testing.T, dir string) []string {
 	return all
 }
 
-func TestWhatIsWrittenIsLoadedByTheNextLife(t *testing.T) {
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutPrivileges runs f so that file modes apply to it, even if it runs as root: on a separate
+// thread without capabilities, which ends with the goroutine.
+func withoutPrivileges(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		err := unix.Capset(&header, &none[0])
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Skipf("capabilities cannot be dropped here: %v", err)
+	}
+}
+
+func TestWriteLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	j := open(t, dir)
 	write(t, j, sample("b"))
@@ -101,122 +134,23 @@ func TestWhatIsWrittenIsLoadedByTheNextLife(t *testing.T) {
 	if want := (Loaded{Records: []record.Record{sample("a"), changed}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("loaded\n%+v\nwant\n%+v", got, want)
 	}
-	if left := names(t, filepath.Join(dir, attachmentsName)); !slices.Equal(left, []string{"a.json", "b.json"}) {
+	if left := entryNames(t, filepath.Join(dir, attachmentsName)); !slices.Equal(left, []string{"a.json", "b.json"}) {
 		t.Errorf("attachments/ has %q", left)
 	}
 }
 
-func TestRemovedRecordsAreGoneAndRemovingTwiceIsNoError(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir)
-	write(t, j, sample("a"))
-	for range 2 {
-		if err := j.Remove("a"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := load(t, j); len(got.Records) != 0 {
-		t.Errorf("loaded %+v", got.Records)
-	}
-}
-
-func TestFoldersAndFilesAreForTheOwnerOnly(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "parent", "state")
-	if err := os.MkdirAll(filepath.Join(dir, quarantineName), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write(t, open(t, dir), sample("a"))
-	for path, want := range map[string]os.FileMode{
-		dir:                                 os.ModeDir | 0o700,
-		filepath.Join(dir, attachmentsName): os.ModeDir | 0o700,
-		filepath.Join(dir, quarantineName):  os.ModeDir | 0o700,
-		attachmentFile(dir, "a.json"):       0o600,
-	} {
-		info, err := os.Lstat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Mode() != want {
-			t.Errorf("%s has mode %s, want %s", path, info.Mode(), want)
-		}
-	}
-}
-
-func TestOpenRefusesWhatIsNoFolderOfOurs(t *testing.T) {
-	for name, c := range map[string]struct {
-		plant func(t *testing.T, dir string)
-		want  string
-	}{
-		"the state folder is a symbolic link": {
-			func(t *testing.T, dir string) { must(t, os.Symlink(t.TempDir(), dir)) },
-			"symbolic link",
-		},
-		"the state folder is a file": {
-			func(t *testing.T, dir string) { must(t, os.WriteFile(dir, nil, 0o600)) },
-			"no folder",
-		},
-		"attachments is a symbolic link": {
-			func(t *testing.T, dir string) {
-				must(t, os.Mkdir(dir, 0o700))
-				must(t, os.Symlink(t.TempDir(), filepath.Join(dir, attachmentsName)))
-			},
-			"symbolic link",
-		},
-		"quarantine is a file": {
-			func(t *testing.T, dir string) {
-				must(t, os.Mkdir(dir, 0o700))
-				must(t, os.WriteFile(filepath.Join(dir, quarantineName), nil, 0o600))
-			},
-			"no folder",
-		},
-		"the state folder is another user's": {
-			func(t *testing.T, dir string) {
-				if os.Geteuid() != 0 {
-					t.Skip("giving a folder away needs root")
-				}
-				must(t, os.Mkdir(dir, 0o700))
-				must(t, os.Chown(dir, 12345, -1))
-			},
-			"belongs to user 12345",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "state")
-			c.plant(t, dir)
-			j, err := Open(dir, Options{})
-			if err == nil {
-				_ = j.Close()
-				t.Fatal("opened")
-			}
-			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("error %q does not name %s and %q", err, dir, c.want)
-			}
-		})
-	}
-	if _, err := Open("", Options{}); err == nil {
-		t.Error("an empty path was opened")
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestWriteRefusesWhatLoadWouldRefuse(t *testing.T) {
+func TestWriteRefused(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
-		"no owner":                                 func(r *record.Record) { r.Owner = "" },
-		"a container ID that leaves the folder":    func(r *record.Record) { r.ContainerID = "../escape" },
-		"a container ID that is a hidden file":     func(r *record.Record) { r.ContainerID = ".a" },
-		"an owner that is no UTF-8":                func(r *record.Record) { r.Owner = "a\xffb" },
-		"a result that is no JSON":                 func(r *record.Record) { r.Result.Raw = []byte("{") },
-		"a time that JSON has no form for":         func(r *record.Record) { r.Changed = time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"another machine":                          func(r *record.Record) { r.MachineID = "other" },
-		"more bytes than Load reads":               func(r *record.Record) { r.Node = strings.Repeat("n", maxFile) },
-		"a state that does not exist":              func(r *record.Record) { r.State = "lent" },
-		"a held record that has no address at all": func(r *record.Record) { r.Result.Addresses, r.Claims = nil, nil },
+		"no owner":                      func(r *record.Record) { r.Owner = "" },
+		"container ID with a path":      func(r *record.Record) { r.ContainerID = "../escape" },
+		"container ID of a hidden file": func(r *record.Record) { r.ContainerID = ".a" },
+		"owner is not UTF-8":            func(r *record.Record) { r.Owner = "a\xffb" },
+		"result is not JSON":            func(r *record.Record) { r.Result.Raw = []byte("{") },
+		"time without a JSON form":      func(r *record.Record) { r.Changed = time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"other machine":                 func(r *record.Record) { r.MachineID = "other" },
+		"more bytes than Load reads":    func(r *record.Record) { r.Node = strings.Repeat("n", maxFile) },
+		"unknown state":                 func(r *record.Record) { r.State = "lent" },
+		"held without an address":       func(r *record.Record) { r.Result.Addresses, r.Claims = nil, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
@@ -226,30 +160,17 @@ func TestWriteRefusesWhatLoadWouldRefuse(t *testing.T) {
 			if err := j.Write(r); err == nil {
 				t.Error("written")
 			}
-			if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
+			if left := entryNames(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
 				t.Errorf("attachments/ has %q", left)
 			}
-			if left := names(t, filepath.Dir(dir)); !slices.Equal(left, []string{"state"}) {
-				t.Errorf("beside the state folder there is %q", left)
+			if left := entryNames(t, filepath.Dir(dir)); !slices.Equal(left, []string{"state"}) {
+				t.Errorf("beside the state directory there is %q", left)
 			}
 		})
 	}
 }
 
-func TestRemoveRefusesAContainerIDThatLeavesTheFolder(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir)
-	outside := filepath.Join(dir, "x.json")
-	must(t, os.WriteFile(outside, nil, 0o600))
-	if err := j.Remove("../x"); err == nil {
-		t.Error("removed")
-	}
-	if _, err := os.Lstat(outside); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWriteReplacesAPlantedLinkAndDoesNotFollowIt(t *testing.T) {
+func TestWriteReplacesLink(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	target := filepath.Join(t.TempDir(), "target")
@@ -264,16 +185,16 @@ func TestWriteReplacesAPlantedLinkAndDoesNotFollowIt(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsLeavesNoTemporaryFileAndTheOtherRecords(t *testing.T) {
+func TestWriteFails(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	write(t, j, sample("a"))
-	// A folder that is not empty cannot be renamed over, by root neither.
+	// A directory that is not empty cannot be renamed over, not even by root.
 	must(t, os.MkdirAll(attachmentFile(dir, "b.json/x"), 0o700))
 	if err := j.Write(sample("b")); err == nil {
-		t.Fatal("written over a folder")
+		t.Fatal("written over a directory")
 	}
-	if left := names(t, filepath.Join(dir, attachmentsName)); !slices.Equal(left, []string{"a.json", "b.json"}) {
+	if left := entryNames(t, filepath.Join(dir, attachmentsName)); !slices.Equal(left, []string{"a.json", "b.json"}) {
 		t.Errorf("attachments/ has %q", left)
 	}
 	if got := load(t, j); len(got.Records) != 1 || len(got.Problems) != 1 {
@@ -281,7 +202,7 @@ func TestAWriteThatFailsLeavesNoTemporaryFileAndTheOtherRecords(t *testing.T) {
 	}
 }
 
-func TestAFolderThatCannotBeWrittenKeepsTheOldRecordReadable(t *testing.T) {
+func TestReadOnlyDir(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	write(t, j, sample("a"))
@@ -305,16 +226,41 @@ func TestAFolderThatCannotBeWrittenKeepsTheOldRecordReadable(t *testing.T) {
 	}
 }
 
-func TestTheProbeLeavesNothingBehind(t *testing.T) {
+func TestRemove(t *testing.T) {
+	t.Run("twice", func(t *testing.T) {
+		j := open(t, t.TempDir())
+		write(t, j, sample("a"))
+		for range 2 {
+			must(t, j.Remove("a"))
+		}
+		if got := load(t, j); len(got.Records) != 0 {
+			t.Errorf("loaded %+v", got.Records)
+		}
+	})
+	t.Run("container ID with a path", func(t *testing.T) {
+		dir := t.TempDir()
+		j := open(t, dir)
+		outside := filepath.Join(dir, "x.json")
+		must(t, os.WriteFile(outside, nil, 0o600))
+		if err := j.Remove("../x"); err == nil {
+			t.Error("removed")
+		}
+		if _, err := os.Lstat(outside); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	must(t, j.Writable())
-	if left := names(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
+	if left := entryNames(t, filepath.Join(dir, attachmentsName)); len(left) != 0 {
 		t.Errorf("attachments/ has %q", left)
 	}
 }
 
-func TestWritesAndLoadsAtTheSameTimeLoseNothing(t *testing.T) {
+func TestConcurrentWrites(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)
 	ids := []string{"a", "b", "c", "d"}

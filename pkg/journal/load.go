@@ -15,33 +15,32 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// leftover is how files that are not yet a record are named, here and by earlier
-// programs. No container ID begins with a dot, so that it can never be the name of a
-// record.
+// leftover matches the names of temporary files, of this and earlier programs. A container ID
+// does not begin with a dot, so none is the name of a record.
 var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
 
-// Loaded is what Load found.
+// Loaded is the result of Load.
 type Loaded struct {
-	// Records are the readable ones, by container ID.
+	// Records are the readable records, by container ID.
 	Records []record.Record
-	// Problems are the files that could not be used, by name.
+	// Problems are the unusable files, by name.
 	Problems []Problem
-	// FutureVersions are the files of a newer version, by name. They stay where they are;
-	// their owners must not be served, because what they hold is not known.
+	// FutureVersions are the files of a newer version, by name. They are not moved. Their
+	// owners must not be served, because what they hold is unknown.
 	FutureVersions []FutureVersion
 }
 
-// Problem is a file in attachments/ that is no record of ours.
+// Problem is a file in attachments/ that is not a record.
 type Problem struct {
 	// File is its name in attachments/.
 	File string
-	// ContainerID is the one its name stands for; empty if it is the name of none.
+	// ContainerID is that of its name; empty for a name of another form.
 	ContainerID string
-	// Reason says what is wrong with it.
+	// Reason is why it is not a record.
 	Reason error
 	// MovedTo is its name in quarantine/; empty if it could not be moved.
 	MovedTo string
-	// MoveErr is why it could not be moved for good; nil if it was.
+	// MoveErr is why it could not be moved durably; nil if it was.
 	MoveErr error
 }
 
@@ -49,18 +48,19 @@ type Problem struct {
 type FutureVersion struct {
 	// File is its name in attachments/.
 	File string
-	// ContainerID is the one its name stands for; empty if it is the name of none.
+	// ContainerID is that of its name; empty for a name of another form.
 	ContainerID string
-	// Owner and Pool are empty where they could not be read.
+	// Owner and Pool are empty if they could not be read.
 	Owner, Pool string
 	// Version is that of its envelope.
 	Version int
 }
 
-// Load reads every record, removes the temporary files of previous runs, and moves to
-// quarantine/ each file that is not a record: such a file is reported, never fatal. The error is that the folder or a file in it could not be looked at
-// (permission, I/O error, no descriptors left); then nothing may be served, and nothing
-// is moved because of it: a later Load, without the cause, finds every record.
+// Load reads every record, removes the temporary files of previous runs, and moves each file
+// that is not a record to quarantine/: such a file is reported, never fatal. The error is that
+// the directory or a file in it could not be read (permission, I/O error, no descriptors left).
+// No owner may be served then, and no file is moved for it: a later Load, without the cause,
+// finds every record.
 func (j *Journal) Load() (Loaded, error) {
 	if err := j.Available(); err != nil {
 		return Loaded{}, fmt.Errorf("journal: load: %w", err)
@@ -71,9 +71,9 @@ func (j *Journal) Load() (Loaded, error) {
 	if err != nil {
 		return Loaded{}, fmt.Errorf("journal: read %s: %w", j.attachments.Name(), err)
 	}
-	j.recallReasons()
+	j.reloadReasons()
 	var l Loaded
-	clear(j.newer)
+	clear(j.futureVersions)
 	for _, e := range entries {
 		if err := j.loadFile(&l, e.Name()); err != nil {
 			return Loaded{}, fmt.Errorf("journal: read %s in %s: %w", e.Name(), j.attachments.Name(), err)
@@ -83,21 +83,21 @@ func (j *Journal) Load() (Loaded, error) {
 	return l, nil
 }
 
-// loadFile puts one entry of attachments/ where it belongs.
+// loadFile adds one entry of attachments/ to l, moves it to quarantine/ or removes it.
 func (j *Journal) loadFile(l *Loaded, name string) error {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
 		failpoint.Reach(failpoint.LeftoverRemoved)
 		return nil
 	}
-	id := containerIDOf(name)
-	r, err := j.recordIn(name)
-	if _, unseen := errors.AsType[*unseenError](err); unseen {
+	id := containerIDFromName(name)
+	r, err := j.readRecord(name)
+	if _, ok := errors.AsType[*unreadableError](err); ok {
 		return err
 	}
-	if newer, ok := errors.AsType[*newerError](err); ok {
-		j.newer[id] = true
-		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: newer.owner, Pool: newer.pool, Version: newer.version})
+	if future, ok := errors.AsType[*futureVersionError](err); ok {
+		j.futureVersions[id] = true
+		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: future.owner, Pool: future.pool, Version: future.version})
 		return nil
 	}
 	if err != nil {
@@ -110,9 +110,9 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 	return nil
 }
 
-// recordIn returns the record in a file, if it is ours and has the right name.
-func (j *Journal) recordIn(name string) (record.Record, error) {
-	data, err := readIn(j.attachments, name)
+// readRecord returns the record in a file of attachments/, if name and machine match.
+func (j *Journal) readRecord(name string) (record.Record, error) {
+	data, err := readFile(j.attachments, name)
 	if err != nil {
 		return record.Record{}, err
 	}
@@ -120,50 +120,51 @@ func (j *Journal) recordIn(name string) (record.Record, error) {
 	if err != nil {
 		return record.Record{}, err
 	}
-	if name != r.ContainerID+suffix {
-		return record.Record{}, fmt.Errorf("its name does not fit its record of container ID %s; expected %s", r.ContainerID, r.ContainerID+suffix)
+	if expected := r.ContainerID + fileSuffix; name != expected {
+		return record.Record{}, fmt.Errorf("name does not match the record of container ID %s; expected %s", r.ContainerID, expected)
 	}
-	return r, j.here(r)
+	return r, j.checkMachine(r)
 }
 
-// readIn returns the content of a regular file in a folder. It never follows a
-// link: not one that is there, and not one put there between the look and the opening.
-func readIn(in *folder, name string) ([]byte, error) {
-	seen, err := in.Lstat(name)
+// readFile returns the content of a regular file in a directory. It follows no link, not even
+// one that is planted between Lstat and open. The error is an *unreadableError if the system
+// could not read the file; any other describes the file.
+func readFile(in *directory, name string) ([]byte, error) {
+	info, err := in.Lstat(name)
 	if err != nil {
-		return nil, &unseenError{err}
+		return nil, &unreadableError{err}
 	}
-	if !seen.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is no regular file (%s)", seen.Mode().Type())
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
 	}
 	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, &unseenError{err}
+		return nil, &unreadableError{err}
 	}
 	defer f.Close()
 	opened, err := f.Stat()
 	if err != nil {
-		return nil, &unseenError{err}
+		return nil, &unreadableError{err}
 	}
-	if !os.SameFile(seen, opened) {
-		return nil, errors.New("it was replaced while it was read")
+	if !os.SameFile(info, opened) {
+		return nil, errors.New("replaced while it was read")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, &unseenError{err}
+		return nil, &unreadableError{err}
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("it has more than %d bytes", maxFile)
+		return nil, fmt.Errorf("more than %d bytes", maxFile)
 	}
 	return data, nil
 }
 
-// unseenError: the system did not let us look at a file. That says nothing of what
-// is in it: it may be a good record, which must not go to quarantine for that.
-type unseenError struct{ cause error }
+// unreadableError: the system could not read a file. That is not evidence of its content: it
+// may be a valid record, which must not be quarantined.
+type unreadableError struct{ cause error }
 
-func (e *unseenError) Error() string {
-	return fmt.Sprintf("%v; the file may be a good record, so it is left where it is and nothing is served without it: remove the cause and start again, or move the file to %s/ if it is lost for good", e.cause, quarantineName)
+func (e *unreadableError) Error() string {
+	return fmt.Sprintf("%v; the file may be a valid record, so it is not moved and nothing is served without it: fix the cause and start again, or move the file to %s/ if it is lost", e.cause, quarantineName)
 }
 
-func (e *unseenError) Unwrap() error { return e.cause }
+func (e *unreadableError) Unwrap() error { return e.cause }

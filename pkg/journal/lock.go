@@ -16,55 +16,54 @@ import (
 )
 
 const (
-	// A lock that is held is asked for again after firstAsk, then ever more
-	// rarely up to every lastAsk. A blocking flock would leave its thread behind
-	// when the wait is given up.
-	firstAsk = 10 * time.Millisecond
-	lastAsk  = 500 * time.Millisecond
+	// A lock that another process holds is tried again after minLockPoll, then less and less
+	// often up to maxLockPoll. A blocking flock would leak its thread when the wait ends.
+	minLockPoll = 10 * time.Millisecond
+	maxLockPoll = 500 * time.Millisecond
 
 	// maxHolder bounds what is read from the lock file, in bytes.
 	maxHolder = 256
 )
 
-// unnamed stands for a holder that has not written who it is.
-const unnamed = "a process that has not said its PID"
+// unknownHolder stands for a holder that has not written its name.
+const unknownHolder = "a process that has not written its PID"
 
 // errLockReplaced: the lock file is not the one that was opened any more.
 var errLockReplaced = errors.New("the lock file was replaced")
 
-// DirLock is the ownership of a state folder by this process.
+// DirLock is the ownership of a state directory by this process.
 type DirLock struct {
 	file *os.File
 }
 
-// Lock takes the state folder for this process, making the folder if it is
-// missing. While another process has it, Lock waits until that one gives it up
-// or dies (the kernel then frees it), or ctx ends; onWait is told who that is,
-// first when the wait begins and again when the holder changes, such as
-// "PID 4711 on host worker-1". The PID is the holder's own, in its PID namespace.
+// Lock locks the state directory for this process, and creates the directory if it is missing.
+// While another process holds the lock, Lock waits until that one unlocks it or terminates (the
+// kernel then releases it), or ctx ends. onWait, if not nil, is called with the holder when the
+// wait begins and when the holder changes, for example "PID 4711 on host worker-1". The PID is
+// that of the holder's PID namespace.
 func Lock(ctx context.Context, dir string, onWait func(holder string)) (*DirLock, error) {
-	state, err := openState(dir)
+	state, err := openStateDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer state.Close()
 	path := filepath.Join(dir, lockName)
-	told := ""
-	for wait := firstAsk; ; wait = min(2*wait, lastAsk) {
+	reported := ""
+	for wait := minLockPoll; ; wait = min(2*wait, maxLockPoll) {
 		file, err := tryLock(state)
 		if err == nil {
-			sayHolder(file)
+			writeHolder(file)
 			return &DirLock{file: file}, nil
 		}
 		held, busy := errors.AsType[*heldError](err)
 		if !busy && !errors.Is(err, errLockReplaced) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// A new holder has the lock a moment before its name is there.
-		named := busy && (held.holder != unnamed || wait > firstAsk)
-		if named && held.holder != told && onWait != nil {
-			told = held.holder
-			onWait(told)
+		// A new holder writes its name a moment after it has the lock.
+		named := busy && (held.holder != unknownHolder || wait > minLockPoll)
+		if named && held.holder != reported && onWait != nil {
+			reported = held.holder
+			onWait(reported)
 		}
 		select {
 		case <-ctx.Done():
@@ -74,22 +73,22 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*DirLock
 	}
 }
 
-// Unlock gives the folder up.
+// Unlock unlocks the directory.
 func (l *DirLock) Unlock() error {
-	// The text stays: the next holder writes its own over it, and who waits is
-	// never told of nobody in between.
+	// The holder's name stays until the next one overwrites it, so that waiting processes never
+	// read an empty one.
 	return l.file.Close()
 }
 
-// heldError: another process has the lock.
+// heldError: another process holds the lock.
 type heldError struct{ holder string }
 
 func (e *heldError) Error() string { return "held by " + e.holder }
 
-// tryLock opens the lock file and asks for its lock once.
-func tryLock(state *folder) (*os.File, error) {
+// tryLock opens the lock file and tries to lock it once.
+func tryLock(state *directory) (*os.File, error) {
 	if info, err := state.Lstat(lockName); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is no regular file (%s); expected a file, or nothing", info.Mode().Type())
+		return nil, fmt.Errorf("not a regular file (%s); expected a file, or nothing", info.Mode().Type())
 	}
 	failpoint.Reach(failpoint.LockOpening)
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
@@ -103,12 +102,11 @@ func tryLock(state *folder) (*os.File, error) {
 	return file, nil
 }
 
-// flock locks an open lock file, and makes sure that it still is the one that
-// the next process will open.
-func flock(state *folder, file *os.File) error {
+// flock locks an open lock file, if it is still the one that other processes open.
+func flock(state *directory, file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return &heldError{holder: holderOf(file)}
+		return &heldError{holder: readHolder(file)}
 	}
 	if err != nil {
 		return err
@@ -123,9 +121,9 @@ func flock(state *folder, file *os.File) error {
 	return nil
 }
 
-// sayHolder writes into the lock file who has it, for those who wait. The lock
-// counts, not this text: a full disk is no reason to give the folder up.
-func sayHolder(file *os.File) {
+// writeHolder writes PID and host of the holder into the lock file, for waiting processes. Errors
+// are ignored, because the name is not needed for the lock: the disk may be full.
+func writeHolder(file *os.File) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -139,17 +137,18 @@ func sayHolder(file *os.File) {
 	}
 }
 
-// holderOf is what the holder wrote, as one line that is safe to log.
-func holderOf(file *os.File) string {
+// readHolder returns what the holder wrote, as one line that is safe to log.
+func readHolder(file *os.File) string {
 	data, err := io.ReadAll(io.NewSectionReader(file, 0, maxHolder))
-	line, _, _ := strings.Cut(string(data), "\n") // what an earlier holder wrote may follow
+	line, _, _ := strings.Cut(string(data), "\n") // the rest of an earlier holder's name may follow
 	text := strings.TrimSpace(strings.Map(printable, line))
 	if err != nil || text == "" {
-		return unnamed
+		return unknownHolder
 	}
 	return text
 }
 
+// printable replaces an unprintable character by a space.
 func printable(r rune) rune {
 	if unicode.IsPrint(r) {
 		return r

@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// holdVariable makes the test binary a process that takes the lock of the folder
-// it names, says so, and keeps it until its stdin ends.
-const holdVariable = "JOURNAL_TEST_HOLD"
+// holdLockEnv makes the test binary a process that locks the directory of that name, prints
+// "holds", and unlocks it when its stdin ends.
+const holdLockEnv = "JOURNAL_TEST_HOLD"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(holdVariable); dir != "" {
-		os.Exit(hold(dir))
+	if dir := os.Getenv(holdLockEnv); dir != "" {
+		os.Exit(holdLock(dir))
 	}
 	os.Exit(m.Run())
 }
 
-func hold(dir string) int {
+func holdLock(dir string) int {
 	l, err := Lock(context.Background(), dir, func(holder string) { fmt.Println("waits for", holder) })
 	if err != nil {
 		fmt.Println(err)
@@ -37,16 +37,17 @@ func hold(dir string) int {
 	return 0
 }
 
-// holder starts such a process; it is killed at the end at the latest.
+// holder is a process that holds a lock.
 type holder struct {
 	*exec.Cmd
 	out *bufio.Reader
 }
 
+// startHolder starts a holder, which is killed at the end of the test.
 func startHolder(t *testing.T, dir string) holder {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), holdVariable+"="+dir)
+	cmd.Env = append(os.Environ(), holdLockEnv+"="+dir)
 	cmd.Stderr = os.Stderr
 	_, err := cmd.StdinPipe()
 	must(t, err)
@@ -60,34 +61,35 @@ func startHolder(t *testing.T, dir string) holder {
 	return holder{cmd, bufio.NewReader(out)}
 }
 
+// expect reads a line of the process and fails unless it contains want.
 func (h holder) expect(t *testing.T, want string) {
 	t.Helper()
 	line, err := h.out.ReadString('\n')
 	if !strings.Contains(line, want) {
-		t.Fatalf("process %d says %q, %v; want %q", h.Process.Pid, line, err, want)
+		t.Fatalf("process %d prints %q, %v; want %q", h.Process.Pid, line, err, want)
 	}
 }
 
-func TestASecondProcessWaitsForTheLockAndTakesItOverFromOneThatIsKilled(t *testing.T) {
+func TestLockOfKilledHolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	first := startHolder(t, dir)
 	first.expect(t, "holds")
 
-	told := make(chan string, 1)
+	holders := make(chan string, 1)
 	locked := make(chan error, 1)
 	go func() {
-		l, err := Lock(t.Context(), dir, func(holder string) { told <- holder })
+		l, err := Lock(t.Context(), dir, func(holder string) { holders <- holder })
 		if err == nil {
 			err = l.Unlock()
 		}
 		locked <- err
 	}()
-	if got, want := <-told, fmt.Sprintf("PID %d on host ", first.Process.Pid); !strings.HasPrefix(got, want) {
+	if got, want := <-holders, fmt.Sprintf("PID %d on host ", first.Process.Pid); !strings.HasPrefix(got, want) {
 		t.Errorf("waits for %q, want %q", got, want)
 	}
 	select {
 	case err := <-locked:
-		t.Fatalf("locked beside its holder: %v", err)
+		t.Fatalf("two processes have the lock: %v", err)
 	default:
 	}
 	must(t, first.Process.Kill())
@@ -96,7 +98,7 @@ func TestASecondProcessWaitsForTheLockAndTakesItOverFromOneThatIsKilled(t *testi
 	}
 }
 
-func TestAnotherProcessWaitsForUsAndGoesOnAfterUnlock(t *testing.T) {
+func TestUnlock(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Lock(t.Context(), dir, nil)
 	must(t, err)
@@ -106,7 +108,7 @@ func TestAnotherProcessWaitsForUsAndGoesOnAfterUnlock(t *testing.T) {
 	second.expect(t, "holds")
 }
 
-func TestTheWaitEndsWithItsContext(t *testing.T) {
+func TestLockContext(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Lock(t.Context(), dir, nil)
 	must(t, err)
@@ -116,14 +118,14 @@ func TestTheWaitEndsWithItsContext(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	must(t, l.Unlock())
-	again, err := Lock(t.Context(), dir, func(holder string) { t.Errorf("waits for %s after the lock was given up", holder) })
+	again, err := Lock(t.Context(), dir, func(holder string) { t.Errorf("waits for %s after the unlock", holder) })
 	must(t, err)
 	must(t, again.Unlock())
 }
 
-func TestALockFileThatWasReplacedDoesNotCount(t *testing.T) {
+func TestLockFileReplaced(t *testing.T) {
 	dir := t.TempDir()
-	state, err := openState(dir)
+	state, err := openStateDir(dir)
 	must(t, err)
 	defer state.Close()
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE, fileMode)
@@ -131,11 +133,11 @@ func TestALockFileThatWasReplacedDoesNotCount(t *testing.T) {
 	defer file.Close()
 	must(t, state.Remove(lockName))
 	if err := flock(state, file); !errors.Is(err, errLockReplaced) {
-		t.Errorf("locked a file that nobody else would open: %v", err)
+		t.Errorf("locked a file that no other process opens: %v", err)
 	}
 }
 
-func TestALockFileThatIsNoFileIsRefused(t *testing.T) {
+func TestLockFileLink(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(t.TempDir(), "target")
 	must(t, os.Symlink(target, filepath.Join(dir, lockName)))
@@ -143,22 +145,22 @@ func TestALockFileThatIsNoFileIsRefused(t *testing.T) {
 		t.Error("locked through a symbolic link")
 	}
 	if _, err := os.Lstat(target); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the link's target was made (%v)", err)
+		t.Errorf("the target of the link was created (%v)", err)
 	}
 }
 
-func TestTheHoldersTextIsSafeToLog(t *testing.T) {
+func TestReadHolder(t *testing.T) {
 	for content, want := range map[string]string{
-		"PID 7 on host a\n":       "PID 7 on host a",
-		"":                        "a process that has not said its PID",
-		"PID 7\x1b[2J\nroot fell": "PID 7 [2J",
-		strings.Repeat("x", 1000): strings.Repeat("x", maxHolder),
+		"PID 7 on host a\n":           "PID 7 on host a",
+		"":                            "a process that has not written its PID",
+		"PID 7\x1b[2J\ninjected line": "PID 7 [2J",
+		strings.Repeat("x", 1000):     strings.Repeat("x", maxHolder),
 	} {
 		file, err := os.CreateTemp(t.TempDir(), "")
 		must(t, err)
 		_, err = file.WriteString(content)
 		must(t, err)
-		if got := holderOf(file); got != want {
+		if got := readHolder(file); got != want {
 			t.Errorf("%q became %q, want %q", content, got, want)
 		}
 		must(t, file.Close())

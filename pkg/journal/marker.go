@@ -17,32 +17,32 @@ import (
 )
 
 const (
-	// markerName is the file that tells a state folder from others.
+	// markerName is the file that distinguishes a state directory from others.
 	markerName = "marker"
-	// temporaryMarker is not yet a marker.
+	// temporaryMarker is renamed to markerName.
 	temporaryMarker = ".marker.new"
-	// markerBytes is how many random bytes an ID has.
+	// markerBytes is the number of random bytes in an ID.
 	markerBytes = 8
 )
 
-// markerText is the content of a marker: the ID and a line feed.
-var markerText = regexp.MustCompile(`^[0-9a-f]{16}\n$`)
+// markerPattern is the content of a marker: the ID and a line feed.
+var markerPattern = regexp.MustCompile(`^[0-9a-f]{16}\n$`)
 
-// marker is the open marker of a state folder.
+// marker is the open marker of a state directory.
 type marker struct {
-	identity
+	fileID
 	file *os.File
-	// id is random. It helps a person to find the folder among several.
+	// id is random. It helps an operator to find the directory among several.
 	id string
 }
 
 // errNoMarker: the marker is missing or malformed.
 var errNoMarker = errors.New("no marker; expected a line of 16 hexadecimal digits")
 
-// openMarker opens the marker of a state folder. One that is missing (a new folder, or one of
-// an earlier build) or malformed is written anew: a start uses the folder that it finds, so
-// the marker of the run before has no meaning any more.
-func openMarker(state *folder) (marker, error) {
+// openMarker opens the marker of a state directory. A missing one (in a new directory, or one of
+// an earlier build) or a malformed one is replaced: a start uses the directory that it finds, so
+// the marker of the previous run has no meaning any more.
+func openMarker(state *directory) (marker, error) {
 	m, err := readMarker(state)
 	if errors.Is(err, errNoMarker) {
 		err = writeMarker(state)
@@ -51,13 +51,13 @@ func openMarker(state *folder) (marker, error) {
 		}
 	}
 	if err != nil {
-		return marker{}, fmt.Errorf("state folder: %s: %w", filepath.Join(state.Name(), markerName), err)
+		return marker{}, fmt.Errorf("state directory: %s: %w", filepath.Join(state.Name(), markerName), err)
 	}
 	return m, nil
 }
 
-// writeMarker gives a state folder a new marker.
-func writeMarker(state *folder) error {
+// writeMarker gives a state directory a new marker.
+func writeMarker(state *directory) error {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	err := state.Remove(temporaryMarker) // of a process that was killed before its rename
 	failpoint.Reach(failpoint.LeftoverRemoved)
@@ -69,10 +69,10 @@ func writeMarker(state *folder) error {
 	return replace(state, temporaryMarker, markerName, []byte(hex.EncodeToString(id)+"\n"))
 }
 
-// readMarker opens the marker that is there. It follows no link.
-func readMarker(state *folder) (marker, error) {
-	seen, err := state.Lstat(markerName)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !seen.Mode().IsRegular() {
+// readMarker opens an existing marker. It does not follow a link.
+func readMarker(state *directory) (marker, error) {
+	info, err := state.Lstat(markerName)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return marker{}, errNoMarker
 	}
 	if err != nil {
@@ -85,9 +85,9 @@ func readMarker(state *folder) (marker, error) {
 	m := marker{file: file}
 	text, err := io.ReadAll(io.LimitReader(file, 4*markerBytes))
 	if err == nil {
-		m.identity, err = identityOf(file)
+		m.fileID, err = fileIDOf(file)
 	}
-	if err == nil && !markerText.Match(text) {
+	if err == nil && !markerPattern.Match(text) {
 		err = errNoMarker
 	}
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
-// maxQuarantineName leaves room for a number within the 255 bytes that file
-// systems allow for a name.
+// maxQuarantineName leaves space for a number within the 255 bytes that file systems allow for a
+// name.
 const maxQuarantineName = 200
 
 // Quarantined is one file in quarantine/.
 type Quarantined struct {
 	// Name is its name there.
 	Name string
-	// Reason says what is wrong with it; empty of a file that Load has not seen.
+	// Reason is why it is unusable; empty for a file that Load has not read.
 	Reason string
-	// Since is when it came there; zero where the file system does not say.
+	// Since is when it was moved there; zero if the file system does not report it.
 	Since time.Time
 }
 
-// Quarantined returns the files in quarantine/, by name: those of the state folder that was
-// opened, while it is Available. They are never removed by us: a person decides.
+// Quarantined returns the files in quarantine/, by name, while the state directory is Available.
+// Only an operator removes them.
 func (j *Journal) Quarantined() ([]Quarantined, error) {
 	if err := j.Available(); err != nil {
 		return nil, fmt.Errorf("journal: read %s: %w", j.quarantine.Name(), err)
@@ -35,21 +35,20 @@ func (j *Journal) Quarantined() ([]Quarantined, error) {
 	defer j.mu.RUnlock()
 	entries, err := fs.ReadDir(j.quarantine.FS(), ".")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a person has removed the folder
+		return nil, nil // an operator has removed the directory
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: read %s: %w", j.quarantine.Name(), err)
 	}
 	found := make([]Quarantined, len(entries))
 	for i, e := range entries {
-		found[i] = Quarantined{Name: e.Name(), Reason: j.reasons[e.Name()], Since: renamed(e)}
+		found[i] = Quarantined{Name: e.Name(), Reason: j.reasons[e.Name()], Since: renameTime(e)}
 	}
 	return found, nil
 }
 
-// renamed is when an entry last got its name, which is what a rename leaves as
-// the change of its inode.
-func renamed(e fs.DirEntry) time.Time {
+// renameTime returns when an entry last got its name: a rename changes its inode.
+func renameTime(e fs.DirEntry) time.Time {
 	info, err := e.Info()
 	if err != nil {
 		return time.Time{}
@@ -61,27 +60,27 @@ func renamed(e fs.DirEntry) time.Time {
 	return time.Unix(stat.Ctim.Unix())
 }
 
-// recallReasons finds out what is wrong with the files that an earlier life of the
-// process has put aside. A folder that cannot be read is Quarantined's to report.
-func (j *Journal) recallReasons() {
+// reloadReasons finds why the files that previous runs quarantined are unusable. A directory
+// that cannot be read is reported by Quarantined.
+func (j *Journal) reloadReasons() {
 	clear(j.reasons)
 	entries, err := fs.ReadDir(j.quarantine.FS(), ".")
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		j.reasons[e.Name()] = "an earlier life of the process put it aside; its content can be read now"
-		if err := j.wrongWith(e.Name()); err != nil {
+		j.reasons[e.Name()] = "quarantined by a previous run; readable now"
+		if err := j.checkQuarantined(e.Name()); err != nil {
 			j.reasons[e.Name()] = err.Error()
 		}
 	}
 }
 
-// wrongWith is what is wrong with the content of a file in quarantine/.
-func (j *Journal) wrongWith(name string) error {
-	data, err := readIn(j.quarantine, name)
-	if unseen, ok := errors.AsType[*unseenError](err); ok {
-		return fmt.Errorf("it cannot be looked at: %w", unseen.cause)
+// checkQuarantined returns why a file in quarantine/ is not a record.
+func (j *Journal) checkQuarantined(name string) error {
+	data, err := readFile(j.quarantine, name)
+	if unreadable, ok := errors.AsType[*unreadableError](err); ok {
+		return fmt.Errorf("unreadable: %w", unreadable.cause)
 	}
 	if err != nil {
 		return err
@@ -90,45 +89,43 @@ func (j *Journal) wrongWith(name string) error {
 	if err != nil {
 		return err
 	}
-	return j.here(r)
+	return j.checkMachine(r)
 }
 
-// moveToQuarantine takes an entry of attachments/ out of the way, whatever it is,
-// under a name that nothing has yet. It returns the new name once the entry has it.
-// why is what Quarantined says of it.
-func (j *Journal) moveToQuarantine(name, why string) (string, error) {
-	free, err := j.freeName(name)
+// moveToQuarantine moves an entry of attachments/, of any type, to an unused name in
+// quarantine/, and returns that name once the entry has it. Quarantined returns reason with it.
+func (j *Journal) moveToQuarantine(name, reason string) (string, error) {
+	to, err := j.unusedName(name)
 	if err != nil {
 		return "", err
 	}
 	failpoint.Reach(failpoint.QuarantineMoving)
-	if err := j.state.Rename(filepath.Join(attachmentsName, name), filepath.Join(quarantineName, free)); err != nil {
+	if err := j.state.Rename(filepath.Join(attachmentsName, name), filepath.Join(quarantineName, to)); err != nil {
 		return "", err
 	}
-	// The new name before the loss of the old one: a crash between may show the
-	// file twice, never not at all.
+	// The new name is synced first: after a crash the file may have both names, but not none.
 	failpoint.Reach(failpoint.QuarantineMoved)
-	j.reasons[free] = why
-	arrived := syncFolder(j.quarantine)
+	j.reasons[to] = reason
+	added := syncDir(j.quarantine)
 	failpoint.Reach(failpoint.QuarantineArrived)
-	left := syncFolder(j.attachments)
+	removed := syncDir(j.attachments)
 	failpoint.Reach(failpoint.QuarantineComplete)
-	return free, errors.Join(arrived, left)
+	return to, errors.Join(added, removed)
 }
 
-// freeName is the name itself, or with the first free number. The look and the
-// rename are two steps; the folder's lock keeps other processes out between them.
-func (j *Journal) freeName(name string) (string, error) {
+// unusedName returns the name, with the first unused number if it is taken. It may be used only
+// while the directory's lock excludes other processes.
+func (j *Journal) unusedName(name string) (string, error) {
 	base := name[:min(len(name), maxQuarantineName)]
-	free := base
+	unused := base
 	for n := 1; ; n++ {
-		_, err := j.quarantine.Lstat(free)
+		_, err := j.quarantine.Lstat(unused)
 		if errors.Is(err, fs.ErrNotExist) {
-			return free, nil
+			return unused, nil
 		}
 		if err != nil {
 			return "", err
 		}
-		free = fmt.Sprintf("%s.%d", base, n)
+		unused = fmt.Sprintf("%s.%d", base, n)
 	}
 }

@@ -10,32 +10,34 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
-// temporary returns the name of a file that is not yet a record, and that no other write
-// uses. Load removes such files (leftover).
-func (j *Journal) temporary() string { return fmt.Sprintf(".new%s%d", suffix, j.writes.Add(1)) }
+// temporaryName returns a file name that is not that of a record, and that no other write uses.
+// Load removes such files.
+func (j *Journal) temporaryName() string {
+	return fmt.Sprintf(".new%s%d", fileSuffix, j.writes.Add(1))
+}
 
 // replace makes data the content of the file of a container ID.
 func (j *Journal) replace(containerID string, data []byte) error {
-	if j.newer[containerID] {
+	if j.futureVersions[containerID] {
 		return ErrFutureVersion
 	}
-	return replace(j.attachments, j.temporary(), containerID+suffix, data)
+	return replace(j.attachments, j.temporaryName(), containerID+fileSuffix, data)
 }
 
-// replace makes data the content of a file in a folder: a new file gets it, is synced, and
-// takes the name; the folder is synced last. After an error the name belongs to the old or
-// to the new file.
+// replace makes data the content of a file in a directory: it is written to a temporary file,
+// which is synced and renamed; then the directory is synced. After an error the name belongs to
+// the old or to the new file.
 //
-// A file is written once: after a failed fsync the kernel may call lost pages clean, and a
+// A file is written once: after a failed fsync the kernel may mark lost pages as clean, and a
 // second fsync would succeed.
-func replace(in *folder, temporary, name string, data []byte) error {
-	names, err := in.Open(".") // before the change, so that its fsync reports each error since
+func replace(in *directory, temporary, name string, data []byte) error {
+	entries, err := in.Open(".") // before the change, so that its fsync reports each error since
 	if err != nil {
 		return err
 	}
-	defer names.Close()
+	defer entries.Close()
 	failpoint.Reach(failpoint.WriteBegins)
-	f, err := create(in, temporary)
+	f, err := createFile(in, temporary)
 	if err != nil {
 		return err
 	}
@@ -55,48 +57,48 @@ func replace(in *folder, temporary, name string, data []byte) error {
 		return err
 	}
 	failpoint.Reach(failpoint.WriteRenamed)
-	err = names.Sync()
+	err = entries.Sync()
 	failpoint.Reach(failpoint.WriteDurable)
 	return err
 }
 
-// create makes an empty file under a name that nothing has.
-func create(in *folder, name string) (*os.File, error) {
+// createFile creates an empty file; a file of that name is an error.
+func createFile(in *directory, name string) (*os.File, error) {
 	return in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 }
 
-// remove unlinks the file of a container ID durably. One that is not there is not an error:
-// an earlier removal may have failed in its fsync.
+// remove durably unlinks the file of a container ID. A missing one is synced too: an earlier
+// removal may have failed in its fsync.
 func (j *Journal) remove(containerID string) error {
-	if j.newer[containerID] {
+	if j.futureVersions[containerID] {
 		return ErrFutureVersion
 	}
-	names, err := j.attachments.Open(".") // as in replace
+	entries, err := j.attachments.Open(".") // as in replace
 	if err != nil {
 		return err
 	}
-	defer names.Close()
+	defer entries.Close()
 	// The blocks of an open file are not freed. In the fsync, for which a client waits, that
 	// would take as long as the rest of it on a disk mounted with the option discard.
-	f, err := j.attachments.OpenFile(containerID+suffix, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := j.attachments.OpenFile(containerID+fileSuffix, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err == nil {
 		defer f.Close()
 	}
 	failpoint.Reach(failpoint.RemoveBegins)
-	if err := j.attachments.Remove(containerID + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := j.attachments.Remove(containerID + fileSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	failpoint.Reach(failpoint.RemoveDone)
-	err = names.Sync()
+	err = entries.Sync()
 	failpoint.Reach(failpoint.RemoveDurable)
 	return err
 }
 
 // probe writes, syncs and removes a file beside the records.
 func (j *Journal) probe() error {
-	name := j.temporary()
+	name := j.temporaryName()
 	failpoint.Reach(failpoint.ProbeBegins)
-	f, err := create(j.attachments, name)
+	f, err := createFile(j.attachments, name)
 	if err != nil {
 		return err
 	}

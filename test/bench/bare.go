@@ -30,7 +30,7 @@ func newBare(plugins, store string) (*bare, error) {
 func (b *bare) run(verb, owner string, config []byte) ([]byte, error) {
 	cmd := exec.Command(b.path)
 	cmd.Env = []string{
-		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + containerid.ContainerID(owner, nodeName, network),
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + containerid.For(owner, nodeName, network),
 		"CNI_NETNS=/var/run/netns/none", "CNI_IFNAME=eth0", "CNI_ARGS=IgnoreUnknown=1", "CNI_PATH=" + filepath.Dir(b.path),
 	}
 	var out bytes.Buffer

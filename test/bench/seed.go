@@ -75,7 +75,7 @@ func (n *node) example() (record.Record, string, error) {
 func copyOf(r record.Record, owner string, ip netip.Addr) record.Record {
 	before := r.Addrs()[0].String()
 	r = r.Clone()
-	r.Owner, r.ContainerID = owner, containerid.ContainerID(owner, r.Node, r.Network)
+	r.Owner, r.ContainerID = owner, containerid.For(owner, r.Node, r.Network)
 	r.Result.Addresses[0].Prefix = netip.PrefixFrom(ip, r.Result.Addresses[0].Prefix.Bits())
 	c := &r.Invocations[0]
 	c.ContainerID = r.ContainerID

@@ -68,7 +68,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 		n.BinDir, "/opt/cni/bin", n.StoreDir, "/var/lib/cni/networks",
 	}
 	for _, a := range list {
-		replace = append(replace, a.ContainerID, containerid.ContainerID(a.Owner, node, a.Network))
+		replace = append(replace, a.ContainerID, containerid.For(a.Owner, node, a.Network))
 	}
 	text = strings.NewReplacer(append(replace, n.Name, node)...).Replace(text)
 	for _, r := range [][2]string{

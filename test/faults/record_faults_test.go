@@ -27,14 +27,14 @@ func recordFaults() map[string]struct {
 		says   string
 	}
 	return map[string]fault{
-		"torn":                         {change(tear), "no envelope"},
+		"torn":                         {change(tear), "not an envelope"},
 		"empty":                        {change(func([]byte) []byte { return nil }), "empty"},
 		"bit-flipped":                  {change(flip), "checksum"},
 		"of another machine":           {change(ofAnotherMachine), "another machine"},
-		"a folder in its place":        {putFolder, "no regular file"},
-		"a symbolic link in its place": {putLink, "no regular file"},
-		"under a wrong name":           {rename, "its name does not fit"},
-		"zeros":                        {change(func(data []byte) []byte { return make([]byte, len(data)) }), "no envelope"},
+		"a folder in its place":        {putFolder, "not a regular file"},
+		"a symbolic link in its place": {putLink, "not a regular file"},
+		"under a wrong name":           {rename, "name does not match"},
+		"zeros":                        {change(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
 		"of no version":                {change(version("0")), "its version is 0"},
 		"without a checksum":           {change(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
 	}

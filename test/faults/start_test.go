@@ -22,7 +22,7 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 		"a file in its place": {func(t *testing.T, dir string) func() {
 			must(t, os.WriteFile(dir, nil, 0o600))
 			return func() { must(t, os.Remove(dir)) }
-		}, "no folder"},
+		}, "not a directory"},
 		"a symbolic link in its place": {func(t *testing.T, dir string) func() {
 			must(t, os.Symlink(t.TempDir(), dir))
 			return func() { must(t, os.Remove(dir)) }

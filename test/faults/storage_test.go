@@ -34,7 +34,7 @@ type storageFault struct {
 }
 
 // otherFolder is what the sidecar says of a folder that is not the one it has opened.
-const otherFolder = "another folder or file system"
+const otherFolder = "another directory or file system"
 
 func storageFaults() map[string]storageFault {
 	return map[string]storageFault{

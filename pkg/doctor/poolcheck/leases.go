@@ -30,7 +30,7 @@ var Leases = check.Check{Name: "leases", Run: func(o *check.Observations) []chec
 func leases(s check.Store, before, after []*models.Attachment) []check.Finding {
 	var all []check.Finding
 	for _, l := range s.Leases {
-		if containerid.HasForm(l.ContainerID) && !explains(before, s.Network, l) && !explains(after, s.Network, l) {
+		if containerid.Match(l.ContainerID) && !explains(before, s.Network, l) && !explains(after, s.Network, l) {
 			all = append(all, leaked(s, l))
 		}
 	}

@@ -65,7 +65,7 @@ func otherLeases(stores []check.Store, pool string) int {
 	n := 0
 	for _, s := range stores {
 		for _, l := range s.Leases {
-			if s.Pool == pool && !containerid.HasForm(l.ContainerID) {
+			if s.Pool == pool && !containerid.Match(l.ContainerID) {
 				n++
 			}
 		}

@@ -21,7 +21,7 @@ func must(t *testing.T, err error) {
 }
 
 // ownID returns a container ID of the sidecar.
-func ownID(owner string) string { return containerid.ContainerID(owner, "node", "pods") }
+func ownID(owner string) string { return containerid.For(owner, "node", "pods") }
 
 // newLease returns a lease in the store.
 func newLease(ip, containerID string) hostlocal.Lease {

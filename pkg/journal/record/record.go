@@ -1,5 +1,5 @@
-// Package record defines the durable form of an attachment. It is pure data;
-// package journal puts it on disk, package attachment decides what it says.
+// Package record defines the durable form of an attachment. It is pure data: package journal
+// stores it, package attachment decides its content.
 package record
 
 import (
@@ -12,20 +12,20 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// State is where an attachment stands in the protocol (docs/how-it-works.md, States).
+// State is the state of an attachment in the protocol (docs/how-it-works.md, States).
 type State string
 
 const (
-	// Adding: an ADD may have run; whether the plugin holds something is not known.
+	// Adding: an ADD may have run; whether the plugin holds addresses is unknown.
 	Adding State = "adding"
-	// Held: the plugin returned the addresses, and the API may have handed them out.
+	// Held: the plugin returned the addresses, and the API may have allocated them.
 	Held State = "held"
-	// Cooldown: released by the API; the plugin keeps the addresses until ReleaseAt.
+	// Cooldown: released by the API; the plugin holds the addresses until ReleaseAt.
 	Cooldown State = "cooldown"
-	// Releasing: to be given back; the plugin may still hold it.
+	// Releasing: a DEL must succeed; the plugin may still hold the addresses.
 	Releasing State = "releasing"
-	// Tombstone: nothing is held; the record remembers until LateDel.Until which IDs an
-	// ADD must not use (docs/how-it-works.md, Identity).
+	// Tombstone: no address is held; until LateDel.Until the record keeps the generation of the
+	// container ID that the next ADD may use (docs/how-it-works.md, Identity).
 	Tombstone State = "tombstone"
 )
 
@@ -46,52 +46,51 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Expiration is the deadline by which a hand-out must be confirmed.
+// Expiration is the deadline by which an allocation must be confirmed.
 type Expiration struct {
-	// UUID is the expiration-uuid the API answered.
+	// UUID is the expiration-uuid that the API returned.
 	UUID string `json:"uuid"`
-	// Deadline is wall-clock time.
+	// Deadline is in wall-clock time.
 	Deadline time.Time `json:"deadline"`
 }
 
-// LateDel is a DEL with an unknown outcome: the plugin may still carry it out.
+// LateDel is a DEL with an unknown outcome: the plugin may still act on it.
 type LateDel struct {
-	// Until is the last moment at which it may act, in wall-clock time; the zero time
-	// if there is none.
+	// Until is the last moment at which it may act, in wall-clock time; zero for none.
 	Until time.Time `json:"until"`
-	// Seconds is how long it may act after its process ended, by the profile of its
-	// plugin. It bounds Until after the clock was set back.
+	// Seconds is how long it may act after its process ended, from the profile of its plugin.
+	// It bounds Until after the clock was set back.
 	Seconds int `json:"seconds"`
 }
 
 // Record is the durable form of an attachment.
 type Record struct {
-	// ContainerID is the attachment's ID in generation 0; it names the file.
+	// ContainerID is the container ID of generation 0; it names the file.
 	ContainerID string `json:"containerID"`
-	// Generation is that of the ID that the next ADD uses: no DEL with it may still act.
+	// Generation is that of the container ID of the next ADD: no DEL with that ID may still act.
 	Generation int `json:"generation,omitempty"`
-	// LateDel is the last DEL that may still act on an ID of an earlier generation.
+	// LateDel is the last DEL that may still act on the ID of an earlier generation.
 	LateDel LateDel `json:"lateDel,omitzero"`
 	Owner   string  `json:"owner"`
 	Pool    string  `json:"pool"`
 	Node    string  `json:"node"`
 	State   State   `json:"state"`
 
-	// Network is the network whose plugin gave the addresses.
+	// Network is the network whose plugin returned the addresses.
 	Network string `json:"network"`
-	// Result is the last ADD's; in state adding what was held before, if anything.
+	// Result is that of the last ADD; in state adding the previously held addresses, if any.
 	Result call.Result `json:"result,omitzero"`
-	// Claims are the families handed out and not taken back.
+	// Claims are the families that are allocated to the owner and not released.
 	Claims []Family `json:"claims,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
-	// Invocations are the invocations with which no DEL has succeeded yet,
-	// oldest first; the last one is that of the last ADD.
+	// Invocations are those with which no DEL has succeeded yet, oldest first; the last one is
+	// that of the last ADD.
 	Invocations []call.Invocation `json:"invocations"`
 
-	// ReleaseAt is when an attachment in cooldown is given back.
+	// ReleaseAt is when an attachment in cooldown is released.
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
-	// BootID is the boot in which the addresses were last obtained or proved.
+	// BootID is the boot in which the addresses were last allocated or verified.
 	BootID string `json:"bootID"`
 	// MachineID is the machine on which the record was written.
 	MachineID string `json:"machineID"`
@@ -101,7 +100,7 @@ type Record struct {
 	Changed time.Time `json:"changed"`
 }
 
-// Clone returns a copy that shares nothing that is ever changed in place.
+// Clone returns a copy that shares nothing that is modified in place.
 func (r Record) Clone() Record {
 	r.Claims = slices.Clone(r.Claims)
 	r.Invocations = slices.Clone(r.Invocations)
@@ -113,11 +112,11 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// Claimed tells whether the family is handed out.
+// Claimed reports whether the family is allocated to the owner.
 func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
 
-// Address returns the address of a family that is answered: the last one, as
-// cilium-cni does with a plugin's result.
+// Address returns the address of a family that a response contains: the last one, as cilium-cni
+// does with a plugin's result.
 func (r Record) Address(f Family) (call.Address, bool) {
 	for _, a := range slices.Backward(r.Result.Addresses) {
 		if FamilyOf(a.Addr()) == f {
@@ -127,7 +126,8 @@ func (r Record) Address(f Family) (call.Address, bool) {
 	return call.Address{}, false
 }
 
-// Addresses are what the plugin gave, in its order; none for no record at all.
+// Addresses returns the addresses with their prefixes, in the plugin's order; none for a nil
+// record.
 func (r *Record) Addresses() []call.Address {
 	if r == nil {
 		return nil
@@ -135,7 +135,7 @@ func (r *Record) Addresses() []call.Address {
 	return r.Result.Addresses
 }
 
-// Addrs are the bare addresses, in the plugin's order.
+// Addrs returns the bare addresses, in the plugin's order; none for a nil record.
 func (r *Record) Addrs() []netip.Addr {
 	addrs := make([]netip.Addr, len(r.Addresses()))
 	for i, a := range r.Addresses() {
@@ -144,16 +144,16 @@ func (r *Record) Addrs() []netip.Addr {
 	return addrs
 }
 
-// Holds tells whether the record has the address.
+// Holds reports whether the record has the address.
 func (r Record) Holds(ip netip.Addr) bool {
 	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
 }
 
-// containerID is the CNI spec's pattern (section 2, CNI_CONTAINERID), which also
-// keeps a record's file name inside its folder.
+// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID). It also keeps the file
+// name of a record inside its directory.
 const containerID = `^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`
 
-// ValidContainerID tells whether a text is a container ID as the CNI spec wants it.
+// ValidContainerID reports whether a text is a container ID of the CNI spec.
 func ValidContainerID(id string) bool {
 	if len(id) == 0 || len(id) > 128 {
 		return false
@@ -168,8 +168,8 @@ func ValidContainerID(id string) bool {
 	return true
 }
 
-// Validate refuses a record that the engine could not act on. The error says
-// which field is wrong.
+// Validate returns an error that names the invalid field if the engine could not act on the
+// record.
 func (r Record) Validate() error {
 	if !ValidContainerID(r.ContainerID) {
 		return fmt.Errorf("containerID %q does not match %s", r.ContainerID, containerID)
@@ -180,17 +180,17 @@ func (r Record) Validate() error {
 	switch r.State {
 	case Adding, Held, Cooldown, Releasing, Tombstone:
 	default:
-		return fmt.Errorf("record of container ID %s: state %q is not known", r.ContainerID, r.State)
+		return fmt.Errorf("record of container ID %s: unknown state %q", r.ContainerID, r.State)
 	}
 	if len(r.Invocations) == 0 && r.State != Tombstone {
-		return fmt.Errorf("record of container ID %s: it has no invocation", r.ContainerID)
+		return fmt.Errorf("record of container ID %s: no invocation", r.ContainerID)
 	}
 	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
-		return fmt.Errorf("record of container ID %s: it is %s without an address", r.ContainerID, r.State)
+		return fmt.Errorf("record of container ID %s: %s without an address", r.ContainerID, r.State)
 	}
 	for _, a := range r.Result.Addresses {
 		if !a.Prefix.IsValid() || a.Addr().Is4In6() {
-			return fmt.Errorf("record of container ID %s: address %s is not valid", r.ContainerID, a.Prefix)
+			return fmt.Errorf("record of container ID %s: invalid address %s", r.ContainerID, a.Prefix)
 		}
 	}
 	for _, f := range r.Claims {
@@ -200,7 +200,7 @@ func (r Record) Validate() error {
 	}
 	for _, c := range r.Invocations {
 		if !json.Valid(c.Config) {
-			return fmt.Errorf("record of container ID %s: an invocation has no valid configuration", r.ContainerID)
+			return fmt.Errorf("record of container ID %s: an invocation has an invalid configuration", r.ContainerID)
 		}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// dual is a held record of both families.
-func dual() Record {
+// dualStack returns a held record of both families.
+func dualStack() Record {
 	at := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
 	return Record{
 		ContainerID: "cilium-agent-router-0123456789abcdef",
@@ -36,40 +36,40 @@ func dual() Record {
 	}
 }
 
-func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
+func TestValidate(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Record)
-		// want is part of the error; empty if there must be none.
+		// want is part of the error; empty for none.
 		want string
 	}{
-		"a whole record":                          {func(*Record) {}, ""},
-		"adding needs no address":                 {func(r *Record) { r.State, r.Result, r.Claims = Adding, call.Result{}, nil }, ""},
-		"releasing needs no address":              {func(r *Record) { r.State, r.Result, r.Claims = Releasing, call.Result{}, nil }, ""},
-		"a spent one has neither":                 {func(r *Record) { r.State, r.Result, r.Claims, r.Invocations = Tombstone, call.Result{}, nil, nil }, ""},
-		"a container ID of 128 bytes":             {func(r *Record) { r.ContainerID = strings.Repeat("a", 128) }, ""},
-		"a container ID of 129 bytes":             {func(r *Record) { r.ContainerID = strings.Repeat("a", 129) }, "containerID"},
-		"no container ID":                         {func(r *Record) { r.ContainerID = "" }, "containerID"},
-		"a container ID with a folder":            {func(r *Record) { r.ContainerID = "a/b" }, "containerID"},
-		"a container ID that is the folder above": {func(r *Record) { r.ContainerID = ".." }, "containerID"},
-		"a container ID with a line feed":         {func(r *Record) { r.ContainerID = "a\n" }, "containerID"},
-		"no owner":                                {func(r *Record) { r.Owner = "" }, "owner"},
-		"no pool":                                 {func(r *Record) { r.Pool = "" }, "pool"},
-		"no state":                                {func(r *Record) { r.State = "" }, `state ""`},
-		"a state that does not exist":             {func(r *Record) { r.State = "lent" }, `state "lent"`},
-		"no context":                              {func(r *Record) { r.Invocations = nil }, "no invocation"},
-		"a context without configuration":         {func(r *Record) { r.Invocations[0].Config = nil }, "no valid configuration"},
-		"a context whose configuration is torn":   {func(r *Record) { r.Invocations[0].Config = []byte(`{`) }, "no valid configuration"},
-		"held without an address":                 {func(r *Record) { r.Result, r.Claims = call.Result{}, nil }, "without an address"},
-		"cooldown without an address":             {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
-		"an address that is none":                 {func(r *Record) { r.Result.Addresses[0].Prefix = netip.Prefix{} }, "is not valid"},
-		"an IPv4 address in IPv6 clothes": {func(r *Record) {
+		"valid":                                {func(*Record) {}, ""},
+		"adding without an address":            {func(r *Record) { r.State, r.Result, r.Claims = Adding, call.Result{}, nil }, ""},
+		"releasing without an address":         {func(r *Record) { r.State, r.Result, r.Claims = Releasing, call.Result{}, nil }, ""},
+		"tombstone":                            {func(r *Record) { r.State, r.Result, r.Claims, r.Invocations = Tombstone, call.Result{}, nil, nil }, ""},
+		"container ID of 128 bytes":            {func(r *Record) { r.ContainerID = strings.Repeat("a", 128) }, ""},
+		"container ID of 129 bytes":            {func(r *Record) { r.ContainerID = strings.Repeat("a", 129) }, "containerID"},
+		"no container ID":                      {func(r *Record) { r.ContainerID = "" }, "containerID"},
+		"container ID with a slash":            {func(r *Record) { r.ContainerID = "a/b" }, "containerID"},
+		"container ID is the parent directory": {func(r *Record) { r.ContainerID = ".." }, "containerID"},
+		"container ID with a line feed":        {func(r *Record) { r.ContainerID = "a\n" }, "containerID"},
+		"no owner":                             {func(r *Record) { r.Owner = "" }, "owner"},
+		"no pool":                              {func(r *Record) { r.Pool = "" }, "pool"},
+		"no state":                             {func(r *Record) { r.State = "" }, `state ""`},
+		"unknown state":                        {func(r *Record) { r.State = "lent" }, `state "lent"`},
+		"no invocation":                        {func(r *Record) { r.Invocations = nil }, "no invocation"},
+		"invocation without configuration":     {func(r *Record) { r.Invocations[0].Config = nil }, "invalid configuration"},
+		"invocation with a torn configuration": {func(r *Record) { r.Invocations[0].Config = []byte(`{`) }, "invalid configuration"},
+		"held without an address":              {func(r *Record) { r.Result, r.Claims = call.Result{}, nil }, "without an address"},
+		"cooldown without an address":          {func(r *Record) { r.State, r.Result, r.Claims = Cooldown, call.Result{}, nil }, "without an address"},
+		"invalid address":                      {func(r *Record) { r.Result.Addresses[0].Prefix = netip.Prefix{} }, "invalid address"},
+		"IPv4 address mapped to IPv6": {func(r *Record) {
 			r.Result.Addresses[0].Prefix = netip.MustParsePrefix("::ffff:10.1.0.7/120")
-		}, "is not valid"},
-		"a claim without an address":        {func(r *Record) { r.Result.Addresses = r.Result.Addresses[:1] }, `family "ipv6"`},
-		"a claim of a family there is none": {func(r *Record) { r.Claims = []Family{"ipx"} }, `family "ipx"`},
+		}, "invalid address"},
+		"claim without an address":   {func(r *Record) { r.Result.Addresses = r.Result.Addresses[:1] }, `family "ipv6"`},
+		"claim of an unknown family": {func(r *Record) { r.Claims = []Family{"ipx"} }, `family "ipx"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := dual()
+			r := dualStack()
 			c.change(&r)
 			err := r.Validate()
 			if c.want == "" && err != nil {
@@ -79,13 +79,13 @@ func TestValidateRefusesWhatTheEngineCouldNotActOn(t *testing.T) {
 				t.Errorf("error %v, want …%s…", err, c.want)
 			}
 			if err == nil && !ValidContainerID(r.ContainerID) {
-				t.Errorf("container ID %q passed in a record only", r.ContainerID)
+				t.Errorf("container ID %q is valid in a record only", r.ContainerID)
 			}
 		})
 	}
 }
 
-func TestAContainerIDIsWhatThePatternOfTheCNISpecMatches(t *testing.T) {
+func TestValidContainerID(t *testing.T) {
 	pattern := regexp.MustCompile(containerID)
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9_.\-]{0,130}`), rapid.StringMatching(`[a-z][ -~]{0,3}`), rapid.String()).Draw(t, "id")
@@ -95,8 +95,8 @@ func TestAContainerIDIsWhatThePatternOfTheCNISpecMatches(t *testing.T) {
 	})
 }
 
-func TestARecordSurvivesJSON(t *testing.T) {
-	r := dual()
+func TestJSONRoundTrip(t *testing.T) {
+	r := dualStack()
 	data, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +107,8 @@ func TestARecordSurvivesJSON(t *testing.T) {
 	}
 }
 
-func TestTheNamesOnDiskStayWhatTheyAre(t *testing.T) {
-	data, err := json.Marshal(dual())
+func TestJSONKeys(t *testing.T) {
+	data, err := json.Marshal(dualStack())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +126,13 @@ func TestTheNamesOnDiskStayWhatTheyAre(t *testing.T) {
 	}
 	for _, key := range []string{"generation", "releaseAt"} {
 		if _, ok := keys[key]; ok {
-			t.Errorf("%q is there although it is zero", key)
+			t.Errorf("%q is present although it is zero", key)
 		}
 	}
 }
 
-func TestACloneSharesNothingThatIsChangedInPlace(t *testing.T) {
-	r := dual()
+func TestClone(t *testing.T) {
+	r := dualStack()
 	c := r.Clone()
 	if !reflect.DeepEqual(c, r) {
 		t.Fatalf("the clone is %+v, want %+v", c, r)
@@ -141,16 +141,16 @@ func TestACloneSharesNothingThatIsChangedInPlace(t *testing.T) {
 	c.Invocations[0].Network = "changed"
 	c.Result.Addresses[0] = call.Address{}
 	c.Expiration.UUID = "changed"
-	if !reflect.DeepEqual(r, dual()) {
+	if !reflect.DeepEqual(r, dualStack()) {
 		t.Errorf("changing the clone made the record %+v", r)
 	}
 	var empty Record
 	if c := empty.Clone(); !reflect.DeepEqual(c, empty) {
-		t.Errorf("the clone of nothing is %+v", c)
+		t.Errorf("the clone of a zero record is %+v", c)
 	}
 }
 
-func TestAFamilyIsThatOfTheAddressItself(t *testing.T) {
+func TestFamilyOf(t *testing.T) {
 	for address, want := range map[string]Family{"10.0.0.1": IPv4, "::ffff:10.0.0.1": IPv4, "fd00::1": IPv6, "fe80::1%eth0": IPv6} {
 		if got := FamilyOf(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)
@@ -158,14 +158,14 @@ func TestAFamilyIsThatOfTheAddressItself(t *testing.T) {
 	}
 }
 
-func TestWhatARecordHasAndHasClaimed(t *testing.T) {
-	r := dual()
+func TestAddresses(t *testing.T) {
+	r := dualStack()
 	r.Claims = []Family{IPv6}
 	if a, ok := r.Address(IPv4); !ok || a.Addr() != netip.MustParseAddr("10.1.0.8") {
-		t.Errorf("the IPv4 address that is answered is %v, %t, want the last one", a, ok)
+		t.Errorf("IPv4 address %v, %t; want the last one", a, ok)
 	}
 	if a, ok := r.Address(IPv6); !ok || a.Addr() != netip.MustParseAddr("fd00::7") {
-		t.Errorf("the IPv6 address that is answered is %v, %t, want the last one", a, ok)
+		t.Errorf("IPv6 address %v, %t; want the last one", a, ok)
 	}
 	if r.Claimed(IPv4) || !r.Claimed(IPv6) {
 		t.Errorf("claims %v: IPv4 %t, IPv6 %t", r.Claims, r.Claimed(IPv4), r.Claimed(IPv6))
@@ -177,6 +177,6 @@ func TestWhatARecordHasAndHasClaimed(t *testing.T) {
 	}
 	r.Result.Addresses = slices.Clone(r.Result.Addresses[:1])
 	if a, ok := r.Address(IPv6); ok {
-		t.Errorf("there is an IPv6 address %v", a)
+		t.Errorf("IPv6 address %v; want none", a)
 	}
 }
