@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/response"
 )
 
 type apiMetrics struct {
@@ -58,7 +60,8 @@ func (m *apiMetrics) observe(operation string, s operationSeries, code int, dura
 	counter.Inc()
 }
 
-// API returns a handler that measures the requests of next by their operations.
+// API returns a handler that measures the requests of next by their operations. A request is
+// counted before its status code is sent: a client that has its response finds it counted.
 func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
 	series := m.api.prepare(operations.Operations())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,32 +70,8 @@ func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
 		if name == "" {
 			name = other
 		}
-		counting := &statusWriter{ResponseWriter: w, onStatus: func(code int) { m.api.observe(name, series[name], code, time.Since(began)) }}
-		next.ServeHTTP(counting, r)
-		counting.report(http.StatusOK) // implicit if the handler does not call WriteHeader
+		observed := response.NewObserver(w, func(code int) { m.api.observe(name, series[name], code, time.Since(began)) })
+		next.ServeHTTP(observed, r)
+		observed.WriteHeader(http.StatusOK)
 	})
 }
-
-// statusWriter reports the status code once, before it is sent: a client that has its
-// response finds it counted.
-type statusWriter struct {
-	http.ResponseWriter
-	onStatus func(code int)
-	reported bool
-}
-
-// WriteHeader reports the first status code, the one that net/http sends, and passes it on.
-func (w *statusWriter) WriteHeader(code int) {
-	w.report(code)
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *statusWriter) report(code int) {
-	if !w.reported {
-		w.reported = true
-		w.onStatus(code)
-	}
-}
-
-// Unwrap gives http.ResponseController access to the connection.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

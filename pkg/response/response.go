@@ -36,8 +36,8 @@ func NewBuffer(to http.ResponseWriter, r *http.Request) *Writer {
 }
 
 // NewObserver returns a Writer without a buffer. It calls onStatus, once, before the status
-// code is sent. The caller must call WriteHeader(200) after the handler, because net/http sends
-// that code for a handler that writes nothing.
+// code is sent. The caller must call WriteHeader(200) after the handler: net/http sends that code
+// for a handler that writes nothing, and does not pass it through the Writer.
 func NewObserver(to http.ResponseWriter, onStatus func(code int)) *Writer {
 	return &Writer{to: to, onStatus: onStatus}
 }

@@ -29,7 +29,7 @@ const (
 // Server returns the HTTP server for a listener of Listen. It limits the duration and the size of
 // requests, adds the peer of each connection to the context for Authorize, and logs the errors of
 // net/http as warnings. It accepts any Host.
-func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
+func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	return &http.Server{
 		Handler:           prepare(handler),
 		ReadHeaderTimeout: headerTimeout,
@@ -38,7 +38,7 @@ func Server(handler http.Handler, log logrus.FieldLogger) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return withConn(withPeer(ctx, c), c) },
-		ErrorLog:          serverLog(log),
+		ErrorLog:          log.New(logging.Writer(logger), "", 0),
 	}
 }
 
@@ -57,6 +57,3 @@ func prepare(next http.Handler) http.Handler {
 		limited.ServeHTTP(w, r)
 	})
 }
-
-// serverLog is the standard library's kind of log over ours.
-func serverLog(to logrus.FieldLogger) *log.Logger { return log.New(logging.Writer(to), "", 0) }
