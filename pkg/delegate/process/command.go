@@ -69,26 +69,25 @@ func (c Command) Prestart() (*Process, error) {
 // process. config is the descriptor that SendConfig writes to.
 func (c Command) launch(stdin, config int, maxRetry time.Duration) (*Process, error) {
 	defer unix.Close(stdin)
-	stdout, err := newPipeReader(boundedBuffer{limit: MaxStdout})
-	if err != nil {
+	p := &Process{command: c, config: config}
+	var err error
+	if p.stdout, err = newPipeReader(boundedBuffer{limit: MaxStdout}); err != nil {
 		return nil, err
 	}
-	stderr, err := newPipeReader(boundedBuffer{limit: MaxStderr, keepTail: true})
-	if err != nil {
-		stdout.close()
+	if p.stderr, err = newPipeReader(boundedBuffer{limit: MaxStderr, keepTail: true}); err != nil {
+		p.stdout.close()
 		return nil, err
 	}
 	c.reach(failpoint.PluginStarting)
-	child, err := c.forkRetrying(c.descriptors(stdin, stdout.w, stderr.w), maxRetry)
-	if err != nil {
-		stdout.close()
-		stderr.close()
+	if p.child, err = c.forkRetrying(c.descriptors(stdin, p.stdout.w, p.stderr.w), maxRetry); err != nil {
+		p.stdout.close()
+		p.stderr.close()
 		return nil, err
 	}
 	c.reach(failpoint.PluginStarted)
-	stdout.closeWriter()
-	stderr.closeWriter()
-	return &Process{command: c, child: child, stdout: stdout, stderr: stderr, config: config}, nil
+	p.stdout.closeWriter()
+	p.stderr.closeWriter()
+	return p, nil
 }
 
 // descriptors returns those of this process that the new one gets as 0, 1, 2 and so on.

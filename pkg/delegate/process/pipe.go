@@ -56,14 +56,14 @@ type pipeReader struct {
 
 // newPipeReader returns a reader whose w is for the plugin. Bytes that the buffer refuses end the
 // reading.
-func newPipeReader(b boundedBuffer) (*pipeReader, error) {
+func newPipeReader(b boundedBuffer) (pipeReader, error) {
 	var ends [2]int
 	// Not os.Pipe: registering the ends with the runtime's poller, which does not read them, costs
 	// more than the reads of a call.
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("pipe2", err)
+		return pipeReader{}, os.NewSyscallError("pipe2", err)
 	}
-	return &pipeReader{boundedBuffer: b, r: ends[0], w: ends[1]}, nil
+	return pipeReader{boundedBuffer: b, r: ends[0], w: ends[1]}, nil
 }
 
 // read reads once, at most size bytes, and returns how many. There must be bytes or the end of

@@ -22,9 +22,10 @@ const (
 
 // Process is a plugin process that was started. Either Wait or Discard must be called, once.
 type Process struct {
-	command        Command
-	child          child
-	stdout, stderr *pipeReader
+	command Command
+	child   child
+	// The readers are values, because a call should make few heap allocations.
+	stdout, stderr pipeReader
 	// config is the descriptor that the configuration of a prestarted process is written to;
 	// noFD once it has one.
 	config int
@@ -123,5 +124,5 @@ func (p *Process) Discard() {
 }
 
 func (p *Process) poller() *poller {
-	return &poller{child: p.child, streams: [2]*pipeReader{p.stdout, p.stderr}}
+	return &poller{child: p.child, streams: [2]*pipeReader{&p.stdout, &p.stderr}}
 }
