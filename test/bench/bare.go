@@ -11,14 +11,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 )
 
-// bare runs host-local as a minimal Go program does: the same verbs with the same
-// input as the sidecar, nothing durable, nothing checked.
+// bare runs host-local as a minimal Go program would: the same verbs with the same input as the
+// sidecar, without durable writes and checks.
 type bare struct {
 	path   string
 	config []byte
 }
 
-// newBare returns the plugin over a store of its own.
+// newBare returns the plugin over a separate store.
 func newBare(plugins, store string) (*bare, error) {
 	config, err := json.Marshal(map[string]any{
 		"cniVersion": "1.1.0", "name": network, "type": "cilium-cni", "ipam": ipamSection(store),
@@ -41,7 +41,7 @@ func (b *bare) run(verb, owner string, config []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// acquire runs DEL and ADD and tells how long they took.
+// acquire runs DEL and ADD and returns the result and their time.
 func (b *bare) acquire(owner string) (result []byte, took time.Duration, err error) {
 	took, err = timed(func() error {
 		if _, err := b.run("DEL", owner, b.config); err != nil {
@@ -53,7 +53,7 @@ func (b *bare) acquire(owner string) (result []byte, took time.Duration, err err
 	return result, took, err
 }
 
-// del runs DEL, with the result of the ADD as the sidecar gives it.
+// del runs DEL with the result of the ADD, as the sidecar does.
 func (b *bare) del(owner string, result []byte) (time.Duration, error) {
 	return b.with("DEL", owner, result)
 }

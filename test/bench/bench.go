@@ -29,7 +29,7 @@ func (b *bench) measure() error {
 		{"allocate and release", b.lifecycle},
 		{"held, verified by a lookup", b.heldLookedUp},
 		{"held, within the verify interval", b.heldWithin},
-		{"eight clients", b.crowd},
+		{"eight clients", b.manyClients},
 		{"start", b.start},
 		{"memory", b.memory},
 		{"binary", b.size},
@@ -47,9 +47,9 @@ func (b *bench) measure() error {
 	return os.RemoveAll(b.dir)
 }
 
-// beside runs work with a sidecar of a new node and a bare plugin with a store of
-// its own on the same file system.
-func (b *bench) beside(name string, flags []string, work func(*server, *bare) error) error {
+// withBaseline runs work with a sidecar on a new node and a bare plugin with a separate store on
+// the same file system.
+func (b *bench) withBaseline(name string, flags []string, work func(*server, *bare) error) error {
 	n, err := b.newNode(name)
 	if err != nil {
 		return err

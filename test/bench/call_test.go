@@ -6,17 +6,17 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// What the sidecar may allocate at most for a plugin call. Who makes it less lowers these.
+// The heap allocations of the sidecar for a plugin call. Lower them when they decrease.
 const (
 	checkAllocations     = 31
 	addAndDelAllocations = 209
 )
 
-func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
+func TestPluginCallAllocations(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector allocates, too; make bench-counts counts without it")
+		t.Skip("the race detector allocates; make bench-counts counts without it")
 	}
-	r, _, c := part(t)
+	r, _, c := components(t)
 	target := call.Call{ContainerID: "a", Owner: owner, Invocation: c}
 	result, err := r.Add(t.Context(), target)
 	if err != nil {
@@ -27,7 +27,7 @@ func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		run  func() error
-		most float64
+		max  float64
 	}{
 		{"CHECK", func() error { return r.Check(t.Context(), held) }, checkAllocations},
 		{"DEL and ADD", func() error {
@@ -38,6 +38,6 @@ func TestAPluginCallMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 			return err
 		}, addAndDelAllocations},
 	} {
-		t.Run(tt.name, func(t *testing.T) { wantAllocations(t, 20, tt.most, tt.run) })
+		t.Run(tt.name, func(t *testing.T) { wantAllocations(t, 20, tt.max, tt.run) })
 	}
 }

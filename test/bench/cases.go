@@ -6,16 +6,16 @@ import (
 	"os"
 )
 
-// owner is who asks where there is one client.
+// owner is the owner in cases with one client.
 const owner = "kube-system/router"
 
-// never is a --verify-interval in which nothing is asked twice.
-const never = "--verify-interval=24h"
+// verifyNever prevents that a held address is verified again.
+const verifyNever = "--verify-interval=24h"
 
 // lifecycle measures an allocation for a new owner and its release.
 func (b *bench) lifecycle() error {
-	var allocate, release contest
-	err := b.beside("life", nil, func(s *server, plugin *bare) error {
+	var allocate, release comparison
+	err := b.withBaseline("life", nil, func(s *server, plugin *bare) error {
 		ours := func(counts bool) error {
 			ip, took, err := s.allocate(owner)
 			if err != nil {
@@ -49,18 +49,18 @@ func (b *bench) lifecycle() error {
 	return err
 }
 
-// heldLookedUp measures an allocation of what is held, which a lookup verifies, beside the
-// bare plugin's CHECK of the same lease in the same store: with few and with many leases.
+// heldLookedUp measures requests for a held address that a lookup verifies, beside the bare
+// plugin's CHECK of a lease in the same store: with few and with many leases.
 func (b *bench) heldLookedUp() error {
 	for _, size := range []int{10, 10000} {
-		if err := b.lookedUpAmong(size); err != nil {
+		if err := b.heldLookedUpWith(size); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) lookedUpAmong(size int) error {
+func (b *bench) heldLookedUpWith(size int) error {
 	n, err := b.newNode(fmt.Sprintf("lookup-%d", size))
 	if err == nil {
 		err = n.seed(size - 1)
@@ -84,7 +84,7 @@ func (b *bench) lookedUpAmong(size int) error {
 		if err != nil {
 			return err
 		}
-		var c contest
+		var c comparison
 		err = alternate(b.pairs, func(counts bool) error {
 			_, took, err := s.allocate(owner)
 			if counts {
@@ -106,24 +106,24 @@ func (b *bench) lookedUpAmong(size int) error {
 	return errors.Join(err, s.stop())
 }
 
-// heldWithin measures an allocation of what is held and needs no question,
-// beside a server that does nothing, and beside Cilium's allocator.
+// heldWithin measures requests for a held address without verification, beside a server that does
+// nothing and beside Cilium's allocator.
 func (b *bench) heldWithin() error {
-	return b.beside("held", []string{never}, func(s *server, _ *bare) error {
+	return b.withBaseline("held", []string{verifyNever}, func(s *server, _ *bare) error {
 		if _, _, err := s.allocate(owner); err != nil {
 			return err
 		}
-		floor, err := b.against(s, []string{os.Args[0], floorCommand}, cheap*b.pairs, false)
+		floor, err := b.compareServer(s, []string{os.Args[0], floorCommand}, cheapPairs*b.pairs, false)
 		if err != nil {
 			return err
 		}
 		const held = "allocate, held, verified within `--verify-interval`"
-		b.report.add(compared(held, "HTTP floor: a server that does nothing", floor, reported()))
+		b.report.add(compared(held, "HTTP floor: a server that does nothing", floor, reportOnly()))
 		if _, err := os.Stat(b.cilium); errors.Is(err, os.ErrNotExist) {
 			b.report.add(missing(held, "Cilium's in-memory POST /ipam", "not measured: run `make bench-cilium`", atMost(1)))
 			return nil
 		}
-		cilium, err := b.against(s, []string{b.cilium}, cheap*b.pairs, true)
+		cilium, err := b.compareServer(s, []string{b.cilium}, cheapPairs*b.pairs, true)
 		if err != nil {
 			return err
 		}
@@ -132,15 +132,14 @@ func (b *bench) heldWithin() error {
 	})
 }
 
-// cheap is how many more pairs a case gets that takes a fraction of a millisecond.
-const cheap = 10
+// cheapPairs multiplies the pairs of a case that takes a fraction of a millisecond.
+const cheapPairs = 10
 
-// against measures held allocations beside another server, which is told its
-// socket as its last argument. With releases each of its allocations is released
-// again, outside the clock; ours is then asked once more, outside the clock too, so
-// that both have worked as much when they are asked next.
-func (b *bench) against(s *server, command []string, pairs int, releases bool) (contest, error) {
-	var c contest
+// compareServer measures requests for a held address beside another server, which gets its socket
+// as the last argument. With releases each of its allocations is released outside the measured
+// time, and ours gets one more request outside of it: both have then just answered.
+func (b *bench) compareServer(s *server, command []string, pairs int, releases bool) (comparison, error) {
+	var c comparison
 	socket, err := newSocket()
 	if err != nil {
 		return c, err

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// client is the same minimal HTTP client in every case. It keeps its one
-// connection, as Cilium's clients do.
+// client is a minimal HTTP client, the same in every case. It keeps one connection open, as
+// Cilium's clients do.
 type client struct{ http http.Client }
 
 func newClient(socket string) *client {
@@ -22,7 +22,7 @@ func newClient(socket string) *client {
 	return &client{http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
 }
 
-// do sends a request and returns the body of its answer, which must have the code.
+// do sends a request and returns the body of the response, which must have the code.
 func (c *client) do(method, path string, code int) ([]byte, error) {
 	req, err := http.NewRequest(method, "http://localhost"+path, http.NoBody)
 	if err != nil {
@@ -40,9 +40,9 @@ func (c *client) do(method, path string, code int) ([]byte, error) {
 	return body, err
 }
 
-// allocate asks for an owner's IPv4 address, and tells how long that took.
+// allocate requests the IPv4 address of an owner and measures the time.
 func (c *client) allocate(owner string) (ip string, took time.Duration, err error) {
-	var answer struct {
+	var response struct {
 		Address struct {
 			IPv4 string `json:"ipv4"`
 		} `json:"address"`
@@ -53,12 +53,12 @@ func (c *client) allocate(owner string) (ip string, took time.Duration, err erro
 		return err
 	})
 	if err == nil {
-		err = json.Unmarshal(body, &answer)
+		err = json.Unmarshal(body, &response)
 	}
-	return answer.Address.IPv4, took, err
+	return response.Address.IPv4, took, err
 }
 
-// release gives an address back, and tells how long that took.
+// release releases an address and measures the time.
 func (c *client) release(ip string) (time.Duration, error) {
 	return timed(func() error {
 		_, err := c.do(http.MethodDelete, "/v1/ipam/"+ip+"?pool=default", http.StatusOK)
@@ -66,7 +66,7 @@ func (c *client) release(ip string) (time.Duration, error) {
 	})
 }
 
-// ready asks whether the sidecar is ready.
+// ready returns an error unless the sidecar is ready.
 func (c *client) ready() error {
 	body, err := c.do(http.MethodGet, "/v1/healthz", http.StatusOK)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// counts is what one request costs, in numbers that no clock changes.
+// counts is the cost of one request without its time.
 type counts struct {
 	// verbs are the plugin processes, in order.
 	verbs []string
@@ -24,20 +24,20 @@ type counts struct {
 	fsyncs, writes, bytes int
 }
 
-func TestEachRequestStartsTheProcessesAndDoesTheWritesOfTheProtocolAndNoMore(t *testing.T) {
+func TestRequestCounts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		interval string
 		proven   bool // an ADD of another owner has proven the plugin's store
-		held     bool // before the request that counts
+		held     bool // before the request that is counted
 		release  bool
 		want     counts
 	}{
-		"the first owner: DEL, ADD, a record before and one after": {never, false, false, false, counts{verbs: []string{"DEL", "ADD"}, fsyncs: 4, writes: 2}},
-		"a new owner: ADD, a record before and one after":          {never, true, false, false, counts{verbs: []string{"ADD"}, fsyncs: 4, writes: 2}},
-		"held, to be verified: a lookup, no process, no write":     {"--verify-interval=0s", false, true, false, counts{}},
-		"held, within the verify interval: nothing":                {never, false, true, false, counts{}},
-		"a release: a record, DEL, the removal of the record":      {never, false, true, true, counts{verbs: []string{"DEL"}, fsyncs: 3, writes: 1}},
+		"first owner: DEL, ADD, two writes": {verifyNever, false, false, false, counts{verbs: []string{"DEL", "ADD"}, fsyncs: 4, writes: 2}},
+		"new owner: ADD, two writes":        {verifyNever, true, false, false, counts{verbs: []string{"ADD"}, fsyncs: 4, writes: 2}},
+		"held, verified by a lookup":        {"--verify-interval=0s", false, true, false, counts{}},
+		"held, verified before":             {verifyNever, false, true, false, counts{}},
+		"release: a write, DEL, a removal":  {verifyNever, false, true, true, counts{verbs: []string{"DEL"}, fsyncs: 3, writes: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,29 +47,29 @@ func TestEachRequestStartsTheProcessesAndDoesTheWritesOfTheProtocolAndNoMore(t *
 			n.Wrapper = underStrace(t, trace)
 			s := n.Launch(t, tt.interval, "--enable-ipv6=false")
 			s.WaitReady(t)
-			ask := func() string { return s.Allocate(t, harness.Request{Owner: owner}).Address.IPv4 }
+			request := func() string { return s.Allocate(t, harness.Request{Owner: owner}).Address.IPv4 }
 			if tt.proven {
 				s.Allocate(t, harness.Request{Owner: "kube-system/other"})
 			}
 			ip := ""
 			if tt.held {
-				ip = ask()
+				ip = request()
 			}
-			most := recordSize(t, n)
+			maxBytes := recordSize(t, n)
 			if tt.release {
 				s.Release(t, ip)
 			} else {
-				ask()
+				request()
 			}
-			most = tt.want.writes * max(most, recordSize(t, n))
+			maxBytes = tt.want.writes * max(maxBytes, recordSize(t, n))
 			s.Stop(t)
 			got := lastRequest(harness.ReadTrace(t, trace, s.PID()), n.StateDir)
-			if got.bytes > most {
-				t.Errorf("it wrote %d bytes below the state folder; want each record once, at most %d", got.bytes, most)
+			if got.bytes > maxBytes {
+				t.Errorf("%d bytes written below the state folder; want each record once, at most %d", got.bytes, maxBytes)
 			}
 			got.bytes = 0
 			if !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("it took %+v; want %+v", got, tt.want)
+				t.Errorf("got %+v; want %+v", got, tt.want)
 			}
 		})
 	}
@@ -84,11 +84,11 @@ func underStrace(t *testing.T, trace string) []string {
 	}
 	switch {
 	case err != nil && os.Getenv("CI") == "true":
-		t.Fatalf("in CI system calls must be countable: %v", err)
+		t.Fatalf("system calls cannot be counted, which is an error in CI: %v", err)
 	case err != nil:
 		t.Skipf("system calls cannot be counted: %v", err)
 	}
-	// -D makes the sidecar our child and strace a process beside it.
+	// With -D the sidecar is our child, and strace is not its parent.
 	return []string{path, "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace, "-e", "trace=write,pwrite64,?writev,fsync,fdatasync,execve"}
 }
 
@@ -111,13 +111,13 @@ func recordSize(t *testing.T, n *harness.Node) int {
 }
 
 var (
-	verbOf = regexp.MustCompile(`"CNI_COMMAND=([A-Z]+)"`)
-	answer = regexp.MustCompile(`^\d+<[^>]*>, "HTTP/1\.1 \d+ `)
-	inFile = regexp.MustCompile(`^\d+<([^>]*)>`)
-	length = regexp.MustCompile(`, (\d+)$`)
+	verbOf   = regexp.MustCompile(`"CNI_COMMAND=([A-Z]+)"`)
+	response = regexp.MustCompile(`^\d+<[^>]*>, "HTTP/1\.1 \d+ `)
+	inFile   = regexp.MustCompile(`^\d+<([^>]*)>`)
+	length   = regexp.MustCompile(`, (\d+)$`)
 )
 
-// lastRequest counts from the answer before the last one to the last one.
+// lastRequest returns the counts between the last two responses.
 func lastRequest(trace, folder string) counts {
 	var last, now counts
 	for _, s := range strace.Parse(trace) {
@@ -127,7 +127,7 @@ func lastRequest(trace, folder string) counts {
 			if m := verbOf.FindStringSubmatch(s.Args); m != nil {
 				now.verbs = append(now.verbs, m[1])
 			}
-		case s.Call == "write" && answer.MatchString(s.Args):
+		case s.Call == "write" && response.MatchString(s.Args):
 			last, now = now, counts{}
 		default:
 			now.count(s, folder)

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// clients is how many ask at once.
+	// clients is the number of concurrent clients.
 	clients = 8
-	// each is how many pairs of allocate and release one client asks for in a turn.
-	each = 4
+	// pairsPerClient is the number of allocate and release pairs of a client in one run.
+	pairsPerClient = 4
 )
 
-// crowd measures pairs of allocate and release per second with many clients, and the
+// manyClients measures pairs of allocate and release per second with concurrent clients, and the
 // CPU time of a pair.
-func (b *bench) crowd() error {
-	var pairs contest
-	var burnt row
-	err := b.beside("crowd", nil, func(s *server, plugin *bare) error {
+func (b *bench) manyClients() error {
+	var pairs comparison
+	var cpuRow row
+	err := b.withBaseline("crowd", nil, func(s *server, plugin *bare) error {
 		own := make([]*client, clients)
 		for i := range own {
 			own[i] = newClient(s.socket)
@@ -43,9 +43,9 @@ func (b *bench) crowd() error {
 		}
 		turn := func(into *sample, pair func(int, string) error) func(bool) error {
 			return func(counts bool) error {
-				took, err := timed(func() error { return together(pair) })
+				took, err := timed(func() error { return runClients(pair) })
 				if counts {
-					*into = append(*into, clients*each/took.Seconds())
+					*into = append(*into, clients*pairsPerClient/took.Seconds())
 				}
 				return err
 			}
@@ -59,22 +59,22 @@ func (b *bench) crowd() error {
 			return err
 		}
 		after, err := cpuTime(s.cmd.Process.Pid)
-		burnt = single("CPU time per allocate + release, 8 clients, the sidecar's own", "ms", (after.own-before.own)/float64(served.Load()), reported())
-		burnt.Reference, burnt.Theirs = "the plugin's three processes", (after.children-before.children)/float64(served.Load())
+		cpuRow = single("CPU time per allocate + release, 8 clients, the sidecar's own", "ms", (after.own-before.own)/float64(served.Load()), reportOnly())
+		cpuRow.Reference, cpuRow.Theirs = "the plugin's three processes", (after.children-before.children)/float64(served.Load())
 		return err
 	})
 	r := compared("allocate + release, 8 clients", "bare, same verbs, 8 workers", pairs, atLeast(0.80))
 	r.Unit = "pairs/s"
-	b.report.add(r, burnt)
+	b.report.add(r, cpuRow)
 	return err
 }
 
-// together lets every client do its pairs, all clients at once.
-func together(pair func(client int, owner string) error) error {
+// runClients runs the pairs of all clients concurrently.
+func runClients(pair func(client int, owner string) error) error {
 	var group errgroup.Group
 	for i := range clients {
 		group.Go(func() error {
-			for range each {
+			for range pairsPerClient {
 				if err := pair(i, fmt.Sprintf("default/pod-%d", i)); err != nil {
 					return err
 				}
@@ -85,7 +85,7 @@ func together(pair func(client int, owner string) error) error {
 	return group.Wait()
 }
 
-// timed tells how long work took.
+// timed runs work and returns its time.
 func timed(work func() error) (time.Duration, error) {
 	begin := time.Now()
 	err := work()

@@ -9,18 +9,17 @@ import (
 // floorCommand runs this program as the server that does nothing.
 const floorCommand = "floor"
 
-// serveFloor answers every request on a unix socket with 201 and an address: what
-// is left when a server over HTTP does nothing.
+// serveFloor answers every request on a unix socket with 201 and the same address.
 func serveFloor(socket string) error {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
 	}
-	answer := []byte(`{"address":{"ipv4":"10.15.0.2"}}` + "\n")
+	body := []byte(`{"address":{"ipv4":"10.15.0.2"}}` + "\n")
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusCreated)
-		_, _ = rw.Write(answer) // a client that is gone wants no answer
+		_, _ = rw.Write(body) // the client may be gone
 	})}
 	return s.Serve(l)
 }

@@ -14,8 +14,8 @@ import (
 // sizes are the numbers of attachments at which growth is measured.
 var sizes = []int{10, 100, 1000, 10000}
 
-// point is what an allocation for a new owner takes beside so many attachments,
-// in milliseconds: the plugin's processes (DEL and ADD), and the rest.
+// point is the time of an allocation for a new owner beside a number of attachments, in
+// milliseconds: that of the plugin's processes (DEL and ADD), and the rest.
 type point struct {
 	Attachments int
 	Plugin, Own sample
@@ -23,16 +23,16 @@ type point struct {
 	Held sample
 }
 
-// growing is a sidecar with a number of attachments whose log is read.
-type growing struct {
+// loadedServer is a sidecar with a number of attachments, and its log.
+type loadedServer struct {
 	*server
 	log *bufio.Reader
 	point
 }
 
-// growth measures the points in turns, so that all meet the same machine.
+// growth measures the points in turns, so that load on the machine affects all of them.
 func (b *bench) growth() error {
-	var all []*growing
+	var all []*loadedServer
 	err := func() error {
 		for _, size := range sizes {
 			g, err := b.grown(size)
@@ -43,7 +43,7 @@ func (b *bench) growth() error {
 		}
 		for i := range max(b.pairs/5, 5) + warmUp {
 			for _, g := range all {
-				if err := g.turn(i >= warmUp); err != nil {
+				if err := g.measure(i >= warmUp); err != nil {
 					return err
 				}
 			}
@@ -59,14 +59,14 @@ func (b *bench) growth() error {
 	}
 	few, many := b.report.Growth[0], b.report.Growth[len(sizes)-1]
 	b.report.add(
-		compared("our own time per allocation (total less the plugin's), 10,000 attachments", "ours with 10", contest{many.Own, few.Own}, atMost(1.2)),
-		compared("held, verified within `--verify-interval`, 10,000 attachments", "ours with 10", contest{many.Held, few.Held}, reported()),
+		compared("our own time per allocation (total less the plugin's), 10,000 attachments", "ours with 10", comparison{many.Own, few.Own}, atMost(1.2)),
+		compared("held, verified within `--verify-interval`, 10,000 attachments", "ours with 10", comparison{many.Held, few.Held}, reportOnly()),
 	)
 	return nil
 }
 
-// grown starts a sidecar with so many attachments.
-func (b *bench) grown(size int) (*growing, error) {
+// grown starts a sidecar with a number of attachments.
+func (b *bench) grown(size int) (*loadedServer, error) {
 	n, err := b.newNode(fmt.Sprintf("growth-%d", size))
 	if err == nil {
 		err = n.seed(size - 1) // the last one is allocated and kept
@@ -74,7 +74,7 @@ func (b *bench) grown(size int) (*growing, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := n.sidecar(never, "--log-level=debug", "--log-format=json")
+	s, err := n.sidecar(verifyNever, "--log-level=debug", "--log-format=json")
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +82,11 @@ func (b *bench) grown(size int) (*growing, error) {
 	if err == nil {
 		_, _, err = s.allocate(owner)
 	}
-	return &growing{server: s, log: bufio.NewReader(log), point: point{Attachments: size}}, err
+	return &loadedServer{server: s, log: bufio.NewReader(log), point: point{Attachments: size}}, err
 }
 
-// turn allocates for a new owner, releases again, and asks for what is held.
-func (g *growing) turn(counts bool) error {
+// measure allocates and releases an address for a new owner, and requests a held one.
+func (g *loadedServer) measure(counts bool) error {
 	if _, err := g.pluginTime(); err != nil {
 		return err
 	}
@@ -110,28 +110,28 @@ func (g *growing) turn(counts bool) error {
 	return err
 }
 
-// pluginTime is how long plugin processes have run since it was last asked, by
-// what the sidecar logs of each before it answers.
-func (g *growing) pluginTime() (time.Duration, error) {
+// pluginTime returns how long plugin processes ran since the last call, as the sidecar logs it for
+// each before it responds.
+func (g *loadedServer) pluginTime() (time.Duration, error) {
 	var sum time.Duration
 	for {
 		line, err := g.log.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			return sum, nil // the end of what is logged by now
+			return sum, nil // no further line yet
 		}
 		if err != nil {
 			return 0, err
 		}
-		var said struct {
+		var entry struct {
 			Message  string        `json:"msg"`
 			Duration time.Duration `json:"duration"`
 		}
 		if !strings.Contains(line, `"plugin call ended"`) {
 			continue
 		}
-		if err := json.Unmarshal([]byte(line), &said); err != nil {
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			return 0, err
 		}
-		sum += said.Duration
+		sum += entry.Duration
 	}
 }

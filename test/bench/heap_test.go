@@ -7,15 +7,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 )
 
-// What a held request may allocate at most. Who makes it less lowers these.
+// The heap allocations of a request for a held address. Lower them when they decrease.
 const (
 	engineAllocations  = 8
 	handlerAllocations = 109
 )
 
-func TestAHeldRequestMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
+func TestHeldRequestAllocations(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector allocates, too; make bench-counts counts without it")
+		t.Skip("the race detector allocates; make bench-counts counts without it")
 	}
 	e, err := heldEngine(0)
 	if err != nil {
@@ -30,8 +30,8 @@ func TestAHeldRequestMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		run  func() error
-		most float64
+		run func() error
+		max float64
 	}{
 		"in the engine": {func() error {
 			_, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: owner})
@@ -40,26 +40,25 @@ func TestAHeldRequestMakesNoMoreHeapAllocationsThanBefore(t *testing.T) {
 		"in the whole handler":                          {alone, handlerAllocations},
 		"in the whole handler, among 1,000 attachments": {among, handlerAllocations},
 	} {
-		t.Run(name, func(t *testing.T) { wantAllocations(t, 200, tt.most, tt.run) })
+		t.Run(name, func(t *testing.T) { wantAllocations(t, 200, tt.max, tt.run) })
 	}
 }
 
-// wantAllocations runs something so many times, and fails if it makes more heap
-// allocations each time than at most so many.
-func wantAllocations(t *testing.T, runs int, most float64, run func() error) {
+// wantAllocations fails if the mean number of heap allocations of run exceeds max.
+func wantAllocations(t *testing.T, runs int, max float64, run func() error) {
 	t.Helper()
 	got := testing.AllocsPerRun(runs, func() {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
 	})
-	t.Logf("%.0f allocations, at most %.0f", got, most)
-	if got > most {
-		t.Errorf("it made %.0f heap allocations; want at most %.0f", got, most)
+	t.Logf("%.0f allocations, at most %.0f", got, max)
+	if got > max {
+		t.Errorf("got %.0f heap allocations; want at most %.0f", got, max)
 	}
 }
 
-func BenchmarkHeldRequestInTheWholeHandler(b *testing.B) {
+func BenchmarkHandlerHeld(b *testing.B) {
 	request, err := heldRequest(0)
 	if err != nil {
 		b.Fatal(err)

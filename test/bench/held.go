@@ -21,9 +21,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
-// heldEngine is the real engine that holds an owner's attachment and some others,
-// just verified, over a journal and a plugin that are not there any more: whoever
-// asked them would fail.
+// heldEngine returns an engine that holds an owner's attachment and some others, just verified.
+// Its journal and plugin fail from then on.
 func heldEngine(others int) (*attachment.Engine, error) {
 	owners, err := ownermatch.Parse([]string{"*"})
 	if err != nil {
@@ -31,11 +30,11 @@ func heldEngine(others int) (*attachment.Engine, error) {
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	world := &once{next: netip.MustParseAddr("10.15.0.2")}
+	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
 	e := attachment.New(attachment.Options{
 		Node: nodeName, Pools: []string{defaults.Pool}, EnableIPv4: true, Owners: owners,
 		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
-	}, world, world)
+	}, backend, backend)
 	e.Start(nil)
 	names := []string{owner}
 	for i := range others {
@@ -46,12 +45,12 @@ func heldEngine(others int) (*attachment.Engine, error) {
 			return nil, err
 		}
 	}
-	world.gone = true
+	backend.closed = true
 	return e, nil
 }
 
-// heldRequest returns a request for what is held through the whole handler, beside
-// some other attachments. It fails unless the answer is 201.
+// heldRequest returns a function that requests a held address through the whole handler, beside
+// other attachments. It returns an error unless the response is 201.
 func heldRequest(others int) (func() error, error) {
 	e, err := heldEngine(others)
 	if err != nil {
@@ -78,8 +77,8 @@ func heldRequest(others int) (func() error, error) {
 	}, nil
 }
 
-// heap counts the heap allocations of a held request: those of the engine, and
-// those of the whole handler with what go-openapi makes.
+// heap counts the heap allocations of a request for a held address: in the engine, and in the whole
+// handler with go-openapi.
 func (b *bench) heap() error {
 	e, err := heldEngine(0)
 	if err != nil {
@@ -96,55 +95,55 @@ func (b *bench) heap() error {
 	})
 	handler := testing.AllocsPerRun(100, func() { failed = errors.Join(failed, request()) })
 	b.report.add(
-		single("heap allocations per held request, engine", "allocations", engine, reported()),
-		single("heap allocations per held request, whole handler with go-openapi", "allocations", handler, reported()),
+		single("heap allocations per held request, engine", "allocations", engine, reportOnly()),
+		single("heap allocations per held request, whole handler with go-openapi", "allocations", handler, reportOnly()),
 	)
 	return failed
 }
 
-// once is a journal and a plugin that serve until they are gone.
-type once struct {
-	gone bool
-	next netip.Addr
+// fakeBackend is a journal and a plugin that fail once they are closed.
+type fakeBackend struct {
+	closed bool
+	next   netip.Addr
 }
 
-var errGone = errors.New("a held request asked the journal or the plugin")
+var errClosed = errors.New("a request for a held address called the journal or the plugin")
 
-func (o *once) err() error {
-	if o.gone {
-		return errGone
+func (o *fakeBackend) err() error {
+	if o.closed {
+		return errClosed
 	}
 	return nil
 }
 
-func (o *once) Write(record.Record) error { return o.err() }
-func (o *once) Remove(string) error       { return o.err() }
+func (o *fakeBackend) Write(record.Record) error { return o.err() }
+func (o *fakeBackend) Remove(string) error       { return o.err() }
 
-func (o *once) Network(string) (call.Network, error) { return call.Network{Name: network}, nil }
+func (o *fakeBackend) Network(string) (call.Network, error) { return call.Network{Name: network}, nil }
 
-func (o *once) NewInvocation(_ context.Context, n call.Network, containerID, _ string) (call.Invocation, error) {
+func (o *fakeBackend) NewInvocation(_ context.Context, n call.Network, containerID, _ string) (call.Invocation, error) {
 	return call.Invocation{ContainerID: containerID, Network: n.Name, Plugin: "host-local"}, o.err()
 }
 
-func (o *once) Add(context.Context, call.Call) (call.Result, error) {
+func (o *fakeBackend) Add(context.Context, call.Call) (call.Result, error) {
 	ip := o.next
 	o.next = ip.Next()
 	return call.Result{Addresses: []call.Address{{Prefix: netip.PrefixFrom(ip, 16)}}}, o.err()
 }
 
-func (o *once) Del(context.Context, call.Call) error   { return o.err() }
-func (o *once) Check(context.Context, call.Call) error { return o.err() }
-func (o *once) Prestart(...call.Upcoming) func()       { return func() {} }
+func (o *fakeBackend) Del(context.Context, call.Call) error   { return o.err() }
+func (o *fakeBackend) Check(context.Context, call.Call) error { return o.err() }
+func (o *fakeBackend) Prestart(...call.Upcoming) func()       { return func() {} }
 
-// noReport is a process that has nothing to report.
+// noReport has an empty report.
 type noReport struct{}
 
 func (noReport) Report(context.Context) restapi.Report { return restapi.Report{} }
 
-func (o *once) Available() error { return o.err() }
+func (o *fakeBackend) Available() error { return o.err() }
 
-func (o *once) Holds(call.Invocation, []netip.Addr) (bool, error) { return false, errGone }
+func (o *fakeBackend) Holds(call.Invocation, []netip.Addr) (bool, error) { return false, errClosed }
 
-func (o *once) Lookup(context.Context, call.Invocation) (call.Result, error) {
-	return call.Result{}, errGone
+func (o *fakeBackend) Lookup(context.Context, call.Invocation) (call.Result, error) {
+	return call.Result{}, errClosed
 }

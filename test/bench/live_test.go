@@ -18,8 +18,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// live runs the whole sidecar in this process, over the real host-local and on a
-// real socket, so that "go test -bench -cpuprofile" sees it.
+// live runs the whole sidecar in the test's process, over the real host-local and a real socket, so
+// that "go test -bench -cpuprofile" includes it. It returns the socket.
 func live(b *testing.B, interval time.Duration) string {
 	b.Helper()
 	n := harness.NewNode(b)
@@ -47,7 +47,7 @@ func live(b *testing.B, interval time.Duration) string {
 	return n.Socket
 }
 
-func BenchmarkAllocateForANewOwnerAndRelease(b *testing.B) {
+func BenchmarkAllocateRelease(b *testing.B) {
 	c := newClient(live(b, time.Hour))
 	for b.Loop() {
 		pair(b, c, owner)
@@ -55,7 +55,7 @@ func BenchmarkAllocateForANewOwnerAndRelease(b *testing.B) {
 }
 
 // b.RunParallel would make more clients where there are more processors.
-func BenchmarkAllocateAndReleaseWithEightClients(b *testing.B) {
+func BenchmarkEightClients(b *testing.B) {
 	socket := live(b, time.Hour)
 	b.ResetTimer()
 	var begun atomic.Int64
@@ -71,9 +71,9 @@ func BenchmarkAllocateAndReleaseWithEightClients(b *testing.B) {
 	clients.Wait()
 }
 
-func BenchmarkAllocateWhatIsHeldVerifiedByALookup(b *testing.B) { held(b, 0) }
+func BenchmarkHeldLookup(b *testing.B) { held(b, 0) }
 
-func BenchmarkAllocateWhatIsHeldWithinTheVerifyInterval(b *testing.B) { held(b, time.Hour) }
+func BenchmarkHeldVerified(b *testing.B) { held(b, time.Hour) }
 
 func held(b *testing.B, interval time.Duration) {
 	c := newClient(live(b, interval))

@@ -1,10 +1,9 @@
-// Command bench measures what the sidecar costs: the real binary over the real
-// host-local, beside the bare plugin, a server that does nothing and, where it
-// has been built, Cilium's own allocator. It prints one table and writes it, with
-// two charts, into the documents (docs/performance.md).
+// Command bench measures the cost of the sidecar: the real binary over the real host-local, beside
+// the bare plugin, a server that does nothing and, if it has been built, Cilium's allocator. It
+// prints its tables and writes them into docs/performance.md.
 //
-// Runs of ours and of the reference alternate, so that both meet the same
-// machine; what is compared is the medians.
+// Runs of ours and of the reference alternate, so that load on the machine affects both. The
+// medians are compared.
 package main
 
 import (
@@ -19,13 +18,13 @@ func main() {
 		exit(serveFloor(os.Args[2]))
 	}
 	var o options
-	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar, built as it is shipped")
+	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar as it is shipped")
 	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "folder with the real host-local")
-	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; its row is left out if the file is not there")
-	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "folder for state and store, on the file system to be measured; it is emptied")
-	flag.StringVar(&o.page, "page", "", "Markdown page whose part between the marks is replaced; none if empty")
+	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; without the file its row is left out")
+	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "folder for state and store, on the file system to measure; it is emptied")
+	flag.StringVar(&o.page, "page", "", "Markdown page in which the tables between the marks are replaced (default none)")
 	flag.IntVar(&o.pairs, "pairs", 300, "pairs of runs of each case")
-	flag.StringVar(&o.only, "only", "", "regular expression of the parts to be measured, as they are printed; all if empty")
+	flag.StringVar(&o.only, "only", "", "measure only the parts whose printed names match this regular expression")
 	flag.Parse()
 	exit(run(o))
 }
@@ -38,14 +37,14 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// options are what the command line says.
+// options are the flags.
 type options struct {
 	binary, plugins, cilium, dir, page, only string
 
 	pairs int
 }
 
-// run measures everything, prints it and writes the documents.
+// run measures everything, prints it and writes the page.
 func run(o options) error {
 	for _, path := range []*string{&o.binary, &o.plugins, &o.cilium, &o.dir} {
 		abs, err := filepath.Abs(*path)

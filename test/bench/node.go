@@ -16,10 +16,10 @@ const (
 	nodeName = "bench"
 	subnet   = "10.15.0.0/16"
 
-	// patience is how long a process may take to be there or to be gone.
-	patience = 2 * time.Minute
-	// look is how often it is looked for.
-	look = time.Millisecond
+	// processTimeout is how long a process may take to start or to end.
+	processTimeout = 2 * time.Minute
+	// pollInterval is how often that is checked.
+	pollInterval = time.Millisecond
 )
 
 // ipamSection is the configuration of host-local.
@@ -30,7 +30,7 @@ func ipamSection(store string) map[string]any {
 	}
 }
 
-// node is the part of a machine that one sidecar works with.
+// node has the folders of one sidecar.
 type node struct {
 	options
 	name, dir string
@@ -65,11 +65,11 @@ type server struct {
 	*client
 	cmd    *exec.Cmd
 	socket string
-	// ended is closed when the process is no more.
+	// ended is closed when the process has ended.
 	ended chan struct{}
 }
 
-// sidecar starts the sidecar as it is started on a node and waits until it is ready.
+// sidecar starts the sidecar and waits until it is ready.
 func (n *node) sidecar(flags ...string) (*server, error) {
 	s, err := n.launch(flags...)
 	if err != nil {
@@ -78,7 +78,7 @@ func (n *node) sidecar(flags ...string) (*server, error) {
 	return s, s.await(s.ready)
 }
 
-// launch starts the sidecar and does not wait.
+// launch starts the sidecar without waiting.
 func (n *node) launch(flags ...string) (*server, error) {
 	log, err := os.OpenFile(n.log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -119,14 +119,14 @@ func start(socket string, stderr *os.File, program string, args ...string) (*ser
 // await waits until a question to the server has an answer.
 func (s *server) await(question func() error) error {
 	err := question()
-	limit := time.After(patience)
+	limit := time.After(processTimeout)
 	for ; err != nil; err = question() {
 		select {
 		case <-s.ended:
 			return fmt.Errorf("%s: %s; last answer: %w", s.cmd, s.cmd.ProcessState, err)
 		case <-limit:
-			return fmt.Errorf("%s did not answer in %s: %w", s.cmd, patience, errors.Join(err, s.stop()))
-		case <-time.After(look):
+			return fmt.Errorf("%s did not answer in %s: %w", s.cmd, processTimeout, errors.Join(err, s.stop()))
+		case <-time.After(pollInterval):
 		}
 	}
 	return nil

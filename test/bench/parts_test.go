@@ -14,8 +14,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// part is a runner of the real host-local, and the context of an ADD.
-func part(b testing.TB) (*delegate.Runner, call.Network, call.Invocation) {
+// components is a runner of the real host-local, and the context of an ADD.
+func components(b testing.TB) (*delegate.Runner, call.Network, call.Invocation) {
 	b.Helper()
 	n := harness.NewNode(b)
 	r, err := delegate.New(delegate.Options{
@@ -32,8 +32,8 @@ func part(b testing.TB) (*delegate.Runner, call.Network, call.Invocation) {
 	return r, nw, c
 }
 
-func BenchmarkTheCallContextOfANewADD(b *testing.B) {
-	r, nw, _ := part(b)
+func BenchmarkNewInvocation(b *testing.B) {
+	r, nw, _ := components(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.NewInvocation(context.Background(), nw, "a", owner); err != nil {
@@ -42,8 +42,8 @@ func BenchmarkTheCallContextOfANewADD(b *testing.B) {
 	}
 }
 
-func BenchmarkOneDEL(b *testing.B) {
-	r, _, c := part(b)
+func BenchmarkDel(b *testing.B) {
+	r, _, c := components(b)
 	for b.Loop() {
 		if err := r.Del(context.Background(), call.Call{ContainerID: "a", Invocation: c}); err != nil {
 			b.Fatal(err)
@@ -51,8 +51,8 @@ func BenchmarkOneDEL(b *testing.B) {
 	}
 }
 
-func BenchmarkOneRecordWritten(b *testing.B) {
-	r, _, c := part(b)
+func BenchmarkJournalWrite(b *testing.B) {
+	r, _, c := components(b)
 	result, err := r.Add(context.Background(), call.Call{ContainerID: "a", Invocation: c})
 	if err != nil {
 		b.Fatal(err)

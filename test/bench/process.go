@@ -17,14 +17,14 @@ const (
 	fewRecords  = 10
 	mib         = 1 << 20
 
-	// idleFor is how long a process has used no CPU time when it counts as idle.
-	idleFor = 2 * time.Second
+	// idleTime is the time without CPU use after which a process counts as idle.
+	idleTime = 2 * time.Second
 )
 
-// start measures the time from the start of the process until it is ready, with
-// records and without.
+// start measures the time from the start of the process until it is ready, with and without
+// records.
 func (b *bench) start() error {
-	var beginning contest
+	var beginning comparison
 	begin := func(n *node, into *sample) func(bool) error {
 		return func(counts bool) error {
 			var s *server
@@ -52,24 +52,24 @@ func (b *bench) start() error {
 	if err == nil {
 		err = alternate(max(b.pairs/10, 5), begin(many, &beginning.ours), begin(none, &beginning.reference))
 	}
-	b.report.add(compared("start to ready, 1,000 records", "an empty start", beginning, beyond(150)))
+	b.report.add(compared("start to ready, 1,000 records", "an empty start", beginning, atMostMore(150)))
 	return err
 }
 
-// memory measures what an idle sidecar keeps resident.
+// memory measures the resident memory of an idle sidecar.
 func (b *bench) memory() error {
-	for count, most := range map[int]float64{fewRecords: 25, manyRecords: 30} {
+	for count, limit := range map[int]float64{fewRecords: 25, manyRecords: 30} {
 		size, err := b.idleWith(count)
 		if err != nil {
 			return err
 		}
-		b.report.add(single(fmt.Sprintf("resident memory, idle, %s attachments", thousands(count)), "MiB", size, below(most)))
+		b.report.add(single(fmt.Sprintf("resident memory, idle, %s attachments", thousands(count)), "MiB", size, below(limit)))
 	}
 	return nil
 }
 
-// idleWith is the resident memory, in MiB, of a sidecar that has verified its
-// attachments after the start and has nothing to do any more.
+// idleWith returns the resident memory, in MiB, of a sidecar that has verified its attachments
+// after the start and is idle.
 func (b *bench) idleWith(count int) (float64, error) {
 	n, err := b.newNode("idle-" + strconv.Itoa(count))
 	if err == nil {
@@ -88,13 +88,13 @@ func (b *bench) idleWith(count int) (float64, error) {
 
 var resident = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// residentWhenIdle waits until a process, with the children that it has waited
-// for, has used no CPU time for a while.
+// residentWhenIdle waits until a process and its reaped children are idle, and returns its resident
+// memory in MiB.
 func residentWhenIdle(pid int) (float64, error) {
-	before, err := used(pid)
-	for since := time.Now(); err == nil && time.Since(since) < idleFor; time.Sleep(idleFor / 20) {
+	before, err := cpuTicks(pid)
+	for since := time.Now(); err == nil && time.Since(since) < idleTime; time.Sleep(idleTime / 20) {
 		var now []string
-		if now, err = used(pid); !slices.Equal(now, before) {
+		if now, err = cpuTicks(pid); !slices.Equal(now, before) {
 			before, since = now, time.Now()
 		}
 	}
@@ -110,9 +110,9 @@ func residentWhenIdle(pid int) (float64, error) {
 	return float64(kib) / 1024, err
 }
 
-// used is the CPU time of a process and of its children, in ticks (proc(5), stat,
+// cpuTicks returns the CPU time of a process and of its children, in ticks (proc(5), stat,
 // fields 14 to 17).
-func used(pid int) ([]string, error) {
+func cpuTicks(pid int) ([]string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, err
@@ -121,15 +121,15 @@ func used(pid int) ([]string, error) {
 	return strings.Fields(after)[11:15], nil
 }
 
-// cpu is CPU time in ms: that of a process, and of its children that it has waited for.
+// cpu is CPU time in ms: of a process, and of its reaped children.
 type cpu struct{ own, children float64 }
 
-// jiffy is the unit of the times in stat in ms (USER_HZ, which is the same everywhere).
-const jiffy = 10
+// msPerTick is the unit of the times in stat, 1/USER_HZ.
+const msPerTick = 10
 
-// cpuTime is what a process has used so far.
+// cpuTime returns the CPU time of a process so far.
 func cpuTime(pid int) (cpu, error) {
-	fields, err := used(pid)
+	fields, err := cpuTicks(pid)
 	if err != nil {
 		return cpu{}, err
 	}
@@ -139,12 +139,12 @@ func cpuTime(pid int) (cpu, error) {
 		if err != nil {
 			return cpu{}, fmt.Errorf("CPU time of process %d: %w", pid, err)
 		}
-		ms[i] = float64(ticks) * jiffy
+		ms[i] = float64(ticks) * msPerTick
 	}
 	return cpu{own: ms[0] + ms[1], children: ms[2] + ms[3]}, nil
 }
 
-// size measures the binary, which "make build" has stripped and linked statically.
+// size measures the binary.
 func (b *bench) size() error {
 	info, err := os.Stat(b.binary)
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *bench) size() error {
 	return nil
 }
 
-// thousands writes a count with a comma.
+// thousands formats a count with a comma.
 func thousands(n int) string {
 	if n < 1000 {
 		return strconv.Itoa(n)

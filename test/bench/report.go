@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// report is what one run has measured.
+// report has the figures of one run.
 type report struct {
 	// Machine names the machine, its file system, and Go.
 	Machine string
-	// Pairs is how many runs of each case were compared.
+	// Pairs is the number of compared runs of each case.
 	Pairs  int
 	Rows   []row
 	Growth []point
@@ -20,16 +20,16 @@ type report struct {
 
 func (r *report) add(rows ...row) { r.Rows = append(r.Rows, rows...) }
 
-// markdown is the report as tables.
+// markdown returns the report as tables.
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Each figure is median / p99 of %d alternating pairs of runs, or what the case says.\n\n", r.Machine, r.Pairs)
 	b.WriteString("| case | ours | reference | is | ratio | goal | reached |\n|---|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
-		ours, theirs, ratio := "", "", ""
+		var ours, theirs, ratio string
 		switch {
-		case row.Instead != "":
-			ours = row.Instead
+		case row.Note != "":
+			ours = row.Note
 		case math.IsNaN(row.Theirs):
 			ours = figure(row.Ours, row.OursP99) + " " + row.Unit
 		default:
@@ -47,8 +47,7 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// figure writes a median with its p99, if there is one, in three digits or all
-// that stand before the point.
+// figure formats a median and its p99, if there is one, with three digits or all before the point.
 func figure(median, p99 float64) string {
 	if math.IsNaN(p99) {
 		return digits(median)
@@ -71,13 +70,13 @@ func digits(v float64) string {
 	}
 }
 
-// The marks between which the page's tables are replaced.
+// The marks around the tables of the page.
 const (
 	beginMark = "<!-- written by make bench: begin -->\n"
 	endMark   = "<!-- written by make bench: end -->\n"
 )
 
-// write puts the tables into the page.
+// write replaces the tables of the page.
 func (r *report) write(page string) error {
 	before, err := os.ReadFile(page)
 	if err != nil {
@@ -90,12 +89,12 @@ func (r *report) write(page string) error {
 	return os.WriteFile(page, after, 0o644)
 }
 
-// between replaces what stands between the marks of a page.
+// between replaces the text between the marks of a page.
 func between(page []byte, text string) ([]byte, error) {
 	head, rest, begins := bytes.Cut(page, []byte(beginMark))
 	_, tail, ends := bytes.Cut(rest, []byte(endMark))
 	if !begins || !ends {
-		return nil, fmt.Errorf("it has no marks %q and %q; expected the tables between them", beginMark, endMark)
+		return nil, fmt.Errorf("marks %q and %q not found; expected the tables between them", beginMark, endMark)
 	}
 	return bytes.Join([][]byte{head, []byte(beginMark), []byte(text), []byte(endMark), tail}, nil), nil
 }

@@ -17,10 +17,10 @@ func example() *report {
 		{Attachments: 10000, Plugin: sample{200}, Own: sample{2.1}, Held: sample{0.21}},
 	}}
 	r.add(
-		compared("allocate", "bare", contest{sample{9, 10, 11, 30}, sample{8, 8, 9, 20}}, atMost(1.35)),
-		compared("release", "bare", contest{sample{9}, sample{3}}, atMost(1.40)),
-		compared("pairs", "bare", contest{sample{90}, sample{100}}, atLeast(0.80)),
-		compared("start", "empty", contest{sample{300}, sample{100}}, beyond(150)),
+		compared("allocate", "bare", comparison{sample{9, 10, 11, 30}, sample{8, 8, 9, 20}}, atMost(1.35)),
+		compared("release", "bare", comparison{sample{9}, sample{3}}, atMost(1.40)),
+		compared("pairs", "bare", comparison{sample{90}, sample{100}}, atLeast(0.80)),
+		compared("start", "empty", comparison{sample{300}, sample{100}}, atMostMore(150)),
 		missing("held", "Cilium", "not measured", atMost(1)),
 		single("memory", "MiB", 24.96, below(25)),
 	)

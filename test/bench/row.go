@@ -5,48 +5,48 @@ import (
 	"math"
 )
 
-// row is one line of the table. A figure that there is none of is NaN.
+// row is one line of the table. A missing figure is NaN.
 type row struct {
 	Case, Reference string
-	// Unit is that of the four figures.
+	// Unit is the unit of the four figures.
 	Unit string
 
 	Ours, OursP99     float64
 	Theirs, TheirsP99 float64
 
 	Goal goal
-	// Instead is what is said in place of figures; empty where there are some.
-	Instead string
+	// Note takes the place of missing figures; otherwise empty.
+	Note string
 }
 
-// goal is what a row is to reach.
+// goal is the goal of a row.
 type goal struct {
 	text string
-	// reached judges a row; nil where there is only something to report.
+	// reached reports whether a row reaches the goal; nil if the row has none.
 	reached func(row) bool
 }
 
-// ratio is ours in proportion to the reference.
+// ratio returns ours divided by the reference.
 func (r row) ratio() float64 { return r.Ours / r.Theirs }
 
-// compared is a row of two samples.
-func compared(name, reference string, c contest, g goal) row {
+// compared returns a row of two samples.
+func compared(name, reference string, c comparison, g goal) row {
 	return row{
 		Case: name, Reference: reference, Unit: "ms", Goal: g,
 		Ours: c.ours.median(), OursP99: c.ours.p99(), Theirs: c.reference.median(), TheirsP99: c.reference.p99(),
 	}
 }
 
-// single is a row of one figure.
+// single returns a row of one figure.
 func single(name, unit string, value float64, g goal) row {
 	nan := math.NaN()
 	return row{Case: name, Unit: unit, Goal: g, Ours: value, OursP99: nan, Theirs: nan, TheirsP99: nan}
 }
 
-// missing is a row that could not be measured, with the reason.
+// missing returns a row that could not be measured, with the reason.
 func missing(name, reference, why string, g goal) row {
 	r := single(name, "ms", math.NaN(), g)
-	r.Reference, r.Instead = reference, why
+	r.Reference, r.Note = reference, why
 	return r
 }
 
@@ -58,8 +58,8 @@ func atLeast(limit float64) goal {
 	return goal{fmt.Sprintf("ratio >= %.2f", limit), func(r row) bool { return r.ratio() >= limit }}
 }
 
-// beyond allows so much more than the reference, in the row's unit.
-func beyond(limit float64) goal {
+// atMostMore limits the difference to the reference, in the unit of the row.
+func atMostMore(limit float64) goal {
 	return goal{fmt.Sprintf("at most %.0f ms more", limit), func(r row) bool { return r.Ours-r.Theirs <= limit }}
 }
 
@@ -67,12 +67,12 @@ func below(limit float64) goal {
 	return goal{fmt.Sprintf("<= %.0f", limit), func(r row) bool { return r.Ours <= limit }}
 }
 
-func reported() goal { return goal{text: "report"} }
+func reportOnly() goal { return goal{text: "report"} }
 
-// verdict tells whether a row reaches its goal.
+// verdict returns whether a row reaches its goal, as text.
 func (r row) verdict() string {
 	switch {
-	case r.Goal.reached == nil || r.Instead != "":
+	case r.Goal.reached == nil || r.Note != "":
 		return ""
 	case r.Goal.reached(r):
 		return "yes"

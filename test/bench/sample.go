@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// sample are measured values of one kind, in the unit of its row.
+// sample is measured values, in the unit of their row.
 type sample []float64
 
 // add adds a time in milliseconds.
 func (s *sample) add(d time.Duration) { *s = append(*s, float64(d)/float64(time.Millisecond)) }
 
-// quantile is the smallest value that at least the share q of all does not
-// exceed; NaN for none.
+// quantile returns the smallest value that at least the share q of all values does not exceed; NaN
+// without values.
 func (s sample) quantile(q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -26,11 +26,11 @@ func (s sample) median() float64 { return s.quantile(0.5) }
 
 func (s sample) p99() float64 { return s.quantile(0.99) }
 
-// warmUp are runs whose times are dropped.
+// warmUp is the number of first runs whose times are dropped.
 const warmUp = 5
 
-// alternate runs ours and the reference n times each, in turns, and each first
-// every other time. The first warmUp are told to be dropped.
+// alternate runs ours and the reference n times each, alternating which is first, after warmUp runs
+// that do not count.
 func alternate(n int, ours, reference func(counts bool) error) error {
 	for i := range n + warmUp {
 		first, second := ours, reference
@@ -46,5 +46,5 @@ func alternate(n int, ours, reference func(counts bool) error) error {
 	return nil
 }
 
-// contest is a sample of ours and one of the reference.
-type contest struct{ ours, reference sample }
+// comparison has the samples of ours and of the reference.
+type comparison struct{ ours, reference sample }

@@ -14,15 +14,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// firstSeeded is the address of the first seeded attachment. The last of ten
-// thousand lies in the same subnet.
+// firstSeeded is the address of the first seeded attachment; the subnet has room for 10,000 more.
 const firstSeeded = "10.15.128.0"
 
-// seed gives a node so many attachments by writing host-local's files and the
-// journal's, because ten thousand real ADDs take a quarter of an hour. What is
-// written is a copy of one real attachment under other names.
+// seed writes the files of host-local and the journal for count attachments: copies of a real one
+// under other names. 10,000 real ADDs would take a quarter of an hour.
 func (n *node) seed(count int) error {
-	model, lease, err := n.example()
+	template, lease, err := n.example()
 	if err != nil {
 		return err
 	}
@@ -32,8 +30,8 @@ func (n *node) seed(count int) error {
 	}
 	ip := netip.MustParseAddr(firstSeeded)
 	for i := range count {
-		r := copyOf(model, fmt.Sprintf("default/seeded-%d", i), ip)
-		text := strings.Replace(lease, model.ContainerID, r.ContainerID, 1)
+		r := copyOf(template, fmt.Sprintf("default/seeded-%d", i), ip)
+		text := strings.Replace(lease, template.ContainerID, r.ContainerID, 1)
 		err := os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600)
 		if err = errors.Join(err, j.Write(r)); err != nil {
 			return errors.Join(err, j.Close())
@@ -43,7 +41,7 @@ func (n *node) seed(count int) error {
 	return j.Close()
 }
 
-// example makes one real attachment. It returns its record and host-local's file,
+// example allocates one real attachment, returns its record and the content of host-local's file,
 // and removes both.
 func (n *node) example() (record.Record, string, error) {
 	s, err := n.sidecar()
@@ -71,7 +69,7 @@ func (n *node) example() (record.Record, string, error) {
 	return r, string(lease), errors.Join(err, os.Remove(file), j.Remove(r.ContainerID), j.Close())
 }
 
-// copyOf is the record of another owner with another address.
+// copyOf returns the record for another owner and address.
 func copyOf(r record.Record, owner string, ip netip.Addr) record.Record {
 	before := r.Addrs()[0].String()
 	r = r.Clone()
