@@ -24,18 +24,22 @@ func TestAcquire(t *testing.T) {
 			t.Errorf("got %s; want an address and a claim of both families", got)
 		}
 	})
-	for name, p := range map[string]profile.Profile{"same answer": sameAnswer(), "single-use IDs": singleUseIDs()} {
-		run(t, "no DEL before a first ADD: "+name, func(t *testing.T) {
-			f := newFixture(t, withProfile(p))
+	for name, c := range map[string]struct {
+		setup setup
+		steps string
+	}{
+		"no DEL: repeated ADD returns the same": {withProfile(sameAnswer()), "write adding, ADD[], write held"},
+		"no DEL: single-use IDs":                {withProfile(singleUseIDs()), "write adding, ADD[], write held"},
+		"no DEL: empty store":                   {storeReadable, "lookup, write adding, ADD[], write held"},
+		// Its second ADD would allocate a second address.
+		"calico: DEL before ADD": {withProfile(pluginProfile("calico-ipam")), "write adding, DEL, ADD[], write held"},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, c.setup)
 			f.allocate("router")
-			f.wantSteps("write adding, ADD[], write held")
+			f.wantSteps(c.steps)
 		})
 	}
-	run(t, "calico: DEL before ADD", func(t *testing.T) { // its ADD would allocate a second address
-		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
-		f.allocate("router")
-		f.wantSteps("write adding, DEL, ADD[], write held")
-	})
 	run(t, "no network configuration", func(t *testing.T) {
 		f := newFixture(t)
 		f.node.networkErr = errors.New("no CNI configuration in /etc/cni/net.d")
@@ -276,9 +280,7 @@ func TestDuplicate(t *testing.T) {
 		f.node.networks[defaults.Pool] = "net2"
 		f.clearStore() // one store per network, as host-local has
 		f.wantError(f.tryAllocate("health"), Failed, "router", "10.0.0.1")
-		if l := f.List(); len(l) != 1 {
-			t.Errorf("list %+v; want only router", l)
-		}
+		f.wantOwners("router")
 	})
 	run(t, "not with a completed release", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)

@@ -92,11 +92,6 @@ func TestAdopt(t *testing.T) {
 		}
 		f.wantStoreAgrees()
 	})
-	run(t, "empty store", func(t *testing.T) { // needs no DEL before the first ADD
-		f := newFixture(t, storeReadable)
-		f.allocate("router")
-		f.wantSteps("lookup, write adding, ADD[], write held")
-	})
 	run(t, "no lookup", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")

@@ -13,16 +13,6 @@ import (
 )
 
 func TestAllocate(t *testing.T) {
-	run(t, "held addresses are returned after a CHECK", func(t *testing.T) {
-		f := newFixture(t)
-		first := f.allocate("router")
-		f.steps()
-		again := f.allocate("router")
-		f.wantSteps("CHECK")
-		if !sameAddresses(first.Result.Addresses, again.Result.Addresses) {
-			t.Errorf("got %v, then %v", first.Addrs(), again.Addrs())
-		}
-	})
 	run(t, "second family", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocateFamily("health", record.IPv4)

@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
@@ -64,10 +65,17 @@ func (f *fixture) wantNone() {
 	f.wantStored(0)
 }
 
-func (f *fixture) wantNoAttachment() {
+func (f *fixture) wantNoAttachment() { f.t.Helper(); f.wantOwners() }
+
+// wantOwners compares the owners of all attachments, sorted.
+func (f *fixture) wantOwners(want ...string) {
 	f.t.Helper()
-	if list := f.List(); len(list) != 0 {
-		f.t.Errorf("list %+v; want no attachment", list)
+	var got []string
+	for a := range f.All() {
+		got = append(got, a.Owner)
+	}
+	if !slices.Equal(got, want) {
+		f.t.Errorf("attachments of %q; want of %q", got, want)
 	}
 }
 

@@ -86,14 +86,10 @@ func TestReconcile(t *testing.T) {
 		f.allocate("router")
 		f.allocate("ingress")
 		f.restart(onlyOwner("router"))
-		if len(f.List()) != 2 {
-			t.Fatalf("without --retire-owners the list is %+v; want both", f.List())
-		}
+		f.wantOwners("ingress", "router")
 		f.restart(onlyOwner("router"), retireOwners)
 		f.wantStored(1)
-		if l := f.List(); len(l) != 1 || l[0].Owner != "router" {
-			t.Errorf("list %+v; want only router", l)
-		}
+		f.wantOwners("router")
 	})
 }
 

@@ -200,8 +200,6 @@ func TestAbandon(t *testing.T) {
 		synctest.Wait()
 		f.Abandon(a.Pool, a.Owner)
 		f.wantStored(1)
-		if l := f.List(); len(l) != 1 || l[0].Owner != "router" {
-			t.Errorf("list %+v; want only router", l)
-		}
+		f.wantOwners("router")
 	})
 }

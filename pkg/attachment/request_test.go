@@ -11,58 +11,38 @@ import (
 )
 
 func TestReject(t *testing.T) {
+	allocate := func(owner, pool string, family record.Family) func(*fixture) error {
+		return func(f *fixture) error {
+			return f.tryAllocateWith(AllocateRequest{Owner: owner, Pool: pool, Family: family})
+		}
+	}
+	restore := func(owner, pool, ip string) func(*fixture) error {
+		return func(f *fixture) error {
+			_, err := f.Restore(context.Background(), RestoreRequest{Owner: owner, Pool: pool, IP: addr(ip)})
+			return err
+		}
+	}
+	release := func(pool, ip string) func(*fixture) error {
+		return func(f *fixture) error {
+			_, err := f.Release(context.Background(), ReleaseRequest{Pool: pool, IP: addr(ip)})
+			return err
+		}
+	}
 	for name, c := range map[string]struct {
 		setup setup
 		do    func(*fixture) error
 		kind  Kind
 		words []string
 	}{
-		"allocate: owner not served": {
-			onlyOwner("router"), func(f *fixture) error { return f.tryAllocate("health") },
-			Forbidden, []string{"health", "--owners"},
-		},
-		"restore: owner not served": {
-			onlyOwner("router"), func(f *fixture) error { return f.tryRestore("health", "10.0.0.1") },
-			Forbidden, []string{"health"},
-		},
-		"allocate: family disabled": {
-			ipv6Disabled, func(f *fixture) error {
-				return f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv6})
-			},
-			FamilyDisabled, []string{"ipv6", "--enable-ipv6"},
-		},
-		"restore: family disabled": {
-			ipv6Disabled, func(f *fixture) error { return f.tryRestore("router", "fd00::1") },
-			FamilyDisabled, nil,
-		},
-		"release: family disabled": {
-			ipv6Disabled, func(f *fixture) error { return f.tryRelease("fd00::1") },
-			FamilyDisabled, nil,
-		},
-		"allocate: unknown pool": {
-			nil, func(f *fixture) error {
-				return f.tryAllocateWith(AllocateRequest{Owner: "router", Pool: "green"})
-			},
-			UnknownPool, []string{"green", "default"},
-		},
-		"restore: unknown pool": {
-			nil, func(f *fixture) error {
-				_, err := f.Restore(context.Background(), RestoreRequest{IP: addr("fd00::1"), Owner: "router", Pool: "green"})
-				return err
-			},
-			UnknownPool, []string{"green", "default"},
-		},
-		"release: unknown pool": {
-			nil, func(f *fixture) error {
-				_, err := f.Release(context.Background(), ReleaseRequest{IP: addr("fd00::1"), Pool: "green"})
-				return err
-			},
-			UnknownPool, []string{"green", "default"},
-		},
-		"release: unknown address": {
-			nil, func(f *fixture) error { return f.tryRelease("10.0.0.77") },
-			NotFound, []string{"10.0.0.77"},
-		},
+		"allocate: owner not served": {onlyOwner("router"), allocate("health", "", ""), Forbidden, []string{"health", "--owners"}},
+		"restore: owner not served":  {onlyOwner("router"), restore("health", "", "10.0.0.1"), Forbidden, []string{"health"}},
+		"allocate: family disabled":  {ipv6Disabled, allocate("router", "", record.IPv6), FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
+		"restore: family disabled":   {ipv6Disabled, restore("router", "", "fd00::1"), FamilyDisabled, nil},
+		"release: family disabled":   {ipv6Disabled, release("", "fd00::1"), FamilyDisabled, nil},
+		"allocate: unknown pool":     {nil, allocate("router", "green", ""), UnknownPool, []string{"green", "default"}},
+		"restore: unknown pool":      {nil, restore("router", "green", "fd00::1"), UnknownPool, []string{"green", "default"}},
+		"release: unknown pool":      {nil, release("green", "fd00::1"), UnknownPool, []string{"green", "default"}},
+		"release: unknown address":   {nil, release("", "10.0.0.77"), NotFound, []string{"10.0.0.77"}},
 	} {
 		run(t, name, func(t *testing.T) {
 			f := newFixture(t, c.setup)

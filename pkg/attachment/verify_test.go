@@ -8,6 +8,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
+// verifiedByAdd makes the plugin one that is verified by ADD and cannot be asked for addresses.
+func verifiedByAdd(n *fakeNode, _ *Options) {
+	n.profile.VerifyBy, n.profile.RepeatedAdd, n.profile.Requests = profile.VerifyAdd, profile.RepeatedAddSameAnswer, nil
+}
+
 func TestVerify(t *testing.T) {
 	run(t, "verify interval", func(t *testing.T) {
 		f := newFixture(t, verifyInterval(time.Minute))
@@ -43,14 +48,27 @@ func TestVerify(t *testing.T) {
 			t.Errorf("the last error is still %q", last)
 		}
 	})
-	run(t, "CNI version without CHECK", func(t *testing.T) {
-		f := newFixture(t)
-		f.node.cniVersion = "0.3.1"
-		f.allocate("router")
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("")
-	})
+	for name, c := range map[string]struct {
+		setup setup
+		steps string // of a second allocation
+	}{
+		"CHECK":                     {nil, "CHECK"},
+		"CNI version without CHECK": {func(n *fakeNode, _ *Options) { n.cniVersion = "0.3.1" }, ""},
+		"ADD":                       {verifiedByAdd, "ADD[]"},
+		"dhcp: ADD, not CHECK":      {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
+		"lookup":                    {storeReadable, ""},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, c.setup)
+			first := f.allocate("router")
+			f.steps()
+			again := f.allocate("router")
+			f.wantSteps(c.steps)
+			if !sameAddresses(first.Result.Addresses, again.Result.Addresses) {
+				t.Errorf("got %v, then %v", first.Addrs(), again.Addrs())
+			}
+		})
+	}
 	run(t, "nothing to verify by", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }))
 		f.allocate("router")
@@ -74,25 +92,8 @@ func TestVerify(t *testing.T) {
 }
 
 func TestVerifyByAdd(t *testing.T) {
-	byAdd := withProfile(hostLocal(), func(p *profile.Profile) {
-		p.VerifyBy, p.RepeatedAdd, p.Requests = profile.VerifyAdd, profile.RepeatedAddSameAnswer, nil
-	})
-	run(t, "same result", func(t *testing.T) {
-		f := newFixture(t, byAdd)
-		f.allocate("router")
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("ADD[]")
-	})
-	run(t, "dhcp: ADD, not CHECK", func(t *testing.T) { // its CHECK would take a lease
-		f := newFixture(t, withProfile(pluginProfile("dhcp")), ipv4Only)
-		f.allocate("router")
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("ADD[]")
-	})
 	run(t, "other result is released", func(t *testing.T) {
-		f := newFixture(t, byAdd)
+		f := newFixture(t, verifiedByAdd)
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1", "fd00::1")
@@ -129,13 +130,11 @@ func TestVerifyByAdd(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	run(t, "replaces CHECK", func(t *testing.T) {
+	run(t, "finds a loss", func(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("")
 		f.clearStore()
+		f.steps()
 		f.allocate("router")
 		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write held")
 	})

@@ -35,7 +35,7 @@ func recordFaults() map[string]struct {
 		"a symbolic link in its place": {putLink, "not a regular file"},
 		"under a wrong name":           {rename, "name does not match"},
 		"zeros":                        {change(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
-		"of no version":                {change(version("0")), "its version is 0"},
+		"of no version":                {change(version("0")), "version 0"},
 		"without a checksum":           {change(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
 	}
 }
