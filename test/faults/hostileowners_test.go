@@ -2,9 +2,8 @@ package faults
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,9 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// takenOwners are owners that mean something to a file system, a shell, a log or
-// CNI_ARGS, and are as good as any other.
-func takenOwners(n *harness.Node) []string {
+// acceptedOwners returns valid owners with special meaning in paths, shells, logs or CNI_ARGS.
+func acceptedOwners(n *harness.Node) []string {
 	return []string{
 		".", "..", "/", "../../" + n.Name, "../../../" + n.Name, "/etc/" + n.Name, "state/attachments/x.json",
 		"router/../health", "..\\..\\" + n.Name,
@@ -27,25 +25,25 @@ func takenOwners(n *harness.Node) []string {
 	}
 }
 
-// refusedOwners are as they stand in the query.
-func refusedOwners() map[string]string {
+// rejectedOwners returns invalid owners, encoded for the query.
+func rejectedOwners() map[string]string {
 	return map[string]string{
-		"a newline":            "a%0Aforged",
-		"a carriage return":    "a%0Dforged",
-		"an escape character":  "a%1B[31m",
-		"NUL":                  "a%00b",
-		"a C1 control":         "a%C2%85b",
-		"a delete character":   "a%7F",
-		"no UTF-8":             "a%FFb",
-		"half a character":     "a%C3",
-		"a surrogate in UTF-8": "a%ED%A0%80",
-		"513 bytes":            strings.Repeat("x", 513),
-		"10 KB":                strings.Repeat("x", 10<<10),
-		"10 MB":                strings.Repeat("x", 10<<20),
+		"newline":            "a%0Aforged",
+		"carriage return":    "a%0Dforged",
+		"escape character":   "a%1B[31m",
+		"NUL":                "a%00b",
+		"C1 control":         "a%C2%85b",
+		"delete character":   "a%7F",
+		"not UTF-8":          "a%FFb",
+		"truncated UTF-8":    "a%C3",
+		"surrogate in UTF-8": "a%ED%A0%80",
+		"513 bytes":          strings.Repeat("x", 513),
+		"10 KB":              strings.Repeat("x", 10<<10),
+		"10 MB":              strings.Repeat("x", 10<<20),
 	}
 }
 
-// hostileNode has the scripted plugin of a type, and enough addresses.
+// hostileNode returns a node with the scripted plugin of a type.
 func hostileNode(t *testing.T, pluginType string) (*harness.Node, harness.Scripted) {
 	t.Helper()
 	n := harness.NewNode(t)
@@ -57,80 +55,105 @@ func hostileNode(t *testing.T, pluginType string) (*harness.Node, harness.Script
 	return n, plugin
 }
 
-func TestNoOwnerLeavesTheStateFolderOrTheCNIEnvironment(t *testing.T) {
+func TestHostileOwners(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, whoMayCall)
-	// One for each way in which a pod's name goes into CNI_ARGS: none, one that is
-	// made up, and the owner's own.
+	st := newStats(t, accessControl)
+	// These types get no pod, a generated pod and the owner as the pod in CNI_ARGS.
 	for _, pluginType := range []string{"calico-ipam", "whereabouts", "azure-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
 			t.Parallel()
-			count.watch(t)
+			st.countCase(t)
 			n, plugin := hostileNode(t, pluginType)
 			s := n.Start(t)
-			s.AllocateFor(t, "first") // what is made once is there now
+			s.AllocateFor(t, "first") // creates the files that every sidecar has
 			before := filesBelow(t, n)
-			owners := takenOwners(n)
-			for _, owner := range owners {
-				s.AllocateFor(t, owner)
+			allocated := map[string]string{}
+			for _, owner := range acceptedOwners(n) {
+				allocated[owner] = s.AllocateFor(t, owner)[0]
 			}
-			for _, query := range refusedOwners() {
-				wantNotServed(t, s, query)
+			for _, query := range rejectedOwners() {
+				wantRejected(t, s, query)
 			}
 
 			records := 0
 			for _, name := range filesBelow(t, n) {
 				switch {
 				case slices.Contains(before, name):
-				case ourFile.MatchString(name):
+				case recordPath.MatchString(name):
 					records++
 				default:
-					t.Errorf("an owner made %q appear", name)
+					t.Errorf("an owner created %q", name)
 				}
 			}
-			if records != len(owners) {
-				t.Errorf("there are %d records; want one for each of %d owners", records, len(owners))
+			if records != len(allocated) {
+				t.Errorf("there are %d records; want one for each of %d owners", records, len(allocated))
 			}
 			if outside, _ := filepath.Glob(filepath.Join(filepath.Dir(n.Dir), "*"+n.Name+"*")); len(outside) != 1 {
-				t.Errorf("beside the node's folder there is %q", outside)
+				t.Errorf("an owner created one of %q", outside)
 			}
 			for _, call := range plugin.Calls(t) {
 				wantCleanEnvironment(t, call)
+			}
+
+			s.Stop(t)
+			s = n.Start(t)
+			wantSameOwners(t, s, allocated)
+			if a := s.TryRestore(t, allocated[".."], "."); a.Status == http.StatusOK {
+				t.Errorf("the owner . got the address of the owner ..: %s", a)
 			}
 			for _, a := range s.List(t) {
 				s.Release(t, a.Addresses[0].IP.String())
 			}
 			if held := plugin.Holds(t); len(held) != 0 {
-				t.Errorf("after every release the plugin holds %q", held)
+				t.Errorf("after the releases the plugin holds %q", held)
 			}
 		})
 	}
 }
 
-// headerLimit is how much of a request's header the server reads (docs/security.md).
+// headerLimit is the limit of the server for a request's header (docs/security.md).
 const headerLimit = 64 << 10
 
-// wantNotServed sends an owner that no operation takes.
-func wantNotServed(t *testing.T, s *harness.Sidecar, query string) {
+// wantSameOwners wants the list to have the owners with their addresses and distinct container IDs,
+// besides the owner "first".
+func wantSameOwners(t *testing.T, s *harness.Sidecar, allocated map[string]string) {
+	t.Helper()
+	ownerOf := map[string]string{}
+	for _, a := range s.List(t) {
+		if other, taken := ownerOf[a.ContainerID]; taken {
+			t.Errorf("%q and %q have one container ID", a.Owner, other)
+		}
+		ownerOf[a.ContainerID] = a.Owner
+		if ip := a.Addresses[0].IP.String(); a.Owner != "first" && allocated[a.Owner] != ip {
+			t.Errorf("%q has %s after the restart; want %q", a.Owner, ip, allocated[a.Owner])
+		}
+	}
+	if len(ownerOf) != len(allocated)+1 {
+		t.Errorf("the list has %d owners; want %d", len(ownerOf), len(allocated)+1)
+	}
+}
+
+// wantRejected sends an owner that must be rejected.
+func wantRejected(t *testing.T, s *harness.Sidecar, query string) {
 	t.Helper()
 	for _, path := range []string{"/v1/ipam?owner=", "/v1/ipam/10.15.0.77?owner="} {
 		a, err := s.Try(http.MethodPost, path+query)
 		if err != nil && len(query) > headerLimit {
-			continue // the server has closed the connection before we had written all
+			continue // the server closes the connection during the request
 		}
 		if err != nil || a.Status < 400 || a.Status >= 500 {
-			t.Errorf("an owner of %d bytes is answered %s, %v; want a refusal", len(query), a, err)
+			t.Errorf("an owner of %d bytes was answered %s, %v; want a client error", len(query), a, err)
 		}
 	}
 }
 
 var (
-	ourContainerID = regexp.MustCompile(`^cilium-agent-[a-z0-9-]{1,50}$`)
-	aPodsName      = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	containerIDPattern = regexp.MustCompile(`^cilium-agent-[a-z0-9-]{1,50}$`)
+	podNamePattern     = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 )
 
-// wantCleanEnvironment judges what the plugin was told: each variable and each
-// key of CNI_ARGS that there is to be, once, with a value of its own kind.
+// wantCleanEnvironment wants a plugin call to have the expected variables and keys of CNI_ARGS
+// only, once each, and with well-formed values.
 func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 	t.Helper()
 	for name := range call.Env {
@@ -143,7 +166,7 @@ func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 	if call.Verb == "VERSION" || call.Verb == "STATUS" {
 		return
 	}
-	if id := call.Env["CNI_CONTAINERID"]; !ourContainerID.MatchString(id) {
+	if id := call.Env["CNI_CONTAINERID"]; !containerIDPattern.MatchString(id) {
 		t.Errorf("%s has the container ID %q", call.Verb, id)
 	}
 	seen := map[string]bool{}
@@ -155,29 +178,29 @@ func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 		seen[key] = true
 		switch {
 		case key == "IgnoreUnknown" && value == "1":
-		case strings.HasPrefix(key, "K8S_POD_") && aPodsName.MatchString(value):
+		case strings.HasPrefix(key, "K8S_POD_") && podNamePattern.MatchString(value):
 		default:
 			t.Errorf("%s has %q in CNI_ARGS %q", call.Verb, pair, call.Env["CNI_ARGS"])
 		}
 	}
 }
 
-func TestEachRequestIsOneLineOfTheLogWhateverItsOwner(t *testing.T) {
+func TestHostileOwnersInLog(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, whoMayCall)
+	st := newStats(t, accessControl)
 	for format, read := range map[string]func(*testing.T, string) string{"text": readText, "json": readJSON} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			count.watch(t)
+			st.countCase(t)
 			n, _ := hostileNode(t, "calico-ipam")
 			s := n.Start(t, "--log-format="+format)
-			refused := 0
-			for _, owner := range takenOwners(n) {
+			rejected := 0
+			for _, owner := range acceptedOwners(n) {
 				s.AllocateFor(t, owner)
 			}
-			for _, query := range refusedOwners() {
-				if len(query) <= 512 { // longer ones are not read to their end
-					refused++
+			for _, query := range rejectedOwners() {
+				if len(query) <= 512 { // the server does not read longer ones completely
+					rejected++
 					s.Do(t, http.MethodPost, "/v1/ipam?owner="+query)
 				}
 			}
@@ -189,23 +212,22 @@ func TestEachRequestIsOneLineOfTheLogWhateverItsOwner(t *testing.T) {
 					requests++
 				}
 			}
-			if want := len(takenOwners(n)) + refused; requests != want {
+			if want := len(acceptedOwners(n)) + rejected; requests != want {
 				t.Errorf("the log has %d lines of requests; want %d, one for each:\n%s", requests, want, s.Log())
 			}
 		})
 	}
 }
 
-// textLine is a line of logrus' text format: words or quoted texts, and no
-// character that a terminal or a reader of lines would take for something else.
+// textLine matches a line of logrus' text format: unquoted words or quoted texts.
 var textLine = regexp.MustCompile(`^time="[^"]+" level=[a-z]+ msg=("(?:[^"\\]|\\.)*"|\S+)(?: [A-Za-z0-9-]+=(?:"(?:[^"\\]|\\.)*"|[^\s"=]*))*$`)
 
-// readText returns the message of a line.
+// readText returns the message of a line, which must not have control characters.
 func readText(t *testing.T, line string) string {
 	t.Helper()
 	m := textLine.FindStringSubmatch(line)
 	if m == nil || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
-		t.Errorf("not one line of the log: %q", line)
+		t.Errorf("malformed log line: %q", line)
 		return ""
 	}
 	return strings.Trim(m[1], `"`)
@@ -213,38 +235,28 @@ func readText(t *testing.T, line string) string {
 
 func readJSON(t *testing.T, line string) string {
 	t.Helper()
-	var said struct{ Msg, Level, Time string }
-	if err := json.Unmarshal([]byte(line), &said); err != nil || said.Msg == "" || said.Level == "" {
-		t.Errorf("not one line of the log: %q: %v", line, err)
+	var entry struct{ Msg, Level, Time string }
+	if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Msg == "" || entry.Level == "" {
+		t.Errorf("malformed log line: %q: %v", line, err)
 	}
-	return said.Msg
+	return entry.Msg
 }
 
-func TestAnOwnerComesBackAsItWasGiven(t *testing.T) {
-	t.Parallel()
-	newTally(t, whoMayCall).watch(t)
-	n, _ := hostileNode(t, "calico-ipam")
-	s := n.Start(t)
-	got := map[string]string{}
-	for _, owner := range takenOwners(n) {
-		got[owner] = s.Allocate(t, harness.Request{Owner: owner}).Address.IPv4
-	}
-	s.Stop(t)
-	s = n.Start(t)
-	ids := map[string]string{}
-	for _, a := range s.List(t) {
-		if other, taken := ids[a.ContainerID]; taken {
-			t.Errorf("%q and %q have one container ID", a.Owner, other)
+// recordPath matches the path of a record, the only file that an owner may create.
+var recordPath = regexp.MustCompile(`^state/attachments/cilium-agent-[a-z0-9-]{1,50}\.json$`)
+
+// filesBelow returns the paths in a node's folder, except those of the scripted plugin.
+func filesBelow(t *testing.T, n *harness.Node) []string {
+	t.Helper()
+	var all []string
+	harness.Must(t, filepath.WalkDir(n.Dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		ids[a.ContainerID] = a.Owner
-		if ip := a.Addresses[0].IP.String(); got[a.Owner] != ip {
-			t.Errorf("%q has %s after the restart; want %q", a.Owner, ip, got[a.Owner])
+		if name, err := filepath.Rel(n.Dir, path); err == nil && !strings.HasPrefix(name, "bin/") {
+			all = append(all, name)
 		}
-	}
-	if len(ids) != len(got) {
-		t.Errorf("the list has %d owners; want %d", len(ids), len(got))
-	}
-	if a := s.Do(t, http.MethodPost, fmt.Sprintf("/v1/ipam/%s?owner=%s", got[".."], url.QueryEscape("."))); a.Status == http.StatusOK {
-		t.Errorf("the owner . got the address of the owner ..: %s", a)
-	}
+		return nil
+	}))
+	return all
 }

@@ -7,47 +7,31 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
-// escapes is how often a plugin may escape its death before that is a failure.
-const escapes = 20
+// maxEscapes is how often a plugin may escape its kill.
+const maxEscapes = 20
 
-func TestThePluginKilledAtEachSystemCallThatWrites(t *testing.T) {
-	t.Parallel()
-	count := newTally(t, pluginDies)
-	for _, sc := range pluginScenarios() {
+// killPlugin kills the plugin at each system call that writes: alone, and with the sidecar while
+// that call runs or after it has ended.
+func killPlugin(t *testing.T, recorded []recordedScenario) {
+	alone, both := newStats(t, pluginKilled), newStats(t, bothKilled)
+	for _, sc := range pluginScenarios(recorded) {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			for _, d := range choose(wantedShare(t), pluginDeaths(t, sc), kindOfDeath) {
-				pluginKilled(t, count, sc, d, failpoint.Plan{})
+			ended, running := worstCrash(t, sc.visits), lastCallRunning(sc.visits)
+			for _, k := range selectCases(sizeFromEnv(t), pluginKills(t, sc), syscallOf) {
+				runPluginKillCase(t, alone, sc, k, failpoint.Plan{})
+				runPluginKillCase(t, both, sc, k, ended)
+				runPluginKillCase(t, both, sc, k, running)
 			}
 		})
 	}
 }
 
-func TestThePluginAndTheSidecarKilledTogether(t *testing.T) {
-	t.Parallel()
-	count := newTally(t, bothKilled)
-	for _, sc := range pluginScenarios() {
-		t.Run(sc.name, func(t *testing.T) {
-			t.Parallel()
-			visits := record(t, sc.scenario, failpoint.Plan{})
-			ended, ok := worst(visits)
-			if !ok {
-				t.Fatal("the scenario calls no plugin")
-			}
-			runs := lastCall(visits)
-			for _, d := range choose(wantedShare(t), pluginDeaths(t, sc), kindOfDeath) {
-				pluginKilled(t, count, sc, d, ended)
-				pluginKilled(t, count, sc, d, runs)
-			}
-		})
-	}
-}
-
-// lastCall is when the last plugin call runs: its process has been started with its
-// configuration, or has been told it.
-func lastCall(visits []failpoint.Point) failpoint.Plan {
+// lastCallRunning returns the visit at which the last plugin call runs: its process was started
+// with its configuration, or has received it.
+func lastCallRunning(visits []failpoint.Point) failpoint.Plan {
 	var last failpoint.Plan
-	for _, p := range eachVisit(visits) {
+	for _, p := range plansOf(visits) {
 		if p.Point == failpoint.PluginStarted || p.Point == failpoint.PluginTold {
 			last = p
 		}
@@ -57,91 +41,90 @@ func lastCall(visits []failpoint.Point) failpoint.Plan {
 
 // pluginScenario is a scenario and the verb of its last plugin call.
 type pluginScenario struct {
-	scenario
+	recordedScenario
 	verb string
 }
 
-// pluginScenarios are those whose last plugin call changes what the plugin holds.
-func pluginScenarios() []pluginScenario {
+// pluginScenarios are those whose last plugin call changes the plugin's store.
+func pluginScenarios(recorded []recordedScenario) []pluginScenario {
 	verbs := map[string]string{
-		oneStart:                                "ADD",
-		"allocate what the plugin has lost":     "ADD",
-		"restore an address":                    "ADD",
-		"a start with what the plugin has lost": "ADD",
-		"release":                               "DEL",
-		"expiry":                                "DEL",
-		"a start that retires an owner":         "DEL",
+		newOwner:                      "ADD",
+		"allocate a lost address":     "ADD",
+		"restore":                     "ADD",
+		"start with a lost address":   "ADD",
+		"release":                     "DEL",
+		"expiration":                  "DEL",
+		"start that retires an owner": "DEL",
 	}
 	var out []pluginScenario
-	for _, sc := range scenarios() {
-		if verb := verbs[sc.name]; verb != "" {
-			out = append(out, pluginScenario{sc, verb})
+	for _, r := range recorded {
+		if verb := verbs[r.name]; verb != "" {
+			out = append(out, pluginScenario{r, verb})
 		}
 	}
 	return out
 }
 
-func kindOfDeath(d pluginDeath) string { return d.call }
+func syscallOf(k pluginKill) string { return k.syscall }
 
-// pluginDeaths returns how the last plugin call of a scenario dies: at each system
-// call by which it writes, or after a few delays where it cannot be traced.
-func pluginDeaths(t *testing.T, sc pluginScenario) []pluginDeath {
+// pluginKills returns the kills of a scenario's last plugin call: at each system call that
+// writes, or after some delays where it cannot be traced.
+func pluginKills(t *testing.T, sc pluginScenario) []pluginKill {
 	t.Helper()
 	if !canTrace(t) {
-		return delayedDeaths(t, sc.verb)
+		return delayKills(t, sc.verb)
 	}
-	s := newScene(t, sc.scenario)
-	s.installExecutioner()
-	sc.prepare(s)
-	s.condemn(pluginDeath{verb: sc.verb})
-	sc.act(s)
-	s.settle()
-	s.end()
-	deaths := s.writes(sc.verb)
-	if len(deaths) == 0 {
-		t.Fatalf("host-local writes nothing in its %s", sc.verb)
+	f := newFixture(t, sc.scenario)
+	f.installPluginKiller()
+	sc.prepare(f)
+	f.setPluginKill(pluginKill{verb: sc.verb})
+	sc.act(f)
+	f.waitConsistent()
+	f.stopAndCheck()
+	kills := writeCalls(f.pluginTrace(), sc.verb)
+	if len(kills) == 0 {
+		t.Fatalf("host-local's %s has no system call that writes", sc.verb)
 	}
-	return deaths
+	return kills
 }
 
-// pluginKilled is one case: the plugin dies, and the sidecar, too, where there is
-// a plan for it. Then everybody asks again.
-func pluginKilled(t *testing.T, count *tally, sc pluginScenario, d pluginDeath, plan failpoint.Plan) {
+// runPluginKillCase kills the plugin and, with a plan, the sidecar, as a parallel subtest.
+func runPluginKillCase(t *testing.T, st *stats, sc pluginScenario, k pluginKill, plan failpoint.Plan) {
 	t.Helper()
-	name := sc.name + ", killed at " + strings.TrimSpace(d.String())
+	name := strings.TrimSpace(k.String())
 	if plan.Visit > 0 {
-		name += " and the sidecar at " + plan.String()
+		name += " and sidecar at " + plan.String()
 	}
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		count.watch(t)
-		for range escapes {
-			s := newScene(t, sc.scenario)
-			dead := s.dieWithPlugin(sc.scenario, d, plan)
-			if dead != (plan.Visit > 0) {
-				t.Errorf("the sidecar was killed: %t", dead)
+		st.countCase(t)
+		for range maxEscapes {
+			f := newFixture(t, sc.scenario)
+			killed := f.runPluginKill(sc.scenario, k, plan)
+			if killed != (plan.Visit > 0) {
+				t.Errorf("the sidecar was killed: %t", killed)
 			}
-			end := s.recover()
-			if s.executed() {
-				count.killed(howMany(dead, true))
-				count.leftEmpty(len(end.Unborn))
+			final := f.recoverAndCheck()
+			if f.pluginWasKilled() {
+				st.addKills(countTrue(killed, true))
+				st.addEmptyFiles(len(final.Unborn))
 				return
 			}
-			d = d.sooner()
+			k = k.earlier()
 		}
-		t.Errorf("host-local has escaped its death %d times", escapes)
+		t.Errorf("host-local escaped its kill %d times", maxEscapes)
 	})
 }
 
-// dieWithPlugin plays a scenario in which the plugin dies, and tells whether the
-// sidecar did, too.
-func (s *scene) dieWithPlugin(sc scenario, d pluginDeath, plan failpoint.Plan) bool {
-	s.t.Helper()
-	s.forgiving = true
-	s.installExecutioner()
-	sc.prepare(s)
-	s.condemn(d)
-	s.lay(plan)
-	sc.act(s)
-	return s.died()
+// runPluginKill runs a scenario in which the plugin is killed, and reports whether the sidecar
+// was killed too.
+func (f *fixture) runPluginKill(sc scenario, k pluginKill, plan failpoint.Plan) bool {
+	f.t.Helper()
+	f.pluginKillable = true
+	f.installPluginKiller()
+	sc.prepare(f)
+	f.setPluginKill(k)
+	f.setPlan(plan)
+	sc.act(f)
+	return f.waitKilled()
 }

@@ -7,107 +7,115 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// scenario is a piece of a sidecar's life in which it is killed.
+// scenario is a sequence of events in which the sidecar is killed.
 type scenario struct {
 	name string
-	// network is a dual-stack one unless it says otherwise.
+	// network defaults to a dual-stack one.
 	network harness.Network
 	flags   []string
-	// endsEmpty tells that in the end nothing is held, whatever dies.
+	// endsEmpty says that no attachment remains at the end, wherever the sidecar is killed.
 	endsEmpty bool
-	// prepare brings the node to where the scenario begins.
-	prepare func(*scene)
-	// act is what the sidecar is killed in. It returns early when that is dead.
-	act func(*scene)
+	// prepare establishes the state in which the scenario begins.
+	prepare func(*fixture)
+	// act is the part in which the sidecar is killed. It returns early after a kill.
+	act func(*fixture)
 }
 
-// scenarios are all pieces of a sidecar's life.
 func scenarios() []scenario {
 	return append(requestScenarios(), startScenarios()...)
 }
 
-// requestScenarios are those in which a running sidecar is asked for something.
+// newOwner is the scenario in whose recovery every visit is a case.
+const newOwner = "allocate for a new owner"
+
+// requestScenarios are those of requests to a running sidecar.
 func requestScenarios() []scenario {
-	asks := func(r request) func(*scene) { return func(s *scene) { s.send(r) } }
+	send := func(r request) func(*fixture) { return func(f *fixture) { f.send(r) } }
 	router := allocation("router", "")
-	eachTime := []string{"--verify-interval=0s"}
+	alwaysVerify := []string{"--verify-interval=0s"}
 	return []scenario{
-		{name: oneStart, prepare: started, act: asks(router)},
-		{name: "allocate what is held, verified", flags: eachTime, prepare: holding, act: asks(router)},
-		{name: "allocate the second family", prepare: func(s *scene) { s.start(); s.send(allocation("router", "ipv4")) }, act: asks(allocation("router", "ipv6"))},
-		{name: "allocate what the plugin has lost", flags: eachTime, prepare: func(s *scene) { holding(s); s.node.WipeStore(s.t) }, act: asks(router)},
-		{name: "allocate from a full range", flags: []string{"--enable-ipv6=false"}, network: fullWithOne(), prepare: holding, act: asks(refused("health"))},
-		{name: "allocate what cools", flags: []string{"--release-delay=1h"}, prepare: func(s *scene) { holding(s); s.releaseAll("router") }, act: asks(router)},
-		{name: "restore an address", prepare: started, act: asks(restoration("10.15.0.77", "router"))},
-		{name: "restore what is held", flags: eachTime, prepare: func(s *scene) { s.start(); s.send(restoration("10.15.0.77", "router")) }, act: asks(restoration("10.15.0.77", "router"))},
-		{name: "release", prepare: holding, act: func(s *scene) { s.releaseAll("router") }},
-		{name: "release with a delay", flags: []string{"--release-delay=1h"}, prepare: holding, act: func(s *scene) { s.releaseAll("router") }},
-		{name: "the end of a release delay", flags: []string{"--release-delay=1ms"}, endsEmpty: true, prepare: holding, act: func(s *scene) { s.releaseAll("router") }},
-		{name: "expiry", flags: []string{"--ipam-expiration=1ms"}, endsEmpty: true, prepare: started, act: asks(expiring("router"))},
+		{name: newOwner, prepare: start, act: send(router)},
+		{name: "allocate again, verified", flags: alwaysVerify, prepare: allocateRouter, act: send(router)},
+		{name: "allocate the second family", prepare: func(f *fixture) { f.start(); f.send(allocation("router", "ipv4")) }, act: send(allocation("router", "ipv6"))},
+		{name: "allocate a lost address", flags: alwaysVerify, prepare: func(f *fixture) { allocateRouter(f); f.node.WipeStore(f.t) }, act: send(router)},
+		{name: "allocate from a full range", flags: []string{"--enable-ipv6=false"}, network: oneAddress(), prepare: allocateRouter, act: send(refusedAllocation("health"))},
+		{name: "allocate in cooldown", flags: []string{"--release-delay=1h"}, prepare: func(f *fixture) { allocateRouter(f); f.releaseAll("router") }, act: send(router)},
+		{name: "restore", prepare: start, act: send(restore("10.15.0.77", "router"))},
+		{name: "restore again, verified", flags: alwaysVerify, prepare: func(f *fixture) { f.start(); f.send(restore("10.15.0.77", "router")) }, act: send(restore("10.15.0.77", "router"))},
+		{name: "release", prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
+		{name: "release with delay", flags: []string{"--release-delay=1h"}, prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
+		{name: "end of release delay", flags: []string{"--release-delay=1ms"}, endsEmpty: true, prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
+		{name: "expiration", flags: []string{"--ipam-expiration=1ms"}, endsEmpty: true, prepare: start, act: send(expiringAllocation("router"))},
 	}
 }
 
-// startScenarios are those in which a sidecar starts on what an earlier one left.
+// startScenarios are those of a start with the state of a previous run.
 func startScenarios() []scenario {
-	restart := func(s *scene) { s.start(); s.send(allocation("router", "")) }
+	restart := func(f *fixture) { f.start(); f.send(allocation("router", "")) }
 	return []scenario{
-		{name: "the first start", prepare: func(s *scene) { s.node.StateDir = filepath.Join(s.node.Dir, "var", "state") }, act: started},
-		{name: "the first start on a folder open to others", prepare: makeOpenFolder, act: started},
-		{name: "a start with what is held", prepare: func(s *scene) { holding(s); s.kill() }, act: restart},
-		{name: "a start with what the plugin has lost", prepare: func(s *scene) { holding(s); s.kill(); s.node.WipeStore(s.t) }, act: restart},
-		{name: "a start after a reboot", prepare: func(s *scene) { holding(s); s.kill(); reboots(s) }, act: restart},
-		{name: "a start after a reboot with what the plugin has lost", prepare: func(s *scene) { holding(s); s.kill(); reboots(s); s.node.WipeStore(s.t) }, act: restart},
-		{name: "a start with a damaged record", prepare: damaged, act: restart},
-		{name: "a start with a file half written", prepare: halfWritten, act: restart},
-		{name: "a start that retires an owner", endsEmpty: true, prepare: retired, act: started},
+		{name: "first start", prepare: func(f *fixture) { f.node.StateDir = filepath.Join(f.node.Dir, "var", "state") }, act: start},
+		{name: "first start in a folder of mode 0755", prepare: createOpenStateDir, act: start},
+		{name: "start with an attachment", prepare: func(f *fixture) { allocateRouter(f); f.kill() }, act: restart},
+		{name: "start with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.WipeStore(f.t) }, act: restart},
+		{name: "start after a reboot", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t) }, act: restart},
+		{name: "start after a reboot with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t); f.node.WipeStore(f.t) }, act: restart},
+		{name: "start with a damaged record", prepare: damageRecord, act: restart},
+		{name: "start with a temporary file", prepare: leaveTempFile, act: restart},
+		{name: "start that retires an owner", endsEmpty: true, prepare: retireRouter, act: start},
 	}
 }
 
-func started(s *scene) { s.start() }
-
-// holding leaves a running sidecar whose owner "router" holds addresses.
-func holding(s *scene) {
-	s.start()
-	s.send(allocation("router", ""))
+// concurrentRequests is a scenario whose kills differ between runs, even with the same plan.
+func concurrentRequests() scenario {
+	return scenario{
+		name:    "concurrent requests",
+		prepare: func(f *fixture) { f.start(); f.send(allocation("health", "")) },
+		act: func(f *fixture) {
+			requests := []request{allocation("router", ""), allocation("ingress", ""), allocation("default/pod", ""), restore("10.15.0.77", "default/other")}
+			for _, ip := range f.history.Has("health") {
+				requests = append(requests, release(ip, "health"))
+			}
+			f.sendConcurrently(requests)
+		},
+	}
 }
 
-// fullWithOne is a network with one address.
-func fullWithOne() harness.Network {
+func start(f *fixture) { f.start() }
+
+// allocateRouter starts a sidecar and allocates for the owner "router".
+func allocateRouter(f *fixture) {
+	f.start()
+	f.send(allocation("router", ""))
+}
+
+// oneAddress is a network with one address.
+func oneAddress() harness.Network {
 	return harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
 }
 
-// reboots lets the next sidecars start in another boot.
-func reboots(s *scene) { s.node.ReplaceFile(s.t, harness.BootIDFile, anotherBoot) }
+func createOpenStateDir(f *fixture) { harness.Must(f.t, os.Mkdir(f.node.StateDir, 0o755)) }
 
-func makeOpenFolder(s *scene) {
-	if err := os.Mkdir(s.node.StateDir, 0o755); err != nil {
-		s.t.Fatal(err)
-	}
+// damageRecord leaves a record that cannot be parsed: its addresses are unknown until its owner
+// allocates again.
+func damageRecord(f *fixture) {
+	allocateRouter(f)
+	id := f.sidecar.Attachment(f.t, "router").ContainerID
+	f.kill()
+	f.node.DamageRecord(f.t, id)
+	f.history.Forget("router", id)
 }
 
-// damaged leaves a record that cannot be read. What it held is known to nobody
-// until its owner asks again.
-func damaged(s *scene) {
-	holding(s)
-	id := s.sidecar.Attachment(s.t, "router").ContainerID
-	s.kill()
-	s.node.DamageRecord(s.t, id)
-	s.history.Forget("router", id)
+// leaveTempFile leaves the temporary file of an interrupted write.
+func leaveTempFile(f *fixture) {
+	allocateRouter(f)
+	f.kill()
+	harness.Must(f.t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".record.json123"), []byte("{"), 0o600))
 }
 
-// halfWritten leaves the temporary file of a write that never came to its end.
-func halfWritten(s *scene) {
-	holding(s)
-	s.kill()
-	if err := os.WriteFile(filepath.Join(s.node.StateDir, "attachments", ".record.json123"), []byte("{"), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// retired leaves an owner that the next sidecar does not admit any more.
-func retired(s *scene) {
-	holding(s)
-	s.kill()
-	s.flags = append(s.flags, "--owners=health", "--retire-owners")
-	s.history.Released("router", s.history.Has("router")...)
+// retireRouter leaves an owner that the next sidecar no longer admits.
+func retireRouter(f *fixture) {
+	allocateRouter(f)
+	f.kill()
+	f.flags = append(f.flags, "--owners=health", "--retire-owners")
+	f.history.Released("router", f.history.Has("router")...)
 }

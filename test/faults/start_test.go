@@ -12,39 +12,37 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
+func TestStartWithoutStateDir(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, storage)
+	st := newStats(t, storage)
 	tests := map[string]struct {
-		happen func(t *testing.T, dir string) (reacquire func())
-		says   string
+		spoil func(t *testing.T, dir string) (undo func())
+		err   string
 	}{
-		"a file in its place": {func(t *testing.T, dir string) func() {
-			must(t, os.WriteFile(dir, nil, 0o600))
-			return func() { must(t, os.Remove(dir)) }
+		"replaced by a file": {func(t *testing.T, dir string) func() {
+			harness.Must(t, os.WriteFile(dir, nil, 0o600))
+			return func() { harness.Must(t, os.Remove(dir)) }
 		}, "not a directory"},
-		"a symbolic link in its place": {func(t *testing.T, dir string) func() {
-			must(t, os.Symlink(t.TempDir(), dir))
-			return func() { must(t, os.Remove(dir)) }
+		"replaced by a symlink": {func(t *testing.T, dir string) func() {
+			harness.Must(t, os.Symlink(t.TempDir(), dir))
+			return func() { harness.Must(t, os.Remove(dir)) }
 		}, "symbolic link"},
 		"read-only": {func(t *testing.T, dir string) func() {
 			mountSmall(t, dir)
-			must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-			return func() { must(t, unix.Mount("", dir, "", unix.MS_REMOUNT, "")) }
+			harness.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+			return func() { harness.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT, "")) }
 		}, "read-only file system"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			count.watch(t)
+			st.countCase(t)
 			n := nodeWith(t)
-			reacquire := tt.happen(t, n.StateDir)
+			undo := tt.spoil(t, n.StateDir)
 			s := n.Launch(t)
-			if code := s.Wait(t); code == 0 || !strings.Contains(s.Log(), tt.says) {
-				t.Errorf("it ended with status %d; want a failure that says %q; its output:\n%s", code, tt.says, s.Log())
-			}
+			wantStartFailure(t, s, tt.err)
 
-			reacquire()
+			undo()
 			s = n.Start(t)
 			s.AllocateFor(t, "router")
 			s.WaitConsistent(t)
@@ -52,25 +50,25 @@ func TestAStartWithoutAUsableStateFolderEndsWithTheReason(t *testing.T) {
 	}
 }
 
-// It may be a good record: given up, its addresses would be lost to the owner.
-func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.T) {
+// The record may be intact, so its owner must not lose its addresses.
+func TestStartWithUnreadableRecord(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, storage)
+	st := newStats(t, storage)
 	tests := map[string]struct {
-		happen func(t *testing.T, n *harness.Node, record string) (reacquire func())
-		says   string
+		spoil func(t *testing.T, n *harness.Node, record string) (undo func())
+		err   string
 	}{
 		"permission": {func(t *testing.T, n *harness.Node, record string) func() {
-			obeyModes(t, n)
-			must(t, os.Chmod(record, 0))
-			return func() { must(t, os.Chmod(record, 0o600)) }
+			dropCapabilities(t, n)
+			harness.Must(t, os.Chmod(record, 0))
+			return func() { harness.Must(t, os.Chmod(record, 0o600)) }
 		}, "permission denied"},
 		"I/O error": {failReads, "input/output error"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			count.watch(t)
+			st.countCase(t)
 			n := nodeWith(t)
 			s := n.Start(t)
 			router := s.AllocateFor(t, "router")
@@ -79,23 +77,16 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 			s.Stop(t)
 			before := n.Leases(t)
 
-			reacquire := tt.happen(t, n, filepath.Join(attachments(n), record))
+			undo := tt.spoil(t, n, filepath.Join(attachments(n), record))
 			s = n.Launch(t)
-			code := s.Wait(t)
-			for _, says := range []string{record, tt.says, "start again"} {
-				if code == 0 || !strings.Contains(s.Log(), says) {
-					t.Errorf("it ended with status %d; want a failure that says %q; its output:\n%s", code, says, s.Log())
-				}
-			}
+			wantStartFailure(t, s, record, tt.err, "start again")
 			if now := n.Leases(t); !slices.Equal(now, before) {
-				t.Errorf("the plugin's store was %v and is %v; want it not to be touched", before, now)
+				t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
 			}
 
-			reacquire()
+			undo()
 			s = n.Start(t)
-			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 0 {
-				t.Errorf("health shows the quarantined records %+v; want none", got)
-			}
+			wantNoQuarantine(t, s)
 			s.WaitConsistent(t)
 			wantHeld(t, s, "router", router)
 			wantHeld(t, s, "health", health)
@@ -103,32 +94,42 @@ func TestAStartThatCannotReadARecordEndsWithTheReasonAndLosesNothing(t *testing.
 	}
 }
 
-// failReads lets each read of a file by the node's next sidecars fail by strace's
-// injection.
+// failReads makes every read of a file by the node's next sidecars fail, by strace.
 func failReads(t *testing.T, n *harness.Node, file string) func() {
 	t.Helper()
-	// -D makes the sidecar our child and strace a process beside it.
+	// With -D the sidecar is the child of the test, and strace a separate process.
 	n.Wrapper = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-P", file, "-e", "trace=read,pread64", "-e", "inject=read,pread64:error=EIO"}
 	return func() { n.Wrapper = nil }
 }
 
-func TestAStartOnAFullDiskServesWhatIsHeld(t *testing.T) {
+// wantStartFailure waits until the sidecar ends with a failure and has logged each text.
+func wantStartFailure(t *testing.T, s *harness.Sidecar, texts ...string) {
+	t.Helper()
+	code := s.Wait(t)
+	for _, text := range texts {
+		if code == 0 || !strings.Contains(s.Log(), text) {
+			t.Errorf("the sidecar ended with status %d; want a failure with %q; its output:\n%s", code, text, s.Log())
+		}
+	}
+}
+
+func TestStartOnFullDisk(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, storage)
-	count.watch(t)
+	st := newStats(t, storage)
+	st.countCase(t)
 	n := nodeWith(t)
 	mountSmall(t, n.StateDir)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
 	s.Kill(t)
-	count.killed(1)
-	reacquire := fillUp(t, n, nil)
+	st.addKills(1)
+	undo := fillDisk(t, n, nil)
 
 	s = n.Launch(t)
 	s.WaitServing(t)
-	wantUnready(t, s, "no space left on device")
+	s.WaitNotReady(t, "no space left on device")
 	wantHeld(t, s, "router", held)
-	reacquire()
+	undo()
 	s.WaitReady(t)
 	s.AllocateFor(t, "health")
 	s.WaitConsistent(t)

@@ -70,7 +70,7 @@ func (c *clientHistory) responseReceived(r ipamRequest, releasedOwner string, go
 	case r.method == http.MethodPost && got.Status == http.StatusOK && r.ip.IsValid():
 		h.Got(r.owner, r.ip)
 	case r.method == http.MethodPost && got.Status == http.StatusCreated:
-		ips := got.addresses()
+		ips := got.Addrs()
 		h.Got(r.owner, ips...)
 		if r.expires {
 			h.Releasing(ips...)
@@ -78,8 +78,8 @@ func (c *clientHistory) responseReceived(r ipamRequest, releasedOwner string, go
 	}
 }
 
-// addresses returns those of the response to an allocate; none if it cannot be parsed.
-func (r Response) addresses() []netip.Addr {
+// Addrs returns the addresses in the response to an allocate; none if it cannot be parsed.
+func (r Response) Addrs() []netip.Addr {
 	var allocation Allocation
 	if json.Unmarshal(r.Body, &allocation) != nil {
 		return nil

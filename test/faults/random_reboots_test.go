@@ -12,49 +12,42 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// rebootOwners is how many cases share a node, and rebootSteps what each of them does.
+// rebootOwners is the number of cases on a node, and rebootSteps that of the steps of each.
 const rebootOwners, rebootSteps = 30, 4
 
-// rebootBatches is how many batches of rebootOwners cases are played.
-func (s share) rebootBatches() int {
-	if s == full {
-		return 200
-	}
-	return 2
-}
-
-func TestRebootsAtRandomLoseNothingAndGiveNothingUp(t *testing.T) {
+func TestRandomReboots(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, rebootsAtRandom)
-	for i := range wantedShare(t).rebootBatches() {
+	st := newStats(t, rebootsAtRandom)
+	for i := range sizeFromEnv(t).of(2, 200) {
 		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
 			t.Parallel()
-			count.watchMany(t, rebootOwners)
+			st.countCases(t, rebootOwners)
 			if i%3 == 1 {
-				rebootOverServer(t, count, uint64(i))
+				rebootWithServer(t, st, uint64(i))
 				return
 			}
-			rebootOverHostLocal(t, count, uint64(i))
+			rebootWithHostLocal(t, st, uint64(i))
 		})
 	}
 }
 
-// rebootOverServer reboots a node whose plugin keeps everything elsewhere.
-func rebootOverServer(t *testing.T, count *tally, number uint64) {
+// rebootWithServer reboots a node whose plugin has its store on a server.
+func rebootWithServer(t *testing.T, st *stats, number uint64) {
 	t.Helper()
 	l := newLateBatch(t, number, rebootOwners)
 	l.start()
 	l.run(rebootSteps, 1, l.step, func(*rand.Rand) {
 		l.kill()
-		count.killed(1)
+		st.addKills(1)
 		held, before := l.holders(), len(l.server.Calls(t))
 		live := l.liveIDs(held)
 		l.node.Reboot(t)
 		l.start()
-		l.askAll(held)
+		l.allocateHeld(held)
 		for _, call := range l.server.Calls(t)[before:] {
 			changes := call.Verb == "ADD" || call.Verb == "DEL"
 			if id := call.Env["CNI_CONTAINERID"]; changes && slices.Contains(live, id) {
@@ -63,14 +56,14 @@ func rebootOverServer(t *testing.T, count *tally, number uint64) {
 		}
 		l.resume()
 	})
-	l.finish()
+	l.finishLate()
 }
 
-// liveIDs are the container IDs under which the server has what owners hold.
+// liveIDs returns the container IDs of the owners' leases on the server.
 func (l *lateBatch) liveIDs(held []*batchOwner) []string {
 	l.t.Helper()
 	leases, err := l.server.Leases(l.server.Network.Name)
-	must(l.t, err)
+	harness.Must(l.t, err)
 	var ids []string
 	for _, lease := range leases {
 		if slices.ContainsFunc(held, func(o *batchOwner) bool { return slices.Contains(l.history.Has(o.name), lease.IP) }) {
@@ -80,26 +73,26 @@ func (l *lateBatch) liveIDs(held []*batchOwner) []string {
 	return ids
 }
 
-// rebootOverHostLocal reboots a node whose plugin's files may have lost their last
-// writes, or everything.
-func rebootOverHostLocal(t *testing.T, count *tally, number uint64) {
+// rebootWithHostLocal reboots a node whose plugin's files may have lost their last writes, or
+// all of them.
+func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 	t.Helper()
 	n := nodeWith(t)
 	r := &powerLoss{batch: newBatch(t, n, number, rebootOwners, "--verify-interval=1h")}
 	n.Store = func() ([]oracle.Lease, error) {
 		leases, _, err := oracle.HostLocalKilled(n.StoreDir)
-		return slices.DeleteFunc(leases, func(l oracle.Lease) bool { return l.ContainerID == aPod }), err
+		return slices.DeleteFunc(leases, func(l oracle.Lease) bool { return l.ContainerID == podContainerID }), err
 	}
 	r.start()
-	r.run(rebootSteps, 1, r.ask, func(dice *rand.Rand) {
+	r.run(rebootSteps, 1, r.sendRandom, func(dice *rand.Rand) {
 		r.kill()
-		count.killed(1)
-		r.strike(dice)
+		st.addKills(1)
+		r.loseLeases(dice)
 		held := r.holders()
 		before := r.leaseFiles(held)
 		n.Reboot(t)
 		r.start()
-		r.askAll(held)
+		r.allocateHeld(held)
 		for file, was := range before {
 			now, err := os.Stat(file)
 			if err != nil || !os.SameFile(was, now) || !now.ModTime().Equal(was.ModTime()) {
@@ -108,39 +101,38 @@ func rebootOverHostLocal(t *testing.T, count *tally, number uint64) {
 		}
 		r.resume()
 	})
-	r.end(r.barred...)
-	count.leftEmpty(r.empty)
+	r.finish(r.unavailable...)
+	st.addEmptyFiles(r.empty)
 	for _, ip := range r.taken {
-		if data, err := os.ReadFile(r.lease(ip)); err != nil || string(data) != aPod+"\r\neth0" {
-			t.Errorf("%s was a pod's and is now %q: %v", ip, data, err)
+		if data, err := os.ReadFile(r.lease(ip)); err != nil || string(data) != podContainerID+"\r\neth0" {
+			t.Errorf("%s was leased to a pod and is now %q: %v", ip, data, err)
 		}
 	}
 }
 
-// aPod is the container ID of the pods that have taken what the plugin forgot.
-const aPod = "a-pods-sandbox"
+// podContainerID is the container ID of pods that got addresses whose leases were lost.
+const podContainerID = "pod-sandbox"
 
 // powerLoss is a batch whose store has lost writes.
 type powerLoss struct {
 	*batch
-	// taken are addresses that pods have now, and barred those that the owners cannot
-	// get back: the taken ones, and those whose files are empty.
-	taken, barred []netip.Addr
-	empty         int
+	// taken has the addresses of pods, and unavailable those that the owners cannot reacquire:
+	// the taken ones, and those with an empty file.
+	taken, unavailable []netip.Addr
+	empty              int
 }
 
 func (r *powerLoss) lease(ip netip.Addr) string {
 	return filepath.Join(r.node.StoreDir, "pods", ip.String())
 }
 
-// strike takes leases from the plugin's store: none, some of the last ones, or all. Of
-// those, a few are left without their content, and a few are given to pods before the
-// sidecar starts.
-func (r *powerLoss) strike(dice *rand.Rand) {
+// loseLeases deletes none, some or all leases from the plugin's store. Of those, it replaces a few
+// by empty files and a few by leases of pods.
+func (r *powerLoss) loseLeases(dice *rand.Rand) {
 	r.t.Helper()
 	lost := []int{0, 50, 100}[dice.IntN(3)]
 	leases, err := r.node.Store()
-	must(r.t, err)
+	harness.Must(r.t, err)
 	for _, l := range leases {
 		file := r.lease(l.IP)
 		if dice.IntN(100) >= lost {
@@ -148,46 +140,46 @@ func (r *powerLoss) strike(dice *rand.Rand) {
 		}
 		switch dice.IntN(12) {
 		case 0:
-			must(r.t, os.Truncate(file, 0))
-			r.barred = append(r.barred, l.IP)
+			harness.Must(r.t, os.Truncate(file, 0))
+			r.unavailable = append(r.unavailable, l.IP)
 			r.empty++
 		case 1:
-			must(r.t, os.WriteFile(file, []byte(aPod+"\r\neth0"), 0o600))
-			r.barred, r.taken = append(r.barred, l.IP), append(r.taken, l.IP)
+			harness.Must(r.t, os.WriteFile(file, []byte(podContainerID+"\r\neth0"), 0o600))
+			r.unavailable, r.taken = append(r.unavailable, l.IP), append(r.taken, l.IP)
 		default:
-			// A plugin that has outlived the sidecar may have released it.
+			// A plugin process that outlived the sidecar may have released it.
 			if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-				must(r.t, err)
+				harness.Must(r.t, err)
 			}
 		}
 	}
 }
 
-// leaseFiles are those of owners.
+// leaseFiles returns the lease files of owners.
 func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 	r.t.Helper()
 	files := map[string]os.FileInfo{}
 	for _, o := range held {
 		for _, ip := range r.history.Has(o.name) {
 			info, err := os.Stat(r.lease(ip))
-			must(r.t, err)
+			harness.Must(r.t, err)
 			files[r.lease(ip)] = info
 		}
 	}
 	return files
 }
 
-// holders are the owners whose whole attachment the plugin has for certain: each
-// address of its record, and no request was cut off. No sidecar runs meanwhile.
+// holders returns the owners that certainly have every lease of their record: no request of
+// theirs was interrupted. It must be called while no sidecar runs.
 func (b *batch) holders() []*batchOwner {
 	b.t.Helper()
 	stored, err := b.node.Store()
-	must(b.t, err)
+	harness.Must(b.t, err)
 	kept, err := oracle.Journal(b.node.StateDir)
-	must(b.t, err)
+	harness.Must(b.t, err)
 	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
 		i := slices.IndexFunc(kept, func(k oracle.Kept) bool { return k.Owner == o.name && k.State == "held" })
-		if i < 0 || o.cut || len(b.history.Has(o.name)) == 0 {
+		if i < 0 || o.interrupted || len(b.history.Has(o.name)) == 0 {
 			return true
 		}
 		return slices.ContainsFunc(kept[i].IPs, func(ip netip.Addr) bool {
@@ -196,8 +188,8 @@ func (b *batch) holders() []*batchOwner {
 	})
 }
 
-// askAll lets holders ask at the same time for what they have, and wants that answered.
-func (b *batch) askAll(held []*batchOwner) {
+// allocateHeld allocates for the holders concurrently, and wants the addresses that they hold.
+func (b *batch) allocateHeld(held []*batchOwner) {
 	b.t.Helper()
 	var all sync.WaitGroup
 	for _, o := range held {
@@ -208,7 +200,7 @@ func (b *batch) askAll(held []*batchOwner) {
 			got := r.addresses(a)
 			lacks := func(ip netip.Addr) bool { return !slices.Contains(got, ip) }
 			if slices.ContainsFunc(has, lacks) {
-				b.t.Errorf("%s had %v, which the plugin kept, and was answered %s", o.name, has, a)
+				b.t.Errorf("%s had %v, which the plugin kept, and got %s", o.name, has, a)
 			}
 		})
 	}

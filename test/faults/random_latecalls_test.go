@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"testing"
 
@@ -10,42 +11,35 @@ import (
 )
 
 const (
-	// lateOwners is how many cases share a sidecar, and lateSteps what each of them does.
+	// lateOwners is the number of cases that share a sidecar, and lateSteps that of the steps of
+	// each.
 	lateOwners, lateSteps = 40, 6
-	// outlives is how long a call may act after its process, in seconds. The server
-	// forgets it earlier, so that no call acts later than it may on a busy machine.
+	// outlives is how long a call may act after its process, in seconds. The server drops it
+	// earlier, because on a busy machine a call could act later than it may.
 	outlives, remembered = 3, 2
 )
 
-// lateBatches is how many batches of lateOwners cases are played.
-func (s share) lateBatches() int {
-	if s == full {
-		return 200
-	}
-	return 1
-}
-
-func TestCallsThatActLateAtRandomFreeNothingThatIsHeldAndLeaveNothing(t *testing.T) {
+func TestRandomLateCalls(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, lateAtRandom)
-	for i := range wantedShare(t).lateBatches() {
+	st := newStats(t, lateAtRandom)
+	for i := range sizeFromEnv(t).of(1, 200) {
 		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
 			t.Parallel()
-			count.watchMany(t, lateOwners)
+			st.countCases(t, lateOwners)
 			l := newLateBatch(t, uint64(i), lateOwners)
 			l.start()
 			l.run(lateSteps, 2, l.step, func(*rand.Rand) {
 				l.kill()
-				count.killed(1)
+				st.addKills(1)
 				l.start()
 				l.resume()
 			})
-			l.finish()
+			l.finishLate()
 		})
 	}
 }
 
-// lateBatch is a batch over a central server at which calls act late.
+// lateBatch is a batch over a central server that executes calls late.
 type lateBatch struct {
 	*batch
 	server harness.Central
@@ -66,14 +60,14 @@ func newLateBatch(t *testing.T, number uint64, owners int) *lateBatch {
 	return l
 }
 
-// step is one request of an owner, with a call that may act late, and what may
-// happen at the server before the next one.
+// step sends a request whose plugin call may act late, and then may execute late calls and add
+// or delete a pod.
 func (l *lateBatch) step(o *batchOwner) {
 	if verb := []string{"", "DEL", "DEL", "ADD"}[o.dice.IntN(4)]; verb != "" {
 		l.server.ClearOwnerScript(l.t, verb, o.name)
 		l.server.SetOwnerScript(l.t, verb, o.name, lateEnd(o.dice))
 	}
-	l.ask(o)
+	l.sendRandom(o)
 	if o.dice.IntN(2) == 0 {
 		l.server.RunLateCalls(l.t, o.name)
 	}
@@ -82,44 +76,51 @@ func (l *lateBatch) step(o *batchOwner) {
 	}
 }
 
-// lateEnd is how the process of a late call ends. One that hangs costs its time limit.
+// lateEnd draws how the process of a late call ends. A hang takes as long as --plugin-timeout.
 func lateEnd(dice *rand.Rand) string {
 	ends := []string{`"exitCode":1`, `"exitCode":1`, `"killSelf":9`, `"killSelf":9`, `"stdout":"<html>","exitCode":1`, `"hang":true`}
 	return fmt.Sprintf(`{"times":1,"late":true,%s}`, ends[dice.IntN(len(ends))])
 }
 
-// pod begins a pod beside the owner, or ends the one that is there. It has its
-// addresses as any owner has.
+// pod adds a pod, or deletes the one that exists. The history has its addresses too.
 func (l *lateBatch) pod(o *batchOwner) {
 	id := "pod-" + o.name
 	l.podsMu.Lock()
-	lives := l.pods[id]
-	l.pods[id] = !lives
+	exists := l.pods[id]
+	l.pods[id] = !exists
 	l.podsMu.Unlock()
-	if lives {
-		l.endPod(id)
+	if exists {
+		l.deletePod(id)
 		return
 	}
-	l.history.Got(id, addressesOf(l.t, l.server.Pods.Add(l.t, id))...)
+	l.history.Got(id, parseAddrs(l.server.Pods.Add(l.t, id))...)
 }
 
-func (l *lateBatch) endPod(id string) {
+func (l *lateBatch) deletePod(id string) {
 	l.history.Releasing(l.history.Has(id)...)
 	l.server.Pods.Del(l.t, id)
 }
 
-// finish ends all faults and pods, lets every late call act that still can, and judges.
-func (l *lateBatch) finish() {
+// finishLate ends all faults, executes the remaining late calls, deletes the pods and finishes.
+func (l *lateBatch) finishLate() {
 	l.t.Helper()
 	for _, o := range l.owners {
 		l.server.ClearOwnerScript(l.t, "DEL", o.name)
 		l.server.ClearOwnerScript(l.t, "ADD", o.name)
 	}
 	l.server.RunLateCalls(l.t)
-	for id, lives := range l.pods {
-		if lives {
-			l.endPod(id)
+	for id, exists := range l.pods {
+		if exists {
+			l.deletePod(id)
 		}
 	}
-	l.end()
+	l.finish()
+}
+
+func parseAddrs(texts []string) []netip.Addr {
+	ips := make([]netip.Addr, len(texts))
+	for i, text := range texts {
+		ips[i] = netip.MustParseAddr(text)
+	}
+	return ips
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestTheShippedBinaryHasNoFailpoints(t *testing.T) {
+func TestShippedBinaryHasNoFailpoints(t *testing.T) {
 	t.Parallel()
 	shipped := filepath.Join(t.TempDir(), "delegated-ipam")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", shipped, "../../cmd/delegated-ipam")
@@ -23,7 +23,7 @@ func TestTheShippedBinaryHasNoFailpoints(t *testing.T) {
 			t.Errorf("the shipped binary contains %q", name)
 		}
 		if !contains(t, harness.Failpoints(t), string(name)) {
-			t.Errorf("the binary with failpoints does not contain %q, so the search for it proves nothing", name)
+			t.Errorf("the binary with failpoints does not contain %q, so the search proves nothing", name)
 		}
 	}
 }

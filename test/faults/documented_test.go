@@ -9,20 +9,22 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// described is the row of a fault.
-type described struct {
-	// gets are the code and the words that the column of the client has.
-	gets []string
-	// journal and tests are the whole columns; empty if only the docs know.
+// documentedFault is the expected row of a fault.
+type documentedFault struct {
+	// response has the status and the error in the column of the client.
+	response []string
+	// journal and tests are the complete columns; empty if any text is allowed.
 	journal, tests string
 }
 
-// describe returns the row of a plugin fault, whose tests are those of the verbs
-// ADD, CHECK and DEL.
-func (f pluginFault) describe() described {
-	d := described{gets: []string{strconv.Itoa(f.status), f.says}, journal: "none", tests: "A, C, D"}
+// documented returns the row of a plugin fault, whose tests are named by the verbs ADD, CHECK and
+// DEL.
+func (f pluginFault) documented() documentedFault {
+	d := documentedFault{response: []string{strconv.Itoa(f.status), f.err}, journal: "none", tests: "A, C, D"}
 	switch {
 	case f.status == http.StatusCreated:
 		d.journal = "`held`"
@@ -35,23 +37,21 @@ func (f pluginFault) describe() described {
 	return d
 }
 
-// The tables of docs/reliability.md say what the tests say: each fault has a
-// row, with the code and the words that a client gets, and no row is without a
-// test.
-func TestTheTablesOfFaultsInTheDocsAreThoseOfTheTests(t *testing.T) {
+// The tables of docs/reliability.md have a row for each fault, with its response, and no others.
+func TestDocumentedFaults(t *testing.T) {
 	t.Parallel()
-	want := map[string]map[string]described{"Storage faults": {}, "Damaged records": {}, "Plugin faults": {}}
+	want := map[string]map[string]documentedFault{"Storage faults": {}, "Damaged records": {}, "Plugin faults": {}}
 	for name, f := range storageFaults() {
-		want["Storage faults"][name] = described{gets: []string{"502 or 500", f.says}}
+		want["Storage faults"][name] = documentedFault{response: []string{"502 or 500", f.err}}
 	}
 	for name, f := range recordFaults() {
-		want["Damaged records"][name] = described{gets: []string{"201", f.says}}
+		want["Damaged records"][name] = documentedFault{response: []string{"201", f.reason}}
 	}
 	for name, f := range pluginFaults() {
-		want["Plugin faults"][name] = f.describe()
+		want["Plugin faults"][name] = f.documented()
 	}
 	data, err := os.ReadFile("../../docs/reliability.md")
-	must(t, err)
+	harness.Must(t, err)
 	for section, faults := range want {
 		rows := longestTable(string(data), section)
 		if got, names := slices.Sorted(maps.Keys(rows)), slices.Sorted(maps.Keys(faults)); !slices.Equal(got, names) {
@@ -64,34 +64,33 @@ func TestTheTablesOfFaultsInTheDocsAreThoseOfTheTests(t *testing.T) {
 	}
 }
 
-// wantRow judges the columns of a fault: what the client gets, what the journal
-// says, how it reacquires and, where there is one, the tests.
-func wantRow(t *testing.T, name string, columns []string, f described) {
+// wantRow compares the columns of a fault: the response, the state in the journal, and the tests.
+func wantRow(t *testing.T, name string, columns []string, f documentedFault) {
 	t.Helper()
-	for _, part := range f.gets {
+	for _, part := range f.response {
 		if !strings.Contains(columns[0], part) {
-			t.Errorf("%s: the client gets %q by the docs; want it to say %q", name, columns[0], part)
+			t.Errorf("%s: in the docs the client gets %q; want it to contain %q", name, columns[0], part)
 		}
 	}
 	if f.journal != "" && columns[1] != f.journal {
-		t.Errorf("%s: the journal says %q by the docs; want %q", name, columns[1], f.journal)
+		t.Errorf("%s: in the docs the journal has %q; want %q", name, columns[1], f.journal)
 	}
 	if f.tests != "" && columns[len(columns)-1] != f.tests {
-		t.Errorf("%s: its tests are %q by the docs; want %q", name, columns[len(columns)-1], f.tests)
+		t.Errorf("%s: in the docs its tests are %q; want %q", name, columns[len(columns)-1], f.tests)
 	}
 }
 
-// The table of the last campaign has a row for each class, in which nothing is wrong.
-func TestTheTableOfTheCampaignInTheDocsHasEveryClassAndNoViolation(t *testing.T) {
+// The table of the last campaign has a row for each class, without violations.
+func TestDocumentedCampaign(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../docs/reliability.md")
-	must(t, err)
+	harness.Must(t, err)
 	_, text, _ := strings.Cut(string(data), "\n## Campaign\n")
 	var classesInDocs []string
 	for _, m := range campaignRow.FindAllStringSubmatch(text, -1) {
 		classesInDocs = append(classesInDocs, m[1])
 		if m[2] != "0" {
-			t.Errorf("%s: %s violations by the docs; want 0", m[1], m[2])
+			t.Errorf("%s: %s violations in the docs; want 0", m[1], m[2])
 		}
 	}
 	if !slices.Equal(classesInDocs, classes()) {
@@ -99,13 +98,13 @@ func TestTheTableOfTheCampaignInTheDocsHasEveryClassAndNoViolation(t *testing.T)
 	}
 }
 
-// campaignRow is what campaign.sh prints of a class: its name and its violations.
+// campaignRow matches a line of campaign.sh: the class and its violations.
 var campaignRow = regexp.MustCompile(`(?m)^\| ([^|]+) \| \d+ \| \d+ \| (\d+) \| \d+ \| \d+ s \|$`)
 
 var row = regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+ \|.*) \|$`)
 
-// longestTable returns the columns after the first of the longest table of a
-// section, by the first, without its head.
+// longestTable returns the rows of the longest table in a section, without its header: the other
+// columns by the first one.
 func longestTable(doc, section string) map[string][]string {
 	_, text, _ := strings.Cut(doc, "\n## "+section+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +14,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// batch is many cases on one node, which share its sidecar: each is an owner with
-// requests of its own, and one history judges all answers together. So a
-// case costs little more than its plugin calls.
+// batch runs many cases on one node with one sidecar. A case is an owner with its requests; one
+// history has the responses of all. So a case costs little more than its plugin calls.
 type batch struct {
 	t       *testing.T
 	node    *harness.Node
@@ -27,36 +25,36 @@ type batch struct {
 	history *oracle.History
 	owners  []*batchOwner
 
-	// gate is held for reading while a request is under way, and for writing while
-	// there is no sidecar to ask, or no client may ask it.
-	gate sync.RWMutex
-	// events are the numbers of steps left at which something happens to the node.
-	events map[int]bool
-	due    chan struct{}
+	// requestLock is read-locked during a request, and write-locked while no client may send
+	// one.
+	requestLock sync.RWMutex
+	// events has the values of left at which eventDue receives a value.
+	events   map[int]bool
+	eventDue chan struct{}
 
 	mu   sync.Mutex
 	left int
 }
 
-// batchOwner is one case: an owner and what it has asked for.
+// batchOwner is one case.
 type batchOwner struct {
 	name string
 	dice *rand.Rand
-	// cut tells that the last request was not answered.
-	cut bool
-	// last is the address that the owner had last.
+	// interrupted says that the last request got no response.
+	interrupted bool
+	// last is the last address of the owner.
 	last netip.Addr
 }
 
-// newBatch returns a batch whose owners follow from a seed and the number of the
-// batch. The binary is the one with failpoints, of which none is used: the one
-// under test has the race detector, which would take most of the time.
+// newBatch returns a batch whose random choices follow from the seed and the number of the batch.
+// It uses the binary with failpoints, without a plan, because the race detector in the binary
+// under test would take most of the time.
 func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ...string) *batch {
 	t.Helper()
 	n.Program = harness.Failpoints(t)
 	b := &batch{
 		t: t, node: n, flags: flags, client: harness.Client{Socket: n.Socket},
-		history: oracle.NewHistory(), due: make(chan struct{}),
+		history: oracle.NewHistory(), eventDue: make(chan struct{}),
 	}
 	from := seed(t)
 	for i := range owners {
@@ -66,15 +64,15 @@ func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ..
 	return b
 }
 
-// start runs a sidecar and returns when it answers.
+// start starts a sidecar and returns when it responds.
 func (b *batch) start() {
 	b.t.Helper()
 	b.sidecar = b.node.Launch(b.t, b.flags...)
 	b.sidecar.WaitServing(b.t)
 }
 
-// run lets every owner do so many steps, all at the same time. So many times
-// meanwhile, at moments that the seed draws, it calls event.
+// run does that many steps for every owner concurrently, and meanwhile calls event that many
+// times, at random times.
 func (b *batch) run(steps, events int, step func(*batchOwner), event func(*rand.Rand)) {
 	b.t.Helper()
 	b.left = steps * len(b.owners)
@@ -95,9 +93,9 @@ func (b *batch) run(steps, events int, step func(*batchOwner), event func(*rand.
 	}
 	go func() {
 		all.Wait()
-		close(b.due)
+		close(b.eventDue)
 	}()
-	for range b.due {
+	for range b.eventDue {
 		event(source)
 	}
 }
@@ -108,44 +106,44 @@ func (b *batch) stepDone() {
 	due := b.events[b.left]
 	b.mu.Unlock()
 	if due {
-		b.due <- struct{}{}
+		b.eventDue <- struct{}{}
 	}
 }
 
-// kill ends the sidecar in the middle of what it does. Requests wait until resume.
+// kill kills the sidecar. Requests wait until resume.
 func (b *batch) kill() {
 	b.t.Helper()
 	b.sidecar.Kill(b.t)
-	b.gate.Lock()
+	b.requestLock.Lock()
 }
 
-func (b *batch) resume() { b.gate.Unlock() }
+func (b *batch) resume() { b.requestLock.Unlock() }
 
-// send asks in the name of an owner, and notes the answer. It waits while no
-// sidecar serves. False: no answer came.
+// send sends a request of an owner, and records the response. It waits while no sidecar serves,
+// and returns false if there is no response.
 func (b *batch) send(o *batchOwner, r request) (harness.Response, bool) {
-	b.gate.RLock()
-	defer b.gate.RUnlock()
+	b.requestLock.RLock()
+	defer b.requestLock.RUnlock()
 	return b.sendNow(o, r)
 }
 
-// sendNow is send for who holds the gate.
+// sendNow is send for a caller that holds requestLock.
 func (b *batch) sendNow(o *batchOwner, r request) (harness.Response, bool) {
-	r.sent(b.history)
+	r.recordSent(b.history)
 	a, err := b.client.Try(r.method, r.path, r.header...)
-	o.cut = err != nil
+	o.interrupted = err != nil
 	if err != nil {
 		return a, false
 	}
-	r.answered(b.history, a)
+	r.recordResponse(b.history, a)
 	if ips := b.history.Has(o.name); len(ips) > 0 {
 		o.last = ips[0]
 	}
 	return a, true
 }
 
-// ask does one request that the owner may well do now.
-func (b *batch) ask(o *batchOwner) {
+// sendRandom sends a random request that is valid for the owner.
+func (b *batch) sendRandom(o *batchOwner) {
 	has := b.history.Has(o.name)
 	switch n := o.dice.IntN(10); {
 	case n < 4 && len(has) > 0:
@@ -153,17 +151,18 @@ func (b *batch) ask(o *batchOwner) {
 			b.send(o, release(ip, o.name))
 		}
 	case n == 9 && len(has) == 0 && o.last.IsValid():
-		b.send(o, restoration(o.last.String(), o.name))
+		b.send(o, restore(o.last.String(), o.name))
 	default:
 		b.send(o, allocation(o.name, ""))
 	}
 }
 
-// settle waits until nothing is under way and every invariant holds.
-func (b *batch) settle(unborn ...netip.Addr) {
+// waitConsistent waits until no attachment is in transition and every invariant holds.
+// Addresses in empty can be allocated to no owner.
+func (b *batch) waitConsistent(empty ...netip.Addr) {
 	b.t.Helper()
 	harness.Eventually(b.t, "every invariant to hold", func() error {
-		list, now, err := b.seen(unborn)
+		list, now, err := b.observe(empty)
 		if err != nil {
 			return err
 		}
@@ -172,10 +171,7 @@ func (b *batch) settle(unborn ...netip.Addr) {
 			errs = append(errs, v)
 		}
 		for _, a := range list {
-			barred := slices.ContainsFunc(harness.Held([]harness.Attachment{a}), func(h oracle.Held) bool {
-				return slices.Contains(now.Unborn, h.IP)
-			})
-			if a.State == "releasing" || a.State == "adding" && !barred {
+			if inTransition(a, now) {
 				errs = append(errs, fmt.Errorf("%s is still %s: %s", a.ContainerID, a.State, a.LastError))
 			}
 		}
@@ -183,22 +179,22 @@ func (b *batch) settle(unborn ...netip.Addr) {
 	})
 }
 
-// seen is what store and list say now.
-func (b *batch) seen(unborn []netip.Addr) ([]harness.Attachment, oracle.Final, error) {
+// observe returns the list, and the state of the plugin's store.
+func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Final, error) {
 	stored, err := b.node.Store()
 	list := b.sidecar.List(b.t)
-	return list, oracle.Final{Stored: stored, Listed: harness.Held(list), Unborn: unborn}, err
+	return list, oracle.Final{Stored: stored, Listed: harness.Held(list), Unborn: empty}, err
 }
 
-// end settles, lets every owner ask for what it has, and stops the sidecar, whose
-// journal must be what it has said last.
-func (b *batch) end(unborn ...netip.Addr) {
+// finish waits for consistency, allocates for every owner, and stops the sidecar, whose journal
+// must equal its last list.
+func (b *batch) finish(empty ...netip.Addr) {
 	b.t.Helper()
-	b.settle(unborn...)
-	_, before, err := b.seen(unborn)
-	must(b.t, err)
-	// What a lost attachment has, no other owner is given until its own has asked.
-	if len(unborn) > 0 {
+	b.waitConsistent(empty...)
+	_, before, err := b.observe(empty)
+	harness.Must(b.t, err)
+	// The addresses of a lost attachment are reserved until its owner allocates.
+	if len(empty) > 0 {
 		for _, o := range b.owners {
 			b.send(o, allocation(o.name, ""))
 		}
@@ -206,29 +202,20 @@ func (b *batch) end(unborn ...netip.Addr) {
 	for _, o := range b.owners {
 		r := allocation(o.name, "")
 		a, ok := b.send(o, r)
-		// host-local may offer what is reserved for a lost owner, and another one next time.
+		// host-local may allocate an address that is reserved for a lost owner; the next ADD gets
+		// another one.
 		for i := 0; i < len(b.owners) && strings.Contains(string(a.Body), "has already"); i++ {
 			a, ok = b.send(o, r)
 		}
 		if !ok || a.Status != http.StatusCreated {
-			b.t.Errorf("%s asked in the end and was answered %s", o.name, a)
+			b.t.Errorf("the last allocate of %s was answered %s", o.name, a)
 		}
 		for _, v := range oracle.Retried(o.name, before, r.addresses(a)) {
 			b.t.Error(v)
 		}
 	}
-	b.settle(unborn...)
+	b.waitConsistent(empty...)
 	list := b.sidecar.List(b.t)
 	b.sidecar.Stop(b.t)
 	b.node.WantJournal(b.t, list)
-}
-
-// addressesOf reads what a plugin has answered.
-func addressesOf(t *testing.T, texts []string) []netip.Addr {
-	t.Helper()
-	ips := make([]netip.Addr, len(texts))
-	for i, text := range texts {
-		ips[i] = netip.MustParseAddr(text)
-	}
-	return ips
 }

@@ -13,49 +13,40 @@ import (
 )
 
 const (
-	// mountOwners is how many owners ask a sidecar at the same time, and mountSteps how
-	// often each of them.
+	// mountOwners is the number of concurrent owners, and mountSteps that of the steps of each.
 	mountOwners, mountSteps = 6, 40
-	// mountEvents is how many cases are played on one node.
+	// mountEvents is the number of cases on one node.
 	mountEvents = 20
 )
 
-// mountBatches is how many batches of mountEvents cases are played.
-func (s share) mountBatches() int {
-	if s == full {
-		return 100
-	}
-	return 1
-}
-
-func TestMountsAtRandomLoseNoChangeAndAreNeverWrittenTo(t *testing.T) {
+func TestRandomMounts(t *testing.T) {
 	t.Parallel()
-	count := newTally(t, mountsAtRandom)
-	for i := range wantedShare(t).mountBatches() {
+	st := newStats(t, mountsAtRandom)
+	for i := range sizeFromEnv(t).of(1, 100) {
 		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
 			t.Parallel()
-			count.watchMany(t, mountEvents)
+			st.countCases(t, mountEvents)
 			n := nodeWith(t)
 			n.MountState(t)
 			m := &mountBatch{batch: newBatch(t, n, uint64(i), mountOwners, "--verify-interval=1h")}
 			m.start()
-			m.run(mountSteps, mountEvents, m.ask, func(dice *rand.Rand) { m.takeAway(count, dice) })
-			m.end()
+			m.run(mountSteps, mountEvents, m.sendRandom, func(dice *rand.Rand) { m.changeMount(st, dice) })
+			m.finish()
 		})
 	}
 }
 
-// mountBatch is a batch whose state folder is a mount that goes away.
+// mountBatch is a batch whose state folder is a mount that is covered or detached.
 type mountBatch struct {
 	*batch
-	// looked tells that readiness was waited for, which once a batch is enough: it is
-	// looked after every few seconds, and each change whether it can be made.
-	looked bool
+	// checkedReadiness says that readiness was checked. Once in a batch is enough, because it is
+	// updated every few seconds; changes are refused immediately.
+	checkedReadiness bool
 }
 
-// takeAway lets the state folder go while requests are served, and brings it back.
-// One time of four the sidecar is then killed: the disk must know what was answered.
-func (m *mountBatch) takeAway(count *tally, dice *rand.Rand) {
+// changeMount covers or detaches the state folder during requests, and restores it. Then it kills
+// the sidecar in one of four cases: the disk must have every change that was answered.
+func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 	m.t.Helper()
 	back := m.sidecar.UnmountState
 	if dice.IntN(2) == 0 {
@@ -64,32 +55,32 @@ func (m *mountBatch) takeAway(count *tally, dice *rand.Rand) {
 		m.sidecar.UnmountState(m.t)
 		back = m.sidecar.RemountState
 	}
-	// Requests of now are served or refused; then no other client asks.
-	m.gate.Lock()
+	// Pending requests are served or refused; then no client sends another one.
+	m.requestLock.Lock()
 	m.wantRefused(dice)
 	if got := m.sidecar.ListStateMount(m.t); len(got) > 0 {
-		m.t.Errorf("the folder in the place of the state folder has %q; want nothing to be made there", got)
+		m.t.Errorf("the folder in place of the state folder has %q; want it empty", got)
 	}
-	if m.looked {
+	if m.checkedReadiness {
 		back(m.t)
 	} else {
-		m.looked = true
+		m.checkedReadiness = true
 		m.wantReadiness(back)
 	}
 	if dice.IntN(4) == 0 {
 		m.sidecar.Kill(m.t)
-		count.killed(1)
+		st.addKills(1)
 		m.start()
 	}
-	m.gate.Unlock()
+	m.requestLock.Unlock()
 }
 
-// wantReadiness waits until the sidecar is not ready, and after the return until it is.
+// wantReadiness waits until the sidecar is not ready, calls back and waits until it is ready.
 func (m *mountBatch) wantReadiness(back func(testing.TB)) {
 	m.t.Helper()
 	harness.Eventually(m.t, "the sidecar not to be ready", func() error {
 		if m.sidecar.Ready() == nil {
-			return errors.New("it is ready without its state folder")
+			return errors.New("the sidecar is ready without its state folder")
 		}
 		return nil
 	})
@@ -97,20 +88,20 @@ func (m *mountBatch) wantReadiness(back func(testing.TB)) {
 	m.sidecar.WaitReady(m.t)
 }
 
-// wantRefused asks for changes, none of which may be made or begun.
+// wantRefused requests changes, none of which may be started.
 func (m *mountBatch) wantRefused(dice *rand.Rand) {
 	m.t.Helper()
-	// A DEL or ADD in the background may have begun before, and is finished.
+	// An ADD or DEL in the background may have started before.
 	held := map[string]bool{}
 	for _, a := range m.sidecar.List(m.t) {
 		held[a.ContainerID] = a.State == "held"
 	}
 	unfinished := func(l oracle.Lease) bool { return !held[l.ContainerID] }
 	before, err := m.node.Store()
-	must(m.t, err)
+	harness.Must(m.t, err)
 	before = slices.DeleteFunc(before, unfinished)
 	newcomer := &batchOwner{name: "newcomer"}
-	for _, r := range []request{allocation(newcomer.name, ""), restoration("10.15.0.200", newcomer.name)} {
+	for _, r := range []request{allocation(newcomer.name, ""), restore("10.15.0.200", newcomer.name)} {
 		m.wantNoSuccess(newcomer, r)
 	}
 	o := m.owners[dice.IntN(len(m.owners))]
@@ -118,7 +109,7 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 		m.wantNoSuccess(o, release(ip, o.name))
 	}
 	now, err := m.node.Store()
-	must(m.t, err)
+	harness.Must(m.t, err)
 	now = slices.DeleteFunc(now, unfinished)
 	if fmt.Sprint(now) != fmt.Sprint(before) {
 		m.t.Errorf("the plugin's store was %v and is %v; want no change without the state folder", before, now)

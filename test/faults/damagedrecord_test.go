@@ -1,0 +1,176 @@
+package faults
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// recordFault damages the file of a record, which the next start quarantines for a reason.
+type recordFault struct {
+	damage func(t *testing.T, file string)
+	reason string
+}
+
+func recordFaults() map[string]recordFault {
+	return map[string]recordFault{
+		"torn":                  {rewrite(truncate), "not an envelope"},
+		"empty":                 {rewrite(func([]byte) []byte { return nil }), "empty"},
+		"bit-flipped":           {rewrite(flipBit), "checksum"},
+		"of another machine":    {rewrite(ofAnotherMachine), "another machine"},
+		"replaced by a folder":  {replaceByFullFolder, "not a regular file"},
+		"replaced by a symlink": {replaceByLink, "not a regular file"},
+		"wrong file name":       {rename, "name does not match"},
+		"zeros":                 {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
+		"version 0":             {rewrite(version("0")), "version 0"},
+		"without a checksum":    {rewrite(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
+	}
+}
+
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, damagedRecords)
+	for name, f := range recordFaults() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			n := nodeWith(t)
+			s := n.Start(t)
+			router := s.AllocateFor(t, "router")
+			health := s.AllocateFor(t, "health")
+			file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
+			s.Stop(t)
+			f.damage(t, file)
+			n.ResetHistory() // the addresses of the router are unknown now
+
+			s = n.Start(t)
+			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, f.reason) {
+				t.Errorf("health has the quarantined records %+v; want one with %q", got, f.reason)
+			}
+			wantHeld(t, s, "health", health)
+			// The addresses of the damaged record are allocated to no other owner.
+			wantNotGiven(t, s, "ingress", router)
+			s.AllocateFor(t, "router")
+			s.WaitConsistent(t)
+		})
+	}
+}
+
+func TestNewerRecord(t *testing.T) {
+	t.Parallel()
+	newStats(t, damagedRecords).countCase(t)
+	n := nodeWith(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
+	s.Stop(t)
+	rewrite(version("2"))(t, file)
+	newer, err := os.ReadFile(file)
+	harness.Must(t, err)
+
+	s = n.Launch(t)
+	s.WaitReady(t)
+	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "version 2")
+	s.TryRestore(t, held[0], "router").WantError(t, http.StatusInternalServerError, "version 2")
+	wantNotGiven(t, s, "health", held)
+	s.Stop(t)
+	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, newer) {
+		t.Errorf("the record was changed: %q, %v", now, err)
+	}
+
+	// After a downgrade of the record it is used again.
+	rewrite(version("1"))(t, file)
+	s = n.Start(t)
+	wantHeld(t, s, "router", held)
+}
+
+func TestRecordPathOccupied(t *testing.T) {
+	t.Parallel()
+	newStats(t, damagedRecords).countCase(t)
+	n := nodeWith(t)
+	s := n.Start(t)
+	record := func(owner string) string { return filepath.Join(attachments(n), idOf(t, n, owner)+".json") }
+	outside := filepath.Join(n.Dir, "outside")
+	harness.Must(t, os.WriteFile(outside, []byte("content"), 0o600))
+	harness.Must(t, os.Symlink(outside, record("router")))
+	harness.Must(t, os.MkdirAll(filepath.Join(record("health"), "full"), 0o700))
+
+	s.AllocateFor(t, "router")
+	s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "the journal could not be written")
+	s.AllocateFor(t, "ingress")
+	if data, err := os.ReadFile(outside); err != nil || string(data) != "content" {
+		t.Errorf("the target of the symlink was changed to %q, %v", data, err)
+	}
+	if len(n.Leases(t)) != 4 {
+		t.Errorf("the plugin holds %v; want no lease of the refused owner", n.Leases(t))
+	}
+
+	harness.Must(t, os.RemoveAll(record("health")))
+	s.AllocateFor(t, "health")
+	s.WaitConsistent(t)
+}
+
+// rewrite returns a function that changes the content of a file.
+func rewrite(change func([]byte) []byte) func(*testing.T, string) {
+	return func(t *testing.T, file string) {
+		t.Helper()
+		data, err := os.ReadFile(file)
+		harness.Must(t, err)
+		harness.Must(t, os.WriteFile(file, change(data), 0o600))
+	}
+}
+
+// truncate returns the first half, without the padding.
+func truncate(data []byte) []byte { return data[:len(bytes.TrimRight(data, " \n"))/2] }
+
+// flipBit flips a bit of the address in the record.
+func flipBit(data []byte) []byte {
+	data[bytes.Index(data, []byte("10.15.0."))+len("10.15.0.")] ^= 1
+	return data
+}
+
+var (
+	machineOf = regexp.MustCompile(`"machineID":"[^"]*"`)
+	versionOf = regexp.MustCompile(`^{"version":\d+`)
+	sealed    = regexp.MustCompile(`"record":(.*)} *\n$`)
+)
+
+// ofAnotherMachine returns the record with another machine ID and a valid checksum.
+func ofAnotherMachine(data []byte) []byte {
+	raw := machineOf.ReplaceAll(sealed.FindSubmatch(data)[1], []byte(`"machineID":"another"`))
+	sum := sha256.Sum256(raw)
+	return fmt.Appendf(nil, "{\"version\":1,\"sha256\":%q,\"record\":%s}\n", hex.EncodeToString(sum[:]), raw)
+}
+
+func version(v string) func([]byte) []byte {
+	return func(data []byte) []byte { return versionOf.ReplaceAll(data, []byte(`{"version":`+v)) }
+}
+
+// replaceByFullFolder replaces a file by a folder that is not empty.
+func replaceByFullFolder(t *testing.T, file string) {
+	t.Helper()
+	harness.Must(t, os.Remove(file))
+	harness.Must(t, os.MkdirAll(filepath.Join(file, "full"), 0o700))
+}
+
+// replaceByLink replaces the record by a symlink to a copy.
+func replaceByLink(t *testing.T, file string) {
+	t.Helper()
+	outside := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(file))), "copy.json")
+	harness.Must(t, os.Rename(file, outside))
+	harness.Must(t, os.Symlink(outside, file))
+}
+
+func rename(t *testing.T, file string) {
+	t.Helper()
+	harness.Must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "another-one.json")))
+}

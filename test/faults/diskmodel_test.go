@@ -1,0 +1,196 @@
+package faults
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
+)
+
+// diskModel computes the state of the disk after a power loss from the steps of a trace: the content of a
+// file is durable after fsync of the file, and a new, changed or removed name after fsync of its
+// folder (fsync(2)).
+//
+// Other changes may be on disk too. So a file must be written only once: a record that is being
+// rewritten at a power loss is torn.
+type diskModel struct {
+	// visible has the files that processes see, durable those after a power loss; by path.
+	visible, durable map[string]*modelFile
+	// changed has the names of a folder that differ between the two, and the time of the change.
+	changed map[string]map[string]int
+	// recordCount counts the files that got the name of a record; violations has the writes and
+	// new names that are not allowed.
+	recordCount int
+	violations  []string
+	// clock counts changes; syncStart is the time at which the pending fsync of a thread started.
+	// Later changes need not be included.
+	clock     int
+	syncStart map[int]int
+}
+
+// modelFile is a file or folder.
+type modelFile struct {
+	// state is the state of the record; empty if it has none.
+	state string
+	// written and synced are the times of the last write and the last fsync.
+	written, synced int
+	// failed says that a write or an fsync has failed: the content on disk is unknown, even after
+	// another fsync.
+	failed bool
+}
+
+// none is the state of a missing record, torn that of a record whose content may be lost.
+const (
+	none = "none"
+	torn = "torn"
+)
+
+var (
+	fileArg    = regexp.MustCompile(`^\d+<([^>]*)>`)
+	stateField = regexp.MustCompile(`\\"state\\":\\"([a-z]+)\\"`)
+	nameArg    = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)"`)
+	nameArgs   = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
+	createFlag = regexp.MustCompile(`\bO_CREAT\b`)
+)
+
+func newDiskModel() *diskModel {
+	return &diskModel{visible: map[string]*modelFile{}, durable: map[string]*modelFile{}, changed: map[string]map[string]int{}, syncStart: map[int]int{}}
+}
+
+// apply applies one step. A successful call takes effect at its end.
+func (d *diskModel) apply(s strace.Step) {
+	path := pathIn(fileArg, s.Args)
+	if !s.Ended {
+		d.syncStart[s.PID] = d.clock
+		if s.Call == "write" || s.Call == "pwrite64" {
+			d.startWrite(path)
+		}
+		return
+	}
+	if !s.OK {
+		d.callFailed(s.Call, path)
+		return
+	}
+	d.clock++
+	switch s.Call {
+	case "openat":
+		if name := pathIn(nameArg, s.Args); createFlag.MatchString(s.Args) && d.visible[name] == nil {
+			d.link(name, &modelFile{written: d.clock})
+		}
+	case "mkdir", "mkdirat":
+		d.link(pathIn(nameArg, s.Args), &modelFile{})
+	case "write", "pwrite64":
+		if f := d.visible[path]; f != nil {
+			f.written = d.clock
+			if m := stateField.FindStringSubmatch(s.Args); m != nil {
+				f.state = m[1]
+			}
+		}
+	case "rename", "renameat", "renameat2":
+		if m := nameArgs.FindStringSubmatch(s.Args); m != nil {
+			from, to := absolute(m[1], m[2]), absolute(m[3], m[4])
+			d.link(to, d.visible[from])
+			d.link(from, nil)
+		}
+	case "unlinkat":
+		d.link(pathIn(nameArg, s.Args), nil)
+	case "fsync", "fdatasync":
+		d.sync(path, d.syncStart[s.PID])
+	}
+}
+
+// link assigns a file to a name, or removes the name (nil).
+func (d *diskModel) link(name string, f *modelFile) {
+	folder := filepath.Dir(name)
+	if d.changed[folder] == nil {
+		d.changed[folder] = map[string]int{}
+	}
+	d.changed[folder][name] = d.clock
+	d.visible[name] = f
+	if f == nil || !isRecord(name) {
+		return
+	}
+	d.recordCount++
+	if f.failed {
+		d.violations = append(d.violations, fmt.Sprintf("%s is made of a file after a failed write or fsync", name))
+	}
+}
+
+// startWrite records the start of a write, from which on the content may be on disk.
+func (d *diskModel) startWrite(path string) {
+	f := d.visible[path]
+	switch {
+	case f == nil:
+	case f.failed:
+		d.violations = append(d.violations, fmt.Sprintf("%s is written after a failed write or fsync", path))
+	case f.synced > 0 || isRecord(path):
+		d.violations = append(d.violations, fmt.Sprintf("%s is written again and may be a record on disk", path))
+	}
+}
+
+// callFailed applies a failed call. A failed fsync of a folder makes nothing durable.
+func (d *diskModel) callFailed(call, path string) {
+	if f := d.visible[path]; f != nil && slices.Contains([]string{"write", "pwrite64", "fsync", "fdatasync"}, call) && d.changed[path] == nil {
+		f.failed = true
+	}
+}
+
+// isRecord reports whether a name is that of a record.
+func isRecord(name string) bool {
+	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(filepath.Base(name), ".")
+}
+
+// sync makes the changes durable that precede the start of the fsync.
+func (d *diskModel) sync(path string, began int) {
+	if f := d.visible[path]; f != nil && f.written <= began {
+		f.synced = d.clock
+	}
+	for name, since := range d.changed[path] {
+		if since <= began {
+			d.durable[name] = d.visible[name]
+			delete(d.changed[path], name)
+		}
+	}
+}
+
+// afterPowerLoss returns the state of a record after a power loss at this time.
+func (d *diskModel) afterPowerLoss(name string) string {
+	// A new folder is lost with its content unless its own name is durable.
+	for folder := filepath.Dir(name); folder != "/"; folder = filepath.Dir(folder) {
+		if d.visible[folder] != nil && d.durable[folder] == nil {
+			return none
+		}
+	}
+	f := d.durable[name]
+	switch {
+	case f == nil:
+		return none
+	case f.synced < f.written:
+		return torn
+	default:
+		return f.state
+	}
+}
+
+// pathIn returns the path that the first groups of a pattern match in the arguments of a call.
+func pathIn(pattern *regexp.Regexp, args string) string {
+	m := pattern.FindStringSubmatch(args)
+	switch len(m) {
+	case 2:
+		return m[1]
+	case 3:
+		return absolute(m[1], m[2])
+	default:
+		return ""
+	}
+}
+
+func absolute(folder, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(folder, name)
+}

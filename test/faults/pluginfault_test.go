@@ -1,0 +1,196 @@
+package faults
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// pluginFault is a fault of a plugin, and the expected result of an allocate for a new owner.
+type pluginFault struct {
+	// script is for the scripted plugin; with afterWork an address is allocated without being
+	// reported.
+	script string
+	// file replaces the plugin's executable if script is empty; nil removes the executable.
+	file *file
+	// status and err are the response to the allocate; err is empty if it succeeds.
+	status int
+	err    string
+	// unknown says that the ADD may still act, for as long as the profile says.
+	unknown bool
+	// onlyADD excludes CHECK and DEL, which have no result, or for which the fault adds nothing.
+	onlyADD bool
+}
+
+type file struct {
+	mode    os.FileMode
+	content string
+}
+
+func pluginFaults() map[string]pluginFault {
+	result := func(ips ...string) string {
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[%s]}`, strings.Join(ips, ","))
+	}
+	address := func(ip string) string { return fmt.Sprintf(`{"address":%q}`, ip+"/24") }
+	afterWork := func(more string) string { return `{"afterWork":true,` + more + `}` }
+	// The header of a 64-bit ELF program for the unassigned machine type 0xFFFF.
+	foreignELF := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xff\xff\x01" + strings.Repeat("\x00", 43)
+
+	faults := map[string]pluginFault{
+		"missing":                    {status: 502, err: "--cni-bin-dir"},
+		"not executable":             {file: &file{0o644, foreignELF}, status: 502, err: "executable"},
+		"for another architecture":   {file: &file{0o755, foreignELF}, status: 502, err: "exec format error"},
+		"hangs":                      {script: afterWork(`"hang":true`), status: 502, err: "did not end within", unknown: true},
+		"ignores SIGTERM":            {script: afterWork(`"hang":true,"ignoreTerm":true`), status: 502, err: "did not end within", unknown: true, onlyADD: true},
+		"succeeds after SIGTERM":     {script: `{"awaitTerm":true}`, status: 502, err: "did not end within", unknown: true, onlyADD: true},
+		"leaves a child":             {script: `{"holdStdout":"go"}`, status: 201, onlyADD: true},
+		"prints nothing":             {script: afterWork(`"exitCode":0`), status: 502, err: "cannot be parsed", unknown: true, onlyADD: true},
+		"prints garbage":             {script: afterWork(`"stdout":"<html>"`), status: 502, err: "cannot be parsed", unknown: true, onlyADD: true},
+		"prints two documents":       {script: afterWork(`"stdout":` + strconv.Quote(strings.Repeat(result(address("10.15.0.3")), 2))), status: 502, err: "cannot be parsed", unknown: true, onlyADD: true},
+		"prints 100 MB":              {script: afterWork(`"stdoutBytes":104857600`), status: 502, err: "more than", unknown: true},
+		"returns no address":         {script: afterWork(`"result":` + result()), status: 502, err: "no address", unknown: true, onlyADD: true},
+		"returns an address twice":   {script: afterWork(`"result":` + result(address("10.15.0.3"), address("10.15.0.3"))), status: 502, err: "10.15.0.3 twice", unknown: true, onlyADD: true},
+		"returns another owner's":    {script: afterWork(`"result":` + result(address(otherAddress))), status: 502, err: "has already; ours was released", onlyADD: true},
+		"error with exit 0":          {script: afterWork(`"error":{"code":100,"msg":"no more"},"exitCode":0`), status: 502, err: "no more", unknown: true},
+		"result with exit 1":         {script: afterWork(`"result":` + result(address("10.15.0.3")) + `,"exitCode":1`), status: 502, err: "not a CNI error", unknown: true},
+		"exits 1 silently":           {script: afterWork(`"exitCode":1`), status: 502, err: "nothing on stdout", unknown: true},
+		"crashes (SIGSEGV)":          {script: afterWork(`"shell":"kill -SEGV $$"`), status: 502, err: "segmentation fault", unknown: true},
+		"is killed (SIGKILL)":        {script: afterWork(`"killSelf":9`), status: 502, err: "killed", unknown: true},
+		"prints 100 MB to stderr":    {script: `{"stderrBytes":104857600}`, status: 201, onlyADD: true},
+		"error with 1 MiB of stderr": {script: afterWork(`"error":{"code":100,"msg":"full"},"stderrBytes":1048576`), status: 502, err: "full"},
+	}
+	// Codes of the CNI specification (section 5) and of plugins.
+	for _, code := range []int{5, 7, 11, 50, 100, 999} {
+		faults[fmt.Sprintf("code %d", code)] = pluginFault{
+			script: afterWork(fmt.Sprintf(`"error":{"code":%d,"msg":"not now"}`, code)),
+			status: 502, err: fmt.Sprintf("(code %d): not now", code),
+		}
+	}
+	return faults
+}
+
+// flags returns a shorter time limit for a plugin that does not end. Other faults have the default
+// limit, because the machine may be busy.
+func (f pluginFault) flags() []string {
+	if strings.Contains(f.err, "did not end within") {
+		return []string{"--plugin-timeout=2s"}
+	}
+	return nil
+}
+
+func TestPluginFaultInADD(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, faultyPlugin)
+	for name, fault := range pluginFaults() {
+		for _, pluginType := range []string{"host-local", "unknown-type"} {
+			t.Run(name+"/"+pluginType, func(t *testing.T) {
+				t.Parallel()
+				st.countCase(t)
+				f := newPluginFixture(t, pluginType, fault.flags()...)
+				memory := peakMemory(t, f.Sidecar)
+				undo := f.inject(t, "ADD", fault)
+				f.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, fault.status, fault.err)
+				f.wantState(t, "router", fault.stateAfter(pluginType))
+				f.wantOther(t)
+				if fault.script == "" {
+					f.WaitNotReady(t, fault.err)
+				}
+				// An address that the plugin allocated without reporting it is released immediately.
+				f.WaitConsistent(t)
+				if grown := peakMemory(t, f.Sidecar) - memory; grown > 64<<20 {
+					t.Errorf("the sidecar's memory grew by %d MiB", grown>>20)
+				}
+
+				undo()
+				if got := f.AllocateFor(t, "router"); len(got) != 1 || got[0] == otherAddress {
+					t.Errorf("afterwards the owner got %q; want an address of its own", got)
+				}
+				f.wantState(t, "router", "held")
+				f.wantOther(t)
+				f.WaitConsistent(t)
+			})
+		}
+	}
+}
+
+// stateAfter returns the state of the record after the fault. An ADD of an unknown plugin type may
+// act for minutes after its process, so its record remains.
+func (f pluginFault) stateAfter(pluginType string) string {
+	switch {
+	case f.status == http.StatusCreated:
+		return "held"
+	case f.unknown && pluginType != "host-local":
+		return "adding"
+	default:
+		return none
+	}
+}
+
+func TestPluginFaultInCHECK(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, faultyPlugin)
+	for name, fault := range pluginFaults() {
+		if fault.onlyADD {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			f := newPluginFixture(t, "host-local", append(fault.flags(), "--verify-interval=0s")...)
+			undo := f.inject(t, "CHECK", fault)
+			f.TryAllocate(t, harness.Request{Owner: "other"}).WantError(t, http.StatusBadGateway, "the plugin could not verify")
+			f.wantState(t, "other", "held")
+			f.WaitConsistent(t)
+
+			undo()
+			f.wantOther(t)
+			f.WantCounters(t, map[string]int64{"lost": 0})
+		})
+	}
+}
+
+func TestPluginFaultInDEL(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, faultyPlugin)
+	for name, fault := range pluginFaults() {
+		if fault.onlyADD {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			f := newPluginFixture(t, "host-local", fault.flags()...)
+			undo := f.inject(t, "DEL", fault)
+			f.TryRelease(t, otherAddress).WantError(t, http.StatusInternalServerError, "retried in the background")
+			f.wantState(t, "other", "releasing")
+
+			undo()
+			f.releaseOther(t)
+			f.wantState(t, "other", none)
+			f.WaitConsistent(t)
+		})
+	}
+}
+
+func TestDELFailsTenTimes(t *testing.T) {
+	t.Parallel()
+	newStats(t, faultyPlugin).countCase(t)
+	f := newPluginFixture(t, "host-local")
+	before := f.plugin.CallCount(t, "DEL")
+	f.plugin.SetScript(t, "DEL", `{"times":10,"error":{"code":11,"msg":"try again later"}}`)
+	f.TryRelease(t, otherAddress).WantError(t, http.StatusInternalServerError, "try again later")
+	f.wantState(t, "other", "releasing")
+
+	f.releaseOther(t)
+	if calls := f.plugin.CallCount(t, "DEL") - before; calls != 11 {
+		t.Errorf("DEL was called %d times; want 10 failures and a success", calls)
+	}
+	f.wantState(t, "other", none)
+	f.WaitConsistent(t)
+	f.wantOther(t)
+}

@@ -1,0 +1,194 @@
+package faults
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestPluginOutlivesSidecar(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, previousRun)
+	for name, retry := range map[string]bool{"without a retry": false, "owner retries": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			n := nodeWith(t)
+			plugin := installPausable(t, n)
+			s := n.Start(t)
+			plugin.pause(t)
+			first := allocateInBackground(s, "router", 1)
+			plugin.waitPausedADDs(t, 1)
+			s.Kill(t)
+			st.addKills(1)
+			if a := <-first; a.err == nil {
+				t.Fatalf("the killed sidecar answered %s", a.Response)
+			}
+
+			s = n.Start(t)
+			if got := plugin.pausedADDs(t); got != 1 {
+				t.Fatalf("%d ADDs wait; want the one of the previous run", got)
+			}
+			var retried <-chan answered
+			if retry {
+				retried = allocateInBackground(s, "router", 1)
+			}
+			plugin.resume(t)
+			want := 0
+			if retry {
+				a := <-retried
+				want = len(a.Allocation(t).Addresses())
+			}
+			// Until the first ADD has ended, an empty store and list are consistent.
+			plugin.waitPausedADDs(t, 0)
+			s.WaitConsistent(t)
+			if got := len(n.Leases(t)); got != want {
+				t.Errorf("the plugin has %v; want %d leases", n.Leases(t), want)
+			}
+			if got := plugin.maxCalls(t); got != 1 {
+				t.Errorf("%d calls for one container ID ran concurrently; want 1", got)
+			}
+		})
+	}
+}
+
+func TestADDFinishesAfterTimeout(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, previousRun)
+	for name, killed := range map[string]bool{"while serving": false, "across a kill": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			n := harness.NewNode(t)
+			server := n.InstallCentral(t, 6, map[string]any{"delOutlivesSeconds": 0}, nil)
+			n.Flags = append(n.Flags, "--plugin-timeout=1s")
+			s := n.Start(t)
+
+			server.SetScript(t, "ADD", `{"times":1,"late":true,"hang":true}`)
+			s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "did not end within")
+			if killed {
+				s.Kill(t)
+				st.addKills(1)
+			}
+			server.RunLateCalls(t)
+			if killed {
+				s = n.Start(t)
+			}
+			if a := s.Attachment(t, "router"); a == nil {
+				t.Fatal("the record was removed while the server could still act")
+			}
+
+			harness.Eventually(t, "the late address to be released", func() error {
+				if held := server.Holds(t); len(held) != 0 || s.Attachment(t, "router") != nil {
+					return fmt.Errorf("the server holds %q, the record is %+v", held, s.Attachment(t, "router"))
+				}
+				return nil
+			})
+			s.AllocateFor(t, "router")
+			s.WaitConsistent(t)
+		})
+	}
+}
+
+func TestStateDirOfOtherMachine(t *testing.T) {
+	t.Parallel()
+	newStats(t, previousRun).countCase(t)
+	n := nodeWith(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	before := n.Leases(t)
+	s.Stop(t)
+
+	n.ReplaceFile(t, harness.MachineIDFile, strings.Repeat("c0ffee00", 4)+"\n")
+	s = n.Launch(t)
+	s.WaitReady(t)
+	if q := s.Health(t).DelegatedIPAM.Quarantined; len(q) != 1 || !strings.Contains(q[0].Reason, "machine") {
+		t.Errorf("health reports the quarantined records %+v; want the one of the other machine", q)
+	}
+	if list := s.List(t); len(list) != 0 {
+		t.Errorf("the list has %+v; want it empty", list)
+	}
+	// host-local's store acts as one that both machines share.
+	s.TryRelease(t, held[0]).WantStatus(t, http.StatusNotFound)
+	wantNotGiven(t, s, "health", held)
+	for _, l := range before {
+		if !slices.Contains(n.Leases(t), l) {
+			t.Errorf("the plugin lacks %s, which was released although the record is of another machine", l)
+		}
+	}
+	// With the same node name it is the same container ID.
+	s.AllocateFor(t, "router")
+	s.WaitConsistent(t)
+	s.Stop(t)
+}
+
+func TestNodeRenamed(t *testing.T) {
+	t.Parallel()
+	newStats(t, previousRun).countCase(t)
+	n := nodeWith(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	released := s.AllocateFor(t, "health")
+	id, oldHealth := s.Attachment(t, "router").ContainerID, s.Attachment(t, "health").ContainerID
+	s.Stop(t)
+
+	s = n.Start(t, "--node-name="+n.Name+"-renamed", "--verify-interval=0s")
+	wantHeld(t, s, "router", held)
+	if got := s.Attachment(t, "router").ContainerID; got != id {
+		t.Errorf("the container ID is %s; want %s as before", got, id)
+	}
+	s.Release(t, released...)
+	s.WaitConsistent(t)
+	s.AllocateFor(t, "health")
+	if got := s.Attachment(t, "health").ContainerID; got == oldHealth {
+		t.Errorf("a new attachment has the container ID %s of the old name", got)
+	}
+	s.WaitConsistent(t)
+}
+
+func TestReleaseAfterConfChange(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, previousRun)
+	otherNetwork := func(n *harness.Node, name string) harness.Network {
+		return harness.Network{
+			Name: name, Subnets: []string{"10.16.0.0/24", "fd00:16::/112"}, CNIVersion: "1.0.0",
+			IPAM: map[string]any{"dataDir": filepath.Join(n.Dir, "new-store")},
+		}
+	}
+	for name, change := range map[string]func(*testing.T, *harness.Node){
+		"other folder and ranges": func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "pods")) },
+		"network renamed":         func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "renamed")) },
+		"configuration removed": func(t *testing.T, n *harness.Node) {
+			harness.Must(t, os.Remove(filepath.Join(n.ConfDir, "05-cilium.conflist")))
+		},
+		"configuration broken": func(t *testing.T, n *harness.Node) { n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			n := nodeWith(t)
+			s := n.Start(t)
+			held := s.AllocateFor(t, "router")
+			s.Stop(t)
+			change(t, n)
+
+			s = n.Launch(t, "--verify-interval=0s")
+			s.WaitServing(t)
+			wantHeld(t, s, "router", held)
+			s.Release(t, held...)
+			if leases := n.Leases(t); len(leases) != 0 {
+				t.Errorf("the store of the old configuration has %v; want it empty", leases)
+			}
+			if list := s.List(t); len(list) != 0 {
+				t.Errorf("the list has %+v; want it empty", list)
+			}
+			s.Stop(t)
+		})
+	}
+}
