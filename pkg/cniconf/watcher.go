@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // Options configure a Watcher.
@@ -63,9 +63,7 @@ func New(o Options) (*Watcher, error) {
 	}
 	log := o.Log
 	if log == nil {
-		discard := logrus.New()
-		discard.SetOutput(io.Discard)
-		log = discard
+		log = logging.Discard()
 	}
 	networks := maps.Clone(o.Pools)
 	if len(networks) == 0 {

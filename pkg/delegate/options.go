@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // Defaults of Options.
@@ -130,9 +131,7 @@ func (o Options) withDefaults() Options {
 		o.Observer = noObserver{}
 	}
 	if o.Log == nil {
-		silent := logrus.New()
-		silent.SetLevel(logrus.PanicLevel)
-		o.Log = silent
+		o.Log = logging.Discard()
 	}
 	return o
 }

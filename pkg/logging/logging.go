@@ -35,3 +35,11 @@ func (w warnings) Write(line []byte) (int, error) {
 	w.log.Warn(string(bytes.TrimSpace(line)))
 	return len(line), nil
 }
+
+// Discard returns a log that writes nothing.
+func Discard() *logrus.Logger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	l.SetLevel(logrus.PanicLevel) // no line is formatted
+	return l
+}

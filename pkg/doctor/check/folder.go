@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/mounts"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +26,7 @@ type Folder struct {
 	// file system, 0 if it is not fixed, and FreeInodes the number of free ones.
 	Free, Inodes, FreeInodes uint64
 	// Mount is the mount of At.
-	Mount Mount
+	Mount mounts.Mount
 }
 
 // CollectFolder describes a folder. It writes nothing.
@@ -55,7 +56,7 @@ func CollectFolder(path string) Folder {
 	f.NotWritable = unix.Faccessat(unix.AT_FDCWD, f.At, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 	f.Free = st.Bavail * uint64(st.Bsize)
 	f.Inodes, f.FreeInodes = st.Files, st.Ffree
-	f.Mount = MountOf(f.At)
+	f.Mount = mounts.Of(f.At)
 	return f
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/pkg/mounts"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
@@ -36,11 +37,11 @@ type socket struct {
 	// exposed is why other users could replace the socket; nil if they cannot.
 	exposed error
 	// folder is the mount of its folder.
-	folder check.Mount
+	folder mounts.Mount
 }
 
 func collectSocket(o unixsock.Options, callers unixsock.Callers) socket {
-	s := socket{options: o, callers: callers, invalid: o.Validate(), folder: check.MountOf(filepath.Dir(o.Path))}
+	s := socket{options: o, callers: callers, invalid: o.Validate(), folder: mounts.Of(filepath.Dir(o.Path))}
 	if err := unixsock.CheckParentMode(o.Path); !errors.Is(err, fs.ErrNotExist) {
 		s.exposed = err
 	}
@@ -58,7 +59,7 @@ func (s socket) findings() []check.Finding {
 	if s.invalid != nil {
 		all = append(all, check.Fail("correct --socket-path or --socket-group: the sidecar does not start with them", "%s", s.invalid))
 	}
-	if s.exposed != nil && !s.folder.InEmptyDir() {
+	if s.exposed != nil && !check.InEmptyDir(s.folder) {
 		all = append(all, check.Warn("remove the write permission of others from the folder (chmod o-w)", "%s", s.exposed))
 	}
 	mode := s.options.Mode

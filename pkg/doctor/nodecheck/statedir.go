@@ -87,7 +87,7 @@ func (s stateDir) notDurable() string {
 		return fmt.Sprintf("is on a %s: a reboot erases it", s.Mount.Type)
 	case s.inPod && s.Mount.Point == "/":
 		return fmt.Sprintf("is on this container's own file system (%s), which is removed with the container", s.Mount.Type)
-	case s.Mount.InEmptyDir():
+	case check.InEmptyDir(s.Mount):
 		return "is in an emptyDir, which is removed with the pod"
 	}
 	return ""

@@ -133,7 +133,7 @@ func (s pluginState) finding(p check.Pool) check.Finding {
 // shared judges whether the plugin of the pods uses the same folder, as far as that is
 // visible.
 func (s pluginState) shared() (state check.State, remedy, text string) {
-	source := s.Mount.SourceOf(s.At)
+	source := check.SourceOf(s.Mount, s.At)
 	switch {
 	case s.otherLeases > 0:
 		return check.OK, "", fmt.Sprintf("it is that of the pods: it has %d leases of others", s.otherLeases)
@@ -143,7 +143,7 @@ func (s pluginState) shared() (state check.State, remedy, text string) {
 		return check.OK, "", "it is the host's folder of this path"
 	case s.host == hostOther:
 		return check.Error, sameFolderRemedy, "the host's folder of this path is another one: pods would get the same addresses"
-	case s.Mount.InEmptyDir():
+	case check.InEmptyDir(s.Mount):
 		return check.Error, sameFolderRemedy, "it is in an emptyDir, which the plugin of the pods does not use: pods would get the same addresses"
 	case source != "" && !strings.HasSuffix(s.At, source) && !strings.HasSuffix(source, s.At):
 		return check.Warning, "make sure that the plugin of the pods uses the same folder: " + sameFolderRemedy,

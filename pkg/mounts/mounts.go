@@ -1,0 +1,57 @@
+// Package mounts reports on which mount a path is.
+package mounts
+
+import (
+	"io/fs"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// ID identifies a mount. Two paths with one ID are on one mount. It tells a folder of the host
+// from the container's own even where both are on one device. A kernel before 5.8 reports only
+// the device.
+type ID struct {
+	mount        uint64
+	major, minor uint32
+}
+
+// IDOf returns the ID of the mount of a path. Errors are *fs.PathError.
+func IDOf(path string) (ID, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {
+		return ID{}, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 {
+		return ID{major: st.Dev_major, minor: st.Dev_minor}, nil
+	}
+	return ID{mount: st.Mnt_id}, nil
+}
+
+// Mount is one line of mountinfo (proc_pid_mountinfo(5)). Its zero value is an unknown mount.
+type Mount struct {
+	// Type is the type of the file system, such as ext4.
+	Type string
+	// Point is the mount point. Root is the mounted folder of the file system: for a folder that
+	// is bind-mounted into a container, its path on the file system.
+	Point, Root string
+}
+
+// Of returns the mount of a path. It is unknown with a kernel before 5.8, which does not report
+// it, without /proc, and for a path that does not exist.
+func Of(path string) Mount {
+	id, err := IDOf(path)
+	if err != nil || id.mount == 0 {
+		return Mount{}
+	}
+	all, err := procfs.GetMounts()
+	if err != nil {
+		return Mount{}
+	}
+	for _, m := range all {
+		if uint64(m.MountID) == id.mount {
+			return Mount{Type: m.FSType, Point: m.MountPoint, Root: m.Root}
+		}
+	}
+	return Mount{}
+}
