@@ -73,7 +73,7 @@ func (s *scene) lay(p failpoint.Plan) {
 // clear takes the plan away.
 func (s *scene) clear() {
 	s.t.Helper()
-	for _, file := range []string{s.planFile(), failpoint.VisitsOf(s.planFile())} {
+	for _, file := range []string{s.planFile(), failpoint.VisitsFile(s.planFile())} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func (s *scene) clear() {
 // visits are the points that were reached since the plan was laid, in order.
 func (s *scene) visits() []failpoint.Point {
 	s.t.Helper()
-	data, err := os.ReadFile(failpoint.VisitsOf(s.planFile()))
+	data, err := os.ReadFile(failpoint.VisitsFile(s.planFile()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.t.Fatal(err)
 	}
