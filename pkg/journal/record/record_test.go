@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -174,6 +175,13 @@ func TestAddresses(t *testing.T) {
 		if got := r.Holds(netip.MustParseAddr(ip)); got != want {
 			t.Errorf("holds %s: %t, want %t", ip, got, want)
 		}
+	}
+	if got := fmt.Sprint(r.Addrs()); got != "[10.1.0.7 fd00::7 10.1.0.8]" || len(r.Addresses()) != 3 {
+		t.Errorf("addresses %s, %v", got, r.Addresses())
+	}
+	var none *Record
+	if len(none.Addrs()) != 0 || len(none.Addresses()) != 0 {
+		t.Errorf("a nil record has %v", none.Addresses())
 	}
 	r.Result.Addresses = slices.Clone(r.Result.Addresses[:1])
 	if a, ok := r.Address(IPv6); ok {
