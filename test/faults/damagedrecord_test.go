@@ -31,7 +31,7 @@ func recordFaults() map[string]recordFault {
 		"replaced by a symlink": {replaceByLink, "not a regular file"},
 		"wrong file name":       {rename, "name does not match"},
 		"zeros":                 {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
-		"version 0":             {rewrite(version("0")), "version 0"},
+		"version 0":             {rewrite(version("0")), "version 0; expected"},
 		"without a checksum":    {rewrite(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
 	}
 }

@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"context"
 	"testing"
 	"time"
 )
@@ -9,28 +8,26 @@ import (
 const (
 	// waitTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
 	// says nothing about how long the sidecar may take.
-	waitTimeout  = 60 * time.Second
-	pollInterval = 5 * time.Millisecond
+	waitTimeout = 60 * time.Second
+	// The interval between two checks grows up to a limit: most waits are short, and frequent
+	// checks in a long one would only slow down the process that they wait for.
+	minPollInterval, maxPollInterval = time.Millisecond, 25 * time.Millisecond
 )
 
 // Eventually calls check until it returns nil, and fails the test with its last error after
 // waitTimeout. It waits for the effects of other processes.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
-	defer cancel()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
+	deadline := time.Now().Add(waitTimeout)
+	for interval := minPollInterval; ; interval = min(interval*3/2, maxPollInterval) {
 		err := check()
 		if err == nil {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting for: %s: %v", what, err)
-		case <-tick.C:
 		}
+		time.Sleep(interval)
 	}
 }
 
