@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// harmless are the functions that change nothing, of packages that can change a
-// disk. Every other function of these packages counts as a change.
+// harmless are the functions of these packages that do not change a disk. Every other function of
+// them counts as a change.
 var harmless = map[string][]string{
 	"os": {
 		"Environ", "Exit", "Getenv", "Geteuid", "Getpid", "Hostname", "LookupEnv", "Lstat", "NewFile", "NewSyscallError",
@@ -21,14 +21,14 @@ var harmless = map[string][]string{
 	"renameio": nil,
 }
 
-// changing are the methods that change a file, a folder or what is in it.
+// changing are the methods that change a file or a folder.
 var changing = []string{
 	"Chmod", "Chown", "Chtimes", "Cleanup", "CloseAtomicallyReplace", "Create", "Encode", "Flush", "Lchown", "Link",
 	"Mkdir", "MkdirAll", "OpenFile", "ReadFrom", "Remove", "RemoveAll", "Rename", "Symlink", "Sync", "Truncate",
 	"Write", "WriteAt", "WriteFile", "WriteString", "WriteTo",
 }
 
-// isChange tells whether a call changes the disk by itself.
+// isChange reports whether a call itself changes the disk.
 func (p *source) isChange(f function, c *ast.CallExpr) bool {
 	name, receiver := f.callee(c)
 	calm, ofDisk := harmless[receiver]
@@ -36,7 +36,7 @@ func (p *source) isChange(f function, c *ast.CallExpr) bool {
 	case onlyReads(c):
 		return false
 	case ofDisk && name == "OpenRoot":
-		// All that is done by it are methods.
+		// Its changes are methods.
 		return !p.methods
 	case ofDisk:
 		return !slices.Contains(calm, name)
@@ -51,7 +51,7 @@ func (p *source) isChange(f function, c *ast.CallExpr) bool {
 	}
 }
 
-// onlyReads tells whether a file is opened with flags that change nothing.
+// onlyReads reports whether a file is opened with flags that change nothing.
 func onlyReads(c *ast.CallExpr) bool {
 	reads, writes := false, false
 	for _, arg := range c.Args {

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// event is a failpoint, or a call that changes the disk, by its name.
+// event is a failpoint, or the name of a call that changes the disk.
 type event string
 
 const point event = ""
 
-// events are what a function does, in the order of its text: alternatives follow
-// one another, a loop goes round twice, and what is deferred comes last. A
-// function of the package that reaches no point is read in its place.
+// events returns the events of a function in the order of its text: alternatives follow one another,
+// a loop runs twice, and deferred calls come last. A function of the package that reaches no point
+// is inlined.
 func (p *source) events(f function) []event {
 	w := &walk{source: p, function: f, seen: map[string]bool{}}
 	return w.body(f.Body)
@@ -22,7 +22,7 @@ func (p *source) events(f function) []event {
 type walk struct {
 	*source
 	function
-	// seen are the functions that are being read, so that a recursion ends.
+	// seen are the functions that are being inlined, so that a recursion ends.
 	seen     map[string]bool
 	found    []event
 	deferred []event
@@ -48,7 +48,7 @@ func (w *walk) read(part ast.Node) {
 			w.read(n.X)
 			w.twice(n.Body)
 		case *ast.DeferStmt:
-			w.deferred = slices.Concat(w.apart(n.Call), w.deferred)
+			w.deferred = slices.Concat(w.separately(n.Call), w.deferred)
 		case *ast.CallExpr:
 			w.call(n)
 		default:
@@ -59,12 +59,12 @@ func (w *walk) read(part ast.Node) {
 }
 
 func (w *walk) twice(round ...ast.Node) {
-	once := w.apart(round...)
+	once := w.separately(round...)
 	w.found = slices.Concat(w.found, once, once)
 }
 
-// apart returns the events of parts of the function, and appends nothing.
-func (w *walk) apart(parts ...ast.Node) []event {
+// separately returns the events of parts of the function without appending them.
+func (w *walk) separately(parts ...ast.Node) []event {
 	before := w.found
 	w.found = nil
 	for _, n := range parts {
@@ -82,8 +82,8 @@ func (w *walk) call(c *ast.CallExpr) {
 	w.read(c.Fun)
 	for _, arg := range c.Args {
 		if _, isFunc := arg.(*ast.FuncLit); isFunc && slices.ContainsFunc(own, function.reaches) {
-			// The one that takes it answers for the points around it.
-			w.found = slices.Concat(w.found, []event{point}, w.apart(arg), []event{point})
+			// The function that takes it is responsible for the points around it.
+			w.found = slices.Concat(w.found, []event{point}, w.separately(arg), []event{point})
 			continue
 		}
 		w.read(arg)
@@ -108,8 +108,8 @@ func (w *walk) inline(own []function) {
 	}
 }
 
-// own are the functions of the package that a call may mean. Nothing is known of
-// types, so a method may be any of that name.
+// own returns the functions of the package that a call may mean. Types are unknown, so a method may
+// be any of that name.
 func (w *walk) own(name, receiver string) []function {
 	if receiver != "" && receiver != "expr" || w.seen[name] {
 		return nil
@@ -117,7 +117,7 @@ func (w *walk) own(name, receiver string) []function {
 	return w.named(name)
 }
 
-// direct are the calls in a function that change the disk by themselves.
+// direct returns the calls in a function that themselves change the disk.
 func (p *source) direct(f function) []string {
 	var found []string
 	ast.Inspect(f.Body, func(n ast.Node) bool {

@@ -2,5 +2,5 @@
 
 package failpoint
 
-// Reach does nothing, and leaves nothing of its point in the binary.
+// Reach does nothing; the binary does not contain the name of the point.
 func Reach(Point) {}

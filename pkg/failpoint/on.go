@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reach counts the visit, and kills the process if the plan says so. A plan that
-// cannot be followed is a panic: a test would take a process that lives on for
-// one that has passed the point.
+// Reach counts the visit, and kills the process with SIGKILL if it is that of the plan. It panics if
+// the plan cannot be followed: a test would take the process for one that passed the point.
 func Reach(p Point) {
 	file := os.Getenv(EnvPlan)
 	if file == "" {
@@ -34,7 +33,7 @@ func Reach(p Point) {
 	if err != nil {
 		panic(err)
 	}
-	visit, err := count(p, VisitsOf(file))
+	visit, err := count(p, VisitsFile(file))
 	if err != nil {
 		panic(fmt.Errorf("count the visit of %s: %w", p, err))
 	}
@@ -44,8 +43,8 @@ func Reach(p Point) {
 	}
 }
 
-// count adds a visit to the file and returns its number. The lock keeps two
-// goroutines from taking the same number.
+// count appends a visit to the file and returns its number. The lock keeps goroutines from getting
+// the same number.
 func count(p Point, visits string) (int, error) {
 	f, err := os.OpenFile(visits, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -58,7 +57,7 @@ func count(p Point, visits string) (int, error) {
 	if _, err := fmt.Fprintln(f, p); err != nil {
 		return 0, err
 	}
-	// Not by its name: a test may have taken the file away.
+	// Not by its name: a test may have removed the file.
 	all, err := io.ReadAll(io.NewSectionReader(f, 0, math.MaxInt64))
 	if err != nil {
 		return 0, err

@@ -7,24 +7,24 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 )
 
-func TestAPlanIsReadAsItIsWritten(t *testing.T) {
+func TestPlanRoundTrip(t *testing.T) {
 	for _, want := range []failpoint.Plan{{}, {Point: failpoint.WriteRenamed, Visit: 2}} {
 		got, err := failpoint.ParsePlan(want.String())
 		if err != nil || got != want {
-			t.Errorf("%q is read as %v, %v; want %v", want.String(), got, err, want)
+			t.Errorf("%q is parsed as %v, %v; want %v", want.String(), got, err, want)
 		}
 	}
 }
 
-func TestAPlanThatCannotBeFollowedIsRefused(t *testing.T) {
+func TestParsePlanErrors(t *testing.T) {
 	for _, text := range []string{"write.renamed", "write.renamed:", "write.renamed:0", "write.renamed:x", ":1"} {
 		if plan, err := failpoint.ParsePlan(text); err == nil {
-			t.Errorf("%q is read as %v; want an error", text, plan)
+			t.Errorf("%q is parsed as %v; want an error", text, plan)
 		}
 	}
 }
 
-func TestEachPointIsListedOnce(t *testing.T) {
+func TestAll(t *testing.T) {
 	all := failpoint.All()
 	slices.Sort(all)
 	if once := slices.Compact(slices.Clone(all)); len(once) != len(all) || len(all) == 0 {

@@ -1,24 +1,23 @@
-// Package failpoint names the moments at which a test kills the program: before
-// and after each step that must survive a crash. In the program that is shipped
-// they are nothing: only the build tag "failpoints" makes Reach do something
-// (docs/reliability.md).
+// Package failpoint names the points at which a test kills the program: before and after each step
+// that must survive a crash. Reach does nothing without the build tag "failpoints", which shipped
+// programs do not have (docs/reliability.md). docs/choices.md says why it is not gofail.
 package failpoint
 
-// Point is a moment in the program.
+// Point is a place in the program at which it can be killed.
 type Point string
 
-// The points, in the order in which a process may come by them.
+// The points, in the order in which a process may reach them.
 const (
-	// A folder of the journal is about to be made, is made, is synced into its parent.
+	// A folder of the journal is about to be made; is made; its parent is synced.
 	FolderMaking  Point = "folder.making"
 	FolderMade    Point = "folder.made"
 	FolderDurable Point = "folder.durable"
-	// Group and others are about to lose their rights on a folder; have lost them.
+	// The mode of a folder is about to lose the rights of group and others; has lost them.
 	FolderTightening Point = "folder.tightening"
 	FolderTightened  Point = "folder.tightened"
 
-	// The lock file is about to be opened and made; is open; is locked and about to
-	// be written; names its holder, before the rest of an older name is cut off; is done.
+	// The lock file is about to be created or opened; is open; is locked and about to be written;
+	// names its holder, before the rest of a longer name is cut off; is complete.
 	LockOpening Point = "lock.opening"
 	LockOpened  Point = "lock.opened"
 	LockNaming  Point = "lock.naming"
@@ -29,15 +28,15 @@ const (
 	LeftoverRemoving Point = "leftover.removing"
 	LeftoverRemoved  Point = "leftover.removed"
 
-	// A file is about to be moved to quarantine/; is moved; is synced there; and
-	// is synced away from where it was.
+	// A file is about to be moved to quarantine/; is moved; both folders are synced, one after the
+	// other.
 	QuarantineMoving   Point = "quarantine.moving"
 	QuarantineMoved    Point = "quarantine.moved"
 	QuarantineArrived  Point = "quarantine.arrived"
 	QuarantineComplete Point = "quarantine.complete"
 
-	// A record, or the marker of the state folder, is about to be written; its file is made;
-	// has the data; is synced; has its name; and the folder is synced.
+	// A record, or the marker of the state folder, is about to be written; its file exists; has the
+	// data; is synced; has its name; the folder is synced.
 	WriteBegins  Point = "write.begins"
 	WriteMade    Point = "write.made"
 	WriteWritten Point = "write.written"
@@ -45,31 +44,31 @@ const (
 	WriteRenamed Point = "write.renamed"
 	WriteDurable Point = "write.durable"
 
-	// A record is about to be removed; is removed; and the folder is synced.
+	// A record is about to be removed; is removed; the folder is synced.
 	RemoveBegins  Point = "remove.begins"
 	RemoveDone    Point = "remove.done"
 	RemoveDurable Point = "remove.durable"
 
-	// The journal is about to be tried; the file for that is made; has the data and
-	// is synced; is gone again.
+	// The state folder is about to be probed; the probe file exists; is written and synced; is
+	// removed.
 	ProbeBegins  Point = "probe.begins"
 	ProbeMade    Point = "probe.made"
 	ProbeWritten Point = "probe.written"
 	ProbeGone    Point = "probe.gone"
 
-	// The lock file of plugin calls is about to be opened and made; is open.
+	// The lock file of plugin calls is about to be created or opened; is open.
 	PluginLockOpening Point = "plugin-lock.opening"
 	PluginLockOpened  Point = "plugin-lock.opened"
 
-	// A plugin process is about to be started; runs; is about to be told its
-	// configuration if it stood by; has been told; has ended.
+	// A plugin process is about to be started; runs; is about to get its configuration if it was
+	// prestarted; has it; has ended.
 	PluginStarting Point = "plugin.starting"
 	PluginStarted  Point = "plugin.started"
 	PluginTelling  Point = "plugin.telling"
 	PluginTold     Point = "plugin.told"
 	PluginEnded    Point = "plugin.ended"
 
-	// A request has its outcome, and its answer is about to be sent.
+	// A request has its outcome, and its response is about to be sent.
 	AnswerDue Point = "answer.due"
 )
 

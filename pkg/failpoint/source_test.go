@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// source is the parsed code of a package, tests left out.
+// source is the parsed code of a package without its tests.
 type source struct {
 	functions []function
-	// methods tells that methods count and what writes to an io.Writer, not only
-	// the functions of packages that change a disk: the package has open files.
+	// methods is set for a package with open files: methods and functions that write to an
+	// io.Writer count too.
 	methods bool
 }
 
-// function is a declared function with the names by which its file imports packages.
+// function is a function with the names by which its file imports packages.
 type function struct {
 	*ast.FuncDecl
 	imports map[string]string
@@ -69,7 +69,7 @@ func importsOf(file *ast.File) map[string]string {
 	return names
 }
 
-// named are the unexported functions and methods of that name.
+// named returns the unexported functions and methods of a name.
 func (p *source) named(name string) []function {
 	var found []function
 	for _, f := range p.functions {
@@ -80,7 +80,7 @@ func (p *source) named(name string) []function {
 	return found
 }
 
-// called tells whether a function of the package calls one of that name.
+// called reports whether a function of the package calls one of that name.
 func (p *source) called(name string) bool {
 	return slices.ContainsFunc(p.functions, func(f function) bool {
 		found := false
@@ -95,8 +95,8 @@ func (p *source) called(name string) bool {
 	})
 }
 
-// callee is the name of what is called, and what stands before its dot: the
-// package's own name, "expr" for anything else, empty for nothing.
+// callee returns the name of the called function, and what is before its dot: the name of a package,
+// "expr" for anything else, or nothing.
 func (f function) callee(c *ast.CallExpr) (name, receiver string) {
 	switch called := c.Fun.(type) {
 	case *ast.Ident:
@@ -110,7 +110,7 @@ func (f function) callee(c *ast.CallExpr) (name, receiver string) {
 	return "", ""
 }
 
-// takes tells whether the function has a parameter of that name that is a function.
+// takes reports whether the function has a parameter of that name that is a function.
 func (f function) takes(name string) bool {
 	return slices.ContainsFunc(f.Type.Params.List, func(field *ast.Field) bool {
 		_, isFunc := field.Type.(*ast.FuncType)
@@ -118,7 +118,7 @@ func (f function) takes(name string) bool {
 	})
 }
 
-// reaches tells whether a failpoint is reached in the function itself.
+// reaches reports whether the function itself reaches a failpoint.
 func (f function) reaches() bool {
 	found := false
 	ast.Inspect(f.Body, func(n ast.Node) bool {

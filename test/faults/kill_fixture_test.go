@@ -59,7 +59,7 @@ func (f *fixture) setPlan(p failpoint.Plan) {
 
 func (f *fixture) clearPlan() {
 	f.t.Helper()
-	for _, file := range []string{f.planFile(), failpoint.VisitsOf(f.planFile())} {
+	for _, file := range []string{f.planFile(), failpoint.VisitsFile(f.planFile())} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			f.t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func (f *fixture) clearPlan() {
 // visits returns the failpoints that were visited since the plan was set, in order.
 func (f *fixture) visits() []failpoint.Point {
 	f.t.Helper()
-	data, err := os.ReadFile(failpoint.VisitsOf(f.planFile()))
+	data, err := os.ReadFile(failpoint.VisitsFile(f.planFile()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		f.t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ func (p *source) take(name string) *source {
 	return taken
 }
 
-// changes are the calls by which each function changes the disk itself, sorted.
+// changes returns the calls by which each function itself changes the disk, sorted.
 func (p *source) changes() map[string][]string {
 	found := map[string][]string{}
 	for _, f := range p.functions {
@@ -20,10 +20,9 @@ func (p *source) changes() map[string][]string {
 	return found
 }
 
-// unguarded returns the functions that change the disk without a failpoint
-// before, after and between, and the sequences that were found. A function that
-// reaches no point at all passes the duty on to those that call it, unless
-// nobody does or other packages can.
+// unguarded returns the functions that change the disk without a failpoint before, after and
+// between, and the sequences that occur. For a function that reaches no point its callers are
+// checked, if it has some and other packages cannot call it.
 func (p *source) unguarded(sequences map[sequence]string) (bad []string, used map[sequence]bool) {
 	used = map[sequence]bool{}
 	for _, f := range p.functions {
@@ -41,8 +40,8 @@ func (p *source) unguarded(sequences map[sequence]string) (bad []string, used ma
 	return bad, used
 }
 
-// adjacent tells whether two changes follow one another without a point and are
-// no known sequence.
+// adjacent reports whether two changes follow one another without a point, and are not a known
+// sequence.
 func (p *source) adjacent(f function, events []event, sequences map[sequence]string, used map[sequence]bool) bool {
 	found := false
 	for i := range len(events) - 1 {

@@ -9,23 +9,24 @@ import (
 	"testing"
 )
 
-// sequence is two changes in a function that need no failpoint between them.
+// sequence is two changes in a function without a failpoint between them.
 type sequence struct {
 	function      string
 	first, second event
 }
 
-// writer is what is known of a package that writes below the state folder.
-type writer struct {
-	// sequences of two changes are here with the reason why a kill between them
-	// shows nothing that a kill before or after does not show.
+// exceptions are those of a package that writes below the state folder.
+type exceptions struct {
+	// sequences that need no failpoint between, with the reason: a kill there leaves what a kill
+	// before or after leaves.
 	sequences map[sequence]string
-	// memory are the functions that write to no disk, with their calls, sorted.
+	// memory are functions that do not write to a disk, with their calls, sorted.
 	memory map[string][]string
 }
 
-func writers() map[string]writer {
-	return map[string]writer{
+// writers returns the packages that write below the state folder.
+func writers() map[string]exceptions {
+	return map[string]exceptions{
 		"journal": {sequences: map[sequence]string{
 			{"ensureDir", "mkdir", "syncParent"}: "syncParent is for a directory that exists",
 			{"replace", "Rename", "Remove"}:      "Remove is for a replacement that failed; without it there is what write.synced leaves",
@@ -38,11 +39,11 @@ func writers() map[string]writer {
 	}
 }
 
-// otherWriters are the functions of other packages that change a disk, with what
-// they call for that, sorted. None of it is below the state folder.
+// otherWriters returns the functions of other packages that change a disk, with the calls that do,
+// sorted. None of them is below the state folder.
 func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
-		// the socket, its folder and its staging folder.
+		// The socket, its folder and its staging folder.
 		"unixsock": {
 			"listen":        {"MkdirAll"},
 			"Close":         {"Remove"},
@@ -58,12 +59,12 @@ func otherWriters() map[string]map[string][]string {
 		"delegate": {"holds": {"OpenRoot"}, "scan": {"OpenRoot"}},
 		// The store of host-local, where files without an ID are repaired.
 		"doctor/check": {"collect": {"OpenRoot"}},
-		// The visits of a process that is to be killed.
+		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 	}
 }
 
-func TestEveryWriteToTheStateFolderIsBetweenFailpoints(t *testing.T) {
+func TestWritesAreBetweenFailpoints(t *testing.T) {
 	for dir, w := range writers() {
 		p := parse(t, filepath.Join("..", dir), true)
 		for name, want := range w.memory {
@@ -83,7 +84,7 @@ func TestEveryWriteToTheStateFolderIsBetweenFailpoints(t *testing.T) {
 	}
 }
 
-func TestNoOtherPackageWritesFiles(t *testing.T) {
+func TestOtherPackagesWriteNothing(t *testing.T) {
 	known, ours := otherWriters(), writers()
 	for _, root := range []string{"..", "../../cmd"} {
 		err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {

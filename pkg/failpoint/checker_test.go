@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// imported is the head of a file of the tests here.
+// imported is the head of a test file.
 const imported = `package x
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func parseText(t *testing.T, text string, methods bool) *source {
 	return parse(t, filepath.Dir(file), methods)
 }
 
-func TestAWriteWithoutFailpointsIsFound(t *testing.T) {
+func TestUnguarded(t *testing.T) {
 	const begin, end = `func A() { failpoint.Reach(x); `, `; failpoint.Reach(y) }`
 	a := []string{"A"}
 	tests := map[string]struct {
@@ -95,7 +95,7 @@ func TestAWriteWithoutFailpointsIsFound(t *testing.T) {
 	}
 }
 
-func TestAWriteOfAPackageThatIsToWriteNothingIsFound(t *testing.T) {
+func TestChanges(t *testing.T) {
 	for call, want := range map[string]string{
 		`os.WriteFile(stateDir+"/x", d, m)`:    "WriteFile",
 		`os.OpenFile(n, os.O_RDWR, 0)`:         "OpenFile",
