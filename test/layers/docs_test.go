@@ -16,17 +16,16 @@ import (
 var (
 	// testInDocs is a test that a page names, such as `TestX` or `TestX/a_case`.
 	testInDocs = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]*)(?:/[^`]*)?`")
-	// testInCode is where a test is declared.
+	// testInCode is the declaration of a test.
 	testInCode = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9_]*)\(`)
-	// sentencesInDocs are the sentences of the engine's tests that a page quotes:
-	// engine: "one", "another".
-	sentencesInDocs = regexp.MustCompile(`engine: ("[^"]+"(?:, "[^"]+")*)`)
-	quoted          = regexp.MustCompile(`"[^"]+"`)
-	// trapInDocs is a row of the table of traps: its number, and the rest.
+	// casesInDocs are cases of the engine's tests that a page names: engine: "one", "another".
+	casesInDocs = regexp.MustCompile(`engine: ("[^"]+"(?:, "[^"]+")*)`)
+	quoted      = regexp.MustCompile(`"[^"]+"`)
+	// trapInDocs is a row of the table of traps: its number and the rest.
 	trapInDocs = regexp.MustCompile(`(?m)^\| (\d+) \| (.*) \|$`)
 )
 
-func TestEveryTestThatTheDocsNameIsThere(t *testing.T) {
+func TestDocsTestNames(t *testing.T) {
 	declared := map[string]bool{}
 	for _, code := range files(t, ".", "_test.go") {
 		for _, m := range testInCode.FindAllStringSubmatch(code, -1) {
@@ -38,7 +37,7 @@ func TestEveryTestThatTheDocsNameIsThere(t *testing.T) {
 		for _, m := range testInDocs.FindAllStringSubmatch(text, -1) {
 			named++
 			if !declared[m[1]] {
-				t.Errorf("%s names %s, which is no test of this repository", page, m[1])
+				t.Errorf("%s names %s, which is not a test of this repository", page, m[1])
 			}
 		}
 	}
@@ -47,29 +46,29 @@ func TestEveryTestThatTheDocsNameIsThere(t *testing.T) {
 	}
 }
 
-func TestEverySentenceOfTheEngineThatTheDocsQuoteIsPlayed(t *testing.T) {
-	var played strings.Builder
+func TestDocsEngineCases(t *testing.T) {
+	var tests strings.Builder
 	for _, code := range files(t, filepath.Join("pkg", "attachment"), "_test.go") {
-		played.WriteString(code)
+		tests.WriteString(code)
 	}
 	count := 0
 	for page, text := range files(t, "docs", ".md") {
-		for _, m := range sentencesInDocs.FindAllStringSubmatch(text, -1) {
-			for _, sentence := range quoted.FindAllString(m[1], -1) {
+		for _, m := range casesInDocs.FindAllStringSubmatch(text, -1) {
+			for _, name := range quoted.FindAllString(m[1], -1) {
 				count++
-				if !strings.Contains(played.String(), sentence) {
-					t.Errorf("%s quotes %s, which is in no test of pkg/attachment", page, sentence)
+				if !strings.Contains(tests.String(), name) {
+					t.Errorf("%s names %s, which is not in a test of pkg/attachment", page, name)
 				}
 			}
 		}
 	}
 	if count == 0 {
-		t.Error("the docs quote no sentence; nothing is compared")
+		t.Error("the docs name no case of the engine; nothing is compared")
 	}
 }
 
-// A trap whose test does not say so is one that the next change of the test forgets.
-func TestEveryTrapOfTheDocsHasATestThatNamesIt(t *testing.T) {
+// A change of a test must not lose its trap, so the test's comment names it.
+func TestDocsTraps(t *testing.T) {
 	comments := commentsOfTests(t)
 	_, section, _ := strings.Cut(files(t, "docs", ".md")[filepath.Join("docs", "plugins.md")], "\n## Traps and their tests\n")
 	table, _, _ := strings.Cut(section, "\n### ")
@@ -82,8 +81,8 @@ func TestEveryTrapOfTheDocsHasATestThatNamesIt(t *testing.T) {
 			t.Errorf("row %d of the table has the number %s", i+1, row[1])
 		}
 		tests := testInDocs.FindAllStringSubmatch(row[2], -1)
-		if len(tests) == 0 && !sentencesInDocs.MatchString(row[2]) {
-			t.Errorf("trap %s names no test and no sentence of the engine: %s", row[1], row[2])
+		if len(tests) == 0 && !casesInDocs.MatchString(row[2]) {
+			t.Errorf("trap %s names no test and no case of the engine: %s", row[1], row[2])
 		}
 		for _, m := range tests {
 			if comment, ok := comments[m[1]]; !ok || !strings.Contains(comment, "Trap") {
@@ -93,8 +92,7 @@ func TestEveryTrapOfTheDocsHasATestThatNamesIt(t *testing.T) {
 	}
 }
 
-// commentsOfTests returns the comment above each test of the repository, by the
-// test's name.
+// commentsOfTests returns the comment of each test of the repository by name.
 func commentsOfTests(t *testing.T) map[string]string {
 	t.Helper()
 	comments := map[string]string{}
@@ -112,8 +110,8 @@ func commentsOfTests(t *testing.T) map[string]string {
 	return comments
 }
 
-// files returns the text of every file below a folder of the repository whose
-// name ends so, by path. Folders whose names begin with a dot are left out.
+// files returns the text of every file below a folder of the repository whose name has the ending,
+// by path. Hidden folders are left out.
 func files(t *testing.T, dir, ending string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}

@@ -20,10 +20,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// readers are those who read each fact of a profile. A fact that two functions
-// read is a decision that is made twice; both will not be changed together.
+// readers are the functions that read each fact of a profile. If two functions read a fact, a
+// decision is made twice.
 var readers = map[string]string{
-	"Type":               "", // it names the profile: for whom it is, and for people
+	"Type":               "", // the name of the profile
 	"RepeatedAdd":        "profile.DelBeforeAdd",
 	"VerifyBy":           "call.VerifyBy",
 	"CheckProves":        "attachment.mayHaveLostWrites",
@@ -42,10 +42,10 @@ var readers = map[string]string{
 	"DefaultStateDir":    "profile.StateDir",
 	"Unique":             "attachment.reserve",
 	"Unsafe":             "delegate.fillInvocation",
-	"Sources":            "", // for people
+	"Sources":            "", // documentation
 }
 
-func TestEachFactOfAProfileIsReadInOnePlace(t *testing.T) {
+func TestFactReaders(t *testing.T) {
 	found := map[string][]string{}
 	for _, p := range loadPackages(t) {
 		for field, function := range p.factsRead(t) {
@@ -76,8 +76,8 @@ func TestEachFactOfAProfileIsReadInOnePlace(t *testing.T) {
 	}
 }
 
-// A reader in a variable would be one that nobody looks for.
-func TestAFactThatIsReadOutsideEveryFunctionIsFound(t *testing.T) {
+// A reader can also be in the value of a variable.
+func TestFactReadAtPackageLevel(t *testing.T) {
 	dir := t.TempDir()
 	code := `package hidden
 
@@ -97,7 +97,7 @@ func open(p *profile.Profile) bool { return p.Unique }
 	}
 }
 
-// source is one package of pkg/, as "go list -export" tells of it.
+// source is a package of pkg/, as "go list -export" describes it.
 type source struct {
 	Dir, ImportPath, Name, Export string
 	GoFiles                       []string
@@ -105,7 +105,7 @@ type source struct {
 	exports                       map[string]string
 }
 
-// loadPackages lists the packages of pkg/ that may see a profile.
+// loadPackages lists the packages of pkg/.
 func loadPackages(t *testing.T) []source {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,Standard", "./pkg/...")
@@ -130,8 +130,9 @@ func loadPackages(t *testing.T) []source {
 	}
 }
 
-// factsRead returns, for each field of profile.Profile, the places that read it:
-// functions, and what is outside of every function. What parses and checks profiles reads all of them, and is left out.
+// factsRead returns, for each field of profile.Profile, the functions that read it, and "package
+// level" for a reader outside of functions. The code that parses and validates profiles reads all
+// fields and is left out.
 func (s source) factsRead(t *testing.T) map[string][]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -168,8 +169,7 @@ func (s source) factsRead(t *testing.T) map[string][]string {
 	return found
 }
 
-// placeOf names where a declaration reads: its function, or that it is in none,
-// as the value of a variable is.
+// placeOf returns the name of a function, or "package level" for another declaration.
 func placeOf(d ast.Decl) string {
 	if function, ok := d.(*ast.FuncDecl); ok {
 		return function.Name.Name

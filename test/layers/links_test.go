@@ -17,17 +17,17 @@ const alertsFile = "deploy/prometheus/alerts.yaml"
 const root = "../.."
 
 var (
-	// linkInDocs is where a link of a page leads.
+	// linkInDocs is the target of a link.
 	linkInDocs = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 	// headingInDocs is the text of a heading.
 	headingInDocs = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	alertName     = regexp.MustCompile(`(?m)^ +- alert: (.*)$`)
 	fencedInDocs  = regexp.MustCompile("(?ms)^```.*?^```$")
-	// linkedText is a link of which only its text is shown.
+	// linkedText is a link; only its text is shown.
 	linkedText = regexp.MustCompile(`\[([^\]]*)\]\([^()]*\)`)
 )
 
-func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
+func TestLinks(t *testing.T) {
 	pages := files(t, "docs", ".md")
 	maps.Copy(pages, files(t, "deploy", ".md"))
 	pages["README.md"] = read(t, "README.md")
@@ -48,7 +48,7 @@ func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
 	}
 }
 
-func TestEveryAlertHasARunbook(t *testing.T) {
+func TestRunbooks(t *testing.T) {
 	text := read(t, alertsFile)
 	alerts := alertName.FindAllStringSubmatch(text, -1)
 	if runbooks := strings.Count(text, "runbook_url: "); len(alerts) == 0 || runbooks != len(alerts) {
@@ -57,12 +57,12 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	for _, m := range alerts {
 		link := "docs/operations.md#" + strings.ToLower(m[1])
 		if problem := broken(t, "README.md", link); problem != "" || !strings.Contains(text, "runbook_url: "+link+"\n") {
-			t.Errorf("the runbook of %s is not %s, or that leads nowhere: %s", m[1], link, problem)
+			t.Errorf("the runbook of %s is not %s, or its target does not exist: %s", m[1], link, problem)
 		}
 	}
 }
 
-func TestALinkThatLeadsNowhereIsFound(t *testing.T) {
+func TestBrokenLinks(t *testing.T) {
 	for link, is := range map[string]string{
 		"nowhere.md": "there is no such file", "plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
 		"plugins.md": "", "../pkg": "", "how-it-works.md#on-disk": "", "#known-limits": "",
@@ -73,7 +73,7 @@ func TestALinkThatLeadsNowhereIsFound(t *testing.T) {
 	}
 }
 
-// broken says what is wrong with a link of a page; nothing if it leads somewhere.
+// broken returns what is wrong with a link of a page; nothing if its target exists.
 func broken(t *testing.T, page, link string) string {
 	t.Helper()
 	path, anchor, _ := strings.Cut(link, "#")
@@ -90,8 +90,8 @@ func broken(t *testing.T, page, link string) string {
 	return ""
 }
 
-// anchors are what the headings of a page are called in links: in lower case,
-// blanks as dashes, without punctuation (GitHub's rule).
+// anchors returns the anchors of the headings of a page by GitHub's rule: in lower case, blanks as
+// dashes, without punctuation.
 func anchors(text string) []string {
 	var all []string
 	for _, m := range headingInDocs.FindAllStringSubmatch(fencedInDocs.ReplaceAllString(text, ""), -1) {
