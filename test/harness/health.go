@@ -67,8 +67,11 @@ func (c Client) WaitNotReady(t testing.TB, texts ...string) {
 	Eventually(t, "the sidecar not to be ready", func() error {
 		err := c.Ready()
 		for _, text := range texts {
-			if err == nil || !strings.Contains(err.Error(), text) {
-				return fmt.Errorf("readiness is %v; want an error with %q", err, text)
+			if err == nil {
+				return fmt.Errorf("it is ready; want an error with %q", text)
+			}
+			if !strings.Contains(err.Error(), text) {
+				return fmt.Errorf("it is not ready: %w; want an error with %q", err, text)
 			}
 		}
 		return nil
