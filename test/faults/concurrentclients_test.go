@@ -19,7 +19,7 @@ const (
 
 func TestConcurrentClients(t *testing.T) {
 	t.Parallel()
-	operations := sizeFromEnv(t).of(500, 20_000)
+	operations := sizeFromEnv(t).of(300, 20_000)
 	newStats(t, concurrency).countCases(t, operations)
 	n := fastNode(t)
 	s := n.Start(t)
@@ -44,7 +44,7 @@ func TestConcurrentClients(t *testing.T) {
 
 func TestConcurrentClientsAndKills(t *testing.T) {
 	t.Parallel()
-	operations := sizeFromEnv(t).of(500, 20_000)
+	operations := sizeFromEnv(t).of(300, 20_000)
 	st := newStats(t, concurrency)
 	st.countCases(t, operations)
 	n := fastNode(t)
@@ -72,7 +72,7 @@ func TestConcurrentClientsAndKills(t *testing.T) {
 
 func TestConcurrentClientsAndHandover(t *testing.T) {
 	t.Parallel()
-	operations := sizeFromEnv(t).of(500, 20_000) / 2
+	operations := sizeFromEnv(t).of(300, 20_000) / 2
 	newStats(t, concurrency).countCases(t, operations)
 	n := fastNode(t)
 	s := n.Launch(t)

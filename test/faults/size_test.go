@@ -28,7 +28,7 @@ const (
 	// full is each combination once, and many at random.
 	full campaignSize = "full"
 
-	sampleEach = 8
+	sampleEach = 16
 )
 
 // sizeFromEnv returns the size that the environment sets.
