@@ -82,10 +82,14 @@ func unknownPlugin(n *fakeNode, _ *Options) { n.profile, n.ipv6 = pluginProfile(
 func verifyInterval(d time.Duration) setup {
 	return func(_ *fakeNode, o *Options) { o.VerifyInterval = d }
 }
+
 func releaseDelay(d time.Duration) setup { return func(_ *fakeNode, o *Options) { o.ReleaseDelay = d } }
-func maxProcesses(n int) setup           { return func(_ *fakeNode, o *Options) { o.MaxProcesses = n } }
-func maxQueued(n int) setup              { return func(_ *fakeNode, o *Options) { o.MaxQueued = n } }
-func observer(to Observer) setup         { return func(_ *fakeNode, o *Options) { o.Observer = to } }
+
+func maxProcesses(n int) setup { return func(_ *fakeNode, o *Options) { o.MaxProcesses = n } }
+
+func maxQueued(n int) setup { return func(_ *fakeNode, o *Options) { o.MaxQueued = n } }
+
+func observer(to Observer) setup { return func(_ *fakeNode, o *Options) { o.Observer = to } }
 
 func rebooted(_ *fakeNode, o *Options)     { o.BootID = "boot2" }
 func ipv6Disabled(_ *fakeNode, o *Options) { o.EnableIPv6 = false }
