@@ -3,6 +3,7 @@ package attachment
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
@@ -113,6 +114,7 @@ func TestRetry(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
+		synctest.Wait()
 		if dels <= requests {
 			t.Errorf("%d DELs for %d requests; want background retries among them", dels, requests)
 		}

@@ -3,6 +3,7 @@ package attachment
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
@@ -69,6 +70,7 @@ func (f *fixture) recordCalls(field func(call.Call) string) *[]string {
 
 func (f *fixture) wantCalls(calls *[]string, want ...string) {
 	f.t.Helper()
+	synctest.Wait()
 	if fmt.Sprintf("%q", *calls) != fmt.Sprintf("%q", want) {
 		f.t.Errorf("calls %q; want %q", *calls, want)
 	}

@@ -3,6 +3,7 @@ package attachment
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -157,6 +158,7 @@ func TestLookup(t *testing.T) {
 	run(t, "needs no plugin process", func(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
+		synctest.Wait() // an operation may hold its process a moment longer than its client waits
 		if !f.processes.TryAcquire(int64(f.opts.MaxProcesses)) {
 			t.Fatal("a process is in use")
 		}
