@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
 // process is a running binary.
@@ -105,4 +108,20 @@ func (o *lockedBuffer) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
+}
+
+// ReadTrace waits until strace has written the exit of the sidecar, and returns the trace.
+func ReadTrace(t testing.TB, file string, pid int) string {
+	t.Helper()
+	var trace string
+	Eventually(t, "strace to write the exit of the sidecar", func() error {
+		data, err := os.ReadFile(file)
+		trace = string(data)
+		ends := func(s strace.Step) bool { return s.PID == pid && s.Call == strace.Exited }
+		if err == nil && !slices.ContainsFunc(strace.Parse(trace), ends) {
+			err = errors.New("the exit is missing")
+		}
+		return err
+	})
+	return trace
 }

@@ -1,9 +1,20 @@
 package harness
 
 import (
+	"os"
 	"testing"
 	"time"
 )
+
+// Skipf skips a test because the machine lacks a requirement, which the message names. With
+// CI=true it fails the test instead: there a skipped test would pass for a successful one.
+func Skipf(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("required in CI: "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
 
 const (
 	// waitTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
