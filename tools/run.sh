@@ -1,6 +1,6 @@
 #!/bin/sh
 # Serves from ./run in the foreground: "make run" calls it with the binary and
-# the folder of plugins. Everything it writes is in ./run, which git ignores;
+# the directory of plugins. Everything it writes is in ./run, which git ignores;
 # what was handed out before is still there when it is run again.
 set -eu
 

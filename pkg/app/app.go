@@ -33,7 +33,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 		return err
 	}
 	lock, err := journal.Lock(ctx, c.StateDir, func(holder string) {
-		log.WithField("stateDir", c.StateDir).Warnf("Not ready: waiting for the state folder, which another process holds: %s", holder)
+		log.WithField("stateDir", c.StateDir).Warnf("Not ready: waiting for the state directory, which another process holds: %s", holder)
 	})
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (a *app) connectPlugins() (err error) {
 func (a *app) lockNetworks() error {
 	for _, network := range recordedNetworks(a.loaded.Records) {
 		if err := a.locks.Acquire(network, nodelock.QueryTimeout); err != nil {
-			return fmt.Errorf("state folder %s has records of network %q: %w", a.config.StateDir, network, err)
+			return fmt.Errorf("state directory %s has records of network %q: %w", a.config.StateDir, network, err)
 		}
 	}
 	for _, pool := range a.config.poolNames() {

@@ -33,7 +33,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("the socket after the end: %v; want none", err)
 		}
 	})
-	t.Run("second instance takes over the state folder", func(t *testing.T) {
+	t.Run("second instance takes over the state directory", func(t *testing.T) {
 		c := valid(t)
 		log, ended, stop := run(t, c)
 		log.await(t, "msg=Serving", ended)
@@ -50,15 +50,15 @@ func TestRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("cancelled while waiting for the state folder", func(t *testing.T) {
+	t.Run("cancelled while waiting for the state directory", func(t *testing.T) {
 		c := valid(t)
 		lock, err := journal.Lock(context.Background(), c.StateDir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer lock.Unlock() //nolint:errcheck // the folder is not used any more
+		defer lock.Unlock() //nolint:errcheck // the directory is not used any more
 		log, ended, stop := run(t, c)
-		log.await(t, "waiting for the state folder", ended)
+		log.await(t, "waiting for the state directory", ended)
 		if err := stop(); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v; want %v", err, context.Canceled)
 		}
@@ -72,7 +72,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		if _, err := os.Stat(c.StateDir); err == nil {
-			t.Error("the state folder was created")
+			t.Error("the state directory was created")
 		}
 	})
 	t.Run("socket in use", func(t *testing.T) {
@@ -129,7 +129,7 @@ func testSecondSidecar(t *testing.T) {
 	_, logger := newLog()
 	err := Run(context.Background(), other, logger)
 	if err == nil || !strings.Contains(err.Error(), c.StateDir) {
-		t.Errorf("error %v; want one that names the state folder of the first sidecar", err)
+		t.Errorf("error %v; want one that names the state directory of the first sidecar", err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -81,7 +81,7 @@ func runUntilServing(t *testing.T, c Config) error {
 	return stop()
 }
 
-// write creates a file below the folder of the socket.
+// write creates a file below the directory of the socket.
 func write(t *testing.T, c Config, name, content string) {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(c.SocketPath), name)

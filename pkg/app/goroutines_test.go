@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
-// smallPlugin is a plugin with one folder for each address, because mkdir(2) is atomic. It
+// smallPlugin is a plugin with one directory for each address, because mkdir(2) is atomic. It
 // searches a free one from its PID on, so that concurrent processes do not collide.
 const smallPlugin = `#!/bin/sh
 held="$0.held"

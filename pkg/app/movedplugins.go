@@ -48,7 +48,7 @@ func missing(p restapi.MovedPlugin) bool { return p.Error != "" }
 func (r *reporter) movedPlugins(ctx context.Context) (all []restapi.MovedPlugin, reasons []string, state cachedprobe.State) {
 	all, state = r.moved.Result(ctx)
 	if state != cachedprobe.Fresh {
-		reasons = append(reasons, "plugin folders do not respond: the plugins of held attachments cannot be looked up")
+		reasons = append(reasons, "plugin directories do not respond: the plugins of held attachments cannot be looked up")
 	}
 	for _, p := range all {
 		if missing(p) {

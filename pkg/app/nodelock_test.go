@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// writeRecord writes a record to the state folder, as an earlier run left it.
+// writeRecord writes a record to the state directory, as an earlier run left it.
 func writeRecord(t *testing.T, c Config, r record.Record) {
 	t.Helper()
 	j, err := journal.Open(c.StateDir, journal.Options{})
@@ -68,7 +68,7 @@ func TestRecordedNetworks(t *testing.T) {
 			log.await(t, "msg=Serving", ended)
 			err := startError(t, other)
 			if err == nil || !strings.Contains(err.Error(), holder.StateDir) || !strings.Contains(err.Error(), network) {
-				t.Errorf("beside the sidecar with the record: %v; want an error that names the network and its state folder", err)
+				t.Errorf("beside the sidecar with the record: %v; want an error that names the network and its state directory", err)
 			}
 			if err := stop(); err != nil {
 				t.Error(err)
@@ -78,7 +78,7 @@ func TestRecordedNetworks(t *testing.T) {
 			log.await(t, "msg=Serving", ended)
 			err = startError(t, holder)
 			if err == nil || !strings.Contains(err.Error(), other.StateDir) || !strings.Contains(err.Error(), network) {
-				t.Errorf("with a record of a network that another sidecar serves: %v; want an error that names the network and the other state folder", err)
+				t.Errorf("with a record of a network that another sidecar serves: %v; want an error that names the network and the other state directory", err)
 			}
 			if err := stop(); err != nil {
 				t.Error(err)

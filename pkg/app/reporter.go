@@ -23,7 +23,7 @@ const (
 	// reportTimeout bounds a report: a kubelet waits one second for a probe
 	// (timeoutSeconds).
 	reportTimeout = 500 * time.Millisecond
-	// diskTimeout is how long a state folder that could be written to may hang before it
+	// diskTimeout is how long a state directory that could be written to may hang before it
 	// counts as one that cannot.
 	diskTimeout = 30 * time.Second
 )
@@ -129,14 +129,14 @@ func notReady(p restapi.PoolReport) []string {
 	return reasons
 }
 
-// stateDirStatus is the status of the state folder.
+// stateDirStatus is the status of the state directory.
 type stateDirStatus struct {
 	// err is why nothing can be written there; empty if it can.
 	err         string
 	quarantined []restapi.Quarantined
 }
 
-// checkStateDir writes to the state folder and lists the quarantined records.
+// checkStateDir writes to the state directory and lists the quarantined records.
 func (r *reporter) checkStateDir() stateDirStatus {
 	var s stateDirStatus
 	if err := r.journal.Writable(); err != nil {
@@ -155,7 +155,7 @@ func (r *reporter) checkStateDir() stateDirStatus {
 func (r *reporter) stateDirStatus(ctx context.Context) (stateDirStatus, cachedprobe.State) {
 	s, state := r.stateDir.Result(ctx)
 	if state != cachedprobe.Fresh {
-		s.err = fmt.Sprintf("state folder %s does not respond to a write", r.config.StateDir)
+		s.err = fmt.Sprintf("state directory %s does not respond to a write", r.config.StateDir)
 	}
 	return s, state
 }

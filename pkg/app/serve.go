@@ -31,7 +31,7 @@ func (a *app) serve(ctx context.Context) error {
 		return err
 	}
 	if err := unixsock.CheckParentMode(c.SocketPath); err != nil {
-		a.log.WithError(err).Warn("The socket's folder is not safe")
+		a.log.WithError(err).Warn("The socket's directory is not safe")
 	}
 	loaded := len(a.loaded.Records)
 	a.engine.Start(a.loaded.Records)

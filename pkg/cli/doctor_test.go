@@ -73,7 +73,7 @@ func TestDoctorRepair(t *testing.T) {
 	} {
 		o := s.dependencies().exec(t, slices.Concat([]string{"doctor", "-o", "json"}, step.args)...)
 		found := findings(t, o)
-		// A machine without an ID, and a temporary folder in memory, are warned of, too.
+		// A machine without an ID, and a temporary directory in memory, are warned of, too.
 		want := map[check.State]int{check.OK: 0, check.Warning: 3, check.Error: 1}[check.Worst(found)]
 		if o.code != want || (len(bad(t, o)) == 0) != (step.state == check.OK) {
 			t.Errorf("%s ended with status %d; want %d; stderr: %s; found %q", step.name, o.code, want, o.stderr, bad(t, o))

@@ -10,7 +10,7 @@ import (
 // maxListed is how many files an error names.
 const maxListed = 10
 
-// source is the origin of configurations: one file, or the files of a folder.
+// source is the origin of configurations: one file, or the files of a directory.
 type source struct {
 	dir, file string
 }
@@ -20,11 +20,11 @@ func (s source) String() string {
 	if s.file != "" {
 		return "file " + s.file
 	}
-	return "folder " + s.dir
+	return "directory " + s.dir
 }
 
-// folder returns the folder to watch for changes.
-func (s source) folder() string {
+// directory returns the directory to watch for changes.
+func (s source) directory() string {
 	if s.file != "" {
 		return filepath.Dir(s.file)
 	}
@@ -36,7 +36,7 @@ func (s source) read() ([]candidate, error) {
 	if s.file != "" {
 		return []candidate{readCandidate(s.file)}, nil
 	}
-	return readFolder(s.dir)
+	return readDir(s.dir)
 }
 
 // choose returns the network of a pool: that of the first file of the named network or,

@@ -28,9 +28,9 @@ type candidate struct {
 // invalid reports whether the file could not be parsed, as while it is being written.
 func (c candidate) invalid() bool { return c.err != nil && !errors.Is(c.err, errNoIPAM) }
 
-// readFolder reads the files of a folder that a container runtime would read (.conflist,
+// readDir reads the files of a directory that a container runtime would read (.conflist,
 // .conf, .json), in name order.
-func readFolder(dir string) ([]candidate, error) {
+func readDir(dir string) ([]candidate, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, err
 	}
@@ -72,12 +72,12 @@ func readDocument(file string) (document, error) {
 	if err != nil || d.inlineOnly {
 		return d, err
 	}
-	return d, d.addFolder(filepath.Join(filepath.Dir(file), d.network.Name))
+	return d, d.addDir(filepath.Join(filepath.Dir(file), d.network.Name))
 }
 
-// addFolder adds the plugins in the network's own folder, one in each .conf file (CNI spec
+// addDir adds the plugins in the network's own directory, one in each .conf file (CNI spec
 // 1.1, "loadOnlyInlinedPlugins").
-func (d *document) addFolder(dir string) error {
+func (d *document) addDir(dir string) error {
 	files, err := libcni.ConfFiles(dir, []string{".conf"})
 	if errors.Is(err, syscall.ENOTDIR) {
 		return nil

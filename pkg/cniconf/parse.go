@@ -19,7 +19,7 @@ type document struct {
 	// network lacks its plugin.
 	network Network
 	plugins []json.RawMessage
-	// inlineOnly excludes the plugins in the network's own folder.
+	// inlineOnly excludes the plugins in the network's own directory.
 	inlineOnly bool
 }
 

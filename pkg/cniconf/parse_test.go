@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestPluginFolder(t *testing.T) {
+func TestPluginDir(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "net/50-p.conf", `{"type":"p","ipam":{"type":"i"}}`)
 	with := put(t, dir, "a.conflist", `{"name":"net","plugins":[{"type":"first"}]}`)
@@ -99,7 +99,7 @@ func TestInvalidFile(t *testing.T) {
 		"empty":                        {"a.conf", ``, "unexpected end of JSON"},
 		"no name":                      {"a.conflist", `{"plugins":[{"type":"p"}]}`, "no name"},
 		"single plugin without a name": {"a.conf", `{"type":"p","ipam":{"type":"i"}}`, "missing network name"},
-		"name outside the folder":      {"a.conflist", `{"name":"../x","plugins":[{"type":"p"}]}`, "invalid characters"},
+		"name outside the directory":   {"a.conflist", `{"name":"../x","plugins":[{"type":"p"}]}`, "invalid characters"},
 		"no plugins":                   {"a.conflist", `{"name":"net","plugins":[]}`, "no plugins"},
 		"no plugin that delegates":     {"a.conflist", `{"name":"net","plugins":[{"type":"p"}]}`, "ipam.type"},
 		"list in a .conf file":         {"a.conf", `{"name":"net","plugins":[{"type":"p"}]}`, "extension .conflist"},

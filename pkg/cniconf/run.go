@@ -16,13 +16,13 @@ const (
 	debounce = 100 * time.Millisecond
 
 	// rereadInterval is how often the files are read without an event, for changes that
-	// cannot be watched (a link's target, a network's own folder, a file system without
+	// cannot be watched (a link's target, a network's own directory, a file system without
 	// events, no inotify instance left).
 	rereadInterval = 10 * time.Second
 )
 
 // Run reads the configurations after each change, until ctx ends; it then returns nil. The
-// folder may be created later.
+// directory may be created later.
 func (w *Watcher) Run(ctx context.Context) error {
 	files, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -72,11 +72,11 @@ func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
 	}
 }
 
-// watch watches the source's folder or, while that does not exist, its nearest existing
+// watch watches the source's directory or, while that does not exist, its nearest existing
 // parent. rereadInterval makes up for a failure.
 func (w *Watcher) watch(files *fsnotify.Watcher) {
 	for {
-		target := nearest(w.source.folder())
+		target := nearest(w.source.directory())
 		for _, old := range files.WatchList() {
 			if old != target {
 				// An error means that it was deleted, so it is not watched either.
@@ -85,17 +85,17 @@ func (w *Watcher) watch(files *fsnotify.Watcher) {
 		}
 		err := files.Add(target)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			w.log.WithError(err).WithField("folder", target).Warnf("CNI configuration cannot be watched; reading it every %s", rereadInterval)
+			w.log.WithError(err).WithField("directory", target).Warnf("CNI configuration cannot be watched; reading it every %s", rereadInterval)
 			return
 		}
-		// A folder that was created before Add caused no event.
-		if nearest(w.source.folder()) == target {
+		// A directory that was created before Add caused no event.
+		if nearest(w.source.directory()) == target {
 			return
 		}
 	}
 }
 
-// nearest returns the path or its nearest parent that is a folder.
+// nearest returns the path or its nearest parent that is a directory.
 func nearest(path string) string {
 	for {
 		info, err := os.Stat(path)

@@ -41,7 +41,7 @@ func TestNewFile(t *testing.T) {
 	expect(t, w, "", "a", "10-a.conflist")
 }
 
-func TestNewFolder(t *testing.T) {
+func TestNewDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "cni", "net.d")
 	w, changed := run(t, Options{Dir: dir})
 	put(t, dir, "10-a.conflist", list("a"))
@@ -50,7 +50,7 @@ func TestNewFolder(t *testing.T) {
 	}
 	expect(t, w, "", "a", "10-a.conflist")
 
-	// The folder is replaced.
+	// The directory is replaced.
 	must(t, os.Rename(dir, dir+".old"))
 	for w.Status("").Err == nil {
 		changed()
@@ -65,7 +65,7 @@ func TestNewFolder(t *testing.T) {
 func TestRename(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir, "10-a.conflist", list("a"))
-	for name, o := range map[string]Options{"in a folder": {Dir: dir}, "as the one given": {File: file}} {
+	for name, o := range map[string]Options{"in a directory": {Dir: dir}, "as the one given": {File: file}} {
 		t.Run(name, func(t *testing.T) {
 			put(t, dir, "10-a.conflist", list("a"))
 			w, changed := run(t, o)
@@ -81,7 +81,7 @@ func TestRename(t *testing.T) {
 
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
-	// The kubelet's way: the file is a link into ..data, itself a link to a folder
+	// The kubelet's way: the file is a link into ..data, itself a link to a directory
 	// of this version, which a rename replaces.
 	put(t, dir, "..1/10-a.conflist", list("a"))
 	must(t, os.Symlink("..1", filepath.Join(dir, "..data")))

@@ -19,7 +19,7 @@ import (
 
 // Options configure a Watcher.
 type Options struct {
-	// Dir is the folder of the configurations (--cni-conf-dir).
+	// Dir is the directory of the configurations (--cni-conf-dir).
 	Dir string
 	// File is the only file to read (--cni-conf-file); Dir is then ignored.
 	File string
@@ -59,7 +59,7 @@ type pool struct {
 // options are.
 func New(o Options) (*Watcher, error) {
 	if o.Dir == "" && o.File == "" {
-		return nil, errors.New("CNI configuration: neither a folder (--cni-conf-dir) nor a file (--cni-conf-file) is set")
+		return nil, errors.New("CNI configuration: neither a directory (--cni-conf-dir) nor a file (--cni-conf-file) is set")
 	}
 	log := o.Log
 	if log == nil {
@@ -104,7 +104,7 @@ func (w *Watcher) Pools() []string { return slices.Clone(w.order) }
 
 // Network returns the network that new attachments of a pool use; an empty name is
 // the default pool. While its file is invalid or missing, that is the last valid one. The error
-// names the folder or file, what was expected, and what was found.
+// names the directory or file, what was expected, and what was found.
 func (w *Watcher) Network(poolName string) (Network, error) {
 	p, err := w.pool(poolName)
 	if err != nil {

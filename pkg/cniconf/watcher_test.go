@@ -81,7 +81,7 @@ func TestFirstFile(t *testing.T) {
 	put(t, dir, "06-broken.conf", `{`)
 	put(t, dir, "10-b.json", `{"name":"b","type":"p","ipam":{"type":"i"}}`)
 	put(t, dir, "20-a.conflist", list("a"))
-	must(t, os.Mkdir(filepath.Join(dir, "01-folder.conf"), 0o755))
+	must(t, os.Mkdir(filepath.Join(dir, "01-directory.conf"), 0o755))
 	expect(t, watcher(t, Options{Dir: dir}), "", "b", "10-b.json")
 }
 
@@ -131,7 +131,7 @@ func TestNoneChosen(t *testing.T) {
 
 func TestInvalidOptions(t *testing.T) {
 	if _, err := New(Options{Log: quiet()}); err == nil {
-		t.Error("no folder and no file was accepted")
+		t.Error("no directory and no file was accepted")
 	}
 	if _, err := New(Options{Dir: t.TempDir()}); err != nil {
 		t.Errorf("without a log: %v; want that it is optional", err)
@@ -162,7 +162,7 @@ func TestKeepsLastValid(t *testing.T) {
 			func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "10-a.conflist"))) },
 			"found no such file",
 		},
-		"removed folder": {
+		"removed directory": {
 			func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) },
 			"no such file or directory",
 		},

@@ -16,21 +16,21 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// findPlugin returns the absolute path of a plugin's executable in the plugin folders.
+// findPlugin returns the absolute path of a plugin's executable in the plugin directories.
 func (r *Runner) findPlugin(pluginType string) (string, error) {
 	if err := profile.CheckType(pluginType); err != nil {
 		return "", err
 	}
 	binary, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
 	if err != nil {
-		return "", fmt.Errorf("%w; put the plugin there or name its folder with --cni-bin-dir", err)
+		return "", fmt.Errorf("%w; put the plugin there or name its directory with --cni-bin-dir", err)
 	}
 	return binary, nil
 }
 
 // Executable returns the path of the executable that calls with a recorded invocation use: the
 // recorded one, or, where that no longer exists, the one of the plugin's type in the plugin
-// folders. The error says what to do if there is neither.
+// directories. The error says what to do if there is neither.
 func (r *Runner) Executable(plugin, recorded string) (string, error) {
 	if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 		return recorded, nil
@@ -43,7 +43,7 @@ func (r *Runner) Executable(plugin, recorded string) (string, error) {
 }
 
 // withExecutable returns a recorded invocation with the executable that exists now. For a plugin
-// that has moved, CNI_PATH is that of the plugin folders, too.
+// that has moved, CNI_PATH is that of the plugin directories, too.
 func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
 	binary, err := r.Executable(inv.Plugin, inv.Binary)
 	if err != nil || binary == inv.Binary {

@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// move renames the plugin folder, which a restarted runner has as --cni-bin-dir.
+// move renames the plugin directory, which a restarted runner has as --cni-bin-dir.
 func (f *fixture) move() {
 	f.t.Helper()
 	elsewhere := filepath.Join(f.t.TempDir(), "bin")
@@ -35,7 +35,7 @@ func TestMovedPlugin(t *testing.T) {
 		t.Errorf("got %s, %v", got, err)
 	}
 	if calls := f.calls(call.VerbDel); len(calls) != 1 || calls[0].Env["CNI_PATH"] != f.bin {
-		t.Errorf("the plugin had the calls %+v; want the folder of now in CNI_PATH", calls)
+		t.Errorf("the plugin had the calls %+v; want the directory of now in CNI_PATH", calls)
 	}
 	if c.Invocation.Binary != recorded {
 		t.Errorf("the recorded invocation was changed to %s", c.Invocation.Binary)
@@ -56,7 +56,7 @@ func TestMissingPlugin(t *testing.T) {
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "--cni-bin-dir")
 }
 
-// A recorded path that exists is used. Its folder may be a file now: then it does not.
+// A recorded path that exists is used. Its directory may be a file now: then it does not.
 func TestExecutable(t *testing.T) {
 	f := newFake(t)
 	recorded := filepath.Join(t.TempDir(), "other")

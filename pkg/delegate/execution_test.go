@@ -182,7 +182,7 @@ func TestNotStarted(t *testing.T) {
 	}{
 		"missing plugin":        {every, nil, "missing", "no longer exists: failed to find plugin \"nowhere\""},
 		"not executable":        {every, nil, "calls.lock", "mode 0755"},
-		"lock file not created": {[]string{call.VerbDel}, func(o *Options) { o.LockFile = filepath.Join(o.BinDirs[0], "no", "such", "folder") }, fakeType, "lock file of plugin calls"},
+		"lock file not created": {[]string{call.VerbDel}, func(o *Options) { o.LockFile = filepath.Join(o.BinDirs[0], "no", "such", "directory") }, fakeType, "lock file of plugin calls"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)

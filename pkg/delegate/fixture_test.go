@@ -22,7 +22,7 @@ import (
 type fixture struct {
 	t      *testing.T
 	runner *Runner
-	// bin is the plugin folder. dir has the scripts, log and store of a fake, or the state of a real
+	// bin is the plugin directory. dir has the scripts, log and store of a fake, or the state of a real
 	// plugin.
 	bin, dir string
 	network  call.Network

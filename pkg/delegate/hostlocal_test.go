@@ -10,14 +10,14 @@ import (
 
 func TestRealHostLocalVerbs(t *testing.T) {
 	for name, c := range map[string]struct {
-		folder, version string
-		status          bool
+		directory, version string
+		status             bool
 	}{
 		"plugins v1.9.1": {realPlugins, "1.1.0", true},
 		"plugins v1.4.0": {oldPlugins, "1.0.0", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newRealFrom(t, c.folder, dualStack)
+			f := newRealFrom(t, c.directory, dualStack)
 			target := f.call("id")
 			if got := target.Invocation; got.CNIVersion != c.version || got.HasStatus() != c.status || !got.HasCheck() {
 				t.Errorf("got CNI version %s with STATUS %v and CHECK %v, want %s with %v and true", got.CNIVersion, got.HasStatus(), got.HasCheck(), c.version, c.status)

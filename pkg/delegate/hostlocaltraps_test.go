@@ -44,7 +44,7 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 			// With the refusal the plugin is not started.
 			wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "is our own")
 			if _, err := os.Stat(f.leaseDir()); err == nil {
-				t.Error("host-local has created its folder, want it not started")
+				t.Error("host-local has created its directory, want it not started")
 			}
 			o := f.opts
 			o.NetNS = path

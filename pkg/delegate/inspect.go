@@ -22,7 +22,7 @@ type Inspection struct {
 	Versions   []string
 	CNIVersion string
 	VersionErr error
-	// StateDir is the folder of the plugin's state, and StateKey the key of ipam that names it;
+	// StateDir is the directory of the plugin's state, and StateKey the key of ipam that names it;
 	// both are empty if it keeps no state in files. StateErr is why NewInvocation refuses it.
 	StateDir, StateKey string
 	StateErr           error

@@ -37,7 +37,7 @@ func TestInspectFailedStep(t *testing.T) {
 		}
 	}
 	if got.StateDir != "/" || got.StateKey != "dataDir" || got.NetNSErr != nil || got.NetNS == "" {
-		t.Errorf("got %+v; want the folder and a namespace anyway", got)
+		t.Errorf("got %+v; want the directory and a namespace anyway", got)
 	}
 }
 

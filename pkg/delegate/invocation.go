@@ -9,7 +9,7 @@ import (
 )
 
 // NewInvocation returns the invocation of a new ADD in a network. It finds the IPAM plugin in the
-// plugin folders, and runs its VERSION, once per binary. An error names file and network. It wraps
+// plugin directories, and runs its VERSION, once per binary. An error names file and network. It wraps
 // a *call.Error if VERSION failed; any other error is a fault of the configuration, or a plugin
 // that does not exist. The invocation returned with an error cannot be called with, but has Plugin
 // and Profile as far as they are known, for display.

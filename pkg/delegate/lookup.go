@@ -20,7 +20,7 @@ var errNoLookup = errors.New("the profile of the plugin has no lookup")
 
 // Holds reports whether the plugin's store holds each address for the container ID and interface of
 // an invocation. It reads one file per address, runs no plugin and takes no lock. False without an
-// error is proof: an address has no file in the folder, or its file names another container ID or
+// error is proof: an address has no file in the directory, or its file names another container ID or
 // interface. Errors are *call.LookupError: unknown. The files are the plugin's store only if an ADD
 // has proven that (call.Result.InStore, call.Invocation.StoreProven).
 func (r *Runner) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
@@ -164,7 +164,7 @@ func lookupErr(inv call.Invocation, err error) error {
 // store is where one plugin keeps the addresses of one network.
 type store struct {
 	network string
-	// dir is the folder of the network's lease files.
+	// dir is the directory of the network's lease files.
 	dir string
 	// binary is the plugin's executable.
 	binary string
@@ -186,7 +186,7 @@ func (r *Runner) storeOf(inv call.Invocation) (store, error) {
 		return store{}, fmt.Errorf("ipam.%s is %q; expected an absolute path", key, dir)
 	}
 	if !filepath.IsLocal(inv.Network) {
-		return store{}, fmt.Errorf("network name %q; expected one that is the name of a folder", inv.Network)
+		return store{}, fmt.Errorf("network name %q; expected one that is the name of a directory", inv.Network)
 	}
 	if current, err := r.withExecutable(inv); err == nil {
 		inv = current // otherwise the store can be read anyway

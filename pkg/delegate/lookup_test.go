@@ -142,7 +142,7 @@ func TestLookupIrregularFile(t *testing.T) {
 	}
 }
 
-func TestLookupMissingFolder(t *testing.T) {
+func TestLookupMissingDir(t *testing.T) {
 	f := newReal(t, dualStack)
 	inv := f.invocation("id")
 	f.wantNoLookup(inv, addrs("10.1.0.2"), "no such file or directory")
@@ -152,7 +152,7 @@ func TestLookupMissingFolder(t *testing.T) {
 	f.wantNoLookup(inv, addrs("10.1.0.2"), "not a directory")
 }
 
-func TestLookupForbiddenFolder(t *testing.T) {
+func TestLookupForbiddenDir(t *testing.T) {
 	f := newReal(t, dualStack)
 	got := f.addProven(f.call("id"))
 	inv := f.invocation("id")
@@ -185,7 +185,7 @@ func TestPluginWithoutLookup(t *testing.T) {
 }
 
 // Only an ADD proves where a plugin keeps its addresses: before one, a lookup that finds nothing may
-// have read another folder than the plugin's.
+// have read another directory than the plugin's.
 func TestLookupBeforeAdd(t *testing.T) {
 	f := newReal(t, dualStack)
 	want := f.addProven(f.call("id"))

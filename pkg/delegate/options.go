@@ -35,7 +35,7 @@ const EphemeralNetNS = "ephemeral"
 
 // Options configure how plugins are found and run.
 type Options struct {
-	// BinDirs are the folders of the plugins, in the order of the search (--cni-bin-dir). Required.
+	// BinDirs are the directories of the plugins, in the order of the search (--cni-bin-dir). Required.
 	BinDirs []string
 	// IfName is CNI_IFNAME; empty for DefaultIfName (--cni-ifname).
 	IfName string
@@ -55,10 +55,10 @@ type Options struct {
 	// LockFile is the file of the inherited locks; it is created if it does not exist. After a
 	// restart it must be the same file. Required.
 	LockFile string
-	// LockDir is the open folder of LockFile, so that no lock file is created in a folder that
+	// LockDir is the open directory of LockFile, so that no lock file is created in a directory that
 	// replaced it; nil to open LockFile by its path.
 	LockDir *os.File
-	// InPod reports that this process runs in a pod, where the plugin's state folder must be a
+	// InPod reports that this process runs in a pod, where the plugin's state directory must be a
 	// mount of the host's.
 	InPod bool
 	// Profiles returns the plugin profiles as they are now, as profile.Load does, or why there are
@@ -89,7 +89,7 @@ func (noObserver) Running(int)                                        {}
 // and what was expected.
 func (o Options) checked() (Options, error) {
 	if len(o.BinDirs) == 0 {
-		return o, errors.New("--cni-bin-dir is empty; expected at least one folder of CNI plugins")
+		return o, errors.New("--cni-bin-dir is empty; expected at least one directory of CNI plugins")
 	}
 	dirs := make([]string, 0, len(o.BinDirs))
 	for _, dir := range o.BinDirs {

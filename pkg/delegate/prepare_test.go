@@ -187,7 +187,7 @@ func TestInvalidOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"no plugin folder":       {func(o *Options) { o.BinDirs = nil }, "--cni-bin-dir"},
+		"no plugin directory":    {func(o *Options) { o.BinDirs = nil }, "--cni-bin-dir"},
 		"no lock file":           {func(o *Options) { o.LockFile = "" }, "lock file"},
 		"no profiles":            {func(o *Options) { o.Profiles = nil }, "profile"},
 		"a CNI variable":         {func(o *Options) { o.Env = []string{"CNI_ARGS"} }, "--plugin-env"},

@@ -247,7 +247,7 @@ func TestPrestartNotPossible(t *testing.T) {
 			c.Requested = request("10.1.0.7", "10.1.0.8")
 			c.Invocation.Profile.Requests = nil
 		},
-		"lock file not opened": func(f *fixture, _ *call.Call) { f.runner.locks.Path = filepath.Join(f.bin, "no", "folder") },
+		"lock file not opened": func(f *fixture, _ *call.Call) { f.runner.locks.Path = filepath.Join(f.bin, "no", "directory") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newPrestartable(t)

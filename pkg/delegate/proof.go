@@ -20,7 +20,7 @@ type proof struct {
 	// proven reports that the result of the last ADD was found there.
 	proven bool
 	// off is why lookup is off: the result of an ADD was not found. It stays off until the process
-	// ends, or network, folder or executable change.
+	// ends, or network, directory or executable change.
 	off string
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// moveStore is a wrapper that sends host-local to another folder: the files in the configured one
+// moveStore is a wrapper that sends host-local to another directory: the files in the configured one
 // are not its own.
 const moveStore = `sed "s#\"dataDir\":\"$HERE\"#\"dataDir\":\"$HERE/moved\"#" | $HOST_LOCAL`
 
@@ -54,7 +54,7 @@ func TestLookupOffForWrapper(t *testing.T) {
 
 // In a store that another process fills, the ID may be found by chance, or from a restored backup:
 // the plugin's own CHECK decides.
-func TestLookupForeignFolder(t *testing.T) {
+func TestLookupForeignDir(t *testing.T) {
 	f := wrapHostLocal(t, moveStore)
 	f.writeLease("10.1.0.9", "id\r\neth0")
 	got, err := f.runner.Lookup(t.Context(), f.invocation("id"))
@@ -64,7 +64,7 @@ func TestLookupForeignFolder(t *testing.T) {
 	}
 }
 
-// Pods come and go in the folder of an attachment. Its addresses are found each time, and addresses
+// Pods come and go in the directory of an attachment. Its addresses are found each time, and addresses
 // that do not exist never: a lookup needs no lock.
 func TestConcurrentLookup(t *testing.T) {
 	f := newReal(t, largeStore)

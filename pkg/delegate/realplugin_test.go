@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// realPlugins names the folder of the real host-local, static and dhcp.
+	// realPlugins names the directory of the real host-local, static and dhcp.
 	realPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
-	// oldPlugins names the folder of host-local of plugins v1.4.0, which supports CNI up to 1.0.0.
+	// oldPlugins names the directory of host-local of plugins v1.4.0, which supports CNI up to 1.0.0.
 	oldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 )
 
 const (
-	// dualStack and largeStore are ipam sections of host-local. DIR is the folder of its state.
+	// dualStack and largeStore are ipam sections of host-local. DIR is the directory of its state.
 	dualStack  = `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}`
 	largeStore = `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/16"}],[{"subnet":"fd00::/112"}]]}`
 )
@@ -34,10 +34,10 @@ func newReal(t *testing.T, ipam string, change ...func(*Options)) *fixture {
 	return newRealFrom(t, realPlugins, ipam, change...)
 }
 
-// newRealFrom returns a fixture of a plugin in the folder that an environment variable names.
+// newRealFrom returns a fixture of a plugin in the directory that an environment variable names.
 func newRealFrom(t *testing.T, variable, ipam string, change ...func(*Options)) *fixture {
 	t.Helper()
-	bin := pluginFolder(t, variable)
+	bin := pluginDir(t, variable)
 	f := &fixture{t: t, bin: bin, dir: t.TempDir(), profiles: embeddedProfiles(t)}
 	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(f.dir, "calls.lock")}
 	f.network = call.Network{Name: "net", CNIVersion: "0.3.1"}
@@ -46,11 +46,11 @@ func newRealFrom(t *testing.T, variable, ipam string, change ...func(*Options)) 
 	return f
 }
 
-func pluginFolder(t testing.TB, variable string) string {
+func pluginDir(t testing.TB, variable string) string {
 	t.Helper()
 	dir := os.Getenv(variable)
 	if dir == "" {
-		t.Skipf("%s is not set; it names a folder of real plugins (make plugins)", variable)
+		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", variable)
 	}
 	return dir
 }
@@ -61,10 +61,10 @@ func (f *fixture) configure(ipam, capabilities string) {
 		`{"type":"cilium-cni","capabilities":` + capabilities + `,"ipam":` + strings.ReplaceAll(ipam, "DIR", f.dir) + `}`)
 }
 
-// newRealBenchmark returns a runner with the real host-local, a call, and the folder of the leases.
+// newRealBenchmark returns a runner with the real host-local, a call, and the directory of the leases.
 func newRealBenchmark(b *testing.B, ipam string) (*Runner, call.Call, string) {
 	b.Helper()
-	bin, data := pluginFolder(b, realPlugins), b.TempDir()
+	bin, data := pluginDir(b, realPlugins), b.TempDir()
 	r, err := New(Options{BinDirs: []string{bin}, LockFile: filepath.Join(data, "calls.lock"), Profiles: profile.Load})
 	if err != nil {
 		b.Fatal(err)
@@ -77,7 +77,7 @@ func newRealBenchmark(b *testing.B, ipam string) (*Runner, call.Call, string) {
 	return r, call.Call{ContainerID: "id", Invocation: inv}, filepath.Join(data, "net")
 }
 
-// leaseDir returns the folder of host-local's lease files.
+// leaseDir returns the directory of host-local's lease files.
 func (f *fixture) leaseDir() string { return filepath.Join(f.dir, "net") }
 
 // wantLeases fails the test if the real host-local does not have exactly the lease files.
@@ -94,7 +94,7 @@ func (f *fixture) wantLeases(want ...string) {
 		}
 	}
 	if !slices.Equal(held, want) {
-		f.t.Errorf("the plugin's folder holds %v, want %v", held, want)
+		f.t.Errorf("the plugin's directory holds %v, want %v", held, want)
 	}
 }
 
@@ -115,7 +115,7 @@ func (f *fixture) removeLease(name string) {
 }
 
 // wrapHostLocal returns a fixture of a shell script in place of host-local. In the script HOST_LOCAL
-// is the path of the real one, and HERE the folder of its state.
+// is the path of the real one, and HERE the directory of its state.
 func wrapHostLocal(t *testing.T, script string, change ...func(*Options)) *fixture {
 	t.Helper()
 	bin := t.TempDir()

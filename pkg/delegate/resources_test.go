@@ -25,7 +25,7 @@ func openFiles(t *testing.T) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// That of the folder itself is closed by now.
+		// That of the directory itself is closed by now.
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 			open = append(open, fd)
 		}

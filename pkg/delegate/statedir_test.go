@@ -11,19 +11,19 @@ import (
 // Trap: a container's own file system is not the host's, and host-local would allocate our addresses
 // to pods.
 func TestStateDirInPod(t *testing.T) {
-	hostLocal := profile.Profile{Type: "host-local", StateDirKey: "dataDir", DefaultStateDir: "/no-such-folder/of-a-plugin"}
+	hostLocal := profile.Profile{Type: "host-local", StateDirKey: "dataDir", DefaultStateDir: "/no-such-directory/of-a-plugin"}
 	for name, c := range map[string]struct {
 		profile profile.Profile
 		ipam    string
 		inPod   bool
 		refused bool
 	}{
-		"container's own file system": {hostLocal, `{"dataDir":"/no-such-folder/x"}`, true, true},
+		"container's own file system": {hostLocal, `{"dataDir":"/no-such-directory/x"}`, true, true},
 		"default":                     {hostLocal, `{"type":"host-local"}`, true, true},
 		"not a text":                  {hostLocal, `{"dataDir":7}`, true, true},
 		"mount":                       {hostLocal, `{"dataDir":"/proc/x/y"}`, true, false},
-		"not in a pod":                {hostLocal, `{"dataDir":"/no-such-folder/x"}`, false, false},
-		"plugin without state files":  {profile.Profile{Type: "calico-ipam"}, `{"dataDir":"/no-such-folder/x"}`, true, false},
+		"not in a pod":                {hostLocal, `{"dataDir":"/no-such-directory/x"}`, false, false},
+		"plugin without state files":  {profile.Profile{Type: "calico-ipam"}, `{"dataDir":"/no-such-directory/x"}`, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Runner{opts: Options{InPod: c.inPod}}
@@ -32,7 +32,7 @@ func TestStateDirInPod(t *testing.T) {
 				t.Fatalf("got %v, want refused: %t", err, c.refused)
 			}
 			if c.refused {
-				wantText(t, err, "host-local", "/no-such-folder/", "ipam.dataDir", "mounted")
+				wantText(t, err, "host-local", "/no-such-directory/", "ipam.dataDir", "mounted")
 			}
 		})
 	}
@@ -41,5 +41,5 @@ func TestStateDirInPod(t *testing.T) {
 func TestStateDirError(t *testing.T) {
 	r := Runner{opts: Options{InPod: true}}
 	err := r.checkStateDir(profile.Profile{StateDirKey: "dataDir", DefaultStateDir: "/" + strings.Repeat("x", 300)}, nil)
-	wantText(t, err, "state folder of the plugin", "name too long")
+	wantText(t, err, "state directory of the plugin", "name too long")
 }

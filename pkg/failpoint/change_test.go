@@ -21,7 +21,7 @@ var harmless = map[string][]string{
 	"renameio": nil,
 }
 
-// changing are the methods that change a file or a folder.
+// changing are the methods that change a file or a directory.
 var changing = []string{
 	"Chmod", "Chown", "Chtimes", "Cleanup", "CloseAtomicallyReplace", "Create", "Encode", "Flush", "Lchown", "Link",
 	"Mkdir", "MkdirAll", "OpenFile", "ReadFrom", "Remove", "RemoveAll", "Rename", "Symlink", "Sync", "Truncate",

@@ -8,13 +8,13 @@ type Point string
 
 // The points, in the order in which a process may reach them.
 const (
-	// A folder of the journal is about to be made; is made; its parent is synced.
-	FolderMaking  Point = "folder.making"
-	FolderMade    Point = "folder.made"
-	FolderDurable Point = "folder.durable"
-	// The mode of a folder is about to lose the rights of group and others; has lost them.
-	FolderTightening Point = "folder.tightening"
-	FolderTightened  Point = "folder.tightened"
+	// A directory of the journal is about to be made; is made; its parent is synced.
+	DirMaking  Point = "dir.making"
+	DirMade    Point = "dir.made"
+	DirDurable Point = "dir.durable"
+	// The mode of a directory is about to lose the rights of group and others; has lost them.
+	DirTightening Point = "dir.tightening"
+	DirTightened  Point = "dir.tightened"
 
 	// The lock file is about to be created or opened; is open; is locked and about to be written;
 	// names its holder, before the rest of a longer name is cut off; is complete.
@@ -28,15 +28,15 @@ const (
 	LeftoverRemoving Point = "leftover.removing"
 	LeftoverRemoved  Point = "leftover.removed"
 
-	// A file is about to be moved to quarantine/; is moved; both folders are synced, one after the
+	// A file is about to be moved to quarantine/; is moved; both directories are synced, one after the
 	// other.
 	QuarantineMoving   Point = "quarantine.moving"
 	QuarantineMoved    Point = "quarantine.moved"
 	QuarantineArrived  Point = "quarantine.arrived"
 	QuarantineComplete Point = "quarantine.complete"
 
-	// A record, or the marker of the state folder, is about to be written; its file exists; has the
-	// data; is synced; has its name; the folder is synced.
+	// A record, or the marker of the state directory, is about to be written; its file exists; has the
+	// data; is synced; has its name; the directory is synced.
 	WriteBegins  Point = "write.begins"
 	WriteMade    Point = "write.made"
 	WriteWritten Point = "write.written"
@@ -44,12 +44,12 @@ const (
 	WriteRenamed Point = "write.renamed"
 	WriteDurable Point = "write.durable"
 
-	// A record is about to be removed; is removed; the folder is synced.
+	// A record is about to be removed; is removed; the directory is synced.
 	RemoveBegins  Point = "remove.begins"
 	RemoveDone    Point = "remove.done"
 	RemoveDurable Point = "remove.durable"
 
-	// The state folder is about to be probed; the probe file exists; is written and synced; is
+	// The state directory is about to be probed; the probe file exists; is written and synced; is
 	// removed.
 	ProbeBegins  Point = "probe.begins"
 	ProbeMade    Point = "probe.made"
@@ -75,7 +75,7 @@ const (
 // All returns every point, in the order of their declaration.
 func All() []Point {
 	return []Point{
-		FolderMaking, FolderMade, FolderDurable, FolderTightening, FolderTightened,
+		DirMaking, DirMade, DirDurable, DirTightening, DirTightened,
 		LockOpening, LockOpened, LockNaming, LockNamed, LockCut,
 		LeftoverRemoving, LeftoverRemoved,
 		QuarantineMoving, QuarantineMoved, QuarantineArrived, QuarantineComplete,

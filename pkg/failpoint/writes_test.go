@@ -15,7 +15,7 @@ type sequence struct {
 	first, second event
 }
 
-// exceptions are those of a package that writes below the state folder.
+// exceptions are those of a package that writes below the state directory.
 type exceptions struct {
 	// sequences that need no failpoint between, with the reason: a kill there leaves what a kill
 	// before or after leaves.
@@ -24,7 +24,7 @@ type exceptions struct {
 	memory map[string][]string
 }
 
-// writers returns the packages that write below the state folder.
+// writers returns the packages that write below the state directory.
 func writers() map[string]exceptions {
 	return map[string]exceptions{
 		"journal": {sequences: map[sequence]string{
@@ -40,10 +40,10 @@ func writers() map[string]exceptions {
 }
 
 // otherWriters returns the functions of other packages that change a disk, with the calls that do,
-// sorted. None of them is below the state folder.
+// sorted. None of them is below the state directory.
 func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
-		// The socket, its folder and its staging folder.
+		// The socket, its directory and its staging directory.
 		"unixsock": {
 			"listen":        {"MkdirAll"},
 			"Close":         {"Remove"},
@@ -94,7 +94,7 @@ func TestOtherPackagesWriteNothing(t *testing.T) {
 			}
 			got := parse(t, dir, false).changes()
 			if !maps.EqualFunc(got, known[name], slices.Equal) {
-				t.Errorf("%s: its functions change a disk by %v; want %v; if that is below the state folder the package belongs to the writers here, else to the otherWriters", dir, got, known[name])
+				t.Errorf("%s: its functions change a disk by %v; want %v; if that is below the state directory the package belongs to the writers here, else to the otherWriters", dir, got, known[name])
 			}
 			return nil
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodelock"
 )
 
-// newOptions returns options with a new folder, a network for the pool "default", none for
+// newOptions returns options with a new directory, a network for the pool "default", none for
 // the pool "blue", and no plugin. The second result is the lock file of plugin calls.
 func newOptions(t *testing.T) (Options, string) {
 	t.Helper()
@@ -48,7 +48,7 @@ func TestPools(t *testing.T) {
 		t.Errorf("got %+v; want no network", second)
 	}
 	if _, err := os.Lstat(filepath.Dir(lockFile)); !os.IsNotExist(err) {
-		t.Errorf("the state folder: %v; want none", err)
+		t.Errorf("the state directory: %v; want none", err)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestLockHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := holder(); !nodelock.HolderHas(got, "/state/one") || nodelock.HolderHas(got, "/state/on") || nodelock.HolderHas(got, "one") {
-		t.Errorf("%q holds the lock; want the sidecar with its state folder", got)
+		t.Errorf("%q holds the lock; want the sidecar with its state directory", got)
 	}
 	if got := holder(); got == "" {
 		t.Error("inspection has released the lock")

@@ -112,7 +112,7 @@ func mkdirAll(path string) error {
 // ensureDir creates a directory unless it exists. A new one is synced into its parent, because
 // otherwise a power loss removes it with its records.
 func ensureDir(mkdir, syncParent func() error) error {
-	failpoint.Reach(failpoint.FolderMaking)
+	failpoint.Reach(failpoint.DirMaking)
 	err := mkdir()
 	if errors.Is(err, fs.ErrExist) {
 		// A previous run may have been killed between the two steps. A sync that fails is
@@ -123,9 +123,9 @@ func ensureDir(mkdir, syncParent func() error) error {
 	if err != nil {
 		return err
 	}
-	failpoint.Reach(failpoint.FolderMade)
+	failpoint.Reach(failpoint.DirMade)
 	err = syncParent()
-	failpoint.Reach(failpoint.FolderDurable)
+	failpoint.Reach(failpoint.DirDurable)
 	return err
 }
 
@@ -173,9 +173,9 @@ func restrictMode(root *os.Root, opened fs.FileInfo) error {
 	if opened.Mode().Perm() == dirMode {
 		return nil
 	}
-	failpoint.Reach(failpoint.FolderTightening)
+	failpoint.Reach(failpoint.DirTightening)
 	err := root.Chmod(".", dirMode)
-	failpoint.Reach(failpoint.FolderTightened)
+	failpoint.Reach(failpoint.DirTightened)
 	return err
 }
 

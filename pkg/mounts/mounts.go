@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID identifies a mount. Two paths with one ID are on one mount. It tells a folder of the host
+// ID identifies a mount. Two paths with one ID are on one mount. It tells a directory of the host
 // from the container's own even where both are on one device. A kernel before 5.8 reports only
 // the device.
 type ID struct {
@@ -32,7 +32,7 @@ func IDOf(path string) (ID, error) {
 type Mount struct {
 	// Type is the type of the file system, such as ext4.
 	Type string
-	// Point is the mount point. Root is the mounted folder of the file system: for a folder that
+	// Point is the mount point. Root is the mounted directory of the file system: for a directory that
 	// is bind-mounted into a container, its path on the file system.
 	Point, Root string
 }

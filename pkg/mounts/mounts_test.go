@@ -14,7 +14,7 @@ func TestIDOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if same, err := IDOf(filepath.Dir(dir)); err != nil || same != here {
-		t.Errorf("the parent folder has %v, %v; want %v", same, err, here)
+		t.Errorf("the parent directory has %v, %v; want %v", same, err, here)
 	}
 	if proc, err := IDOf("/proc"); err != nil || proc == here {
 		t.Errorf("/proc has %v, %v; want another than %v", proc, err, here)

@@ -1,8 +1,8 @@
 // Package nodelock keeps two sidecars of one node from serving the same network: two
-// state folders would give one container ID two owners (docs/how-it-works.md, A second
+// state directories would give one container ID two owners (docs/how-it-works.md, A second
 // sidecar). A lock is a listening unix socket in the abstract namespace: every process in
 // the node's network namespace sees it, and the kernel removes it with its process. A
-// process that connects reads the PID and state folder of the holder.
+// process that connects reads the PID and state directory of the holder.
 package nodelock
 
 import (
@@ -31,14 +31,14 @@ const (
 	QueryTimeout = time.Second
 	// holderTTL is how long a description is reused.
 	holderTTL = 5 * time.Second
-	// maxLine and maxFolder are how many bytes of a description are read, and how many of
-	// them a state folder may take.
-	maxLine   = 512
-	maxFolder = 400
+	// maxLine and maxDir are how many bytes of a description are read, and how many of
+	// them a state directory may take.
+	maxLine = 512
+	maxDir  = 400
 
-	// stateFolder separates the PID from the state folder in a description.
-	stateFolder = ", state folder "
-	unknown     = "it does not identify itself"
+	// stateDir separates the PID from the state directory in a description.
+	stateDir = ", state directory "
+	unknown  = "it does not identify itself"
 )
 
 // Locks are the locks that this process holds. Its methods may be called concurrently.
@@ -53,11 +53,11 @@ type Locks struct {
 	queries sync.WaitGroup
 }
 
-// New returns no locks yet, for the sidecar of a node with the given state folder.
+// New returns no locks yet, for the sidecar of a node with the given state directory.
 func New(node, stateDir string) *Locks {
 	return &Locks{
 		node: node, held: map[string]net.Listener{}, holders: map[string]*cachedprobe.Probe[string]{},
-		line: fmt.Sprintf("PID %d%s%s", os.Getpid(), stateFolder, printableFolder(stateDir)),
+		line: fmt.Sprintf("PID %d%s%s", os.Getpid(), stateDir, printableDir(stateDir)),
 	}
 }
 
@@ -144,16 +144,16 @@ func (l *Locks) holder(name string, wait time.Duration) string {
 // node, as far as it is visible in this network namespace; empty if no process does.
 func Holder(node, network string) string { return query(socketName(node, network)) }
 
-// HolderHas reports whether a description is that of a sidecar with the given state folder.
+// HolderHas reports whether a description is that of a sidecar with the given state directory.
 func HolderHas(description, stateDir string) bool {
-	_, folder, ok := strings.Cut(description, stateFolder)
-	return ok && folder == printableFolder(stateDir)
+	_, directory, ok := strings.Cut(description, stateDir)
+	return ok && directory == printableDir(stateDir)
 }
 
-// printableFolder returns a state folder as a description has it.
-func printableFolder(dir string) string {
+// printableDir returns a state directory as a description has it.
+func printableDir(dir string) string {
 	dir = logging.Printable(dir)
-	return strings.ToValidUTF8(dir[:min(len(dir), maxFolder)], "")
+	return strings.ToValidUTF8(dir[:min(len(dir), maxDir)], "")
 }
 
 // socketName hashes node and network because an abstract name has at most 107 bytes.

@@ -143,7 +143,7 @@ func TestDescription(t *testing.T) {
 
 func TestHolderHas(t *testing.T) {
 	long := "/state/" + strings.Repeat("ä", 1000)
-	for _, dir := range []string{"/state/one", "/state, state folder /x", "/tab\there", long} {
+	for _, dir := range []string{"/state/one", "/state, state directory /x", "/tab\there", long} {
 		node := newNode(t)
 		held := New(node, dir)
 		if err := held.Acquire("net", 0); err != nil {
@@ -151,7 +151,7 @@ func TestHolderHas(t *testing.T) {
 		}
 		who := Holder(node, "net")
 		if !HolderHas(who, dir) || HolderHas(who, "/state/on") || HolderHas(who, "one") {
-			t.Errorf("%.100q does not match the state folder %.100q alone", who, dir)
+			t.Errorf("%.100q does not match the state directory %.100q alone", who, dir)
 		}
 		held.Release()
 	}

@@ -54,7 +54,7 @@ func TestUnreadable(t *testing.T) {
 	}
 	for name, tt := range map[string]struct{ file, want string }{
 		"missing":   {filepath.Join(dir, "none"), "no such file"},
-		"folder":    {dir, "not a regular file"},
+		"directory": {dir, "not a regular file"},
 		"FIFO":      {fifo, "not a regular file"},
 		"too large": {large, "larger than 1048576 bytes"},
 	} {

@@ -45,7 +45,7 @@ func brokenPool() restapi.PoolReport {
 }
 
 func TestStatusResponse(t *testing.T) {
-	starting := restapi.Report{Version: "1.2.3", Reasons: []string{"the state folder is locked by process 7", "no CNI configuration yet"}}
+	starting := restapi.Report{Version: "1.2.3", Reasons: []string{"the state directory is locked by process 7", "no CNI configuration yet"}}
 	stale := readyReport()
 	stale.Pools = []restapi.PoolReport{stalePool()}
 	broken := starting

@@ -54,7 +54,7 @@ type lab struct {
 	dir string
 	// built is what build.sh has made: bin, crds, lib.
 	built string
-	// root is the project's folder.
+	// root is the project's directory.
 	root string
 	kube *kube
 	// netConf is the CNI configuration that cilium-cni gets.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// networkName is that of the delegated CNI network, and of host-local's folder.
+// networkName is that of the delegated CNI network, and of host-local's directory.
 const networkName = "pods"
 
 // preAllocate is the bridge's default: how many slots are free.
@@ -46,7 +46,7 @@ func (l *lab) hostLocal() map[string]any {
 	return map[string]any{"type": "host-local", "dataDir": l.path("host-local"), "ranges": ranges}
 }
 
-// plugins is the folder of the real host-local.
+// plugins is the directory of the real host-local.
 func (l *lab) plugins() string { return filepath.Join(l.root, ".cache", "plugins") }
 
 // defineBridge uses the service account that deploy/kubernetes/bridge defines.

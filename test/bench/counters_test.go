@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 type counts struct {
 	// verbs are the plugin processes, in order.
 	verbs []string
-	// fsyncs, writes and bytes are those below the state folder.
+	// fsyncs, writes and bytes are those below the state directory.
 	fsyncs, writes, bytes int
 }
 
@@ -65,7 +65,7 @@ func TestRequestCounts(t *testing.T) {
 			s.Stop(t)
 			got := lastRequest(harness.ReadTrace(t, trace, s.PID()), n.StateDir)
 			if got.bytes > maxBytes {
-				t.Errorf("%d bytes written below the state folder; want each record once, at most %d", got.bytes, maxBytes)
+				t.Errorf("%d bytes written below the state directory; want each record once, at most %d", got.bytes, maxBytes)
 			}
 			got.bytes = 0
 			if !reflect.DeepEqual(got, tt.want) {
@@ -118,7 +118,7 @@ var (
 )
 
 // lastRequest returns the counts between the last two responses.
-func lastRequest(trace, folder string) counts {
+func lastRequest(trace, directory string) counts {
 	var last, now counts
 	for _, s := range strace.Parse(trace) {
 		switch {
@@ -130,16 +130,16 @@ func lastRequest(trace, folder string) counts {
 		case s.Call == "write" && response.MatchString(s.Args):
 			last, now = now, counts{}
 		default:
-			now.count(s, folder)
+			now.count(s, directory)
 		}
 	}
 	return last
 }
 
-// count counts a call on a file below a folder.
-func (c *counts) count(s strace.Step, folder string) {
+// count counts a call on a file below a directory.
+func (c *counts) count(s strace.Step, directory string) {
 	m := inFile.FindStringSubmatch(s.Args)
-	if m == nil || !strings.HasPrefix(m[1], folder+"/") {
+	if m == nil || !strings.HasPrefix(m[1], directory+"/") {
 		return
 	}
 	if strings.HasSuffix(s.Call, "sync") {

@@ -13,7 +13,7 @@ import (
 
 var modelName = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
 
-// describe names the machine, and the file system of a folder.
+// describe names the machine, and the file system of a directory.
 func describe(dir string) (string, error) {
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -19,9 +19,9 @@ func main() {
 	}
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar as it is shipped")
-	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "folder with the real host-local")
+	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "directory with the real host-local")
 	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; without the file its row is left out")
-	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "folder for state and store, on the file system to measure; it is emptied")
+	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "directory for state and store, on the file system to measure; it is emptied")
 	flag.StringVar(&o.page, "page", "", "Markdown page in which the tables between the marks are replaced (default none)")
 	flag.IntVar(&o.pairs, "pairs", 300, "pairs of runs of each case")
 	flag.StringVar(&o.only, "only", "", "measure only the parts whose printed names match this regular expression")

@@ -30,13 +30,13 @@ func ipamSection(store string) map[string]any {
 	}
 }
 
-// node has the folders of one sidecar.
+// node has the directories of one sidecar.
 type node struct {
 	options
 	name, dir string
 }
 
-// newNode makes the folders of a node, all on the file system of dir.
+// newNode makes the directories of a node, all on the file system of dir.
 func (o options) newNode(name string) (*node, error) {
 	n := &node{options: o, name: name, dir: filepath.Join(o.dir, name)}
 	if err := os.RemoveAll(n.dir); err != nil {
@@ -95,7 +95,7 @@ func (n *node) launch(flags ...string) (*server, error) {
 	}, flags...)...)
 }
 
-// newSocket is the path of a socket: in the folder for temporary files, because
+// newSocket is the path of a socket: in the directory for temporary files, because
 // that of a checkout may be too long for one.
 func newSocket() (string, error) {
 	dir, err := os.MkdirTemp("", "dip-bench-")

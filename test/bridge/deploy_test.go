@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
 )
 
-// manifests is the folder of the bridge's manifests. test/external/deploy tests the others.
+// manifests is the directory of the bridge's manifests. test/external/deploy tests the others.
 var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "bridge")
 
 func TestDaemonSet(t *testing.T) {

@@ -95,14 +95,14 @@ func TestDoctorBeforeStart(t *testing.T) {
 		"own network namespace": {
 			flags: []string{"--cni-netns=/proc/self/ns/net"}, want: []string{"error netns"}, contains: []string{"is our own", "--cni-netns"},
 		},
-		"relative plugin folder": {
+		"relative plugin directory": {
 			make: func(t *testing.T, n *harness.Node) {
 				n.StoreDir = "leases"
 				n.WriteNetwork(t, "05-cilium", harness.DualStack())
 			},
 			want: []string{"error plugin-state", "error store"}, contains: []string{"ipam.dataDir", `"leases"`, "absolute"},
 		},
-		"plugin folder in the container": {
+		"plugin directory in the container": {
 			make: func(t *testing.T, n *harness.Node) {
 				n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 				n.StoreDir = "/" + filepath.Base(n.Dir) + "-leases"
@@ -116,7 +116,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 		"unknown group": {
 			flags: []string{"--socket-group=no-such-group"}, want: []string{"error socket"}, contains: []string{"no-such-group", "--socket-group"},
 		},
-		"world-writable folder": {
+		"world-writable directory": {
 			make: func(t *testing.T, n *harness.Node) {
 				if err := os.Chmod(n.Dir, 0o777); err != nil {
 					t.Fatal(err)
@@ -124,10 +124,10 @@ func TestDoctorBeforeStart(t *testing.T) {
 			},
 			want: []string{"warning socket"}, contains: []string{"world-writable", "chmod o-w"},
 		},
-		"state folder that Cilium removes": {
+		"state directory that Cilium removes": {
 			flags: []string{"--state-dir=/var/run/cilium/delegated-ipam"}, want: []string{"error state-dir"}, contains: []string{"cleanState", "--state-dir"},
 		},
-		"state folder is a link": {
+		"state directory is a link": {
 			make: func(t *testing.T, n *harness.Node) {
 				if err := os.Symlink("/", n.StateDir); err != nil {
 					t.Fatal(err)
@@ -135,7 +135,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 			},
 			want: []string{"error state-dir"}, contains: []string{"symbolic link"},
 		},
-		"state folder in memory": {
+		"state directory in memory": {
 			flags: []string{"--state-dir=/dev/shm/delegated-ipam-none"}, want: []string{"error state-dir"}, contains: []string{"tmpfs", "a reboot erases it"},
 		},
 		"invalid option": {

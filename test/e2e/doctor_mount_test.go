@@ -12,26 +12,26 @@ import (
 func TestDoctorMounts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		mount string // a shell script, with the state folder in $STATE and the plugin's in $STORE
+		mount string // a shell script, with the state directory in $STATE and the plugin's in $STORE
 		fault
 	}{
-		"state folder almost full": {
+		"state directory almost full": {
 			`mount -t tmpfs -o size=64k none $STATE`,
 			fault{want: []string{"error state-dir", "error disk-space"}, contains: []string{"64 KiB", "free space"}},
 		},
-		"plugin folder almost without inodes": {
+		"plugin directory almost without inodes": {
 			`mount -t tmpfs -o size=64m,nr_inodes=50 none $STORE`,
 			fault{want: []string{"error disk-space"}, contains: []string{"inodes free", "free space"}},
 		},
-		"plugin folder with little space": {
+		"plugin directory with little space": {
 			`mount -t tmpfs -o size=4m none $STORE`,
 			fault{want: []string{"warning disk-space"}, contains: []string{"4096 KiB", "free space"}},
 		},
-		"read-only state folder": {
+		"read-only state directory": {
 			`mount --bind $STATE $STATE; mount -o remount,bind,ro $STATE`,
 			fault{want: []string{"error state-dir"}, contains: []string{"mounted read-only"}},
 		},
-		"read-only plugin folder": {
+		"read-only plugin directory": {
 			`mount --bind $STORE $STORE; mount -o remount,bind,ro $STORE`,
 			fault{want: []string{"error plugin-state"}, contains: []string{"mounted read-only", "ipam.dataDir"}},
 		},
@@ -43,12 +43,12 @@ func TestDoctorMounts(t *testing.T) {
 			`for id in /etc/machine-id /sys/class/dmi/id/product_uuid; do test ! -e $id || mount --bind /dev/null $id; done`,
 			fault{want: []string{"warning machine-id"}, contains: []string{"/etc/machine-id"}},
 		},
-		"plugin folder from another path": {
+		"plugin directory from another path": {
 			`mount -t tmpfs none ${STORE%/y}; cd ${STORE%/y}; mkdir x y; mount --bind x y`,
 			fault{make: func(t *testing.T, n *harness.Node) {
 				n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 				n.StoreDir = filepath.Join(n.StoreDir, "y")
-			}, want: []string{"warning plugin-state"}, contains: []string{`"/x"`, "same folder"}},
+			}, want: []string{"warning plugin-state"}, contains: []string{`"/x"`, "same directory"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestDoctorNoProblems(t *testing.T) {
 			}
 		}
 		if entries, err := os.ReadDir(n.Dir); err != nil || len(entries) != 2 {
-			t.Errorf("after doctor the node has %v, %v; want the two folders as before", entries, err)
+			t.Errorf("after doctor the node has %v, %v; want the two directories as before", entries, err)
 		}
 
 		s := n.Start(t)
@@ -46,7 +46,7 @@ func TestDoctorNodeLock(t *testing.T) {
 		wantProblems(t, []string{"error sidecar", "error node-lock"}, fmt.Sprintf("PID %d", first.PID()), n.StateDir, "--node-name")
 }
 
-// The sidecar of the same state folder is not a second one, even if its socket is unknown.
+// The sidecar of the same state directory is not a second one, even if its socket is unknown.
 func TestDoctorOwnNodeLock(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -79,7 +79,7 @@ func TestDoctorOtherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The binary may be in a folder that only root can read, and its coverage in one that
+	// The binary may be in a directory that only root can read, and its coverage in one that
 	// only root can write.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
 	err = errors.Join(os.WriteFile(n.Program, data, 0o755), os.Chown(n.Dir, user, user), os.Chmod(n.Dir, 0o711))
@@ -91,7 +91,7 @@ func TestDoctorOtherUser(t *testing.T) {
 	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning environment"}, fmt.Sprintf("run doctor as user %d", user))
 	diagnose(t, n, slices.Concat(n.Wrapper, []string{n.Program, "doctor", "-o", "json", "-H", n.Socket})).wantProblems(t, nil)
 
-	// The sidecar's user cannot write to a folder that host-local created as root.
+	// The sidecar's user cannot write to a directory that host-local created as root.
 	store := filepath.Join(n.StoreDir, "pods")
 	if err := errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)); err != nil {
 		t.Fatal(err)
@@ -103,17 +103,17 @@ func TestDoctorOtherUser(t *testing.T) {
 func TestDoctorChanges(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	folder := filepath.Join(n.Dir, "config")
+	directory := filepath.Join(n.Dir, "config")
 	option := func(value string) {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
+		if err := os.MkdirAll(directory, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, "owners"), []byte(value), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(directory, "owners"), []byte(value), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	option("router")
-	n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+folder)
+	n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+directory)
 	n.Start(t)
 	doctorWithoutOptions(t, n).wantProblems(t, nil)
 

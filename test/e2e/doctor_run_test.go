@@ -78,7 +78,7 @@ func exitStatus(all []finding) int {
 }
 
 // problems returns state and check of each finding that is not ok. Those that depend on the
-// machine of the test, on its ID and its temporary folder, are left out unless expected.
+// machine of the test, on its ID and its temporary directory, are left out unless expected.
 func (d diagnosis) problems(expected ...string) []string {
 	var all []string
 	for _, f := range d.found {

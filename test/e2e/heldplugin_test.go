@@ -57,7 +57,7 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	wantLeased(t, n)
 }
 
-// A wrapper named host-local keeps its leases in another folder than the configuration names.
+// A wrapper named host-local keeps its leases in another directory than the configuration names.
 func TestLookupOffForWrapper(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())

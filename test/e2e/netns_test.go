@@ -24,7 +24,7 @@ func TestEphemeralNetNSWithoutSysAdmin(t *testing.T) {
 		}
 		return nil
 	})
-	// From here on no check writes to the state folder.
+	// From here on no check writes to the state directory.
 	before := n.Snapshot(t)
 	a := s.TryAllocate(t, harness.Request{Owner: "router"})
 	before.WantSame(t, n.Snapshot(t))

@@ -12,15 +12,15 @@ import (
 func TestConfigDir(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	folder := filepath.Join(n.Dir, "config")
-	harness.Must(t, os.Mkdir(folder, 0o755))
+	directory := filepath.Join(n.Dir, "config")
+	harness.Must(t, os.Mkdir(directory, 0o755))
 	for name, value := range map[string]string{"owners": "router\n", "enable-ipv6": "false"} {
-		harness.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(value), 0o644))
+		harness.Must(t, os.WriteFile(filepath.Join(directory, name), []byte(value), 0o644))
 	}
-	s := n.Start(t, "--config-dir="+folder)
+	s := n.Start(t, "--config-dir="+directory)
 	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
 	if got := s.AllocateFor(t, "router"); len(got) != 1 {
-		t.Errorf("with enable-ipv6=false in the folder it got %q; want IPv4 only", got)
+		t.Errorf("with enable-ipv6=false in the directory it got %q; want IPv4 only", got)
 	}
 }
 
@@ -56,6 +56,6 @@ func TestJournalModes(t *testing.T) {
 		return nil
 	})
 	if err != nil || seen < 3 {
-		t.Errorf("saw %d files and folders under %s, %v; want at least a record and its folders", seen, n.StateDir, err)
+		t.Errorf("saw %d files and directories under %s, %v; want at least a record and its directories", seen, n.StateDir, err)
 	}
 }

@@ -151,7 +151,7 @@ func TestProbesWhileStopping(t *testing.T) {
 	wantProbe(t, n, "live", n.Socket)
 }
 
-// During a rolling update the new instance waits for the state folder while the old one serves.
+// During a rolling update the new instance waits for the state directory while the old one serves.
 func TestProbesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -159,7 +159,7 @@ func TestProbesWhileWaiting(t *testing.T) {
 	waiting := *n
 	waiting.Socket = n.Socket + "2"
 	second := waiting.Launch(t)
-	waitForLog(t, second, "waiting for the state folder")
+	waitForLog(t, second, "waiting for the state directory")
 	for _, kind := range []string{"startup", "ready", "live"} {
 		wantProbe(t, &waiting, kind, waiting.Socket)
 	}

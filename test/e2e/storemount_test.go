@@ -11,7 +11,7 @@ import (
 )
 
 // Trap: leases in the container's own file system are lost with it. Here the root file system of
-// the machine acts as the container's, and /dev/shm as the mounted folder of the host.
+// the machine acts as the container's, and /dev/shm as the mounted directory of the host.
 func TestStoreNotMountedInPod(t *testing.T) {
 	t.Parallel()
 	mounted, err := os.MkdirTemp("/dev/shm", "dip-")
@@ -42,8 +42,8 @@ func TestStoreNotMountedInPod(t *testing.T) {
 	s.Stop(t)
 }
 
-// Without overlayfs the container's root is on the same device as the host's folders, so the
-// device number does not show whether a folder is mounted.
+// Without overlayfs the container's root is on the same device as the host's directories, so the
+// device number does not show whether a directory is mounted.
 func TestStoreMountedFromRootDevice(t *testing.T) {
 	t.Parallel()
 	if err := exec.Command("unshare", "--mount", "true").Run(); err != nil {

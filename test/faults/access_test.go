@@ -72,7 +72,7 @@ func TestAccess(t *testing.T) {
 				before.WantSame(t, n.Snapshot(t))
 				wantHeld(t, s, "router", held)
 			}
-			// This is the last request: it may start a write to the state folder.
+			// This is the last request: it may start a write to the state directory.
 			if a := s.DoAs(t, tt.user, http.MethodGet, "/v1/healthz"); a.Status != http.StatusOK {
 				t.Errorf("GET /v1/healthz was answered %s; want 200 for every user", a)
 			}
@@ -88,7 +88,7 @@ func TestAccessToOtherUsersSidecar(t *testing.T) {
 		harness.Skipf(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
 	}
 	n := nodeWith(t)
-	// The folder of the binary under test may be readable by root only.
+	// The directory of the binary under test may be readable by root only.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
 	data, err := os.ReadFile(harness.Failpoints(t))
 	harness.Must(t, err)

@@ -85,7 +85,7 @@ func TestConcurrentClientsAndHandover(t *testing.T) {
 	for range c.events {
 		next := n.Launch(t)
 		harness.Eventually(t, "the next sidecar to wait", func() error {
-			if !strings.Contains(next.Log(), "waiting for the state folder") {
+			if !strings.Contains(next.Log(), "waiting for the state directory") {
 				return errors.New(next.Log())
 			}
 			return nil

@@ -23,16 +23,16 @@ type recordFault struct {
 
 func recordFaults() map[string]recordFault {
 	return map[string]recordFault{
-		"torn":                  {rewrite(truncate), "not an envelope"},
-		"empty":                 {rewrite(func([]byte) []byte { return nil }), "empty"},
-		"bit-flipped":           {rewrite(flipBit), "checksum"},
-		"of another machine":    {rewrite(ofAnotherMachine), "another machine"},
-		"replaced by a folder":  {replaceByFullFolder, "not a regular file"},
-		"replaced by a symlink": {replaceByLink, "not a regular file"},
-		"wrong file name":       {rename, "name does not match"},
-		"zeros":                 {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
-		"version 0":             {rewrite(version("0")), "version 0; expected"},
-		"without a checksum":    {rewrite(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
+		"torn":                    {rewrite(truncate), "not an envelope"},
+		"empty":                   {rewrite(func([]byte) []byte { return nil }), "empty"},
+		"bit-flipped":             {rewrite(flipBit), "checksum"},
+		"of another machine":      {rewrite(ofAnotherMachine), "another machine"},
+		"replaced by a directory": {replaceByFullDir, "not a regular file"},
+		"replaced by a symlink":   {replaceByLink, "not a regular file"},
+		"wrong file name":         {rename, "name does not match"},
+		"zeros":                   {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
+		"version 0":               {rewrite(version("0")), "version 0; expected"},
+		"without a checksum":      {rewrite(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
 	}
 }
 
@@ -155,8 +155,8 @@ func version(v string) func([]byte) []byte {
 	return func(data []byte) []byte { return versionOf.ReplaceAll(data, []byte(`{"version":`+v)) }
 }
 
-// replaceByFullFolder replaces a file by a folder that is not empty.
-func replaceByFullFolder(t *testing.T, file string) {
+// replaceByFullDir replaces a file by a directory that is not empty.
+func replaceByFullDir(t *testing.T, file string) {
 	t.Helper()
 	harness.Must(t, os.Remove(file))
 	harness.Must(t, os.MkdirAll(filepath.Join(file, "full"), 0o700))

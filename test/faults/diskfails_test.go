@@ -32,8 +32,8 @@ func TestDiskFailsDuringDEL(t *testing.T) {
 	f.WaitConsistent(t)
 }
 
-// failDuring sends a request, moves the state folder away while the verb runs, calls check, and
-// restores the folder. It returns the response.
+// failDuring sends a request, moves the state directory away while the verb runs, calls check, and
+// restores the directory. It returns the response.
 func (f pluginFixture) failDuring(t *testing.T, verb, method, path string, check func()) harness.Response {
 	t.Helper()
 	before := f.plugin.CallCount(t, verb)

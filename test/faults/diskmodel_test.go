@@ -12,14 +12,14 @@ import (
 
 // diskModel computes the state of the disk after a power loss from the steps of a trace: the content of a
 // file is durable after fsync of the file, and a new, changed or removed name after fsync of its
-// folder (fsync(2)).
+// directory (fsync(2)).
 //
 // Other changes may be on disk too. So a file must be written only once: a record that is being
 // rewritten at a power loss is torn.
 type diskModel struct {
 	// visible has the files that processes see, durable those after a power loss; by path.
 	visible, durable map[string]*modelFile
-	// changed has the names of a folder that differ between the two, and the time of the change.
+	// changed has the names of a directory that differ between the two, and the time of the change.
 	changed map[string]map[string]int
 	// recordCount counts the files that got the name of a record; violations has the writes and
 	// new names that are not allowed.
@@ -31,7 +31,7 @@ type diskModel struct {
 	syncStart map[int]int
 }
 
-// modelFile is a file or folder.
+// modelFile is a file or directory.
 type modelFile struct {
 	// state is the state of the record; empty if it has none.
 	state string
@@ -104,11 +104,11 @@ func (d *diskModel) apply(s strace.Step) {
 
 // link assigns a file to a name, or removes the name (nil).
 func (d *diskModel) link(name string, f *modelFile) {
-	folder := filepath.Dir(name)
-	if d.changed[folder] == nil {
-		d.changed[folder] = map[string]int{}
+	directory := filepath.Dir(name)
+	if d.changed[directory] == nil {
+		d.changed[directory] = map[string]int{}
 	}
-	d.changed[folder][name] = d.clock
+	d.changed[directory][name] = d.clock
 	d.visible[name] = f
 	if f == nil || !isRecord(name) {
 		return
@@ -131,7 +131,7 @@ func (d *diskModel) startWrite(path string) {
 	}
 }
 
-// callFailed applies a failed call. A failed fsync of a folder makes nothing durable.
+// callFailed applies a failed call. A failed fsync of a directory makes nothing durable.
 func (d *diskModel) callFailed(call, path string) {
 	if f := d.visible[path]; f != nil && slices.Contains([]string{"write", "pwrite64", "fsync", "fdatasync"}, call) && d.changed[path] == nil {
 		f.failed = true
@@ -158,9 +158,9 @@ func (d *diskModel) sync(path string, began int) {
 
 // afterPowerLoss returns the state of a record after a power loss at this time.
 func (d *diskModel) afterPowerLoss(name string) string {
-	// A new folder is lost with its content unless its own name is durable.
-	for folder := filepath.Dir(name); folder != "/"; folder = filepath.Dir(folder) {
-		if d.visible[folder] != nil && d.durable[folder] == nil {
+	// A new directory is lost with its content unless its own name is durable.
+	for directory := filepath.Dir(name); directory != "/"; directory = filepath.Dir(directory) {
+		if d.visible[directory] != nil && d.durable[directory] == nil {
 			return none
 		}
 	}
@@ -188,9 +188,9 @@ func pathIn(pattern *regexp.Regexp, args string) string {
 	}
 }
 
-func absolute(folder, name string) string {
+func absolute(directory, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return filepath.Clean(name)
 	}
-	return filepath.Join(folder, name)
+	return filepath.Join(directory, name)
 }

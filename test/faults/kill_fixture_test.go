@@ -185,7 +185,7 @@ func (f *fixture) recordResponse(r request, resp harness.Response) {
 }
 
 // leaveOneTempFile leaves one temporary file for the next start to remove. After a kill their
-// number is random, because the journal is probed concurrently. Without a folder there is none.
+// number is random, because the journal is probed concurrently. Without a directory there is none.
 func (f *fixture) leaveOneTempFile() {
 	f.t.Helper()
 	dir := attachments(f.node)

@@ -54,7 +54,7 @@ func startScenarios() []scenario {
 	restart := func(f *fixture) { f.start(); f.send(allocation("router", "")) }
 	return []scenario{
 		{name: "first start", prepare: func(f *fixture) { f.node.StateDir = filepath.Join(f.node.Dir, "var", "state") }, act: start},
-		{name: "first start in a folder of mode 0755", prepare: createOpenStateDir, act: start},
+		{name: "first start in a directory of mode 0755", prepare: createOpenStateDir, act: start},
 		{name: "start with an attachment", prepare: func(f *fixture) { allocateRouter(f); f.kill() }, act: restart},
 		{name: "start with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.WipeStore(f.t) }, act: restart},
 		{name: "start after a reboot", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t) }, act: restart},

@@ -74,7 +74,7 @@ func killInRecovery(t *testing.T, recorded []recordedScenario) {
 
 // precedesRecords reports whether a start visits a failpoint before it reads a record.
 func precedesRecords(p failpoint.Point) bool {
-	return strings.HasPrefix(string(p), "folder.") || strings.HasPrefix(string(p), "lock.")
+	return strings.HasPrefix(string(p), "directory.") || strings.HasPrefix(string(p), "lock.")
 }
 
 // worstCrash returns the visit at which the plugin is furthest ahead of the journal: the end of

@@ -162,8 +162,8 @@ func TestReleaseAfterConfChange(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*testing.T, *harness.Node){
-		"other folder and ranges": func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "pods")) },
-		"network renamed":         func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "renamed")) },
+		"other directory and ranges": func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "pods")) },
+		"network renamed":            func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "renamed")) },
 		"configuration removed": func(t *testing.T, n *harness.Node) {
 			harness.Must(t, os.Remove(filepath.Join(n.ConfDir, "05-cilium.conflist")))
 		},

@@ -47,7 +47,7 @@ func openFiles(t *testing.T, s *harness.Sidecar) []string {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // closed since the folder was read
+			continue // closed since the directory was read
 		}
 		harness.Must(t, err)
 		open = append(open, target)

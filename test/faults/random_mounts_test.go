@@ -36,7 +36,7 @@ func TestRandomMounts(t *testing.T) {
 	}
 }
 
-// mountBatch is a batch whose state folder is a mount that is covered or detached.
+// mountBatch is a batch whose state directory is a mount that is covered or detached.
 type mountBatch struct {
 	*batch
 	// checkedReadiness says that readiness was checked. Once in a batch is enough, because it is
@@ -44,7 +44,7 @@ type mountBatch struct {
 	checkedReadiness bool
 }
 
-// changeMount covers or detaches the state folder during requests, and restores it. Then it kills
+// changeMount covers or detaches the state directory during requests, and restores it. Then it kills
 // the sidecar in one of four cases: the disk must have every change that was answered.
 func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 	m.t.Helper()
@@ -59,7 +59,7 @@ func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 	m.requestLock.Lock()
 	m.wantRefused(dice)
 	if got := m.sidecar.ListStateMount(m.t); len(got) > 0 {
-		m.t.Errorf("the folder in place of the state folder has %q; want it empty", got)
+		m.t.Errorf("the directory in place of the state directory has %q; want it empty", got)
 	}
 	if m.checkedReadiness {
 		back(m.t)
@@ -80,7 +80,7 @@ func (m *mountBatch) wantReadiness(back func(testing.TB)) {
 	m.t.Helper()
 	harness.Eventually(m.t, "the sidecar not to be ready", func() error {
 		if m.sidecar.Ready() == nil {
-			return errors.New("the sidecar is ready without its state folder")
+			return errors.New("the sidecar is ready without its state directory")
 		}
 		return nil
 	})
@@ -112,7 +112,7 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 	harness.Must(m.t, err)
 	now = slices.DeleteFunc(now, unfinished)
 	if fmt.Sprint(now) != fmt.Sprint(before) {
-		m.t.Errorf("the plugin's store was %v and is %v; want no change without the state folder", before, now)
+		m.t.Errorf("the plugin's store was %v and is %v; want no change without the state directory", before, now)
 	}
 }
 
@@ -120,6 +120,6 @@ func (m *mountBatch) wantNoSuccess(o *batchOwner, r request) {
 	m.t.Helper()
 	a, _ := m.sendNow(o, r)
 	if a.Status != http.StatusBadGateway && a.Status != http.StatusInternalServerError {
-		m.t.Errorf("without the state folder %s %s was answered %s; want 502 or 500", r.method, r.path, a)
+		m.t.Errorf("without the state directory %s %s was answered %s; want 502 or 500", r.method, r.path, a)
 	}
 }

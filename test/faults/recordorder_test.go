@@ -159,41 +159,41 @@ func traceEvents(trace, record string) (all []traceEvent, d *diskModel) {
 
 func TestDiskModelPowerLoss(t *testing.T) {
 	const (
-		temp   = `7 openat(3</s/attachments>, ".a.json1", O_RDWR|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.a.json1>`
-		put    = `7 pwrite64(5</s/attachments/.a.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
-		sync   = `7 fsync(5</s/attachments/.a.json1>) = 0`
-		rename = `7 renameat(3</s/attachments>, ".a.json1", 3</s/attachments>, "a.json") = 0`
-		folder = `7 fsync(6</s/attachments>) = 0`
-		add    = `9 execve("/bin/host-local", ["host-local"], ["CNI_COMMAND=ADD"]) = 0`
-		config = `7 write(9<pipe:[12]>, "{\"cniVersion\":\"1.1.0\"}", 22) = 22`
-		answer = `7 write(8<socket:[1]>, "HTTP/1.1 201 Created\r\n", 22) = 22`
-		unlink = `7 unlinkat(3</s/attachments>, "a.json", 0) = 0`
+		temp      = `7 openat(3</s/attachments>, ".a.json1", O_RDWR|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.a.json1>`
+		put       = `7 pwrite64(5</s/attachments/.a.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
+		sync      = `7 fsync(5</s/attachments/.a.json1>) = 0`
+		rename    = `7 renameat(3</s/attachments>, ".a.json1", 3</s/attachments>, "a.json") = 0`
+		directory = `7 fsync(6</s/attachments>) = 0`
+		add       = `9 execve("/bin/host-local", ["host-local"], ["CNI_COMMAND=ADD"]) = 0`
+		config    = `7 write(9<pipe:[12]>, "{\"cniVersion\":\"1.1.0\"}", 22) = 22`
+		answer    = `7 write(8<socket:[1]>, "HTTP/1.1 201 Created\r\n", 22) = 22`
+		unlink    = `7 unlinkat(3</s/attachments>, "a.json", 0) = 0`
 	)
 	tests := map[string]struct {
 		trace []string
 		want  []traceEvent
 	}{
-		"correct order":                          {[]string{temp, put, sync, rename, folder, add}, []traceEvent{{"ADD starts", "adding"}}},
-		"no fsync of the file":                   {[]string{temp, put, rename, folder, add}, []traceEvent{{"ADD starts", torn}}},
-		"fsync before the write":                 {[]string{temp, sync, put, rename, folder, add}, []traceEvent{{"ADD starts", torn}}},
-		"failed fsync of the file":               {[]string{temp, put, strings.Replace(sync, "= 0", "= -1 EIO (Input/output error)", 1), rename, folder, add}, []traceEvent{{"ADD starts", torn}}},
-		"no fsync of the folder":                 {[]string{temp, put, sync, rename, add}, []traceEvent{{"ADD starts", none}}},
-		"fsync of the folder before rename":      {[]string{temp, put, sync, folder, rename, add}, []traceEvent{{"ADD starts", none}}},
-		"plugin before the record":               {[]string{add, temp, put, sync, rename, folder}, []traceEvent{{"ADD starts", none}}},
-		"prestarted plugin":                      {[]string{add, temp, put, sync, rename, folder, config}, []traceEvent{{"ADD starts", none}, {configSent, "adding"}}},
-		"output of a plugin":                     {[]string{add, strings.Replace(config, "9<", "1<", 1)}, []traceEvent{{"ADD starts", none}}},
-		"configuration sent too early":           {[]string{add, temp, put, sync, rename, config, folder}, []traceEvent{{"ADD starts", none}, {configSent, none}}},
-		"response before fsync of the folder":    {[]string{temp, put, sync, rename, answer, folder}, []traceEvent{{"response 201", none}}},
-		"removal without fsync of the folder":    {[]string{temp, put, sync, rename, folder, unlink, answer}, []traceEvent{{"response 201", "adding"}}},
-		"removal with fsync of the folder":       {[]string{temp, put, sync, rename, folder, unlink, folder, answer}, []traceEvent{{"response 201", none}}},
-		"new folder without fsync of its parent": {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, temp, put, sync, rename, folder, add}, []traceEvent{{"ADD starts", none}}},
-		"new folder with fsync of its parent":    {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, `7 fsync(2</s>) = 0`, temp, put, sync, rename, folder, add}, []traceEvent{{"ADD starts", "adding"}}},
-		"unfinished fsync of the folder":         {[]string{temp, put, sync, rename, `7 fsync(6</s/attachments> <unfinished ...>`, add, `7 <... fsync resumed>) = 0`}, []traceEvent{{"ADD starts", none}}},
-		"fsync of the folder starts before rename": {
+		"correct order":                             {[]string{temp, put, sync, rename, directory, add}, []traceEvent{{"ADD starts", "adding"}}},
+		"no fsync of the file":                      {[]string{temp, put, rename, directory, add}, []traceEvent{{"ADD starts", torn}}},
+		"fsync before the write":                    {[]string{temp, sync, put, rename, directory, add}, []traceEvent{{"ADD starts", torn}}},
+		"failed fsync of the file":                  {[]string{temp, put, strings.Replace(sync, "= 0", "= -1 EIO (Input/output error)", 1), rename, directory, add}, []traceEvent{{"ADD starts", torn}}},
+		"no fsync of the directory":                 {[]string{temp, put, sync, rename, add}, []traceEvent{{"ADD starts", none}}},
+		"fsync of the directory before rename":      {[]string{temp, put, sync, directory, rename, add}, []traceEvent{{"ADD starts", none}}},
+		"plugin before the record":                  {[]string{add, temp, put, sync, rename, directory}, []traceEvent{{"ADD starts", none}}},
+		"prestarted plugin":                         {[]string{add, temp, put, sync, rename, directory, config}, []traceEvent{{"ADD starts", none}, {configSent, "adding"}}},
+		"output of a plugin":                        {[]string{add, strings.Replace(config, "9<", "1<", 1)}, []traceEvent{{"ADD starts", none}}},
+		"configuration sent too early":              {[]string{add, temp, put, sync, rename, config, directory}, []traceEvent{{"ADD starts", none}, {configSent, none}}},
+		"response before fsync of the directory":    {[]string{temp, put, sync, rename, answer, directory}, []traceEvent{{"response 201", none}}},
+		"removal without fsync of the directory":    {[]string{temp, put, sync, rename, directory, unlink, answer}, []traceEvent{{"response 201", "adding"}}},
+		"removal with fsync of the directory":       {[]string{temp, put, sync, rename, directory, unlink, directory, answer}, []traceEvent{{"response 201", none}}},
+		"new directory without fsync of its parent": {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, temp, put, sync, rename, directory, add}, []traceEvent{{"ADD starts", none}}},
+		"new directory with fsync of its parent":    {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, `7 fsync(2</s>) = 0`, temp, put, sync, rename, directory, add}, []traceEvent{{"ADD starts", "adding"}}},
+		"unfinished fsync of the directory":         {[]string{temp, put, sync, rename, `7 fsync(6</s/attachments> <unfinished ...>`, add, `7 <... fsync resumed>) = 0`}, []traceEvent{{"ADD starts", none}}},
+		"fsync of the directory starts before rename": {
 			[]string{temp, put, sync, `8 fsync(6</s/attachments> <unfinished ...>`, rename, `8 <... fsync resumed>) = 0`, add},
 			[]traceEvent{{"ADD starts", none}},
 		},
-		"end of a plugin": {[]string{temp, put, sync, rename, folder, add, `9 +++ exited with 0 +++`, answer}, []traceEvent{{"ADD starts", "adding"}, {"ADD ended", "adding"}, {"response 201", "adding"}}},
+		"end of a plugin": {[]string{temp, put, sync, rename, directory, add, `9 +++ exited with 0 +++`, answer}, []traceEvent{{"ADD starts", "adding"}, {"ADD ended", "adding"}, {"response 201", "adding"}}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -206,15 +206,15 @@ func TestDiskModelPowerLoss(t *testing.T) {
 
 func TestDiskModelRewrittenFile(t *testing.T) {
 	const (
-		made   = `7 openat(3</s/attachments>, ".new.json1", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.new.json1>`
-		put    = `7 pwrite64(5</s/attachments/.new.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
-		sync   = `7 fsync(5</s/attachments/.new.json1>) = 0`
-		rename = `7 renameat(3</s/attachments>, ".new.json1", 3</s/attachments>, "a.json") = 0`
-		folder = `7 fsync(3</s/attachments>) = 0`
-		gone   = `7 unlinkat(3</s/attachments>, ".new.json1", 0) = 0`
+		made      = `7 openat(3</s/attachments>, ".new.json1", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.new.json1>`
+		put       = `7 pwrite64(5</s/attachments/.new.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
+		sync      = `7 fsync(5</s/attachments/.new.json1>) = 0`
+		rename    = `7 renameat(3</s/attachments>, ".new.json1", 3</s/attachments>, "a.json") = 0`
+		directory = `7 fsync(3</s/attachments>) = 0`
+		gone      = `7 unlinkat(3</s/attachments>, ".new.json1", 0) = 0`
 	)
 	failed := func(call string) string { return strings.Replace(call, "= 0", "= -1 EIO (Input/output error)", 1) }
-	first := []string{made, put, sync, rename, folder}
+	first := []string{made, put, sync, rename, directory}
 	tests := map[string]struct {
 		trace []string
 		want  string // part of the violation; empty for none

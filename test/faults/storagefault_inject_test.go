@@ -19,7 +19,7 @@ func stateDir(n *harness.Node) string { return n.StateDir }
 
 func attachments(n *harness.Node) string { return filepath.Join(n.StateDir, "attachments") }
 
-// mountSmall mounts a file system of 256 KiB on a folder.
+// mountSmall mounts a file system of 256 KiB on a directory.
 func mountSmall(t *testing.T, dir string) {
 	t.Helper()
 	harness.Must(t, os.MkdirAll(dir, 0o700))
@@ -77,24 +77,24 @@ func failFsync(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() {
 	return stop
 }
 
-// moveAway renames the state folder, and back.
+// moveAway renames the state directory, and back.
 func moveAway(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	away := n.StateDir + ".away"
 	harness.Must(t, os.Rename(n.StateDir, away))
 	return func() { harness.Must(t, os.Rename(away, n.StateDir)) }
 }
 
-// recreate deletes the state folder and creates an empty one.
+// recreate deletes the state directory and creates an empty one.
 func recreate(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	harness.Must(t, os.RemoveAll(n.StateDir))
 	harness.Must(t, os.Mkdir(n.StateDir, 0o700))
 	return func() {}
 }
 
-// replaceBySymlink moves a folder away and replaces it by a symlink to it.
-func replaceBySymlink(folder func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+// replaceBySymlink moves a directory away and replaces it by a symlink to it.
+func replaceBySymlink(directory func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-		path, moved := folder(n), filepath.Join(n.Dir, "moved")
+		path, moved := directory(n), filepath.Join(n.Dir, "moved")
 		harness.Must(t, os.Rename(path, moved))
 		harness.Must(t, os.Symlink(moved, path))
 		return func() {
@@ -104,7 +104,7 @@ func replaceBySymlink(folder func(*harness.Node) string) func(*testing.T, *harne
 	}
 }
 
-// replaceByFile moves the state folder away and replaces it by a file.
+// replaceByFile moves the state directory away and replaces it by a file.
 func replaceByFile(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
 	back := moveAway(t, n, s)
 	harness.Must(t, os.WriteFile(n.StateDir, nil, 0o600))
@@ -114,10 +114,10 @@ func replaceByFile(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
 	}
 }
 
-// replaceByFolder moves a folder away and replaces it by an empty one.
-func replaceByFolder(folder func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+// replaceByDir moves a directory away and replaces it by an empty one.
+func replaceByDir(directory func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-		path, moved := folder(n), filepath.Join(n.Dir, "moved")
+		path, moved := directory(n), filepath.Join(n.Dir, "moved")
 		harness.Must(t, os.Rename(path, moved))
 		harness.Must(t, os.Mkdir(path, 0o700))
 		return func() {
@@ -127,19 +127,19 @@ func replaceByFolder(folder func(*harness.Node) string) func(*testing.T, *harnes
 	}
 }
 
-// mountOver mounts an empty file system over a folder.
-func mountOver(folder func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+// mountOver mounts an empty file system over a directory.
+func mountOver(directory func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-		mountSmall(t, folder(n))
-		return func() { harness.Must(t, unix.Unmount(folder(n), 0)) }
+		mountSmall(t, directory(n))
+		return func() { harness.Must(t, unix.Unmount(directory(n), 0)) }
 	}
 }
 
 // diskPath returns a second mount point of mountStateDir's file system, which preserves it while it
-// is unmounted from the state folder.
+// is unmounted from the state directory.
 func diskPath(n *harness.Node) string { return filepath.Join(n.Dir, "disk") }
 
-// mountStateDir mounts a file system at the state folder.
+// mountStateDir mounts a file system at the state directory.
 func mountStateDir(t *testing.T, n *harness.Node) {
 	t.Helper()
 	mountSmall(t, diskPath(n))
@@ -153,13 +153,13 @@ func mountDisk(t *testing.T, n *harness.Node) {
 	harness.Must(t, unix.Mount(diskPath(n), n.StateDir, "", unix.MS_BIND, ""))
 }
 
-// unmount detaches the state folder although it is in use, like "umount -l".
+// unmount detaches the state directory although it is in use, like "umount -l".
 func unmount(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	harness.Must(t, unix.Unmount(n.StateDir, unix.MNT_DETACH))
 	return func() { mountDisk(t, n) }
 }
 
-// tryUnmount unmounts a folder that may no longer be a mount point.
+// tryUnmount unmounts a directory that may no longer be a mount point.
 func tryUnmount(t *testing.T, dir string) {
 	t.Helper()
 	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
@@ -167,7 +167,7 @@ func tryUnmount(t *testing.T, dir string) {
 	}
 }
 
-// contents returns the types of folders and the contents of files in a folder, by path.
+// contents returns the types of directories and the contents of files in a directory, by path.
 func contents(t *testing.T, in fs.FS) map[string]string {
 	t.Helper()
 	found := map[string]string{}

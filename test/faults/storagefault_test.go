@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// storageFault is a fault of the state folder of a running sidecar.
+// storageFault is a fault of the state directory of a running sidecar.
 type storageFault struct {
 	// prepare is called before the sidecar starts, unless it is nil.
 	prepare func(t *testing.T, n *harness.Node)
@@ -18,13 +18,13 @@ type storageFault struct {
 	inject func(t *testing.T, n *harness.Node, s *harness.Sidecar) (undo func())
 	// err must be in every error response and in readiness.
 	err string
-	// replacement returns the folder at the path of the original one during the fault; nil if
+	// replacement returns the directory at the path of the original one during the fault; nil if
 	// there is none.
 	replacement func(n *harness.Node) string
 }
 
-// otherFolder is the error for a folder that is not the one that the sidecar has opened.
-const otherFolder = "another directory or file system"
+// otherDir is the error for a directory that is not the one that the sidecar has opened.
+const otherDir = "another directory or file system"
 
 func storageFaults() map[string]storageFault {
 	return map[string]storageFault{
@@ -33,22 +33,22 @@ func storageFaults() map[string]storageFault {
 			fillDisk, "no space left on device", nil,
 		},
 		"read-only": {
-			// Not the whole state folder: Linux refuses to remount a file system read-only while
+			// Not the whole state directory: Linux refuses to remount a file system read-only while
 			// a file in it, the lock, is open for writing.
 			func(t *testing.T, n *harness.Node) { mountSmall(t, attachments(n)) },
 			makeReadOnly, "read-only file system", nil,
 		},
-		"permission":                    {dropCapabilities, removeWritePermission, "permission denied", nil},
-		"I/O error":                     {nil, failFsync, "input/output error", nil},
-		"moved away":                    {nil, moveAway, "no such file or directory", nil},
-		"replaced by a symlink":         {nil, replaceBySymlink(stateDir), "symbolic link", nil},
-		"records replaced by a symlink": {nil, replaceBySymlink(attachments), "symbolic link", nil},
-		"replaced by a file":            {nil, replaceByFile, "another file", nil},
-		"replaced by a folder":          {nil, replaceByFolder(stateDir), otherFolder, stateDir},
-		"records replaced by a folder":  {nil, replaceByFolder(attachments), otherFolder, attachments},
-		"mounted over":                  {nil, mountOver(stateDir), otherFolder, stateDir},
-		"records mounted over":          {nil, mountOver(attachments), otherFolder, attachments},
-		"unmounted":                     {mountStateDir, unmount, otherFolder, stateDir},
+		"permission":                      {dropCapabilities, removeWritePermission, "permission denied", nil},
+		"I/O error":                       {nil, failFsync, "input/output error", nil},
+		"moved away":                      {nil, moveAway, "no such file or directory", nil},
+		"replaced by a symlink":           {nil, replaceBySymlink(stateDir), "symbolic link", nil},
+		"records replaced by a symlink":   {nil, replaceBySymlink(attachments), "symbolic link", nil},
+		"replaced by a file":              {nil, replaceByFile, "another file", nil},
+		"replaced by a directory":         {nil, replaceByDir(stateDir), otherDir, stateDir},
+		"records replaced by a directory": {nil, replaceByDir(attachments), otherDir, attachments},
+		"mounted over":                    {nil, mountOver(stateDir), otherDir, stateDir},
+		"records mounted over":            {nil, mountOver(attachments), otherDir, attachments},
+		"unmounted":                       {mountStateDir, unmount, otherDir, stateDir},
 	}
 }
 
@@ -87,7 +87,7 @@ func TestStorageFault(t *testing.T) {
 					t.Errorf("the replacement has %q; want it empty", found)
 				}
 				if now := contents(t, original.FS()); f.replacement(n) == n.StateDir && !maps.Equal(now, records) {
-					t.Errorf("the original folder had %q and has %q", records, now)
+					t.Errorf("the original directory had %q and has %q", records, now)
 				}
 			}
 
@@ -114,7 +114,7 @@ func TestStorageFault(t *testing.T) {
 	}
 }
 
-// The original folder does not return, so every change is refused until a restart uses the
+// The original directory does not return, so every change is refused until a restart uses the
 // replacement.
 func TestStateDirReplaced(t *testing.T) {
 	t.Parallel()
@@ -134,9 +134,9 @@ func TestStateDirReplaced(t *testing.T) {
 			held := s.AllocateFor(t, "router")
 
 			f.inject(t, n, s)
-			s.WaitNotReady(t, otherFolder)
-			s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, otherFolder)
-			s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, otherFolder)
+			s.WaitNotReady(t, otherDir)
+			s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, otherDir)
+			s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, otherDir)
 			if found := contents(t, os.DirFS(n.StateDir)); len(found) > 0 {
 				t.Errorf("the replacement has %q; want it empty", found)
 			}

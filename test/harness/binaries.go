@@ -1,5 +1,5 @@
 // Package harness runs the real binary with real and scripted IPAM plugins for black-box
-// tests: over the socket, through the command line, and in the state folders of both.
+// tests: over the socket, through the command line, and in the state directories of both.
 package harness
 
 import (
@@ -16,10 +16,10 @@ import (
 const (
 	// EnvBinary names the delegated-ipam binary under test. If it is not set, Main builds one.
 	EnvBinary = "DELEGATED_IPAM_TEST_BIN"
-	// EnvPlugins names a folder with the real host-local and static. If it is not set, Main
+	// EnvPlugins names a directory with the real host-local and static. If it is not set, Main
 	// builds the version that tools/plugins/go.mod pins.
 	EnvPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
-	// EnvOldPlugins names a folder with the host-local of plugins v1.4.0, which supports CNI
+	// EnvOldPlugins names a directory with the host-local of plugins v1.4.0, which supports CNI
 	// versions up to 1.0.0. If it is not set, Main builds it.
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 	// EnvScripted names the scripted plugin. If it is not set, Main builds it.
@@ -61,7 +61,7 @@ func Failpoints(t testing.TB) string {
 	return fromEnv(t, EnvFailpoints)
 }
 
-// moduleRoot returns the folder of the main module.
+// moduleRoot returns the directory of the main module.
 func moduleRoot() (string, error) {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module)
 	out, err := cmd.Output()
@@ -80,12 +80,12 @@ func fromEnv(t testing.TB, name string) string {
 	return path
 }
 
-// artifact is a binary, or a folder of binaries, that is built unless a variable names it.
+// artifact is a binary, or a directory of binaries, that is built unless a variable names it.
 type artifact struct {
 	env string
-	// name is its file name; that of a folder ends in "/".
+	// name is its file name; that of a directory ends in "/".
 	name string
-	// dir is the folder of the module, relative to the main one, and pkg the package in it.
+	// dir is the directory of the module, relative to the main one, and pkg the package in it.
 	dir, pkg string
 	// tags are build tags, separated by commas.
 	tags string

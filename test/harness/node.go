@@ -19,7 +19,7 @@ type Node struct {
 	// Name is --node-name. It is unique to the test: a second sidecar of one
 	// node and network is refused.
 	Name string
-	// Dir is the parent of the following folders and the socket.
+	// Dir is the parent of the following directories and the socket.
 	Dir string
 	// ConfDir and BinDir are --cni-conf-dir and --cni-bin-dir.
 	ConfDir, BinDir string
@@ -47,7 +47,7 @@ type Node struct {
 	boots int
 }
 
-// NewNode creates the folders of a node with the real host-local in BinDir and no CNI
+// NewNode creates the directories of a node with the real host-local in BinDir and no CNI
 // configuration. They are removed with the test.
 func NewNode(t testing.TB) *Node {
 	t.Helper()

@@ -101,7 +101,7 @@ func (p Pods) call(verb, id string) ([]byte, error) {
 // one, the test is skipped.
 func NewNetNS(t testing.TB) string {
 	t.Helper()
-	// Packages are tested concurrently: the name of a new folder is unique on the machine.
+	// Packages are tested concurrently: the name of a new directory is unique on the machine.
 	name := filepath.Base(tempDir(t))
 	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
 		Skipf(t, "network namespaces cannot be created: %v: %s", err, out)

@@ -47,7 +47,7 @@ func (n *Node) program(t testing.TB) string {
 	return Binary(t)
 }
 
-// environment returns the search path, the coverage folder and the node's settings. By
+// environment returns the search path, the coverage directory and the node's settings. By
 // default the race detector sleeps a second at each exit.
 func (n *Node) environment() []string {
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}, n.Env...)

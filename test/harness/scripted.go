@@ -15,7 +15,7 @@ import (
 
 // Scripted is the scripted plugin (test/scripted) of a node.
 type Scripted struct {
-	// dir is its script folder.
+	// dir is its script directory.
 	dir string
 }
 

@@ -119,7 +119,7 @@ func (s Scripted) WaitLateCalls(t testing.TB, want int) {
 	})
 }
 
-// fileNames returns the names in a folder of the plugin; none if the folder is missing.
+// fileNames returns the names in a directory of the plugin; none if the directory is missing.
 func (s Scripted) fileNames(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.dir, dir))
@@ -144,7 +144,7 @@ func (s Scripted) Leases(network string) ([]oracle.Lease, error) {
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(s.dir, "store", e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // freed since the folder was read
+			continue // freed since the directory was read
 		}
 		ip, errIP := netip.ParseAddr(e.Name())
 		if err = errors.Join(err, errIP); err != nil {

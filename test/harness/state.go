@@ -54,7 +54,7 @@ const (
 // bindMountScript mounts $1 over $2 and executes the rest of its arguments.
 const bindMountScript = `mount --bind "$1" "$2" && shift 2 && exec "$@"`
 
-// bindMount returns a wrapper for commands that see one file or folder in the place of
+// bindMount returns a wrapper for commands that see one file or directory in the place of
 // another; no other process does.
 func bindMount(from, over string) []string {
 	return []string{"unshare", "--mount", "sh", "-c", bindMountScript, "sh", from, over}
@@ -137,7 +137,7 @@ func editRecord(file string, edit func(map[string]any)) error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// Snapshot maps the paths of files and folders to their mode and a hash of their content.
+// Snapshot maps the paths of files and directories to their mode and a hash of their content.
 type Snapshot map[string]string
 
 // Snapshot reads the plugin's store and the journal.

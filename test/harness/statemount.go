@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountState makes every sidecar that is started from now on reach the state folder through
+// MountState makes every sidecar that is started from now on reach the state directory through
 // a mount of its own, which MountOverState, UnmountState and RemountState change while it runs.
 // Without root the test is skipped.
 func (n *Node) MountState(t testing.TB) {
@@ -27,26 +27,26 @@ func (n *Node) MountState(t testing.TB) {
 
 func (n *Node) mountPoint() string { return filepath.Join(n.Dir, "mount") }
 
-// MountOverState mounts an empty file system over the state folder of a sidecar.
+// MountOverState mounts an empty file system over the state directory of a sidecar.
 func (s *Sidecar) MountOverState(t testing.TB) {
 	t.Helper()
 	s.inMountNamespace(t, func() error { return unix.Mount("tmpfs", s.node.mountPoint(), "tmpfs", 0, "mode=0700") })
 }
 
-// UnmountState detaches the last mount at the state folder of a sidecar despite its open
+// UnmountState detaches the last mount at the state directory of a sidecar despite its open
 // files, like "umount -l".
 func (s *Sidecar) UnmountState(t testing.TB) {
 	t.Helper()
 	s.inMountNamespace(t, func() error { return unix.Unmount(s.node.mountPoint(), unix.MNT_DETACH) })
 }
 
-// RemountState mounts the state folder again.
+// RemountState mounts the state directory again.
 func (s *Sidecar) RemountState(t testing.TB) {
 	t.Helper()
 	s.inMountNamespace(t, func() error { return unix.Mount(s.node.StateDir, s.node.mountPoint(), "", unix.MS_BIND, "") })
 }
 
-// ListStateMount lists the files at the path of a sidecar's state folder, as the sidecar
+// ListStateMount lists the files at the path of a sidecar's state directory, as the sidecar
 // sees them.
 func (s *Sidecar) ListStateMount(t testing.TB) []string {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envImages names the folder with the archives of the images.
+// envImages names the directory with the archives of the images.
 const envImages = "DELEGATED_IPAM_TEST_IMAGES"
 
 // working is a container of an image, made from its archive.
@@ -99,7 +99,7 @@ func (c working) run(t *testing.T, options []string, command ...string) string {
 	return c.buildah(t, c.isolated(options, command...)...)
 }
 
-// mount returns where the container's root folder is to be seen.
+// mount returns where the container's root directory is to be seen.
 func (c working) mount(t *testing.T) string {
 	t.Helper()
 	return strings.TrimSpace(c.buildah(t, "mount", c.id))

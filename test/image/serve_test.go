@@ -25,7 +25,7 @@ type served struct {
 }
 
 // serve runs the sidecar as a user in its image over the plugins, the configuration
-// and the folders of a node, which are mounted where a pod would have them. It has no
+// and the directories of a node, which are mounted where a pod would have them. It has no
 // capability, and is stopped gracefully when the test ends.
 func serve(t *testing.T, n *harness.Node, user string) served {
 	t.Helper()
@@ -35,28 +35,28 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 		// With this variable it is in a pod, where leases of the container's own are refused.
 		"--cap-drop=all", "--env=KUBERNETES_SERVICE_HOST=192.0.2.1", "--env=K8S_NODE_NAME=" + n.Name,
 	}}
-	for path, folder := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
-		own(t, folder, user)
-		s.options = append(s.options, "--volume="+folder+":"+path)
+	for path, directory := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
+		own(t, directory, user)
+		s.options = append(s.options, "--volume="+directory+":"+path)
 	}
-	for path, folder := range map[string]string{"/etc/cni/net.d": n.ConfDir, "/opt/cni/bin": n.BinDir, "/etc/machine-id": "/etc/machine-id"} {
-		s.options = append(s.options, "--volume="+folder+":"+path+":ro")
+	for path, directory := range map[string]string{"/etc/cni/net.d": n.ConfDir, "/opt/cni/bin": n.BinDir, "/etc/machine-id": "/etc/machine-id"} {
+		s.options = append(s.options, "--volume="+directory+":"+path+":ro")
 	}
 	s.start(t, user)
 	return s
 }
 
-// own makes a folder of a user's.
-func own(t *testing.T, folder, user string) {
+// own makes a directory of a user's.
+func own(t *testing.T, directory, user string) {
 	t.Helper()
 	uid, gid := 0, 0
 	if user == "65532:65532" {
 		uid, gid = 65532, 65532
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(folder, uid, gid); err != nil {
+	if err := os.Chown(directory, uid, gid); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -110,8 +110,8 @@ func commentsOfTests(t *testing.T) map[string]string {
 	return comments
 }
 
-// files returns the text of every file below a folder of the repository whose name has the ending,
-// by path. Hidden folders are left out.
+// files returns the text of every file below a directory of the repository whose name has the ending,
+// by path. Hidden directories are left out.
 func files(t *testing.T, dir, ending string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}

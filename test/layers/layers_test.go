@@ -13,7 +13,7 @@ import (
 
 const module = "github.com/delegated-ipam/delegated-ipam/"
 
-// ruleFiles is the folder to which an import rule of .golangci.yml applies.
+// ruleFiles is the directory to which an import rule of .golangci.yml applies.
 var ruleFiles = regexp.MustCompile(`files: \["\*\*/([^"*]+)/\*\.go", "!\$test"\]`)
 
 // depguard checks the imports of the packages that have a rule; a new package has none.

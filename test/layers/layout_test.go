@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// layoutRow is a row of the table in README.md, Layout: a folder and what it contains.
+// layoutRow is a row of the table in README.md, Layout: a directory and what it contains.
 var layoutRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$")
 
-// whole are the folders with one row for everything below them.
+// whole are the directories with one row for everything below them.
 var whole = []string{"api/models", "server", "client", "deploy", "docs", "tools"}
 
 func TestLayout(t *testing.T) {
@@ -22,35 +22,35 @@ func TestLayout(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := map[string]bool{}
 	for _, row := range layoutRow.FindAllStringSubmatch(section, -1) {
-		if folder := strings.TrimSuffix(row[1], "/"); rows[folder] {
-			t.Errorf("%s has two rows", folder)
+		if directory := strings.TrimSuffix(row[1], "/"); rows[directory] {
+			t.Errorf("%s has two rows", directory)
 		} else {
-			rows[folder] = true
+			rows[directory] = true
 		}
 	}
-	folders := packageFolders(t)
-	for _, folder := range whole {
-		folders[folder] = true
+	directories := packageDirs(t)
+	for _, directory := range whole {
+		directories[directory] = true
 	}
-	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		if !rows[folder] {
-			t.Errorf("%s has no row", folder)
+	for _, directory := range slices.Sorted(maps.Keys(directories)) {
+		if !rows[directory] {
+			t.Errorf("%s has no row", directory)
 		}
-		delete(rows, folder)
+		delete(rows, directory)
 	}
-	for folder := range rows {
-		t.Errorf("%s has a row but is not a package", folder)
+	for directory := range rows {
+		t.Errorf("%s has a row but is not a package", directory)
 	}
 }
 
-// packageFolders returns the folders of cmd, pkg and test that contain Go files.
-func packageFolders(t *testing.T) map[string]bool {
+// packageDirs returns the directories of cmd, pkg and test that contain Go files.
+func packageDirs(t *testing.T) map[string]bool {
 	t.Helper()
-	folders := map[string]bool{}
+	directories := map[string]bool{}
 	for _, top := range []string{"cmd", "pkg", "test"} {
 		err := fs.WalkDir(os.DirFS(root), top, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") {
-				folders[filepath.Dir(path)] = true
+				directories[filepath.Dir(path)] = true
 			}
 			return err
 		})
@@ -58,5 +58,5 @@ func packageFolders(t *testing.T) map[string]bool {
 			t.Fatal(err)
 		}
 	}
-	return folders
+	return directories
 }

@@ -13,7 +13,7 @@ import (
 
 const alertsFile = "deploy/prometheus/alerts.yaml"
 
-// root is the folder of the repository.
+// root is the directory of the repository.
 const root = "../.."
 
 var (

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// functions returns the names of the functions in the Go files of a folder.
+// functions returns the names of the functions in the Go files of a directory.
 func functions(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

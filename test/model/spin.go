@@ -33,7 +33,7 @@ var (
 	errorsLine      = regexp.MustCompile(`errors: (\d+)`)
 )
 
-// run builds a verifier of the model in a new folder and runs it.
+// run builds a verifier of the model in a new directory and runs it.
 func (c check) run(model string) result {
 	dir, err := os.MkdirTemp("", "model-")
 	if err != nil {

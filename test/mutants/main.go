@@ -1,6 +1,6 @@
 // Command mutants measures the tests by mutation: it changes one place of a package at a time,
 // runs the tests of the package, and prints the share of the changes that a test detects
-// (docs/development.md, Mutation testing). Each argument is the folder of a package; the
+// (docs/development.md, Mutation testing). Each argument is the directory of a package; the
 // packages below it belong to it.
 //
 // The sample is random and follows from the seed and the source alone. Source files are never
@@ -20,7 +20,7 @@ func main() {
 	flag.IntVar(&o.jobs, "jobs", 2, "number of mutants that are tested concurrently")
 	flag.Parse()
 	if flag.NArg() == 0 || o.count < flag.NArg() || o.jobs < 1 {
-		fmt.Fprintln(os.Stderr, "usage: mutants [-count N] [-seed N] [-jobs N] FOLDER...")
+		fmt.Fprintln(os.Stderr, "usage: mutants [-count N] [-seed N] [-jobs N] DIR...")
 		os.Exit(2)
 	}
 	if err := run(o, flag.Args()); err != nil {
@@ -37,18 +37,18 @@ type options struct {
 }
 
 // run tests a sample of each package and prints the results.
-func run(o options, folders []string) error {
+func run(o options, directories []string) error {
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	var all []score
-	for i, folder := range folders {
-		wanted := o.count*(i+1)/len(folders) - o.count*i/len(folders)
-		s, err := testPackage(runner{folder: folder, scratch: dir}, o, wanted)
+	for i, directory := range directories {
+		wanted := o.count*(i+1)/len(directories) - o.count*i/len(directories)
+		s, err := testPackage(runner{directory: directory, scratch: dir}, o, wanted)
 		if err != nil {
-			return fmt.Errorf("%s: %w", folder, err)
+			return fmt.Errorf("%s: %w", directory, err)
 		}
 		all = append(all, s)
 	}

@@ -38,11 +38,11 @@ var operators = map[token.Token]string{
 	token.ADD: "-", token.SUB: "+",
 }
 
-// mutantsOf returns every mutant of the package in a folder and those below it, tests left out,
+// mutantsOf returns every mutant of the package in a directory and those below it, tests left out,
 // in the order of the text.
-func mutantsOf(folder string) ([]mutant, error) {
+func mutantsOf(directory string) ([]mutant, error) {
 	var all []mutant
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(directory, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}

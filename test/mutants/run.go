@@ -16,7 +16,7 @@ import (
 
 // score is the result of one package.
 type score struct {
-	folder string
+	directory string
 	// tested is the number of mutants, survived those that no test detects.
 	tested   int
 	survived []mutant
@@ -26,7 +26,7 @@ type score struct {
 
 // testPackage draws mutants that compile and runs the tests of the package with each.
 func testPackage(r runner, o options, wanted int) (score, error) {
-	all, err := mutantsOf(r.folder)
+	all, err := mutantsOf(r.directory)
 	if err != nil {
 		return score{}, err
 	}
@@ -44,13 +44,13 @@ func testPackage(r runner, o options, wanted int) (score, error) {
 			chosen = append(chosen, all[i])
 		}
 	}
-	return score{r.folder, len(chosen), r.survivors(chosen, o.jobs, limit), len(all)}, nil
+	return score{r.directory, len(chosen), r.survivors(chosen, o.jobs, limit), len(all)}, nil
 }
 
 // runner runs the go command on a package.
 type runner struct {
-	folder string
-	// scratch is a folder for changed source files.
+	directory string
+	// scratch is a directory for changed source files.
 	scratch string
 }
 
@@ -95,7 +95,7 @@ func (r runner) command(ctx context.Context, verb string, m *mutant) ([]byte, er
 		defer os.RemoveAll(filepath.Dir(overlay))
 		args = append(args, "-overlay="+overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+filepath.ToSlash(r.folder)+"/...")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+filepath.ToSlash(r.directory)+"/...")...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

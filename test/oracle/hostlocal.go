@@ -11,7 +11,7 @@ import (
 )
 
 // HostLocal reads the leases of host-local: dataDir/<network>/<address>, with the lines container
-// ID and interface (plugins/ipam/host-local/backend/disk). A missing folder has none. A file of
+// ID and interface (plugins/ipam/host-local/backend/disk). A missing directory has none. A file of
 // an address without a container ID is an error: no CNI verb can free it.
 func HostLocal(dataDir string) ([]Lease, error) {
 	leases, empty, err := HostLocalKilled(dataDir)
@@ -57,7 +57,7 @@ func readNetwork(dataDir, network string) (leases []Lease, empty []string, err e
 		name := filepath.Join(dataDir, network, f.Name())
 		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // freed since the folder was read
+			continue // freed since the directory was read
 		}
 		if err != nil {
 			return nil, nil, err

@@ -29,9 +29,9 @@ func (k Kept) String() string {
 		k.ContainerID, k.Owner, k.Pool, k.Network, k.State, k.IPs, k.Claims)
 }
 
-// Journal returns the attachments that a sidecar would load from a state folder, without those
+// Journal returns the attachments that a sidecar would load from a state directory, without those
 // that hold nothing. It reads a copy, because loading a journal removes leftovers. A missing
-// folder has no attachments.
+// directory has no attachments.
 func Journal(stateDir string) (kept []Kept, err error) {
 	scratch, err := os.MkdirTemp("", "journal-")
 	if err != nil {
@@ -50,8 +50,8 @@ func Journal(stateDir string) (kept []Kept, err error) {
 	return kept, err
 }
 
-// copyFiles copies the files of a folder. A running sidecar may remove one meanwhile, so a missing
-// file or folder is left out.
+// copyFiles copies the files of a directory. A running sidecar may remove one meanwhile, so a missing
+// file or directory is left out.
 func copyFiles(to, from string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {

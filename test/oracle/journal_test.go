@@ -87,7 +87,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-func TestJournalWithoutFolder(t *testing.T) {
+func TestJournalWithoutDir(t *testing.T) {
 	if got, err := oracle.Journal(filepath.Join(t.TempDir(), "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want nothing", got, err)
 	}

@@ -65,7 +65,7 @@ func TestHostLocal(t *testing.T) {
 	}
 }
 
-func TestHostLocalWithoutFolder(t *testing.T) {
+func TestHostLocalWithoutDir(t *testing.T) {
 	got, err := oracle.HostLocal(filepath.Join(t.TempDir(), "none"))
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want no lease and no error", got, err)

@@ -17,7 +17,7 @@ type conf struct {
 	Name       string `json:"name"`
 	CNIVersion string `json:"cniVersion"`
 	IPAM       struct {
-		// ScriptDir is the script folder.
+		// ScriptDir is the script directory.
 		ScriptDir string `json:"scriptDir"`
 		// Subnet and Ranges are host-local's: one address from each range set.
 		Subnet string         `json:"subnet"`
@@ -75,7 +75,7 @@ func parseConf(stdin []byte) (conf, error) {
 	return c, nil
 }
 
-// scriptDir is absolute, so that two calls cannot mean two folders.
+// scriptDir is absolute, so that two calls cannot mean two directories.
 func (c conf) scriptDir() string {
 	if c.IPAM.ScriptDir != "" {
 		return c.IPAM.ScriptDir

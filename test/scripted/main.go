@@ -1,12 +1,12 @@
 // Command scripted is a CNI IPAM plugin for tests. Left alone it is a fast and
-// correct plugin with a store of its own; files in a script folder make it fail
+// correct plugin with a store of its own; files in a script directory make it fail
 // in every way that docs/plugins.md knows of (Traps and their tests).
 //
-// The script folder is ipam.scriptDir of the network configuration, or
+// The script directory is ipam.scriptDir of the network configuration, or
 // "<executable>.d" beside the executable as it was called (VERSION gets no
 // configuration). Put a symbolic link to the binary under any plugin type's
 // name to have a plugin of that type; whereabouts, calico-ipam, azure-ipam and
-// cni-ipvlan-vpc-k8s-ipam are imitated then (quirksOf). The folder holds
+// cni-ipvlan-vpc-k8s-ipam are imitated then (quirksOf). The directory holds
 //
 //	add.json, del.json, check.json, status.json, version.json   type script
 //	add.NAME.json, …   the same for one owner (scriptFile)       type script

@@ -93,7 +93,7 @@ func leaveChild(until string) error {
 	return child.Start()
 }
 
-// waitForFile returns when the file is there, or its folder is gone: the test
+// waitForFile returns when the file is there, or its directory is gone: the test
 // is over then, and nobody is left to end this process.
 func waitForFile(path string) {
 	for {

@@ -17,7 +17,7 @@ type quirks struct {
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
 	// Del is "frees" (default), "nothing", or "queued": while the file
-	// daemon-down is in the script folder, DEL succeeds, frees nothing and is
+	// daemon-down is in the script directory, DEL succeeds, frees nothing and is
 	// carried out behind the next ADD without that file.
 	Del string `json:"del"`
 	// GC is "frees" (default), or "nothing": GC succeeds and frees nothing.

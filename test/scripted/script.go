@@ -25,10 +25,10 @@ type script struct {
 	// "replay". Without another field that decides how the process ends, it ends at
 	// once and prints nothing.
 	Late bool `json:"late"`
-	// Announce is a FIFO in the script folder that is opened and closed: it
+	// Announce is a FIFO in the script directory that is opened and closed: it
 	// returns when somebody reads there.
 	Announce string `json:"announce"`
-	// Gate is a file in the script folder that is waited for.
+	// Gate is a file in the script directory that is waited for.
 	Gate string `json:"gate"`
 	// Stderr and Stdout are printed as they are; Result and Error as JSON.
 	Stderr string          `json:"stderr"`
@@ -38,7 +38,7 @@ type script struct {
 	// StdoutBytes and StderrBytes are how many letters are printed besides.
 	StdoutBytes int `json:"stdoutBytes"`
 	StderrBytes int `json:"stderrBytes"`
-	// HoldStdout is a file in the script folder: a child keeps stdout, stderr
+	// HoldStdout is a file in the script directory: a child keeps stdout, stderr
 	// and every inherited file open until it is there.
 	HoldStdout string `json:"holdStdout"`
 	// IgnoreTerm ignores SIGTERM from the start.

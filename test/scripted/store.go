@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is a folder with one file for each address that is held. A file is
+// store is a directory with one file for each address that is held. A file is
 // named by the address and holds the text of its holder, by default
 // "<container ID>\n<interface>".
 type store struct {

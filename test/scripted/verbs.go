@@ -179,5 +179,5 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	return err
 }
 
-// status says that ADD can be served: the store is a folder.
+// status says that ADD can be served: the store is a directory.
 func (p plugin) status(*skel.CmdArgs) error { return nil }

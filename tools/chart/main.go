@@ -2,7 +2,7 @@
 // into that page: cases.svg has the ratio of each case, growth.svg the times by the number of
 // attachments.
 //
-// Usage: chart PAGE FOLDER
+// Usage: chart PAGE DIR
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: chart PAGE FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: chart PAGE DIR")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2]); err != nil {
@@ -23,8 +23,8 @@ func main() {
 	}
 }
 
-// run reads the tables of a page and writes the charts into a folder.
-func run(page, folder string) error {
+// run reads the tables of a page and writes the charts into a directory.
+func run(page, directory string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func run(page, folder string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(folder, "cases.svg"), cases, 0o644),
-		os.WriteFile(filepath.Join(folder, "growth.svg"), growth, 0o644),
+		os.WriteFile(filepath.Join(directory, "cases.svg"), cases, 0o644),
+		os.WriteFile(filepath.Join(directory, "growth.svg"), growth, 0o644),
 	)
 }

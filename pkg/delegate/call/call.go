@@ -32,7 +32,7 @@ type Invocation struct {
 	Plugin string `json:"plugin"`
 	// Binary is the absolute path of the plugin's executable.
 	Binary string `json:"binary"`
-	// Path is CNI_PATH: the folders in which the plugin may find other plugins.
+	// Path is CNI_PATH: the directories in which the plugin may find other plugins.
 	Path string `json:"path"`
 	// IfName is CNI_IFNAME.
 	IfName string `json:"ifName"`

@@ -60,7 +60,7 @@ func Address(name string) (ip netip.Addr, ok bool) {
 	return ip, err == nil && ip.Zone() == "" && ip.String() == name
 }
 
-// Read reads the file of an address in a network's folder. Errors wrap fs.ErrNotExist if there is no
+// Read reads the file of an address in a network's directory. Errors wrap fs.ErrNotExist if there is no
 // file, and ErrEmpty or ErrUnexpected if it is not a lease.
 func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	name := ip.String()
@@ -68,7 +68,7 @@ func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	if !info.Mode().IsRegular() { // a link may lead out of the folder
+	if !info.Mode().IsRegular() { // a link may lead out of the directory
 		return Lease{}, &fs.PathError{Op: "open", Path: name, Err: ErrUnexpected}
 	}
 	file, err := OpenRegular(dir, name, os.O_RDONLY|unix.O_NOFOLLOW, 0)

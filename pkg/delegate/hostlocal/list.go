@@ -17,7 +17,7 @@ type Entry struct {
 	Err error
 }
 
-// List reads the file of each address in a network's folder, in the order of their names. A file
+// List reads the file of each address in a network's directory, in the order of their names. A file
 // that is removed meanwhile is left out.
 func List(dir *os.Root) ([]Entry, error) {
 	files, err := fs.ReadDir(dir.FS(), ".")

@@ -52,7 +52,7 @@ func newFifo(t *testing.T) (path string, await func()) {
 	}
 }
 
-// newLocks returns locks in a new folder, whose holders are terminated immediately.
+// newLocks returns locks in a new directory, whose holders are terminated immediately.
 func newLocks(t *testing.T) IDLocks {
 	t.Helper()
 	log := logrus.New()

@@ -21,7 +21,7 @@ import (
 // plugin that goes on keeps its lock: after a restart a call on that ID first waits for it
 // (docs/how-it-works.md, Running a plugin, "The inherited lock"). It is safe for concurrent use.
 type IDLocks struct {
-	// Dir is the open folder of the lock file; nil to open the file by its path.
+	// Dir is the open directory of the lock file; nil to open the file by its path.
 	Dir *os.File
 	// Path is the lock file. Each ID locks one byte, far beyond its end.
 	Path string

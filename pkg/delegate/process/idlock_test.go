@@ -50,9 +50,9 @@ func TestTryLock(t *testing.T) {
 		t.Fatalf("got %v, %v after Unlock; want the lock", again, err)
 	}
 	again.Unlock()
-	l.Path = filepath.Join(t.TempDir(), "no", "folder")
+	l.Path = filepath.Join(t.TempDir(), "no", "directory")
 	if again, err := l.TryLock("id"); again != nil || err == nil {
-		t.Errorf("got %v, %v without a folder; want an error", again, err)
+		t.Errorf("got %v, %v without a directory; want an error", again, err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestLockCancelled(t *testing.T) {
 	}
 }
 
-// The lock file is created in the open folder, not in one that replaced it.
+// The lock file is created in the open directory, not in one that replaced it.
 func TestLockDir(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	if err := os.Mkdir(path, 0o700); err != nil {
@@ -154,7 +154,7 @@ func TestLockDir(t *testing.T) {
 	l.Path, l.Dir = filepath.Join(path, "calls.lock"), dir
 	mustLock(t, l).Unlock()
 	if created, err := os.ReadDir(path); err != nil || len(created) > 0 {
-		t.Errorf("the folder in its place has %v, %v; want nothing", created, err)
+		t.Errorf("the directory in its place has %v, %v; want nothing", created, err)
 	}
 	if _, err := os.Stat(filepath.Join(path+".away", "calls.lock")); err != nil {
 		t.Error(err)

@@ -40,14 +40,14 @@ func TestUnreadStdinDoesNotBlock(t *testing.T) {
 	}
 }
 
-// realPlugins names the folder of the real plugins.
+// realPlugins names the directory of the real plugins.
 const realPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
 
 // If the sidecar is killed, the plugin reads the end of its input, which is not a configuration.
 func TestPrestartedFailsWithoutConfig(t *testing.T) {
 	bin := os.Getenv(realPlugins)
 	if bin == "" {
-		t.Skipf("%s is not set; it names a folder of real plugins (make plugins)", realPlugins)
+		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", realPlugins)
 	}
 	c := Command{
 		Path:    filepath.Join(bin, "host-local"),

@@ -32,7 +32,7 @@ func explainStartError(path string, err error) error {
 
 func explainMissing(path string) string {
 	if _, err := os.Stat(path); err != nil {
-		return "; the plugin does not exist (any more): install it, or name its folder with --cni-bin-dir"
+		return "; the plugin does not exist (any more): install it, or name its directory with --cni-bin-dir"
 	}
 	if loader := elfLoader(path); loader != "" {
 		return fmt.Sprintf("; the file exists, but the loader %q that it needs does not: install a statically linked build", loader)

@@ -13,12 +13,12 @@ import (
 // other reason is told apart from that one.
 func TestStartError(t *testing.T) {
 	for name, c := range map[string]struct {
-		data string // none: a folder
+		data string // none: a directory
 		mode os.FileMode
 		want string
 	}{
 		"not executable":        {"#!/bin/sh\n", 0o600, "mode 0755"},
-		"a folder":              {"", 0o755 | os.ModeDir, "mode 0755"},
+		"a directory":           {"", 0o755 | os.ModeDir, "mode 0755"},
 		"text":                  {"hello", 0o755, "neither an ELF binary nor a script"},
 		"empty":                 {"", 0o755, "expected an executable for "},
 		"for another processor": {elfFile(elf.EM_S390, ""), 0o755, "an ELF binary for EM_S390"},

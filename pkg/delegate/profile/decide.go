@@ -36,7 +36,7 @@ func (p Profile) DelActsUntil(ended time.Time) time.Time {
 	return ended.Add(time.Duration(p.DelOutlivesSeconds) * time.Second)
 }
 
-// StateDir returns the folder of the plugin's state by the ipam object of a network, and the key
+// StateDir returns the directory of the plugin's state by the ipam object of a network, and the key
 // that names it; both are empty if the plugin keeps no state in files.
 func (p Profile) StateDir(ipam []byte) (dir, key string) {
 	if p.StateDirKey == "" {

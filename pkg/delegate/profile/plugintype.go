@@ -6,7 +6,7 @@ import (
 )
 
 // CheckType returns an error if a text cannot be a plugin type: the file name of the plugin's
-// executable (CNI spec section 1, "type"), which must not lead out of the plugin folders. The error
+// executable (CNI spec section 1, "type"), which must not lead out of the plugin directories. The error
 // says what was expected.
 func CheckType(pluginType string) error {
 	switch {

@@ -176,8 +176,8 @@ type Profile struct {
 	PodIdentity PodIdentity `json:"podIdentity"`
 	// Namespace is the kind of CNI_NETNS that the plugin works with.
 	Namespace Namespace `json:"namespace"`
-	// StateDirKey is the key of ipam that names the folder of the plugin's state, and
-	// DefaultStateDir the folder where the key is not set; both are empty for a plugin that keeps no
+	// StateDirKey is the key of ipam that names the directory of the plugin's state, and
+	// DefaultStateDir the directory where the key is not set; both are empty for a plugin that keeps no
 	// state in files.
 	StateDirKey     string `json:"stateDirKey,omitempty"`
 	DefaultStateDir string `json:"defaultStateDir,omitempty"`

@@ -128,7 +128,7 @@ func TestParseInvalid(t *testing.T) {
 		"an unknown store":               {valid(t, "store", `"moon"`), "store is \"moon\""},
 		"no store":                       {valid(t, "store", ""), "store is \"\""},
 		"no lookup":                      {valid(t, "lookup", ""), "lookup is \"\""},
-		"lookup without a folder":        {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
+		"lookup without a directory":     {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
 		"addOutlivesSeconds a text":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
 		"an unknown key in lost":         {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
 		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},

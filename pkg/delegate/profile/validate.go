@@ -83,10 +83,10 @@ func (p Profile) validateDel() error {
 	return nil
 }
 
-// validateLookup wants the folder that a lookup reads.
+// validateLookup wants the directory that a lookup reads.
 func (p Profile) validateLookup() error {
 	if p.Lookup == LookupHostLocal && (p.StateDirKey == "" || p.Store != StoreNode) {
-		return p.errorf("lookup is %q although store is %q and stateDirKey is %q; expected %q and the key of ipam that names the folder", p.Lookup, p.Store, p.StateDirKey, StoreNode)
+		return p.errorf("lookup is %q although store is %q and stateDirKey is %q; expected %q and the key of ipam that names the directory", p.Lookup, p.Store, p.StateDirKey, StoreNode)
 	}
 	return nil
 }

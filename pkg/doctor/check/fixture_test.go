@@ -16,10 +16,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
-// node is a folder with a CNI configuration and a store of host-local.
+// node is a directory with a CNI configuration and a store of host-local.
 type node struct {
 	t *testing.T
-	// conf is the configuration's file, data the dataDir, store the network's folder.
+	// conf is the configuration's file, data the dataDir, store the network's directory.
 	conf, data, store string
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/mounts"
 )
 
-// emptyDir is in the path of each emptyDir volume below the kubelet's folder
+// emptyDir is in the path of each emptyDir volume below the kubelet's directory
 // (Kubernetes, pkg/volume/emptydir).
 const emptyDir = "/volumes/kubernetes.io~empty-dir/"
 
@@ -19,7 +19,7 @@ func InEmptyDir(m mounts.Mount) bool { return strings.Contains(m.Root+"/", empty
 // a node that is a container, as with kind, /var is one.
 const nodeVolume = "/_data/"
 
-// SourceOf returns the path of a folder on the file system of its mount, below the volume
+// SourceOf returns the path of a directory on the file system of its mount, below the volume
 // if it is in one; empty if it is unknown.
 func SourceOf(m mounts.Mount, path string) string {
 	below, err := filepath.Rel(m.Point, path)

@@ -14,7 +14,7 @@ type Config struct {
 	// sidecar's user.
 	Socket  unixsock.Options
 	Callers unixsock.Callers
-	// StateDir is the path of the state folder.
+	// StateDir is the path of the state directory.
 	StateDir string
 	// InPod means that this process runs in a pod.
 	InPod bool
@@ -31,8 +31,8 @@ type Observations struct {
 	Config *Config
 
 	Environment Environment
-	// StateDir is the sidecar's state folder.
-	StateDir Folder
+	// StateDir is the sidecar's state directory.
+	StateDir Dir
 	// Pools are those that a start of the sidecar would have; PoolsErr is why they could
 	// not be inspected.
 	Pools    []Pool
@@ -54,7 +54,7 @@ type Observations struct {
 func (o *Observations) CollectNode(ctx context.Context, c Config, socket string) {
 	o.Config = &c
 	o.Environment = collectEnvironment(socket, o.Status != nil)
-	o.StateDir = CollectFolder(c.StateDir)
+	o.StateDir = CollectDir(c.StateDir)
 	o.Pools, o.PoolsErr = collectPools(ctx, c, o.Status)
 }
 

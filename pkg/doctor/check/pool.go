@@ -16,11 +16,11 @@ type Pool struct {
 	// Served is the network with which the running sidecar serves the pool; empty for none.
 	Served string
 	// OtherHolder means that the holder of the node lock, if there is one, is not the
-	// sidecar with this state folder.
+	// sidecar with this state directory.
 	OtherHolder bool
-	// StateDir is the folder to which the plugin writes. Its Path is empty if the plugin
+	// StateDir is the directory to which the plugin writes. Its Path is empty if the plugin
 	// keeps no state in files; nothing else is set if it is relative.
-	StateDir Folder
+	StateDir Dir
 }
 
 // Known reports whether the plugin of the pool and its profile are known.
@@ -55,17 +55,17 @@ func collectPools(ctx context.Context, c Config, status *models.DelegatedIPAMSta
 	return pools, err
 }
 
-// collectPluginStateDir describes the folder of a plugin; host-local has one for each
+// collectPluginStateDir describes the directory of a plugin; host-local has one for each
 // network.
-func collectPluginStateDir(p inspect.Pool) Folder {
+func collectPluginStateDir(p inspect.Pool) Dir {
 	dir := p.Plugin.StateDir
 	if dir == "" || !filepath.IsAbs(dir) {
-		return Folder{Path: dir}
+		return Dir{Path: dir}
 	}
 	if p.Plugin.Plugin == hostLocal {
 		dir = filepath.Join(dir, p.Network.Name)
 	}
-	return CollectFolder(dir)
+	return CollectDir(dir)
 }
 
 // served returns the network with which the sidecar serves a pool.

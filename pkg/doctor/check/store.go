@@ -20,7 +20,7 @@ const hostLocal = "host-local"
 type Store struct {
 	// Pool and Network are names; Plugin is the plugin's type.
 	Pool, Network, Plugin string
-	// Dir is the network's folder; empty if the plugin is not host-local.
+	// Dir is the network's directory; empty if the plugin is not host-local.
 	Dir    string
 	Leases []hostlocal.Lease
 	// Stale are the addresses whose files contain no container ID, and Removed those whose
@@ -99,7 +99,7 @@ func (s *Store) read(dir *os.Root) error {
 }
 
 // removeStale removes the stale files. They were read under the lock that is still held, so
-// no host-local is about to write to one of them. The folder is synced: a power loss must
+// no host-local is about to write to one of them. The directory is synced: a power loss must
 // not restore a file that was reported as removed.
 func (s *Store) removeStale(dir *os.Root) error {
 	for len(s.Stale) > 0 {
@@ -111,14 +111,14 @@ func (s *Store) removeStale(dir *os.Root) error {
 	if len(s.Removed) == 0 {
 		return nil
 	}
-	folder, err := dir.Open(".")
+	directory, err := dir.Open(".")
 	if err != nil {
 		return withPath(dir, err)
 	}
-	return withPath(dir, errors.Join(folder.Sync(), folder.Close()))
+	return withPath(dir, errors.Join(directory.Sync(), directory.Close()))
 }
 
-// withPath completes the path in an error about a file below a folder.
+// withPath completes the path in an error about a file below a directory.
 func withPath(dir *os.Root, err error) error {
 	if err == nil {
 		return nil

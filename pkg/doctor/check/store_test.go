@@ -29,7 +29,7 @@ func TestReadOnly(t *testing.T) {
 	n := newNode(t)
 	n.collect(t.Context(), false)
 	if n.has("") {
-		t.Error("the store's folder was created")
+		t.Error("the store's directory was created")
 	}
 	n.put("10.15.0.3", "")
 	n.collect(t.Context(), false)
@@ -116,11 +116,11 @@ func TestUnreadableStore(t *testing.T) {
 		pool   func(p *models.PoolStatus)
 		want   []string
 	}{
-		"folder is a file": {
+		"directory is a file": {
 			change: func(n node) { must(n.t, os.WriteFile(n.data, nil, 0o600)) },
 			want:   []string{"data/pods", "not a directory"},
 		},
-		"lock links outside the folder": {
+		"lock links outside the directory": {
 			change: func(n node) { n.put(); must(n.t, os.Symlink("/dev/null", filepath.Join(n.store, "lock"))) },
 			want:   []string{"data/pods/lock", "escapes"},
 		},
@@ -136,11 +136,11 @@ func TestUnreadableStore(t *testing.T) {
 			pool: func(p *models.PoolStatus) { p.File = "" },
 			want: []string{"file"},
 		},
-		"no folder in the profile": {
+		"no directory in the profile": {
 			pool: func(p *models.PoolStatus) { p.ProfileFacts = nil },
 			want: []string{`"host-local"`, "stateDirKey"},
 		},
-		"relative folder": {
+		"relative directory": {
 			change: func(n node) { n.configure(map[string]any{"type": "host-local", "dataDir": "here"}) },
 			want:   []string{"ipam.dataDir", `"here"`, "absolute"},
 		},

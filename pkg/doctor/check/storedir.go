@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// storeDir returns the folder in which host-local keeps the addresses of a pool's network.
+// storeDir returns the directory in which host-local keeps the addresses of a pool's network.
 // The error names the file or the fact from which it cannot be derived.
 func storeDir(p *models.PoolStatus) (string, error) {
 	network, err := readNetwork(p)
@@ -26,10 +26,10 @@ func storeDir(p *models.PoolStatus) (string, error) {
 	facts := profile.Profile{StateDirKey: ProfileFact(p, "stateDirKey"), DefaultStateDir: ProfileFact(p, "defaultStateDir")}
 	dir, key := facts.StateDir(object.IPAM)
 	if dir == "" {
-		return "", fmt.Errorf("profile %q of plugin %s does not name the folder of its state; expected stateDirKey and defaultStateDir", p.Profile, p.Plugin)
+		return "", fmt.Errorf("profile %q of plugin %s does not name the directory of its state; expected stateDirKey and defaultStateDir", p.Profile, p.Plugin)
 	}
 	if !filepath.IsAbs(dir) {
-		return "", fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working folder of the plugin", key, p.File, dir)
+		return "", fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working directory of the plugin", key, p.File, dir)
 	}
 	return filepath.Join(dir, p.Network), nil
 }

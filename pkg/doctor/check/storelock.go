@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// lockFile is in each network's folder, and lockMode is the mode with which host-local
+	// lockFile is in each network's directory, and lockMode is the mode with which host-local
 	// creates it (plugins/ipam/host-local/backend/disk/lock.go; go-filemutex).
 	lockFile = "lock"
 	lockMode = 0o750

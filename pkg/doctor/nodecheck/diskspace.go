@@ -33,9 +33,9 @@ const (
 	warnInodes, errorInodes = 1024, 64
 )
 
-func diskSpace(f check.Folder) []check.Finding {
+func diskSpace(f check.Dir) []check.Finding {
 	if f.Err != nil {
-		return nil // reported by the check of the folder
+		return nil // reported by the check of the directory
 	}
 	text := freeText(f)
 	remedy := fmt.Sprintf("free space on the file system of %s: at least %d MiB and %d inodes; without it nothing can be allocated or released", f.At, warnBytes>>20, warnInodes)
@@ -49,7 +49,7 @@ func diskSpace(f check.Folder) []check.Finding {
 	return []check.Finding{check.Pass("%s", text)}
 }
 
-func freeText(f check.Folder) string {
+func freeText(f check.Dir) string {
 	text := fmt.Sprintf("%d MiB", f.Free>>20)
 	if f.Free < 10<<20 {
 		text = fmt.Sprintf("%d KiB", f.Free>>10)

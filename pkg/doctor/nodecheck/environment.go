@@ -22,7 +22,7 @@ func environment(o *check.Observations) []check.Finding {
 			"the sidecar is in another container than doctor, so the files that doctor reads may not be the sidecar's")}
 	case !e.SameUser():
 		return []check.Finding{check.Warn(fmt.Sprintf("run doctor as user %d", e.Peer.UID),
-			"the sidecar (PID %d) runs as user %d and doctor as user %d, so it is unknown whether the sidecar can read and write its folders", e.Peer.PID, e.Peer.UID, e.UID)}
+			"the sidecar (PID %d) runs as user %d and doctor as user %d, so it is unknown whether the sidecar can read and write its directories", e.Peer.PID, e.Peer.UID, e.UID)}
 	}
 	return []check.Finding{check.Pass("doctor sees the files of the sidecar (PID %d) as its user %d", e.Peer.PID, e.Peer.UID)}
 }

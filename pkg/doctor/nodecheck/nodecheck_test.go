@@ -104,12 +104,12 @@ func TestSocket(t *testing.T) {
 		"unknown group": {
 			found(func(s *socket) { s.invalid = errors.New("group nix") }), states(failed), []string{"group nix", "--socket-group"},
 		},
-		"world-writable folder": {
+		"world-writable directory": {
 			found(func(s *socket) { s.exposed = errors.New("exposed") }), states(warning), []string{"exposed"},
 		},
 		"world-writable emptyDir": {
 			found(func(s *socket) {
-				s.exposed, s.folder.Root = errors.New("exposed"), "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/run"
+				s.exposed, s.directory.Root = errors.New("exposed"), "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/run"
 			}), states(ok), nil,
 		},
 	})

@@ -23,7 +23,7 @@ var Socket = check.Check{Name: "socket", Run: func(o *check.Observations) []chec
 	return collectSocket(o.Config.Socket, o.Config.Callers).findings()
 }}
 
-// socket describes the sidecar's socket and its folder.
+// socket describes the sidecar's socket and its directory.
 type socket struct {
 	// options are its path, mode and group, and callers who may call.
 	options unixsock.Options
@@ -36,12 +36,12 @@ type socket struct {
 	gid    int
 	// exposed is why other users could replace the socket; nil if they cannot.
 	exposed error
-	// folder is the mount of its folder.
-	folder mounts.Mount
+	// directory is the mount of its directory.
+	directory mounts.Mount
 }
 
 func collectSocket(o unixsock.Options, callers unixsock.Callers) socket {
-	s := socket{options: o, callers: callers, invalid: o.Validate(), folder: mounts.Of(filepath.Dir(o.Path))}
+	s := socket{options: o, callers: callers, invalid: o.Validate(), directory: mounts.Of(filepath.Dir(o.Path))}
 	if err := unixsock.CheckParentMode(o.Path); !errors.Is(err, fs.ErrNotExist) {
 		s.exposed = err
 	}
@@ -59,8 +59,8 @@ func (s socket) findings() []check.Finding {
 	if s.invalid != nil {
 		all = append(all, check.Fail("correct --socket-path or --socket-group: the sidecar does not start with them", "%s", s.invalid))
 	}
-	if s.exposed != nil && !check.InEmptyDir(s.folder) {
-		all = append(all, check.Warn("remove the write permission of others from the folder (chmod o-w)", "%s", s.exposed))
+	if s.exposed != nil && !check.InEmptyDir(s.directory) {
+		all = append(all, check.Warn("remove the write permission of others from the directory (chmod o-w)", "%s", s.exposed))
 	}
 	mode := s.options.Mode
 	if s.exists {

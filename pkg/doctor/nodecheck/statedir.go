@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 )
 
-// StateDir checks that the state folder is writable and durable.
+// StateDir checks that the state directory is writable and durable.
 var StateDir = check.Check{Name: "state-dir", Run: func(o *check.Observations) []check.Finding {
 	if o.Config == nil {
 		return nil
@@ -17,9 +17,9 @@ var StateDir = check.Check{Name: "state-dir", Run: func(o *check.Observations) [
 	return []check.Finding{collectStateDir(o).finding()}
 }}
 
-// stateDir is the state folder.
+// stateDir is the state directory.
 type stateDir struct {
-	check.Folder
+	check.Dir
 	// real is its path without symbolic links, as far as it exists.
 	real string
 	// inPod means that this process runs in a pod.
@@ -29,7 +29,7 @@ type stateDir struct {
 }
 
 func collectStateDir(o *check.Observations) stateDir {
-	s := stateDir{Folder: o.StateDir, inPod: o.Config.InPod}
+	s := stateDir{Dir: o.StateDir, inPod: o.Config.InPod}
 	if o.Environment.SameUser() { // only the sidecar's user can judge the owner
 		s.rejected = journal.CheckDir(s.Path)
 	}
@@ -46,16 +46,16 @@ func collectStateDir(o *check.Observations) stateDir {
 // volatile are the file systems in memory, which are empty after a reboot.
 var volatile = []string{"tmpfs", "ramfs", "devtmpfs"}
 
-// erased are the folders that Cilium's init container removes if the chart's cleanState is
+// erased are the directories that Cilium's init container removes if the chart's cleanState is
 // set, and that `cilium-dbg post-uninstall-cleanup` removes (Cilium,
 // cilium-dbg/cmd/post_uninstall_cleanup.go).
 var erased = []string{"/var/run/cilium", "/run/cilium", "/var/lib/cilium"}
 
-const durableRemedy = "set --state-dir to a folder on the node's disk, such as /var/lib/delegated-ipam, in a pod mounted from the host (hostPath); stop the sidecar and copy the folder first"
+const durableRemedy = "set --state-dir to a directory on the node's disk, such as /var/lib/delegated-ipam, in a pod mounted from the host (hostPath); stop the sidecar and copy the directory first"
 
 func (s stateDir) finding() check.Finding {
 	if s.rejected != nil {
-		return check.Fail("use a folder of the sidecar's user, or run doctor as that user", "%s", s.rejected)
+		return check.Fail("use a directory of the sidecar's user, or run doctor as that user", "%s", s.rejected)
 	}
 	if reason := s.notDurable(); reason != "" {
 		return check.Fail(durableRemedy, "%s %s", s.Path, reason)
@@ -73,7 +73,7 @@ func (s stateDir) finding() check.Finding {
 	return check.Pass("%s is durable and writable (%s)", text, s.Mount.Type)
 }
 
-// notDurable returns what removes the folder; empty if nothing known does. In a pod, the
+// notDurable returns what removes the directory; empty if nothing known does. In a pod, the
 // root is the container's own file system, of any type. An overlay alone is not
 // evidence: it can be the file system of the whole node, and so of a hostPath.
 func (s stateDir) notDurable() string {

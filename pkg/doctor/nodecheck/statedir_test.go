@@ -12,9 +12,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/mounts"
 )
 
-// newFolder returns a folder without faults.
-func newFolder() check.Folder {
-	return check.Folder{
+// newDir returns a directory without faults.
+func newDir() check.Dir {
+	return check.Dir{
 		Path: "/data", At: "/data", Free: 1 << 30, Inodes: 1 << 20, FreeInodes: 1 << 19,
 		Mount: mounts.Mount{Type: "ext4", Point: "/", Root: "/"},
 	}
@@ -22,7 +22,7 @@ func newFolder() check.Folder {
 
 func TestDiskSpace(t *testing.T) {
 	space := func(free, inodes, freeInodes uint64) []check.Finding {
-		f := newFolder()
+		f := newDir()
 		f.Free, f.Inodes, f.FreeInodes = free, inodes, freeInodes
 		return diskSpace(f)
 	}
@@ -33,23 +33,23 @@ func TestDiskSpace(t *testing.T) {
 		"hardly any bytes":          {space(1<<20-1, 9999, 1024), states(failed), []string{"1023 KiB"}},
 		"hardly any inodes":         {space(16<<20, 9999, 63), states(failed), []string{"63 inodes"}},
 		"unlimited inodes":          {space(16<<20, 0, 0), states(ok), []string{"16 MiB free"}},
-		"unreadable folder":         {diskSpace(check.Folder{Err: errors.New("no")}), nil, nil},
+		"unreadable directory":      {diskSpace(check.Dir{Err: errors.New("no")}), nil, nil},
 		"at the limits of an error": {space(1<<20, 9999, 64), states(warning), nil},
 	})
 }
 
-// The folder of a plugin is checked unless another check has reported it.
+// The directory of a plugin is checked unless another check has reported it.
 func TestDiskSpaceOfPlugins(t *testing.T) {
 	found := func(change func(*check.Pool)) []check.Finding {
-		p := check.Pool{StateDir: newFolder(), Pool: inspect.Pool{Name: "default", Plugin: delegate.Inspection{Profile: profile.Profile{Type: "host-local"}}}}
+		p := check.Pool{StateDir: newDir(), Pool: inspect.Pool{Name: "default", Plugin: delegate.Inspection{Profile: profile.Profile{Type: "host-local"}}}}
 		p.StateDir.Free = 0
 		change(&p)
-		return DiskSpace.Run(&check.Observations{Config: &check.Config{}, StateDir: newFolder(), Pools: []check.Pool{p}})
+		return DiskSpace.Run(&check.Observations{Config: &check.Config{}, StateDir: newDir(), Pools: []check.Pool{p}})
 	}
 	runCases(t, map[string]testCase{
 		"full":     {found(func(*check.Pool) {}), states(ok, failed), []string{"0 KiB"}},
-		"none":     {found(func(p *check.Pool) { p.StateDir = check.Folder{} }), states(ok), nil},
-		"relative": {found(func(p *check.Pool) { p.StateDir = check.Folder{Path: "leases"} }), states(ok), nil},
+		"none":     {found(func(p *check.Pool) { p.StateDir = check.Dir{} }), states(ok), nil},
+		"relative": {found(func(p *check.Pool) { p.StateDir = check.Dir{Path: "leases"} }), states(ok), nil},
 		"rejected": {found(func(p *check.Pool) { p.Plugin.StateErr = errors.New("no") }), states(ok), nil},
 		"unknown":  {found(func(p *check.Pool) { p.Plugin.Profile.Type = "" }), states(ok), nil},
 	})
@@ -57,7 +57,7 @@ func TestDiskSpaceOfPlugins(t *testing.T) {
 
 func TestStateDir(t *testing.T) {
 	found := func(change func(*stateDir)) []check.Finding {
-		s := stateDir{Folder: newFolder(), real: "/data"}
+		s := stateDir{Dir: newDir(), real: "/data"}
 		change(&s)
 		return []check.Finding{s.finding()}
 	}
@@ -74,13 +74,13 @@ func TestStateDir(t *testing.T) {
 			s.Mount = mounts.Mount{Type: "overlay", Point: "/data", Root: "/data"}
 			s.inPod = true
 		}), states(ok), nil},
-		"emptyDir":                           {found(func(s *stateDir) { s.Mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state" }), states(failed), []string{"removed with the pod"}},
-		"below a folder that Cilium removes": {found(func(s *stateDir) { s.real = "/run/cilium/ipam" }), states(failed), []string{"/run/cilium", "cleanState"}},
-		"folder that Cilium removes":         {found(func(s *stateDir) { s.real = "/var/lib/cilium" }), states(failed), []string{"/var/lib/cilium"}},
-		"similar name":                       {found(func(s *stateDir) { s.real = "/var/lib/cilium-ipam" }), states(ok), nil},
-		"other user":                         {found(func(s *stateDir) { s.rejected = errors.New("belongs to user 7") }), states(failed), []string{"belongs to user 7"}},
-		"read-only":                          {found(func(s *stateDir) { s.ReadOnly = true }), states(failed), []string{"read-only"}},
-		"no permission":                      {found(func(s *stateDir) { s.NotWritable = fs.ErrPermission }), states(failed), []string{"permission denied", "run doctor as that user"}},
-		"unreadable":                         {found(func(s *stateDir) { s.Err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
+		"emptyDir":                              {found(func(s *stateDir) { s.Mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state" }), states(failed), []string{"removed with the pod"}},
+		"below a directory that Cilium removes": {found(func(s *stateDir) { s.real = "/run/cilium/ipam" }), states(failed), []string{"/run/cilium", "cleanState"}},
+		"directory that Cilium removes":         {found(func(s *stateDir) { s.real = "/var/lib/cilium" }), states(failed), []string{"/var/lib/cilium"}},
+		"similar name":                          {found(func(s *stateDir) { s.real = "/var/lib/cilium-ipam" }), states(ok), nil},
+		"other user":                            {found(func(s *stateDir) { s.rejected = errors.New("belongs to user 7") }), states(failed), []string{"belongs to user 7"}},
+		"read-only":                             {found(func(s *stateDir) { s.ReadOnly = true }), states(failed), []string{"read-only"}},
+		"no permission":                         {found(func(s *stateDir) { s.NotWritable = fs.ErrPermission }), states(failed), []string{"permission denied", "run doctor as that user"}},
+		"unreadable":                            {found(func(s *stateDir) { s.Err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
 	})
 }

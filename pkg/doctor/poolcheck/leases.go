@@ -82,6 +82,6 @@ func leaked(s check.Store, l hostlocal.Lease) check.Finding {
 }
 
 func lost(s check.Store, l hostlocal.Lease) check.Finding {
-	return check.Fail("make sure that the sidecar and the plugin of the pods use the same folder; after --verify-interval the owner's next request gets the address again, or another one if it is in use",
+	return check.Fail("make sure that the sidecar and the plugin of the pods use the same directory; after --verify-interval the owner's next request gets the address again, or another one if it is in use",
 		"the sidecar lists it with container ID %s, interface %q, but %s does not: the plugin may allocate it again", l.ContainerID, l.Interface, s.File(l.IP)).Of(l.IP)
 }

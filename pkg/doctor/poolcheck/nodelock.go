@@ -19,7 +19,7 @@ func nodeLock(p check.Pool) check.Finding {
 		return p.Pass("no sidecar in this network namespace serves network %q", p.Network.Name)
 	case p.OtherHolder:
 		return p.Fail("stop one of the two sidecars, or give this one its own --node-name or network",
-			"network %q is served on this node by a sidecar with another state folder, or by one that hangs: %s", p.Network.Name, p.LockHolder)
+			"network %q is served on this node by a sidecar with another state directory, or by one that hangs: %s", p.Network.Name, p.LockHolder)
 	}
-	return p.Pass("only the sidecar of this state folder serves network %q (%s)", p.Network.Name, p.LockHolder)
+	return p.Pass("only the sidecar of this state directory serves network %q (%s)", p.Network.Name, p.LockHolder)
 }

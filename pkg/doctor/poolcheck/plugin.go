@@ -28,7 +28,7 @@ func plugin(p check.Pool) []check.Finding {
 	case !p.Known():
 		return []check.Finding{p.Fail("fix the cause", "%s", p.Plugin.Err)}
 	case p.Plugin.FindErr != nil:
-		found = p.Fail("install the plugin, or add its folder to --cni-bin-dir; in a pod mount it from the host", "%s", p.Plugin.FindErr)
+		found = p.Fail("install the plugin, or add its directory to --cni-bin-dir; in a pod mount it from the host", "%s", p.Plugin.FindErr)
 	case !executed(p):
 		found = p.Fail("install a statically linked build for this machine, with mode 0755", "%s: %s", p.Plugin.Binary, p.Plugin.VersionErr)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 )
 
-// PluginState checks that the folder in which a plugin keeps its state is writable and the
+// PluginState checks that the directory in which a plugin keeps its state is writable and the
 // one that the plugin of the pods uses.
 var PluginState = check.Check{Name: "plugin-state", Run: func(o *check.Observations) []check.Finding {
 	var all []check.Finding
@@ -28,31 +28,31 @@ var PluginState = check.Check{Name: "plugin-state", Run: func(o *check.Observati
 	return all
 }}
 
-// pluginState is the folder in which a plugin keeps its state.
+// pluginState is the directory in which a plugin keeps its state.
 type pluginState struct {
-	check.Folder
+	check.Dir
 	// inPod means that this process runs in a pod.
 	inPod bool
-	// host compares it with the host's folder of the same path.
-	host hostFolder
+	// host compares it with the host's directory of the same path.
+	host hostDir
 	// otherLeases is the number of its leases for container IDs that are not the sidecar's.
 	otherLeases int
 }
 
-// hostFolder is the result of the comparison with the host's folder of the same path.
-type hostFolder string
+// hostDir is the result of the comparison with the host's directory of the same path.
+type hostDir string
 
 const (
 	// hostUnknown: the host's files are not visible.
-	hostUnknown hostFolder = ""
-	// hostSame: the host has the same folder.
-	hostSame hostFolder = "same"
-	// hostOther: the host has another folder or none.
-	hostOther hostFolder = "other"
+	hostUnknown hostDir = ""
+	// hostSame: the host has the same directory.
+	hostSame hostDir = "same"
+	// hostOther: the host has another directory or none.
+	hostOther hostDir = "other"
 )
 
-func collectPluginState(f check.Folder, inPod bool) pluginState {
-	s := pluginState{Folder: f, inPod: inPod}
+func collectPluginState(f check.Dir, inPod bool) pluginState {
+	s := pluginState{Dir: f, inPod: inPod}
 	if inPod && filepath.IsAbs(f.Path) {
 		s.host = compareWithHost("/proc", f.At)
 	}
@@ -78,9 +78,9 @@ func otherLeases(stores []check.Store, pool string) int {
 // host's.
 const initialPIDNamespace = "pid:[4026531836]"
 
-// compareWithHost compares a folder with that of the host's process 1 in proc, which needs
+// compareWithHost compares a directory with that of the host's process 1 in proc, which needs
 // hostPID and sufficient privileges.
-func compareWithHost(proc, path string) hostFolder {
+func compareWithHost(proc, path string) hostDir {
 	if ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid")); err != nil || ns != initialPIDNamespace {
 		return hostUnknown
 	}
@@ -111,26 +111,26 @@ func compareWithHost(proc, path string) hostFolder {
 	return hostOther
 }
 
-const sameFolderRemedy = "mount the host's folder of this path into the sidecar's container (hostPath) under the same path, and name it in the CNI configuration"
+const sameDirRemedy = "mount the host's directory of this path into the sidecar's container (hostPath) under the same path, and name it in the CNI configuration"
 
 func (s pluginState) finding(p check.Pool) check.Finding {
 	key := p.Plugin.StateKey
 	switch {
 	case s.Path == "":
-		return p.Pass("not checked: the plugin's profile names no folder of its state")
+		return p.Pass("not checked: the plugin's profile names no directory of its state")
 	case !filepath.IsAbs(s.Path):
-		return p.Fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working folder of the plugin, so pods and sidecar may use different folders", key, s.Path)
+		return p.Fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working directory of the plugin, so pods and sidecar may use different directories", key, s.Path)
 	case p.Plugin.StateErr != nil:
-		return p.Fail(sameFolderRemedy, "%s", p.Plugin.StateErr)
+		return p.Fail(sameDirRemedy, "%s", p.Plugin.StateErr)
 	}
 	if problem := s.WriteProblem(); problem != "" {
-		return p.Fail("give the sidecar's user, as which the plugin runs, write permission, and mount the folder writable", "%s (ipam.%s): %s", s.Path, key, problem)
+		return p.Fail("give the sidecar's user, as which the plugin runs, write permission, and mount the directory writable", "%s (ipam.%s): %s", s.Path, key, problem)
 	}
 	state, remedy, text := s.shared()
 	return check.Finding{State: state, Remedy: remedy, Message: fmt.Sprintf("%s is writable; %s", s.Path, text)}.OfPool(p.Name)
 }
 
-// shared judges whether the plugin of the pods uses the same folder, as far as that is
+// shared judges whether the plugin of the pods uses the same directory, as far as that is
 // visible.
 func (s pluginState) shared() (state check.State, remedy, text string) {
 	source := check.SourceOf(s.Mount, s.At)
@@ -140,13 +140,13 @@ func (s pluginState) shared() (state check.State, remedy, text string) {
 	case !s.inPod:
 		return check.OK, "", "doctor does not run in a pod, so it is the host's"
 	case s.host == hostSame:
-		return check.OK, "", "it is the host's folder of this path"
+		return check.OK, "", "it is the host's directory of this path"
 	case s.host == hostOther:
-		return check.Error, sameFolderRemedy, "the host's folder of this path is another one: pods would get the same addresses"
+		return check.Error, sameDirRemedy, "the host's directory of this path is another one: pods would get the same addresses"
 	case check.InEmptyDir(s.Mount):
-		return check.Error, sameFolderRemedy, "it is in an emptyDir, which the plugin of the pods does not use: pods would get the same addresses"
+		return check.Error, sameDirRemedy, "it is in an emptyDir, which the plugin of the pods does not use: pods would get the same addresses"
 	case source != "" && !strings.HasSuffix(s.At, source) && !strings.HasSuffix(source, s.At):
-		return check.Warning, "make sure that the plugin of the pods uses the same folder: " + sameFolderRemedy,
+		return check.Warning, "make sure that the plugin of the pods uses the same directory: " + sameDirRemedy,
 			fmt.Sprintf("it is mounted from %q of its file system, and it is unknown whether pods use that", source)
 	}
 	return check.OK, "", "it is unknown whether pods use it: no pod has an address yet"

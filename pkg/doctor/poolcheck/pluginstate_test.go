@@ -29,10 +29,10 @@ func newLease(ip, containerID string) hostlocal.Lease {
 	return hostlocal.Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
 }
 
-// stateFinding returns the finding for a folder without faults, with a change; stateErr is
+// stateFinding returns the finding for a directory without faults, with a change; stateErr is
 // why serve rejects it.
 func stateFinding(change func(*pluginState), stateErr error) []check.Finding {
-	s := pluginState{Folder: check.Folder{Path: "/data", At: "/data", Mount: mounts.Mount{Type: "ext4", Point: "/", Root: "/"}}}
+	s := pluginState{Dir: check.Dir{Path: "/data", At: "/data", Mount: mounts.Mount{Type: "ext4", Point: "/", Root: "/"}}}
 	change(&s)
 	return []check.Finding{s.finding(newPool(func(p *check.Pool) { p.Plugin.StateErr = stateErr }))}
 }
@@ -40,18 +40,18 @@ func stateFinding(change func(*pluginState), stateErr error) []check.Finding {
 func TestPluginStateWritable(t *testing.T) {
 	rejected := errors.New("on the container's own file system")
 	runCases(t, map[string]testCase{
-		"no state folder":   {stateFinding(func(s *pluginState) { s.Path = "" }, nil), states(ok), []string{"not checked"}},
-		"on a host":         {stateFinding(func(*pluginState) {}, nil), states(ok), []string{"not run in a pod"}},
-		"relative":          {stateFinding(func(s *pluginState) { s.Path = "leases" }, nil), states(failed), []string{"ipam.dataDir", `"leases"`, "absolute"}},
-		"rejected by serve": {stateFinding(func(*pluginState) {}, rejected), states(failed), []string{rejected.Error(), "hostPath"}},
-		"read-only":         {stateFinding(func(s *pluginState) { s.ReadOnly = true }, nil), states(failed), []string{"read-only", "ipam.dataDir"}},
-		"no permission":     {stateFinding(func(s *pluginState) { s.NotWritable = fs.ErrPermission }, nil), states(failed), []string{"permission denied"}},
+		"no state directory": {stateFinding(func(s *pluginState) { s.Path = "" }, nil), states(ok), []string{"not checked"}},
+		"on a host":          {stateFinding(func(*pluginState) {}, nil), states(ok), []string{"not run in a pod"}},
+		"relative":           {stateFinding(func(s *pluginState) { s.Path = "leases" }, nil), states(failed), []string{"ipam.dataDir", `"leases"`, "absolute"}},
+		"rejected by serve":  {stateFinding(func(*pluginState) {}, rejected), states(failed), []string{rejected.Error(), "hostPath"}},
+		"read-only":          {stateFinding(func(s *pluginState) { s.ReadOnly = true }, nil), states(failed), []string{"read-only", "ipam.dataDir"}},
+		"no permission":      {stateFinding(func(s *pluginState) { s.NotWritable = fs.ErrPermission }, nil), states(failed), []string{"permission denied"}},
 	})
 }
 
 func TestPluginStateShared(t *testing.T) {
 	const path = "/var/lib/cni/networks"
-	// inPod returns the finding for a folder in a pod that is mounted from root.
+	// inPod returns the finding for a directory in a pod that is mounted from root.
 	inPod := func(point, root string, changes ...func(*pluginState)) []check.Finding {
 		return stateFinding(func(s *pluginState) {
 			s.inPod, s.At, s.Path = true, path, path
@@ -61,7 +61,7 @@ func TestPluginStateShared(t *testing.T) {
 			}
 		}, nil)
 	}
-	host := func(h hostFolder) func(*pluginState) { return func(s *pluginState) { s.host = h } }
+	host := func(h hostDir) func(*pluginState) { return func(s *pluginState) { s.host = h } }
 	runCases(t, map[string]testCase{
 		"same path":                      {inPod(path, path), states(ok), []string{"unknown"}},
 		"below a mount of the same path": {inPod("/var/lib/cni", "/var/lib/cni"), states(ok), nil},
@@ -70,10 +70,10 @@ func TestPluginStateShared(t *testing.T) {
 		"node is a container":            {inPod(path, "/docker/volumes/x/_data/lib/cni/networks"), states(ok), nil},
 		"other path of such a node":      {inPod(path, "/docker/volumes/x/_data/lib/leases"), states(warning), []string{"/lib/leases"}},
 		"symbolic link":                  {inPod("/srv/cni", "/srv/cni"), states(ok), []string{"unknown"}},
-		"other path":                     {inPod(path, "/srv/x"), states(warning), []string{"/srv/x", "same folder"}},
+		"other path":                     {inPod(path, "/srv/x"), states(warning), []string{"/srv/x", "same directory"}},
 		"other path with leases of pods": {inPod(path, "/srv/x", func(s *pluginState) { s.otherLeases = 3 }), states(ok), []string{"3 leases of others"}},
 		"emptyDir":                       {inPod(path, "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), states(failed), []string{"emptyDir", "the same addresses"}},
-		"host has the same":              {inPod(path, "/srv/x", host(hostSame)), states(ok), []string{"the host's folder"}},
+		"host has the same":              {inPod(path, "/srv/x", host(hostSame)), states(ok), []string{"the host's directory"}},
 		"host has another":               {inPod(path, path, host(hostOther)), states(failed), []string{"another one"}},
 		"unknown mount":                  {inPod("", "", func(s *pluginState) { s.Mount = mounts.Mount{} }), states(ok), []string{"unknown"}},
 	})
@@ -87,7 +87,7 @@ func TestOtherLeases(t *testing.T) {
 	if got := otherLeases(stores, "default"); got != 1 {
 		t.Errorf("%d leases of others; want 1", got)
 	}
-	p := newPool(func(p *check.Pool) { p.StateDir = check.Folder{Path: "/data", At: "/data"} })
+	p := newPool(func(p *check.Pool) { p.StateDir = check.Dir{Path: "/data", At: "/data"} })
 	found := PluginState.Run(&check.Observations{Config: &check.Config{}, Pools: []check.Pool{p}, Stores: stores})
 	runCases(t, map[string]testCase{"of the pool's store": {found, states(ok), []string{"1 leases of others"}}})
 }
@@ -101,11 +101,11 @@ func TestCompareWithHost(t *testing.T) {
 	pidns, root := filepath.Join(dir, "self/ns/pid"), filepath.Join(dir, "1/root")
 	for name, c := range map[string]struct {
 		pidns, root string
-		want        hostFolder
+		want        hostDir
 	}{
-		"same folder":         {initialPIDNamespace, "/", hostSame},
-		"another folder":      {initialPIDNamespace, other, hostOther},
-		"no folder":           {initialPIDNamespace, path, hostOther},
+		"same directory":      {initialPIDNamespace, "/", hostSame},
+		"another directory":   {initialPIDNamespace, other, hostOther},
+		"no directory":        {initialPIDNamespace, path, hostOther},
 		"other PID namespace": {"pid:[4026532000]", "/", hostUnknown},
 		"unreadable root":     {initialPIDNamespace, filepath.Join(dir, "nowhere"), hostUnknown},
 	} {

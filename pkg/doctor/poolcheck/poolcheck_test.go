@@ -144,8 +144,8 @@ func TestNodeLock(t *testing.T) {
 		return run(NodeLock, func(p *check.Pool) { p.LockHolder, p.OtherHolder = holder, other })
 	}
 	runCases(t, map[string]testCase{
-		"free":                 {lock("", true), states(ok), []string{"no sidecar"}},
-		"the sidecar itself":   {lock("PID 1, state folder /a", false), states(ok), []string{"PID 1"}},
-		"another state folder": {lock("PID 2, state folder /b", true), states(failed), []string{"PID 2, state folder /b", "--node-name"}},
+		"free":                    {lock("", true), states(ok), []string{"no sidecar"}},
+		"the sidecar itself":      {lock("PID 1, state directory /a", false), states(ok), []string{"PID 1"}},
+		"another state directory": {lock("PID 2, state directory /b", true), states(failed), []string{"PID 2, state directory /b", "--node-name"}},
 	})
 }

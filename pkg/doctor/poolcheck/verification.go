@@ -28,7 +28,7 @@ func verification(p *models.PoolStatus) check.Finding {
 	}
 	lookup := profile.Lookup(check.ProfileFact(p, "lookup"))
 	if p.Verification.By != delegate.VerifyByLookup && lookup != "" && lookup != profile.LookupNone {
-		return check.Warn("set ipam.dataDir to the folder in which the plugin keeps its addresses and restart the sidecar, or use a --plugin-profile whose lookup is none; until then each verification runs the plugin", "%s", text)
+		return check.Warn("set ipam.dataDir to the directory in which the plugin keeps its addresses and restart the sidecar, or use a --plugin-profile whose lookup is none; until then each verification runs the plugin", "%s", text)
 	}
 	return check.Pass("%s", text)
 }

@@ -45,7 +45,7 @@ func TestTheBridgeIsNobodyAndTheSidecarAdmitsIt(t *testing.T) {
 	})
 }
 
-func TestTheBridgeSeesNothingOfTheHostButTheSocketsFolder(t *testing.T) {
+func TestTheBridgeSeesNothingOfTheHostButTheSocketsDir(t *testing.T) {
 	pod, c := bridge(t)
 	d := deployed{pod: pod}
 	got := d.mounts(t, c)
@@ -79,8 +79,8 @@ func TestTheProbesOfTheBridgeAskWhereItAnswers(t *testing.T) {
 }
 
 func TestTheBridgeHasItsTokenAndItsRights(t *testing.T) {
-	for _, folder := range []string{"bridge", "with-bridge"} {
-		t.Run(folder, func(t *testing.T) { hasItsRights(t, kustomized(t, folder)) })
+	for _, directory := range []string{"bridge", "with-bridge"} {
+		t.Run(directory, func(t *testing.T) { hasItsRights(t, kustomized(t, directory)) })
 	}
 }
 

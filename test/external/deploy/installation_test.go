@@ -98,17 +98,17 @@ func (d deployed) volume(t *testing.T, name string) corev1.Volume {
 	return d.pod.Volumes[at]
 }
 
-// files are those that the sidecar finds in a folder that a ConfigMap is mounted
+// files are those that the sidecar finds in a directory that a ConfigMap is mounted
 // on: what the kubelet makes of it.
-func (d deployed) files(t *testing.T, folder string) map[string]string {
+func (d deployed) files(t *testing.T, directory string) map[string]string {
 	t.Helper()
-	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == folder })
+	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == directory })
 	if at < 0 {
-		t.Fatalf("nothing is mounted on %s", folder)
+		t.Fatalf("nothing is mounted on %s", directory)
 	}
 	source := d.volume(t, d.sidecar.VolumeMounts[at].Name).ConfigMap
 	if source == nil {
-		t.Fatalf("%s is no ConfigMap", folder)
+		t.Fatalf("%s is no ConfigMap", directory)
 	}
 	optional := source.Optional != nil && *source.Optional
 	data, found := d.configMap(source.Name)
@@ -142,7 +142,7 @@ func (d deployed) configMap(name string) (map[string]string, bool) {
 
 // mount is what a container finds at a path.
 type mount struct {
-	// from is the folder of the host, or another kind of volume.
+	// from is the directory of the host, or another kind of volume.
 	from     string
 	readOnly bool
 }

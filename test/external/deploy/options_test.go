@@ -117,13 +117,13 @@ func TestEachSettingIsOneThatTheProgramTakes(t *testing.T) {
 }
 
 // The real binary is started with the arguments and the files of its container, but
-// for folders of the test, and gives the owner an address that the installation is for.
+// for directories of the test, and gives the owner an address that the installation is for.
 func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		n := harness.NewNode(t)
 		inTest := strings.NewReplacer("/etc/delegated-ipam", n.Dir, `"type": "host-local",`, `"type": "host-local", "dataDir": "`+n.StoreDir+`",`)
-		for _, folder := range []string{"options", "network"} {
-			write(t, filepath.Join(n.Dir, folder), d.files(t, "/etc/delegated-ipam/"+folder), inTest)
+		for _, directory := range []string{"options", "network"} {
+			write(t, filepath.Join(n.Dir, directory), d.files(t, "/etc/delegated-ipam/"+directory), inTest)
 		}
 		owner := "ciliumnode-0"
 		if !d.bridge {
@@ -147,14 +147,14 @@ func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
 	})
 }
 
-// write makes a folder of files.
-func write(t *testing.T, folder string, files map[string]string, in *strings.Replacer) {
+// write makes a directory of files.
+func write(t *testing.T, directory string, files map[string]string, in *strings.Replacer) {
 	t.Helper()
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name := range maps.Keys(files) {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(in.Replace(files[name])), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(in.Replace(files[name])), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // tokenPath is where client-go looks for what a pod reaches the API server with.
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-func TestTheSidecarFindsTheHostsFoldersAtTheirOwnPaths(t *testing.T) {
+func TestTheSidecarFindsTheHostsDirsAtTheirOwnPaths(t *testing.T) {
 	want := map[string]mount{
 		"/etc/delegated-ipam/options": {"ConfigMap", true},
 		"/etc/delegated-ipam/network": {"ConfigMap", true},
@@ -46,7 +46,7 @@ func TestTheSidecarFindsTheHostsFoldersAtTheirOwnPaths(t *testing.T) {
 	})
 }
 
-func TestFoldersOfTheHostAreMadeAndTheMachineIDIsNot(t *testing.T) {
+func TestDirsOfTheHostAreMadeAndTheMachineIDIsNot(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		for _, m := range d.sidecar.VolumeMounts {
 			host := d.volume(t, m.Name).HostPath
@@ -64,11 +64,11 @@ func TestFoldersOfTheHostAreMadeAndTheMachineIDIsNot(t *testing.T) {
 	})
 }
 
-// The agent's socket folder and the sidecar's are one, by whatever volume.
+// The agent's socket directory and the sidecar's are one, by whatever volume.
 func TestTheAgentFindsTheSocketWhereTheSidecarMakesIt(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
-			t.Skip("the agent is in another pod, with this folder of the host")
+			t.Skip("the agent is in another pod, with this directory of the host")
 		}
 		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
 		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {
@@ -143,7 +143,7 @@ func TestTheProbesAskWhatTheirKindMeans(t *testing.T) {
 // agentStop is how long cilium-agent may take to stop (--hive-stop-timeout).
 const agentStop = time.Minute
 
-// A start waits for the state folder while another sidecar of the node ends.
+// A start waits for the state directory while another sidecar of the node ends.
 func TestAStartIsGivenTheTimeThatAStopMayTake(t *testing.T) {
 	patience := patienceOfAStop(t)
 	each(t, func(t *testing.T, d deployed) {

@@ -84,11 +84,11 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	return all
 }
 
-// kustomized returns every object of a folder below deploy/kubernetes, as
+// kustomized returns every object of a directory below deploy/kubernetes, as
 // "kubectl kustomize" makes them.
-func kustomized(t *testing.T, folder string) []runtime.Object {
+func kustomized(t *testing.T, directory string) []runtime.Object {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+folder)
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+directory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func kustomized(t *testing.T, folder string) []runtime.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return decode(t, folder, text)
+	return decode(t, directory, text)
 }
 
 // decode reads every object of a text, each of a kind of Kubernetes' own and with

@@ -82,7 +82,7 @@ func TestTheServiceMayStopAsLongAsItsPluginCallsTake(t *testing.T) {
 }
 
 // It is shut in (ProtectSystem=strict), and so writes where these settings say.
-func TestTheServiceMayWriteToItsStateItsSocketsFolderAndTheLeases(t *testing.T) {
+func TestTheServiceMayWriteToItsStateItsSocketsDirAndTheLeases(t *testing.T) {
 	for name, want := range map[string]string{
 		"ProtectSystem": "strict", "StateDirectory": "delegated-ipam", "ReadWritePaths": "-/var/lib/cni",
 		"RuntimeDirectory": "cilium", "RuntimeDirectoryPreserve": "yes", // the agent's sockets are there too

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder describes a folder or, if it does not exist, its nearest existing parent, in which
+// Dir describes a directory or, if it does not exist, its nearest existing parent, in which
 // it would be created.
-type Folder struct {
+type Dir struct {
 	// Path is its path.
 	Path string
-	// At is the folder that the other fields describe. Err is why they are not set.
+	// At is the directory that the other fields describe. Err is why they are not set.
 	At  string
 	Err error
 	// ReadOnly means that its file system is mounted read-only, and NotWritable is why this
@@ -29,9 +29,9 @@ type Folder struct {
 	Mount mounts.Mount
 }
 
-// CollectFolder describes a folder. It writes nothing.
-func CollectFolder(path string) Folder {
-	f := Folder{Path: path, At: filepath.Clean(path)}
+// CollectDir describes a directory. It writes nothing.
+func CollectDir(path string) Dir {
+	f := Dir{Path: path, At: filepath.Clean(path)}
 	for {
 		info, err := os.Stat(f.At)
 		if err == nil && info.IsDir() {
@@ -60,8 +60,8 @@ func CollectFolder(path string) Folder {
 	return f
 }
 
-// WriteProblem returns why the folder cannot be written to; empty if it can.
-func (f Folder) WriteProblem() string {
+// WriteProblem returns why the directory cannot be written to; empty if it can.
+func (f Dir) WriteProblem() string {
 	switch {
 	case f.Err != nil:
 		return f.Err.Error()
