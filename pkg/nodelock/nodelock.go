@@ -36,8 +36,8 @@ const (
 	maxLine = 512
 	maxDir  = 400
 
-	// stateDir separates the PID from the state directory in a description.
-	stateDir = ", state directory "
+	// stateDirLabel separates the PID from the state directory in a description.
+	stateDirLabel = ", state directory "
 	unknown  = "it does not identify itself"
 )
 
@@ -57,7 +57,7 @@ type Locks struct {
 func New(node, stateDir string) *Locks {
 	return &Locks{
 		node: node, held: map[string]net.Listener{}, holders: map[string]*cachedprobe.Probe[string]{},
-		line: fmt.Sprintf("PID %d%s%s", os.Getpid(), stateDir, printableDir(stateDir)),
+		line: fmt.Sprintf("PID %d%s%s", os.Getpid(), stateDirLabel, printableDir(stateDir)),
 	}
 }
 
@@ -146,7 +146,7 @@ func Holder(node, network string) string { return query(socketName(node, network
 
 // HolderHas reports whether a description is that of a sidecar with the given state directory.
 func HolderHas(description, stateDir string) bool {
-	_, directory, ok := strings.Cut(description, stateDir)
+	_, directory, ok := strings.Cut(description, stateDirLabel)
 	return ok && directory == printableDir(stateDir)
 }
 
