@@ -38,7 +38,7 @@ const (
 
 	// stateDirLabel separates the PID from the state directory in a description.
 	stateDirLabel = ", state directory "
-	unknown  = "it does not identify itself"
+	unknown       = "it does not identify itself"
 )
 
 // Locks are the locks that this process holds. Its methods may be called concurrently.
