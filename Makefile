@@ -41,7 +41,7 @@ TEST_ENV   := DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TEST_BIN) DELEGATED_IPAM_TEST_
 # "go test" caches results, but does not know the binaries that a test starts.
 NOCACHE := -count=1
 # Most of the time of these tests is waiting for processes.
-FAULTS := test/faults/campaign.sh $(NOCACHE) -parallel 4
+FAULTS := test/faults/campaign.sh $(NOCACHE) -parallel 6
 # Without the race detector, which allocates.
 COUNTS := go test $(NOCACHE) -bench . -benchtime 20x ./test/bench
 # The tests that start isc-dhcp-server.

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// logLine is one call as the plugin saw it.
+// logLine is one call as the plugin received it.
 type logLine struct {
 	Verb string `json:"verb"`
 	PID  int    `json:"pid"`
 	// Env is the plugin's whole environment.
 	Env map[string]string `json:"env"`
-	// Stdin is a JSON string if it is no JSON.
+	// Stdin is the configuration, as a JSON string if it is not JSON.
 	Stdin json.RawMessage `json:"stdin"`
 }
 
-// logCall appends a line by one write, so that calls at the same time do not mix.
+// logCall appends a line with one write, so that the lines of concurrent calls do not mix.
 func logCall(dir string, stdin []byte) error {
 	line := logLine{Verb: os.Getenv("CNI_COMMAND"), PID: os.Getpid(), Env: map[string]string{}, Stdin: stdin}
 	if !json.Valid(stdin) {

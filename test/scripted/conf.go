@@ -12,18 +12,18 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// conf is what the plugin reads of a network configuration.
+// conf has the fields of a network configuration that the plugin reads.
 type conf struct {
 	Name       string `json:"name"`
 	CNIVersion string `json:"cniVersion"`
 	IPAM       struct {
 		// ScriptDir is the script directory.
 		ScriptDir string `json:"scriptDir"`
-		// Subnet and Ranges are host-local's: one address from each range set.
-		Subnet string         `json:"subnet"`
-		Ranges [][]rangeOfNet `json:"ranges"`
+		// Subnet and Ranges are as in host-local: one address from each range set.
+		Subnet string           `json:"subnet"`
+		Ranges [][]addressRange `json:"ranges"`
 		quirks
-		// Uplink is put into results as an interface without a sandbox.
+		// Uplink is added to results as an interface without a sandbox.
 		Uplink json.RawMessage `json:"uplink"`
 	} `json:"ipam"`
 	RuntimeConfig struct {
@@ -34,20 +34,19 @@ type conf struct {
 			IPs []address `json:"ips"`
 		} `json:"cni"`
 	} `json:"args"`
-	// Valid are the attachments that GC must leave alone.
+	// Valid are the attachments that GC must keep.
 	Valid []types.GCAttachment `json:"cni.dev/valid-attachments"`
 }
 
-// rangeOfNet is one range of a range set. RangeStart, RangeEnd and Gateway
-// default as host-local's do.
-type rangeOfNet struct {
+// addressRange is one range of a range set, with the defaults of host-local.
+type addressRange struct {
 	Subnet     netip.Prefix `json:"subnet"`
 	RangeStart netip.Addr   `json:"rangeStart"`
 	RangeEnd   netip.Addr   `json:"rangeEnd"`
 	Gateway    netip.Addr   `json:"gateway"`
 }
 
-// address is read with or without a prefix length, as CONVENTIONS.md allows.
+// address has an optional prefix length, as CONVENTIONS.md allows.
 type address struct{ netip.Addr }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -70,12 +69,12 @@ func parseConf(stdin []byte) (conf, error) {
 		if err != nil {
 			return c, err
 		}
-		c.IPAM.Ranges = append([][]rangeOfNet{{{Subnet: subnet}}}, c.IPAM.Ranges...)
+		c.IPAM.Ranges = append([][]addressRange{{{Subnet: subnet}}}, c.IPAM.Ranges...)
 	}
 	return c, nil
 }
 
-// scriptDir is absolute, so that two calls cannot mean two directories.
+// scriptDir returns an absolute path, because the working directory may differ between calls.
 func (c conf) scriptDir() string {
 	if c.IPAM.ScriptDir != "" {
 		return c.IPAM.ScriptDir
@@ -87,24 +86,24 @@ func (c conf) scriptDir() string {
 	return path + ".d"
 }
 
-// requested returns the addresses asked for by the conventions that are read.
+// requested returns the addresses requested by the conventions that are read.
 func (c conf) requested(cniArgs string) ([]netip.Addr, error) {
-	var asked []address
+	var requested []address
 	if c.reads("runtimeConfig.ips") {
-		asked = append(asked, c.RuntimeConfig.IPs...)
+		requested = append(requested, c.RuntimeConfig.IPs...)
 	}
 	if c.reads("args.cni.ips") {
-		asked = append(asked, c.Args.CNI.IPs...)
+		requested = append(requested, c.Args.CNI.IPs...)
 	}
 	if value := cniArg(cniArgs, "IP"); value != "" && c.reads("CNI_ARGS") {
 		var ip address
 		if err := ip.UnmarshalText([]byte(value)); err != nil {
 			return nil, err
 		}
-		asked = append(asked, ip)
+		requested = append(requested, ip)
 	}
 	var ips []netip.Addr
-	for _, a := range asked {
+	for _, a := range requested {
 		ips = append(ips, a.Addr)
 	}
 	return ips, nil

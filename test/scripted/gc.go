@@ -6,9 +6,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// gc frees every address whose holder is not named, as the CNI spec 1.1.0 asks
-// (section 4, "GC"): its caller is taken for the only one that has attachments.
-// With the quirk "nothing" it says yes and frees nothing.
+// gc frees every address whose holder is not among the valid attachments (CNI spec 1.1.0,
+// section 4, "GC"), as if the caller were the only one with attachments. With the quirk
+// "nothing" it succeeds and frees nothing.
 func (p plugin) gc(*skel.CmdArgs) error {
 	if p.conf.IPAM.GC == "nothing" {
 		return nil

@@ -6,11 +6,11 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// holder is who has an address. Its key is what later calls find it by; note is
-// what the plugin keeps besides.
+// holder is the holder of an address. Later calls find it by its key; note is other data in the
+// store.
 type holder struct{ key, note string }
 
-// holder returns whom a call is for; false if the call does not say enough.
+// holder returns the holder of a call; false if the call lacks the necessary arguments.
 func (c conf) holder(args *skel.CmdArgs) (holder, bool) {
 	pod := podOf(args.Args)
 	switch c.IPAM.KeyedBy {
@@ -25,7 +25,7 @@ func (c conf) holder(args *skel.CmdArgs) (holder, bool) {
 	}
 }
 
-// podOf returns the pod that CNI_ARGS names, as namespace/name; empty for none.
+// podOf returns the pod in CNI_ARGS as namespace/name; empty if there is none.
 func podOf(cniArgs string) string {
 	if name := cniArg(cniArgs, "K8S_POD_NAME"); name != "" {
 		return cniArg(cniArgs, "K8S_POD_NAMESPACE") + "/" + name
@@ -33,7 +33,7 @@ func podOf(cniArgs string) string {
 	return ""
 }
 
-// text is what the file of an address holds.
+// text returns the content of the file of an address.
 func (h holder) text() string {
 	if h.note == "" {
 		return h.key
@@ -41,13 +41,12 @@ func (h holder) text() string {
 	return h.key + "\n" + h.note
 }
 
-// has tells whether the text of an address file is of this holder, whatever is
-// noted there.
-func (h holder) has(text string) bool {
+// matches reports whether the text of an address file has the key of this holder.
+func (h holder) matches(text string) bool {
 	return text == h.key || strings.HasPrefix(text, h.key+"\n")
 }
 
-// cniArg returns the value of one key of CNI_ARGS, empty if it is not there.
+// cniArg returns the value of a key in CNI_ARGS, empty if it is missing.
 func cniArg(cniArgs, key string) string {
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if value, ok := strings.CutPrefix(pair, key+"="); ok {

@@ -14,9 +14,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// lateCall is a call that the server has accepted and carries out when the test
-// runs "replay", also if the process that sent it was killed. Its file in late/ is named
-// by the order of arrival.
+// lateCall is a call that the server has accepted and executes when the test runs "replay", even
+// if the process that sent it was killed. The names of the files in late/ have the order of
+// arrival.
 type lateCall struct {
 	Verb        string    `json:"verb"`
 	ContainerID string    `json:"containerID"`
@@ -29,8 +29,9 @@ type lateCall struct {
 
 func lateDir(scriptDir string) string { return filepath.Join(scriptDir, "late") }
 
-// putLate takes this call for later. Its file appears whole: a test waits for it.
-func putLate(scriptDir string, stdin []byte) error {
+// acceptLate stores this call for later. The file is created atomically, because a test waits for
+// it.
+func acceptLate(scriptDir string, stdin []byte) error {
 	c := lateCall{
 		Verb: os.Getenv("CNI_COMMAND"), ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"),
 		NetNS: os.Getenv("CNI_NETNS"), Args: os.Getenv("CNI_ARGS"), Stdin: string(stdin), Accepted: time.Now(),
@@ -51,8 +52,8 @@ func putLate(scriptDir string, stdin []byte) error {
 	return errors.Join(os.WriteFile(unnamed, data, 0o600), os.Rename(unnamed, name))
 }
 
-// replay carries out the late calls of the named owners, or of everyone, in the
-// order of arrival. One that fails has changed nothing, as any other call.
+// replay executes the late calls of the named owners, or all of them, in the order of arrival. A
+// call that fails changes nothing.
 func replay(owners []string) error {
 	here, err := parseConf(nil)
 	if err != nil {
@@ -66,7 +67,7 @@ func replay(owners []string) error {
 		file := filepath.Join(lateDir(here.scriptDir()), e.Name())
 		data, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another replay has carried it out
+			continue // another replay has executed it
 		}
 		var c lateCall
 		if err = errors.Join(err, json.Unmarshal(data, &c)); err != nil {
@@ -81,27 +82,27 @@ func replay(owners []string) error {
 		case err != nil:
 			return err
 		}
-		if err := c.carryOut(); err != nil {
+		if err := c.execute(); err != nil {
 			fmt.Fprintf(os.Stderr, "the late %s of %s: %v\n", c.Verb, c.ContainerID, err)
 		}
 	}
 	return nil
 }
 
-// carryOut does the work of the call, unless the server has forgotten it.
-func (c lateCall) carryOut() error {
+// execute executes the call, unless the server has dropped it.
+func (c lateCall) execute() error {
 	conf, err := parseConf([]byte(c.Stdin))
 	if err != nil {
 		return err
 	}
 	if keeps := time.Duration(conf.IPAM.LateSeconds) * time.Second; keeps > 0 && time.Since(c.Accepted) > keeps {
-		return fmt.Errorf("forgotten after %s", keeps)
+		return fmt.Errorf("dropped after %s", keeps)
 	}
 	p := plugin{conf: conf}
 	args := &skel.CmdArgs{ContainerID: c.ContainerID, IfName: c.IfName, Netns: c.NetNS, Args: c.Args, StdinData: []byte(c.Stdin)}
 	switch c.Verb {
 	case "ADD":
-		return quietly(func() error { return p.add(args) })
+		return withoutStdout(func() error { return p.add(args) })
 	case "DEL":
 		return p.del(args)
 	default:

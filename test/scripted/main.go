@@ -1,24 +1,23 @@
-// Command scripted is a CNI IPAM plugin for tests. Left alone it is a fast and
-// correct plugin with a store of its own; files in a script directory make it fail
-// in every way that docs/plugins.md knows of (Traps and their tests).
+// Command scripted is a CNI IPAM plugin for tests. Without scripts it is a fast and correct plugin
+// with a store; files in its script folder cause every fault in docs/plugins.md (Traps and their
+// tests).
 //
-// The script directory is ipam.scriptDir of the network configuration, or
-// "<executable>.d" beside the executable as it was called (VERSION gets no
-// configuration). Put a symbolic link to the binary under any plugin type's
-// name to have a plugin of that type; whereabouts, calico-ipam, azure-ipam and
-// cni-ipvlan-vpc-k8s-ipam are imitated then (quirksOf). The directory holds
+// The script folder is ipam.scriptDir of the network configuration, or "<executable>.d" (VERSION
+// gets no configuration). A symbolic link to the binary with the name of a plugin type is a plugin
+// of that type; it imitates whereabouts, calico-ipam, azure-ipam and cni-ipvlan-vpc-k8s-ipam
+// (quirksOf). The folder contains
 //
 //	add.json, del.json, check.json, status.json, version.json   type script
 //	add.NAME.json, …   the same for one owner (scriptFile)       type script
 //	calls.log   one JSON line for each call                      type logLine
-//	store/      one file for each address held                   type store
-//	cooldown/   one file for each address that cools down        type store
-//	queue/      DELs that are still to be carried out            type queue
-//	daemon-down while it is there, the plugin's daemon is down   type queue
-//	late/       calls that are carried out by "replay"           type lateCall
-//	living-pods the pods that live, for the argument "reconcile" reconcile
+//	store/      one file for each held address                   type store
+//	cooldown/   one file for each address in cooldown            type store
+//	queue/      DELs that the daemon has not executed            type queue
+//	daemon-down while it exists, the plugin's daemon is down     type queue
+//	late/       calls that "replay" executes                     type lateCall
+//	living-pods the live pods, for the argument "reconcile"      reconcile
 //
-// The argument "replay" carries out the late calls, those of the named owners or all.
+// The argument "replay" executes the late calls of the named owners, or all of them.
 package main
 
 import (
@@ -44,14 +43,14 @@ func main() {
 		do = func() error { return replay(os.Args[2:]) }
 	}
 	if err := do(); err != nil {
-		// Exit 3 without a word on stdout is what a test sees of its own mistake.
+		// Exit status 3 without output shows a mistake of the test.
 		fmt.Fprintln(os.Stderr, "scripted:", err)
 		os.Exit(3)
 	}
 }
 
 func run() error {
-	stdin, err := takeStdin()
+	stdin, err := readStdin()
 	if err != nil {
 		return err
 	}
@@ -68,24 +67,24 @@ func run() error {
 		return err
 	}
 	if s.Late {
-		if err := putLate(conf.scriptDir(), stdin); err != nil {
+		if err := acceptLate(conf.scriptDir(), stdin); err != nil {
 			return err
 		}
 	}
 	if s.AfterWork {
-		if err := work(conf, s, true); err != nil {
+		if err := runVerb(conf, s, true); err != nil {
 			return err
 		}
 	}
-	if done, err := s.play(conf.scriptDir()); done || err != nil {
+	if done, err := s.execute(conf.scriptDir()); done || err != nil {
 		return err
 	}
-	return work(conf, s, false)
+	return runVerb(conf, s, false)
 }
 
-// work does what the verb asks for, silently or with the answer on stdout. SIGTERM
-// does not interrupt it: a server finishes a request whose client has gone.
-func work(conf conf, s script, silently bool) error {
+// runVerb executes the verb, silently or with the result on stdout. It ignores SIGTERM, as a server
+// completes a request whose client has disconnected.
+func runVerb(conf conf, s script, silently bool) error {
 	signal.Ignore(syscall.SIGTERM)
 	defer signal.Reset(syscall.SIGTERM)
 	versions := version.All
@@ -97,7 +96,7 @@ func work(conf conf, s script, silently bool) error {
 		versions = version.PluginSupports(supported...)
 	}
 	if silently {
-		return quietly(func() error { return dispatch(conf, versions) })
+		return withoutStdout(func() error { return dispatch(conf, versions) })
 	}
 	return dispatch(conf, versions)
 }

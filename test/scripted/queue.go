@@ -7,22 +7,22 @@ import (
 	"path/filepath"
 )
 
-// queue are the DELs that were accepted while the plugin's daemon was down: one
-// file for each, named by number, with the holder.
+// queue has the DELs that were accepted while the plugin's daemon was down: a file for each, with
+// the holder.
 type queue struct{ dir, down string }
 
 func (c conf) queue() queue {
 	return queue{dir: filepath.Join(c.scriptDir(), "queue"), down: filepath.Join(c.scriptDir(), "daemon-down")}
 }
 
-// isDown tells whether the daemon is down.
+// isDown reports whether the daemon is down.
 func (q queue) isDown() bool {
 	_, err := os.Stat(q.down)
 	return err == nil
 }
 
-// put takes a DEL for later.
-func (q queue) put(h holder) error {
+// add queues a DEL.
+func (q queue) add(h holder) error {
 	if err := os.MkdirAll(q.dir, 0o755); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (q queue) put(h holder) error {
 	return err
 }
 
-// replay carries out what was queued, whoever holds it now.
+// replay executes the queued DELs, even if the address has another holder now.
 func (q queue) replay(s *store) error {
 	entries, err := os.ReadDir(q.dir)
 	if errors.Is(err, fs.ErrNotExist) {

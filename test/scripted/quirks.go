@@ -1,42 +1,39 @@
 package main
 
-// quirks are how a plugin differs from the correct one. An empty quirk is the
-// correct behaviour.
+// quirks are deviations from the correct behaviour, which is the default of each.
 type quirks struct {
 	// RepeatedAdd is "refused" (default), "same" or "another".
 	RepeatedAdd string `json:"repeatedAdd"`
 	// Check is "presence" (default), "always-yes" or "always-no".
 	Check string `json:"check"`
-	// KeyedBy is what two calls must have in common to mean one holder:
-	// "interface" (container ID and interface, default), "id", "network" (network
-	// and container ID) or "pod" (pod and interface; a call without a pod is
+	// KeyedBy identifies a holder: "interface" (container ID and interface, default), "id",
+	// "network" (network and container ID) or "pod" (pod and interface; an ADD without a pod is
 	// refused, and its DEL frees nothing).
 	KeyedBy string `json:"keyedBy"`
-	// WantsPod refuses an ADD without a pod's namespace and name.
+	// WantsPod refuses an ADD without a pod.
 	WantsPod bool `json:"wantsPod"`
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
-	// Del is "frees" (default), "nothing", or "queued": while the file
-	// daemon-down is in the script directory, DEL succeeds, frees nothing and is
-	// carried out behind the next ADD without that file.
+	// Del is "frees" (default), "nothing", or "queued": while the file daemon-down exists, DEL
+	// succeeds, frees nothing, and is executed after the next ADD without that file.
 	Del string `json:"del"`
 	// GC is "frees" (default), or "nothing": GC succeeds and frees nothing.
 	GC string `json:"gc"`
 	// Requests are the conventions that are read: "runtimeConfig.ips",
 	// "args.cni.ips" and "CNI_ARGS"; all if there are none.
 	Requests []string `json:"requests"`
-	// Requested is "reserved" (default), or "extra": the address asked for is
-	// answered besides the allocated ones, and reserved for nobody.
+	// Requested is "reserved" (default), or "extra": the requested address is returned besides the
+	// allocated ones, without being reserved.
 	Requested string `json:"requested"`
-	// Cooldown refuses a released address in each later ADD, also where it is requested,
-	// as calico's IPAMConfig.ipCooldownSeconds does for a time.
+	// Cooldown refuses a released address in every later ADD, as calico's
+	// IPAMConfig.ipCooldownSeconds does for a time.
 	Cooldown bool `json:"cooldown"`
-	// LateSeconds is how long the server keeps a late call; for ever if it is 0.
+	// LateSeconds is how long the server keeps a late call; 0 is forever.
 	LateSeconds int `json:"lateSeconds"`
 }
 
-// quirksOf imitates the plugins that cannot be run in a test, by the name under
-// which the plugin was called. Keys of the ipam section replace each.
+// quirksOf returns the quirks of a plugin type that cannot run in a test. Keys of the ipam section
+// override them.
 func quirksOf(pluginType string) quirks {
 	// Up to 1.0.0: neither GC nor STATUS.
 	before := []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"}

@@ -2,21 +2,21 @@ package main
 
 import "net/netip"
 
-// contains tells whether a range may give the address.
-func (r rangeOfNet) contains(ip netip.Addr) bool {
+// contains reports whether the range can allocate the address.
+func (r addressRange) contains(ip netip.Addr) bool {
 	return r.Subnet.Contains(ip) && ip.Compare(r.first()) >= 0 && ip.Compare(r.last()) <= 0 && ip != r.gateway()
 }
 
-// first is the first address to give; the subnet's own is none.
-func (r rangeOfNet) first() netip.Addr {
+// first returns the first address that can be allocated, after the network address.
+func (r addressRange) first() netip.Addr {
 	if r.RangeStart.IsValid() {
 		return r.RangeStart
 	}
 	return r.Subnet.Masked().Addr().Next()
 }
 
-// last is the last address to give; an IPv4 subnet's broadcast is none.
-func (r rangeOfNet) last() netip.Addr {
+// last returns the last address that can be allocated, before an IPv4 broadcast address.
+func (r addressRange) last() netip.Addr {
 	if r.RangeEnd.IsValid() {
 		return r.RangeEnd
 	}
@@ -31,7 +31,7 @@ func (r rangeOfNet) last() netip.Addr {
 	return last
 }
 
-func (r rangeOfNet) gateway() netip.Addr {
+func (r addressRange) gateway() netip.Addr {
 	if r.Gateway.IsValid() {
 		return r.Gateway
 	}

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// reconcile imitates what runs beside a plugin and knows the pods of the cluster
-// (whereabouts' ip-reconciler, the garbage collection of calico's controllers):
-// every address that names a pod which is not in the file living-pods, one
-// namespace/name a line, is freed. One that names no pod is kept.
+// reconcile imitates whereabouts' ip-reconciler and the garbage collection of calico's controllers:
+// it frees every address of a pod that is not in the file living-pods, with one namespace/name on
+// each line. An address without a pod is kept.
 func reconcile() error {
 	c, err := parseConf(nil)
 	if err != nil {
@@ -27,13 +26,13 @@ func reconcile() error {
 	}
 	defer s.close()
 	return s.freeUnless(func(text string) bool {
-		pod := c.noted(text)
+		pod := c.podIn(text)
 		return pod == "" || slices.Contains(living, pod)
 	})
 }
 
-// noted returns the pod in the text of an address file; empty if there is none.
-func (c conf) noted(text string) string {
+// podIn returns the pod in the text of an address file; empty for none.
+func (c conf) podIn(text string) string {
 	first, rest, _ := strings.Cut(text, "\n")
 	if c.IPAM.KeyedBy == "pod" {
 		return first

@@ -14,52 +14,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// script is how one verb misbehaves. Without a file, and once Times is used up,
-// the verb works.
+// script is the misbehaviour of a verb. Without a file, and after Times calls, the verb works.
 type script struct {
-	// Times is how many calls the script is for; 0 for all of them.
+	// Times limits the script to that many calls; 0 is all calls.
 	Times int `json:"times"`
-	// AfterWork does the verb's work first: an answer that fails, a change that stays.
+	// AfterWork executes the verb first, so that a failure follows a change that remains.
 	AfterWork bool `json:"afterWork"`
-	// Late accepts the call and carries it out when the test runs the argument
-	// "replay". Without another field that decides how the process ends, it ends at
-	// once and prints nothing.
+	// Late accepts the call, which is executed when the test runs the argument "replay". Without
+	// another field that determines its end, the process exits immediately without output.
 	Late bool `json:"late"`
-	// Announce is a FIFO in the script directory that is opened and closed: it
-	// returns when somebody reads there.
+	// Announce is a FIFO in the script folder that is opened for writing, which blocks until
+	// there is a reader.
 	Announce string `json:"announce"`
-	// Gate is a file in the script directory that is waited for.
+	// Gate is a file in the script folder that the call waits for.
 	Gate string `json:"gate"`
 	// Stderr and Stdout are printed as they are; Result and Error as JSON.
 	Stderr string          `json:"stderr"`
 	Stdout string          `json:"stdout"`
 	Result json.RawMessage `json:"result"`
 	Error  json.RawMessage `json:"error"`
-	// StdoutBytes and StderrBytes are how many letters are printed besides.
+	// StdoutBytes and StderrBytes are the numbers of letters that are printed in addition.
 	StdoutBytes int `json:"stdoutBytes"`
 	StderrBytes int `json:"stderrBytes"`
-	// HoldStdout is a file in the script directory: a child keeps stdout, stderr
-	// and every inherited file open until it is there.
+	// HoldStdout is a file in the script folder: a child keeps stdout, stderr and every inherited
+	// file open until it exists.
 	HoldStdout string `json:"holdStdout"`
 	// IgnoreTerm ignores SIGTERM from the start.
 	IgnoreTerm bool `json:"ignoreTerm"`
-	// AwaitTerm waits for SIGTERM and then goes on as if it had not come.
+	// AwaitTerm waits for SIGTERM and then continues.
 	AwaitTerm bool `json:"awaitTerm"`
-	// Hang never ends by itself.
+	// Hang makes the process run until it is killed.
 	Hang bool `json:"hang"`
-	// KillSelf is a signal that the plugin sends itself.
+	// KillSelf is a signal that the plugin sends to itself.
 	KillSelf int `json:"killSelf"`
-	// Shell is a command that goes on in the plugin's place, without the signal
-	// handlers of Go: "kill -SEGV $$".
+	// Shell is a shell command that replaces the plugin's process, without Go's signal handlers,
+	// such as "kill -SEGV $$".
 	Shell string `json:"shell"`
 	// ExitCode is the exit status; with Error it is 1 unless it is given.
 	ExitCode *int `json:"exitCode"`
-	// Versions are the supported CNI versions; all if empty. Put them into
-	// version.json, they hold for every verb.
+	// Versions are the supported CNI versions; all if empty. Those in version.json apply to every
+	// verb.
 	Versions []string `json:"versions"`
 }
 
-// loadScript returns the script of a verb, an empty one if there is none.
+// loadScript returns the script of a verb; an empty one if there is none.
 func loadScript(dir, verb string) (script, error) {
 	s, err := readScript(dir, verb)
 	if err != nil {
@@ -82,9 +80,9 @@ func loadScript(dir, verb string) (script, error) {
 	return s, nil
 }
 
-// scriptFile is the script of a verb for the owner that the call is for, such as
-// del.router.json, or else the one for all of them. NAME is the owner as its
-// container ID has it (docs/how-it-works.md, Identity).
+// scriptFile returns the path of the script of a verb for the owner of the call, such as
+// del.router.json, or of the one for all owners. The owner is named as in its container ID
+// (docs/how-it-works.md, Identity).
 func scriptFile(dir, verb string) string {
 	if name := ownerOf(os.Getenv("CNI_CONTAINERID")); name != "" {
 		file := filepath.Join(dir, strings.ToLower(verb)+"."+name+".json")
@@ -95,7 +93,7 @@ func scriptFile(dir, verb string) string {
 	return filepath.Join(dir, strings.ToLower(verb)+".json")
 }
 
-// ownerID is a container ID of the sidecar, with or without a generation.
+// ownerID matches a container ID of the sidecar, with or without a generation.
 var ownerID = regexp.MustCompile(`^cilium-agent-(.+)-[0-9a-f]{16}(-[gu][0-9a-f]+)?$`)
 
 func ownerOf(containerID string) string {
@@ -120,7 +118,7 @@ func readScript(dir, verb string) (script, error) {
 	return s, nil
 }
 
-// count adds one to the number in a file and returns it.
+// count increments the number in a file and returns it.
 func count(path string) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeStdin returns all of stdin, and puts it back for the CNI skeleton.
-func takeStdin() ([]byte, error) {
+// readStdin reads stdin, and replaces it by a copy for the CNI skeleton.
+func readStdin() ([]byte, error) {
 	data, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return nil, err
@@ -28,8 +28,8 @@ func takeStdin() ([]byte, error) {
 	return data, nil
 }
 
-// quietly runs f with stdout thrown away.
-func quietly(f func() error) error {
+// withoutStdout calls f with stdout redirected to /dev/null.
+func withoutStdout(f func() error) error {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err

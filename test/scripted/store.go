@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is a directory with one file for each address that is held. A file is
-// named by the address and holds the text of its holder, by default
-// "<container ID>\n<interface>".
+// store is a folder with a file for each held address. The file is named by the address and
+// contains the text of its holder, by default "<container ID>\n<interface>".
 type store struct {
 	dir  string
 	lock *os.File
-	// cooldown has a file for each address that was released; empty for a plugin
-	// without a cooldown.
+	// cooldown is the folder with a file for each released address; empty for a plugin without a
+	// cooldown.
 	cooldown string
 }
 
@@ -47,8 +46,8 @@ func (c conf) openStore() (*store, error) {
 
 func (s *store) close() { s.lock.Close() }
 
-// reserve returns false if the address is taken or cools down. The file appears
-// with its text: a plugin that is killed leaves no half of one.
+// reserve returns false if the address is taken or in cooldown. The file is created atomically, so
+// a killed plugin leaves no partial file.
 func (s *store) reserve(ip netip.Addr, h holder) (bool, error) {
 	path := filepath.Join(s.dir, ip.String())
 	taken := []string{path}
@@ -60,13 +59,13 @@ func (s *store) reserve(ip netip.Addr, h holder) (bool, error) {
 			return false, err
 		}
 	}
-	// The lock is held, so no other process uses the name.
+	// The lock excludes other processes.
 	unnamed := s.dir + ".new"
 	err := errors.Join(os.WriteFile(unnamed, []byte(h.text()), 0o600), os.Rename(unnamed, path))
 	return err == nil, err
 }
 
-// rewrite puts the holder's text of today into the files of what it has.
+// rewrite writes the holder's current text into the files of its addresses.
 func (s *store) rewrite(held []netip.Addr, h holder) error {
 	for _, ip := range held {
 		if err := os.WriteFile(filepath.Join(s.dir, ip.String()), []byte(h.text()), 0o600); err != nil {
@@ -76,12 +75,12 @@ func (s *store) rewrite(held []netip.Addr, h holder) error {
 	return nil
 }
 
-// heldBy returns the addresses of a holder.
-func (s *store) heldBy(h holder) ([]netip.Addr, error) {
-	return s.find(h.has)
+// addressesOf returns the addresses of a holder.
+func (s *store) addressesOf(h holder) ([]netip.Addr, error) {
+	return s.find(h.matches)
 }
 
-// find returns the addresses whose file has a text that is wanted.
+// find returns the addresses whose file has a wanted text.
 func (s *store) find(wanted func(text string) bool) ([]netip.Addr, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -105,12 +104,12 @@ func (s *store) find(wanted func(text string) bool) ([]netip.Addr, error) {
 	return held, nil
 }
 
-// free removes what a holder has.
+// free frees the addresses of a holder.
 func (s *store) free(h holder) error {
-	return s.freeUnless(func(text string) bool { return !h.has(text) })
+	return s.freeUnless(func(text string) bool { return !h.matches(text) })
 }
 
-// freeUnless removes every address but those whose file has a text to keep.
+// freeUnless frees every address except those whose file has a text to keep.
 func (s *store) freeUnless(keep func(text string) bool) error {
 	held, err := s.find(func(text string) bool { return !keep(text) })
 	for _, ip := range held {
@@ -119,7 +118,7 @@ func (s *store) freeUnless(keep func(text string) bool) error {
 	return err
 }
 
-// remove frees one address; with a cooldown it cools down from now on.
+// remove frees an address; with a cooldown it starts that of the address.
 func (s *store) remove(ip netip.Addr) error {
 	path := filepath.Join(s.dir, ip.String())
 	if s.cooldown == "" {

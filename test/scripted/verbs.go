@@ -16,8 +16,8 @@ import (
 // plugin is the correct plugin with the configured quirks.
 type plugin struct{ conf conf }
 
-// add takes one address from each range set, all or none. What was queued by
-// DELs is carried out behind it, as by a daemon that comes to it later.
+// add allocates an address from each range set, all or none. Queued DELs are executed after it, as
+// by a daemon that processes them later.
 func (p plugin) add(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
 	if !ok || p.conf.IPAM.WantsPod && podOf(args.Args) == "" {
@@ -46,30 +46,30 @@ func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfi
 	if err != nil {
 		return nil, err
 	}
-	held, err := s.heldBy(h)
+	held, err := s.addressesOf(h)
 	if err != nil {
 		return nil, err
 	}
 	if len(held) > 0 {
 		switch p.conf.IPAM.RepeatedAdd {
 		case "same":
-			return p.described(held), s.rewrite(held, h)
+			return p.ipConfigs(held), s.rewrite(held, h)
 		case "another":
 		default:
 			return nil, fmt.Errorf("%s is held by %s: duplicate allocation is not allowed", held[0], h.key)
 		}
 	}
 	if p.conf.IPAM.Requested == "extra" {
-		taken, err := p.take(s, h, nil)
-		return append(taken, p.described(requested)...), err
+		taken, err := p.allocateFrom(s, h, nil)
+		return append(taken, p.ipConfigs(requested)...), err
 	}
-	return p.take(s, h, requested)
+	return p.allocateFrom(s, h, requested)
 }
 
-func (p plugin) take(s *store, h holder, requested []netip.Addr) ([]*current.IPConfig, error) {
+func (p plugin) allocateFrom(s *store, h holder, requested []netip.Addr) ([]*current.IPConfig, error) {
 	var taken []*current.IPConfig
 	for _, set := range p.conf.IPAM.Ranges {
-		ip, r, err := takeFrom(s, h, set, requested)
+		ip, r, err := reserveFrom(s, h, set, requested)
 		if err != nil {
 			return nil, errors.Join(err, s.free(h))
 		}
@@ -82,8 +82,8 @@ func (p plugin) take(s *store, h holder, requested []netip.Addr) ([]*current.IPC
 	return taken, nil
 }
 
-// takeFrom reserves the requested address of a range set, or its lowest free one.
-func takeFrom(s *store, h holder, set []rangeOfNet, requested []netip.Addr) (netip.Addr, rangeOfNet, error) {
+// reserveFrom reserves the requested address of a range set, or its lowest free address.
+func reserveFrom(s *store, h holder, set []addressRange, requested []netip.Addr) (netip.Addr, addressRange, error) {
 	for _, r := range set {
 		for _, ip := range requested {
 			if !r.contains(ip) {
@@ -106,10 +106,10 @@ func takeFrom(s *store, h holder, set []rangeOfNet, requested []netip.Addr) (net
 			}
 		}
 	}
-	return netip.Addr{}, rangeOfNet{}, fmt.Errorf("no addresses available in range set %v", set)
+	return netip.Addr{}, addressRange{}, fmt.Errorf("no addresses available in range set %v", set)
 }
 
-func (p plugin) described(held []netip.Addr) []*current.IPConfig {
+func (p plugin) ipConfigs(held []netip.Addr) []*current.IPConfig {
 	var ips []*current.IPConfig
 	for _, set := range p.conf.IPAM.Ranges {
 		for _, r := range set {
@@ -123,7 +123,7 @@ func (p plugin) described(held []netip.Addr) []*current.IPConfig {
 	return ips
 }
 
-func ipConfig(ip netip.Addr, r rangeOfNet) *current.IPConfig {
+func ipConfig(ip netip.Addr, r addressRange) *current.IPConfig {
 	return &current.IPConfig{
 		Address: net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(r.Subnet.Bits(), ip.BitLen())},
 		Gateway: r.gateway().AsSlice(),
@@ -142,14 +142,14 @@ func (p plugin) print(ips []*current.IPConfig) error {
 	return types.PrintResult(result, p.conf.CNIVersion)
 }
 
-// del always succeeds, also where it frees nothing.
+// del always succeeds, even if it frees nothing.
 func (p plugin) del(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
 	switch q := p.conf.queue(); {
 	case !ok || p.conf.IPAM.Del == "nothing":
 		return nil
 	case p.conf.IPAM.Del == "queued" && q.isDown():
-		return q.put(h)
+		return q.add(h)
 	}
 	s, err := p.conf.openStore()
 	if err != nil {
@@ -172,12 +172,12 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	}
 	defer s.close()
 	h, ok := p.conf.holder(args)
-	held, err := s.heldBy(h)
+	held, err := s.addressesOf(h)
 	if err == nil && (!ok || len(held) == 0) {
 		err = fmt.Errorf("scripted: Failed to find address added by container %s", args.ContainerID)
 	}
 	return err
 }
 
-// status says that ADD can be served: the store is a directory.
+// status succeeds: the store is always available.
 func (p plugin) status(*skel.CmdArgs) error { return nil }

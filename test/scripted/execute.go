@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// play carries the script out. It returns false if the verb is still to be done.
-func (s script) play(dir string) (bool, error) {
+// execute executes the script. It returns false if the verb must still be executed.
+func (s script) execute(dir string) (bool, error) {
 	if s.IgnoreTerm {
 		signal.Ignore(syscall.SIGTERM)
 	}
@@ -23,7 +23,7 @@ func (s script) play(dir string) (bool, error) {
 		<-term
 	}
 	if s.Announce != "" {
-		// Opening a FIFO for writing returns when a reader is there.
+		// Opening a FIFO for writing blocks until there is a reader.
 		f, err := os.OpenFile(filepath.Join(dir, s.Announce), os.O_WRONLY, 0)
 		if err != nil {
 			return true, err
@@ -34,11 +34,11 @@ func (s script) play(dir string) (bool, error) {
 		waitForFile(filepath.Join(dir, s.Gate))
 	}
 	if s.HoldStdout != "" {
-		if err := leaveChild(filepath.Join(dir, s.HoldStdout)); err != nil {
+		if err := startChild(filepath.Join(dir, s.HoldStdout)); err != nil {
 			return true, err
 		}
 	}
-	said, err := s.say()
+	said, err := s.print()
 	if err != nil {
 		return true, err
 	}
@@ -62,8 +62,8 @@ func (s script) play(dir string) (bool, error) {
 	return said || s.AfterWork || s.Late, nil
 }
 
-// say prints, and tells whether anything on stdout took the answer's place.
-func (s script) say() (bool, error) {
+// print prints the output of the script, and reports whether stdout was written.
+func (s script) print() (bool, error) {
 	answer := s.Stdout + string(s.Result) + string(s.Error)
 	err := errors.Join(
 		printLetters(os.Stderr, s.Stderr, 'e', s.StderrBytes),
@@ -72,7 +72,7 @@ func (s script) say() (bool, error) {
 	return answer != "" || s.StdoutBytes > 0, err
 }
 
-// printLetters writes a text and then so many letters, never all of them in memory.
+// printLetters writes a text and then that many letters, in chunks.
 func printLetters(to io.Writer, text string, letter byte, letters int) error {
 	_, err := io.WriteString(to, text)
 	for part := bytes.Repeat([]byte{letter}, 64<<10); letters > 0 && err == nil; letters -= len(part) {
@@ -81,9 +81,9 @@ func printLetters(to io.Writer, text string, letter byte, letters int) error {
 	return err
 }
 
-// leaveChild starts a child that has all our files and outlives us. Those above
-// stderr come by themselves: whoever started us made them inheritable.
-func leaveChild(until string) error {
+// startChild starts a child that inherits all open files and outlives this process. Files above
+// stderr are inheritable already.
+func startChild(until string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -93,8 +93,7 @@ func leaveChild(until string) error {
 	return child.Start()
 }
 
-// waitForFile returns when the file is there, or its directory is gone: the test
-// is over then, and nobody is left to end this process.
+// waitForFile returns when the file exists, or when its folder was removed at the end of the test.
 func waitForFile(path string) {
 	for {
 		if _, err := os.Stat(path); err == nil {
