@@ -17,7 +17,7 @@ import (
 // that much is given back, and still five times the agent's update interval.
 const chaosRest = 5 * time.Second
 
-func TestNothingIsLostWhateverIsKilled(t *testing.T) {
+func TestChaos(t *testing.T) {
 	l := newLab(t, ipv4Only(), chaosRest)
 	length, seed := chaosLength(t), chaosSeed(t)
 	l.figure(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))

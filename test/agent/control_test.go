@@ -9,7 +9,7 @@ import (
 // Without this, a watch that sees nothing would look like a bridge that does
 // nothing wrong. It also shows what an agent does at its start with an endpoint
 // whose address is not in the pool: it drops it.
-func TestTheWatchSeesWhatABadBridgeWouldDo(t *testing.T) {
+func TestMonitorDetectsLoss(t *testing.T) {
 	l := newLab(t, ipv4Only(), shortRest)
 	l.sidecar.mustStart(t)
 	l.bridge.mustStart(t)

@@ -8,7 +8,7 @@ import (
 
 // These need no agent: they show that the judges of the other tests can say no.
 
-func TestTheBooksOnlyAgreeIfNothingIsAmiss(t *testing.T) {
+func TestNodeStateCheck(t *testing.T) {
 	a, b, stranger := netip.MustParseAddr("10.42.0.2"), netip.MustParseAddr("10.42.0.3"), netip.MustParseAddr("10.42.0.99")
 	// One pod has a; the other slots are free.
 	agreeing := func() books {
@@ -47,7 +47,7 @@ func TestTheBooksOnlyAgreeIfNothingIsAmiss(t *testing.T) {
 	}
 }
 
-func TestAnAddressOfTwoEndpointsIsSeen(t *testing.T) {
+func TestSharedAddresses(t *testing.T) {
 	a, b := netip.MustParseAddr("10.42.0.2"), netip.MustParseAddr("fd00:42::2")
 	if err := shared([]endpoint{{Pod: "one", IPs: []netip.Addr{a}}, {Pod: "two", IPs: []netip.Addr{b}}}); err != nil {
 		t.Error(err)

@@ -13,7 +13,7 @@ import (
 // marks the endpoint of such a pod as one whose address is none of its business
 // (external-ipam), so it does not look for it in the pool. The CNI configuration
 // goes on naming the plugin, so that the pod's DEL frees what its ADD took.
-func TestAPodOfDelegatedPluginModeOutlivesTheMoveToCRDMode(t *testing.T) {
+func TestMigrationToCRDMode(t *testing.T) {
 	l := newLab(t, ipv4Only(), shortRest)
 	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "type": "cilium-cni", "ipam": l.hostLocal()})
 	must(t, err)

@@ -20,8 +20,8 @@ const (
 // ownOwners is what the agent calls itself for its own addresses.
 func ownOwners() []string { return []string{"router", "health", "ingress"} }
 
-func TestAStockAgentLivesOnTheBridge(t *testing.T)          { liveOnTheBridge(t, ipv4Only()) }
-func TestAStockAgentLivesOnTheBridgeDualStack(t *testing.T) { liveOnTheBridge(t, dualStack()) }
+func TestAgentLifecycle(t *testing.T)          { liveOnTheBridge(t, ipv4Only()) }
+func TestAgentLifecycleDualStack(t *testing.T) { liveOnTheBridge(t, dualStack()) }
 
 func liveOnTheBridge(t *testing.T, nw network) {
 	l := newLab(t, nw, shortRest)

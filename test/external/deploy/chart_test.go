@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/diff"
 
 	"github.com/cilium/cilium/pkg/ipam/option"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// The kubelet starts init containers one after the other, and the next one, and
-// then the agent, when the startup probe of one that is restarted has passed.
-func TestInCiliumsPodTheSidecarAnswersBeforeTheAgentStarts(t *testing.T) {
+// The kubelet starts init containers in order; it continues, finally with the agent, when the
+// startup probe of a restartable one has succeeded.
+func TestChartStartOrder(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
 			t.Skip("the agent is in another pod")
@@ -32,12 +34,12 @@ func TestInCiliumsPodTheSidecarAnswersBeforeTheAgentStarts(t *testing.T) {
 		if !slices.Contains(beside, "cilium-agent") || slices.Contains(beside, "delegated-ipam") {
 			t.Errorf("the containers are %v", beside)
 		}
-		// It runs plugins: they must be there. And nobody but the agent waits for it.
+		// The plugins must be installed before, and only the agent waits for the sidecar.
 		if got := before[len(before)-1]; got != "delegated-ipam" || !slices.Contains(before, "install-cni-binaries") {
-			t.Errorf("the init containers are %v, want ours as the last", before)
+			t.Errorf("the init containers are %v; want the sidecar last", before)
 		}
 		if p := d.sidecar.RestartPolicy; p == nil || *p != corev1.ContainerRestartPolicyAlways {
-			t.Errorf("its restart policy is %v: the agent would wait for its end", p)
+			t.Errorf("the restart policy is %v; the agent would wait for the sidecar to end", p)
 		}
 		if d.sidecar.StartupProbe == nil {
 			t.Error("without a startup probe the agent does not wait for the socket")
@@ -45,7 +47,7 @@ func TestInCiliumsPodTheSidecarAnswersBeforeTheAgentStarts(t *testing.T) {
 	})
 }
 
-func TestTheModeIsTheOneOfTheAgent(t *testing.T) {
+func TestChartIPAMMode(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
 			t.Skip("the chart is not touched")
@@ -65,28 +67,27 @@ func TestTheModeIsTheOneOfTheAgent(t *testing.T) {
 	})
 }
 
-// In a mode without a range for each node the agent panics where masquerading by
-// iptables is to go by such a range (newManager in its pkg/datapath/iptables).
-func TestTheAgentKnowsWhereToMasquerade(t *testing.T) {
+// In a mode without a range for each node the agent panics if iptables masquerading needs that
+// range (newManager in its pkg/datapath/iptables).
+func TestChartMasquerade(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
 			t.Skip("the chart is not touched")
 		}
 		config, _ := d.configMap("cilium-config")
 		if config["enable-ipv4-masquerade"] == "true" && config["egress-masquerade-interfaces"] == "" {
-			t.Errorf("in mode %s there is no egress-masquerade-interfaces", config["ipam"])
+			t.Errorf("mode %s lacks egress-masquerade-interfaces", config["ipam"])
 		}
 	})
 }
 
-// What the values change of the chart's own objects: everything else must be as
-// without them.
-func TestTheRestOfTheChartIsAsItWas(t *testing.T) {
+// The values must change nothing in the chart's objects besides the sidecar and the settings.
+func TestChartOtherwiseUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		values []string
-		// settings are those of the agent and the operator that the mode changes.
+		// settings are those of the agent and the operator that the IPAM mode changes.
 		settings []string
 	}{
 		{"the sidecar", []string{sidecarYAML}, []string{
@@ -101,7 +102,7 @@ func TestTheRestOfTheChartIsAsItWas(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before, after := byName(t, chart(t, newest)), byName(t, chart(t, newest, c.values...))
 			if got, want := slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
-				t.Fatalf("the objects are %v; without us %v", got, want)
+				t.Fatalf("the objects are %v; without the values %v", got, want)
 			}
 			for name, object := range after {
 				switch object := object.(type) {
@@ -111,25 +112,24 @@ func TestTheRestOfTheChartIsAsItWas(t *testing.T) {
 						break
 					}
 					if got := changed(old.Data, object.Data); !slices.Equal(got, c.settings) {
-						t.Errorf("these settings are changed: %q, want %q", got, c.settings)
+						t.Errorf("the changed settings are %q; want %q", got, c.settings)
 					}
 					object.Data = old.Data
 				case *appsv1.DaemonSet:
-					takeOutSidecar(&object.Spec.Template.Spec)
+					removeSidecar(&object.Spec.Template.Spec)
 				}
 				for _, o := range []runtime.Object{object, before[name]} {
-					forgetCheckSum(o)
+					removeChecksum(o)
 				}
 				if d := diff.Diff(before[name], object); d != "" {
-					t.Errorf("%s differs from what it is without us:\n%s", name, d)
+					t.Errorf("the values change %s:\n%s", name, d)
 				}
 			}
 		})
 	}
 }
 
-// changed are the keys that are in one only or have another value, but for options
-// of ours.
+// changed returns the keys with different values, without the options of the sidecar.
 func changed(before, after map[string]string) (keys []string) {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
@@ -143,23 +143,20 @@ func changed(before, after map[string]string) (keys []string) {
 	return keys
 }
 
-// byName are objects by kind, namespace and name.
+// byName returns the objects by kind, namespace and name.
 func byName(t *testing.T, all []runtime.Object) map[string]runtime.Object {
 	t.Helper()
 	objects := map[string]runtime.Object{}
 	for _, o := range all {
 		m, err := meta.Accessor(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		objects[o.GetObjectKind().GroupVersionKind().Kind+" "+m.GetNamespace()+"/"+m.GetName()] = o
 	}
 	return objects
 }
 
-// takeOutSidecar removes the sidecar, if it is there, and gives a stop the time
-// that the chart gives it.
-func takeOutSidecar(pod *corev1.PodSpec) {
+// removeSidecar removes the sidecar, if there is one, and restores the chart's grace period.
+func removeSidecar(pod *corev1.PodSpec) {
 	ours := func(name string) bool { return strings.HasPrefix(name, "delegated-ipam") }
 	before := len(pod.InitContainers)
 	pod.InitContainers = slices.DeleteFunc(pod.InitContainers, func(c corev1.Container) bool { return ours(c.Name) })
@@ -169,13 +166,13 @@ func takeOutSidecar(pod *corev1.PodSpec) {
 	}
 }
 
-// configCheckSum is the annotation by which the chart replaces the agent's pods when
-// cilium-config has changed.
-const configCheckSum = "cilium.io/cilium-configmap-checksum"
+// configChecksum is the annotation that makes the chart replace the agent's pods when cilium-config
+// changes.
+const configChecksum = "cilium.io/cilium-configmap-checksum"
 
-// forgetCheckSum removes the check sum of the configuration.
-func forgetCheckSum(o runtime.Object) {
+// removeChecksum removes the checksum of the configuration.
+func removeChecksum(o runtime.Object) {
 	if d, is := o.(*appsv1.DaemonSet); is {
-		delete(d.Spec.Template.Annotations, configCheckSum)
+		delete(d.Spec.Template.Annotations, configChecksum)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// rendering makes the objects of an installation.
+// rendering returns the objects of an installation.
 type rendering func(*testing.T) []runtime.Object
 
-// once is a rendering that is made once and that nobody changes.
+// once caches a rendering, whose objects must not be changed.
 func once(make rendering) rendering {
 	var (
 		first sync.Once
@@ -28,17 +28,17 @@ func once(make rendering) rendering {
 	}
 }
 
-// installation is one way in which the sidecar comes to a node.
+// installation is a way of deploying the sidecar.
 type installation struct {
 	name    string
 	objects rendering
-	// daemonSet has the sidecar's pod.
+	// daemonSet is the name of the DaemonSet with the sidecar.
 	daemonSet string
-	// bridge tells that the sidecar is the bridge's.
+	// bridge says that the sidecar serves the bridge.
 	bridge bool
 }
 
-// installations are all of them.
+// installations has every installation.
 var installations = []installation{
 	{"the chart, on the oldest Kubernetes", once(func(t *testing.T) []runtime.Object { return chart(t, oldest, sidecarYAML) }), "cilium", false},
 	{"the chart", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML) }), "cilium", false},
@@ -47,7 +47,7 @@ var installations = []installation{
 	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true},
 }
 
-// deployed is an installation as it is rendered.
+// deployed is a rendered installation.
 type deployed struct {
 	installation
 	all []runtime.Object
@@ -56,7 +56,7 @@ type deployed struct {
 	sidecar corev1.Container
 }
 
-// each runs a test with every installation.
+// each runs a test for every installation.
 func each(t *testing.T, test func(*testing.T, deployed)) {
 	t.Helper()
 	for _, i := range installations {
@@ -75,7 +75,7 @@ func render(t *testing.T, i installation) deployed {
 	return d
 }
 
-// container returns the one of that name.
+// container returns the container with that name.
 func container(t *testing.T, all []corev1.Container, name string) corev1.Container {
 	t.Helper()
 	at := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
@@ -85,35 +85,34 @@ func container(t *testing.T, all []corev1.Container, name string) corev1.Contain
 	return all[at]
 }
 
-// inChart tells whether the pod is cilium-agent's.
+// inChart reports whether the sidecar is in the pod of cilium-agent.
 func (d deployed) inChart() bool { return d.daemonSet == "cilium" }
 
-// volume returns the pod's volume of that name.
+// volume returns the pod's volume with that name.
 func (d deployed) volume(t *testing.T, name string) corev1.Volume {
 	t.Helper()
 	at := slices.IndexFunc(d.pod.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 	if at < 0 {
-		t.Fatalf("%s is no volume of the pod", name)
+		t.Fatalf("the pod lacks the volume %s", name)
 	}
 	return d.pod.Volumes[at]
 }
 
-// files are those that the sidecar finds in a directory that a ConfigMap is mounted
-// on: what the kubelet makes of it.
-func (d deployed) files(t *testing.T, directory string) map[string]string {
+// files returns the files that the kubelet creates in a folder from a mounted ConfigMap.
+func (d deployed) files(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == directory })
 	if at < 0 {
-		t.Fatalf("nothing is mounted on %s", directory)
+		t.Fatalf("%s is not a mount", folder)
 	}
 	source := d.volume(t, d.sidecar.VolumeMounts[at].Name).ConfigMap
 	if source == nil {
-		t.Fatalf("%s is no ConfigMap", directory)
+		t.Fatalf("%s is not a ConfigMap", folder)
 	}
 	optional := source.Optional != nil && *source.Optional
 	data, found := d.configMap(source.Name)
 	if !found && !optional {
-		t.Fatalf("there is no ConfigMap %s", source.Name)
+		t.Fatalf("the ConfigMap %s is missing", source.Name)
 	}
 	if source.Items == nil {
 		return data
@@ -122,7 +121,7 @@ func (d deployed) files(t *testing.T, directory string) map[string]string {
 	for _, item := range source.Items {
 		text, there := data[item.Key]
 		if !there && !optional {
-			t.Errorf("ConfigMap %s has no key %s", source.Name, item.Key)
+			t.Errorf("the ConfigMap %s lacks the key %s", source.Name, item.Key)
 		}
 		if there {
 			files[item.Path] = text
@@ -140,23 +139,23 @@ func (d deployed) configMap(name string) (map[string]string, bool) {
 	return nil, false
 }
 
-// mount is what a container finds at a path.
+// mount is the source of a mount.
 type mount struct {
-	// from is the directory of the host, or another kind of volume.
+	// from is the folder of the host, or the kind of the volume.
 	from     string
 	readOnly bool
 }
 
 func (m mount) String() string { return fmt.Sprintf("%s (read-only: %t)", m.from, m.readOnly) }
 
-// mounts are those of a container of the pod, by path.
+// mounts returns the mounts of a container, by path.
 func (d deployed) mounts(t *testing.T, c corev1.Container) map[string]mount {
 	t.Helper()
 	mounts := map[string]mount{}
 	for _, m := range c.VolumeMounts {
 		v := d.volume(t, m.Name)
 		if m.SubPath != "" || m.SubPathExpr != "" {
-			t.Errorf("%s is a part of a volume: it would not follow the volume", m.MountPath)
+			t.Errorf("%s is a subPath, which is not updated with the volume", m.MountPath)
 		}
 		from := "another volume"
 		switch {

@@ -1,5 +1,5 @@
-// Package deploy renders what deploy/ has for Kubernetes, with Cilium's real chart
-// and kustomize, and holds it to what sidecar and bridge need. It is a module of
+// Package deploy renders the manifests of deploy/ with Cilium's real chart and kustomize, and
+// compares them with the requirements of sidecar and bridge. It is a module of
 // its own, so that the product depends on neither helm nor Cilium.
 package deploy
 

@@ -14,13 +14,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// What manifests set by arguments, by the environment or by where they mount things.
+// fixed has the options that manifests set by arguments, the environment or mounts.
 var fixed = []string{"config-dir", "cni-bin-dir", "cni-conf-dir", "max-plugin-processes", "node-name", "socket-path", "state-dir"}
 
-// flagLine is a flag in the output of --help.
+// flagLine matches a flag in the output of --help.
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`)
 
-// serveOptions are the options of the real binary.
+// serveOptions returns the options of the real binary.
 func serveOptions(t *testing.T) []string {
 	t.Helper()
 	out := harness.NewNode(t).Command(t, "serve", "--help")
@@ -32,13 +32,13 @@ func serveOptions(t *testing.T) []string {
 		}
 	}
 	if len(names) < 20 {
-		t.Fatalf("found only the options %v in:\n%s", names, out.Stdout)
+		t.Fatalf("too few options %v in:\n%s", names, out.Stdout)
 	}
 	return names
 }
 
-// With the chart an option that is not listed in the volume could not be set.
-func TestEachOptionCanBeSetInTheValuesOfTheChart(t *testing.T) {
+// With the chart an option that is missing in the volume cannot be set.
+func TestChartOptions(t *testing.T) {
 	want := slices.DeleteFunc(serveOptions(t), func(o string) bool { return slices.Contains(fixed, o) })
 	shared := []string{"enable-ipv4", "enable-ipv6", "local-router-ipv4", "local-router-ipv6"}
 	each(t, func(t *testing.T, d deployed) {
@@ -53,20 +53,20 @@ func TestEachOptionCanBeSetInTheValuesOfTheChart(t *testing.T) {
 				key = item.Path
 			}
 			if item.Key != key {
-				t.Errorf("%s is read from %s, want %s", item.Path, item.Key, key)
+				t.Errorf("%s is read from %s; want %s", item.Path, item.Key, key)
 			}
 		}
 		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-			t.Errorf("options that can be set: %v\nwant %v", got, want)
+			t.Errorf("the options are %v\nwant %v", got, want)
 		}
 	})
 }
 
-// A misspelt one would be no file, and so be lost without a word.
-func TestEachSettingOfTheChartReachesTheSidecar(t *testing.T) {
+// A misspelt setting would be ignored silently.
+func TestChartSettingsMounted(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
-			t.Skip("the sidecar itself refuses an unknown one")
+			t.Skip("the sidecar refuses unknown options")
 		}
 		config, _ := d.configMap("cilium-config")
 		mounted := slices.Concat(d.volume(t, "delegated-ipam-options").ConfigMap.Items, d.volume(t, "delegated-ipam-network").ConfigMap.Items)
@@ -79,31 +79,31 @@ func TestEachSettingOfTheChartReachesTheSidecar(t *testing.T) {
 				reached = reached || item.Key == key
 			}
 			if !reached {
-				t.Errorf("%s is mounted nowhere", key)
+				t.Errorf("%s is not mounted", key)
 			}
 		}
 	})
 }
 
-// What the sidecar reads at its start must start it again when it is changed: by the
-// chart's check sum of the configuration, or by another name of the ConfigMap.
-func TestAChangedOptionReplacesThePods(t *testing.T) {
+// Options are read at the start, so a change must replace the pods: by the chart's checksum of the
+// configuration, or by a new name of the ConfigMap.
+func TestChangedOptionReplacesPods(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if d.inChart() {
 			template := named[*appsv1.DaemonSet](t, d.all, d.daemonSet).Spec.Template
-			if template.Annotations[configCheckSum] == "" {
-				t.Errorf("the annotations are %v, without %s", template.Annotations, configCheckSum)
+			if template.Annotations[configChecksum] == "" {
+				t.Errorf("the annotations %v lack %s", template.Annotations, configChecksum)
 			}
 			return
 		}
 		if name := d.volume(t, "options").ConfigMap.Name; !suffix.MatchString(name) {
-			t.Errorf("the ConfigMap %s has the same name whatever it says", name)
+			t.Errorf("the name of the ConfigMap %s has no hash", name)
 		}
 	})
 }
 
-// In the test below flags of the harness stand before some of them.
-func TestEachSettingIsOneThatTheProgramTakes(t *testing.T) {
+// TestServeWithOptions adds flags of the harness, so it does not show every unknown option.
+func TestOptionsAccepted(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		n := harness.NewNode(t)
 		args := append([]string{"serve"}, d.sidecar.Args...)
@@ -116,9 +116,9 @@ func TestEachSettingIsOneThatTheProgramTakes(t *testing.T) {
 	})
 }
 
-// The real binary is started with the arguments and the files of its container, but
-// for directories of the test, and gives the owner an address that the installation is for.
-func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
+// The real binary is started with the arguments and files of its container, except for folders of
+// the test, and allocates for an owner of the installation.
+func TestServeWithOptions(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		n := harness.NewNode(t)
 		inTest := strings.NewReplacer("/etc/delegated-ipam", n.Dir, `"type": "host-local",`, `"type": "host-local", "dataDir": "`+n.StoreDir+`",`)
@@ -127,12 +127,12 @@ func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
 		}
 		owner := "ciliumnode-0"
 		if !d.bridge {
-			// The agent has written it, for its own pods.
+			// The agent writes this configuration for its pods.
 			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
 			owner = "router"
 		}
 		if want := []string{"delegated-ipam", "serve"}; !slices.Equal(d.sidecar.Command, want) {
-			t.Fatalf("the container runs %v, want %v", d.sidecar.Command, want)
+			t.Fatalf("the command is %v; want %v", d.sidecar.Command, want)
 		}
 		var args []string
 		for _, a := range d.sidecar.Args {
@@ -143,33 +143,29 @@ func TestTheSidecarServesWithWhatItIsGiven(t *testing.T) {
 			t.Errorf("%s got %v", owner, got)
 		}
 		refused := map[bool]int{true: 403, false: 201}[d.bridge]
-		s.TryAllocate(t, harness.Request{Owner: "somebody"}).WantStatus(t, refused)
+		s.TryAllocate(t, harness.Request{Owner: "unknown"}).WantStatus(t, refused)
 	})
 }
 
-// write makes a directory of files.
-func write(t *testing.T, directory string, files map[string]string, in *strings.Replacer) {
+// write creates a folder with files.
+func write(t *testing.T, folder string, files map[string]string, in *strings.Replacer) {
 	t.Helper()
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(folder, 0o755))
 	for name := range maps.Keys(files) {
-		if err := os.WriteFile(filepath.Join(directory, name), []byte(in.Replace(files[name])), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(in.Replace(files[name])), 0o644))
 	}
 }
 
-// A probe that the program does not have would keep the agent from starting.
-func TestTheProgramHasTheProbes(t *testing.T) {
+// An unknown probe command would prevent the agent from starting.
+func TestProbeCommands(t *testing.T) {
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
 	n.Start(t, "--enable-ipv6=false")
 	each(t, func(t *testing.T, d deployed) {
 		for _, p := range [][]string{d.sidecar.StartupProbe.Exec.Command, d.sidecar.ReadinessProbe.Exec.Command, d.sidecar.LivenessProbe.Exec.Command} {
-			// What is answered is asked here, not how soon.
+			// The machine may be busy.
 			if out := n.Command(t, append(slices.Clone(p[1:]), "--timeout=30s")...); out.ExitCode != 0 {
-				t.Errorf("%v of a sidecar that is ready: exit status %d: %s", p, out.ExitCode, out.Stderr)
+				t.Errorf("%v of a ready sidecar: exit status %d: %s", p, out.ExitCode, out.Stderr)
 			}
 		}
 	})

@@ -3,8 +3,8 @@ package deploy
 import (
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,10 +13,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// tokenPath is where client-go looks for what a pod reaches the API server with.
+// tokenPath is the path of the service account's token.
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-func TestTheSidecarFindsTheHostsDirsAtTheirOwnPaths(t *testing.T) {
+func TestMounts(t *testing.T) {
 	want := map[string]mount{
 		"/etc/delegated-ipam/options": {"ConfigMap", true},
 		"/etc/delegated-ipam/network": {"ConfigMap", true},
@@ -35,18 +35,18 @@ func TestTheSidecarFindsTheHostsDirsAtTheirOwnPaths(t *testing.T) {
 		got := d.mounts(t, d.sidecar)
 		for path := range maps.Keys(want) {
 			if got[path] != want[path] {
-				t.Errorf("%s is %v, want %v", path, got[path], want[path])
+				t.Errorf("the mount of %s is %v; want %v", path, got[path], want[path])
 			}
 		}
 		for path := range got {
 			if _, known := want[path]; !known {
-				t.Errorf("%s is mounted for nothing: %v", path, got[path])
+				t.Errorf("the mount of %s is not needed: %v", path, got[path])
 			}
 		}
 	})
 }
 
-func TestDirsOfTheHostAreMadeAndTheMachineIDIsNot(t *testing.T) {
+func TestHostPathTypes(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		for _, m := range d.sidecar.VolumeMounts {
 			host := d.volume(t, m.Name).HostPath
@@ -55,29 +55,29 @@ func TestDirsOfTheHostAreMadeAndTheMachineIDIsNot(t *testing.T) {
 			}
 			want := corev1.HostPathDirectoryOrCreate
 			if host.Path == "/etc/machine-id" {
-				want = corev1.HostPathFile // an empty one would mean a first boot
+				want = corev1.HostPathFile // a created one would mean a first boot
 			}
 			if host.Type == nil || *host.Type != want {
-				t.Errorf("%s is of type %v, want %s", host.Path, host.Type, want)
+				t.Errorf("the type of %s is %v; want %s", host.Path, host.Type, want)
 			}
 		}
 	})
 }
 
-// The agent's socket directory and the sidecar's are one, by whatever volume.
-func TestTheAgentFindsTheSocketWhereTheSidecarMakesIt(t *testing.T) {
+// The agent and the sidecar must have the same folder for sockets.
+func TestAgentSocketDir(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
-			t.Skip("the agent is in another pod, with this directory of the host")
+			t.Skip("the agent is in another pod and has the host's folder")
 		}
 		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
 		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {
-			t.Errorf("the agent finds %s", got)
+			t.Errorf("the agent has %s", got)
 		}
 	})
 }
 
-func TestTheSidecarHasOnlyTheRightsThatHostLocalNeeds(t *testing.T) {
+func TestSecurityContext(t *testing.T) {
 	want := &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(65532)),
 		ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
@@ -87,104 +87,107 @@ func TestTheSidecarHasOnlyTheRightsThatHostLocalNeeds(t *testing.T) {
 	}
 	each(t, func(t *testing.T, d deployed) {
 		if got := d.sidecar.SecurityContext; !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, want %v", got, want)
+			t.Errorf("got %v; want %v", got, want)
 		}
 	})
 }
 
-func TestTheSidecarHasNoToken(t *testing.T) {
+func TestNoServiceAccountToken(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		automatic := d.pod.AutomountServiceAccountToken == nil || *d.pod.AutomountServiceAccountToken
-		// The kubelet's admission leaves a path alone on which something is mounted.
+		// The kubelet mounts no token over another mount.
 		_, covered := d.mounts(t, d.sidecar)[tokenPath]
 		if automatic && !covered {
-			t.Error("it is given the token of the pod's service account")
+			t.Error("the sidecar gets the token of the pod's service account")
 		}
 		for _, m := range d.sidecar.VolumeMounts {
 			if v := d.volume(t, m.Name); v.Projected != nil || v.Secret != nil {
-				t.Errorf("%s may hold a secret", m.MountPath)
+				t.Errorf("%s may have a secret", m.MountPath)
 			}
 		}
 	})
 }
 
-func TestMemoryIsBoundedAndCPUIsNot(t *testing.T) {
+func TestResources(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		r := d.sidecar.Resources
 		if r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) <= 0 {
 			t.Errorf("requests %v, limits %v", r.Requests, r.Limits)
 		}
 		if !r.Limits.Cpu().IsZero() {
-			t.Error("it may be throttled while it holds a lock of the plugin")
+			t.Error("a CPU limit may throttle the sidecar while it holds a lock of the plugin")
 		}
 		if !slices.Contains(d.sidecar.Args, "--max-plugin-processes=8") {
-			t.Errorf("%v bound no number of plugin processes, and so no memory", d.sidecar.Args)
+			t.Errorf("%v do not limit the plugin processes, whose memory counts", d.sidecar.Args)
 		}
 	})
 }
 
-func TestTheProbesAskWhatTheirKindMeans(t *testing.T) {
+func TestProbes(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		for kind, probe := range map[string]*corev1.Probe{"startup": d.sidecar.StartupProbe, "ready": d.sidecar.ReadinessProbe, "live": d.sidecar.LivenessProbe} {
 			if probe == nil || probe.Exec == nil {
-				t.Errorf("%s: %v, want a command: the kubelet cannot ask on a unix socket", kind, probe)
+				t.Errorf("the %s probe is %v; want a command, because the kubelet cannot use a unix socket", kind, probe)
 				continue
 			}
 			if want := []string{"delegated-ipam", "probe", kind}; !slices.Equal(probe.Exec.Command, want) {
-				t.Errorf("%v, want %v", probe.Exec.Command, want)
+				t.Errorf("the command is %v; want %v", probe.Exec.Command, want)
 			}
 			if probe.TimeoutSeconds < 2 {
-				t.Errorf("%s: %d s; the command itself waits almost one", kind, probe.TimeoutSeconds)
+				t.Errorf("the timeout of the %s probe is %d s; the command waits almost one", kind, probe.TimeoutSeconds)
 			}
 		}
 	})
 }
 
-// agentStop is how long cilium-agent may take to stop (--hive-stop-timeout).
+// agentStop is the time limit for cilium-agent to stop (--hive-stop-timeout).
 const agentStop = time.Minute
 
-// A start waits for the state directory while another sidecar of the node ends.
-func TestAStartIsGivenTheTimeThatAStopMayTake(t *testing.T) {
-	patience := patienceOfAStop(t)
+// A start waits for the state folder while the previous sidecar stops.
+func TestStopAndStartTimes(t *testing.T) {
+	timeout := stopTimeout(t)
 	each(t, func(t *testing.T, d deployed) {
 		grace := time.Duration(*d.pod.TerminationGracePeriodSeconds) * time.Second
-		wanted := patience
+		wanted := timeout
 		if d.inChart() {
-			// The kubelet ends a native sidecar after the others, in what they leave of the time.
+			// The kubelet stops a native sidecar after the other containers, within the same time.
 			wanted += agentStop
 		}
 		if grace < wanted {
-			t.Errorf("a stop is given %s, and takes up to %s, of which %s are for plugin calls", grace, wanted, patience)
+			t.Errorf("the grace period is %s; want %s, of which %s are for plugin calls", grace, wanted, timeout)
 		}
 		p := d.sidecar.StartupProbe
 		if start := time.Duration(p.PeriodSeconds*p.FailureThreshold) * time.Second; start < grace {
-			t.Errorf("a start is given %s, and a stop %s", start, grace)
+			t.Errorf("the startup probe allows %s, less than the grace period %s", start, grace)
 		}
 	})
 }
 
-// patienceOfAStop is how long the real sidecar says that it waits for plugin calls
-// with the options that every installation has.
-func patienceOfAStop(t *testing.T) time.Duration {
+// stoppingLine matches the log line with the time limit of a stop.
+var stoppingLine = regexp.MustCompile(`msg="Stopping: [^"]*" timeout=(\S+)`)
+
+// stopTimeout returns how long the real sidecar waits for plugin calls when it stops, with the
+// options of every installation.
+func stopTimeout(t *testing.T) time.Duration {
 	t.Helper()
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
 	s := n.Start(t, "--enable-ipv6=false")
 	s.Stop(t)
-	_, after, said := strings.Cut(s.Log(), "patience=")
-	if !said {
-		t.Fatalf("it does not say how long it waits:\n%s", s.Log())
+	match := stoppingLine.FindStringSubmatch(s.Log())
+	if match == nil {
+		t.Fatalf("the log lacks the time limit of the stop:\n%s", s.Log())
 	}
-	patience, err := time.ParseDuration(strings.Fields(after)[0])
-	if err != nil || patience < time.Minute {
-		t.Fatalf("its patience is %s, %v", patience, err)
+	timeout, err := time.ParseDuration(match[1])
+	if err != nil || timeout < time.Minute {
+		t.Fatalf("the time limit of the stop is %s, %v", timeout, err)
 	}
-	return patience
+	return timeout
 }
 
-// The values of the chart repeat the container of the DaemonSet: but for volumes
-// and its place in the pod they must not differ.
-func TestTheSidecarIsTheSameInEachInstallation(t *testing.T) {
+// The values of the chart repeat the container of the DaemonSet, which must be equal except for
+// volumes and its place in the pod.
+func TestSameContainer(t *testing.T) {
 	want := bare(render(t, installations[0]))
 	for _, i := range installations[1:] {
 		if got := bare(render(t, i)); !reflect.DeepEqual(got, want) {
@@ -193,7 +196,7 @@ func TestTheSidecarIsTheSameInEachInstallation(t *testing.T) {
 	}
 }
 
-// bare is the sidecar's container without what belongs to the pod.
+// bare returns the sidecar's container without the fields that depend on the pod.
 func bare(d deployed) corev1.Container {
 	c := d.sidecar
 	c.RestartPolicy, c.VolumeMounts = nil, nil

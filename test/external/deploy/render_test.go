@@ -21,10 +21,12 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
-	// oldest is the first Kubernetes in which native sidecars are on without being asked for.
+	// oldest is the first Kubernetes version with native sidecars enabled by default.
 	oldest      = "v1.29.0"
 	newest      = "v1.35.0"
 	manifests   = "../../../deploy/kubernetes/"
@@ -33,48 +35,34 @@ const (
 	systemdUnit = "../../../deploy/systemd/delegated-ipam.service"
 )
 
-// chartDir is where the chart of the Cilium that go.mod names lies.
+// chartDir returns the folder of the chart in the Cilium version of go.mod.
 var chartDir = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	return filepath.Join(strings.TrimSpace(string(out)), "install", "kubernetes", "cilium"), err
 })
 
 // chart renders Cilium's chart for a version of Kubernetes with files of values, as
-// "helm template -f … -f …" does, and returns every object of it.
+// "helm template -f … -f …" does, and returns its objects.
 func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	t.Helper()
 	dir, err := chartDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c, err := loader.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// By default the chart makes certificates, others each time.
+	harness.Must(t, err)
+	// By default the chart generates new certificates at each run.
 	given := values.Options{ValueFiles: files, StringValues: []string{"hubble.tls.auto.method=cronJob"}}
 	merged, err := given.MergeValues(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := chartutil.ProcessDependencies(c, merged); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, chartutil.ProcessDependencies(c, merged))
 	version, err := chartutil.ParseKubeVersion(kubernetes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	caps := chartutil.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
 	release := chartutil.ReleaseOptions{Name: "cilium", Namespace: "kube-system", IsInstall: true}
 	input, err := chartutil.ToRenderValues(c, merged, release, caps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	rendered, err := engine.Render(c, input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var all []runtime.Object
 	for name, text := range rendered {
 		if filepath.Base(name) != "NOTES.txt" {
@@ -84,23 +72,18 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	return all
 }
 
-// kustomized returns every object of a directory below deploy/kubernetes, as
-// "kubectl kustomize" makes them.
-func kustomized(t *testing.T, directory string) []runtime.Object {
+// kustomized returns the objects of a folder in deploy/kubernetes, as "kubectl kustomize" does.
+func kustomized(t *testing.T, folder string) []runtime.Object {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+directory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+folder)
+	harness.Must(t, err)
 	text, err := made.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return decode(t, directory, text)
+	harness.Must(t, err)
+	return decode(t, folder, text)
 }
 
-// decode reads every object of a text, each of a kind of Kubernetes' own and with
-// no key that the API server would not know, and none twice.
+// decode parses the objects of a YAML text strictly: only built-in kinds, and no unknown or
+// duplicate keys.
 func decode(t *testing.T, name string, text []byte) (all []runtime.Object) {
 	t.Helper()
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -126,7 +109,7 @@ func decode(t *testing.T, name string, text []byte) (all []runtime.Object) {
 	}
 }
 
-// blank tells whether a document has nothing but comments.
+// blank reports whether a document has only comments.
 func blank(document []byte) bool {
 	for line := range strings.Lines(string(document)) {
 		if line = strings.TrimSpace(line); line != "" && line != "---" && !strings.HasPrefix(line, "#") {
@@ -136,10 +119,10 @@ func blank(document []byte) bool {
 	return true
 }
 
-// suffix is what kustomize adds to the name of a ConfigMap that it makes.
+// suffix matches the hash that kustomize appends to the name of a generated ConfigMap.
 var suffix = regexp.MustCompile(`-[a-z0-9]{10}$`)
 
-// named returns the one object of a type with that name, with or without a suffix.
+// named returns the object of a type with that name, with or without a suffix.
 func named[T interface{ GetName() string }](t *testing.T, all []runtime.Object, name string) T {
 	t.Helper()
 	var found []T
@@ -149,7 +132,7 @@ func named[T interface{ GetName() string }](t *testing.T, all []runtime.Object, 
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%d objects %T named %s, want one", len(found), *new(T), name)
+		t.Fatalf("%d objects %T are named %s; want 1", len(found), *new(T), name)
 	}
 	return found[0]
 }

@@ -14,28 +14,25 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// unit is the service as it is shipped.
+// unit returns the shipped unit file.
 func unit(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(systemdUnit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }
 
-// setting returns the one value of a setting of the service.
+// setting returns the value of a setting, which must occur once.
 func setting(t *testing.T, name string) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit(t), -1)
 	if len(found) != 1 {
-		t.Fatalf("%s is there %d times, want once", name, len(found))
+		t.Fatalf("%s occurs %d times; want 1", name, len(found))
 	}
 	return found[0][1]
 }
 
-// analyze runs systemd-analyze on the unit with the real binary in place of the
-// one that is to be installed.
+// analyze runs systemd-analyze on the unit, with the path of the binary under test.
 func analyze(t *testing.T, args ...string) {
 	t.Helper()
 	program, err := exec.LookPath("systemd-analyze")
@@ -47,70 +44,66 @@ func analyze(t *testing.T, args ...string) {
 	}
 	file := filepath.Join(t.TempDir(), "delegated-ipam.service")
 	text := strings.ReplaceAll(unit(t), "/usr/bin/delegated-ipam", harness.Binary(t))
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	out, err := exec.Command(program, append(args, file)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("systemd-analyze %v: %v\n%s", args, err, out)
 	}
-	// What it does not know it only tells.
+	// Unknown settings are only warnings.
 	if args[0] == "verify" && len(out) > 0 {
 		t.Errorf("systemd-analyze %v:\n%s", args, out)
 	}
 }
 
-func TestSystemdUnderstandsTheUnit(t *testing.T) { analyze(t, "verify", "--man=no") }
+func TestUnitVerify(t *testing.T) { analyze(t, "verify", "--man=no") }
 
-// The threshold is ten times the exposure: 2.9 is "OK", 4 and more "MEDIUM".
-func TestTheServiceIsExposedLittle(t *testing.T) {
+// The threshold is ten times the exposure level: 2.9 is "OK", 4 is "MEDIUM".
+func TestUnitSecurity(t *testing.T) {
 	analyze(t, "security", "--offline=true", "--threshold=29")
 }
 
-func TestTheServiceMayStopAsLongAsItsPluginCallsTake(t *testing.T) {
+func TestUnitStopTime(t *testing.T) {
 	seconds, err := strconv.Atoi(setting(t, "TimeoutStopSec"))
-	if err != nil {
-		t.Fatal(err)
+	harness.Must(t, err)
+	if got, want := time.Duration(seconds)*time.Second, stopTimeout(t); got < want {
+		t.Errorf("TimeoutStopSec is %s, less than the time limit %s for plugin calls", got, want)
 	}
-	if got, want := time.Duration(seconds)*time.Second, patienceOfAStop(t); got < want {
-		t.Errorf("it is killed after %s, and waits %s for its plugin calls", got, want)
-	}
-	// The plugin's process group is the sidecar's to end.
+	// The sidecar terminates the plugin's process group.
 	if got := setting(t, "KillMode"); got != "mixed" {
-		t.Errorf("KillMode is %s: a signal to host-local can leave a file that no call frees", got)
+		t.Errorf("KillMode is %s; want mixed, because a signal to host-local can leave a stale lease file", got)
 	}
 }
 
-// It is shut in (ProtectSystem=strict), and so writes where these settings say.
-func TestTheServiceMayWriteToItsStateItsSocketsDirAndTheLeases(t *testing.T) {
+// With ProtectSystem=strict the service can write only to the paths in these settings.
+func TestUnitWritablePaths(t *testing.T) {
 	for name, want := range map[string]string{
 		"ProtectSystem": "strict", "StateDirectory": "delegated-ipam", "ReadWritePaths": "-/var/lib/cni",
 		"RuntimeDirectory": "cilium", "RuntimeDirectoryPreserve": "yes", // the agent's sockets are there too
 	} {
 		if got := setting(t, name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
+			t.Errorf("%s is %q; want %q", name, got, want)
 		}
 	}
 }
 
-// The guard against a second sidecar is an abstract socket of the host's network, and
-// plugins look at interfaces there.
-func TestTheServiceHasTheHostsNetwork(t *testing.T) {
+// The lock against a second sidecar is an abstract socket in the host's network namespace, and
+// plugins read the interfaces there.
+func TestUnitNetwork(t *testing.T) {
 	if strings.Contains(unit(t), "PrivateNetwork") {
-		t.Error("it has a network of its own")
+		t.Error("the service has a private network")
 	}
 	families := strings.Fields(setting(t, "RestrictAddressFamilies"))
 	for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
 		if !slices.Contains(families, family) {
-			t.Errorf("it may use %v only, want %s too", families, family)
+			t.Errorf("the address families are %v; want %s too", families, family)
 		}
 	}
 }
 
-func TestTheServiceRunsTheProgramWithOptionsThatItHas(t *testing.T) {
+func TestUnitExecStart(t *testing.T) {
 	words := strings.Fields(setting(t, "ExecStart"))
 	if words[0] != "/usr/bin/delegated-ipam" {
-		t.Fatalf("it runs %s", words[0])
+		t.Fatalf("ExecStart is %s", words[0])
 	}
 	if out := harness.NewNode(t).Command(t, append(words[1:], "--help")...); out.ExitCode != 0 {
 		t.Errorf("%v: exit status %d: %s", words, out.ExitCode, out.Stderr)

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 )
 
-// evaluation is how often rules are evaluated and series have a sample.
+// evaluation is the interval of rule evaluations and of samples.
 const evaluation = time.Minute
 
 func readAlerts(t *testing.T) map[string]rulefmt.Rule {
@@ -30,7 +30,7 @@ func readAlerts(t *testing.T) map[string]rulefmt.Rule {
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			if _, twice := all[r.Alert]; twice || r.Alert == "" {
-				t.Errorf("group %s has the alert %q twice, or without a name", g.Name, r.Alert)
+				t.Errorf("group %s has a duplicate or unnamed alert %q", g.Name, r.Alert)
 			}
 			all[r.Alert] = r
 		}
@@ -38,7 +38,7 @@ func readAlerts(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-func TestEachAlertSaysWhatToDoAndUsesWhatThereIs(t *testing.T) {
+func TestAlertAnnotations(t *testing.T) {
 	known := metrics(t)
 	for name, r := range readAlerts(t) {
 		for _, problem := range problems(known, r.Expr) {
@@ -56,7 +56,7 @@ func TestEachAlertSaysWhatToDoAndUsesWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestTheDocsListEachAlert(t *testing.T) {
+func TestAlertsDocumented(t *testing.T) {
 	text, err := os.ReadFile(repository("docs", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,15 +76,15 @@ func TestTheDocsListEachAlert(t *testing.T) {
 	}
 }
 
-// of is what each series of a sidecar has; ofBridge that of a bridge.
+// of has the labels of every series of a sidecar; ofBridge those of a bridge.
 const (
 	of       = `job="delegated-ipam",instance="a:1"`
 	ofBridge = `job="delegated-ipam-bridge",instance="a:2"`
 )
 
-// Each alert is fed series, one sample a minute in the notation of promtool, and
+// Each alert is evaluated on series with one sample per minute, in the notation of promtool, and
 // must fire at the end, or must not.
-func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
+func TestAlerts(t *testing.T) {
 	calls := func(outcome, verb, values string) string {
 		return `delegated_ipam_plugin_calls_total{` + of + `,plugin="host-local",verb="` + verb + `",outcome="` + outcome + `"} ` + values
 	}
@@ -98,19 +98,19 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 			`delegated_ipam_bridge_acquisitions_total{` + ofBridge + `,outcome="exhausted"} ` + values,
 		}
 	}
-	type feeds map[string][]string
-	tests := map[string]struct{ fires, silent feeds }{
+	type inputs map[string][]string
+	tests := map[string]struct{ fires, silent inputs }{
 		"DelegatedIPAMDown": {
-			feeds{"down": {`up{` + of + `} 0x20`}},
-			feeds{"up": {`up{` + of + `} 1x20`}, "restarted": {`up{` + of + `} 1x15 0x3`}, "another job": {`up{job="node"} 0x20`}},
+			inputs{"down": {`up{` + of + `} 0x20`}},
+			inputs{"up": {`up{` + of + `} 1x20`}, "restarted": {`up{` + of + `} 1x15 0x3`}, "another job": {`up{job="node"} 0x20`}},
 		},
 		"DelegatedIPAMNotReady": {
-			feeds{"not ready": {`delegated_ipam_ready{` + of + `} 0x20`}},
-			feeds{"ready": {`delegated_ipam_ready{` + of + `} 1x20`}, "for a moment": {`delegated_ipam_ready{` + of + `} 1x16 0x3`}},
+			inputs{"not ready": {`delegated_ipam_ready{` + of + `} 0x20`}},
+			inputs{"ready": {`delegated_ipam_ready{` + of + `} 1x20`}, "for a moment": {`delegated_ipam_ready{` + of + `} 1x16 0x3`}},
 		},
 		"DelegatedIPAMReleasePending": {
-			feeds{"for half an hour": {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x30`}},
-			feeds{
+			inputs{"for half an hour": {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x30`}},
+			inputs{
 				"none":               {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0x30`},
 				"for ten minutes":    {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x10`},
 				"just long enough":   {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x17`},
@@ -119,28 +119,28 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 			},
 		},
 		"DelegatedIPAMAddressLost": {
-			feeds{"lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x10`}},
-			feeds{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "reacquired": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},
+			inputs{"lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x10`}},
+			inputs{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "reacquired": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},
 		},
 		"DelegatedIPAMDuplicateAddress": {
-			feeds{"one": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x10 1x3`}},
-			feeds{"none": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x3 1x60`}},
+			inputs{"one": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x10 1x3`}},
+			inputs{"none": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x20`}, "yesterday": {`delegated_ipam_duplicate_addresses_total{` + of + `} 0x3 1x60`}},
 		},
 		"DelegatedIPAMRecordQuarantined": {
-			feeds{"one": {`delegated_ipam_quarantined_records{` + of + `} 1x10`}},
-			feeds{"none": {`delegated_ipam_quarantined_records{` + of + `} 0x10`}, "just found": {`delegated_ipam_quarantined_records{` + of + `} 0x10 1x2`}},
+			inputs{"one": {`delegated_ipam_quarantined_records{` + of + `} 1x10`}},
+			inputs{"none": {`delegated_ipam_quarantined_records{` + of + `} 0x10`}, "just found": {`delegated_ipam_quarantined_records{` + of + `} 0x10 1x2`}},
 		},
 		"DelegatedIPAMJournalFailing": {
-			feeds{"writes": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0+1x10`, `delegated_ipam_journal_failures_total{` + of + `,operation="remove"} 0x10`}},
-			feeds{"none": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0x10`}, "an hour ago": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0 1x60`}},
+			inputs{"writes": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0+1x10`, `delegated_ipam_journal_failures_total{` + of + `,operation="remove"} 0x10`}},
+			inputs{"none": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0x10`}, "an hour ago": {`delegated_ipam_journal_failures_total{` + of + `,operation="write"} 0 1x60`}},
 		},
 		"DelegatedIPAMPluginFailing": {
-			feeds{
+			inputs{
 				"every ADD":   {calls("refused", "ADD", "0+1x40"), calls("success", "ADD", "0x40")},
 				"most DELs":   {calls("unknown", "DEL", "0+3x40"), calls("success", "DEL", "0+1x40")},
 				"not started": {calls("not-started", "ADD", "0+1x40"), calls("success", "ADD", "5x40")},
 			},
-			feeds{
+			inputs{
 				"some":                {calls("refused", "ADD", "0+1x40"), calls("success", "ADD", "0+3x40")},
 				"CHECK that says no":  {calls("refused", "CHECK", "0+1x40"), calls("success", "CHECK", "0x40")},
 				"a failure and quiet": {calls("refused", "ADD", "0 1x40"), calls("success", "ADD", "0x40")},
@@ -149,35 +149,35 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 			},
 		},
 		"DelegatedIPAMQueueSlow": {
-			feeds{"slow": waits("0+1x40", "0+2x40")},
-			feeds{"fast": waits("0+2x40", "0+2x40"), "quiet": waits("0x40", "0x40"), "for five minutes": waits("0x20 0+1x5", "0x20 0+2x5")},
+			inputs{"slow": waits("0+1x40", "0+2x40")},
+			inputs{"fast": waits("0+2x40", "0+2x40"), "quiet": waits("0x40", "0x40"), "for five minutes": waits("0x20 0+1x5", "0x20 0+2x5")},
 		},
 		"DelegatedIPAMBridgeDown": {
-			feeds{"down": {`up{` + ofBridge + `} 0x20`}},
-			feeds{"up": {`up{` + ofBridge + `} 1x20`}, "restarted": {`up{` + ofBridge + `} 1x20 0x8`}, "the sidecar is down": {`up{` + of + `} 0x20`}},
+			inputs{"down": {`up{` + ofBridge + `} 0x20`}},
+			inputs{"up": {`up{` + ofBridge + `} 1x20`}, "restarted": {`up{` + ofBridge + `} 1x20 0x8`}, "the sidecar is down": {`up{` + of + `} 0x20`}},
 		},
 		"DelegatedIPAMBridgeExhausted": {
-			feeds{"nothing free": exhausted("0x30", "0+1x30")},
-			feeds{"some free": exhausted("3x30", "0+1x30"), "just used up": exhausted("3x20 0x2", "0+1x24"), "nothing free, and not asked in vain": exhausted("0x30", "0x30")},
+			inputs{"nothing free": exhausted("0x30", "0+1x30")},
+			inputs{"some free": exhausted("3x30", "0+1x30"), "just used up": exhausted("3x20 0x2", "0+1x24"), "nothing free, and not asked in vain": exhausted("0x30", "0x30")},
 		},
 		"DelegatedIPAMBridgeFailing": {
-			feeds{"always": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0+1x40`}},
-			feeds{"never": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x40`}, "once": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x20 1x8`}},
+			inputs{"always": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0+1x40`}},
+			inputs{"never": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x40`}, "once": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x20 1x8`}},
 		},
 	}
 	alerts := readAlerts(t)
 	for name, r := range alerts {
 		tt, ok := tests[name]
 		if !ok || len(tt.fires) == 0 || len(tt.silent) == 0 {
-			t.Errorf("%s is not tried both ways", name)
+			t.Errorf("%s lacks a test in which it fires, or is silent", name)
 			continue
 		}
-		for want, cases := range map[bool]feeds{true: tt.fires, false: tt.silent} {
-			for what, series := range cases {
-				t.Run(name+"/"+what, func(t *testing.T) {
+		for want, cases := range map[bool]inputs{true: tt.fires, false: tt.silent} {
+			for input, series := range cases {
+				t.Run(name+"/"+input, func(t *testing.T) {
 					got := firing(t, r, series)
 					if (len(got) > 0) != want {
-						t.Errorf("it fires %d times; want it to fire: %v", len(got), want)
+						t.Errorf("the alert fires %d times; want it to fire: %v", len(got), want)
 					}
 					for _, a := range got {
 						wantExpanded(t, a)
@@ -188,13 +188,13 @@ func TestEachAlertFiresWhenItShouldAndOnlyThen(t *testing.T) {
 	}
 	for name := range tests {
 		if _, ok := alerts[name]; !ok {
-			t.Errorf("%s is tried, and there is no such alert", name)
+			t.Errorf("%s is tested and is not an alert", name)
 		}
 	}
 }
 
-// firing evaluates an alert from the first to the last sample, as the server does,
-// and returns what fires then.
+// firing evaluates an alert from the first to the last sample, as the server does, and returns the
+// alerts that fire then.
 func firing(t *testing.T, r rulefmt.Rule, series []string) []*rules.Alert {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load "+evaluation.String()+"\n  "+strings.Join(series, "\n  "))
@@ -223,7 +223,7 @@ func firing(t *testing.T, r rulefmt.Rule, series []string) []*rules.Alert {
 	return slices.DeleteFunc(rule.ActiveAlerts(), func(a *rules.Alert) bool { return a.State != rules.StateFiring })
 }
 
-// wantExpanded wants annotations without a template that is left or found nothing.
+// wantExpanded wants annotations without unexpanded or empty templates.
 func wantExpanded(t *testing.T, a *rules.Alert) {
 	t.Helper()
 	a.Annotations.Range(func(l labels.Label) {
@@ -234,6 +234,6 @@ func wantExpanded(t *testing.T, a *rules.Alert) {
 		}
 	})
 	if a.Labels.Get("instance") == "" {
-		t.Errorf("it does not say of which instance it is: %s", a.Labels)
+		t.Errorf("the labels lack the instance: %s", a.Labels)
 	}
 }

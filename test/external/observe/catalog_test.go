@@ -1,4 +1,4 @@
-// Package observe judges the dashboard and the alerts by Prometheus' own parsers
+// Package observe checks the dashboard and the alerts with Prometheus' own parsers
 // and rule engine. It is a module of its own, because the product must not
 // depend on Prometheus' server.
 package observe
@@ -17,13 +17,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
-// fromOutside are metrics that are not ours, with the labels of theirs that may be used.
+// fromOutside has the metrics of Prometheus and of its client library, with their labels.
 var fromOutside = map[string][]string{"up": nil, "process_resident_memory_bytes": nil}
 
-// ofScrape are the labels that Prometheus gives each series.
+// ofScrape has the labels that Prometheus adds to each series.
 var ofScrape = []string{"job", "instance"}
 
-// metrics are those of docs/metrics.md, which other tests compare with the programs.
+// metrics returns the metrics in docs/metrics.md, which other tests compare with the programs.
 func metrics(t *testing.T) map[string]catalog.Metric {
 	t.Helper()
 	all, err := catalog.Read(repository("docs", "metrics.md"))
@@ -37,11 +37,11 @@ func repository(path ...string) string {
 	return filepath.Join(append([]string{"..", "..", ".."}, path...)...)
 }
 
-// variable is a variable of Grafana inside a matcher.
+// variable matches a variable of Grafana in a label matcher.
 var variable = regexp.MustCompile(`\$[a-z_]+`)
 
-// problems are what is wrong with a query: a metric that does not exist, a label
-// that it does not have, a value that the label cannot have.
+// problems returns the errors in a query: an unknown metric, a label that the metric lacks, or a
+// value that the label never has.
 func problems(known map[string]catalog.Metric, query string) []string {
 	expr, err := parser.ParseExpr(query)
 	if err != nil {
@@ -58,7 +58,7 @@ func problems(known map[string]catalog.Metric, query string) []string {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		for _, l := range groupedBy(node) {
 			if !available[l] {
-				found = append(found, "no metric of it has the label "+l)
+				found = append(found, "no metric in it has the label "+l)
 			}
 		}
 		return nil
@@ -66,7 +66,7 @@ func problems(known map[string]catalog.Metric, query string) []string {
 	return found
 }
 
-// groupedBy are the labels that a node groups or joins by.
+// groupedBy returns the labels by which a node groups or joins.
 func groupedBy(node parser.Node) []string {
 	switch n := node.(type) {
 	case *parser.AggregateExpr:
@@ -100,7 +100,7 @@ func ofSelector(known map[string]catalog.Metric, s *parser.VectorSelector, avail
 	return found
 }
 
-// ofValue tells of values that a matcher names and the label cannot have.
+// ofValue returns an error for each value in a matcher that the label never has.
 func ofValue(metric string, m *labels.Matcher, can []string) []string {
 	named := []string{m.Value}
 	if m.Type == labels.MatchRegexp || m.Type == labels.MatchNotRegexp {
@@ -115,14 +115,14 @@ func ofValue(metric string, m *labels.Matcher, can []string) []string {
 	return found
 }
 
-// labelsOf returns the labels of a series, and the values of those that are known.
+// labelsOf returns the labels of a series, and the values of those with a known set.
 func labelsOf(known map[string]catalog.Metric, series string) (has []string, values map[string][]string, ok bool) {
 	if theirs, is := fromOutside[series]; is {
 		return slices.Concat(ofScrape, theirs), nil, true
 	}
 	m, ok := known[series]
 	if ok && m.Type == "histogram" {
-		return nil, nil, false // it has no series of that name
+		return nil, nil, false // a histogram has no series of that name
 	}
 	has = slices.Concat(ofScrape, slices.Collect(maps.Keys(m.Labels)))
 	for _, part := range []string{"_bucket", "_count", "_sum"} {
@@ -137,7 +137,7 @@ func labelsOf(known map[string]catalog.Metric, series string) (has []string, val
 	return has, m.Labels, ok
 }
 
-func TestAWrongQueryIsFound(t *testing.T) {
+func TestProblems(t *testing.T) {
 	known := metrics(t)
 	for query, want := range map[string]string{
 		`sum(`:                       "parse error",
@@ -152,10 +152,10 @@ func TestAWrongQueryIsFound(t *testing.T) {
 		`delegated_ipam_attachments and on (pool, node) delegated_ipam_lost_attachments`: "has the label node",
 	} {
 		if found := problems(known, query); !strings.Contains(strings.Join(found, "; "), want) {
-			t.Errorf("of %s it is found %q; want %q", query, found, want)
+			t.Errorf("problems of %s: %q; want %q", query, found, want)
 		}
 	}
 	if found := problems(known, `sum by (le, queue, job) (rate(delegated_ipam_queue_wait_seconds_bucket{queue="attachment",instance=~"$instance"}[5m]))`); len(found) > 0 {
-		t.Errorf("of a good query it is found %q", found)
+		t.Errorf("problems of a valid query: %q", found)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// dashboard is what is looked at of Grafana's format.
+// dashboard has the fields of Grafana's format that are tested.
 type dashboard struct {
 	Title, UID string
 	Panels     []panel
@@ -48,13 +48,13 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-func TestEachQueryOfTheDashboardUsesWhatThereIs(t *testing.T) {
+func TestDashboardQueries(t *testing.T) {
 	known, queries := metrics(t), 0
 	used := map[string]bool{}
 	for _, p := range readDashboard(t).Panels {
 		for _, target := range p.Targets {
 			queries++
-			// Grafana replaces its own variables; a duration stands for one.
+			// Grafana replaces this variable by a duration.
 			query := strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")
 			for _, problem := range problems(known, query) {
 				t.Errorf("panel %q, %s: %s: %s", p.Title, target.RefID, problem, target.Expr)
@@ -67,11 +67,11 @@ func TestEachQueryOfTheDashboardUsesWhatThereIs(t *testing.T) {
 		}
 	}
 	if queries < 30 || len(used) < 25 {
-		t.Errorf("there are %d queries of %d metrics; want a dashboard", queries, len(used))
+		t.Errorf("the dashboard has %d queries of %d metrics; want at least 30 of 25", queries, len(used))
 	}
 }
 
-func TestThePanelsOfTheDashboardAreInOrder(t *testing.T) {
+func TestDashboardPanels(t *testing.T) {
 	d := readDashboard(t)
 	if d.Title == "" || d.UID == "" || len(d.Panels) == 0 {
 		t.Fatalf("title %q, uid %q, %d panels", d.Title, d.UID, len(d.Panels))
@@ -102,15 +102,15 @@ func TestThePanelsOfTheDashboardAreInOrder(t *testing.T) {
 			refs[target.RefID] = true
 		}
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q asks for nothing", p.Title)
+			t.Errorf("panel %q has no query", p.Title)
 		}
 	}
 }
 
-// asksFor is the query of a variable: label_values(series, label).
-var asksFor = regexp.MustCompile(`^label_values\((.+), ([a-z]+)\)$`)
+// labelValues matches the query of a variable: label_values(series, label).
+var labelValues = regexp.MustCompile(`^label_values\((.+), ([a-z]+)\)$`)
 
-func TestTheVariablesOfTheDashboardAreUsedAndAskForWhatThereIs(t *testing.T) {
+func TestDashboardVariables(t *testing.T) {
 	d, known := readDashboard(t), metrics(t)
 	var queries strings.Builder
 	for _, p := range d.Panels {
@@ -131,9 +131,9 @@ func TestTheVariablesOfTheDashboardAreUsedAndAskForWhatThereIs(t *testing.T) {
 		if err := json.Unmarshal(v.Query, &q); err != nil {
 			t.Errorf("$%s: %v", v.Name, err)
 		}
-		m := asksFor.FindStringSubmatch(q.Query)
+		m := labelValues.FindStringSubmatch(q.Query)
 		if m == nil {
-			t.Errorf("$%s asks for %q", v.Name, q.Query)
+			t.Errorf("the query of $%s is %q", v.Name, q.Query)
 			continue
 		}
 		for _, problem := range problems(known, "sum by ("+m[2]+") ("+m[1]+")") {
@@ -147,7 +147,7 @@ func TestTheVariablesOfTheDashboardAreUsedAndAskForWhatThereIs(t *testing.T) {
 	}
 	for _, want := range []string{"$datasource", "$instance", "$pool"} {
 		if !declared[want] {
-			t.Errorf("there is no variable %s", want)
+			t.Errorf("the variable %s is missing", want)
 		}
 	}
 }
