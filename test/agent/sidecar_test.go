@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// networkName is the name of the delegated CNI network, and of host-local's folder.
+// networkName is the name of the delegated CNI network, and of host-local's directory.
 const networkName = "pods"
 
 // preAllocate is the bridge's default number of free slots.
@@ -46,7 +46,7 @@ func (tb *testbed) hostLocal() map[string]any {
 	return map[string]any{"type": "host-local", "dataDir": tb.path("host-local"), "ranges": ranges}
 }
 
-// plugins returns the folder of the real host-local.
+// plugins returns the directory of the real host-local.
 func (tb *testbed) plugins() string { return filepath.Join(tb.root, ".cache", "plugins") }
 
 // defineBridge defines the bridge with the service account of deploy/kubernetes/bridge.

@@ -49,11 +49,11 @@ func (nw network) families() int { return len(nw.subnets) }
 // testbed is a node and its cluster, with real programs.
 type testbed struct {
 	network
-	// dir has the files of this test: logs, certificates, state folders.
+	// dir has the files of this test: logs, certificates, state directories.
 	dir string
-	// built is the output folder of build.sh: bin, crds, lib.
+	// built is the output directory of build.sh: bin, crds, lib.
 	built string
-	// root is the folder of the repository.
+	// root is the directory of the repository.
 	root string
 	kube *kube
 	// netConf is the CNI configuration of cilium-cni.
@@ -100,7 +100,7 @@ func (tb *testbed) ownProgram(name string) string {
 	return filepath.Join(tb.root, "bin", name)
 }
 
-// path returns a path in the folder of this test.
+// path returns a path in the directory of this test.
 func (tb *testbed) path(name ...string) string {
 	return filepath.Join(append([]string{tb.dir}, name...)...)
 }

@@ -1,11 +1,11 @@
 // Command scripted is a CNI IPAM plugin for tests. Without scripts it is a fast and correct plugin
-// with a store; files in its script folder cause every fault in docs/plugins.md (Traps and their
+// with a store; files in its script directory cause every fault in docs/plugins.md (Traps and their
 // tests).
 //
-// The script folder is ipam.scriptDir of the network configuration, or "<executable>.d" (VERSION
+// The script directory is ipam.scriptDir of the network configuration, or "<executable>.d" (VERSION
 // gets no configuration). A symbolic link to the binary with the name of a plugin type is a plugin
 // of that type; it imitates whereabouts, calico-ipam, azure-ipam and cni-ipvlan-vpc-k8s-ipam
-// (quirksOf). The folder contains
+// (quirksOf). The directory contains
 //
 //	add.json, del.json, check.json, status.json, version.json   type script
 //	add.NAME.json, …   the same for one owner (scriptFile)       type script

@@ -23,10 +23,10 @@ type script struct {
 	// Late accepts the call, which is executed when the test runs the argument "replay". Without
 	// another field that determines its end, the process exits immediately without output.
 	Late bool `json:"late"`
-	// Announce is a FIFO in the script folder that is opened for writing, which blocks until
+	// Announce is a FIFO in the script directory that is opened for writing, which blocks until
 	// there is a reader.
 	Announce string `json:"announce"`
-	// Gate is a file in the script folder that the call waits for.
+	// Gate is a file in the script directory that the call waits for.
 	Gate string `json:"gate"`
 	// Stderr and Stdout are printed as they are; Result and Error as JSON.
 	Stderr string          `json:"stderr"`
@@ -36,7 +36,7 @@ type script struct {
 	// StdoutBytes and StderrBytes are the numbers of letters that are printed in addition.
 	StdoutBytes int `json:"stdoutBytes"`
 	StderrBytes int `json:"stderrBytes"`
-	// HoldStdout is a file in the script folder: a child keeps stdout, stderr and every inherited
+	// HoldStdout is a file in the script directory: a child keeps stdout, stderr and every inherited
 	// file open until it exists.
 	HoldStdout string `json:"holdStdout"`
 	// IgnoreTerm ignores SIGTERM from the start.

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is a folder with a file for each held address. The file is named by the address and
+// store is a directory with a file for each held address. The file is named by the address and
 // contains the text of its holder, by default "<container ID>\n<interface>".
 type store struct {
 	dir  string
 	lock *os.File
-	// cooldown is the folder with a file for each released address; empty for a plugin without a
+	// cooldown is the directory with a file for each released address; empty for a plugin without a
 	// cooldown.
 	cooldown string
 }

@@ -98,16 +98,16 @@ func (d deployed) volume(t *testing.T, name string) corev1.Volume {
 	return d.pod.Volumes[at]
 }
 
-// files returns the files that the kubelet creates in a folder from a mounted ConfigMap.
-func (d deployed) files(t *testing.T, folder string) map[string]string {
+// files returns the files that the kubelet creates in a directory from a mounted ConfigMap.
+func (d deployed) files(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == directory })
+	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir })
 	if at < 0 {
-		t.Fatalf("%s is not a mount", folder)
+		t.Fatalf("%s is not a mount", dir)
 	}
 	source := d.volume(t, d.sidecar.VolumeMounts[at].Name).ConfigMap
 	if source == nil {
-		t.Fatalf("%s is not a ConfigMap", folder)
+		t.Fatalf("%s is not a ConfigMap", dir)
 	}
 	optional := source.Optional != nil && *source.Optional
 	data, found := d.configMap(source.Name)
@@ -141,7 +141,7 @@ func (d deployed) configMap(name string) (map[string]string, bool) {
 
 // mount is the source of a mount.
 type mount struct {
-	// from is the folder of the host, or the kind of the volume.
+	// from is the directory of the host, or the kind of the volume.
 	from     string
 	readOnly bool
 }

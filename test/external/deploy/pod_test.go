@@ -64,11 +64,11 @@ func TestHostPathTypes(t *testing.T) {
 	})
 }
 
-// The agent and the sidecar must have the same folder for sockets.
+// The agent and the sidecar must have the same directory for sockets.
 func TestAgentSocketDir(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
-			t.Skip("the agent is in another pod and has the host's folder")
+			t.Skip("the agent is in another pod and has the host's dir")
 		}
 		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
 		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {
@@ -143,7 +143,7 @@ func TestProbes(t *testing.T) {
 // agentStop is the time limit for cilium-agent to stop (--hive-stop-timeout).
 const agentStop = time.Minute
 
-// A start waits for the state folder while the previous sidecar stops.
+// A start waits for the state directory while the previous sidecar stops.
 func TestStopAndStartTimes(t *testing.T) {
 	timeout := stopTimeout(t)
 	each(t, func(t *testing.T, d deployed) {

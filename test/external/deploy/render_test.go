@@ -35,7 +35,7 @@ const (
 	systemdUnit = "../../../deploy/systemd/delegated-ipam.service"
 )
 
-// chartDir returns the folder of the chart in the Cilium version of go.mod.
+// chartDir returns the directory of the chart in the Cilium version of go.mod.
 var chartDir = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
 	return filepath.Join(strings.TrimSpace(string(out)), "install", "kubernetes", "cilium"), err
@@ -72,14 +72,14 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	return all
 }
 
-// kustomized returns the objects of a folder in deploy/kubernetes, as "kubectl kustomize" does.
-func kustomized(t *testing.T, folder string) []runtime.Object {
+// kustomized returns the objects of a directory in deploy/kubernetes, as "kubectl kustomize" does.
+func kustomized(t *testing.T, dir string) []runtime.Object {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+folder)
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+dir)
 	harness.Must(t, err)
 	text, err := made.AsYaml()
 	harness.Must(t, err)
-	return decode(t, folder, text)
+	return decode(t, dir, text)
 }
 
 // decode parses the objects of a YAML text strictly: only built-in kinds, and no unknown or
