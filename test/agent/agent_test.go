@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// defineAgent gives the agent a path with a compiler, and the flags of crd mode.
-func (l *lab) defineAgent(t *testing.T) {
+// defineAgent defines the agent in crd mode, with a compiler in its PATH.
+func (tb *testbed) defineAgent(t *testing.T) {
 	t.Helper()
-	must(t, os.MkdirAll(l.path("path"), 0o755))
-	must(t, os.Symlink(mustEnv(t, "AGENT_TEST_CLANG"), l.path("path", "clang")))
-	l.agent = l.agentWith(t, "cilium-agent",
+	must(t, os.MkdirAll(tb.path("path"), 0o755))
+	must(t, os.Symlink(mustEnv(t, "AGENT_TEST_CLANG"), tb.path("path", "clang")))
+	tb.agent = tb.newAgent(t, "cilium-agent",
 		"--ipam=crd",
 		"--enable-endpoint-health-checking=true",
 		"--enable-envoy-config=true", // the address of ingress; it needs no Envoy
@@ -28,28 +28,27 @@ func (l *lab) defineAgent(t *testing.T) {
 	)
 }
 
-// agentWith is an agent with some flags besides those that each gets: how it
-// routes, where it is, and what keeps it from needing more of the machine than
-// there is.
-func (l *lab) agentWith(t *testing.T, name string, flags ...string) *program {
+// newAgent defines an agent with flags in addition to those of every agent, which set the routing,
+// the paths, and limits for a small machine.
+func (tb *testbed) newAgent(t *testing.T, name string, flags ...string) *program {
 	t.Helper()
 	env := []string{
-		"PATH=" + l.path("path") + ":" + l.binDir() + ":" + os.Getenv("PATH"),
+		"PATH=" + tb.path("path") + ":" + tb.binDir() + ":" + os.Getenv("PATH"),
 		"K8S_NODE_NAME=" + nodeName,
 		"CILIUM_K8S_NAMESPACE=kube-system",
 	}
-	return l.define(t, name, env, append([]string{
-		l.bin("cilium-agent"),
+	return tb.newProgram(t, name, env, append([]string{
+		tb.bin("cilium-agent"),
 		"--enable-endpoint-routes=true",
 		"--routing-mode=native", "--ipv4-native-routing-cidr=10.42.0.0/16", "--ipv6-native-routing-cidr=fd00:42::/64",
-		"--enable-ipv4=true", "--enable-ipv6=" + strconv.FormatBool(l.dual),
-		// Where it is.
-		"--k8s-kubeconfig-path=" + l.kubeconfig("admin"),
+		"--enable-ipv4=true", "--enable-ipv6=" + strconv.FormatBool(tb.dual),
+		// Paths and devices.
+		"--k8s-kubeconfig-path=" + tb.kubeconfig("admin"),
 		"--devices=eth0",
-		"--lib-dir=" + filepath.Join(l.built, "lib"),
+		"--lib-dir=" + filepath.Join(tb.built, "lib"),
 		"--bpf-root=/sys/fs/bpf", "--cgroup-root=/run/cilium/cgroupv2",
 		"--identity-allocation-mode=crd",
-		// What is not tried here.
+		// Features that are not tested.
 		"--kube-proxy-replacement=false", "--enable-l7-proxy=false", "--enable-hubble=false",
 		"--enable-ipv4-masquerade=false", "--enable-ipv6-masquerade=false",
 		"--bpf-map-dynamic-size-ratio=0", "--bpf-ct-global-tcp-max=65536", "--bpf-ct-global-any-max=65536",
@@ -57,17 +56,17 @@ func (l *lab) agentWith(t *testing.T, name string, flags ...string) *program {
 	}, flags...)...)
 }
 
-// endpoint is one of the agent's list.
+// endpoint is an endpoint in the agent's list.
 type endpoint struct {
-	// Pod is namespace/name; empty for the agent's own, such as health.
+	// Pod is namespace/name; empty for endpoints of the agent, such as health.
 	Pod string
-	// State is "ready" when its datapath is.
+	// State is "ready" when the datapath is.
 	State string
 	IPs   []netip.Addr
 }
 
-// askAgent gets a page of the agent's API.
-func askAgent(ctx context.Context, page string, into any) error {
+// getAgentAPI gets a resource of the agent's API.
+func getAgentAPI(ctx context.Context, resource string, into any) error {
 	client := http.Client{
 		Timeout: 10 * time.Second,
 		Transport: &http.Transport{
@@ -78,7 +77,7 @@ func askAgent(ctx context.Context, page string, into any) error {
 			},
 		},
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/v1/"+page, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/v1/"+resource, nil)
 	if err != nil {
 		return err
 	}
@@ -88,17 +87,17 @@ func askAgent(ctx context.Context, page string, into any) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the agent answers %s to %s", response.Status, page)
+		return fmt.Errorf("the agent answered %s: %s", resource, response.Status)
 	}
 	return json.NewDecoder(response.Body).Decode(into)
 }
 
-// agentOK is nil if the agent says that all is well.
-func agentOK(ctx context.Context) error {
+// agentHealthy returns nil if the agent reports that it is healthy.
+func agentHealthy(ctx context.Context) error {
 	var health struct {
 		Cilium struct{ State, Msg string }
 	}
-	if err := askAgent(ctx, "healthz", &health); err != nil {
+	if err := getAgentAPI(ctx, "healthz", &health); err != nil {
 		return err
 	}
 	if health.Cilium.State != "Ok" {
@@ -107,18 +106,18 @@ func agentOK(ctx context.Context) error {
 	return nil
 }
 
-// mustServe waits until the agent is well, and says so if it ended instead.
-func (l *lab) mustServe(t *testing.T, now *life) {
+// waitHealthy waits until the agent is healthy, and fails the test if it ends.
+func (tb *testbed) waitHealthy(t *testing.T, now *process) {
 	t.Helper()
-	mustEventually(t, "the agent to be well", 3*time.Minute, func() error {
+	mustEventually(t, "the agent to be healthy", 3*time.Minute, func() error {
 		if !now.running() {
-			t.Fatalf("the agent ended; see %s", l.path("cilium-agent.log"))
+			t.Fatalf("the agent ended; see %s", tb.path("cilium-agent.log"))
 		}
-		return agentOK(t.Context())
+		return agentHealthy(t.Context())
 	})
 }
 
-// endpoints is the agent's list.
+// endpoints returns the agent's endpoints.
 func endpoints(ctx context.Context) ([]endpoint, error) {
 	var list []struct {
 		Status struct {
@@ -131,7 +130,7 @@ func endpoints(ctx context.Context) ([]endpoint, error) {
 			}
 		}
 	}
-	if err := askAgent(ctx, "endpoint", &list); err != nil {
+	if err := getAgentAPI(ctx, "endpoint", &list); err != nil {
 		return nil, err
 	}
 	var all []endpoint
@@ -153,14 +152,14 @@ func endpoints(ctx context.Context) ([]endpoint, error) {
 	return all, errors.Join(errs...)
 }
 
-// shared names the addresses that two endpoints have.
-func shared(list []endpoint) error {
+// sharedAddresses returns an error for each address of two endpoints.
+func sharedAddresses(list []endpoint) error {
 	var errs []error
 	holder := map[netip.Addr]string{}
 	for _, e := range list {
 		for _, ip := range e.IPs {
 			if other, ok := holder[ip]; ok {
-				errs = append(errs, fmt.Errorf("%s is of two endpoints, %q and %q", ip, other, e.Pod))
+				errs = append(errs, fmt.Errorf("%s belongs to two endpoints, %q and %q", ip, other, e.Pod))
 			}
 			holder[ip] = e.Pod
 		}

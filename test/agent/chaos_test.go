@@ -13,105 +13,105 @@ import (
 	"time"
 )
 
-// chaosRest is --excess-ip-release-delay while things are killed: short enough
-// that much is given back, and still five times the agent's update interval.
-const chaosRest = 5 * time.Second
+// chaosReleaseDelay is --excess-ip-release-delay: short enough for many releases, and still five
+// times the agent's update interval.
+const chaosReleaseDelay = 5 * time.Second
 
 func TestChaos(t *testing.T) {
-	l := newLab(t, ipv4Only(), chaosRest)
+	tb := newTestbed(t, ipv4Only(), chaosReleaseDelay)
 	length, seed := chaosLength(t), chaosSeed(t)
-	l.figure(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
-	l.sidecar.mustStart(t)
-	l.bridge.mustStart(t)
-	l.mustServe(t, l.agent.mustStart(t))
+	tb.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
+	tb.sidecar.mustStart(t)
+	tb.bridge.mustStart(t)
+	tb.waitHealthy(t, tb.agent.mustStart(t))
 
-	book := newLedger()
-	w := &watch{lab: l, ledger: book, grace: time.Minute}
-	c := &churn{lab: l, ledger: book, failed: map[string]int{}}
-	victims := []*victim{
-		{program: l.bridge, lives: 15 * time.Second, down: 3 * time.Second},
-		{program: l.sidecar, lives: 15 * time.Second, down: 3 * time.Second},
-		{program: l.agent, lives: 20 * time.Second, down: 3 * time.Second, born: func(ctx context.Context, now *life) {
-			w.lives.Go(func() { w.life(ctx, now) })
+	tracker := newPodTracker()
+	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
+	c := &churn{testbed: tb, tracker: tracker, failed: map[string]int{}}
+	targets := []*chaosTarget{
+		{program: tb.bridge, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
+		{program: tb.sidecar, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
+		{program: tb.agent, meanUptime: 20 * time.Second, maxDowntime: 3 * time.Second, onStart: func(ctx context.Context, now *process) {
+			m.followers.Go(func() { m.followAgent(ctx, now) })
 		}},
-		{program: l.apiServer, lives: 40 * time.Second, down: 5 * time.Second},
+		{program: tb.apiServer, meanUptime: 40 * time.Second, maxDowntime: 5 * time.Second},
 	}
-	left := l.letLoose(t, length, seed, victims, w, c)
-	l.calmsDown(t, w, book)
-	l.tell(t, victims, w, c, left)
-	for _, v := range book.broken() {
+	left := tb.runChaos(t, length, seed, targets, m, c)
+	tb.checkRecovery(t, m, tracker)
+	tb.recordResults(t, targets, m, c, left)
+	for _, v := range tracker.violationList() {
 		t.Error(v)
 	}
 }
 
-// letLoose kills and churns for a while. It returns the pods that are left;
-// every program has been started again, if it could.
-func (l *lab) letLoose(t *testing.T, length time.Duration, seed uint64, victims []*victim, w *watch, c *churn) []*pod {
+// runChaos kills programs, and adds and deletes pods, for a while. It returns the remaining pods.
+// Every program has been started again, if that was possible.
+func (tb *testbed) runChaos(t *testing.T, length time.Duration, seed uint64, targets []*chaosTarget, m *monitor, c *churn) []*pod {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
 	var all sync.WaitGroup
-	for n, v := range victims {
+	for n, v := range targets {
 		all.Go(func() {
-			if err := v.hunt(ctx, rand.New(rand.NewPCG(seed, uint64(100+n)))); err != nil {
+			if err := v.killRepeatedly(ctx, rand.New(rand.NewPCG(seed, uint64(100+n)))); err != nil {
 				t.Errorf("%s: %v", v.program.name, err)
 			}
 		})
 	}
-	all.Go(func() { w.books(ctx) })
-	all.Go(func() { w.endpoints(ctx) })
+	all.Go(func() { m.watchState(ctx) })
+	all.Go(func() { m.watchEndpoints(ctx) })
 	left := c.run(ctx, seed)
 	all.Wait()
-	w.lives.Wait()
+	m.followers.Wait()
 	return left
 }
 
-// calmsDown: with nothing killed any more, everything runs again, every running
-// pod is reached, and the books agree.
-func (l *lab) calmsDown(t *testing.T, w *watch, book *ledger) {
+// checkRecovery waits until every program runs, every running pod is reachable, and all records
+// agree.
+func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) {
 	t.Helper()
 	begin := time.Now()
-	mustEventually(t, "the agent to be well again", 5*time.Minute, func() error {
-		if !l.agent.life.running() { // it gives up if the API server was away at its start
-			l.agent.mustStart(t)
+	mustEventually(t, "the agent to be healthy again", 5*time.Minute, func() error {
+		if !tb.agent.current.running() { // it exits if the API server is down at its start
+			tb.agent.mustStart(t)
 		}
-		return agentOK(t.Context())
+		return agentHealthy(t.Context())
 	})
-	if err := eventually(t.Context(), w.grace, func() error { return w.intact(t.Context(), book.now()) }); err != nil {
+	if err := eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
 		t.Errorf("at the end: %v", err)
 	}
-	if err := eventually(t.Context(), 20*time.Minute, func() error { return l.settledWith(t, len(book.now())) }); err != nil {
-		t.Errorf("at the end the books do not agree: %v", err)
+	if err := eventually(t.Context(), 20*time.Minute, func() error { return tb.checkConsistent(t, len(tracker.runningPods())) }); err != nil {
+		t.Errorf("at the end the records do not agree: %v", err)
 	}
-	b, err := l.books(t.Context())
+	b, err := tb.nodeState(t.Context())
 	must(t, err)
-	for _, r := range book.now() {
+	for _, r := range tracker.runningPods() {
 		for _, ip := range r.ips {
 			if want := podNamespace + "/" + r.name; !ownedBy(b.used[ip], want) {
 				t.Errorf("at the end %s of %s is used by %q", ip, want, b.used[ip])
 			}
 		}
 	}
-	l.figure(t, "from the last kill until all books agree", time.Since(begin))
-	l.figure(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.store), len(b.pool), len(b.used), len(b.pool)-len(b.used)))
+	tb.record(t, "from the last kill until all records agree", time.Since(begin))
+	tb.record(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.store), len(b.pool), len(b.used), len(b.pool)-len(b.used)))
 }
 
-// ownedBy knows how the agent marks what it has found at its start.
+// ownedBy reports whether an owner is the wanted one. The agent marks owners that it has restored.
 func ownedBy(owner, want string) bool { return owner == want || owner == want+" [restored]" }
 
-func (l *lab) tell(t *testing.T, victims []*victim, w *watch, c *churn, left []*pod) {
+func (tb *testbed) recordResults(t *testing.T, targets []*chaosTarget, m *monitor, c *churn, left []*pod) {
 	t.Helper()
-	for _, v := range victims {
-		l.figure(t, v.program.name+": killed, ended by itself", fmt.Sprintf("%d, %d", v.kills, v.ownEnds))
+	for _, v := range targets {
+		tb.record(t, v.program.name+": killed, exited", fmt.Sprintf("%d, %d", v.kills, v.exits))
 	}
-	l.figure(t, "agents that came back and had every running pod", w.restarts)
-	l.figure(t, "from the start of an agent until all of them are ready and answer", quantiles(w.restored))
-	l.figure(t, "comparisons of the books while killing", w.looks)
-	l.figure(t, "addresses in the pool: at least, at most; taken back while killing", fmt.Sprintf("%d, %d; %d", w.pool[0], w.pool[1], w.withdrawn))
-	l.figure(t, "pods started, deleted, left", fmt.Sprintf("%d, %d, %d", c.ledger.added, c.ledger.dropped, len(left)))
-	l.figure(t, "attempts that failed and were repeated: ADD, DEL", fmt.Sprintf("%d, %d", c.failed["ADD"], c.failed["DEL"]))
-	l.figure(t, "start of one pod, with its repetitions", quantiles(c.took))
-	l.figure(t, "violations", len(c.ledger.broken()))
+	tb.record(t, "restarts of the agent that kept every running pod", m.restarts)
+	tb.record(t, "from a start of the agent until all of them are ready and reachable", medianAndMax(m.restored))
+	tb.record(t, "comparisons of the records during the kills", m.comparisons)
+	tb.record(t, "addresses in the pool: minimum, maximum; withdrawn during the kills", fmt.Sprintf("%d, %d; %d", m.pool[0], m.pool[1], m.withdrawn))
+	tb.record(t, "pods started, deleted, left", fmt.Sprintf("%d, %d, %d", c.tracker.addedCount, c.tracker.removedCount, len(left)))
+	tb.record(t, "attempts that failed and were repeated: ADD, DEL", fmt.Sprintf("%d, %d", c.failed["ADD"], c.failed["DEL"]))
+	tb.record(t, "start of one pod, with its repetitions", medianAndMax(c.took))
+	tb.record(t, "violations", len(c.tracker.violationList()))
 }
 
 func chaosLength(t *testing.T) time.Duration {
@@ -131,13 +131,13 @@ func chaosSeed(t *testing.T) uint64 {
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("AGENT_TEST_SEED: %v; expected the number that an earlier run printed", err)
+		t.Fatalf("AGENT_TEST_SEED: %v; expected the number that a previous run printed", err)
 	}
 	return seed
 }
 
-// same tells whether two lists have the same addresses.
-func same(a, b []netip.Addr) bool {
+// sameAddresses reports whether two lists have the same addresses.
+func sameAddresses(a, b []netip.Addr) bool {
 	sorted := func(ips []netip.Addr) []netip.Addr { return slices.SortedFunc(slices.Values(ips), netip.Addr.Compare) }
 	return slices.Equal(sorted(a), sorted(b))
 }

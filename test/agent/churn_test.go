@@ -10,34 +10,34 @@ import (
 )
 
 const (
-	churners = 3
-	// podsEach is how many pods one churner has at most.
+	churnWorkers = 3
+	// podsEach is the maximum number of pods of a worker.
 	podsEach = 12
-	// restBetween is how long a churner pauses at most when it has reached its goal.
-	restBetween = 20 * time.Second
-	// retryPause is between two attempts, as kubelet's back-off.
+	// maxPause is the maximum pause of a worker that has reached its number of pods.
+	maxPause = 20 * time.Second
+	// retryPause is the pause between two attempts, as in the kubelet's backoff.
 	retryPause = time.Second
 )
 
-// churn starts and deletes pods until ctx ends. What fails is tried again, as
-// kubelet does: a failed sandbox is taken down, and the next attempt has another.
+// churn adds and deletes pods until ctx ends. It repeats failed attempts as the kubelet does: it
+// deletes the sandbox, and the next attempt has a new one.
 type churn struct {
-	lab    *lab
-	ledger *ledger
+	testbed *testbed
+	tracker *podTracker
 
 	mu     sync.Mutex
 	failed map[string]int
 	took   []time.Duration
 }
 
-// run returns the pods that are left.
+// run returns the remaining pods.
 func (c *churn) run(ctx context.Context, seed uint64) []*pod {
 	var left []*pod
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for n := range churners {
+	for n := range churnWorkers {
 		all.Go(func() {
-			pods := c.one(ctx, n, rand.New(rand.NewPCG(seed, uint64(n))))
+			pods := c.runWorker(ctx, n, rand.New(rand.NewPCG(seed, uint64(n))))
 			mu.Lock()
 			defer mu.Unlock()
 			left = append(left, pods...)
@@ -47,15 +47,15 @@ func (c *churn) run(ctx context.Context, seed uint64) []*pod {
 	return left
 }
 
-// one goes from one random number of pods to the next, so that the pool must
-// grow and shrink, and replaces a random pod on the way.
-func (c *churn) one(ctx context.Context, churner int, random *rand.Rand) []*pod {
+// runWorker moves between random numbers of pods, so that the pool must grow and shrink, and
+// deletes random pods.
+func (c *churn) runWorker(ctx context.Context, worker int, random *rand.Rand) []*pod {
 	var mine []*pod
 	goal := podsEach
 	for n := 0; ctx.Err() == nil; n++ {
 		switch {
 		case len(mine) < goal:
-			if p := (&pod{name: fmt.Sprintf("c%d-%d", churner, n)}); c.add(ctx, p) {
+			if p := (&pod{name: fmt.Sprintf("c%d-%d", worker, n)}); c.add(ctx, p) {
 				mine = append(mine, p)
 			}
 		case len(mine) > 0:
@@ -65,58 +65,58 @@ func (c *churn) one(ctx context.Context, churner int, random *rand.Rand) []*pod 
 		}
 		if len(mine) == goal || random.IntN(8) == 0 {
 			goal = random.IntN(podsEach + 1)
-			pause(ctx, upTo(random, restBetween))
+			sleep(ctx, randomDuration(random, maxPause))
 		}
 	}
 	return mine
 }
 
-// add tries until the pod runs; false if ctx ended before, and then nothing is left of it.
+// add tries until the pod runs. It returns false if ctx ends before; then the sandbox is deleted.
 func (c *churn) add(ctx context.Context, p *pod) bool {
 	begin := time.Now()
 	for ctx.Err() == nil {
-		// The attempt itself is not cut short: its outcome must be known.
-		err := c.lab.addPod(context.WithoutCancel(ctx), p)
+		// An attempt is not cancelled, because its outcome must be known.
+		err := c.testbed.addPod(context.WithoutCancel(ctx), p)
 		if err == nil {
-			c.ledger.began(p)
-			c.note("ADD", nil, time.Since(begin))
+			c.tracker.added(p)
+			c.record("ADD", nil, time.Since(begin))
 			return true
 		}
-		c.note("ADD", err, 0)
-		c.takeDown(p)
-		pause(ctx, retryPause)
+		c.record("ADD", err, 0)
+		c.deleteSandbox(p)
+		sleep(ctx, retryPause)
 	}
 	return false
 }
 
-// drop deletes a pod that runs.
+// drop deletes a running pod.
 func (c *churn) drop(p *pod) {
-	c.ledger.ends(p.name)
-	c.takeDown(p)
-	for c.lab.kube.deletePod(context.Background(), p.name) != nil {
-		pause(context.Background(), retryPause)
+	c.tracker.removed(p.name)
+	c.deleteSandbox(p)
+	for c.testbed.kube.deletePod(context.Background(), p.name) != nil {
+		sleep(context.Background(), retryPause)
 	}
 }
 
-// takeDown tries until the sandbox is gone.
-func (c *churn) takeDown(p *pod) {
+// deleteSandbox tries until the sandbox is deleted.
+func (c *churn) deleteSandbox(p *pod) {
 	for {
-		err := c.lab.dropPod(context.Background(), p)
+		err := c.testbed.dropPod(context.Background(), p)
 		if err == nil {
 			return
 		}
-		c.note("DEL", err, 0)
-		pause(context.Background(), retryPause)
+		c.record("DEL", err, 0)
+		sleep(context.Background(), retryPause)
 	}
 }
 
-// note counts what failed, and keeps how long what succeeded took.
-func (c *churn) note(verb string, err error, took time.Duration) {
+// record counts a failed attempt, and keeps the duration of a successful one.
+func (c *churn) record(verb string, err error, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
 		c.failed[verb]++
-		fmt.Fprintf(c.lab.agent.log, "--- attempt failed: %v\n", err)
+		fmt.Fprintf(c.testbed.agent.log, "--- attempt failed: %v\n", err)
 		return
 	}
 	c.took = append(c.took, took)

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kube is the API server, seen by an administrator.
+// kube is an administrator's client of the API server.
 type kube struct{ client dynamic.Interface }
 
 func (k *kube) of(group, version, resource string) dynamic.NamespaceableResourceInterface {
@@ -42,31 +42,31 @@ func newKube(t *testing.T, kubeconfig string) *kube {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	must(t, err)
 	config.Timeout = 10 * time.Second
-	config.QPS = -1                           // the test waits for answers, not for its turn
-	config.WarningHandler = rest.NoWarnings{} // of what Cilium's kinds should not have
+	config.QPS = -1                           // no client-side rate limit
+	config.WarningHandler = rest.NoWarnings{} // about fields of Cilium's CRDs
 	client, err := dynamic.NewForConfig(config)
 	must(t, err)
 	return &kube{client}
 }
 
-// ready asks for what every API server has.
+// ready gets a namespace that every API server has.
 func (k *kube) ready() error {
 	_, err := k.of("", "v1", "namespaces").Get(context.Background(), "kube-system", metav1.GetOptions{})
 	return err
 }
 
-// createKinds defines Cilium's kinds, as its operator does.
+// createKinds creates Cilium's CRDs, as its operator does.
 func (k *kube) createKinds(t *testing.T, built string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(built, "crds", "*.yaml"))
 	must(t, err)
 	if len(files) == 0 {
-		t.Fatalf("no kinds in %s/crds; run test/agent/build.sh", built)
+		t.Fatalf("no CRDs in %s/crds; run test/agent/build.sh", built)
 	}
 	for _, file := range files {
 		k.apply(t, file)
 	}
-	mustEventually(t, "Cilium's kinds to be served", time.Minute, func() error {
+	mustEventually(t, "Cilium's CRDs to be established", time.Minute, func() error {
 		list, err := k.of("apiextensions.k8s.io", "v1", "customresourcedefinitions").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func established(kind unstructured.Unstructured) bool {
 	return false
 }
 
-// apply creates every object of a file.
+// apply creates the objects of a file.
 func (k *kube) apply(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -132,7 +132,7 @@ func (k *kube) createNode(t *testing.T, ips []netip.Addr) {
 	must(t, err)
 }
 
-// createPod returns the pod's UID; a pod that is there already is as good.
+// createPod creates a pod, unless it exists, and returns its UID.
 func (k *kube) createPod(ctx context.Context, name string) (string, error) {
 	pod := object("v1", "Pod", name)
 	pod.SetNamespace(podNamespace)
@@ -150,7 +150,7 @@ func (k *kube) createPod(ctx context.Context, name string) (string, error) {
 	return string(found.GetUID()), nil
 }
 
-// deletePod is a success if the pod is gone already.
+// deletePod deletes a pod; a missing pod is a success.
 func (k *kube) deletePod(ctx context.Context, name string) error {
 	var now int64
 	err := k.pods().Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
@@ -160,7 +160,7 @@ func (k *kube) deletePod(ctx context.Context, name string) error {
 	return err
 }
 
-// ciliumNode is the node's CiliumNode.
+// ciliumNode returns the node's CiliumNode.
 func (k *kube) ciliumNode(ctx context.Context) (*unstructured.Unstructured, error) {
 	node, err := k.ciliumNodes().Get(ctx, nodeName, metav1.GetOptions{})
 	if err != nil {
@@ -169,8 +169,7 @@ func (k *kube) ciliumNode(ctx context.Context) (*unstructured.Unstructured, erro
 	return node, nil
 }
 
-// unpublish takes an address out of the pool without asking anybody, as the
-// bridge must never do.
+// unpublish removes an address from the pool without a handshake, as the bridge must never do.
 func (k *kube) unpublish(ctx context.Context, ip netip.Addr) error {
 	patch := fmt.Sprintf(`{"spec":{"ipam":{"pool":{%q:null}}}}`, ip)
 	_, err := k.ciliumNodes().Patch(ctx, nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})

@@ -8,15 +8,14 @@ import (
 )
 
 const (
-	// clusterNetns is where etcd and the API server are: behind a cable, as on
-	// another machine. The node is the namespace that the test itself runs in.
+	// clusterNetns is the namespace of etcd and the API server, connected by a veth pair. The
+	// node is the namespace of the test.
 	clusterNetns = "cluster"
 	apiHost      = "192.0.2.1"
 )
 
-// connectNode joins the node and the cluster by a cable that the agent finds as
-// eth0.
-func (l *lab) connectNode(t *testing.T) {
+// connectNode connects the node and the cluster by a veth pair, which is eth0 on the node.
+func (tb *testbed) connectNode(t *testing.T) {
 	t.Helper()
 	for _, line := range []string{
 		"ip netns add " + clusterNetns,
@@ -35,7 +34,7 @@ func (l *lab) connectNode(t *testing.T) {
 	}
 }
 
-// command runs a line of words.
+// command runs a command line.
 func command(line string) error {
 	words := strings.Fields(line)
 	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {

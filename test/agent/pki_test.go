@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// certificates are the files that the API server is started with. Its one
-// certificate vouches for itself.
+// certificates has the files of the API server, whose certificate is self-signed.
 type certificates struct {
 	serving, servingKey       string
 	accountKey, accountPublic string
 }
 
-func (l *lab) makeCertificates(t *testing.T) certificates {
+func (tb *testbed) makeCertificates(t *testing.T) certificates {
 	t.Helper()
-	files := certificates{l.path("api.crt"), l.path("api.key"), l.path("accounts.key"), l.path("accounts.pub")}
+	files := certificates{tb.path("api.crt"), tb.path("api.key"), tb.path("accounts.key"), tb.path("accounts.pub")}
 	key := makeKey(t, files.servingKey)
 	self := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),

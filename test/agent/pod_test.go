@@ -17,14 +17,14 @@ import (
 
 const (
 	podNamespace = "default"
-	// agentsNetConf is what cilium-cni gets where the agent has the addresses.
+	// agentsNetConf is the configuration of cilium-cni if the agent allocates the addresses.
 	agentsNetConf = `{"cniVersion":"1.0.0","name":"cilium","type":"cilium-cni","log-file":"/run/cilium/cilium-cni.log"}`
 )
 
-// pod is a network namespace with what cilium-cni puts into it, and a server.
+// pod is a network namespace with the interface of cilium-cni, and a server.
 type pod struct {
 	name string
-	// sandbox is CNI_CONTAINERID: another one for each attempt, as kubelet does.
+	// sandbox is CNI_CONTAINERID, a new one for each attempt, as by the kubelet.
 	sandbox string
 	// attempts counts the sandboxes.
 	attempts int
@@ -34,36 +34,35 @@ type pod struct {
 
 func (p *pod) netns() string { return fmt.Sprintf("%s-%d", p.name, p.attempts) }
 
-// addPod makes one attempt to start a pod. A sandbox of which the attempt failed
-// is still to be taken down by dropPod.
-func (l *lab) addPod(ctx context.Context, p *pod) error {
-	uid, err := l.kube.createPod(ctx, p.name)
+// addPod tries once to start a pod. After a failure dropPod must delete the sandbox.
+func (tb *testbed) addPod(ctx context.Context, p *pod) error {
+	uid, err := tb.kube.createPod(ctx, p.name)
 	if err != nil {
 		return err
 	}
 	p.attempts++
-	p.sandbox = fmt.Sprintf("%x", sha256.Sum256([]byte(p.netns()))) // cilium-cni names interfaces after it
+	p.sandbox = fmt.Sprintf("%x", sha256.Sum256([]byte(p.netns()))) // cilium-cni derives interface names from it
 	if err := command("ip netns add " + p.netns()); err != nil {
 		return err
 	}
 	if err := command("ip -n " + p.netns() + " link set lo up"); err != nil {
 		return err
 	}
-	out, err := l.cni(ctx, "ADD", p, uid)
+	out, err := tb.cni(ctx, "ADD", p, uid)
 	if err != nil {
 		return err
 	}
 	if p.ips, err = addressesOf(out); err != nil {
 		return err
 	}
-	if len(p.ips) != l.families() {
-		return fmt.Errorf("cilium-cni gave %s %v; want %d addresses", p.name, p.ips, l.families())
+	if len(p.ips) != tb.families() {
+		return fmt.Errorf("cilium-cni assigned %v to %s; want %d addresses", p.ips, p.name, tb.families())
 	}
 	return p.serve()
 }
 
-// dropPod takes a pod's sandbox down. It can be repeated until it succeeds.
-func (l *lab) dropPod(ctx context.Context, p *pod) error {
+// dropPod deletes a pod's sandbox. It can be repeated until it succeeds.
+func (tb *testbed) dropPod(ctx context.Context, p *pod) error {
 	if p.sandbox == "" {
 		return nil
 	}
@@ -71,7 +70,7 @@ func (l *lab) dropPod(ctx context.Context, p *pod) error {
 		p.server.Close()
 		p.server = nil
 	}
-	if _, err := l.cni(ctx, "DEL", p, ""); err != nil {
+	if _, err := tb.cni(ctx, "DEL", p, ""); err != nil {
 		return err
 	}
 	if err := command("ip netns del " + p.netns()); err != nil {
@@ -81,18 +80,18 @@ func (l *lab) dropPod(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// cni runs cilium-cni as a container runtime does.
-func (l *lab) cni(ctx context.Context, verb string, p *pod, uid string) ([]byte, error) {
+// cni calls cilium-cni as a container runtime does.
+func (tb *testbed) cni(ctx context.Context, verb string, p *pod, uid string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, l.bin("cilium-cni"))
-	cmd.Stdin = strings.NewReader(l.netConf)
+	cmd := exec.CommandContext(ctx, tb.bin("cilium-cni"))
+	cmd.Stdin = strings.NewReader(tb.netConf)
 	cmd.Env = append(os.Environ(),
 		"CNI_COMMAND="+verb,
 		"CNI_CONTAINERID="+p.sandbox,
 		"CNI_NETNS=/run/netns/"+p.netns(),
 		"CNI_IFNAME=eth0",
-		"CNI_PATH="+l.binDir()+":"+l.plugins(),
+		"CNI_PATH="+tb.binDir()+":"+tb.plugins(),
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+podNamespace+";K8S_POD_NAME="+p.name+
 			";K8S_POD_INFRA_CONTAINER_ID="+p.sandbox+";K8S_POD_UID="+uid,
 	)

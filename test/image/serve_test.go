@@ -34,9 +34,9 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 		// This variable marks a pod, in which leases in the container's file system are refused.
 		"--cap-drop=all", "--env=KUBERNETES_SERVICE_HOST=192.0.2.1", "--env=K8S_NODE_NAME=" + n.Name,
 	}}
-	for path, directory := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
-		makeDir(t, directory, user)
-		s.options = append(s.options, "--volume="+directory+":"+path)
+	for path, dir := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
+		makeDir(t, dir, user)
+		s.options = append(s.options, "--volume="+dir+":"+path)
 	}
 	for path, directory := range map[string]string{"/etc/cni/net.d": n.ConfDir, "/opt/cni/bin": n.BinDir, "/etc/machine-id": "/etc/machine-id"} {
 		s.options = append(s.options, "--volume="+directory+":"+path+":ro")
@@ -46,14 +46,14 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 }
 
 // makeDir creates a directory that a user owns.
-func makeDir(t *testing.T, directory, user string) {
+func makeDir(t *testing.T, dir, user string) {
 	t.Helper()
 	uid, gid := 0, 0
 	if user == "65532:65532" {
 		uid, gid = 65532, 65532
 	}
-	harness.Must(t, os.MkdirAll(directory, 0o755))
-	harness.Must(t, os.Chown(directory, uid, gid))
+	harness.Must(t, os.MkdirAll(dir, 0o755))
+	harness.Must(t, os.Chown(dir, uid, gid))
 }
 
 func (s served) start(t *testing.T, user string) {

@@ -93,7 +93,7 @@ func startChild(until string) error {
 	return child.Start()
 }
 
-// waitForFile returns when the file exists, or when its directory was removed at the end of the test.
+// waitForFile returns when the file exists, or its directory was removed at the end of the test.
 func waitForFile(path string) {
 	for {
 		if _, err := os.Stat(path); err == nil {

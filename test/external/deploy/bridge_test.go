@@ -79,8 +79,8 @@ func TestBridgeProbes(t *testing.T) {
 }
 
 func TestBridgeRBAC(t *testing.T) {
-	for _, directory := range []string{"bridge", "with-bridge"} {
-		t.Run(directory, func(t *testing.T) { wantRBAC(t, kustomized(t, directory)) })
+	for _, dir := range []string{"bridge", "with-bridge"} {
+		t.Run(dir, func(t *testing.T) { wantRBAC(t, kustomized(t, dir)) })
 	}
 }
 

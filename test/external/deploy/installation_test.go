@@ -99,15 +99,15 @@ func (d deployed) volume(t *testing.T, name string) corev1.Volume {
 }
 
 // files returns the files that the kubelet creates in a directory from a mounted ConfigMap.
-func (d deployed) files(t *testing.T, directory string) map[string]string {
+func (d deployed) files(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == directory })
+	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir })
 	if at < 0 {
-		t.Fatalf("%s is not a mount", directory)
+		t.Fatalf("%s is not a mount", dir)
 	}
 	source := d.volume(t, d.sidecar.VolumeMounts[at].Name).ConfigMap
 	if source == nil {
-		t.Fatalf("%s is not a ConfigMap", directory)
+		t.Fatalf("%s is not a ConfigMap", dir)
 	}
 	optional := source.Optional != nil && *source.Optional
 	data, found := d.configMap(source.Name)

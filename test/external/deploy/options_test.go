@@ -116,8 +116,8 @@ func TestOptionsAccepted(t *testing.T) {
 	})
 }
 
-// The real binary is started with the arguments and files of its container, except for directories of
-// the test, and allocates for an owner of the installation.
+// The real binary is started with the arguments and files of its container, except for
+// directories of the test, and allocates for an owner of the installation.
 func TestServeWithOptions(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		n := harness.NewNode(t)
@@ -148,11 +148,11 @@ func TestServeWithOptions(t *testing.T) {
 }
 
 // write creates a directory with files.
-func write(t *testing.T, directory string, files map[string]string, in *strings.Replacer) {
+func write(t *testing.T, dir string, files map[string]string, in *strings.Replacer) {
 	t.Helper()
-	harness.Must(t, os.MkdirAll(directory, 0o755))
+	harness.Must(t, os.MkdirAll(dir, 0o755))
 	for name := range maps.Keys(files) {
-		harness.Must(t, os.WriteFile(filepath.Join(directory, name), []byte(in.Replace(files[name])), 0o644))
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(in.Replace(files[name])), 0o644))
 	}
 }
 

@@ -68,7 +68,7 @@ func TestHostPathTypes(t *testing.T) {
 func TestAgentSocketDir(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
-			t.Skip("the agent is in another pod and has the host's directory")
+			t.Skip("the agent is in another pod and has the host's dir")
 		}
 		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
 		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {

@@ -73,13 +73,13 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 }
 
 // kustomized returns the objects of a directory in deploy/kubernetes, as "kubectl kustomize" does.
-func kustomized(t *testing.T, directory string) []runtime.Object {
+func kustomized(t *testing.T, dir string) []runtime.Object {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+directory)
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+dir)
 	harness.Must(t, err)
 	text, err := made.AsYaml()
 	harness.Must(t, err)
-	return decode(t, directory, text)
+	return decode(t, dir, text)
 }
 
 // decode parses the objects of a YAML text strictly: only built-in kinds, and no unknown or

@@ -9,23 +9,22 @@ import (
 	"time"
 )
 
-// figure prints one line of what was measured, and keeps it as a row of the
-// table that run.sh shows at the end.
-func (l *lab) figure(t *testing.T, what string, value any) {
+// record logs a measurement, and adds it to the table that run.sh prints at the end.
+func (tb *testbed) record(t *testing.T, what string, value any) {
 	t.Helper()
 	if d, ok := value.(time.Duration); ok {
 		value = d.Round(10 * time.Millisecond)
 	}
 	t.Logf("%s: %v", what, value)
-	f, err := os.OpenFile(filepath.Join(l.built, "figures.md"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(filepath.Join(tb.built, "measurements.md"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	must(t, err)
 	defer f.Close()
 	_, err = fmt.Fprintf(f, "| `%s` | %s | %v |\n", t.Name(), what, value)
 	must(t, err)
 }
 
-// quantiles are the middle and the end of a list of durations.
-func quantiles(all []time.Duration) string {
+// medianAndMax formats the median and the maximum of durations.
+func medianAndMax(all []time.Duration) string {
 	if len(all) == 0 {
 		return "none"
 	}

@@ -15,16 +15,16 @@ import (
 
 const (
 	podPort = "8080"
-	// healthPort is where the agent's health endpoint listens (--cluster-health-port).
+	// healthPort is the port of the agent's health endpoint (--cluster-health-port).
 	healthPort = "4240"
 )
 
-// within runs f on a thread that is in a network namespace. The sockets that f
-// makes stay in it. The thread ends with it, as it must not run anything else.
-func within(namespace string, f func() error) error {
+// inNetns calls f on a thread in a network namespace. Sockets of f stay in the namespace. The thread
+// exits afterwards, because it must not run other goroutines.
+func inNetns(namespace string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // without unlock: the thread goes away
+		runtime.LockOSThread() // without unlock the runtime discards the thread
 		h, err := netns.GetFromName(namespace)
 		if err == nil {
 			err = netns.Set(h)
@@ -38,9 +38,9 @@ func within(namespace string, f func() error) error {
 	return <-result
 }
 
-// serve answers every connection in the pod with the pod's name.
+// serve sends the pod's name on every connection to the pod.
 func (p *pod) serve() error {
-	err := within(p.netns(), func() error {
+	err := inNetns(p.netns(), func() error {
 		var err error
 		p.server, err = net.Listen("tcp", net.JoinHostPort("", podPort))
 		return err
@@ -52,7 +52,7 @@ func (p *pod) serve() error {
 		for {
 			c, err := server.Accept()
 			if err != nil {
-				return // the pod is being taken down
+				return // dropPod has closed the listener
 			}
 			fmt.Fprint(c, name)
 			c.Close()
@@ -61,22 +61,22 @@ func (p *pod) serve() error {
 	return nil
 }
 
-// reach connects from the network namespace of the caller to a pod, on each of
-// its addresses, and wants the pod's own answer.
-func reach(ctx context.Context, name string, ips []netip.Addr) error {
+// checkReachable connects to each address of a pod from the current network namespace, and wants the
+// pod's name in the response.
+func checkReachable(ctx context.Context, name string, ips []netip.Addr) error {
 	for _, ip := range ips {
-		answer, err := read(ctx, net.JoinHostPort(ip.String(), podPort))
+		answer, err := readAll(ctx, net.JoinHostPort(ip.String(), podPort))
 		if err != nil {
-			return fmt.Errorf("pod %s does not answer on %s: %w", name, ip, err)
+			return fmt.Errorf("pod %s is not reachable at %s: %w", name, ip, err)
 		}
 		if answer != name {
-			return fmt.Errorf("on %s of pod %s answers %q", ip, name, answer)
+			return fmt.Errorf("the server at %s of pod %s is %q", ip, name, answer)
 		}
 	}
 	return nil
 }
 
-func read(ctx context.Context, address string) (string, error) {
+func readAll(ctx context.Context, address string) (string, error) {
 	d := net.Dialer{Timeout: 2 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -90,17 +90,17 @@ func read(ctx context.Context, address string) (string, error) {
 	return string(answer), err
 }
 
-// reachFrom connects from one pod to another.
-func (p *pod) reachFrom(ctx context.Context, other *pod) error {
-	err := within(other.netns(), func() error { return reach(ctx, p.name, p.ips) })
+// checkReachableFrom connects from another pod.
+func (p *pod) checkReachableFrom(ctx context.Context, other *pod) error {
+	err := inNetns(other.netns(), func() error { return checkReachable(ctx, p.name, p.ips) })
 	if err != nil {
 		return fmt.Errorf("from pod %s: %w", other.name, err)
 	}
 	return nil
 }
 
-// reachHealth asks the health endpoint, as cilium-health on other nodes does.
-func reachHealth(ctx context.Context, ip netip.Addr) error {
+// checkHealthReachable sends a request to the health endpoint, as cilium-health on other nodes does.
+func checkHealthReachable(ctx context.Context, ip netip.Addr) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(ip.String(), healthPort)+"/hello", nil)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func reachHealth(ctx context.Context, ip netip.Addr) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the health endpoint answers %s", response.Status)
+		return fmt.Errorf("the health endpoint answered %s", response.Status)
 	}
 	return nil
 }

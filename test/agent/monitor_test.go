@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// monitor checks the invariants while programs are killed.
+type monitor struct {
+	testbed *testbed
+	tracker *podTracker
+	// grace is how long a healthy agent may take to restore its endpoints. A dropped endpoint
+	// never returns.
+	grace time.Duration
+
+	// followers are the running calls of followAgent.
+	followers sync.WaitGroup
+
+	mu sync.Mutex
+	// restarts counts the restarts after which every running pod was found; restored has the
+	// duration of each.
+	restarts int
+	restored []time.Duration
+	// comparisons counts the comparisons of the records, withdrawn the addresses that have left
+	// the pool. pool has the minimum and the maximum size of the pool.
+	comparisons, withdrawn int
+	pool                   [2]int
+}
+
+// followAgent follows a process of the agent: when it is healthy, it must have every endpoint that
+// existed before, and each pod must be reachable. A process that ends earlier is not checked.
+func (m *monitor) followAgent(ctx context.Context, now *process) {
+	before, begin := m.tracker.runningPods(), time.Now()
+	for agentHealthy(ctx) != nil {
+		if !now.running() || ctx.Err() != nil {
+			return
+		}
+		sleep(ctx, 200*time.Millisecond)
+	}
+	err := eventually(ctx, m.grace, func() error {
+		if !now.running() {
+			return nil
+		}
+		return m.checkPods(ctx, m.tracker.stillRunning(before))
+	})
+	switch {
+	case ctx.Err() != nil || !now.running():
+	case err != nil:
+		m.tracker.addViolation("after a restart of the agent: %v", err)
+	default:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.restarts++
+		m.restored = append(m.restored, time.Since(begin))
+	}
+}
+
+// checkPods returns nil if the agent has a ready endpoint with its addresses for each pod, no address
+// belongs to two endpoints, and every pod is reachable.
+func (m *monitor) checkPods(ctx context.Context, wanted []running) error {
+	list, err := endpoints(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sharedAddresses(list); err != nil {
+		m.tracker.addViolation("%v", err)
+	}
+	has := map[string]endpoint{}
+	for _, e := range list {
+		has[e.Pod] = e
+	}
+	var errs []error
+	for _, r := range wanted {
+		if e := has[podNamespace+"/"+r.name]; e.State != "ready" || !sameAddresses(e.IPs, r.ips) {
+			errs = append(errs, fmt.Errorf("no ready endpoint of %s with %v; the agent has %+v", r.name, r.ips, e))
+		} else if err := checkReachable(ctx, r.name, r.ips); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	// A pod may have been deleted since.
+	if again := m.tracker.stillRunning(wanted); len(again) < len(wanted) {
+		return m.checkPods(ctx, again)
+	}
+	return errors.Join(errs...)
+}
+
+// watchState compares the records whenever all of them can be read.
+func (m *monitor) watchState(ctx context.Context) {
+	var last nodeState
+	for ; ctx.Err() == nil; sleep(ctx, time.Second) {
+		before, err := m.testbed.nodeState(ctx)
+		if err != nil {
+			continue // the API server is down
+		}
+		after, err := m.testbed.nodeState(ctx)
+		if err != nil {
+			continue
+		}
+		if err := before.checkUsedInPool(); err != nil {
+			m.tracker.addViolation("%v", err)
+		}
+		for ip := range before.pool {
+			// An address is released after its withdrawal, so it may have left the store in between.
+			if _, published := after.pool[ip]; published && !before.store[ip] && !after.store[ip] {
+				m.tracker.addViolation("%s was in the pool without a lease of host-local", ip)
+			}
+		}
+		m.countPool(last, after)
+		last = after
+	}
+}
+
+// countPool counts the changes of the pool.
+func (m *monitor) countPool(last, now nodeState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.comparisons == 0 {
+		m.pool = [2]int{len(now.pool), len(now.pool)}
+	}
+	m.comparisons++
+	m.pool = [2]int{min(m.pool[0], len(now.pool)), max(m.pool[1], len(now.pool))}
+	for ip := range last.pool {
+		if _, published := now.pool[ip]; !published {
+			m.withdrawn++
+		}
+	}
+}
+
+// watchEndpoints checks for shared addresses whenever the agent responds.
+func (m *monitor) watchEndpoints(ctx context.Context) {
+	for ; ctx.Err() == nil; sleep(ctx, time.Second) {
+		list, err := endpoints(ctx)
+		if err != nil {
+			continue // the agent is down
+		}
+		if err := sharedAddresses(list); err != nil {
+			m.tracker.addViolation("%v", err)
+		}
+	}
+}

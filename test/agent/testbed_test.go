@@ -1,0 +1,122 @@
+// Package agent tests a real, unmodified cilium-agent with the sidecar and the bridge, a real API
+// server and the real host-local. "make agent-test" builds the programs and runs each test in
+// separate namespaces; plain "go test" skips most tests. README.md describes requirements and tests.
+package agent
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const (
+	nodeName = "node-1"
+	// sidecarSocket and agentSocket have their default paths; /run is private to the test.
+	sidecarSocket = "/run/cilium/delegated-ipam.sock"
+	agentSocket   = "/run/cilium/cilium.sock"
+)
+
+// network has the address ranges of pods and the addresses of the node.
+type network struct {
+	// dual enables IPv6.
+	dual bool
+	// subnets are host-local's ranges.
+	subnets []string
+	// nodeIPs are the addresses of the node.
+	nodeIPs []netip.Addr
+}
+
+func ipv4Only() network {
+	return network{
+		subnets: []string{"10.42.0.0/24"},
+		nodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.2")},
+	}
+}
+
+func dualStack() network {
+	nw := ipv4Only()
+	nw.dual = true
+	nw.subnets = append(nw.subnets, "fd00:42::/112")
+	nw.nodeIPs = append(nw.nodeIPs, netip.MustParseAddr("2001:db8::2"))
+	return nw
+}
+
+// families returns the number of addresses of each pod.
+func (nw network) families() int { return len(nw.subnets) }
+
+// testbed is a node and its cluster, with real programs.
+type testbed struct {
+	network
+	// dir has the files of this test: logs, certificates, state directories.
+	dir string
+	// built is the output directory of build.sh: bin, crds, lib.
+	built string
+	// root is the directory of the repository.
+	root string
+	kube *kube
+	// netConf is the CNI configuration of cilium-cni.
+	netConf string
+
+	apiServer, sidecar, bridge, agent *program
+}
+
+// newTestbed sets up the node's network and an API server with the node, and defines the programs. It
+// skips the test outside the namespaces of run.sh. releaseDelay is the bridge's
+// --excess-ip-release-delay.
+func newTestbed(t *testing.T, nw network, releaseDelay time.Duration) *testbed {
+	t.Helper()
+	if os.Getenv("AGENT_TEST_NAMESPACED") == "" {
+		t.Skip("the test needs root, a cilium-agent and separate namespaces; run 'make agent-test'")
+	}
+	tb := &testbed{network: nw, netConf: agentsNetConf, built: mustEnv(t, "AGENT_TEST_DIR"), root: mustEnv(t, "AGENT_TEST_ROOT")}
+	tb.dir = filepath.Join(tb.built, "runs", t.Name())
+	must(t, os.RemoveAll(tb.dir))
+	must(t, os.MkdirAll(tb.dir, 0o755))
+	tb.connectNode(t)
+	tb.startCluster(t)
+	tb.defineSidecar(t)
+	tb.defineAgent(t)
+	tb.defineBridge(t, releaseDelay)
+	return tb
+}
+
+// bin returns the path of a program that build.sh has built.
+func (tb *testbed) bin(name string) string { return filepath.Join(tb.binDir(), name) }
+
+func (tb *testbed) binDir() string {
+	if dir := os.Getenv("AGENT_TEST_BIN"); dir != "" {
+		return dir
+	}
+	return filepath.Join(tb.built, "bin")
+}
+
+// ownProgram returns the path of a program of this repository.
+func (tb *testbed) ownProgram(name string) string {
+	if dir := os.Getenv("AGENT_TEST_OWN_BIN"); dir != "" {
+		return filepath.Join(dir, name)
+	}
+	return filepath.Join(tb.root, "bin", name)
+}
+
+// path returns a path in the directory of this test.
+func (tb *testbed) path(name ...string) string {
+	return filepath.Join(append([]string{tb.dir}, name...)...)
+}
+
+func mustEnv(t *testing.T, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("$%s is empty; run 'make agent-test'", name)
+	}
+	return value
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
