@@ -35,7 +35,8 @@ func TestFailedAddMayAllocate(t *testing.T) {
 				f = newFake(t)
 				target = f.call("id")
 				f.script(call.VerbAdd, c.script)
-				f.runner.opts.Timeout = timeout
+				// The plugin ignores SIGTERM during its work, and hangs afterwards.
+				f.runner.opts.Timeout, f.runner.opts.Grace = timeout, timeout
 				wantError(t, f.run(call.VerbAdd, target), c.outcome, "")
 				last, err := os.ReadFile(filepath.Join(f.dir, "store", "fd00::2"))
 				if timeout >= time.Minute || err == nil && len(last) > 0 {
