@@ -75,7 +75,7 @@ func pluginKills(t *testing.T, sc pluginScenario) []pluginKill {
 		return delayKills(t, sc.verb)
 	}
 	f := newFixture(t, sc.scenario)
-	f.installPluginKiller()
+	f.installKillWrapper()
 	sc.prepare(f)
 	f.setPluginKill(pluginKill{verb: sc.verb})
 	sc.act(f)
@@ -121,7 +121,7 @@ func runPluginKillCase(t *testing.T, st *stats, sc pluginScenario, k pluginKill,
 func (f *fixture) runPluginKill(sc scenario, k pluginKill, plan failpoint.Plan) bool {
 	f.t.Helper()
 	f.pluginKillable = true
-	f.installPluginKiller()
+	f.installKillWrapper()
 	sc.prepare(f)
 	f.setPluginKill(k)
 	f.setPlan(plan)

@@ -62,7 +62,7 @@ func (k randomKill) run(t *testing.T, st *stats) {
 	f := newFixture(t, k.scenario)
 	f.pluginKillable = k.plugin.syscall != ""
 	if f.pluginKillable {
-		f.installPluginKiller()
+		f.installKillWrapper()
 	}
 	k.prepare(f)
 	if f.pluginKillable {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -74,7 +73,12 @@ func killInRecovery(t *testing.T, recorded []recordedScenario) {
 
 // precedesRecords reports whether a start visits a failpoint before it reads a record.
 func precedesRecords(p failpoint.Point) bool {
-	return strings.HasPrefix(string(p), "directory.") || strings.HasPrefix(string(p), "lock.")
+	switch p {
+	case failpoint.DirMaking, failpoint.DirMade, failpoint.DirDurable, failpoint.DirTightening, failpoint.DirTightened,
+		failpoint.LockOpening, failpoint.LockOpened, failpoint.LockNaming, failpoint.LockNamed, failpoint.LockCut:
+		return true
+	}
+	return false
 }
 
 // worstCrash returns the visit at which the plugin is furthest ahead of the journal: the end of

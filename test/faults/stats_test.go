@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// envReport names a file to which each test appends its figures, for campaign.sh.
+// envReport names a file to which each test appends its counts, for campaign.sh.
 const envReport = "DELEGATED_IPAM_FAULTS_REPORT"
 
 // The classes of faults.

@@ -112,7 +112,7 @@ func (c *clientHistory) reset() {
 
 // ResetHistory drops the recorded responses: the test deletes state of the sidecar or of its
 // plugin, or lets other clients than the node's change it, so that earlier responses are no
-// longer promises.
+// longer binding.
 func (n *Node) ResetHistory() { n.history.reset() }
 
 // requestSent records a request whose response may never be recorded.

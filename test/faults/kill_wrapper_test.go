@@ -14,11 +14,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
-// pluginKillerScript runs the real host-local and kills it as the file "$0.plan" says. "ADD write 2"
+// killWrapperScript runs the real host-local and kills it as the file "$0.plan" says. "ADD write 2"
 // kills the next ADD at its second write, by strace; "ADD none 0" only traces it; "ADD after 700"
 // kills it after 700 µs, without strace. The next call of the verb consumes the file. A background
 // job of the shell has no stdin unless it is given one.
-const pluginKillerScript = `#!/bin/sh
+const killWrapperScript = `#!/bin/sh
 calls=openat,write,mkdirat,unlinkat
 export GODEBUG=asyncpreemptoff=1
 after() {
@@ -110,10 +110,10 @@ func canTrace(t *testing.T) bool {
 	return false
 }
 
-// installPluginKiller wraps the real host-local.
-func (f *fixture) installPluginKiller() {
+// installKillWrapper wraps the real host-local.
+func (f *fixture) installKillWrapper() {
 	f.t.Helper()
-	f.node.WrapPluginELF(f.t, "host-local", pluginKillerScript)
+	f.node.WrapPluginELF(f.t, "host-local", killWrapperScript)
 }
 
 func (f *fixture) plugin() string { return filepath.Join(f.node.BinDir, "host-local") }
