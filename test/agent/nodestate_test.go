@@ -44,7 +44,7 @@ func (tb *testbed) nodeState(ctx context.Context) (nodeState, error) {
 // hostLocalLeases returns the addresses in host-local's lease files.
 func (tb *testbed) hostLocalLeases() (map[netip.Addr]bool, error) {
 	// A killed host-local may leave an empty lease file until its owner allocates again.
-	leases, _, err := oracle.HostLocalKilled(tb.path("host-local"))
+	leases, _, err := oracle.HostLocalAfterKill(tb.path("host-local"))
 	held := map[netip.Addr]bool{}
 	for _, lease := range leases {
 		held[lease.IP] = true

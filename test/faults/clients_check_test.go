@@ -17,7 +17,7 @@ func (c *clients) history() *oracle.History {
 	for _, o := range c.owners {
 		for _, ip := range o.held {
 			if ip.IsValid() {
-				h.Got(o.name, ip)
+				h.Allocated(o.name, ip)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func (c *clients) checkHeld(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 		return nil
 	})
 	s.WaitConsistent(t)
-	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.Held(s.List(t))}) {
+	for _, v := range c.history().Check(oracle.Snapshot{Stored: n.Leases(t), Listed: harness.Held(s.List(t))}) {
 		t.Error(v)
 	}
 	released := len(c.finalReleases())
@@ -107,7 +107,7 @@ func (c *clients) check(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 	for _, v := range oracle.CheckOps(c.ops) {
 		t.Error(v)
 	}
-	for _, v := range c.history().Judge(oracle.Final{Stored: n.Leases(t), Listed: harness.Held(s.List(t))}) {
+	for _, v := range c.history().Check(oracle.Snapshot{Stored: n.Leases(t), Listed: harness.Held(s.List(t))}) {
 		t.Error(v)
 	}
 	for _, verb := range []oracle.Verb{oracle.Allocate, oracle.Restore, oracle.Release} {

@@ -30,7 +30,7 @@ func (f *fixture) waitKilled() bool {
 // recoverAndCheck starts the sidecar again if it was killed. It checks the invariants after the
 // recovery, after the clients have repeated their requests, and after the stop, and returns the
 // final state.
-func (f *fixture) recoverAndCheck() oracle.Final {
+func (f *fixture) recoverAndCheck() oracle.Snapshot {
 	f.t.Helper()
 	f.clearPlan()
 	if !f.sidecar.Running() {
@@ -78,7 +78,7 @@ func (f *fixture) check(list []harness.Attachment) error {
 	f.t.Helper()
 	now := f.observe(list)
 	var errs []error
-	for _, v := range f.history.Judge(now) {
+	for _, v := range f.history.Check(now) {
 		errs = append(errs, v)
 	}
 	for _, a := range list {
@@ -91,24 +91,24 @@ func (f *fixture) check(list []harness.Attachment) error {
 
 // inTransition reports whether an attachment is being released or added. An ADD whose address is
 // blocked by an empty file waits for its owner.
-func inTransition(a harness.Attachment, now oracle.Final) bool {
-	blocked := slices.ContainsFunc(harness.Held([]harness.Attachment{a}), func(h oracle.Held) bool {
-		return slices.Contains(now.Unborn, h.IP)
+func inTransition(a harness.Attachment, now oracle.Snapshot) bool {
+	blocked := slices.ContainsFunc(harness.Held([]harness.Attachment{a}), func(h oracle.Listed) bool {
+		return slices.Contains(now.Orphaned, h.IP)
 	})
 	return a.State == "releasing" || a.State == "adding" && !blocked
 }
 
 // observe returns the state of the plugin's store, for a list of the sidecar.
-func (f *fixture) observe(list []harness.Attachment) oracle.Final {
+func (f *fixture) observe(list []harness.Attachment) oracle.Snapshot {
 	f.t.Helper()
 	stored, empty := f.stored()
-	return oracle.Final{Stored: stored, Listed: harness.Held(list), Unborn: empty}
+	return oracle.Snapshot{Stored: stored, Listed: harness.Held(list), Orphaned: empty}
 }
 
 // stored returns the leases in the plugin's store, and the addresses of its empty files.
 func (f *fixture) stored() (leases []oracle.Lease, empty []netip.Addr) {
 	f.t.Helper()
-	leases, files, err := oracle.HostLocalKilled(f.node.StoreDir)
+	leases, files, err := oracle.HostLocalAfterKill(f.node.StoreDir)
 	harness.Must(f.t, err)
 	for _, file := range files {
 		empty = append(empty, netip.MustParseAddr(filepath.Base(file)))
@@ -118,7 +118,7 @@ func (f *fixture) stored() (leases []oracle.Lease, empty []netip.Addr) {
 
 // stopAndCheck stops the sidecar, whose journal must equal its last list. The invariants must
 // still hold. It returns the final state.
-func (f *fixture) stopAndCheck() oracle.Final {
+func (f *fixture) stopAndCheck() oracle.Snapshot {
 	f.t.Helper()
 	list := f.sidecar.List(f.t)
 	f.sidecar.Stop(f.t)
@@ -133,7 +133,7 @@ func (f *fixture) stopAndCheck() oracle.Final {
 // host-local. Without such files it runs only if the plugin may have been killed.
 func (f *fixture) checkDoctorFindsEmptyFiles() {
 	f.t.Helper()
-	want := f.observe(nil).Unborn
+	want := f.observe(nil).Orphaned
 	if !f.pluginKillable && len(want) == 0 {
 		return
 	}

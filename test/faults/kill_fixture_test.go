@@ -142,7 +142,7 @@ func (f *fixture) sendConcurrently(requests []request) {
 // releaseAll releases the addresses of an owner.
 func (f *fixture) releaseAll(owner string) {
 	f.t.Helper()
-	for _, ip := range f.history.Has(owner) {
+	for _, ip := range f.history.Addresses(owner) {
 		f.send(release(ip, owner))
 	}
 }
@@ -164,7 +164,7 @@ func (f *fixture) retryAll() {
 }
 
 // retry sends a request to a running sidecar. It returns the state before it, and the response.
-func (f *fixture) retry(r request) (oracle.Final, harness.Response) {
+func (f *fixture) retry(r request) (oracle.Snapshot, harness.Response) {
 	f.t.Helper()
 	before := f.observe(f.sidecar.List(f.t))
 	r.recordSent(f.history)
@@ -172,7 +172,7 @@ func (f *fixture) retry(r request) (oracle.Final, harness.Response) {
 	f.recordResponse(r, resp)
 	// While the request was queued, a plugin call in the background may have been killed: its
 	// empty files precede the processing of the request.
-	_, before.Unborn = f.stored()
+	_, before.Orphaned = f.stored()
 	return before, resp
 }
 

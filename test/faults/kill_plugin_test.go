@@ -107,7 +107,7 @@ func runPluginKillCase(t *testing.T, st *stats, sc pluginScenario, k pluginKill,
 			final := f.recoverAndCheck()
 			if f.pluginWasKilled() {
 				st.addKills(countTrue(killed, true))
-				st.addEmptyFiles(len(final.Unborn))
+				st.addEmptyFiles(len(final.Orphaned))
 				return
 			}
 			k = k.earlier()

@@ -71,5 +71,5 @@ func (k randomKill) run(t *testing.T, st *stats) {
 	first, second := k.killCase.run(f)
 	final := f.recoverAndCheck()
 	st.addKills(countTrue(first, second, f.pluginKillable && f.pluginWasKilled()))
-	st.addEmptyFiles(len(final.Unborn))
+	st.addEmptyFiles(len(final.Orphaned))
 }

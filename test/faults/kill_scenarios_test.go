@@ -72,7 +72,7 @@ func concurrentRequests() scenario {
 		prepare: func(f *fixture) { f.start(); f.send(allocation("health", "")) },
 		act: func(f *fixture) {
 			requests := []request{allocation("router", ""), allocation("ingress", ""), allocation("default/pod", ""), restore("10.15.0.77", "default/other")}
-			for _, ip := range f.history.Has("health") {
+			for _, ip := range f.history.Addresses("health") {
 				requests = append(requests, release(ip, "health"))
 			}
 			f.sendConcurrently(requests)
@@ -102,7 +102,7 @@ func damageRecord(f *fixture) {
 	id := f.sidecar.Attachment(f.t, "router").ContainerID
 	f.kill()
 	f.node.DamageRecord(f.t, id)
-	f.history.Forget("router", id)
+	f.history.ForgetRecord("router", id)
 }
 
 // leaveTempFile leaves the temporary file of an interrupted write.
@@ -117,5 +117,5 @@ func retireRouter(f *fixture) {
 	allocateRouter(f)
 	f.kill()
 	f.flags = append(f.flags, "--owners=health", "--retire-owners")
-	f.history.Released("router", f.history.Has("router")...)
+	f.history.Released("router", f.history.Addresses("router")...)
 }

@@ -129,7 +129,7 @@ func (c killCase) runParallel(t *testing.T, st *stats) {
 			t.Errorf("the sidecar was killed as planned: %t, and again: %t", first, second)
 		}
 		st.addKills(countTrue(first, second))
-		st.addEmptyFiles(len(f.recoverAndCheck().Unborn))
+		st.addEmptyFiles(len(f.recoverAndCheck().Orphaned))
 	})
 }
 

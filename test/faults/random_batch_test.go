@@ -136,7 +136,7 @@ func (b *batch) sendNow(o *batchOwner, r request) (harness.Response, bool) {
 		return a, false
 	}
 	r.recordResponse(b.history, a)
-	if ips := b.history.Has(o.name); len(ips) > 0 {
+	if ips := b.history.Addresses(o.name); len(ips) > 0 {
 		o.last = ips[0]
 	}
 	return a, true
@@ -144,7 +144,7 @@ func (b *batch) sendNow(o *batchOwner, r request) (harness.Response, bool) {
 
 // sendRandom sends a random request that is valid for the owner.
 func (b *batch) sendRandom(o *batchOwner) {
-	has := b.history.Has(o.name)
+	has := b.history.Addresses(o.name)
 	switch n := o.dice.IntN(10); {
 	case n < 4 && len(has) > 0:
 		for _, ip := range has {
@@ -167,7 +167,7 @@ func (b *batch) waitConsistent(empty ...netip.Addr) {
 			return err
 		}
 		var errs []error
-		for _, v := range b.history.Judge(now) {
+		for _, v := range b.history.Check(now) {
 			errs = append(errs, v)
 		}
 		for _, a := range list {
@@ -180,10 +180,10 @@ func (b *batch) waitConsistent(empty ...netip.Addr) {
 }
 
 // observe returns the list, and the state of the plugin's store.
-func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Final, error) {
+func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Snapshot, error) {
 	stored, err := b.node.Store()
 	list := b.sidecar.List(b.t)
-	return list, oracle.Final{Stored: stored, Listed: harness.Held(list), Unborn: empty}, err
+	return list, oracle.Snapshot{Stored: stored, Listed: harness.Held(list), Orphaned: empty}, err
 }
 
 // finish waits for consistency, allocates for every owner, and stops the sidecar, whose journal
@@ -210,7 +210,7 @@ func (b *batch) finish(empty ...netip.Addr) {
 		if !ok || a.Status != http.StatusCreated {
 			b.t.Errorf("the last allocate of %s was answered %s", o.name, a)
 		}
-		for _, v := range oracle.Retried(o.name, before, r.addresses(a)) {
+		for _, v := range oracle.CheckRetry(o.name, before, r.addresses(a)) {
 			b.t.Error(v)
 		}
 	}

@@ -93,11 +93,11 @@ func (l *lateBatch) pod(o *batchOwner) {
 		l.deletePod(id)
 		return
 	}
-	l.history.Got(id, parseAddrs(l.server.Pods.Add(l.t, id))...)
+	l.history.Allocated(id, parseAddrs(l.server.Pods.Add(l.t, id))...)
 }
 
 func (l *lateBatch) deletePod(id string) {
-	l.history.Releasing(l.history.Has(id)...)
+	l.history.ReleaseRequested(l.history.Addresses(id)...)
 	l.server.Pods.Del(l.t, id)
 }
 

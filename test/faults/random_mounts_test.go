@@ -105,7 +105,7 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 		m.wantNoSuccess(newcomer, r)
 	}
 	o := m.owners[dice.IntN(len(m.owners))]
-	for _, ip := range m.history.Has(o.name) {
+	for _, ip := range m.history.Addresses(o.name) {
 		m.wantNoSuccess(o, release(ip, o.name))
 	}
 	now, err := m.node.Store()

@@ -66,7 +66,7 @@ func (l *lateBatch) liveIDs(held []*batchOwner) []string {
 	harness.Must(l.t, err)
 	var ids []string
 	for _, lease := range leases {
-		if slices.ContainsFunc(held, func(o *batchOwner) bool { return slices.Contains(l.history.Has(o.name), lease.IP) }) {
+		if slices.ContainsFunc(held, func(o *batchOwner) bool { return slices.Contains(l.history.Addresses(o.name), lease.IP) }) {
 			ids = append(ids, lease.ContainerID)
 		}
 	}
@@ -80,7 +80,7 @@ func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 	n := nodeWith(t)
 	r := &powerLoss{batch: newBatch(t, n, number, rebootOwners, "--verify-interval=1h")}
 	n.Store = func() ([]oracle.Lease, error) {
-		leases, _, err := oracle.HostLocalKilled(n.StoreDir)
+		leases, _, err := oracle.HostLocalAfterKill(n.StoreDir)
 		return slices.DeleteFunc(leases, func(l oracle.Lease) bool { return l.ContainerID == podContainerID }), err
 	}
 	r.start()
@@ -160,7 +160,7 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 	r.t.Helper()
 	files := map[string]os.FileInfo{}
 	for _, o := range held {
-		for _, ip := range r.history.Has(o.name) {
+		for _, ip := range r.history.Addresses(o.name) {
 			info, err := os.Stat(r.lease(ip))
 			harness.Must(r.t, err)
 			files[r.lease(ip)] = info
@@ -178,8 +178,8 @@ func (b *batch) holders() []*batchOwner {
 	kept, err := oracle.Journal(b.node.StateDir)
 	harness.Must(b.t, err)
 	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
-		i := slices.IndexFunc(kept, func(k oracle.Kept) bool { return k.Owner == o.name && k.State == "held" })
-		if i < 0 || o.interrupted || len(b.history.Has(o.name)) == 0 {
+		i := slices.IndexFunc(kept, func(k oracle.Attachment) bool { return k.Owner == o.name && k.State == "held" })
+		if i < 0 || o.interrupted || len(b.history.Addresses(o.name)) == 0 {
 			return true
 		}
 		return slices.ContainsFunc(kept[i].IPs, func(ip netip.Addr) bool {
@@ -194,7 +194,7 @@ func (b *batch) allocateHeld(held []*batchOwner) {
 	var all sync.WaitGroup
 	for _, o := range held {
 		all.Go(func() {
-			has := b.history.Has(o.name)
+			has := b.history.Addresses(o.name)
 			r := allocation(o.name, "")
 			a, _ := b.sendNow(o, r)
 			got := r.addresses(a)

@@ -71,9 +71,9 @@ func release(ip netip.Addr, owner string) request {
 func (r request) recordSent(h *oracle.History) {
 	switch r.method {
 	case http.MethodDelete:
-		h.Releasing(r.ip)
+		h.ReleaseRequested(r.ip)
 	case http.MethodPost:
-		h.Asking(r.owner)
+		h.Requested(r.owner)
 	}
 }
 
@@ -84,21 +84,21 @@ func (r request) recordResponse(h *oracle.History, resp harness.Response) {
 		h.Released(r.owner, r.ip)
 	case len(r.addresses(resp)) > 0:
 		ips := r.addresses(resp)
-		h.Got(r.owner, ips...)
+		h.Allocated(r.owner, ips...)
 		if len(r.header) > 0 {
-			h.Releasing(ips...) // it may expire at any time
+			h.ReleaseRequested(ips...) // it may expire at any time
 		}
 	}
 }
 
 // missing returns a violation for each address that the owner held before it repeated the request
 // and that the response lacks. It ignores addresses that may have expired in between.
-func (r request) missing(before oracle.Final, resp harness.Response) []oracle.Violation {
+func (r request) missing(before oracle.Snapshot, resp harness.Response) []oracle.Violation {
 	if r.method != http.MethodPost || len(r.header) > 0 {
 		return nil
 	}
-	before.Listed = slices.DeleteFunc(before.Listed, func(held oracle.Held) bool { return !r.covers(held.IP) })
-	return oracle.Retried(r.owner, before, r.addresses(resp))
+	before.Listed = slices.DeleteFunc(before.Listed, func(held oracle.Listed) bool { return !r.covers(held.IP) })
+	return oracle.CheckRetry(r.owner, before, r.addresses(resp))
 }
 
 // covers reports whether the response must have an address that the owner holds.

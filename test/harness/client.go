@@ -120,9 +120,9 @@ func (c *clientHistory) requestSent(r ipamRequest) {
 	switch {
 	case c == nil:
 	case r.method == http.MethodDelete && r.ip.IsValid():
-		c.current().Releasing(r.ip)
+		c.current().ReleaseRequested(r.ip)
 	case r.method == http.MethodPost:
-		c.current().Asking(r.owner)
+		c.current().Requested(r.owner)
 	}
 }
 
@@ -145,12 +145,12 @@ func (c *clientHistory) responseReceived(r ipamRequest, releasedOwner string, go
 	case r.method == http.MethodDelete && got.Status == http.StatusOK && releasedOwner != "":
 		h.Released(releasedOwner, r.ip)
 	case r.method == http.MethodPost && got.Status == http.StatusOK && r.ip.IsValid():
-		h.Got(r.owner, r.ip)
+		h.Allocated(r.owner, r.ip)
 	case r.method == http.MethodPost && got.Status == http.StatusCreated:
 		ips := got.Addrs()
-		h.Got(r.owner, ips...)
+		h.Allocated(r.owner, ips...)
 		if r.expires {
-			h.Releasing(ips...)
+			h.ReleaseRequested(ips...)
 		}
 	}
 }

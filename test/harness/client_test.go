@@ -52,12 +52,12 @@ func TestClientHistory(t *testing.T) {
 			if tt.reset {
 				n.ResetHistory()
 			}
-			var now oracle.Final
+			var now oracle.Snapshot
 			if tt.held {
 				lease := oracle.Lease{Network: "pods", IP: netip.MustParseAddr("10.15.0.2"), ContainerID: "cilium-agent-router-1"}
-				now = oracle.Final{Stored: []oracle.Lease{lease}, Listed: []oracle.Held{{Lease: lease, Owner: "router", Claimed: true}}}
+				now = oracle.Snapshot{Stored: []oracle.Lease{lease}, Listed: []oracle.Listed{{Lease: lease, Owner: "router", Claimed: true}}}
 			}
-			found := n.history.current().Judge(now)
+			found := n.history.current().Check(now)
 			if tt.want == "" && len(found) > 0 || tt.want != "" && (len(found) == 0 || found[0].Invariant != tt.want) {
 				t.Errorf("found %v; want %q", found, tt.want)
 			}

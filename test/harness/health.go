@@ -121,8 +121,8 @@ func (n *Node) WantJournal(t testing.TB, last []Attachment) {
 		inTransition[a.ContainerID] = a.inTransition()
 	}
 	last = slices.DeleteFunc(slices.Clone(last), Attachment.inTransition)
-	onDisk = slices.DeleteFunc(onDisk, func(k oracle.Kept) bool { return inTransition[k.ContainerID] })
-	if err := oracle.SameKept(onDisk, keptRecords(last)); err != nil {
+	onDisk = slices.DeleteFunc(onDisk, func(k oracle.Attachment) bool { return inTransition[k.ContainerID] })
+	if err := oracle.CompareAttachments(onDisk, keptRecords(last)); err != nil {
 		t.Errorf("after the stop: %v", err)
 	}
 }
@@ -141,10 +141,10 @@ func (a Attachment) inTransition() bool {
 }
 
 // keptRecords converts a list into records that the oracle compares with the journal.
-func keptRecords(list []Attachment) []oracle.Kept {
-	var all []oracle.Kept
+func keptRecords(list []Attachment) []oracle.Attachment {
+	var all []oracle.Attachment
 	for _, a := range list {
-		k := oracle.Kept{
+		k := oracle.Attachment{
 			ContainerID: a.ContainerID, Owner: a.Owner, Pool: a.Pool, Network: a.Network,
 			State: a.State, Claims: a.Claims,
 		}

@@ -197,11 +197,11 @@ func Leases(list []Attachment) []oracle.Lease {
 }
 
 // Held converts a list into held leases for the oracle.
-func Held(list []Attachment) []oracle.Held {
-	var all []oracle.Held
+func Held(list []Attachment) []oracle.Listed {
+	var all []oracle.Listed
 	for _, a := range list {
 		for _, address := range a.Addresses {
-			all = append(all, oracle.Held{
+			all = append(all, oracle.Listed{
 				Lease: oracle.Lease{Network: a.Network, IP: address.IP, ContainerID: a.ContainerID, Interface: a.Interface},
 				Owner: a.Owner, Claimed: slices.Contains(a.Claims, address.Family),
 			})

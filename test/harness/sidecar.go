@@ -101,7 +101,7 @@ func (s *Sidecar) WaitConsistent(t testing.TB) {
 		}
 		list := s.List(t)
 		errs := []error{oracle.Compare(stored, Leases(list))}
-		for _, v := range s.node.history.current().Judge(oracle.Final{Stored: stored, Listed: Held(list)}) {
+		for _, v := range s.node.history.current().Check(oracle.Snapshot{Stored: stored, Listed: Held(list)}) {
 			errs = append(errs, v)
 		}
 		return errors.Join(errs...)
@@ -116,7 +116,7 @@ func (s *Sidecar) stopAndCompareJournal(t testing.TB) {
 	Eventually(t, "the journal and the list to be equal", func() error {
 		last = s.List(t)
 		onDisk, err := oracle.Journal(s.node.StateDir)
-		return errors.Join(err, oracle.SameKept(onDisk, keptRecords(last)))
+		return errors.Join(err, oracle.CompareAttachments(onDisk, keptRecords(last)))
 	})
 	s.Stop(t)
 	s.node.WantJournal(t, last)

@@ -34,31 +34,31 @@ const (
 // Violation is an invariant that does not hold, as an error of a test.
 type Violation struct {
 	Invariant Invariant
-	// What names the owner, the address and its holder.
-	What string
+	// Details names the owner, the address and its holder.
+	Details string
 }
 
 // Error returns the invariant and the details.
-func (v Violation) Error() string { return fmt.Sprintf("%s: %s", v.Invariant, v.What) }
+func (v Violation) Error() string { return fmt.Sprintf("%s: %s", v.Invariant, v.Details) }
 
-// Held is one address in the sidecar's list.
-type Held struct {
+// Listed is one address in the sidecar's list.
+type Listed struct {
 	Lease
 	Owner string
 	// Claimed is set if the address was allocated and not released.
 	Claimed bool
 }
 
-// Final is the state that is visible from outside once recovery has settled.
-type Final struct {
+// Snapshot is the state that is visible from outside once recovery has settled.
+type Snapshot struct {
 	// Stored are all leases in the plugin's store, of other clients too.
 	Stored []Lease
 	// Listed are the addresses in the sidecar's list.
-	Listed []Held
-	// Unborn are addresses that a killed plugin reserved without an ID (HostLocalKilled). An owner
+	Listed []Listed
+	// Orphaned are addresses that a killed plugin reserved without an ID (HostLocalAfterKill). An owner
 	// that held one cannot get it back: its next request gets another address. Until then
 	// NothingLost does not hold for that owner, and afterwards not for that address.
-	Unborn []netip.Addr
+	Orphaned []netip.Addr
 }
 
 // History is the responses that clients got, by owner and address. Its methods may be called
@@ -84,9 +84,9 @@ func NewHistory() *History {
 	}
 }
 
-// Got records a successful response with addresses for an owner. An address that another owner
+// Allocated records a successful response with addresses for an owner. An address that another owner
 // holds is a violation.
-func (h *History) Got(owner string, ips ...netip.Addr) {
+func (h *History) Allocated(owner string, ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ip := range ips {
@@ -110,9 +110,9 @@ func (h *History) replace(owner string, ip netip.Addr) {
 	delete(h.replaced, ip)
 }
 
-// Asking records a request for an owner's addresses before it is sent. Until its response,
+// Requested records a request for an owner's addresses before it is sent. Until its response,
 // released addresses may be held for the owner again.
-func (h *History) Asking(owner string) {
+func (h *History) Requested(owner string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, owners := range h.released {
@@ -120,9 +120,9 @@ func (h *History) Asking(owner string) {
 	}
 }
 
-// Releasing records a release before it is sent. Until its response the addresses may be held or
+// ReleaseRequested records a release before it is sent. Until its response the addresses may be held or
 // not.
-func (h *History) Releasing(ips ...netip.Addr) {
+func (h *History) ReleaseRequested(ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, ip := range ips {
@@ -144,9 +144,9 @@ func (h *History) Released(owner string, ips ...netip.Addr) {
 	}
 }
 
-// Forget records that the test destroyed an owner's record. Its addresses are not expected until
+// ForgetRecord records that the test destroyed an owner's record. Its addresses are not expected until
 // the owner repeats its request.
-func (h *History) Forget(owner, containerID string) {
+func (h *History) ForgetRecord(owner, containerID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.owners, func(_ netip.Addr, of string) bool { return of == owner })
@@ -167,8 +167,8 @@ func (h *History) OwnerOf(ip netip.Addr) string {
 	return h.owners[ip]
 }
 
-// Has returns the addresses that an owner holds, sorted.
-func (h *History) Has(owner string) []netip.Addr {
+// Addresses returns the addresses that an owner holds, sorted.
+func (h *History) Addresses(owner string) []netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ips []netip.Addr
@@ -181,17 +181,17 @@ func (h *History) Has(owner string) []netip.Addr {
 	return ips
 }
 
-// Judge returns every violation in a final state.
-func (h *History) Judge(f Final) []Violation {
+// Check returns every violation in a final state.
+func (h *History) Check(f Snapshot) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Concat(h.found, h.leaks(f), doubles(f), h.losses(f), h.reclaimed(f))
 }
 
-func (h *History) leaks(f Final) []Violation {
+func (h *History) leaks(f Snapshot) []Violation {
 	var found []Violation
 	for _, l := range f.Stored {
-		listed := slices.ContainsFunc(f.Listed, func(a Held) bool { return a.Lease == l })
+		listed := slices.ContainsFunc(f.Listed, func(a Listed) bool { return a.Lease == l })
 		forgotten := slices.Contains(slices.Collect(maps.Values(h.forgotten)), l.ContainerID)
 		if strings.HasPrefix(l.ContainerID, oursPrefix) && !listed && !forgotten {
 			found = append(found, Violation{NoLeak, fmt.Sprintf("only the plugin's store has %s", l)})
@@ -200,7 +200,7 @@ func (h *History) leaks(f Final) []Violation {
 	return found
 }
 
-func doubles(f Final) []Violation {
+func doubles(f Snapshot) []Violation {
 	var found []Violation
 	listed := make([]Lease, len(f.Listed))
 	for i, a := range f.Listed {
@@ -217,14 +217,14 @@ func doubles(f Final) []Violation {
 	return found
 }
 
-func (h *History) losses(f Final) []Violation {
+func (h *History) losses(f Snapshot) []Violation {
 	var found []Violation
-	waiting := h.waiting(f.Unborn)
+	waiting := h.waiting(f.Orphaned)
 	for ip, owner := range h.owners {
-		if waiting[owner] || slices.Contains(f.Unborn, ip) {
+		if waiting[owner] || slices.Contains(f.Orphaned, ip) {
 			continue
 		}
-		i := slices.IndexFunc(f.Listed, func(a Held) bool { return a.IP == ip && a.Owner == owner && a.Claimed })
+		i := slices.IndexFunc(f.Listed, func(a Listed) bool { return a.IP == ip && a.Owner == owner && a.Claimed })
 		switch {
 		case i < 0:
 			found = append(found, Violation{NothingLost, fmt.Sprintf("%s of %q is not claimed in the list", ip, owner)})
@@ -235,10 +235,10 @@ func (h *History) losses(f Final) []Violation {
 	return found
 }
 
-// waiting returns the owners of unborn addresses that have not got others yet.
-func (h *History) waiting(unborn []netip.Addr) map[string]bool {
+// waiting returns the owners of orphaned addresses that have not got others yet.
+func (h *History) waiting(orphaned []netip.Addr) map[string]bool {
 	owners := map[string]bool{}
-	for _, ip := range unborn {
+	for _, ip := range orphaned {
 		if owner, ok := h.owners[ip]; ok && !h.replaced[ip] {
 			owners[owner] = true
 		}
@@ -246,7 +246,7 @@ func (h *History) waiting(unborn []netip.Addr) map[string]bool {
 	return owners
 }
 
-func (h *History) reclaimed(f Final) []Violation {
+func (h *History) reclaimed(f Snapshot) []Violation {
 	var found []Violation
 	for _, a := range f.Listed {
 		if a.Claimed && h.released[a.IP][a.Owner] {
@@ -256,13 +256,13 @@ func (h *History) reclaimed(f Final) []Violation {
 	return found
 }
 
-// Retried checks the response to an owner that repeated its request for all families: it must
+// CheckRetry checks the response to an owner that repeated its request for all families: it must
 // have every address that was held for the owner before.
-func Retried(owner string, before Final, answer []netip.Addr) []Violation {
-	held := slices.DeleteFunc(slices.Clone(before.Listed), func(a Held) bool { return a.Owner != owner })
+func CheckRetry(owner string, before Snapshot, answer []netip.Addr) []Violation {
+	held := slices.DeleteFunc(slices.Clone(before.Listed), func(a Listed) bool { return a.Owner != owner })
 	var found []Violation
 	for _, a := range held {
-		if a.Claimed && !slices.Contains(answer, a.IP) && !slices.Contains(before.Unborn, a.IP) {
+		if a.Claimed && !slices.Contains(answer, a.IP) && !slices.Contains(before.Orphaned, a.IP) {
 			found = append(found, Violation{RetryFinds, fmt.Sprintf("%s was held for %q, which repeated its request and got %v", a.IP, owner, answer)})
 		}
 	}

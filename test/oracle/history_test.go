@@ -16,75 +16,75 @@ const (
 
 func addr(ip string) netip.Addr { return netip.MustParseAddr(ip) }
 
-func claimed(owner, ip, id string) oracle.Held {
-	return oracle.Held{Lease: lease(ip, id), Owner: owner, Claimed: true}
+func claimed(owner, ip, id string) oracle.Listed {
+	return oracle.Listed{Lease: lease(ip, id), Owner: owner, Claimed: true}
 }
 
-func cooldown(owner, ip, id string) oracle.Held {
-	return oracle.Held{Lease: lease(ip, id), Owner: owner}
+func cooldown(owner, ip, id string) oracle.Listed {
+	return oracle.Listed{Lease: lease(ip, id), Owner: owner}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	const ip = "10.0.0.2"
-	got := func(h *oracle.History) { h.Got("router", addr(ip)) }
-	released := func(h *oracle.History) { got(h); h.Releasing(addr(ip)); h.Released("router", addr(ip)) }
+	got := func(h *oracle.History) { h.Allocated("router", addr(ip)) }
+	released := func(h *oracle.History) { got(h); h.ReleaseRequested(addr(ip)); h.Released("router", addr(ip)) }
 	ours := []oracle.Lease{lease(ip, routerID)}
-	listed := []oracle.Held{claimed("router", ip, routerID)}
+	listed := []oracle.Listed{claimed("router", ip, routerID)}
 
 	tests := map[string]struct {
 		setup func(*oracle.History)
-		final oracle.Final
+		final oracle.Snapshot
 		want  oracle.Invariant
 		text  string
 	}{
 		"nothing allocated, nothing held":          {},
-		"allocated, listed and stored":             {setup: got, final: oracle.Final{Stored: ours, Listed: listed}},
+		"allocated, listed and stored":             {setup: got, final: oracle.Snapshot{Stored: ours, Listed: listed}},
 		"released and gone":                        {setup: released},
-		"released, in cooldown":                    {setup: released, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}},
-		"held without a response":                  {final: oracle.Final{Stored: ours, Listed: listed}},
-		"unknown release: gone":                    {setup: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }},
-		"unknown release: still held":              {setup: func(h *oracle.History) { got(h); h.Releasing(addr(ip)) }, final: oracle.Final{Stored: ours, Listed: listed}},
-		"unknown request after a release":          {setup: func(h *oracle.History) { released(h); h.Asking("router") }, final: oracle.Final{Stored: ours, Listed: listed}},
-		"request of another owner after a release": {setup: func(h *oracle.History) { released(h); h.Asking("health") }, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
-		"released, then of another owner":          {setup: func(h *oracle.History) { released(h); h.Got("health", addr(ip)) }, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: []oracle.Held{claimed("health", ip, healthID)}}},
-		"released, then of the same owner":         {setup: func(h *oracle.History) { released(h); got(h) }, final: oracle.Final{Stored: ours, Listed: listed}},
-		"lease of another client":                  {final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}}},
-		"destroyed record":                         {setup: func(h *oracle.History) { got(h); h.Forget("router", routerID) }, final: oracle.Final{Stored: ours}},
-		"unborn address":                           {setup: got, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
-		"lost address beside an unborn one":        {setup: got, final: oracle.Final{Unborn: []netip.Addr{addr("10.0.0.3")}}, want: oracle.NothingLost, text: ip},
-		"unborn, no further request":               {setup: func(h *oracle.History) { h.Got("router", addr(ip), addr("fd00::2")) }, final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}},
-		"unborn, replaced": {
-			setup: func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
-			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
+		"released, in cooldown":                    {setup: released, final: oracle.Snapshot{Stored: ours, Listed: []oracle.Listed{cooldown("router", ip, routerID)}}},
+		"held without a response":                  {final: oracle.Snapshot{Stored: ours, Listed: listed}},
+		"unknown release: gone":                    {setup: func(h *oracle.History) { got(h); h.ReleaseRequested(addr(ip)) }},
+		"unknown release: still held":              {setup: func(h *oracle.History) { got(h); h.ReleaseRequested(addr(ip)) }, final: oracle.Snapshot{Stored: ours, Listed: listed}},
+		"unknown request after a release":          {setup: func(h *oracle.History) { released(h); h.Requested("router") }, final: oracle.Snapshot{Stored: ours, Listed: listed}},
+		"request of another owner after a release": {setup: func(h *oracle.History) { released(h); h.Requested("health") }, final: oracle.Snapshot{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
+		"released, then of another owner":          {setup: func(h *oracle.History) { released(h); h.Allocated("health", addr(ip)) }, final: oracle.Snapshot{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: []oracle.Listed{claimed("health", ip, healthID)}}},
+		"released, then of the same owner":         {setup: func(h *oracle.History) { released(h); got(h) }, final: oracle.Snapshot{Stored: ours, Listed: listed}},
+		"lease of another client":                  {final: oracle.Snapshot{Stored: []oracle.Lease{lease(ip, "pod")}}},
+		"destroyed record":                         {setup: func(h *oracle.History) { got(h); h.ForgetRecord("router", routerID) }, final: oracle.Snapshot{Stored: ours}},
+		"orphaned address":                         {setup: got, final: oracle.Snapshot{Orphaned: []netip.Addr{addr(ip)}}},
+		"lost address beside an orphaned one":      {setup: got, final: oracle.Snapshot{Orphaned: []netip.Addr{addr("10.0.0.3")}}, want: oracle.NothingLost, text: ip},
+		"orphaned, no further request":             {setup: func(h *oracle.History) { h.Allocated("router", addr(ip), addr("fd00::2")) }, final: oracle.Snapshot{Orphaned: []netip.Addr{addr(ip)}}},
+		"orphaned, replaced": {
+			setup: func(h *oracle.History) { got(h); h.Allocated("router", addr("10.0.0.3")) },
+			final: oracle.Snapshot{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Listed{claimed("router", "10.0.0.3", routerID)}, Orphaned: []netip.Addr{addr(ip)}},
 		},
-		"unborn, replaced, other family lost": {
+		"orphaned, replaced, other family lost": {
 			setup: func(h *oracle.History) {
-				h.Got("router", addr(ip), addr("fd00::2"))
-				h.Got("router", addr("10.0.0.3"), addr("fd00::2"))
+				h.Allocated("router", addr(ip), addr("fd00::2"))
+				h.Allocated("router", addr("10.0.0.3"), addr("fd00::2"))
 			},
-			final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}, Unborn: []netip.Addr{addr(ip)}},
+			final: oracle.Snapshot{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Listed{claimed("router", "10.0.0.3", routerID)}, Orphaned: []netip.Addr{addr(ip)}},
 			want:  oracle.NothingLost, text: "fd00::2",
 		},
-		"unborn, replacement lost": {
-			setup: func(h *oracle.History) { got(h); h.Got("router", addr("10.0.0.3")) },
-			final: oracle.Final{Unborn: []netip.Addr{addr(ip)}}, want: oracle.NothingLost, text: "10.0.0.3",
+		"orphaned, replacement lost": {
+			setup: func(h *oracle.History) { got(h); h.Allocated("router", addr("10.0.0.3")) },
+			final: oracle.Snapshot{Orphaned: []netip.Addr{addr(ip)}}, want: oracle.NothingLost, text: "10.0.0.3",
 		},
-		"leak":                                 {final: oracle.Final{Stored: ours}, want: oracle.NoLeak, text: ip},
-		"lease under another ID of ours":       {setup: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: listed}, want: oracle.NoDouble, text: healthID},
-		"lease under the ID of another client": {setup: got, final: oracle.Final{Stored: []oracle.Lease{lease(ip, "pod")}, Listed: listed}, want: oracle.NoDouble, text: `"pod"`},
-		"two attachments with one address":     {setup: got, final: oracle.Final{Stored: ours, Listed: append(listed, claimed("health", ip, healthID))}, want: oracle.NoDouble, text: "twice"},
-		"two owners of one address":            {setup: func(h *oracle.History) { got(h); h.Got("health", addr(ip)) }, want: oracle.NoDouble, text: "while"},
+		"leak":                                 {final: oracle.Snapshot{Stored: ours}, want: oracle.NoLeak, text: ip},
+		"lease under another ID of ours":       {setup: got, final: oracle.Snapshot{Stored: []oracle.Lease{lease(ip, healthID)}, Listed: listed}, want: oracle.NoDouble, text: healthID},
+		"lease under the ID of another client": {setup: got, final: oracle.Snapshot{Stored: []oracle.Lease{lease(ip, "pod")}, Listed: listed}, want: oracle.NoDouble, text: `"pod"`},
+		"two attachments with one address":     {setup: got, final: oracle.Snapshot{Stored: ours, Listed: append(listed, claimed("health", ip, healthID))}, want: oracle.NoDouble, text: "twice"},
+		"two owners of one address":            {setup: func(h *oracle.History) { got(h); h.Allocated("health", addr(ip)) }, want: oracle.NoDouble, text: "while"},
 		"lost: not listed":                     {setup: got, want: oracle.NothingLost, text: ip},
-		"lost: in cooldown":                    {setup: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{cooldown("router", ip, routerID)}}, want: oracle.NothingLost, text: ip},
-		"lost: of another owner":               {setup: got, final: oracle.Final{Stored: ours, Listed: []oracle.Held{claimed("health", ip, routerID)}}, want: oracle.NothingLost, text: `"router"`},
-		"lost: another address":                {setup: got, final: oracle.Final{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NothingLost, text: ip},
-		"lost: not in the store":               {setup: got, final: oracle.Final{Listed: listed}, want: oracle.NothingLost, text: "store"},
-		"claimed after its release":            {setup: released, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
-		"lost after a destroyed record":        {setup: func(h *oracle.History) { h.Forget("router", routerID); h.Got("router", addr("10.0.0.3")) }, final: oracle.Final{Stored: []oracle.Lease{lease(ip, routerID), lease("10.0.0.3", routerID)}, Listed: []oracle.Held{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NoLeak, text: ip},
-		"leak beside a destroyed record":       {setup: func(h *oracle.History) { h.Forget("health", healthID) }, final: oracle.Final{Stored: ours}, want: oracle.NoLeak, text: ip},
-		"leak under another interface":         {final: oracle.Final{Stored: []oracle.Lease{{Network: "pods", IP: addr(ip), ContainerID: routerID, Interface: "eth1"}}, Listed: listed}, want: oracle.NoLeak, text: "eth1"},
+		"lost: in cooldown":                    {setup: got, final: oracle.Snapshot{Stored: ours, Listed: []oracle.Listed{cooldown("router", ip, routerID)}}, want: oracle.NothingLost, text: ip},
+		"lost: of another owner":               {setup: got, final: oracle.Snapshot{Stored: ours, Listed: []oracle.Listed{claimed("health", ip, routerID)}}, want: oracle.NothingLost, text: `"router"`},
+		"lost: another address":                {setup: got, final: oracle.Snapshot{Stored: []oracle.Lease{lease("10.0.0.3", routerID)}, Listed: []oracle.Listed{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NothingLost, text: ip},
+		"lost: not in the store":               {setup: got, final: oracle.Snapshot{Listed: listed}, want: oracle.NothingLost, text: "store"},
+		"claimed after its release":            {setup: released, final: oracle.Snapshot{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
+		"lost after a destroyed record":        {setup: func(h *oracle.History) { h.ForgetRecord("router", routerID); h.Allocated("router", addr("10.0.0.3")) }, final: oracle.Snapshot{Stored: []oracle.Lease{lease(ip, routerID), lease("10.0.0.3", routerID)}, Listed: []oracle.Listed{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NoLeak, text: ip},
+		"leak beside a destroyed record":       {setup: func(h *oracle.History) { h.ForgetRecord("health", healthID) }, final: oracle.Snapshot{Stored: ours}, want: oracle.NoLeak, text: ip},
+		"leak under another interface":         {final: oracle.Snapshot{Stored: []oracle.Lease{{Network: "pods", IP: addr(ip), ContainerID: routerID, Interface: "eth1"}}, Listed: listed}, want: oracle.NoLeak, text: "eth1"},
 		"lost after release and request":       {setup: func(h *oracle.History) { released(h); got(h) }, want: oracle.NothingLost, text: ip},
-		"second family lost":                   {setup: func(h *oracle.History) { got(h); h.Got("router", addr("fd00::2")) }, final: oracle.Final{Stored: ours, Listed: listed}, want: oracle.NothingLost, text: "fd00::2"},
+		"second family lost":                   {setup: func(h *oracle.History) { got(h); h.Allocated("router", addr("fd00::2")) }, final: oracle.Snapshot{Stored: ours, Listed: listed}, want: oracle.NothingLost, text: "fd00::2"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 			if tt.setup != nil {
 				tt.setup(h)
 			}
-			found := h.Judge(tt.final)
+			found := h.Check(tt.final)
 			if tt.want == "" {
 				if len(found) > 0 {
 					t.Errorf("got %v; want no violation", found)
@@ -109,32 +109,32 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestRetried(t *testing.T) {
-	before := oracle.Final{
-		Listed: []oracle.Held{claimed("router", "10.0.0.2", routerID), claimed("health", "10.0.0.3", healthID), cooldown("router", "fd00::2", routerID)},
-		Unborn: []netip.Addr{addr("10.0.0.3")},
+func TestCheckRetry(t *testing.T) {
+	before := oracle.Snapshot{
+		Listed:   []oracle.Listed{claimed("router", "10.0.0.2", routerID), claimed("health", "10.0.0.3", healthID), cooldown("router", "fd00::2", routerID)},
+		Orphaned: []netip.Addr{addr("10.0.0.3")},
 	}
-	if found := oracle.Retried("router", before, []netip.Addr{addr("10.0.0.2")}); len(found) > 0 {
+	if found := oracle.CheckRetry("router", before, []netip.Addr{addr("10.0.0.2")}); len(found) > 0 {
 		t.Errorf("got %v; want no violation", found)
 	}
-	found := oracle.Retried("router", before, []netip.Addr{addr("10.0.0.4")})
-	if len(found) != 1 || found[0].Invariant != oracle.RetryFinds || !strings.Contains(found[0].What, "10.0.0.2") {
+	found := oracle.CheckRetry("router", before, []netip.Addr{addr("10.0.0.4")})
+	if len(found) != 1 || found[0].Invariant != oracle.RetryFinds || !strings.Contains(found[0].Details, "10.0.0.2") {
 		t.Errorf("got %v; want one violation of %q", found, oracle.RetryFinds)
 	}
-	if found := oracle.Retried("health", before, []netip.Addr{addr("10.0.0.4")}); len(found) > 0 {
-		t.Errorf("got %v; want no violation for an unborn address", found)
+	if found := oracle.CheckRetry("health", before, []netip.Addr{addr("10.0.0.4")}); len(found) > 0 {
+		t.Errorf("got %v; want no violation for an orphaned address", found)
 	}
 }
 
-func TestHas(t *testing.T) {
+func TestAddresses(t *testing.T) {
 	h := oracle.NewHistory()
-	h.Got("router", addr("fd00::2"), addr("10.0.0.2"))
-	h.Got("health", addr("10.0.0.3"))
+	h.Allocated("router", addr("fd00::2"), addr("10.0.0.2"))
+	h.Allocated("health", addr("10.0.0.3"))
 	h.Released("router", addr("fd00::2"))
-	if got := h.Has("router"); len(got) != 1 || got[0] != addr("10.0.0.2") {
+	if got := h.Addresses("router"); len(got) != 1 || got[0] != addr("10.0.0.2") {
 		t.Errorf("router has %v; want 10.0.0.2", got)
 	}
-	h.Got("router", addr("10.0.0.4"))
+	h.Allocated("router", addr("10.0.0.4"))
 	if got := h.Owners(); !slices.Equal(got, []string{"health", "router"}) {
 		t.Errorf("the owners are %q; want health and router", got)
 	}

@@ -14,16 +14,16 @@ import (
 // ID and interface (plugins/ipam/host-local/backend/disk). A missing directory has none. A file of
 // an address without a container ID is an error: no CNI verb can free it.
 func HostLocal(dataDir string) ([]Lease, error) {
-	leases, empty, err := HostLocalKilled(dataDir)
+	leases, empty, err := HostLocalAfterKill(dataDir)
 	if err == nil && len(empty) > 0 {
 		err = fmt.Errorf("%s: empty, so no CNI verb can free that address", empty[0])
 	}
 	return leases, err
 }
 
-// HostLocalKilled is HostLocal where host-local may have been killed while it wrote: files
+// HostLocalAfterKill is HostLocal where host-local may have been killed while it wrote: files
 // without a container ID are not an error, but returned separately.
-func HostLocalKilled(dataDir string) (leases []Lease, empty []string, err error) {
+func HostLocalAfterKill(dataDir string) (leases []Lease, empty []string, err error) {
 	networks, err := os.ReadDir(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// Kept is an attachment as the journal or the list has it.
-type Kept struct {
+// Attachment is an attachment as the journal or the list has it.
+type Attachment struct {
 	ContainerID, Owner, Pool, Network string
 	// State is a state of docs/how-it-works.md, States.
 	State string
@@ -24,7 +24,7 @@ type Kept struct {
 }
 
 // String has every field: attachments that differ have different strings.
-func (k Kept) String() string {
+func (k Attachment) String() string {
 	return fmt.Sprintf("container ID %q of owner %q in pool %q and network %q: %s, addresses %v, claims %v",
 		k.ContainerID, k.Owner, k.Pool, k.Network, k.State, k.IPs, k.Claims)
 }
@@ -32,7 +32,7 @@ func (k Kept) String() string {
 // Journal returns the attachments that a sidecar would load from a state directory, without those
 // that hold nothing. It reads a copy, because loading a journal removes leftovers. A missing
 // directory has no attachments.
-func Journal(stateDir string) (kept []Kept, err error) {
+func Journal(stateDir string) (kept []Attachment, err error) {
 	scratch, err := os.MkdirTemp("", "journal-")
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func Journal(stateDir string) (kept []Kept, err error) {
 	loaded, err := load(scratch)
 	for _, r := range loaded.Records {
 		if r.State != record.Tombstone {
-			kept = append(kept, keptOf(r))
+			kept = append(kept, attachmentOf(r))
 		}
 	}
 	return kept, err
@@ -88,17 +88,17 @@ func load(stateDir string) (journal.Loaded, error) {
 	return loaded, errors.Join(err, j.Close())
 }
 
-func keptOf(r record.Record) Kept {
-	k := Kept{ContainerID: r.ContainerID, Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
+func attachmentOf(r record.Record) Attachment {
+	k := Attachment{ContainerID: r.ContainerID, Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
 	for _, family := range r.Claims {
 		k.Claims = append(k.Claims, string(family))
 	}
 	return k
 }
 
-// SameKept returns nil if the journal on disk and the sidecar's list have the same attachments.
+// CompareAttachments returns nil if the journal on disk and the sidecar's list have the same attachments.
 // Otherwise the error names each one that only one of them has in that form.
-func SameKept(onDisk, listed []Kept) error {
+func CompareAttachments(onDisk, listed []Attachment) error {
 	disk, list := describe(onDisk), describe(listed)
 	var errs []error
 	for _, text := range disk {
@@ -114,7 +114,7 @@ func SameKept(onDisk, listed []Kept) error {
 	return errors.Join(errs...)
 }
 
-func describe(all []Kept) []string {
+func describe(all []Attachment) []string {
 	out := make([]string, len(all))
 	for i, k := range all {
 		out[i] = k.String()

@@ -14,33 +14,33 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-func kept(state string, claims ...string) oracle.Kept {
-	return oracle.Kept{
+func kept(state string, claims ...string) oracle.Attachment {
+	return oracle.Attachment{
 		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods",
 		State: state, IPs: []netip.Addr{addr("10.0.0.2")}, Claims: claims,
 	}
 }
 
-func TestSameKept(t *testing.T) {
+func TestCompareAttachments(t *testing.T) {
 	held := kept("held", "ipv4")
 	another := held
 	another.IPs = []netip.Addr{addr("10.0.0.3")}
 	tests := map[string]struct {
-		disk, list []oracle.Kept
+		disk, list []oracle.Attachment
 		want       []string
 	}{
 		"nothing":                     {},
-		"the same":                    {disk: []oracle.Kept{held}, list: []oracle.Kept{held}},
-		"only in the journal":         {disk: []oracle.Kept{held}, want: []string{"only the journal has"}},
-		"only in the list":            {list: []oracle.Kept{held}, want: []string{"the journal does not have"}},
-		"another state":               {disk: []oracle.Kept{held}, list: []oracle.Kept{kept("releasing", "ipv4")}, want: []string{": held", ": releasing"}},
-		"missing claim":               {disk: []oracle.Kept{kept("held")}, list: []oracle.Kept{held}, want: []string{"claims []", "claims [ipv4]"}},
-		"another address":             {disk: []oracle.Kept{held}, list: []oracle.Kept{another}, want: []string{"10.0.0.2", "10.0.0.3"}},
-		"second one only in the list": {disk: []oracle.Kept{held}, list: []oracle.Kept{held, another}, want: []string{"the journal does not have"}},
+		"the same":                    {disk: []oracle.Attachment{held}, list: []oracle.Attachment{held}},
+		"only in the journal":         {disk: []oracle.Attachment{held}, want: []string{"only the journal has"}},
+		"only in the list":            {list: []oracle.Attachment{held}, want: []string{"the journal does not have"}},
+		"another state":               {disk: []oracle.Attachment{held}, list: []oracle.Attachment{kept("releasing", "ipv4")}, want: []string{": held", ": releasing"}},
+		"missing claim":               {disk: []oracle.Attachment{kept("held")}, list: []oracle.Attachment{held}, want: []string{"claims []", "claims [ipv4]"}},
+		"another address":             {disk: []oracle.Attachment{held}, list: []oracle.Attachment{another}, want: []string{"10.0.0.2", "10.0.0.3"}},
+		"second one only in the list": {disk: []oracle.Attachment{held}, list: []oracle.Attachment{held, another}, want: []string{"the journal does not have"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := oracle.SameKept(tt.disk, tt.list)
+			err := oracle.CompareAttachments(tt.disk, tt.list)
 			if (err != nil) != (tt.want != nil) {
 				t.Fatalf("got %v; want an error with %q", err, tt.want)
 			}
@@ -79,7 +79,7 @@ func TestJournal(t *testing.T) {
 	}
 
 	got, err := oracle.Journal(dir)
-	if err != nil || !slices.EqualFunc(got, []oracle.Kept{kept("held", "ipv4")}, func(a, b oracle.Kept) bool { return a.String() == b.String() }) {
+	if err != nil || !slices.EqualFunc(got, []oracle.Attachment{kept("held", "ipv4")}, func(a, b oracle.Attachment) bool { return a.String() == b.String() }) {
 		t.Errorf("got %v, %v; want what is held", got, err)
 	}
 	if _, err := os.Stat(damaged); err != nil {

@@ -69,20 +69,20 @@ func CheckOps(ops []Op) []Violation {
 	}
 	var found []Violation
 	for _, ip := range slices.SortedFunc(maps.Keys(byAddr), netip.Addr.Compare) {
-		if err := linearizable(address{}, byAddr[ip]); err != nil {
+		if err := linearizable(addressState{}, byAddr[ip]); err != nil {
 			found = append(found, Violation{NoDouble, fmt.Sprintf("no order gives %s to one owner at a time: %v", ip, err)})
 		}
 	}
 	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
-		if err := linearizable(attachment{}, byOwner[owner]); err != nil {
+		if err := linearizable(ownerState{}, byOwner[owner]); err != nil {
 			found = append(found, Violation{Linearizable, fmt.Sprintf("no order explains the responses to %q: %v", owner, err)})
 		}
 	}
 	return found
 }
 
-// state is a state of a sequential specification. States of one type are comparable.
-type state interface {
+// specState is a state of a sequential specification. States of one type are comparable.
+type specState interface {
 	// after returns every state that may follow an operation with its outcome; none if the
 	// operation cannot have had that outcome in this state.
 	after(o Op) []any
@@ -91,10 +91,10 @@ type state interface {
 // linearizable returns nil if the specification allows an order of the operations, from its
 // initial state. Otherwise the error names the operations that the longest order of some of
 // them lacks, and the last one in it.
-func linearizable(initial state, ops []Op) error {
+func linearizable(initial specState, ops []Op) error {
 	nondeterministic := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{initial} },
-		Step: func(s, _, op any) []any { return s.(state).after(op.(Op)) },
+		Step: func(s, _, op any) []any { return s.(specState).after(op.(Op)) },
 	}
 	model := nondeterministic.ToModel()
 	ops = slices.SortedFunc(slices.Values(ops), func(a, b Op) int { return cmp.Compare(a.Began, b.Began) })
@@ -125,33 +125,33 @@ func linearizable(initial state, ops []Op) error {
 		len(ordered), len(ops), ordered[max(0, len(ordered)-shown):], missing[:min(shown, len(missing))])
 }
 
-// address is the state of an address: the owner that holds it; empty for none.
-type address struct{ holder string }
+// addressState is the state of an address: the owner that holds it; empty for none.
+type addressState struct{ holder string }
 
-func (a address) after(o Op) []any {
+func (a addressState) after(o Op) []any {
 	switch {
 	case o.Outcome == Refused, o.Verb == Release && a.holder != o.Owner:
 		return []any{a}
 	case o.Verb != Release && a.holder != "" && a.holder != o.Owner:
 		return unchangedIf(o.Outcome == Unknown, a)
 	}
-	next := address{}
+	next := addressState{}
 	if o.Verb != Release {
 		next.holder = o.Owner
 	}
 	return append(unchangedIf(o.Outcome == Unknown, a), next)
 }
 
-// attachment is what an owner holds: at most one address of each family, of which each may
+// ownerState is what an owner holds: at most one address of each family, of which each may
 // be claimed. The zero value holds nothing.
-type attachment struct {
+type ownerState struct {
 	exists bool
 	// ips are by family; one that no response has shown yet is invalid.
 	ips     [2]netip.Addr
 	claimed [2]bool
 }
 
-func (a attachment) after(o Op) []any {
+func (a ownerState) after(o Op) []any {
 	unchanged := unchangedIf(o.Outcome == Unknown, a)
 	switch {
 	case o.Outcome == Refused:
@@ -170,7 +170,7 @@ func (a attachment) after(o Op) []any {
 
 // mayRefuse reports whether an operation may fail: a restore of another address, which any
 // owner may hold, and a release of one that is not claimed.
-func (a attachment) mayRefuse(o Op) bool {
+func (a ownerState) mayRefuse(o Op) bool {
 	switch o.Verb {
 	case Restore:
 		return !a.exists || a.ips[family(o.IPs[0])] != o.IPs[0]
@@ -181,12 +181,12 @@ func (a attachment) mayRefuse(o Op) bool {
 	}
 }
 
-func (a attachment) claims(ip netip.Addr) bool {
+func (a ownerState) claims(ip netip.Addr) bool {
 	return a.claimed[family(ip)] && a.ips[family(ip)] == ip
 }
 
 // claim returns the attachment with addresses claimed, if it can have them.
-func (a attachment) claim(ips []netip.Addr) []any {
+func (a ownerState) claim(ips []netip.Addr) []any {
 	a.exists = true
 	for _, ip := range ips {
 		f := family(ip)
@@ -199,18 +199,18 @@ func (a attachment) claim(ips []netip.Addr) []any {
 }
 
 // release returns the attachment without a claim; nothing is held without any.
-func (a attachment) release(ip netip.Addr) []any {
+func (a ownerState) release(ip netip.Addr) []any {
 	if !a.claims(ip) {
 		return nil
 	}
 	a.claimed[family(ip)] = false
 	if a.claimed == [2]bool{} {
-		a = attachment{}
+		a = ownerState{}
 	}
 	return []any{a}
 }
 
-func unchangedIf(possible bool, s state) []any {
+func unchangedIf(possible bool, s specState) []any {
 	if !possible {
 		return nil
 	}

@@ -79,7 +79,7 @@ func TestHostLocalEmptyFile(t *testing.T) {
 		t.Errorf("got %v; want an error that names the file", err)
 	}
 	write(t, dir, "10.0.0.3", "a\r\neth0")
-	leases, empty, err := oracle.HostLocalKilled(dir)
+	leases, empty, err := oracle.HostLocalAfterKill(dir)
 	if err != nil || len(empty) != 1 || !strings.HasSuffix(empty[0], "/10.0.0.2") {
 		t.Errorf("got the empty files %q, %v; want that of 10.0.0.2", empty, err)
 	}
