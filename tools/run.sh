@@ -1,7 +1,6 @@
 #!/bin/sh
-# Serves from ./run in the foreground: "make run" calls it with the binary and
-# the directory of plugins. Everything it writes is in ./run, which git ignores;
-# what was handed out before is still there when it is run again.
+# run.sh BINARY PLUGINS: serves in the foreground from ./run, which git ignores. The next run finds
+# the same attachments. Called by "make run".
 set -eu
 
 binary=$1
@@ -9,8 +8,8 @@ plugins=$(cd "$2" && pwd)
 here=$(pwd)
 mkdir -p run/net.d
 
-# The sample that cilium-cni would find in /etc/cni/net.d, with IPAM delegated
-# to host-local. Written anew each time, because the checkout may have moved.
+# A sample of what cilium-cni finds in /etc/cni/net.d, with IPAM delegated to host-local. It is
+# written each time, because the checkout may have moved.
 cat >run/net.d/05-cilium.conflist <<EOF
 {
   "cniVersion": "1.0.0",
@@ -44,16 +43,15 @@ Serving on $socket. Stop with Ctrl-C. To try it, in another terminal:
   # the owner "demo" gets its address
   curl --unix-socket '$socket' -X POST 'http://localhost/v1/ipam?owner=demo&family=ipv4'
 
-  # who holds what
+  # list all attachments
   curl --unix-socket '$socket' 'http://localhost/v1/ipam'
 
-  # give the address of "demo" back
+  # release the address of "demo"
   curl --unix-socket '$socket' -X DELETE "http://localhost/v1/ipam/\$(curl -s --unix-socket '$socket' -X POST 'http://localhost/v1/ipam?owner=demo&family=ipv4' | sed 's/.*"ipv4":"\([0-9.]*\)".*/\1/')"
 
 EOF
 
-# A second sidecar of one node and network is refused, so each checkout is a
-# node of its own.
+# A second sidecar of one node and network is refused, so each checkout is another node.
 node=sample-$(printf %s "$here" | cksum | cut -d' ' -f1)
 
 exec "$binary" serve \

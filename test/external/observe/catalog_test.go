@@ -1,6 +1,4 @@
-// Package observe checks the dashboard and the alerts with Prometheus' own parsers
-// and rule engine. It is a module of its own, because the product must not
-// depend on Prometheus' server.
+// Package observe checks the dashboard and the alerts with Prometheus' parsers and rule engine.
 package observe
 
 import (
