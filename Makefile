@@ -1,7 +1,7 @@
 # delegated-ipam. "make help" lists the targets. Needs Go, make and git.
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
-# Inputs for each fuzz target. Not a time: "go test" reports the end of the time as a failure now and then.
+# Inputs for each fuzz target. Not a time: "go test" sometimes reports its end as a failure.
 FUZZTIME ?= 30000x
 # The coverage of pkg/ below which "make cover" fails, in percent.
 MIN_COVERAGE ?= 95.0
@@ -133,7 +133,7 @@ test-cilium-dbg: $(CILIUM_DBG) plugins test-binaries ## build the real cilium-db
 $(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
 	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
 
-# Not part of "make ci": needs root, BPF and time. test/agent/README.md has what it builds and needs.
+# Not part of "make ci": needs root, BPF and time (test/agent/README.md).
 .PHONY: agent-test
 agent-test: build plugins ## run a real, unmodified cilium-agent over the bridge; needs root; the first build takes most of an hour
 	test/agent/build.sh $(CACHE)/agent-test
