@@ -46,7 +46,7 @@ func run(o options, directories []string) error {
 	var all []score
 	for i, directory := range directories {
 		wanted := o.count*(i+1)/len(directories) - o.count*i/len(directories)
-		s, err := testPackage(runner{directory: directory, scratch: dir}, o, wanted)
+		s, err := testPackage(&runner{directory: directory, scratch: dir}, o, wanted)
 		if err != nil {
 			return fmt.Errorf("%s: %w", directory, err)
 		}

@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := testPackage(runner{directory: "p", scratch: t.TempDir()}, options{jobs: 2}, 3)
+	s, err := testPackage(&runner{directory: "p", scratch: t.TempDir()}, options{jobs: 2}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestRun(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
 	}
-	if _, err := testPackage(runner{directory: "bad", scratch: t.TempDir()}, options{jobs: 1}, 1); err == nil {
+	if _, err := testPackage(&runner{directory: "bad", scratch: t.TempDir()}, options{jobs: 1}, 1); err == nil {
 		t.Error("a package whose tests fail was accepted")
 	}
 }

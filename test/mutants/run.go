@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,13 +27,16 @@ type score struct {
 }
 
 // testPackage draws mutants that compile and runs the tests of the package with each.
-func testPackage(r runner, o options, wanted int) (score, error) {
+func testPackage(r *runner, o options, wanted int) (score, error) {
 	all, err := mutantsOf(r.directory)
 	if err != nil {
 		return score{}, err
 	}
+	if err := r.findPackages(); err != nil {
+		return score{}, err
+	}
 	began := time.Now()
-	if out, err := r.command(context.Background(), "test", nil); err != nil {
+	if out, err := r.test(context.Background(), nil); err != nil {
 		return score{}, fmt.Errorf("the tests fail without a mutant: %w\n%s", err, out)
 	}
 	// A mutant may loop. Two run concurrently, and each is compiled first.
@@ -40,7 +45,7 @@ func testPackage(r runner, o options, wanted int) (score, error) {
 	dice.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	var chosen []mutant
 	for i := 0; i < len(all) && len(chosen) < wanted; i++ {
-		if _, err := r.command(context.Background(), "build", &all[i]); err == nil {
+		if _, err := r.command(context.Background(), []string{"build"}, &all[i], r.pattern()); err == nil {
 			chosen = append(chosen, all[i])
 		}
 	}
@@ -52,10 +57,47 @@ type runner struct {
 	directory string
 	// scratch is a directory for changed source files.
 	scratch string
+	// plain and property are the packages in the directory, without and with property tests.
+	plain, property []string
+}
+
+// pattern returns the packages in the directory as the go command names them.
+func (r *runner) pattern() string { return "./" + filepath.ToSlash(r.directory) + "/..." }
+
+// findPackages lists the packages in the directory.
+func (r *runner) findPackages() error {
+	const format = `{{.ImportPath}} {{.TestImports}} {{.XTestImports}}`
+	out, err := r.command(context.Background(), []string{"list", "-f", format}, nil, r.pattern())
+	if err != nil {
+		return fmt.Errorf("go list: %w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, imports, _ := strings.Cut(line, " ")
+		if strings.Contains(imports, "pgregory.net/rapid") {
+			r.property = append(r.property, name)
+		} else {
+			r.plain = append(r.plain, name)
+		}
+	}
+	return nil
+}
+
+// test runs the tests of the packages. Property tests use the same cases each time, and leave no
+// file with which a run of another mutant would begin.
+func (r *runner) test(ctx context.Context, m *mutant) (out []byte, err error) {
+	verb := []string{"test", "-count=1", "-failfast", "-vet=off", "-timeout=0"}
+	if len(r.plain) > 0 {
+		out, err = r.command(ctx, verb, m, r.plain...)
+	}
+	if err == nil && len(r.property) > 0 {
+		packages := append(slices.Clone(r.property), "-args", "-rapid.nofailfile", "-rapid.seed=1")
+		out, err = r.command(ctx, verb, m, packages...)
+	}
+	return out, err
 }
 
 // survivors returns the mutants with which the tests succeed.
-func (r runner) survivors(mutants []mutant, jobs int, limit time.Duration) []mutant {
+func (r *runner) survivors(mutants []mutant, jobs int, limit time.Duration) []mutant {
 	survived := make([]bool, len(mutants))
 	slots := make(chan struct{}, jobs)
 	var all sync.WaitGroup
@@ -65,7 +107,7 @@ func (r runner) survivors(mutants []mutant, jobs int, limit time.Duration) []mut
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
-			_, err := r.command(ctx, "test", &mutants[i])
+			_, err := r.test(ctx, &mutants[i])
 			survived[i] = err == nil
 			fmt.Fprintf(os.Stderr, "%s: %v\n", map[bool]string{true: "survived", false: "killed"}[err == nil], mutants[i])
 		})
@@ -80,13 +122,10 @@ func (r runner) survivors(mutants []mutant, jobs int, limit time.Duration) []mut
 	return left
 }
 
-// command builds or tests the package, with a mutant if there is one. It ends with all its
+// command runs the go command on packages, with a mutant if there is one. It ends with all its
 // processes when the context does.
-func (r runner) command(ctx context.Context, verb string, m *mutant) ([]byte, error) {
-	args := []string{verb}
-	if verb == "test" {
-		args = append(args, "-count=1", "-failfast", "-vet=off", "-timeout=0")
-	}
+func (r *runner) command(ctx context.Context, args []string, m *mutant, packages ...string) ([]byte, error) {
+	args = slices.Clone(args)
 	if m != nil {
 		overlay, err := r.overlay(*m)
 		if err != nil {
@@ -95,7 +134,7 @@ func (r runner) command(ctx context.Context, verb string, m *mutant) ([]byte, er
 		defer os.RemoveAll(filepath.Dir(overlay))
 		args = append(args, "-overlay="+overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+filepath.ToSlash(r.directory)+"/...")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -107,7 +146,7 @@ func (r runner) command(ctx context.Context, verb string, m *mutant) ([]byte, er
 
 // overlay writes the changed file and the description with which the go command uses it in
 // place of the real one.
-func (r runner) overlay(m mutant) (string, error) {
+func (r *runner) overlay(m mutant) (string, error) {
 	source, err := os.ReadFile(m.file)
 	if err != nil {
 		return "", err
