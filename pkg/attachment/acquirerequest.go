@@ -91,13 +91,14 @@ func (r acquireRequest) prefixes(ips []netip.Addr) []netip.Prefix {
 // with it.
 func (r acquireRequest) accept(res call.Result, asked []netip.Prefix) ([]record.Family, error) {
 	came := addrs(res.Addresses)
-	wanted := slices.Clone(r.required) // also those that could not be requested
 	for _, p := range asked {
-		wanted = append(wanted, p.Addr())
+		if !slices.Contains(came, p.Addr()) {
+			return nil, fmt.Errorf("requested %s, plugin returned %v", p.Addr(), came)
+		}
 	}
-	for _, ip := range wanted {
+	for _, ip := range r.required {
 		if !slices.Contains(came, ip) {
-			return nil, fmt.Errorf("requested %s, plugin returned %v", ip, came)
+			return nil, fmt.Errorf("%s is required, but the plugin cannot be asked for it, and returned %v", ip, came)
 		}
 	}
 	for _, p := range asked {
@@ -105,7 +106,7 @@ func (r acquireRequest) accept(res call.Result, asked []netip.Prefix) ([]record.
 			return nil, fmt.Errorf("requested %s, plugin returned %v, which has %s in addition", p.Addr(), came, extra)
 		}
 	}
-	return r.familiesToClaim(res.Addresses)
+	return r.familiesToClaim(res.Addresses, asked)
 }
 
 // unrequested returns an address of the same family that came with ip without being requested.
@@ -119,18 +120,24 @@ func unrequested(ip netip.Addr, came []netip.Addr, asked []netip.Prefix) (netip.
 	return netip.Addr{}, false
 }
 
-// familiesToClaim returns the wanted families that the addresses have.
-func (r acquireRequest) familiesToClaim(addresses []call.Address) ([]record.Family, error) {
-	var there []record.Family
+// familiesToClaim returns the wanted families that the addresses have. asked are the addresses that
+// their ADD requested: of those, a plugin such as calico-ipam returns no other family.
+func (r acquireRequest) familiesToClaim(addresses []call.Address, asked []netip.Prefix) ([]record.Family, error) {
+	var there, missing []record.Family
 	for _, f := range r.families {
 		if slices.ContainsFunc(addresses, func(a call.Address) bool { return record.FamilyOf(a.Addr()) == f }) {
 			there = append(there, f)
+		} else {
+			missing = append(missing, f)
 		}
 	}
-	if len(there) == len(r.families) || r.anyFamily && len(there) > 0 {
+	if len(missing) == 0 || r.anyFamily && len(there) > 0 {
 		return there, nil
 	}
-	return nil, fmt.Errorf("requested families %v, plugin returned %v: its configuration had no range of that family", r.families, addrs(addresses))
+	if len(asked) > 0 {
+		return nil, fmt.Errorf("plugin returned %v for the request of %v, and no address of %v: release the attachment and allocate it again to get both families", addrs(addresses), asked, missing)
+	}
+	return nil, fmt.Errorf("plugin returned %v, and no address of %v: its configuration has no range of that family", addrs(addresses), missing)
 }
 
 // preferFound requests the addresses that the owner held before its journal was lost, beside

@@ -67,7 +67,7 @@ func (op *operation) fulfilled(want acquireRequest) bool {
 	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() {
 		return false
 	}
-	families, err := want.familiesToClaim(op.entry.rec.Result.Addresses)
+	families, err := want.familiesToClaim(op.entry.rec.Result.Addresses, nil)
 	unclaimed := func(f record.Family) bool { return !op.entry.rec.Claimed(f) }
 	elsewhere := func(ip netip.Addr) bool { return !op.entry.rec.Holds(ip) }
 	return err == nil && !slices.ContainsFunc(families, unclaimed) && !slices.ContainsFunc(want.required, elsewhere)
@@ -77,7 +77,7 @@ func (op *operation) fulfilled(want acquireRequest) bool {
 // the record only if it changed.
 func (op *operation) grant(want acquireRequest) error {
 	r := op.entry.rec.Clone()
-	families, err := want.familiesToClaim(r.Result.Addresses)
+	families, err := want.familiesToClaim(r.Result.Addresses, op.lastInvocation().Requested)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}

@@ -92,7 +92,7 @@ type entry struct {
 	// lock is held by the one operation that works on the attachment. Its capacity is 1.
 	lock chan struct{}
 	refs int
-	id   string // container ID of generation 0; empty until it is needed
+	id   string // container ID of generation 0; empty until it is needed; see idInUse
 
 	rec *record.Record // nil without a record
 	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
@@ -201,7 +201,7 @@ func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, 
 	if a == nil {
 		return key{}, "", false
 	}
-	return a.key, a.id, true
+	return a.key, a.idInUse(), true
 }
 
 // checkPool rejects a pool that is not configured. With held, the pool of an existing

@@ -25,10 +25,10 @@ func pluginProfile(plugin string) profile.Profile {
 func hostLocal() profile.Profile { return pluginProfile("host-local") }
 
 // singleUseIDs is the profile of a plugin that queues its DELs, so that no container ID can be
-// used again. It verifies by ADD.
+// used again. It verifies by CHECK.
 func singleUseIDs() profile.Profile {
 	p := pluginProfile("unknown")
-	p.Type, p.RepeatedAdd, p.VerifyBy, p.Del = "single-use-ids", profile.RepeatedAddSameAnswer, profile.VerifyAdd, profile.DelQueued
+	p.Type, p.RepeatedAdd, p.Del = "single-use-ids", profile.RepeatedAddSameAnswer, profile.DelQueued
 	return p
 }
 

@@ -104,8 +104,7 @@ func TestSingleUseIDs(t *testing.T) {
 	})
 	run(t, "for each ADD of an acquisition", func(t *testing.T) {
 		f := newFixture(t, ipv4Only, withProfile(singleUseIDs(), func(p *profile.Profile) {
-			p.RepeatedAdd, p.VerifyBy = profile.RepeatedAddRefused, profile.VerifyCheck
-			p.Requests, p.Lost = hostLocal().Requests, profile.Lost{MinCode: 100}
+			p.RepeatedAdd, p.Requests = profile.RepeatedAddRefused, hostLocal().Requests
 		}))
 		f.allocate("router")
 		f.clearStore()
@@ -114,7 +113,7 @@ func TestSingleUseIDs(t *testing.T) {
 		f.allocate("router")
 		f.wantHeld("router", "10.0.0.2")
 	})
-	run(t, "after a verification by ADD", func(t *testing.T) {
+	run(t, "after a failed verification", func(t *testing.T) {
 		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
 		f.allocate("router")
 		f.clearStore()

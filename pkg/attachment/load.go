@@ -15,7 +15,7 @@ func (e *Engine) load(r record.Record) {
 	a := &entry{key: key{r.Pool, r.Owner}, lock: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.key]; ok {
-		log.WithField(fieldOther, first.id).Error("A second record of this owner is left alone: give the first one back and start again")
+		log.WithField(fieldOther, first.id).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
 	r = e.inferInFlight(r)

@@ -31,7 +31,8 @@ func TestLoad(t *testing.T) {
 		"host-local, CHECK succeeds": {"host-local", "copy-1", true},
 		"younger is loaded first":    {"host-local", "a-copy-1", false},
 		"calico, not verified":       {"calico-ipam", "copy-1", false},
-		"azure, verified by ADD":     {"azure-ipam", "copy-1", true},
+		"dhcp, verified by ADD":      {"dhcp", "copy-1", true},
+		"azure, not verified":        {"azure-ipam", "copy-1", true},
 	} {
 		run(t, "two records with one address: "+name, func(t *testing.T) {
 			f := newFixture(t, withProfile(pluginProfile(c.plugin)))

@@ -30,7 +30,7 @@ type operation struct {
 
 // String identifies the attachment for errors.
 func (op *operation) String() string {
-	return fmt.Sprintf("%s (container ID %s)", op.entry.key, op.entry.id)
+	return fmt.Sprintf("%s (container ID %s)", op.entry.key, op.entry.idInUse())
 }
 
 // request is what a client asked for.

@@ -99,12 +99,12 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 		return nil
 	case !inv.Profile.Unique:
 		return &unusableResult{fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: use a network of its own, or request another address",
-			inv.Plugin, addrs(res.Addresses), other.key, other.id)}
+			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
 	}
 	op.engine.counters.Duplicates++
 	requested := func(p netip.Prefix) bool { return p.Addr() == taken }
 	err := &duplicateError{other: other, unrequested: len(inv.Requested) > 0 && !slices.ContainsFunc(inv.Requested, requested), error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; ours was released",
-		inv.Plugin, addrs(res.Addresses), other.key, other.id)}
+		inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
 	if other.lost {
 		err.error = fmt.Errorf("%w; the plugin does not hold it for that owner any more: if that owner is gone, release its address", err.error)
 	}
@@ -141,6 +141,15 @@ func (op *operation) lastInvocation() call.Invocation {
 		return call.Invocation{}
 	}
 	return op.entry.rec.Invocations[len(op.entry.rec.Invocations)-1]
+}
+
+// idInUse returns the container ID of the last ADD, which differs from that of generation 0 where a
+// DEL may still act on that; empty until one is needed.
+func (a *entry) idInUse() string {
+	if a.rec != nil {
+		return a.rec.IDInUse()
+	}
+	return a.id
 }
 
 // addresses returns the recorded addresses; none without a record.

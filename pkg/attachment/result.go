@@ -23,7 +23,7 @@ const (
 
 // logger adds owner, pool and container ID to each line.
 func (e *Engine) logger(a *entry) logrus.FieldLogger {
-	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.id})
+	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.idInUse()})
 }
 
 func (op *operation) log() logrus.FieldLogger { return op.engine.logger(op.entry) }
@@ -97,7 +97,7 @@ func (op *operation) recordResult(err error) {
 		return
 	}
 	op.entry.lastErr = err.Error()
-	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.id, Text: op.entry.lastErr, At: time.Now()}
+	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: op.entry.lastErr, At: time.Now()}
 	if op.background() || op.entry.failures == 0 { // a client that asks again postpones nothing
 		op.entry.failures++
 		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))

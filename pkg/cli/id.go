@@ -19,6 +19,10 @@ type idOptions struct {
 // identified is the output of `id -o json`.
 type identified struct {
 	ContainerID string `json:"container-id"`
+	// InUse reports that the sidecar lists the ID; otherwise it is computed.
+	InUse bool `json:"in-use"`
+	// note says of a computed ID what it was computed from.
+	note string
 }
 
 func (d dependencies) idCommand() *cobra.Command {
@@ -28,8 +32,10 @@ func (d dependencies) idCommand() *cobra.Command {
 		Short: "Print the container ID of an owner",
 		Long: `Print the container ID (CNI_CONTAINERID) under which the plugin knows an owner.
 
-For an owner that holds addresses it is the ID in use. Otherwise it is the ID of a new
-attachment, which is computed from the owner and the names of node and network.
+For an owner that has an attachment it is the ID in use, as in list, with its suffix: an
+owner gets a new ID (-gN, or -u and random digits) where an earlier DEL may still act on
+the old one. Otherwise the ID of a new attachment is computed from the owner and the names
+of node and network, which standard error says.
 
 With --node-name or --cni-network the ID is always computed, for that node and network,
 and the other name is that of the sidecar. With both no sidecar is needed.`,
@@ -40,11 +46,14 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
   delegated-ipam id router --node-name worker-1 --cni-network pods`,
 		Args: args("OWNER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := d.connect(o.clientFlags).containerID(cmd.Context(), *o, args[0])
+			id, err := d.connect(o.clientFlags).identify(cmd.Context(), *o, args[0])
 			if err != nil {
 				return fmt.Errorf("id %s: %w", args[0], err)
 			}
-			return o.printOutcome(cmd.OutOrStdout(), identified{id}, id)
+			if id.note != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), id.note)
+			}
+			return o.printOutcome(cmd.OutOrStdout(), id, id.ContainerID)
 		},
 	}
 	o.register(cmd, d.env,
@@ -54,20 +63,24 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
 	return cmd
 }
 
-// containerID returns the ID in use, or that of a new attachment.
-func (c connection) containerID(ctx context.Context, o idOptions, owner string) (string, error) {
+// identify returns the ID in use, or that of a new attachment.
+func (c connection) identify(ctx context.Context, o idOptions, owner string) (identified, error) {
+	why := fmt.Sprintf("computed: the owner has no attachment in pool %q, and a new one may get a suffix (-gN or -u...)", poolName(o.pool))
 	if o.node == "" && o.network == "" {
 		id, err := c.usedID(ctx, owner, poolName(o.pool))
 		if err != nil || id != "" {
-			return id, err
+			return identified{ContainerID: id, InUse: true}, err
 		}
+	} else {
+		why = "computed: the ID in use may have a suffix (-gN or -u...), which list shows"
 	}
 	if o.node == "" || o.network == "" {
 		if err := c.complete(ctx, &o); err != nil {
-			return "", err
+			return identified{}, err
 		}
 	}
-	return containerid.For(owner, o.node, o.network), nil
+	note := fmt.Sprintf("%s (node %q, network %q)", why, o.node, o.network)
+	return identified{ContainerID: containerid.For(owner, o.node, o.network), note: note}, nil
 }
 
 // usedID returns the ID of the attachment of an owner in a pool, empty if there is none.

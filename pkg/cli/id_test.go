@@ -17,19 +17,20 @@ func TestID(t *testing.T) {
 	tests := map[string]struct {
 		args  []string
 		want  string
+		note  string
 		asked []string
 	}{
-		"in use":                 {[]string{"router"}, "cilium-agent-router-1111111111111111", []string{list}},
-		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.For("router", "worker-1", "blue-net"), []string{list, health}},
-		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), []string{list, health}},
-		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), []string{health}},
-		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), []string{health}},
-		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), nil},
+		"in use":                 {[]string{"router"}, "cilium-agent-router-1111111111111111", "", []string{list}},
+		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.For("router", "worker-1", "blue-net"), `no attachment in pool "blue"`, []string{list, health}},
+		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), `no attachment in pool "default", and a new one may get a suffix (-gN or -u...) (node "worker-1", network "pods")`, []string{list, health}},
+		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), `may have a suffix (-gN or -u...), which list shows (node "worker-2"`, []string{health}},
+		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), "computed: the ID in use", []string{health}},
+		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), "computed: the ID in use", nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := startSidecar(t, answers)
-			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, command.ExitOK, tt.want+"\n")
+			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, command.ExitOK, tt.want+"\n", notes(tt.note)...)
 			if got := s.requests(); !slices.Equal(got, tt.asked) {
 				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
 			}
@@ -37,10 +38,18 @@ func TestID(t *testing.T) {
 	}
 }
 
+// notes returns the texts on standard error; none without a note.
+func notes(note string) []string {
+	if note == "" {
+		return nil
+	}
+	return []string{note}
+}
+
 func TestIDJSON(t *testing.T) {
 	id := containerid.For("router", "a", "b")
 	testDependencies(nil).exec(t, "id", "router", "--node-name=a", "--cni-network=b", "-o=json").
-		wants(t, command.ExitOK, "{\n  \"container-id\": \""+id+"\"\n}\n")
+		wants(t, command.ExitOK, "{\n  \"container-id\": \""+id+"\",\n  \"in-use\": false\n}\n", "computed")
 }
 
 func TestIDUnknownNetwork(t *testing.T) {

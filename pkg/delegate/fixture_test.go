@@ -56,7 +56,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	f := &fixture{t: t, bin: bin, dir: filepath.Join(bin, pluginType+".d"), profiles: embeddedProfiles(t)}
 	f.network = call.Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
 		`{"type":"cilium-cni","ipam":{"type":"` + pluginType + `","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
-	err := errors.Join(os.MkdirAll(f.dir, 0o755), os.Symlink(os.Getenv(fakeBinary), filepath.Join(bin, pluginType)))
+	err := errors.Join(os.MkdirAll(filepath.Join(f.dir, "queue"), 0o755), os.Symlink(os.Getenv(fakeBinary), filepath.Join(bin, pluginType)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Timeout: time.Minute, Grace: time.Minute}
+	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Timeout: 50 * time.Second, Grace: time.Minute}
 	f.start(change...)
 	return f
 }

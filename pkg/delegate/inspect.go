@@ -2,6 +2,8 @@ package delegate
 
 import (
 	"context"
+	"os"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -26,6 +28,9 @@ type Inspection struct {
 	// both are empty if it keeps no state in files. StateErr is why NewInvocation refuses it.
 	StateDir, StateKey string
 	StateErr           error
+	// Missing are the required files of the profile of which no path exists, with Paths as the
+	// network configures them.
+	Missing []profile.Requirement
 	// NetNS is CNI_NETNS of calls; NetNSErr is why there is none.
 	NetNS    string
 	NetNSErr error
@@ -46,7 +51,19 @@ func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 		found.Versions = r.Versions(found.Binary)
 	}
 	found.StateDir, found.StateKey = found.Profile.StateDir(object["ipam"])
-	found.StateErr = r.checkStateDir(found.Profile, object)
+	found.StateErr = r.checkHostDirs(found.Profile, object)
+	found.Missing = missing(found.Profile.Required(object["ipam"]))
 	found.NetNS, found.NetNSErr = r.namespace(found.Profile, found.Plugin)
 	return found
+}
+
+// missing returns the requirements of which no path exists as what it must be.
+func missing(required []profile.Requirement) []profile.Requirement {
+	exists := func(r profile.Requirement) bool {
+		return slices.ContainsFunc(r.Paths, func(path string) bool {
+			info, err := os.Stat(path)
+			return err == nil && info.IsDir() == (r.Kind == profile.RequireDirectory)
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(required), exists)
 }

@@ -2,6 +2,7 @@ package delegate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
@@ -40,8 +41,11 @@ func (r *Runner) NewInvocation(ctx context.Context, n call.Network, containerID,
 // the network share.
 func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call.Network, object pluginObject) (call.Invocation, error) {
 	var err error
-	if inv.Profile.Unsafe != "" && !r.opts.AcceptUnsafe {
-		return inv, fmt.Errorf("plugin %s is refused because %s; --accept-unsafe-plugin uses it anyway", inv.Plugin, inv.Profile.Unsafe)
+	if danger := inv.Profile.Danger(); danger != "" && !r.opts.AcceptUnsafe {
+		return inv, fmt.Errorf("plugin %s is refused as unsafe: %s. --accept-unsafe-plugin uses it anyway", inv.Plugin, danger)
+	}
+	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name)); err != nil {
+		return inv, err
 	}
 	if inv.Binary, err = r.findPlugin(inv.Plugin); err != nil {
 		return inv, fmt.Errorf("ipam.type %q: %w", inv.Plugin, err)
@@ -52,7 +56,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	if inv.Capabilities, err = object.capabilities(); err != nil {
 		return inv, err
 	}
-	if err := r.checkStateDir(inv.Profile, object); err != nil {
+	if err := r.checkHostDirs(inv.Profile, object); err != nil {
 		return inv, err
 	}
 	if inv.Config, err = object.networkConfig(n.Name, inv.CNIVersion); err != nil {

@@ -13,6 +13,12 @@ import (
 
 // prepare finds the executable of the call, and returns its CNI_ARGS and standard input.
 func (x *execution) prepare(c *call.Call) (args string, stdin []byte, err error) {
+	if x.verb == call.VerbDel {
+		// A time limit that was raised since the ADD.
+		if err := c.Invocation.Profile.CheckTimeout(x.runner.opts.Timeout); err != nil {
+			return "", nil, err
+		}
+	}
 	if c.Invocation, err = x.runner.withExecutable(c.Invocation); err != nil {
 		return "", nil, err
 	}

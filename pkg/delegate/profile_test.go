@@ -143,21 +143,21 @@ func TestNamespace(t *testing.T) {
 
 func TestUnsafePlugin(t *testing.T) {
 	for name, c := range map[string]struct {
-		reason   string
+		dangers  []string
 		accept   bool
 		accepted bool
 	}{
-		"safe":             {"", false, true},
-		"unsafe":           {"it eats addresses", false, false},
-		"unsafe, accepted": {"it eats addresses", true, true},
-		"safe, accepted":   {"", true, true},
+		"safe":             {nil, false, true},
+		"unsafe":           {[]string{"it eats addresses", "it lies"}, false, false},
+		"unsafe, accepted": {[]string{"it eats addresses", "it lies"}, true, true},
+		"safe, accepted":   {nil, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, func(o *Options) { o.AcceptUnsafe = c.accept })
-			f.setProfile(func(p *profile.Profile) { p.Unsafe = c.reason })
+			f.setProfile(func(p *profile.Profile) { p.Dangers = c.dangers })
 			_, err := f.newInvocation("id")
 			if !c.accepted {
-				wantText(t, err, "it eats addresses", "--accept-unsafe-plugin", fakeType)
+				wantText(t, err, "(1) it eats addresses; (2) it lies", "--accept-unsafe-plugin", fakeType)
 			} else if err != nil {
 				t.Error(err)
 			}

@@ -10,29 +10,43 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/mounts"
 )
 
-// checkStateDir refuses, in a pod, a plugin whose state would be in the container: the plugin
+// checkHostDirs refuses, in a pod, a plugin whose state would be in the container: the plugin
 // processes that serve the pods keep theirs on the host, and both would allocate the same
-// addresses. It looks at the mount of the directory each time, because that may be mounted later.
-func (r *Runner) checkStateDir(p profile.Profile, object pluginObject) error {
+// addresses. The same holds for required files that a process of the host reads. It looks at the
+// mounts each time, because a directory may be mounted later.
+func (r *Runner) checkHostDirs(p profile.Profile, object pluginObject) error {
 	if !r.opts.InPod {
 		return nil
 	}
-	dir, key := p.StateDir(object["ipam"])
-	if dir == "" {
-		return nil
+	if dir, key := p.StateDir(object["ipam"]); dir != "" {
+		if err := checkMounted(dir, "plugin %s keeps its allocations in %s (ipam.%s), which is on this container's own file system; expected the host's directory, mounted: pods would get the same addresses", p.Type, dir, key); err != nil {
+			return err
+		}
 	}
+	for _, required := range p.Required(object["ipam"]) {
+		if !required.OnHost {
+			continue
+		}
+		for _, path := range required.Paths {
+			if err := checkMounted(path, "plugin %s needs the host's %s, and %s is on this container's own file system; expected it mounted from the host: %s", p.Type, path, path, required.Why); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkMounted returns the error of the format if a path is on this container's own file system.
+func checkMounted(path, format string, args ...any) error {
 	own, err := mountOfStateDir("/")
 	if err != nil {
 		return err
 	}
-	at, err := mountOfStateDir(dir)
-	if err != nil {
+	at, err := mountOfStateDir(path)
+	if err != nil || at != own {
 		return err
 	}
-	if at != own {
-		return nil
-	}
-	return fmt.Errorf("plugin %s keeps its allocations in %s (ipam.%s), which is on this container's own file system; expected the host's directory, mounted: pods would get the same addresses", p.Type, dir, key)
+	return fmt.Errorf(format, args...)
 }
 
 // mountOfStateDir returns the mount of a directory, or of the nearest existing directory above it: the

@@ -12,22 +12,31 @@ import (
 // to pods.
 func TestStateDirInPod(t *testing.T) {
 	hostLocal := profile.Profile{Type: "host-local", StateDirKey: "dataDir", DefaultStateDir: "/no-such-directory/of-a-plugin"}
+	queue := func(path string) profile.Profile {
+		return profile.Profile{Type: "host-local-like", Requires: []profile.Requirement{
+			{Kind: profile.RequireFile, Paths: []string{"/no-such-directory/conf"}, Why: "read by the plugin alone"},
+			{Kind: profile.RequireDirectory, Paths: []string{path}, OnHost: true, Why: "the daemon reads ipam.dataDir there"},
+		}}
+	}
 	for name, c := range map[string]struct {
 		profile profile.Profile
 		ipam    string
 		inPod   bool
 		refused bool
 	}{
-		"container's own file system": {hostLocal, `{"dataDir":"/no-such-directory/x"}`, true, true},
-		"default":                     {hostLocal, `{"type":"host-local"}`, true, true},
-		"not a text":                  {hostLocal, `{"dataDir":7}`, true, true},
-		"mount":                       {hostLocal, `{"dataDir":"/proc/x/y"}`, true, false},
-		"not in a pod":                {hostLocal, `{"dataDir":"/no-such-directory/x"}`, false, false},
-		"plugin without state files":  {profile.Profile{Type: "calico-ipam"}, `{"dataDir":"/no-such-directory/x"}`, true, false},
+		"queue on the container's own file system": {queue("/no-such-directory/queue"), `{}`, true, true},
+		"queue on a mount":                         {queue("/proc/x/y"), `{}`, true, false},
+		"queue, not in a pod":                      {queue("/no-such-directory/queue"), `{}`, false, false},
+		"container's own file system":              {hostLocal, `{"dataDir":"/no-such-directory/x"}`, true, true},
+		"default":                                  {hostLocal, `{"type":"host-local"}`, true, true},
+		"not a text":                               {hostLocal, `{"dataDir":7}`, true, true},
+		"mount":                                    {hostLocal, `{"dataDir":"/proc/x/y"}`, true, false},
+		"not in a pod":                             {hostLocal, `{"dataDir":"/no-such-directory/x"}`, false, false},
+		"plugin without state files":               {profile.Profile{Type: "calico-ipam"}, `{"dataDir":"/no-such-directory/x"}`, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Runner{opts: Options{InPod: c.inPod}}
-			err := r.checkStateDir(c.profile, pluginObject{"ipam": json.RawMessage(c.ipam)})
+			err := r.checkHostDirs(c.profile, pluginObject{"ipam": json.RawMessage(c.ipam)})
 			if (err != nil) != c.refused {
 				t.Fatalf("got %v, want refused: %t", err, c.refused)
 			}
@@ -40,6 +49,6 @@ func TestStateDirInPod(t *testing.T) {
 
 func TestStateDirError(t *testing.T) {
 	r := Runner{opts: Options{InPod: true}}
-	err := r.checkStateDir(profile.Profile{StateDirKey: "dataDir", DefaultStateDir: "/" + strings.Repeat("x", 300)}, nil)
+	err := r.checkHostDirs(profile.Profile{StateDirKey: "dataDir", DefaultStateDir: "/" + strings.Repeat("x", 300)}, nil)
 	wantText(t, err, "state directory of the plugin", "name too long")
 }

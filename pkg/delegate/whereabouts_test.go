@@ -1,18 +1,21 @@
 package delegate
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// These plugins cannot be run in a test. A fake imitates them as docs/plugins.md describes them, with
-// their embedded profiles.
+// A fake imitates plugins of backends off the node as docs/plugins.md describes them, with their
+// embedded profiles. The real whereabouts is run by test/whereabouts.
 
 func acceptUnsafe(o *Options) { o.AcceptUnsafe = true }
 
@@ -39,16 +42,17 @@ func (f *fixture) wantRequestIgnored(c call.Call, convention profile.Request, wa
 // Trap: whereabouts' reconciler frees what no live pod has, and nothing notices: the operator has to
 // accept that.
 func TestUnsafePluginReason(t *testing.T) {
-	for pluginType, reason := range map[string]string{
-		"whereabouts":             "reconciler frees each one whose pod does not live",
-		"cni-ipvlan-vpc-k8s-ipam": "an address that no interface has is never given back",
-	} {
+	for _, pluginType := range []string{"whereabouts", "cni-ipvlan-vpc-k8s-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
 			f := imitate(t, pluginType)
 			_, err := f.newInvocation("id")
-			wantText(t, err, `"net"`, pluginType, reason, "--accept-unsafe-plugin")
-			if entries, err := os.ReadDir(f.dir); err != nil || len(entries) > 0 {
-				t.Errorf("the plugin was run (%v, %v), want not even VERSION", entries, err)
+			dangers := f.profiles[pluginType].Dangers
+			wantText(t, err, append([]string{`"net"`, pluginType, "--accept-unsafe-plugin"}, dangers...)...)
+			if len(dangers) < 2 {
+				t.Errorf("the profile names %q; want every danger", dangers)
+			}
+			if _, err := os.Stat(filepath.Join(f.dir, "calls.log")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the plugin was run (%v), want not even VERSION", err)
 			}
 			accepted := imitate(t, pluginType, acceptUnsafe)
 			accepted.wantAdd(accepted.call("id"), firstIPs)
@@ -80,16 +84,43 @@ func TestWhereaboutsPodKey(t *testing.T) {
 		t.Errorf("the address is of %q (%v), want its container ID rewritten", data, err)
 	}
 
-	// The interface is the other half of the key.
+	// The interface is the other half of the key of ADD; that of DEL is the container ID, whatever
+	// pod it names.
 	samePod.Invocation.IfName = "eth1"
 	f.wantAdd(samePod, secondIPs)
+	samePod.Invocation.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=any"
+	samePod.ContainerID = "another"
 	f.must(samePod, call.VerbDel)
-	f.wantHeld("10.1.0.2", "fd00::2")
+	f.wantHeld("10.1.0.2", "10.1.0.3", "fd00::2", "fd00::3")
+	samePod.ContainerID = "other"
+	f.must(samePod, call.VerbDel)
+	f.wantHeld()
 
-	// Our pods are unique to the attachment, so that this does not happen.
+	// Our pods are unique to the attachment, so that one attachment is one address.
+	f.wantAdd(one, firstIPs)
 	f.wantAdd(other, secondIPs)
 	f.must(one, call.VerbDel)
 	f.wantHeld("10.1.0.3", "fd00::3")
+}
+
+// Trap: whereabouts' DEL drops every error, so that a reservation stays when the API server refuses
+// the change. One that gets no response does so after 60 s; a DEL that is terminated before counts as
+// failed.
+func TestWhereaboutsDropsErrors(t *testing.T) {
+	f := imitate(t, "whereabouts", acceptUnsafe)
+	target := f.call("id")
+	f.add(target)
+	f.write("daemon-down", "")
+	f.must(target, call.VerbDel)
+	f.wantHeld("10.1.0.2", "fd00::2")
+
+	const givesUp = time.Minute
+	f.start(func(o *Options) { o.Timeout = givesUp })
+	_, err := f.newInvocation("another")
+	wantText(t, err, "--plugin-timeout is 1m0s", "expected less than 1m0s")
+	wantError(t, f.run(call.VerbDel, target), call.NotStarted, "--plugin-timeout is 1m0s")
+	f.start(func(o *Options) { o.Timeout = givesUp - 1 })
+	f.must(target, call.VerbDel)
 }
 
 // Trap: whereabouts accepts GC and STATUS and does nothing, so that neither a runtime's GC frees ours
@@ -148,17 +179,27 @@ func TestWhereaboutsCheck(t *testing.T) {
 	}
 }
 
-// Trap: whereabouts' IP= adds an unreserved address, which a pod may get as well.
+// Trap: whereabouts' IP= adds an unreserved address, which a pod may get as well, and is refused
+// without a prefix length.
 func TestWhereaboutsRequest(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
-	f.wantRequestIgnored(f.call("id"), profile.RequestCNIArgs, firstIPs+", 10.1.0.77/24 via 10.1.0.1")
+	target := f.call("id")
+	target.Requested = request("10.1.0.77")
+	wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "10.1.0.77")
+	target.Invocation.Profile.Requests, target.Invocation.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
+	wantError(t, f.run(call.VerbAdd, target), call.Refused, "expected an address with a prefix length")
+	target.Invocation.Profile.RequestForm = profile.FormCIDR
+	f.wantAdd(target, firstIPs+", 10.1.0.77/24 via 10.1.0.1")
 	f.wantHeld("10.1.0.2", "fd00::2")
 }
 
-// Trap: the AWS plugin frees what it finds on an interface, and none has our addresses.
+// Trap: the AWS plugin releases what it finds on an interface, and none has our addresses.
 func TestAWSPlugin(t *testing.T) {
 	f := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
 	target := f.call("id")
+	if got := target.Invocation.CNIVersion; got != "0.4.0" {
+		t.Errorf("CNI version %s, want 0.4.0, its only one", got)
+	}
 	f.wantAdd(target, firstIPs)
 	f.wantAdd(target, secondIPs) // because it knows no container ID
 	f.must(target, call.VerbDel)
@@ -167,4 +208,13 @@ func TestAWSPlugin(t *testing.T) {
 	if got := target.Invocation.Profile; got.Del != profile.DelUnproved || got.VerifyBy != profile.VerifyNothing {
 		t.Errorf("by the profile DEL is %q, and it verifies by %q", got.Del, got.VerifyBy)
 	}
+}
+
+// Trap: it gives a held address to a pod after reuseIPWait.
+func TestAWSReuse(t *testing.T) {
+	f := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
+	f.wantAdd(f.call("health"), firstIPs)
+	f.wantAdd(f.call("pod"), secondIPs)
+	f.write("reuse-wait-over", "")
+	f.wantAdd(f.call("another-pod"), firstIPs)
 }

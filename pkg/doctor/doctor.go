@@ -24,6 +24,7 @@ var checks = []check.Check{
 	poolcheck.RuntimeGC,
 	poolcheck.NodeLock,
 	poolcheck.NetNS,
+	poolcheck.PluginFiles,
 	poolcheck.PluginState,
 	poolcheck.Store,
 	poolcheck.StaleLeaseFiles,

@@ -173,7 +173,7 @@ func TestOrder(t *testing.T) {
 	for _, f := range Diagnose(o) {
 		got = append(got, f.Check)
 	}
-	want := "sidecar options environment machine-id socket state-dir disk-space disk-space cni-config plugin runtime-gc node-lock netns plugin-state store stale-lease-files"
+	want := "sidecar options environment machine-id socket state-dir disk-space disk-space cni-config plugin runtime-gc node-lock netns plugin-files plugin-state store stale-lease-files"
 	if strings.Join(got, " ") != want {
 		t.Errorf("found %v; want %s", got, want)
 	}

@@ -86,7 +86,7 @@ func drawRecord() *rapid.Generator[record.Record] {
 		}
 		r.Invocations = rapid.OneOf(rapid.SampledFrom([][]call.Invocation{r.Invocations, {}, nil}), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) call.Invocation {
 			c := call.Invocation{Config: drawJSON().Draw(t, "config"), PrevResult: drawJSON().Draw(t, "result"), AddActsUntil: drawTime().Draw(t, "AddActsUntil")}
-			c.Args, c.Profile.Unsafe = drawText().Draw(t, "args"), drawText().Draw(t, "unsafe")
+			c.Args, c.Profile.TryUnsafe = drawText().Draw(t, "args"), drawText().Draw(t, "tryUnsafe")
 			c.Capabilities = rapid.SliceOfN(drawText(), 0, 2).Draw(t, "capabilities")
 			c.Requested = rapid.SliceOfN(drawPrefix(), 0, 2).Draw(t, "requested")
 			c.Profile.Lost.Codes = rapid.SliceOfN(rapid.Uint(), 0, 2).Draw(t, "codes")

@@ -123,8 +123,8 @@ func logRequest(ctx context.Context, owner, pool string, family record.Family) {
 
 // logAttachment adds an attachment to the log line of its request, as far as it is known.
 func logAttachment(ctx context.Context, a attachment.Attachment) {
-	if a.ContainerID != "" {
-		logField(ctx, "containerID", a.ContainerID)
+	if id := a.IDInUse(); id != "" {
+		logField(ctx, "containerID", id)
 	}
 	if a.Owner != "" {
 		logField(ctx, "owner", a.Owner)

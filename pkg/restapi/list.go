@@ -61,7 +61,7 @@ func attachmentModel(a attachment.Attachment) *models.Attachment {
 		Owner:       a.Owner,
 		Pool:        a.Pool,
 		Network:     a.Network,
-		ContainerID: a.ContainerID,
+		ContainerID: a.IDInUse(),
 		Node:        a.Node,
 		State:       string(a.State),
 		Addresses:   make([]*models.AttachmentAddress, 0, len(a.Result.Addresses)),

@@ -102,7 +102,7 @@ func (s *attachmentStats) add(a attachment.Attachment) {
 	s.states[string(a.State)]++
 	if a.State == record.Releasing && (s.oldestRelease == nil || a.Changed.Before(time.Time(s.oldestRelease.Since))) {
 		s.oldestRelease = &models.PendingRelease{
-			Owner: a.Owner, Pool: a.Pool, ContainerID: a.ContainerID,
+			Owner: a.Owner, Pool: a.Pool, ContainerID: a.IDInUse(),
 			Since: strfmt.DateTime(a.Changed), LastError: a.LastError,
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -106,6 +107,29 @@ func TestIDCommand(t *testing.T) {
 			t.Errorf("the plugin's store names %s; want %s", l.ContainerID, used)
 		}
 	}
+}
+
+// The ID in use has a suffix where a late DEL may act on the one without. Command, list and plugin agree.
+func TestIDInUse(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "azure-ipam", nil)
+	s := n.Start(t, "--enable-ipv6=false")
+	s.AllocateFor(t, "router")
+	var used string
+	for _, call := range plugin.Calls(t) {
+		if call.Verb == "ADD" {
+			used = call.Env["CNI_CONTAINERID"]
+		}
+	}
+	if !strings.Contains(used, "-u") {
+		t.Fatalf("the plugin got the container ID %q; want one that is used once", used)
+	}
+	wantCommand(t, n, command{line: "id router", stdout: used + "\n"})
+	wantCommand(t, n, command{line: "list", stdout: used})
+	wantCommand(t, n, command{line: "id router --node-name " + n.Name + " --cni-network pods", stdout: containerid.For("router", n.Name, "pods") + "\n", stderr: "may have a suffix"})
+	wantCommand(t, n, command{line: "id health", stdout: containerid.For("health", n.Name, "pods") + "\n", stderr: `no attachment in pool "default"`})
+	s.Stop(t)
+	wantCommand(t, n, command{line: "id router", code: 1, stderr: "id router: "})
 }
 
 func TestInvalidServeFlag(t *testing.T) {

@@ -87,7 +87,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 				n.InstallScripted(t, "whereabouts")
 				n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ranges()})
 			},
-			want: []string{"error plugin"}, contains: []string{"whereabouts", "reconciler", "--accept-unsafe-plugin"},
+			want: []string{"error plugin", "error plugin-files"}, contains: []string{"whereabouts", "(2) its DEL reports success", "--accept-unsafe-plugin", "ipam.configuration_path"},
 		},
 		"missing profile": {
 			flags: []string{"--plugin-profile=/no/such/profile.json"}, want: []string{"error plugin"}, contains: []string{"--plugin-profile", "/no/such/profile.json"},

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -71,17 +69,18 @@ func TestCalicoGCKeepsHeld(t *testing.T) {
 	wantHolds(t, plugin, held...)
 }
 
-// Trap: calico and azure lack STATUS, because their CNI library is older than 1.1.0.
-func TestCalicoAzureWithoutSTATUS(t *testing.T) {
+// Trap: calico lacks STATUS, because its CNI library is older than 1.1.0, and that of azure and
+// whereabouts succeeds whatever its backend does.
+func TestSTATUSNotCalled(t *testing.T) {
 	t.Parallel()
-	for _, pluginType := range []string{"calico-ipam", "azure-ipam"} {
+	for pluginType, version := range map[string]string{"calico-ipam": "1.0.0", "azure-ipam": "1.1.0", "whereabouts": "1.1.0"} {
 		t.Run(pluginType, func(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, pluginType, nil)
 			plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.0.0","code":50,"msg":"the datastore is away"}}`)
-			s := n.Start(t, "--enable-ipv6=false")
-			if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "1.0.0" {
-				t.Errorf("the CNI version is %s; want 1.0.0, its highest", got)
+			s := n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin")
+			if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != version {
+				t.Errorf("the CNI version is %s; want %s, its highest", got, version)
 			}
 			s.AllocateFor(t, "kube-system/router")
 			if got := plugin.CallCount(t, "STATUS"); got != 0 {
@@ -154,53 +153,140 @@ func TestAzureQueuedDEL(t *testing.T) {
 	wantHolds(t, plugin)
 }
 
-// Trap: azure's CHECK always succeeds, so an ADD verifies the address. If the address is lost, that
-// ADD allocates another one, which must be released.
-func TestAzureLostAddress(t *testing.T) {
+// Trap: an ADD of azure that gets no response releases what its container ID holds, so no ADD must
+// verify a held address. Before, the address of the router was allocated to a pod.
+func TestAzureNotVerified(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		// taken is an address that a pod has got meanwhile.
-		taken      string
-		want       string
-		reacquired int64
-	}{
-		"free again":     {want: "10.15.0.2", reacquired: 1},
-		"taken by a pod": {taken: "10.15.0.2", want: "10.15.0.3"},
-	} {
+	for name, restart := range map[string]bool{"repeated request": false, "restart": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "azure-ipam", nil)
 			s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
-			wantAddresses(t, s.AllocateFor(t, "kube-system/router"), []string{"10.15.0.2"})
-			id := s.Attachment(t, "kube-system/router").ContainerID
-			store := filepath.Join(n.BinDir, "azure-ipam.d", "store")
-			first, err := os.ReadFile(filepath.Join(store, "10.15.0.2"))
-			harness.Must(t, err)
-			harness.Must(t, os.Rename(filepath.Join(store, "10.15.0.2"), filepath.Join(store, "10.15.0.77")))
-			pods := []string{}
-			if c.taken != "" {
-				pods = append(pods, c.taken)
-				harness.Must(t, os.WriteFile(filepath.Join(store, c.taken), []byte("pod\ndefault/web"), 0o600))
+			router := s.AllocateFor(t, "router")
+			adds := plugin.CallCount(t, "ADD")
+			plugin.StallDaemon(t)
+			if restart {
+				s.Kill(t)
+				s = n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
 			}
+			wantAddresses(t, s.AllocateFor(t, "router"), router)
+			if got := plugin.CallCount(t, "ADD"); got != adds {
+				t.Errorf("a held address led to %d ADDs; want none", got-adds)
+			}
+			s.TryAllocate(t, harness.Request{Owner: "default/web"}).WantError(t, http.StatusBadGateway, "did not respond")
+			plugin.UnstallDaemon(t)
 
-			wantAddresses(t, s.AllocateFor(t, "kube-system/router"), []string{c.want})
-			wantHolds(t, plugin, append(pods, c.want)...)
-			s.WantCounters(t, map[string]int64{"lost": 1, "reacquired": c.reacquired})
-			if now := s.Attachment(t, "kube-system/router"); now.ContainerID != id || now.State != "held" || now.Lost {
-				t.Errorf("the attachment is %+v; want %s held", now, id)
-			}
-			// No DEL can be queued for an unused ID.
-			holder, err := os.ReadFile(filepath.Join(store, c.want))
-			if err != nil || !strings.HasPrefix(string(holder), id+"-u") || string(holder) == string(first) {
-				t.Errorf("the plugin holds %s for %q (%v); want it for an unused ID of %s", c.want, holder, err, id)
-			}
-			if plugin.CallCount(t, "CHECK") != 0 {
-				t.Error("CHECK was called, which always succeeds")
-			}
-			s.Release(t, c.want)
-			wantHolds(t, plugin, pods...)
+			web := s.AllocateFor(t, "default/web")
+			wantHolds(t, plugin, append(web, router...)...)
+			s.WantCounters(t, map[string]int64{"duplicates": 0, "lost": 0})
 		})
 	}
+}
+
+// A record of an earlier build has a profile that verifies by ADD. Its address is not verified
+// either.
+func TestAzureOldRecord(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "azure-ipam", nil)
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	held := s.AllocateFor(t, "router")
+	s.Stop(t)
+	n.EditRecords(t, func(record map[string]any) {
+		for _, inv := range record["invocations"].([]any) {
+			inv.(map[string]any)["profile"].(map[string]any)["verifyBy"] = "add"
+		}
+	})
+	plugin.StallDaemon(t)
+	s = n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+	wantHolds(t, plugin, held...)
+}
+
+// No container ID of azure gets two ADDs, because a queued DEL may be executed at any later time.
+func TestAzureUniqueIDs(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "azure-ipam", nil)
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	for range 3 {
+		held := s.AllocateFor(t, "router")
+		plugin.StallDaemon(t)
+		s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "did not respond")
+		plugin.UnstallDaemon(t)
+		s.Release(t, held...)
+		s.Kill(t)
+		n.WipeJournal(t)
+		s = n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	}
+	s.AllocateFor(t, "health")
+	seen := map[string]bool{}
+	for _, call := range plugin.Calls(t) {
+		id := call.Env["CNI_CONTAINERID"]
+		if call.Verb == "ADD" && seen[id] {
+			t.Errorf("two ADDs had the container ID %s; want each ID once", id)
+		}
+		seen[id] = seen[id] || call.Verb == "ADD"
+	}
+	if len(seen) < 6 {
+		t.Errorf("%d ADDs; want at least 6", len(seen))
+	}
+}
+
+// Trap: calico returns one family where an address is requested, and refuses one in its cooldown.
+func TestCalicoRestore(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "calico-ipam", map[string]any{"cooldown": true, "ranges": [][]map[string]string{
+		{{"subnet": "10.15.0.0/24"}}, {{"subnet": "fd00:15::/112"}},
+	}})
+	s := n.Start(t)
+	both := s.AllocateFor(t, "router")
+	if len(both) != 2 {
+		t.Fatalf("the router has %q; want two addresses", both)
+	}
+	s.Release(t, both...)
+	s.TryRestore(t, both[0], "router").WantError(t, http.StatusInternalServerError, both[0])
+	s.TryRestore(t, "10.15.0.77", "router").WantStatus(t, http.StatusOK)
+	wantHolds(t, plugin, "10.15.0.77")
+	s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv6"}).
+		WantError(t, http.StatusBadGateway, "10.15.0.77", "no address of [ipv6]", "release the attachment")
+	s.Release(t, "10.15.0.77")
+	if again := s.AllocateFor(t, "router"); len(again) != 2 {
+		t.Errorf("the router has %q; want both families after its release", again)
+	}
+}
+
+// Trap: calico hangs for 90 s if the name of the network is not a DNS label.
+func TestCalicoNetworkName(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "calico-ipam", nil)
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "Cal_Net", CNIVersion: "1.0.0", Plugin: "calico-ipam", IPAM: map[string]any{"subnet": "10.15.0.0/24"}})
+	s := n.Launch(t, "--enable-ipv6=false")
+	s.WaitServing(t)
+	a, ready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()
+	a.WantError(t, http.StatusBadGateway, "Cal_Net", "expected a DNS label")
+	wantNotReady(t, ready, "Cal_Net", "expected a DNS label")
+	if got := plugin.CallCount(t, "ADD"); got != 0 {
+		t.Errorf("the plugin got %d ADDs; want none", got)
+	}
+	s.Stop(t)
+}
+
+// Trap: whereabouts' DEL drops every error after 60 s. Terminated before, it counts as failed.
+func TestWhereaboutsTimeout(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "whereabouts", nil)
+	s := n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin", "--plugin-timeout=59s")
+	held := s.AllocateFor(t, "router")
+	s.Stop(t)
+	s = n.Launch(t, "--enable-ipv6=false", "--accept-unsafe-plugin", "--plugin-timeout=60s")
+	s.WaitServing(t)
+	texts := []string{"--plugin-timeout is 1m0s", "whereabouts", "expected less than 1m0s"}
+	s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, texts...)
+	wantNotReady(t, s.Ready(), texts...)
+	s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, texts...)
+	wantHolds(t, plugin, held...)
+	s.Stop(t)
+	n.Start(t, "--enable-ipv6=false", "--accept-unsafe-plugin")
+	wantHolds(t, plugin)
 }
 
 func TestCalicoCHECKNotCalled(t *testing.T) {

@@ -26,7 +26,7 @@ func (n *Node) InstallScripted(t testing.TB, pluginType string) Scripted {
 	t.Helper()
 	path := filepath.Join(n.BinDir, pluginType)
 	s := Scripted{dir: path + ".d"}
-	Must(t, errors.Join(os.Symlink(fromEnv(t, EnvScripted), path), os.MkdirAll(filepath.Join(s.dir, "store"), 0o755)))
+	Must(t, errors.Join(os.Symlink(fromEnv(t, EnvScripted), path), os.MkdirAll(filepath.Join(s.dir, "store"), 0o755), os.Mkdir(filepath.Join(s.dir, "queue"), 0o755)))
 	n.Store = nil
 	return s
 }
@@ -84,6 +84,18 @@ func (s Scripted) StopDaemon(t testing.TB) {
 func (s Scripted) StartDaemon(t testing.TB) {
 	t.Helper()
 	s.remove(t, "daemon-down")
+}
+
+// StallDaemon makes every ADD fail without a response from the daemon, UnstallDaemon undoes it.
+func (s Scripted) StallDaemon(t testing.TB) {
+	t.Helper()
+	s.write(t, "daemon-stalled", "")
+}
+
+// UnstallDaemon undoes StallDaemon.
+func (s Scripted) UnstallDaemon(t testing.TB) {
+	t.Helper()
+	s.remove(t, "daemon-stalled")
 }
 
 // Reconcile frees every address whose pod is not among living, each "namespace/name", as
@@ -171,7 +183,7 @@ func (n *Node) InstallServer(t testing.TB, pluginType string, quirks map[string]
 	}
 	n.Flags = append(n.Flags, "--enable-ipv6=false")
 	n.WriteNetwork(t, "05-cilium", c.Network)
-	n.Store = func() ([]oracle.Lease, error) { return c.LeasesByStableID(c.Network.Name) }
+	n.Store = func() ([]oracle.Lease, error) { return c.Leases(c.Network.Name) }
 	c.Pods = n.PodsOf(t, c.Network)
 	return c
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -155,26 +154,4 @@ func (s Scripted) Leases(network string) ([]oracle.Lease, error) {
 		leases = append(leases, l)
 	}
 	return leases, nil
-}
-
-// generationSuffix ends the container ID of an attachment whose former ID may still be the
-// target of a late DEL (docs/how-it-works.md, Identity).
-var generationSuffix = regexp.MustCompile(`^(cilium-agent-.*[0-9a-f]{16})-[gu][0-9a-f]+$`)
-
-// StableID returns the container ID by which the list names an attachment, given the one
-// that its plugin is called with.
-func StableID(containerID string) string {
-	if m := generationSuffix.FindStringSubmatch(containerID); m != nil {
-		return m[1]
-	}
-	return containerID
-}
-
-// LeasesByStableID is Leases with the container IDs of the list.
-func (s Scripted) LeasesByStableID(network string) ([]oracle.Lease, error) {
-	leases, err := s.Leases(network)
-	for i := range leases {
-		leases[i].ContainerID = StableID(leases[i].ContainerID)
-	}
-	return leases, err
 }

@@ -41,7 +41,12 @@ var readers = map[string]string{
 	"StateDirKey":        "profile.StateDir",
 	"DefaultStateDir":    "profile.StateDir",
 	"Unique":             "attachment.reserve",
-	"Unsafe":             "delegate.fillInvocation",
+	"NetworkName":        "profile.CheckNetworkName",
+	"StatusProves":       "profile.HasStatus",
+	"DelGivesUpSeconds":  "profile.CheckTimeout",
+	"Requires":           "profile.Required",
+	"Dangers":            "profile.Danger",
+	"TryUnsafe":          "cli.checkTrial",
 	"Sources":            "", // documentation
 }
 

@@ -89,7 +89,7 @@ func load(stateDir string) (journal.Loaded, error) {
 }
 
 func attachmentOf(r record.Record) Attachment {
-	k := Attachment{ContainerID: r.ContainerID, Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
+	k := Attachment{ContainerID: r.IDInUse(), Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
 	for _, family := range r.Claims {
 		k.Claims = append(k.Claims, string(family))
 	}

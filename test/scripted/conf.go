@@ -86,6 +86,12 @@ func (c conf) scriptDir() string {
 	return path + ".d"
 }
 
+// exists reports whether the script directory has a file.
+func (c conf) exists(name string) bool {
+	_, err := os.Stat(filepath.Join(c.scriptDir(), name))
+	return err == nil
+}
+
 // requested returns the addresses requested by the conventions that are read.
 func (c conf) requested(cniArgs string) ([]netip.Addr, error) {
 	var requested []address
@@ -97,6 +103,9 @@ func (c conf) requested(cniArgs string) ([]netip.Addr, error) {
 	}
 	if value := cniArg(cniArgs, "IP"); value != "" && c.reads("CNI_ARGS") {
 		var ip address
+		if c.IPAM.Requested == "extra" && !strings.Contains(value, "/") {
+			return nil, fmt.Errorf("IP=%s: expected an address with a prefix length", value)
+		}
 		if err := ip.UnmarshalText([]byte(value)); err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ func (c conf) holder(args *skel.CmdArgs) (holder, bool) {
 	pod := podOf(args.Args)
 	switch c.IPAM.KeyedBy {
 	case "id":
-		return holder{key: args.ContainerID, note: pod}, true
+		return holder{key: args.ContainerID, note: args.IfName}, true
 	case "network":
 		return holder{key: c.Name + "." + args.ContainerID, note: pod}, true
 	case "pod":

@@ -14,6 +14,8 @@
 //	cooldown/   one file for each address in cooldown            type store
 //	queue/      DELs that the daemon has not executed            type queue
 //	daemon-down while it exists, the plugin's daemon is down     type queue
+//	daemon-stalled  while it exists, an ADD gets no response     failedAdd
+//	reuse-wait-over while it exists, held addresses are free     reuse
 //	late/       calls that "replay" executes                     type lateCall
 //	living-pods the live pods, for the argument "reconcile"      reconcile
 //

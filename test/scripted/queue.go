@@ -9,23 +9,18 @@ import (
 
 // queue has the DELs that were accepted while the plugin's daemon was down: a file for each, with
 // the holder.
-type queue struct{ dir, down string }
+type queue struct {
+	dir string
+	// down reports that the daemon is down.
+	down bool
+}
 
 func (c conf) queue() queue {
-	return queue{dir: filepath.Join(c.scriptDir(), "queue"), down: filepath.Join(c.scriptDir(), "daemon-down")}
+	return queue{dir: filepath.Join(c.scriptDir(), "queue"), down: c.exists("daemon-down")}
 }
 
-// isDown reports whether the daemon is down.
-func (q queue) isDown() bool {
-	_, err := os.Stat(q.down)
-	return err == nil
-}
-
-// add queues a DEL.
+// add queues a DEL. The directory must exist, as azure-ipam's /var/run/azure-vnet/deleteIDs.
 func (q queue) add(h holder) error {
-	if err := os.MkdirAll(q.dir, 0o755); err != nil {
-		return err
-	}
 	f, err := os.CreateTemp(q.dir, "del-")
 	if err != nil {
 		return err

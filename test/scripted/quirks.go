@@ -8,23 +8,36 @@ type quirks struct {
 	Check string `json:"check"`
 	// KeyedBy identifies a holder: "interface" (container ID and interface, default), "id",
 	// "network" (network and container ID) or "pod" (pod and interface; an ADD without a pod is
-	// refused, and its DEL frees nothing).
+	// refused. Its DEL frees what the container ID has, if it names some pod).
 	KeyedBy string `json:"keyedBy"`
-	// WantsPod refuses an ADD without a pod.
-	WantsPod bool `json:"wantsPod"`
+	// OtherInterface is what an ADD of a held ID with another interface does: "ignored" (default), or
+	// "frees": it fails, and frees what the ID holds.
+	OtherInterface string `json:"otherInterface"`
+	// FailedAdd is what an ADD frees that fails while the file daemon-stalled exists: "nothing"
+	// (default), or "held": what its container ID holds.
+	FailedAdd string `json:"failedAdd"`
+	// NetworkName is which names of networks an ADD works with: "any" (default), or "dns-label": with
+	// another one it hangs.
+	NetworkName string `json:"networkName"`
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
-	// Del is "frees" (default), "nothing", or "queued": while the file daemon-down exists, DEL
-	// succeeds, frees nothing, and is executed after the next ADD without that file.
+	// Del is "frees" (default), "nothing", "drops-errors": while the file daemon-down exists, DEL
+	// succeeds and frees nothing, or "queued": DEL then is written to the directory queue, which must
+	// exist, and is executed after the next ADD without that file.
 	Del string `json:"del"`
+	// Reuse allocates held addresses again while the file reuse-wait-over exists.
+	Reuse bool `json:"reuse"`
 	// GC is "frees" (default), or "nothing": GC succeeds and frees nothing.
 	GC string `json:"gc"`
 	// Requests are the conventions that are read: "runtimeConfig.ips",
 	// "args.cni.ips" and "CNI_ARGS"; all if there are none.
 	Requests []string `json:"requests"`
-	// Requested is "reserved" (default), or "extra": the requested address is returned besides the
-	// allocated ones, without being reserved.
+	// Requested is "reserved" (default), "extra": the requested address, which must have a prefix
+	// length, is returned besides the allocated ones, without being reserved, or "alone": the result
+	// has no address of a family that was not requested.
 	Requested string `json:"requested"`
+	// HostPrefix returns addresses with their full length and without a gateway.
+	HostPrefix bool `json:"hostPrefix"`
 	// Cooldown refuses a released address in every later ADD, as calico's
 	// IPAMConfig.ipCooldownSeconds does for a time.
 	Cooldown bool `json:"cooldown"`
@@ -32,24 +45,27 @@ type quirks struct {
 	LateSeconds int `json:"lateSeconds"`
 }
 
-// quirksOf returns the quirks of a plugin type that cannot run in a test. Keys of the ipam section
-// override them.
+// quirksOf returns the quirks of a plugin type (docs/plugins.md). Keys of the ipam section override
+// them.
 func quirksOf(pluginType string) quirks {
-	// Up to 1.0.0: neither GC nor STATUS.
-	before := []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"}
 	switch pluginType {
 	case "whereabouts":
 		return quirks{
-			RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", GC: "nothing", Requests: []string{"CNI_ARGS"}, Requested: "extra",
+			RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", Del: "drops-errors", GC: "nothing", Requests: []string{"CNI_ARGS"}, Requested: "extra",
 		}
 	case "calico-ipam":
-		return quirks{RepeatedAdd: "another", Check: "always-yes", KeyedBy: "network", Requests: []string{"CNI_ARGS"}, Versions: before}
+		return quirks{
+			RepeatedAdd: "another", Check: "always-yes", KeyedBy: "network", NetworkName: "dns-label", Requests: []string{"CNI_ARGS"}, Requested: "alone", HostPrefix: true,
+			Versions: []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"}, // neither GC nor STATUS
+		}
 	case "azure-ipam":
 		return quirks{
-			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", WantsPod: true, Del: "queued", Requests: []string{"none"}, Versions: before,
+			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", OtherInterface: "frees", FailedAdd: "held", Del: "queued", GC: "nothing", Requests: []string{"none"},
 		}
 	case "cni-ipvlan-vpc-k8s-ipam":
-		return quirks{RepeatedAdd: "another", Check: "always-yes", Del: "nothing", Requests: []string{"none"}}
+		return quirks{
+			RepeatedAdd: "another", Check: "always-yes", Del: "nothing", Reuse: true, Requests: []string{"none"}, Versions: []string{"0.4.0"},
+		}
 	default:
 		return quirks{}
 	}

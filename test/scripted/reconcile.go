@@ -34,8 +34,11 @@ func reconcile() error {
 // podIn returns the pod in the text of an address file; empty for none.
 func (c conf) podIn(text string) string {
 	first, rest, _ := strings.Cut(text, "\n")
-	if c.IPAM.KeyedBy == "pod" {
+	switch c.IPAM.KeyedBy {
+	case "pod":
 		return first
+	case "network":
+		return rest
 	}
-	return rest
+	return ""
 }

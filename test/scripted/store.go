@@ -16,6 +16,8 @@ import (
 type store struct {
 	dir  string
 	lock *os.File
+	// reuse reserves held addresses again.
+	reuse bool
 	// cooldown is the directory with a file for each released address; empty for a plugin without a
 	// cooldown.
 	cooldown string
@@ -36,7 +38,7 @@ func (c conf) openStore() (*store, error) {
 		lock.Close()
 		return nil, err
 	}
-	s := &store{dir: dir, lock: lock}
+	s := &store{dir: dir, lock: lock, reuse: c.IPAM.Reuse && c.exists("reuse-wait-over")}
 	if c.IPAM.Cooldown {
 		s.cooldown = filepath.Join(scriptDir, "cooldown")
 		err = os.MkdirAll(s.cooldown, 0o755)
@@ -50,7 +52,10 @@ func (s *store) close() { s.lock.Close() }
 // a killed plugin leaves no partial file.
 func (s *store) reserve(ip netip.Addr, h holder) (bool, error) {
 	path := filepath.Join(s.dir, ip.String())
-	taken := []string{path}
+	var taken []string
+	if !s.reuse {
+		taken = append(taken, path)
+	}
 	if s.cooldown != "" {
 		taken = append(taken, filepath.Join(s.cooldown, ip.String()))
 	}

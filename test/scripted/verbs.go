@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -20,17 +23,30 @@ type plugin struct{ conf conf }
 // by a daemon that processes them later.
 func (p plugin) add(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
-	if !ok || p.conf.IPAM.WantsPod && podOf(args.Args) == "" {
+	if !ok {
 		return errors.New("CNI_ARGS names no pod (K8S_POD_NAME)")
 	}
-	if p.conf.queue().isDown() {
-		return errors.New("the daemon cannot be reached")
+	if p.conf.IPAM.NetworkName == "dns-label" && !dnsLabel.MatchString(p.conf.Name) {
+		for {
+			time.Sleep(time.Hour) // until the plugin is terminated
+		}
+	}
+	if p.conf.queue().down {
+		return types.NewError(202, "the daemon cannot be reached", "")
 	}
 	s, err := p.conf.openStore()
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	if p.conf.exists("daemon-stalled") {
+		if p.conf.IPAM.FailedAdd == "held" {
+			if err := s.free(h); err != nil {
+				return err
+			}
+		}
+		return types.NewError(202, "the daemon did not respond (EOF)", "")
+	}
 	ips, err := p.allocate(s, h, args.Args)
 	if err == nil {
 		err = p.conf.queue().replay(s)
@@ -40,6 +56,9 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	}
 	return p.print(ips)
 }
+
+// dnsLabel matches a DNS label (RFC 1123).
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfig, error) {
 	requested, err := p.conf.requested(cniArgs)
@@ -53,7 +72,7 @@ func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfi
 	if len(held) > 0 {
 		switch p.conf.IPAM.RepeatedAdd {
 		case "same":
-			return p.ipConfigs(held), s.rewrite(held, h)
+			return p.allocateAgain(s, h, held)
 		case "another":
 		default:
 			return nil, fmt.Errorf("%s is held by %s: duplicate allocation is not allowed", held[0], h.key)
@@ -66,15 +85,31 @@ func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfi
 	return p.allocateFrom(s, h, requested)
 }
 
+// allocateAgain returns what the holder has.
+func (p plugin) allocateAgain(s *store, h holder, held []netip.Addr) ([]*current.IPConfig, error) {
+	same, err := s.find(func(text string) bool { return text == h.text() })
+	if err == nil && len(same) == 0 && p.conf.IPAM.OtherInterface == "frees" {
+		err = errors.Join(fmt.Errorf("%s is held with another interface", held[0]), s.free(h))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.ipConfigs(held), s.rewrite(held, h)
+}
+
 func (p plugin) allocateFrom(s *store, h holder, requested []netip.Addr) ([]*current.IPConfig, error) {
 	var taken []*current.IPConfig
+	alone := len(requested) > 0 && p.conf.IPAM.Requested == "alone"
 	for _, set := range p.conf.IPAM.Ranges {
+		if alone && !slices.ContainsFunc(requested, func(ip netip.Addr) bool { return set[0].contains(ip) }) {
+			continue
+		}
 		ip, r, err := reserveFrom(s, h, set, requested)
 		if err != nil {
 			return nil, errors.Join(err, s.free(h))
 		}
 		requested = slices.DeleteFunc(requested, func(a netip.Addr) bool { return a == ip })
-		taken = append(taken, ipConfig(ip, r))
+		taken = append(taken, p.ipConfig(ip, r))
 	}
 	if len(requested) > 0 {
 		return nil, errors.Join(fmt.Errorf("requested addresses %s are in no range", requested), s.free(h))
@@ -115,7 +150,7 @@ func (p plugin) ipConfigs(held []netip.Addr) []*current.IPConfig {
 		for _, r := range set {
 			for _, ip := range held {
 				if r.contains(ip) {
-					ips = append(ips, ipConfig(ip, r))
+					ips = append(ips, p.ipConfig(ip, r))
 				}
 			}
 		}
@@ -123,7 +158,10 @@ func (p plugin) ipConfigs(held []netip.Addr) []*current.IPConfig {
 	return ips
 }
 
-func ipConfig(ip netip.Addr, r addressRange) *current.IPConfig {
+func (p plugin) ipConfig(ip netip.Addr, r addressRange) *current.IPConfig {
+	if p.conf.IPAM.HostPrefix {
+		return &current.IPConfig{Address: net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(ip.BitLen(), ip.BitLen())}}
+	}
 	return &current.IPConfig{
 		Address: net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(r.Subnet.Bits(), ip.BitLen())},
 		Gateway: r.gateway().AsSlice(),
@@ -148,14 +186,22 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	switch q := p.conf.queue(); {
 	case !ok || p.conf.IPAM.Del == "nothing":
 		return nil
-	case p.conf.IPAM.Del == "queued" && q.isDown():
-		return q.add(h)
+	case p.conf.IPAM.Del == "drops-errors" && q.down:
+		return nil
+	case p.conf.IPAM.Del == "queued" && q.down:
+		if err := q.add(h); err != nil {
+			return types.NewError(11, "the release could not be queued", err.Error())
+		}
+		return nil
 	}
 	s, err := p.conf.openStore()
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	if p.conf.IPAM.KeyedBy == "pod" {
+		return s.freeUnless(func(text string) bool { return !strings.HasSuffix(text, "\n"+args.ContainerID) })
+	}
 	return s.free(h)
 }
 

@@ -22,18 +22,21 @@ func (inv Invocation) HasCheck() bool {
 	return err == nil && ok && !inv.DisableCheck
 }
 
-// HasStatus reports whether STATUS may be called with the invocation: the verb exists since CNI
-// 1.1.0.
+// HasStatus reports whether STATUS is called with the invocation: the verb exists since CNI 1.1.0,
+// and of some plugins it always succeeds.
 func (inv Invocation) HasStatus() bool {
 	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "1.1.0")
-	return err == nil && ok
+	return err == nil && ok && inv.Profile.HasStatus()
 }
 
 // VerifyBy returns how the invocation's attachment is verified: as its profile says, but by nothing
-// where that is CHECK and there is none.
+// where that is CHECK and there is none, or where it is ADD and no container ID may be used twice.
+// Profiles of that kind are refused today, but records have them: azure-ipam releases the address in
+// use if such an ADD fails (docs/plugins.md, azure-ipam).
 func (inv Invocation) VerifyBy() profile.Verify {
-	if inv.Profile.VerifyBy == profile.VerifyCheck && !inv.HasCheck() {
+	by := inv.Profile.VerifyBy
+	if by == profile.VerifyCheck && !inv.HasCheck() || by == profile.VerifyAdd && inv.Profile.SingleUseIDs() {
 		return profile.VerifyNothing
 	}
-	return inv.Profile.VerifyBy
+	return by
 }

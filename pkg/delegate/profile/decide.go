@@ -2,7 +2,10 @@ package profile
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,11 +53,62 @@ func (p Profile) StateDir(ipam []byte) (dir, key string) {
 	return dir, p.StateDirKey
 }
 
+// Required returns the required files by the ipam object of a network: a path that a key of ipam
+// names comes first. An ipam object that cannot be parsed is for the plugin to refuse.
+func (p Profile) Required(ipam []byte) []Requirement {
+	var object map[string]json.RawMessage
+	_ = json.Unmarshal(ipam, &object)
+	all := slices.Clone(p.Requires)
+	for i, r := range all {
+		var path string
+		if r.Key != "" && json.Unmarshal(object[r.Key], &path) == nil && path != "" {
+			all[i].Paths = append([]string{path}, r.Paths...)
+		}
+	}
+	return all
+}
+
+// CheckNetworkName returns why the plugin does not work with a network of this name.
+func (p Profile) CheckNetworkName(name string) error {
+	if p.NetworkName == NetworkNameLabel && !dnsLabel.MatchString(name) {
+		return fmt.Errorf("plugin %s makes names of Kubernetes objects of the network's name %q; expected a DNS label: at most 63 lower-case letters, digits and \"-\"", p.Type, name)
+	}
+	return nil
+}
+
+// CheckTimeout returns why the plugin must not be run with this time limit: a DEL that is not
+// terminated in time would report success without having released.
+func (p Profile) CheckTimeout(limit time.Duration) error {
+	gives := time.Duration(p.DelGivesUpSeconds) * time.Second
+	if gives > 0 && limit >= gives {
+		return fmt.Errorf("--plugin-timeout is %s, but a DEL of plugin %s reports success after %s without having released the address if its backend does not respond; expected less than %s", limit, p.Type, gives, gives)
+	}
+	return nil
+}
+
+// HasStatus reports whether a STATUS that succeeds means anything.
+func (p Profile) HasStatus() bool { return p.StatusProves != StatusNothing }
+
+// Danger returns the dangers as one text; empty for a safe plugin.
+func (p Profile) Danger() string {
+	if len(p.Dangers) < 2 {
+		return strings.Join(p.Dangers, "")
+	}
+	numbered := make([]string, len(p.Dangers))
+	for i, d := range p.Dangers {
+		numbered[i] = fmt.Sprintf("(%d) %s", i+1, d)
+	}
+	return strings.Join(numbered, "; ")
+}
+
 // Pod is a pod as CNI_ARGS names it (K8S_POD_NAMESPACE, K8S_POD_NAME).
 type Pod struct{ Namespace, Name string }
 
 // syntheticNamespace is the namespace of synthetic pods.
 const syntheticNamespace = "delegated-ipam"
+
+// dnsLabel matches a DNS label (RFC 1123).
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // podName matches an owner that is a pod's namespace and name (RFC 1123).
 var podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?)/([a-z0-9]([a-z0-9.-]*[a-z0-9])?)$`)

@@ -1,6 +1,11 @@
 package profile
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
 
 func TestConclusions(t *testing.T) {
 	type conclusions struct{ delBeforeAdd, singleUseIDs, onNode bool }
@@ -61,5 +66,79 @@ func TestPod(t *testing.T) {
 				t.Errorf("got %v, %v; want %v", got, ok, c.want)
 			}
 		})
+	}
+}
+
+func TestRequired(t *testing.T) {
+	p := Profile{Requires: []Requirement{{Kind: RequireFile, Key: "conf", Paths: []string{"/a", "/b"}}, {Kind: RequireDirectory, Paths: []string{"/c"}}}}
+	for name, c := range map[string]struct {
+		ipam string
+		want []string
+	}{
+		"not set":    {`{}`, []string{"/a", "/b"}},
+		"set":        {`{"conf":"/mine"}`, []string{"/mine", "/a", "/b"}},
+		"empty":      {`{"conf":""}`, []string{"/a", "/b"}},
+		"not a text": {`{"conf":7}`, []string{"/a", "/b"}},
+		"not JSON":   {`{`, []string{"/a", "/b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := p.Required([]byte(c.ipam))
+			if !slices.Equal(got[0].Paths, c.want) || !slices.Equal(got[1].Paths, []string{"/c"}) {
+				t.Errorf("got %v, want %v and /c", got, c.want)
+			}
+			if !slices.Equal(p.Requires[0].Paths, []string{"/a", "/b"}) {
+				t.Errorf("the profile has changed: %v", p.Requires)
+			}
+		})
+	}
+}
+
+func TestCheckNetworkName(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for name, ok := range map[string]bool{
+		"pods": true, "k8s-pod-network": true, "7": true, long: true,
+		"Cal_Net": false, "cal.net": false, "-a": false, "a-": false, long + "a": false, "a b": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Profile{Type: "calico-ipam", NetworkName: NetworkNameLabel}.CheckNetworkName(name)
+			if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected a DNS label") {
+				t.Errorf("got %v, want an error %t", err, !ok)
+			}
+			if err := (Profile{}).CheckNetworkName(name); err != nil {
+				t.Errorf("a profile that accepts any name: %v", err)
+			}
+		})
+	}
+}
+
+func TestCheckTimeout(t *testing.T) {
+	for name, c := range map[string]struct {
+		givesUp int
+		limit   time.Duration
+		ok      bool
+	}{
+		"never gives up": {0, time.Hour, true},
+		"shorter":        {60, 59 * time.Second, true},
+		"as long":        {60, time.Minute, false},
+		"longer":         {60, time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Profile{Type: "whereabouts", DelGivesUpSeconds: c.givesUp}.CheckTimeout(c.limit)
+			if c.ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected less than 1m0s") {
+				t.Errorf("got %v, want an error %t", err, !c.ok)
+			}
+		})
+	}
+}
+
+func TestDanger(t *testing.T) {
+	for want, dangers := range map[string][]string{
+		"":                 nil,
+		"it leaks":         {"it leaks"},
+		"(1) one; (2) two": {"one", "two"},
+	} {
+		if got := (Profile{Dangers: dangers}).Danger(); got != want {
+			t.Errorf("%q: got %q, want %q", dangers, got, want)
+		}
 	}
 }

@@ -54,8 +54,8 @@ const (
 	// DelQueued: they are released at any later time. Each ADD uses a container ID that was never
 	// used before, or a late DEL would release what a new ADD allocated.
 	DelQueued Del = "queued"
-	// DelUnproved: it may have released nothing. Such a plugin leaks, so its profile must say why it
-	// is unsafe.
+	// DelUnproved: it may have released nothing. Such a plugin leaks, so its profile must name the
+	// dangers.
 	DelUnproved Del = "unproved"
 )
 
@@ -127,6 +127,52 @@ const (
 	PodIdentityGiven PodIdentity = "given"
 )
 
+// NetworkName is which names of a network the plugin works with.
+type NetworkName string
+
+const (
+	// NetworkNameAny: any name; also the meaning of an empty value.
+	NetworkNameAny NetworkName = "any"
+	// NetworkNameLabel: a DNS label (RFC 1123), because the plugin makes names of Kubernetes objects
+	// of it.
+	NetworkNameLabel NetworkName = "dns-label"
+)
+
+// StatusProves is what a STATUS that succeeds proves.
+type StatusProves string
+
+const (
+	// StatusReadiness: the plugin can serve an ADD (CNI spec 1.1.0, section 2, "STATUS"); also the
+	// meaning of an empty value.
+	StatusReadiness StatusProves = "readiness"
+	// StatusNothing: STATUS always succeeds, so it is not called.
+	StatusNothing StatusProves = "nothing"
+)
+
+// RequirementKind is the kind of a required file.
+type RequirementKind string
+
+// The kinds of required files.
+const (
+	RequireFile      RequirementKind = "file"
+	RequireDirectory RequirementKind = "directory"
+)
+
+// Requirement is a file or directory without which the plugin does not work.
+type Requirement struct {
+	// Kind is what the path must be.
+	Kind RequirementKind `json:"kind"`
+	// Key is the key of ipam that names a further path; empty for none.
+	Key string `json:"key,omitempty"`
+	// Paths are absolute; one that exists is enough.
+	Paths []string `json:"paths"`
+	// OnHost reports that a pod must have it mounted from the host, because a process of the host
+	// reads it.
+	OnHost bool `json:"onHost,omitempty"`
+	// Why is what fails without it.
+	Why string `json:"why"`
+}
+
 // Lost describes the error of CHECK that means "not held". Any other error means that the check
 // failed (docs/how-it-works.md, Verify and profiles). An empty one describes no error.
 type Lost struct {
@@ -184,9 +230,21 @@ type Profile struct {
 	// Unique reports that the plugin never allocates one address to two attachments. A plugin that
 	// does so by design raises no alarm.
 	Unique bool `json:"unique"`
-	// Unsafe is why the plugin loses addresses or allocates them twice whatever the sidecar does;
-	// empty for a safe one. An unsafe plugin is refused without --accept-unsafe-plugin.
-	Unsafe string `json:"unsafe,omitempty"`
+	// NetworkName is which names of a network the plugin works with.
+	NetworkName NetworkName `json:"networkName,omitempty"`
+	// StatusProves is what a STATUS that succeeds proves.
+	StatusProves StatusProves `json:"statusProves,omitempty"`
+	// DelGivesUpSeconds is after how many seconds a DEL whose backend does not respond reports
+	// success without having released; 0 for never. The time limit of a call must be shorter.
+	DelGivesUpSeconds int `json:"delGivesUpSeconds,omitempty"`
+	// Requires are files without which the plugin does not work.
+	Requires []Requirement `json:"requires,omitempty"`
+	// Dangers are the ways in which the plugin loses addresses or allocates them twice whatever the
+	// sidecar does; empty for a safe plugin. A plugin with dangers is refused without
+	// --accept-unsafe-plugin.
+	Dangers []string `json:"dangers,omitempty"`
+	// TryUnsafe is why "profile try" must not run the plugin; empty if it may.
+	TryUnsafe string `json:"tryUnsafe,omitempty"`
 	// Sources are where the facts come from.
 	Sources []string `json:"sources,omitempty"`
 }

@@ -69,7 +69,9 @@ func TestParse(t *testing.T) {
 		"verified by ADD":          {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
 		"verified by nothing":      {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
 		"request":                  {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
-		"DEL unproved":             {"del", `"unproved"`, "unsafe", `"it loses addresses"`},
+		"DEL unproved":             {"del", `"unproved"`, "dangers", `["it loses addresses"]`},
+		"requires a file":          {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
+		"small facts":              {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
 		"longest times to outlive": {"addOutlivesSeconds", "86400", "delOutlivesSeconds", "86400"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +150,19 @@ func TestParseInvalid(t *testing.T) {
 		"verified by ADD that allocates": {
 			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"another-address"`), `although repeatedAdd is "another-address"`,
 		},
-		"DEL unproved without a reason": {valid(t, "del", `"unproved"`), "unsafe is empty"},
+		"verified by ADD after a queued DEL": {
+			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"same-answer"`, "del", `"queued"`), `although del is "queued"`,
+		},
+		"unsafe of earlier builds":      {valid(t, "unsafe", `"x"`), `unknown field "unsafe"`},
+		"an empty danger":               {valid(t, "dangers", `["a",""]`), "dangers has an empty text"},
+		"an unknown networkName":        {valid(t, "networkName", `"short"`), `networkName is "short"`},
+		"an unknown statusProves":       {valid(t, "statusProves", `"all"`), `statusProves is "all"`},
+		"negative delGivesUpSeconds":    {valid(t, "delGivesUpSeconds", "-1"), "delGivesUpSeconds is -1"},
+		"requires an unknown kind":      {valid(t, "requires", `[{"kind":"pipe","paths":["/x"],"why":"y"}]`), `requires[0].kind is "pipe"`},
+		"requires no path":              {valid(t, "requires", `[{"kind":"file","paths":[],"why":"y"}]`), `requires[0].paths is []`},
+		"requires a relative path":      {valid(t, "requires", `[{"kind":"file","paths":["/x","y"],"why":"y"}]`), `requires[0].paths is ["/x" "y"]`},
+		"requires without a reason":     {valid(t, "requires", `[{"kind":"file","paths":["/x"]}]`), `requires[0].why is empty`},
+		"DEL unproved without a reason": {valid(t, "del", `"unproved"`), "dangers is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Set{}.With(File{Name: "/etc/mine.json", Data: c.data})

@@ -2,7 +2,7 @@ package profile
 
 import (
 	"fmt"
-	"path"
+	"path/filepath"
 	"slices"
 )
 
@@ -35,6 +35,11 @@ func (p Profile) validate() error {
 		oneOf(p, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven),
 		oneOf(p, "namespace", p.Namespace, NamespaceAny, NamespaceEphemeral, NamespaceLink),
 		p.validateStateDir(),
+		oneOf(p, "networkName", p.NetworkName, "", NetworkNameAny, NetworkNameLabel),
+		oneOf(p, "statusProves", p.StatusProves, "", StatusReadiness, StatusNothing),
+		p.between("delGivesUpSeconds", p.DelGivesUpSeconds, maxOutlives),
+		p.validateRequires(),
+		p.validateDangers(),
 	} {
 		if err != nil {
 			return err
@@ -51,6 +56,9 @@ func (p Profile) validateVerify() error {
 	}
 	if p.VerifyBy == VerifyAdd && p.RepeatedAdd != RepeatedAddSameAnswer {
 		return p.errorf("verifyBy is %q although repeatedAdd is %q; expected %q there, or to verify by something else", p.VerifyBy, p.RepeatedAdd, RepeatedAddSameAnswer)
+	}
+	if p.VerifyBy == VerifyAdd && p.SingleUseIDs() {
+		return p.errorf("verifyBy is %q although del is %q, after which no container ID is used a second time; expected %q or %q", p.VerifyBy, p.Del, VerifyCheck, VerifyNothing)
 	}
 	return nil
 }
@@ -77,8 +85,32 @@ func (p Profile) validateLost() error {
 }
 
 func (p Profile) validateDel() error {
-	if p.Del == DelUnproved && p.Unsafe == "" {
-		return p.errorf("del is %q, but unsafe is empty; expected why such a plugin loses addresses", p.Del)
+	if p.Del == DelUnproved && len(p.Dangers) == 0 {
+		return p.errorf("del is %q, but dangers is empty; expected how such a plugin loses addresses", p.Del)
+	}
+	return nil
+}
+
+func (p Profile) validateDangers() error {
+	if slices.Contains(p.Dangers, "") {
+		return p.errorf("dangers has an empty text; expected how the plugin loses or duplicates addresses")
+	}
+	return nil
+}
+
+func (p Profile) validateRequires() error {
+	for i, r := range p.Requires {
+		field := fmt.Sprintf("requires[%d]", i)
+		if err := oneOf(p, field+".kind", r.Kind, RequireFile, RequireDirectory); err != nil {
+			return err
+		}
+		relative := func(path string) bool { return !filepath.IsAbs(path) }
+		if len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, relative) {
+			return p.errorf("%s.paths is %q; expected absolute paths", field, r.Paths)
+		}
+		if r.Why == "" {
+			return p.errorf("%s.why is empty; expected what fails without it", field)
+		}
 	}
 	return nil
 }
@@ -113,7 +145,7 @@ func (p Profile) validateStateDir() error {
 	if (p.StateDirKey == "") != (p.DefaultStateDir == "") {
 		return p.errorf("stateDirKey is %q and defaultStateDir is %q; expected both, or neither", p.StateDirKey, p.DefaultStateDir)
 	}
-	if p.DefaultStateDir != "" && !path.IsAbs(p.DefaultStateDir) {
+	if p.DefaultStateDir != "" && !filepath.IsAbs(p.DefaultStateDir) {
 		return p.errorf("defaultStateDir is %q; expected an absolute path", p.DefaultStateDir)
 	}
 	return nil

@@ -116,12 +116,12 @@ const sameDirRemedy = "mount the host's directory of this path into the sidecar'
 func (s pluginState) finding(p check.Pool) check.Finding {
 	key := p.Plugin.StateKey
 	switch {
+	case p.Plugin.StateErr != nil && (s.Path == "" || filepath.IsAbs(s.Path)):
+		return p.Fail(sameDirRemedy, "%s", p.Plugin.StateErr)
 	case s.Path == "":
 		return p.Pass("not checked: the plugin's profile names no directory of its state")
 	case !filepath.IsAbs(s.Path):
 		return p.Fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working directory of the plugin, so pods and sidecar may use different directories", key, s.Path)
-	case p.Plugin.StateErr != nil:
-		return p.Fail(sameDirRemedy, "%s", p.Plugin.StateErr)
 	}
 	if problem := s.WriteProblem(); problem != "" {
 		return p.Fail("give the sidecar's user, as which the plugin runs, write permission, and mount the directory writable", "%s (ipam.%s): %s", s.Path, key, problem)

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -142,6 +143,15 @@ func (r *Record) Addrs() []netip.Addr {
 		addrs[i] = a.Addr()
 	}
 	return addrs
+}
+
+// IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; that of
+// generation 0 before the first one.
+func (r Record) IDInUse() string {
+	if n := len(r.Invocations); n > 0 {
+		return cmp.Or(r.Invocations[n-1].ContainerID, r.ContainerID)
+	}
+	return r.ContainerID
 }
 
 // Holds reports whether the record has the address.

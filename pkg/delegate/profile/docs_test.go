@@ -1,0 +1,163 @@
+package profile
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the table of profiles in the documentation")
+
+const page = "../../../docs/plugins.md"
+
+// columns are the fields of the table, joined where one column has several.
+var columns = []string{
+	"repeatedAdd", "verifyBy", "checkProves", "addOutlivesSeconds", "delOutlivesSeconds", "delGivesUpSeconds", "del", "store", "lookup",
+	"waitsForConfig", "requests", "requestForm", "podIdentity", "namespace", "networkName", "statusProves", "unique",
+}
+
+// TestDocsTable compares the embedded profiles with their rows on the page: each profile has a row,
+// and each row a profile.
+func TestDocsTable(t *testing.T) {
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- profiles -->\n", "<!-- end of profiles -->\n"
+	text := readPage(t)
+	before, rest, found := strings.Cut(text, begin)
+	table, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s has no table between %q and %q", page, begin, end)
+	}
+	want := profileTable(t, set)
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if table != want {
+		t.Errorf("the table of profiles is\n%s\nwant\n%s\n(go test ./pkg/delegate/profile -update rewrites it)", table, want)
+	}
+}
+
+// profileTable returns one row for each profile. A field that is left out is shown as "-".
+func profileTable(t *testing.T, set Set) string {
+	t.Helper()
+	types := slices.Sorted(maps.Keys(set))
+	var b strings.Builder
+	fmt.Fprintf(&b, "| field | `%s` |\n|---|%s\n", strings.Join(types, "` | `"), strings.Repeat("---|", len(types)))
+	facts := map[string]map[string]json.RawMessage{}
+	for _, name := range types {
+		text, err := json.Marshal(set[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(text, &fields); err != nil {
+			t.Fatal(err)
+		}
+		facts[name] = fields
+	}
+	for _, c := range columns {
+		fmt.Fprintf(&b, "| `%s` |", c)
+		for _, name := range types {
+			fmt.Fprintf(&b, " %s |", cell(t, facts[name][c]))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// cell returns a value without JSON's quotes.
+func cell(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
+	if raw == nil {
+		return "-"
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		t.Fatal(err)
+	}
+	if list, ok := value.([]any); ok {
+		texts := make([]string, len(list))
+		for i, v := range list {
+			texts[i] = fmt.Sprint(v)
+		}
+		return strings.Join(texts, ", ")
+	}
+	return fmt.Sprint(value)
+}
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestDocsDangers compares the dangers and the required files of each profile with its section.
+func TestDocsDangers(t *testing.T) {
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat := strings.Join(strings.Fields(readPage(t)), " ")
+	for name, p := range set {
+		texts := slices.Clone(p.Dangers)
+		for _, r := range p.Requires {
+			texts = append(texts, "`"+r.Paths[0]+"`")
+		}
+		for _, text := range texts {
+			if !strings.Contains(flat, text) {
+				t.Errorf("%s lacks a text of the profile %s: %s", page, name, text)
+			}
+		}
+	}
+}
+
+func TestSources(t *testing.T) {
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range set {
+		if len(p.Sources) == 0 || p.Type != name {
+			t.Errorf("profile %q of type %q has no sources", name, p.Type)
+		}
+	}
+}
+
+func TestDocsProfile(t *testing.T) {
+	_, after, found := strings.Cut(readPage(t), "```json\n{\n  \"type\"")
+	example, _, closed := strings.Cut(after, "```")
+	if !found || !closed {
+		t.Fatal("docs/plugins.md has no profile")
+	}
+	p, err := Parse([]byte("{\n  \"type\"" + example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Type != "my-ipam" {
+		t.Errorf("got a profile of %q, want the example's", p.Type)
+	}
+}
+
+func TestDocsFields(t *testing.T) {
+	text := readPage(t)
+	for field := range reflect.TypeFor[Profile]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if !strings.Contains(text, "\n| `"+name+"` |") {
+			t.Errorf("docs/plugins.md has no row for the field %q", name)
+		}
+	}
+}
