@@ -183,7 +183,7 @@ func TestAzureNotVerified(t *testing.T) {
 	}
 }
 
-// A record of an earlier build has a profile that verifies by ADD. Its address is not verified
+// Trap: a record of an earlier build has a profile that verifies by ADD. Its address is not verified
 // either.
 func TestAzureOldRecord(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestAzureOldRecord(t *testing.T) {
 	wantHolds(t, plugin, held...)
 }
 
-// No container ID of azure gets two ADDs, because a queued DEL may be executed at any later time.
+// Trap: no container ID of azure gets two ADDs, because a queued DEL may be executed at any later time.
 func TestAzureUniqueIDs(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", nil)

@@ -16,7 +16,8 @@ var update = flag.Bool("update", false, "rewrite the table of profiles in the do
 
 const page = "../../../docs/plugins.md"
 
-// columns are the fields of the table, joined where one column has several.
+// columns are the fields of the table. The others have texts, which TestDocsDangers compares, or
+// directories.
 var columns = []string{
 	"repeatedAdd", "verifyBy", "checkProves", "addOutlivesSeconds", "delOutlivesSeconds", "delGivesUpSeconds", "del", "store", "lookup",
 	"waitsForConfig", "requests", "requestForm", "podIdentity", "namespace", "networkName", "statusProves", "unique",
@@ -51,11 +52,9 @@ func TestDocsTable(t *testing.T) {
 // profileTable returns one row for each profile. A field that is left out is shown as "-".
 func profileTable(t *testing.T, set Set) string {
 	t.Helper()
-	types := slices.Sorted(maps.Keys(set))
 	var b strings.Builder
-	fmt.Fprintf(&b, "| field | `%s` |\n|---|%s\n", strings.Join(types, "` | `"), strings.Repeat("---|", len(types)))
-	facts := map[string]map[string]json.RawMessage{}
-	for _, name := range types {
+	fmt.Fprintf(&b, "| plugin | `%s` |\n|---|%s\n", strings.Join(columns, "` | `"), strings.Repeat("---|", len(columns)))
+	for _, name := range slices.Sorted(maps.Keys(set)) {
 		text, err := json.Marshal(set[name])
 		if err != nil {
 			t.Fatal(err)
@@ -64,12 +63,9 @@ func profileTable(t *testing.T, set Set) string {
 		if err := json.Unmarshal(text, &fields); err != nil {
 			t.Fatal(err)
 		}
-		facts[name] = fields
-	}
-	for _, c := range columns {
-		fmt.Fprintf(&b, "| `%s` |", c)
-		for _, name := range types {
-			fmt.Fprintf(&b, " %s |", cell(t, facts[name][c]))
+		fmt.Fprintf(&b, "| `%s` |", name)
+		for _, c := range columns {
+			fmt.Fprintf(&b, " %s |", cell(t, fields[c]))
 		}
 		b.WriteString("\n")
 	}
