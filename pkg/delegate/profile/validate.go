@@ -2,7 +2,7 @@ package profile
 
 import (
 	"fmt"
-	"path/filepath"
+	"path"
 	"slices"
 )
 
@@ -104,7 +104,7 @@ func (p Profile) validateRequires() error {
 		if err := oneOf(p, field+".kind", r.Kind, RequireFile, RequireDirectory); err != nil {
 			return err
 		}
-		relative := func(path string) bool { return !filepath.IsAbs(path) }
+		relative := func(file string) bool { return !path.IsAbs(file) }
 		if len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, relative) {
 			return p.errorf("%s.paths is %q; expected absolute paths", field, r.Paths)
 		}
@@ -145,7 +145,7 @@ func (p Profile) validateStateDir() error {
 	if (p.StateDirKey == "") != (p.DefaultStateDir == "") {
 		return p.errorf("stateDirKey is %q and defaultStateDir is %q; expected both, or neither", p.StateDirKey, p.DefaultStateDir)
 	}
-	if p.DefaultStateDir != "" && !filepath.IsAbs(p.DefaultStateDir) {
+	if p.DefaultStateDir != "" && !path.IsAbs(p.DefaultStateDir) {
 		return p.errorf("defaultStateDir is %q; expected an absolute path", p.DefaultStateDir)
 	}
 	return nil
