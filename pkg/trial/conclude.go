@@ -8,6 +8,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
+// ProfileFor returns the profile with which a plugin type is tried. One without a profile is given a
+// pod: a plugin that wants one would release nothing without it.
+func ProfileFor(set profile.Set, pluginType string) profile.Profile {
+	p := set.For(pluginType)
+	if p.Type != pluginType {
+		p.PodIdentity = profile.PodIdentitySynthetic
+	}
+	return p
+}
+
 // draft is a proposal in the making. It begins as a copy of the profile in use.
 type draft struct {
 	profile.Profile
@@ -77,17 +87,13 @@ func (t *trial) concludeCheck(d *draft) {
 		}
 		return
 	}
-	e := t.seen
+	e := &t.seen
 	d.CheckProves, d.Lost = profile.ProvesNothing, profile.Lost{}
 	switch {
-	case !e.checkHeld.succeeded():
-		d.tried["checkProves"] = "CHECK of a held address " + e.checkHeld.text()
-	case !isOwnRefusal(e.checkNew):
-		d.tried["checkProves"] = "CHECK of an ID that never had an ADD " + e.checkNew.text()
-	case !isOwnRefusal(e.checkDeleted):
-		d.tried["checkProves"] = "CHECK of a released address " + e.checkDeleted.text()
-	default:
+	case e.checkHeld.succeeded() && isOwnRefusal(e.checkNew) && isOwnRefusal(e.checkDeleted):
 		t.concludeLost(d)
+	default:
+		d.tried["checkProves"] = t.checks()
 	}
 	t.concludeVerify(d)
 }
@@ -106,7 +112,7 @@ func (t *trial) concludeLost(d *draft) {
 	} else {
 		lost, err := lostOf(e.checkNew.err, e.checkDeleted.err, t.variables())
 		if err != nil {
-			d.tried["checkProves"] = saw + ", one of an ID that never had an ADD " + e.checkNew.text() + ": " + err.Error()
+			d.tried["checkProves"] = t.checks() + "; " + err.Error()
 			return
 		}
 		d.Lost = lost
@@ -116,7 +122,14 @@ func (t *trial) concludeLost(d *draft) {
 	if e.checkOther.refused() {
 		d.CheckProves = profile.ProvesAddress
 	}
-	d.tried["checkProves"] = "CHECK of a held address succeeded, of a released one was refused, and of a held ID with another address " + e.checkOther.text()
+	d.tried["checkProves"] = t.checks()
+}
+
+// checks returns what each CHECK returned.
+func (t *trial) checks() string {
+	e := t.seen
+	return fmt.Sprintf("CHECK of a held address %s, of a held ID with another address %s, of an ID that never had an ADD %s, of a released address %s",
+		e.checkHeld.text(), e.checkOther.text(), e.checkNew.text(), e.checkDeleted.text())
 }
 
 // knownLost reports whether the profile in use describes the error of a CHECK.

@@ -27,13 +27,11 @@ func (t *trial) concludeRequests(d *draft) {
 	if len(kept) > 0 {
 		d.RequestForm = form
 	}
-	for _, field := range []string{"requests", "requestForm"} {
-		if text := strings.Join(why, "; "); tried {
-			d.tried[field] = text
-		} else {
-			d.notTried[field] = text
-		}
+	reasons := d.notTried
+	if tried {
+		reasons = d.tried
 	}
+	reasons["requests"], reasons["requestForm"] = strings.Join(why, "; "), "see requests"
 }
 
 // keeps reports whether the profile of the type has a convention in a form.
@@ -91,7 +89,7 @@ func (all requestEvidence) of(c profile.Request, form profile.RequestForm) (verd
 		case rejected:
 			saw = append(saw, "is refused as "+string(f)+": "+other.why)
 		default:
-			saw = append(saw, "was not tried as "+string(f)+": "+other.why)
+			saw = append(saw, "was not tried: "+other.why)
 		}
 		if other.verdict == ignored && got.verdict != honoured {
 			got.verdict = ignored

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
@@ -31,6 +32,8 @@ type scratch struct {
 	// dirty reports that it may hold an address: an ADD or a CHECK came after the last DEL that
 	// succeeded.
 	dirty bool
+	// added reports that it is dirty by an ADD.
+	added bool
 	// delErr is the error of the last DEL; nil if it succeeded.
 	delErr error
 	// late reports that an ADD had an unknown outcome, and may still allocate.
@@ -84,11 +87,17 @@ func (t *trial) releaseAll(ctx context.Context) {
 		switch {
 		case s.dirty:
 			t.leave(s, 0, fmt.Sprintf("its DEL failed: %v", s.delErr))
-		case s.late && t.Profile.AddOutlivesSeconds > 0:
-			t.leave(s, t.Profile.AddOutlivesSeconds, fmt.Sprintf("the outcome of an ADD is unknown, and by the profile %s it may allocate for %d s: a last DEL is needed after that",
-				t.Profile.Type, t.Profile.AddOutlivesSeconds))
+		case s.late && t.addOutlives() > 0:
+			t.leave(s, t.addOutlives(), fmt.Sprintf("the outcome of an ADD is unknown, and by the profile %q it may allocate for %d s: a last DEL is needed after that",
+				t.Profile.Type, t.addOutlives()))
 		}
 	}
+}
+
+// addOutlives returns how many seconds an ADD with an unknown outcome may still allocate.
+func (t *trial) addOutlives() int {
+	var ended time.Time
+	return int(t.Profile.AddActsUntil(ended).Sub(ended).Seconds())
 }
 
 func (t *trial) leave(s *scratch, after int, reason string) {

@@ -64,7 +64,7 @@ func (t *trial) run(ctx context.Context, s *scratch, verb, purpose string) attem
 	var err error
 	switch verb {
 	case call.VerbAdd:
-		s.dirty = true
+		s.dirty, s.added = true, true
 		a.result, err = t.Plugin.Add(ctx, s.call)
 	case call.VerbCheck:
 		s.dirty = true // a CHECK of dhcp acquires a lease
@@ -72,7 +72,8 @@ func (t *trial) run(ctx context.Context, s *scratch, verb, purpose string) attem
 	case call.VerbDel:
 		err = t.Plugin.Del(ctx, s.call)
 		s.delErr = err
-		s.dirty = s.dirty && err != nil
+		s.dirty = s.dirty && err != nil && (s.added || !t.unknownID(err))
+		s.added = s.added && s.dirty
 	}
 	step := Step{Verb: verb, ContainerID: s.call.ContainerID, Purpose: purpose, Outcome: Succeeded, Addresses: prefixes(a.result)}
 	a.err = t.record(step, err)
@@ -80,6 +81,15 @@ func (t *trial) run(ctx context.Context, s *scratch, verb, purpose string) attem
 		s.late = true
 	}
 	return a
+}
+
+// unknownID reports whether the error of a DEL is that of an ID that never had an ADD, from a plugin
+// that refuses such a DEL: a CHECK before it has allocated nothing.
+func (t *trial) unknownID(err error) bool {
+	var e *call.Error
+	first := t.seen.delNew
+	return first.refused() && errors.As(err, &e) && e.Outcome == call.Refused &&
+		mask(errorText(e), t.variables()) == mask(errorText(first.err), t.variables())
 }
 
 // record adds a step with its error to the report. It returns the error as a *call.Error.
@@ -129,9 +139,8 @@ func (t *trial) add(ctx context.Context, s *scratch, purpose string) (attempt, e
 // del runs DEL. It ends the trial if the container ID may hold an address and the DEL failed: a
 // plugin that does not release is not given more to hold.
 func (t *trial) del(ctx context.Context, s *scratch, purpose string) (attempt, error) {
-	held := s.dirty
 	a, err := t.try(ctx, s, call.VerbDel, purpose)
-	if err == nil && a.err != nil && (held || a.err.Outcome == call.Unknown) {
+	if err == nil && a.err != nil && (s.dirty || a.err.Outcome == call.Unknown) {
 		err = t.stop("%w", a.err)
 	}
 	return a, err
