@@ -70,9 +70,10 @@ func (f profileFlags) profiles(env map[string]string) (profile.Set, error) {
 
 // listedProfile is one profile as `profile list -o json` prints it.
 type listedProfile struct {
-	Type    string   `json:"type"`
-	Unsafe  string   `json:"unsafe,omitempty"`
-	Sources []string `json:"sources"`
+	Type      string   `json:"type"`
+	Dangers   []string `json:"dangers"`
+	TryUnsafe string   `json:"try-unsafe,omitempty"`
+	Sources   []string `json:"sources"`
 }
 
 func (d dependencies) profileListCommand() *cobra.Command {
@@ -81,9 +82,9 @@ func (d dependencies) profileListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the plugin types that have a profile",
-		Long: `List the plugin types that have a profile: whether serve refuses the plugin without
---accept-unsafe-plugin, and where the facts come from. Any other type has the profile
-"unknown".`,
+		Long: `List the plugin types that have a profile: whether the plugin is safe, where the facts
+come from, and the dangers of a plugin that serve refuses without --accept-unsafe-plugin.
+Any other type has the profile "unknown".`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile list --plugin-profile=my-ipam.json -o json`,
 		Args: args(),
@@ -104,7 +105,7 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 	all := []listedProfile{}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name]
-		all = append(all, listedProfile{p.Type, p.Unsafe, p.Sources})
+		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.TryUnsafe, append([]string{}, p.Sources...)})
 	}
 	if format == outputJSON {
 		return output.JSON(w, all)
@@ -113,12 +114,15 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 	t.Row("TYPE", "SAFE", "SOURCES")
 	for _, p := range all {
 		safe := "yes"
-		if p.Unsafe != "" {
+		if len(p.Dangers) > 0 {
 			safe = "no"
 		}
 		t.Row(p.Type, safe, output.OneLine(strings.Join(p.Sources, "; ")))
-		if p.Unsafe != "" {
-			t.Below(2, "unsafe: "+output.OneLine(p.Unsafe))
+		for _, danger := range p.Dangers {
+			t.Below(2, "danger: "+output.OneLine(danger))
+		}
+		if p.TryUnsafe != "" {
+			t.Below(2, "must not be tried: "+output.OneLine(p.TryUnsafe))
 		}
 	}
 	return t.Flush()

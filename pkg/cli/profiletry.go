@@ -99,13 +99,13 @@ func trialOptions(plugin delegate.Options, lockFile, pluginType string) (trial.O
 		return trial.Options{}, err
 	}
 	used := trial.ProfileFor(set, pluginType)
-	if err := trial.Refusal(used); err != nil {
+	if err := checkTrial(used); err != nil {
 		return trial.Options{}, err
 	}
 	set = maps.Clone(set)
 	set[pluginType] = used
 	plugin.Profiles = func() (profile.Set, error) { return set, nil }
-	// An address that is held for moments harms nobody: what makes trying unsafe is another field.
+	// The dangers are those of an address in use. What makes a trial unsafe is a field of its own.
 	plugin.AcceptUnsafe = true
 	plugin.LockFile = lockFile
 	runner, err := delegate.New(plugin)
@@ -113,6 +113,14 @@ func trialOptions(plugin delegate.Options, lockFile, pluginType string) (trial.O
 		return trial.Options{}, command.Usage(err)
 	}
 	return trial.Options{Plugin: runner, Type: pluginType, Profile: used, IDPrefix: trial.NewIDPrefix()}, nil
+}
+
+// checkTrial returns an error if a plugin with this profile must not be tried.
+func checkTrial(p profile.Profile) error {
+	if p.TryUnsafe == "" {
+		return nil
+	}
+	return fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", p.Type, p.TryUnsafe, p.Type)
 }
 
 // networkOf returns the network of the first pool whose plugin is of a type.

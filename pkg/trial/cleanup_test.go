@@ -172,3 +172,38 @@ func TestFirstAddFails(t *testing.T) {
 		}
 	}
 }
+
+// A DEL that fails once at the end is repeated.
+func TestReleaseRepeated(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := newFake(t, ways{})
+	f.before = func(n int, verb string) (*call.Error, bool) {
+		if verb == call.VerbAdd {
+			cancel()
+		}
+		if n == 4 { // STATUS, DEL and ADD came before
+			return &call.Error{Outcome: call.Refused, Code: 11, Msg: "try again later"}, false
+		}
+		return nil, true
+	}
+	r, _ := Run(ctx, f.options(used(t, "host-local")))
+	if len(f.store) != 0 || len(r.Leftovers) != 0 || f.calls != 5 {
+		t.Errorf("the store holds %v after %d calls, leftovers %v; want none after 5", f.store, f.calls, r.Leftovers)
+	}
+}
+
+// A plugin whose DEL does not answer is given nothing to hold.
+func TestFirstDelHangs(t *testing.T) {
+	f := newFake(t, ways{})
+	f.before = func(_ int, verb string) (*call.Error, bool) {
+		if verb == call.VerbDel {
+			return &call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false
+		}
+		return nil, true
+	}
+	r, err := Run(t.Context(), f.options(used(t, "host-local")))
+	if err == nil || r.Proposal != nil || len(r.Leftovers) != 0 || f.calls != 2 {
+		t.Errorf("got %v, proposal %v, leftovers %v after %d calls; want an error after STATUS and DEL", err, r.Proposal, r.Leftovers, f.calls)
+	}
+}

@@ -54,7 +54,12 @@ var untriable = map[string]string{
 	"namespace":          "the trial has one CNI_NETNS",
 	"stateDirKey":        "the plugin's own files are not in its answers",
 	"defaultStateDir":    "the plugin's own files are not in its answers",
-	"unsafe":             "what a backend does later is not in the plugin's answers",
+	"networkName":        "the network has one name",
+	"statusProves":       "the backend would have to be stopped",
+	"delGivesUpSeconds":  "the backend would have to be stopped",
+	"requires":           "what the plugin reads is not in its answers",
+	"dangers":            "what a backend does later is not in the plugin's answers",
+	"tryUnsafe":          "it is tried",
 	"sources":            "for people",
 }
 
@@ -69,8 +74,12 @@ func (t *trial) propose() error {
 	if err != nil {
 		return fmt.Errorf("the proposal for %s is not a valid profile: %w; please report this with the steps", t.Type, err)
 	}
+	used, err := parsed(t.Profile)
+	if err != nil {
+		return fmt.Errorf("the profile in use: %w", err)
+	}
 	t.report.Proposal = &proposal
-	t.explain(d, proposal)
+	t.explain(d, proposal, used)
 	t.addNotes(d)
 	if t.noAdd != "" {
 		return errors.New("the trial is incomplete: " + t.noAdd + "; fields marked so are taken from the profile " + t.Profile.Type)
@@ -88,8 +97,8 @@ func parsed(p profile.Profile) (profile.Profile, error) {
 }
 
 // explain adds the fields of the proposal and its differences to the report.
-func (t *trial) explain(d draft, proposal profile.Profile) {
-	got, used := reflect.ValueOf(proposal), reflect.ValueOf(t.Profile)
+func (t *trial) explain(d draft, proposal, used profile.Profile) {
+	got, before := reflect.ValueOf(proposal), reflect.ValueOf(used)
 	for field := range got.Type().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		fact := Fact{Field: name, Value: jsonOf(got.FieldByIndex(field.Index)), From: FromProfile}
@@ -101,8 +110,8 @@ func (t *trial) explain(d draft, proposal profile.Profile) {
 			fact.Reason = "cannot be tried: " + untriable[name]
 		}
 		t.report.Facts = append(t.report.Facts, fact)
-		if before := jsonOf(used.FieldByIndex(field.Index)); t.ownProfile() && string(before) != string(fact.Value) {
-			t.report.Differences = append(t.report.Differences, Difference{Field: name, Profile: before, Proposal: fact.Value, Reason: fact.Reason})
+		if was := jsonOf(before.FieldByIndex(field.Index)); t.ownProfile() && string(was) != string(fact.Value) {
+			t.report.Differences = append(t.report.Differences, Difference{Field: name, Profile: was, Proposal: fact.Value, Reason: fact.Reason})
 		}
 	}
 }

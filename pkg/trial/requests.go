@@ -88,15 +88,17 @@ func (t *trial) targets() (targets []netip.Prefix, why string) {
 	return targets[:2], ""
 }
 
-// request requests one address, then the other, then that one again: no plugin that ignores
+// request requests the second address, then the first, then that again: no plugin that ignores
 // requests returns the two in this order by a rule such as the lowest, the last or the next
-// address.
+// address. The first would be a bad beginning: as the lowest one, and the one released last, it may
+// be what the plugin returns anyway, and a plugin that adds the requested address to that would
+// return it twice, which is not a valid result.
 func (t *trial) request(ctx context.Context, s *scratch, convention profile.Request, targets []netip.Prefix) (requested, error) {
 	if _, err := s.call.Invocation.Convention(1); err != nil {
 		return requested{why: fmt.Sprintf("the network does not declare the capability %q", call.CapabilityIPs)}, nil
 	}
 	form := s.call.Invocation.Profile.RequestForm
-	for _, target := range []netip.Prefix{targets[0], targets[1], targets[1]} {
+	for _, target := range []netip.Prefix{targets[1], targets[0], targets[0]} {
 		s.call.Requested = []netip.Prefix{target}
 		a, err := t.add(ctx, s, fmt.Sprintf("request %s by %s as %s", target, convention, form))
 		if err != nil {

@@ -191,3 +191,40 @@ func TestProfileTryRefused(t *testing.T) {
 	}
 	wantLeaseCount(t, n, 1)
 }
+
+// The scripted plugin imitates remote ones.
+func TestProfileTryImitated(t *testing.T) {
+	t.Parallel()
+	cooldown := ranges()
+	cooldown["cooldown"] = true
+	for name, c := range map[string]struct {
+		pluginType string
+		ipam       map[string]any
+	}{
+		"calico":                  {"calico-ipam", nil},
+		"calico, with a cooldown": {"calico-ipam", cooldown},
+		"azure":                   {"azure-ipam", nil},
+		"whereabouts":             {"whereabouts", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, plugin := scriptedNode(t, c.pluginType, c.ipam)
+			wantDifferences(t, n, c.pluginType, nil)
+			if held := plugin.Holds(t); len(held) != 0 {
+				t.Errorf("the plugin holds %q; want nothing", held)
+			}
+		})
+	}
+}
+
+func TestProfileTryUnsafe(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "cni-ipvlan-vpc-k8s-ipam", nil)
+	r, out := try(t, n, "cni-ipvlan-vpc-k8s-ipam")
+	if out.ExitCode != 1 || r.Proposal != nil || !strings.Contains(out.Stderr, "must not be tried: its DEL releases nothing") {
+		t.Errorf("exit code %d: %s; want 1 and the reason", out.ExitCode, out.Stderr)
+	}
+	if calls := plugin.Verbs(t); len(calls) != 0 {
+		t.Errorf("the plugin was called for %q; want no call", calls)
+	}
+}

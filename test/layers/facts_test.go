@@ -142,7 +142,7 @@ func decides(name, file string) bool {
 	case "profile":
 		return file != "validate.go" && file != "load.go"
 	case "trial":
-		return file == "refuse.go"
+		return false
 	case "cli":
 		return file != "profile.go"
 	}
