@@ -32,7 +32,7 @@ func (d dependencies) profileTryCommand() *cobra.Command {
 and propose a profile. TYPE is the ipam.type of a configured network: of a pool of serve,
 or of the file of --cni-conf-file.
 
-At most two addresses are held at a time, and all are released, also if a call fails or the
+At most two IDs hold addresses at a time, and all are released, also if a call fails or the
 command is interrupted. No other container ID is touched, and no GC is run. What could not
 be released is printed with the command that does it.
 
