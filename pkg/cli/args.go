@@ -7,11 +7,12 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// args accepts exactly these arguments, named as in the help text; "IP" must be an address and
-// "OWNER" a name.
+// args accepts exactly these arguments, named as in the help text; "IP" must be an address, "OWNER"
+// a name, and "TYPE" a plugin type.
 func args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := command.Args(names...)(cmd, args); err != nil {
@@ -31,6 +32,10 @@ func checkArg(name, text string) error {
 	case "IP":
 		if ip, err := netip.ParseAddr(text); err != nil || ip.Zone() != "" {
 			return command.Usagef("IP is %q; expected an address without a prefix length and a zone, such as 10.15.0.2 or fd00:15::2", text)
+		}
+	case "TYPE":
+		if err := profile.CheckType(text); err != nil {
+			return command.Usagef("TYPE is %q; %w", text, err)
 		}
 	case "OWNER":
 		// The API accepts an empty owner, but releases its addresses as soon as the client has

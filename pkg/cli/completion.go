@@ -31,7 +31,11 @@ func (d dependencies) addCompletions(root *cobra.Command) {
 		"id":       d.completeListed(owners),
 		"restore":  d.completeListed(allocatedAddresses, owners),
 	}
+	all := root.Commands()
 	for _, cmd := range root.Commands() {
+		all = append(all, cmd.Commands()...)
+	}
+	for _, cmd := range all {
 		if complete := arguments[cmd.Name()]; complete != nil {
 			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 				return complete(cmd, len(args)), cobra.ShellCompDirectiveNoFileComp

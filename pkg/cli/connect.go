@@ -50,10 +50,13 @@ type clientFlags struct {
 
 // register adds these flags and those of the command.
 func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more ...options.Option) {
-	options.Register(cmd.Flags(), options.Host(&f.host, env), options.Option{
-		Name: "output", Short: "o", Value: options.Choice(&f.output, outputTable, outputJSON), Default: outputTable, Help: "output format",
-	})
+	options.Register(cmd.Flags(), options.Host(&f.host, env), f.outputOption())
 	options.Register(cmd.Flags(), more...)
+}
+
+// outputOption declares the format of what a command prints.
+func (f *clientFlags) outputOption() options.Option {
+	return options.Option{Name: "output", Short: "o", Value: options.Choice(&f.output, outputTable, outputJSON), Default: outputTable, Help: "output format"}
 }
 
 // connect names the sidecar of the flags. Nothing is sent before the first request.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
@@ -35,6 +36,13 @@ func TestUsage(t *testing.T) {
 		"doctor, argument":             {[]string{"doctor", "router"}, []string{`"router"`, "no argument"}},
 		"status, argument":             {[]string{"status", "router"}, []string{`"router"`, "no argument"}},
 		"version, argument":            {[]string{"version", "router"}, []string{`"router"`, "no argument"}},
+		"profile, no command":          {[]string{"profile"}, []string{"the command is missing", "list, show, try"}},
+		"profile, unknown command":     {[]string{"profile", "tri"}, []string{`"tri"`, "did you mean try?"}},
+		"profile list, argument":       {[]string{"profile", "list", "dhcp"}, []string{`"dhcp"`, "no argument"}},
+		"profile show, no type":        {[]string{"profile", "show"}, []string{"TYPE is missing"}},
+		"profile show, not a type":     {[]string{"profile", "show", "a/b"}, []string{`TYPE is "a/b"`, "a plain file name"}},
+		"profile try, no type":         {[]string{"profile", "try"}, []string{"TYPE is missing"}},
+		"profile try, bad timeout":     {[]string{"profile", "try", "dhcp", "--plugin-timeout=soon"}, []string{"--plugin-timeout", `"soon"`, "a duration"}},
 		"id, no owner":                 {[]string{"id"}, []string{"OWNER is missing"}},
 		"unknown output format":        {[]string{"list", "-o", "xml"}, []string{"--output", `"xml"`, "one of table, json"}},
 		"host that is not a socket":    {[]string{"list", "-H", "gopher://x"}, []string{"--host", `"gopher://x"`, "unix socket"}},
@@ -49,16 +57,20 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	root := testDependencies(nil).command()
+	all := root.Commands()
 	for _, c := range root.Commands() {
+		all = append(all, c.Commands()...)
+	}
+	for _, c := range all {
 		if c.Long == "" || c.Example == "" || c.Short == "" {
 			t.Errorf("%s lacks a text or an example", c.Name())
 		}
-		o := testDependencies(nil).exec(t, c.Name(), "--help")
+		o := testDependencies(nil).exec(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
 		if o.code != command.ExitOK || o.stderr != "" || len(o.stdout) < len(c.Long) {
 			t.Errorf("%s --help: exit code %d, stdout %q, stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 11 {
-		t.Errorf("%d commands; want 11", n)
+	if n := len(root.Commands()); n != 12 {
+		t.Errorf("%d commands; want 12", n)
 	}
 }

@@ -83,7 +83,11 @@ func TestFlagNames(t *testing.T) {
 // commands returns every command of both programs.
 func commands() []*cobra.Command {
 	sidecar := cli.Command(nil, "test")
-	return append(slices.Clone(sidecar.Commands()), sidecar, bridge.Command(nil, "test"))
+	all := slices.Clone(sidecar.Commands())
+	for _, c := range sidecar.Commands() {
+		all = append(all, c.Commands()...)
+	}
+	return append(all, sidecar, bridge.Command(nil, "test"))
 }
 
 // tables returns the tables of flags by name. Each flag of each command is in one of them: in that
@@ -101,15 +105,15 @@ func tables(t *testing.T) map[string]string {
 				serve = append(serve, row(name(f), value(f), code(f.Annotations[options.EnvAnnotation]...), usage(f)))
 			case c.Name() == "delegated-ipam-bridge":
 				rest = append(rest, row(name(f), value(f), usage(f)))
-			case c.Name() == "doctor" && f.Hidden && same(f, serveFlags.Lookup(f.Name)):
-				// It is a flag of serve.
+			case same(f, serveFlags.Lookup(f.Name)):
+				// It is a flag of serve, which doctor and the profile commands have, too.
 			case first != nil && same(f, first):
 				// It is in the table already.
 			case f.Name == "host" || f.Name == "output":
 				shared[f.Name] = f
 				client = append(client, row(name(f), value(f), usage(f)))
 			default:
-				own = append(own, row(code(c.Name()), name(f), value(f), usage(f)))
+				own = append(own, row(code(commandName(c)), name(f), value(f), usage(f)))
 			}
 		})
 	}
@@ -120,6 +124,11 @@ func tables(t *testing.T) map[string]string {
 		"serve":    table(serve, "flag", "default", "environment", "meaning"),
 		"bridge":   table(rest, "flag", "default", "meaning"),
 	}
+}
+
+// commandName returns the words that call a command of the sidecar's program.
+func commandName(c *cobra.Command) string {
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
 }
 
 func find(t *testing.T, all []*cobra.Command, name string) *cobra.Command {

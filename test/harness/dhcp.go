@@ -128,6 +128,19 @@ func (d *DHCP) WaitState(t testing.TB, addr netip.Addr, want string) {
 	})
 }
 
+// WaitReleased waits until the server has no active lease of an address.
+func (d *DHCP) WaitReleased(t testing.TB, ip string) {
+	t.Helper()
+	addr := netip.MustParseAddr(ip)
+	Eventually(t, "the release of "+ip, func() error {
+		leases, err := d.readLeases()
+		if err == nil && leases[addr].state == "active" {
+			err = fmt.Errorf("%s is active for %s", ip, leases[addr].client)
+		}
+		return err
+	})
+}
+
 // State returns the last binding state of an address; empty if the server has written none.
 func (d *DHCP) State(t testing.TB, addr netip.Addr) string {
 	t.Helper()

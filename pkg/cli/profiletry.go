@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/app"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/inspect"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/trial"
+)
+
+func (d dependencies) profileTryCommand() *cobra.Command {
+	var flags profileFlags
+	var format clientFlags
+	cmd := &cobra.Command{
+		Use:   "try TYPE",
+		Short: "Run a plugin on scratch container IDs and propose a profile",
+		Long: `Run the verbs of a plugin on scratch container IDs in a safe order, report what it does,
+and propose a profile. TYPE is the ipam.type of a configured network: of a pool of serve,
+or of the file of --cni-conf-file.
+
+At most two IDs hold addresses at a time, and all are released, also if a call fails or the
+command is interrupted. No other container ID is touched, and no GC is run. What could not
+be released is printed with the command that does it.
+
+Fields that no trial can find out are those of the profile in use, which is "unknown" for
+a new type: the proposal says of each field where it comes from. Differences from the
+profile of the type are explained.
+
+The exit status is 0 if every step was possible and everything is released, with
+differences or without, and 1 otherwise.`,
+		Example: `  # In the sidecar's container: its network and its plugin
+  delegated-ipam profile try host-local
+
+  # A new plugin
+  delegated-ipam profile try my-ipam --cni-conf-file=my.conflist --cni-bin-dir=/opt/cni/bin
+
+  # The proposal as a file for --plugin-profile
+  delegated-ipam profile try my-ipam -o json | jq .proposal > my-ipam.json`,
+		Args: args("TYPE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := d.profileTry(cmd, flags, format.output, args[0]); err != nil {
+				return fmt.Errorf("profile try: %w", err)
+			}
+			return nil
+		},
+	}
+	options.Register(cmd.Flags(), format.outputOption())
+	flags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
+		"plugin-timeout", "plugin-env", "plugin-profile", "config-dir")
+	cmd.ValidArgsFunction = completeTypes
+	return cmd
+}
+
+func (d dependencies) profileTry(cmd *cobra.Command, flags profileFlags, format, pluginType string) error {
+	sidecar, err := flags.resolve(d.env)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(sidecar.Validate(), delegate.CheckNetNS(sidecar.CNINetNS)); err != nil {
+		return command.Usage(err)
+	}
+	network, err := networkOf(sidecar, pluginType)
+	if err != nil {
+		return err
+	}
+	lockDir, err := os.MkdirTemp("", "delegated-ipam-try-")
+	if err != nil {
+		return fmt.Errorf("directory of the lock file: %w; TMPDIR names another", err)
+	}
+	defer os.RemoveAll(lockDir)
+	o, err := trialOptions(app.Config{Sidecar: sidecar}.PluginOptions(), filepath.Join(lockDir, "lock"), pluginType)
+	if err != nil {
+		return err
+	}
+	o.Network = inspect.Network(network)
+	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
+	report, err := trial.Run(cmd.Context(), o)
+	return errors.Join(err, printTrial(cmd.OutOrStdout(), report, format))
+}
+
+// trialOptions returns the options of a trial without its network.
+func trialOptions(plugin delegate.Options, lockFile, pluginType string) (trial.Options, error) {
+	set, err := plugin.Profiles()
+	if err != nil {
+		return trial.Options{}, err
+	}
+	used := trial.ProfileFor(set, pluginType)
+	if err := checkTrial(used); err != nil {
+		return trial.Options{}, err
+	}
+	set = maps.Clone(set)
+	set[pluginType] = used
+	plugin.Profiles = func() (profile.Set, error) { return set, nil }
+	// The dangers are those of an address in use. What makes a trial unsafe is a field of its own.
+	plugin.AcceptUnsafe = true
+	plugin.LockFile = lockFile
+	runner, err := delegate.New(plugin)
+	if err != nil {
+		return trial.Options{}, command.Usage(err)
+	}
+	return trial.Options{Plugin: runner, Type: pluginType, Profile: used, IDPrefix: trial.NewIDPrefix()}, nil
+}
+
+// checkTrial returns an error if a plugin with this profile must not be tried.
+func checkTrial(p profile.Profile) error {
+	if p.TryUnsafe == "" {
+		return nil
+	}
+	return fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", p.Type, p.TryUnsafe, p.Type)
+}
+
+// networkOf returns the network of the first pool whose plugin is of a type.
+func networkOf(s options.Sidecar, pluginType string) (cniconf.Network, error) {
+	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools})
+	if err != nil {
+		return cniconf.Network{}, command.Usage(err)
+	}
+	var found []string
+	for _, pool := range conf.Pools() {
+		n, err := conf.Network(pool)
+		switch {
+		case err != nil:
+			found = append(found, fmt.Sprintf("pool %q: %v", pool, err))
+		case n.IPAMType == pluginType:
+			return n, nil
+		default:
+			found = append(found, fmt.Sprintf("%s: network %q has ipam.type %q", n.File, n.Name, n.IPAMType))
+		}
+	}
+	return cniconf.Network{}, fmt.Errorf("no network with ipam.type %q: %s; expected TYPE to be the ipam.type of a network, which --cni-conf-file or --cni-network selects", pluginType, strings.Join(found, "; "))
+}
+
+// printTrial prints the report of a trial. Without a step there is nothing for a person in it.
+func printTrial(w io.Writer, r trial.Report, format string) error {
+	if format == outputJSON {
+		return output.JSON(w, r)
+	}
+	if len(r.Steps) == 0 {
+		return nil
+	}
+	return trialPrinter{w}.print(r)
+}

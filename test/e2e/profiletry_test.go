@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// trialReport is the output of profile try -o json.
+type trialReport struct {
+	Proposal    map[string]any
+	Steps       []struct{ Verb, Outcome string }
+	Differences []struct {
+		Field, Reason     string
+		Profile, Proposal any
+	}
+	Leftovers []struct {
+		ContainerID string `json:"container-id"`
+		Command     string
+	}
+}
+
+// try runs profile try on a node.
+func try(t *testing.T, n *harness.Node, pluginType string, flags ...string) (trialReport, harness.CommandResult) {
+	t.Helper()
+	out := n.Command(t, append([]string{"profile", "try", pluginType, "-o", "json", "--cni-conf-dir=" + n.ConfDir, "--cni-bin-dir=" + n.BinDir}, flags...)...)
+	var r trialReport
+	if out.Stdout != "" {
+		if err := json.Unmarshal([]byte(out.Stdout), &r); err != nil {
+			t.Fatalf("%s: %v", out.Stdout, err)
+		}
+	}
+	return r, out
+}
+
+// wantDifferences compares the differences, each as "field: proposal", and runs the command again
+// with the proposal as a profile file: its facts are accepted, and differ from nothing.
+func wantDifferences(t *testing.T, n *harness.Node, pluginType string, want []string, flags ...string) {
+	t.Helper()
+	r, out := try(t, n, pluginType, flags...)
+	var got []string
+	for _, d := range r.Differences {
+		got = append(got, fmt.Sprintf("%s: %v", d.Field, d.Proposal))
+		if d.Reason == "" {
+			t.Errorf("the difference in %s has no reason", d.Field)
+		}
+	}
+	if out.ExitCode != 0 || !slices.Equal(got, want) || len(r.Leftovers) != 0 {
+		t.Fatalf("exit code %d, differences %q, leftovers %v; want 0 and the differences %q\n%s", out.ExitCode, got, r.Leftovers, want, out.Stderr)
+	}
+	data, err := json.Marshal(r.Proposal)
+	harness.Must(t, err)
+	again, out := try(t, n, pluginType, append(flags, "--plugin-profile="+writeProfile(t, n, string(data)))...)
+	if out.ExitCode != 0 || len(again.Differences) != 0 || asJSON(t, again.Proposal) != asJSON(t, r.Proposal) {
+		t.Errorf("with the proposal as the profile: exit code %d, differences %v\n%s", out.ExitCode, again.Differences, out.Stderr)
+	}
+}
+
+func TestProfileTryHostLocal(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		held := s.AllocateFor(t, "router")
+		wantDifferences(t, n, "host-local", nil)
+		wantLeased(t, n, held...)
+		wantLeaseCount(t, n, len(held))
+		s.WaitConsistent(t)
+	})
+}
+
+// static keeps nothing. Its CHECK accepts any address that is not configured, and CNI_ARGS adds an
+// address to those of the configuration.
+func TestProfileTryStatic(t *testing.T) {
+	t.Parallel()
+	wantDifferences(t, staticNode(t), "static", []string{
+		"verifyBy: nothing", "checkProves: nothing", "lost: map[]", "requests: [args.cni.ips runtimeConfig.ips]",
+	})
+}
+
+func TestRealDHCPProfileTry(t *testing.T) {
+	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.14")
+	wantDifferences(t, dhcpNode(t, d), "dhcp", nil, "--cni-netns="+d.NetNS)
+	for _, ip := range []string{"10.77.0.10", "10.77.0.11", "10.77.0.12", "10.77.0.13", "10.77.0.14"} {
+		d.WaitReleased(t, ip)
+	}
+}
+
+// A plugin of a type without a profile: what the trial finds out is that of host-local, and the rest
+// that of the careful profile.
+func TestProfileTryUnknownType(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	harness.Must(t, os.Rename(filepath.Join(n.BinDir, "host-local"), filepath.Join(n.BinDir, "my-ipam")))
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "my-ipam", IPAM: map[string]any{
+		"dataDir": n.StoreDir, "subnet": "10.15.0.0/24",
+	}})
+	r, out := try(t, n, "my-ipam")
+	if out.ExitCode != 0 || !strings.Contains(out.Stdout, "my-ipam has no profile") {
+		t.Fatalf("exit code %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
+	}
+	for field, want := range map[string]string{
+		"type": "my-ipam", "repeatedAdd": "refused", "verifyBy": "check", "checkProves": "presence",
+		"lost":     "map[codes:[999] message:host-local: Failed to find address added by container]",
+		"requests": "[args.cni.ips CNI_ARGS]", "requestForm": "address", "unique": "true",
+		"addOutlivesSeconds": "240", "store": "remote", "podIdentity": "synthetic", "lookup": "none",
+	} {
+		if got := fmt.Sprint(r.Proposal[field]); got != want {
+			t.Errorf("%s: got %s; want %s", field, got, want)
+		}
+	}
+	wantLeaseCount(t, n, 0)
+}
+
+// interruptingHostLocal terminates its parent during the ADD of the second container ID.
+const interruptingHostLocal = `#!/bin/sh
+case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -TERM $PPID ;; esac
+exec "$0.real"
+`
+
+func TestProfileTryInterrupted(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	n.WrapPlugin(t, "host-local", interruptingHostLocal)
+	r, out := try(t, n, "host-local")
+	if out.ExitCode != 1 || r.Proposal != nil || !strings.Contains(out.Stderr, "interrupted") {
+		t.Errorf("exit code %d, proposal %v: %s; want 1, none, and that it was interrupted", out.ExitCode, r.Proposal, out.Stderr)
+	}
+	wantLeaseCount(t, n, 0)
+}
+
+// stuckHostLocal refuses DEL after the ADD of the second container ID, as long as a file exists.
+const stuckHostLocal = `#!/bin/sh
+case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) : >"$0.stuck" ;; esac
+if [ "$CNI_COMMAND" = DEL ] && [ -e "$0.stuck" ]; then
+	echo '{"code": 999, "msg": "the store is away"}'
+	exit 1
+fi
+exec "$0.real"
+`
+
+// The printed commands release what the trial could not.
+func TestProfileTryLeftovers(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	plugin := n.WrapPlugin(t, "host-local", stuckHostLocal)
+	r, out := try(t, n, "host-local")
+	if out.ExitCode != 1 || len(r.Leftovers) != 2 || !strings.Contains(out.Stderr, "the store is away") {
+		t.Fatalf("exit code %d, leftovers %v: %s; want 1, two, and the error of DEL", out.ExitCode, r.Leftovers, out.Stderr)
+	}
+	wantLeaseCount(t, n, 4)
+	removeFile(t, plugin+".stuck")
+	for _, l := range r.Leftovers {
+		if text, err := exec.Command("sh", "-c", l.Command).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", l.Command, err, text)
+		}
+	}
+	wantLeaseCount(t, n, 0)
+}
+
+func TestProfileTryRefused(t *testing.T) {
+	t.Parallel()
+	nw := harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
+	n := nodeWith(t, nw)
+	store := n.Store // with pods
+	n.PodsOf(t, nw).Add(t, "pod")
+	n.Store = store
+	for name, c := range map[string]command{
+		"pool is full":   {line: "profile try host-local", code: 1, stderr: "expected an address. Does the pool of network \"pods\" have at least two that are free"},
+		"another type":   {line: "profile try static", code: 1, stderr: `network "pods" has ipam.type "host-local"; expected TYPE to be the ipam.type`},
+		"another file":   {line: "profile try host-local --cni-conf-file=none.conflist", code: 1, stderr: "none.conflist"},
+		"not a type":     {line: "profile try bin/host-local", code: 2, stderr: `TYPE is "bin/host-local"; expected a plain file name`},
+		"not found":      {line: "profile try host-local --cni-bin-dir=" + n.ConfDir, code: 1, stderr: "--cni-bin-dir"},
+		"wrong timeout":  {line: "profile try host-local --plugin-timeout=0s", code: 2, stderr: "--plugin-timeout"},
+		"wrong variable": {line: "profile try host-local --plugin-env=CNI_ARGS", code: 2, stderr: "--plugin-env"},
+		"wrong profile":  {line: "profile try host-local --plugin-profile=none.json", code: 1, stderr: "none.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for flag, value := range map[string]string{"--cni-conf-dir": n.ConfDir, "--cni-bin-dir": n.BinDir} {
+				if !strings.Contains(c.line, flag) {
+					c.line += " " + flag + "=" + value
+				}
+			}
+			wantCommand(t, n, c)
+		})
+	}
+	wantLeaseCount(t, n, 1)
+}
+
+// The scripted plugin imitates remote ones.
+func TestProfileTryImitated(t *testing.T) {
+	t.Parallel()
+	cooldown := ranges()
+	cooldown["cooldown"] = true
+	for name, c := range map[string]struct {
+		pluginType string
+		ipam       map[string]any
+	}{
+		"calico":                  {"calico-ipam", nil},
+		"calico, with a cooldown": {"calico-ipam", cooldown},
+		"azure":                   {"azure-ipam", nil},
+		"whereabouts":             {"whereabouts", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, plugin := scriptedNode(t, c.pluginType, c.ipam)
+			wantDifferences(t, n, c.pluginType, nil)
+			if held := plugin.Holds(t); len(held) != 0 {
+				t.Errorf("the plugin holds %q; want nothing", held)
+			}
+		})
+	}
+}
+
+func TestProfileTryUnsafe(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "cni-ipvlan-vpc-k8s-ipam", nil)
+	r, out := try(t, n, "cni-ipvlan-vpc-k8s-ipam")
+	if out.ExitCode != 1 || r.Proposal != nil || !strings.Contains(out.Stderr, "must not be tried: its DEL releases nothing") {
+		t.Errorf("exit code %d: %s; want 1 and the reason", out.ExitCode, out.Stderr)
+	}
+	if calls := plugin.Verbs(t); len(calls) != 0 {
+		t.Errorf("the plugin was called for %q; want no call", calls)
+	}
+}
