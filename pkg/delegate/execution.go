@@ -126,6 +126,8 @@ func (x *execution) log(took time.Duration, result process.Result, err error) {
 func (x *execution) interpret(r process.Result) ([]byte, error) {
 	reported, isError := decodeError(r.Stdout)
 	switch {
+	case r.Unended:
+		return nil, x.unknown(errors.New("exceeded its limits, and SIGKILL has not ended its process: it may still do its work"))
 	case r.TimedOut:
 		return nil, x.unknown(fmt.Errorf("did not end within %s (--plugin-timeout) and was terminated", x.runner.opts.Timeout))
 	case r.TooMuchOutput:

@@ -21,7 +21,7 @@ type Runner struct {
 	log *logrus.Entry
 	// env is the environment of every plugin besides CNI_*.
 	env        []string
-	locks      process.IDLocks
+	locks      *process.IDLocks
 	ownNetNS   ownNetNS
 	netnsProbe netnsProbe
 	versions   versionCache
@@ -54,7 +54,7 @@ func New(o Options) (*Runner, error) {
 		opts:       o,
 		log:        o.Log.WithFields(nil),
 		env:        commonEnv(o.Env, os.LookupEnv),
-		locks:      process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
+		locks:      &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
 		ownNetNS:   own,
 		prestarted: prestartedByID{byID: map[string]*prestarted{}},
 		stores:     stores{known: map[store]proof{}},

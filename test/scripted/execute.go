@@ -17,6 +17,15 @@ func (s script) execute(dir string) (bool, error) {
 	if s.IgnoreTerm {
 		signal.Ignore(syscall.SIGTERM)
 	}
+	if s.LeaveGroup {
+		group, err := syscall.Getpgid(os.Getppid())
+		if err == nil {
+			err = syscall.Setpgid(0, group)
+		}
+		if err != nil {
+			return true, err
+		}
+	}
 	if s.AwaitTerm {
 		term := make(chan os.Signal, 1)
 		signal.Notify(term, syscall.SIGTERM)

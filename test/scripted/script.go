@@ -41,6 +41,8 @@ type script struct {
 	HoldStdout string `json:"holdStdout"`
 	// IgnoreTerm ignores SIGTERM from the start.
 	IgnoreTerm bool `json:"ignoreTerm"`
+	// LeaveGroup moves the process into the process group of its parent.
+	LeaveGroup bool `json:"leaveGroup"`
 	// AwaitTerm waits for SIGTERM and then continues.
 	AwaitTerm bool `json:"awaitTerm"`
 	// Hang makes the process run until it is killed.

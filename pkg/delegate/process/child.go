@@ -33,6 +33,14 @@ func (c child) hasEnded() bool {
 	return err == nil && info.Signo != 0
 }
 
+// signal sends a signal to the process itself. It must not have been reaped.
+func (c child) signal(sig unix.Signal) error {
+	if c.pidfd != noFD {
+		return unix.PidfdSendSignal(c.pidfd, sig, nil, 0)
+	}
+	return unix.Kill(c.pid, sig)
+}
+
 // reap waits for the end of the process and returns its exit status. From then on its ID may
 // belong to another process. An error means that the exit status is unknown.
 func (c child) reap() (ExitStatus, error) {

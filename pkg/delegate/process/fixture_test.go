@@ -13,7 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(escape) != "" {
+		leaveGroup()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // script returns the command of a shell script.
 func script(t *testing.T, text string) Command {
@@ -53,11 +58,11 @@ func newFifo(t *testing.T) (path string, await func()) {
 }
 
 // newLocks returns locks in a new directory, whose holders are terminated immediately.
-func newLocks(t *testing.T) IDLocks {
+func newLocks(t *testing.T) *IDLocks {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	return IDLocks{Path: filepath.Join(t.TempDir(), "calls.lock"), Timeout: time.Millisecond, Grace: time.Minute, Log: log}
+	return &IDLocks{Path: filepath.Join(t.TempDir(), "calls.lock"), Timeout: time.Millisecond, Grace: time.Minute, Log: log}
 }
 
 // wantEmpty fails the test if a process group has a member, also a zombie.

@@ -20,24 +20,6 @@ type processGroup int
 
 func (g processGroup) signal(sig unix.Signal) error { return unix.Kill(-int(g), sig) }
 
-// terminate sends SIGTERM, and after grace SIGKILL, until the leader has ended. A signal that
-// cannot be sent finds no process left. The output of the group is read meanwhile, so that a full
-// pipe blocks no process.
-func (g processGroup) terminate(grace time.Duration, p *poller) {
-	_ = g.signal(unix.SIGTERM)
-	deadline := time.Now().Add(grace)
-	ended, err := p.waitUntil(deadline)
-	for ; err != nil; ended, err = p.waitUntil(deadline) { // a stream over its limit is closed
-	}
-	if ended {
-		return
-	}
-	_ = g.signal(unix.SIGKILL)
-	for !ended {
-		ended, _ = p.waitUntil(time.Now().Add(maxPoll))
-	}
-}
-
 // terminateRest gives the other members of the group, which got SIGTERM with the leader, grace
 // before SIGKILL. The leader must have been reaped: then a member of the group that is a child of
 // ours was adopted.

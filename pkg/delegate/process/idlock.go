@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -31,6 +32,10 @@ type IDLocks struct {
 	Grace time.Duration
 	// Log gets a warning for each signal.
 	Log logrus.FieldLogger
+
+	mu sync.Mutex
+	// unended are the processes that could not be ended, by the byte that each has locked.
+	unended map[int64]int
 }
 
 // IDLock is the lock of one container ID. Processes inherit its open file.
@@ -38,12 +43,16 @@ type IDLock struct {
 	file *os.File
 	// offset is the byte that is locked.
 	offset int64
+	locks  *IDLocks
+	// abandoned reports that a process that could not be ended has the lock, too.
+	abandoned bool
 }
 
 // Lock locks a container ID. While a process of a previous run has the lock, it waits for Timeout,
 // then sends it SIGTERM and after Grace SIGKILL. It fails when ctx is done, when another call of
-// this process has the lock, and when the holder does not end; the error names its process IDs.
-func (l IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error) {
+// this process has the lock, when the holder does not end, and at once when that is a process that
+// this one could not end; the error names its process IDs.
+func (l *IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error) {
 	lock, err := l.open(containerID)
 	if err != nil {
 		return nil, err
@@ -60,7 +69,7 @@ func (l IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error) 
 }
 
 // TryLock locks a container ID. It returns nil without an error if the ID is locked already.
-func (l IDLocks) TryLock(containerID string) (*IDLock, error) {
+func (l *IDLocks) TryLock(containerID string) (*IDLock, error) {
 	lock, err := l.open(containerID)
 	if err != nil {
 		return nil, err
@@ -75,18 +84,18 @@ func (l IDLocks) TryLock(containerID string) (*IDLock, error) {
 
 // open returns the lock of a container ID, not locked. The lock belongs to its open file description:
 // two operations that shared one would both have the lock.
-func (l IDLocks) open(containerID string) (*IDLock, error) {
+func (l *IDLocks) open(containerID string) (*IDLock, error) {
 	file, err := l.openFile()
 	if err != nil {
 		return nil, fmt.Errorf("lock file of plugin calls: %w", err)
 	}
-	return &IDLock{file: file, offset: lockOffset(containerID)}, nil
+	return &IDLock{file: file, offset: lockOffset(containerID), locks: l}, nil
 }
 
 // openFile opens the lock file, and creates it if it does not exist. os.OpenFile would register
 // the file with the runtime's poller, and undo that when the plugin inherits it: five system calls
 // in each call of a plugin.
-func (l IDLocks) openFile() (*os.File, error) {
+func (l *IDLocks) openFile() (*os.File, error) {
 	dir, name := unix.AT_FDCWD, l.Path
 	if l.Dir != nil {
 		dir, name = int(l.Dir.Fd()), filepath.Base(l.Path)
@@ -113,7 +122,10 @@ func lockOffset(containerID string) int64 {
 }
 
 // evictHolder waits for the holder of a lock, then terminates it, and takes the lock.
-func (l IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID string) error {
+func (l *IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID string) error {
+	if pid, ok := l.unendedProcess(lock.offset); ok {
+		return fmt.Errorf("plugin process %d still works on container ID %s and could not be terminated; end it by hand, or reboot the node", pid, containerID)
+	}
 	locked, err := lock.retry(ctx, l.Timeout)
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if locked || err != nil {
@@ -148,7 +160,38 @@ func (l *IDLock) try() (bool, error) {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return false, nil
 	}
+	if err == nil {
+		l.locks.setUnended(l.offset, 0)
+	}
 	return err == nil, err
+}
+
+// abandon leaves the lock to a process that could not be ended: Unlock does not unlock it.
+func (l *IDLock) abandon(pid int) {
+	l.abandoned = true
+	l.locks.setUnended(l.offset, pid)
+}
+
+// setUnended records the process that could not be ended and has a lock; 0 for none.
+func (l *IDLocks) setUnended(offset int64, pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pid == 0 {
+		delete(l.unended, offset)
+		return
+	}
+	if l.unended == nil {
+		l.unended = map[int64]int{}
+	}
+	l.unended[offset] = pid
+}
+
+// unendedProcess returns the process that could not be ended and has a lock, if there is one.
+func (l *IDLocks) unendedProcess(offset int64) (pid int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pid, ok = l.unended[offset]
+	return pid, ok
 }
 
 // retry tries again, with growing pauses, until timeout has elapsed.
@@ -173,11 +216,14 @@ func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error)
 }
 
 // Unlock releases the lock. It unlocks explicitly before it closes the file: a process that the
-// plugin has left behind may still have the same open file description.
+// plugin has left behind may still have the same open file description. One that could not be ended
+// keeps the lock.
 func (l *IDLock) Unlock() {
-	// Unlocking one's own lock fails only without memory to split the range. Closing is then all
-	// that is left.
-	_ = l.set(unix.F_UNLCK)
+	if !l.abandoned {
+		// Unlocking one's own lock fails only without memory to split the range. Closing is then all
+		// that is left.
+		_ = l.set(unix.F_UNLCK)
+	}
 	l.file.Close()
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // mustLock locks the container ID "id".
-func mustLock(t *testing.T, l IDLocks) *IDLock {
+func mustLock(t *testing.T, l *IDLocks) *IDLock {
 	t.Helper()
 	lock, err := l.Lock(t.Context(), "id")
 	if err != nil {
@@ -26,7 +26,7 @@ func mustLock(t *testing.T, l IDLocks) *IDLock {
 
 // holdLock returns a process of our group that inherited the lock of "id", which this process no
 // longer has.
-func holdLock(t *testing.T, l IDLocks) *exec.Cmd {
+func holdLock(t *testing.T, l *IDLocks) *exec.Cmd {
 	t.Helper()
 	lock := mustLock(t, l)
 	holder := exec.Command("sleep", "3600")

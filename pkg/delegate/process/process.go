@@ -40,6 +40,10 @@ type Result struct {
 	// TimedOut and TooMuchOutput report that the process was terminated because it exceeded
 	// Command.Timeout or MaxStdout.
 	TimedOut, TooMuchOutput bool
+	// Unended reports that not even SIGKILL has ended the process: it hangs in the kernel, or it may
+	// not be signalled. Exit is not known then, and the process may still do its work. The lock of its
+	// container ID stays locked until its end.
+	Unended bool
 	// Err is why Exit is unknown; nil if it is known.
 	Err error
 }
@@ -74,9 +78,8 @@ func writeConfig(fd int, config []byte) bool {
 	return err == nil && n == len(config)
 }
 
-// Wait waits until the process has ended, and terminates its process group when it exceeds a
-// limit. A process that not even SIGKILL ends (it hangs in the kernel) is waited for: it may
-// still allocate.
+// Wait waits until the process has ended, and terminates it and its process group when it exceeds
+// a limit. It returns at the latest after Command.Timeout and three times Command.Grace.
 func (p *Process) Wait() Result {
 	result := p.waitExit()
 	p.command.reach(failpoint.PluginEnded)
@@ -97,8 +100,10 @@ func (p *Process) waitExit() Result {
 	result.TooMuchOutput = err != nil
 	result.TimedOut = !ended && !result.TooMuchOutput
 	overLimit := result.TimedOut || result.TooMuchOutput
-	if overLimit {
-		group.terminate(p.command.Grace, poll)
+	if overLimit && !p.terminate(poll, p.command.Grace) {
+		result.Unended = true
+		p.abandon()
+		return result
 	}
 	// The process is not reaped before here: until then its ID, by which the group is signalled,
 	// cannot belong to another process.
@@ -109,15 +114,47 @@ func (p *Process) waitExit() Result {
 	return result
 }
 
+// terminate sends SIGTERM, and after grace SIGKILL. It reports whether the process has ended, at the
+// latest after twice the grace. The process gets each signal itself, too: it may have left its
+// group. Its output is read meanwhile, so that a full pipe blocks no process.
+func (p *Process) terminate(poll *poller, grace time.Duration) (ended bool) {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if p.signalAndWait(poll, sig, grace) {
+			return true
+		}
+	}
+	return false
+}
+
+// signalAndWait sends a signal and reports whether the process ends within the time. A signal that
+// cannot be sent finds no process left, or one that may not be signalled.
+func (p *Process) signalAndWait(poll *poller, sig unix.Signal, within time.Duration) (ended bool) {
+	_ = processGroup(p.child.pid).signal(sig)
+	_ = p.child.signal(sig)
+	deadline := time.Now().Add(within)
+	ended, err := poll.waitUntil(deadline)
+	for ; err != nil; ended, err = poll.waitUntil(deadline) { // a stream over its limit is closed
+	}
+	return ended
+}
+
+// abandon gives up a process that could not be ended. It is reaped when it ends, and keeps its lock
+// until then.
+func (p *Process) abandon() {
+	if p.command.Lock != nil {
+		p.command.Lock.abandon(p.child.pid)
+	}
+	go func() { _, _ = p.child.reap() }()
+}
+
 // Discard kills a prestarted process that got no configuration, and so has done nothing.
 func (p *Process) Discard() {
-	poll, group := p.poller(), processGroup(p.child.pid)
-	_ = group.signal(unix.SIGKILL)
-	for ended := false; !ended; {
-		ended, _ = poll.waitUntil(time.Now().Add(maxPoll))
+	if p.signalAndWait(p.poller(), unix.SIGKILL, max(p.command.Grace, reapTimeout)) {
+		_, _ = p.child.reap()
+		processGroup(p.child.pid).waitEmpty(reapTimeout) // a script may have children
+	} else {
+		p.abandon()
 	}
-	_, _ = p.child.reap()
-	group.waitEmpty(reapTimeout) // a script may have children
 	_ = unix.Close(p.config)
 	p.stdout.closeReader()
 	p.stderr.closeReader()
