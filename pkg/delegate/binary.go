@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -29,27 +31,40 @@ func (r *Runner) findPlugin(pluginType string) (string, error) {
 }
 
 // Executable returns the path of the executable that calls with a recorded invocation use: the
-// recorded one, or, where that no longer exists, the one of the plugin's type in the plugin
-// directories. The error says what to do if there is neither.
+// recorded one, or, where that no longer exists or is in none of the plugin directories, the one of
+// the plugin's type there. A record must not be able to name any program for execution: whoever can
+// change one may be less privileged than we are. The error says what to do if there is neither.
 func (r *Runner) Executable(plugin, recorded string) (string, error) {
-	if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+	why := "no longer exists"
+	if !r.inPluginDirs(plugin, recorded) {
+		why = "is not executed, because it is not this plugin in a directory of --cni-bin-dir"
+	} else if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 		return recorded, nil
 	}
 	binary, err := r.findPlugin(plugin)
 	if err != nil {
-		return "", fmt.Errorf("%s, with which an address was allocated, no longer exists: %w", recorded, err)
+		return "", fmt.Errorf("%s, with which an address was allocated, %s: %w", recorded, why, err)
 	}
 	return binary, nil
 }
 
-// withExecutable returns a recorded invocation with the executable that exists now. For a plugin
-// that has moved, CNI_PATH is that of the plugin directories, too.
+// inPluginDirs reports whether a path is that of a plugin in one of the plugin directories.
+func (r *Runner) inPluginDirs(plugin, path string) bool {
+	dir, name := filepath.Split(path)
+	return name == plugin && slices.Contains(r.opts.BinDirs, filepath.Clean(dir))
+}
+
+// withExecutable returns a recorded invocation with the executable to use now. For another one than
+// recorded, or with directories that are none of the plugin directories, CNI_PATH is theirs, too.
 func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
 	binary, err := r.Executable(inv.Plugin, inv.Binary)
-	if err != nil || binary == inv.Binary {
+	if err != nil {
 		return inv, err
 	}
-	inv.Binary, inv.Path = binary, r.cniPath()
+	foreign := func(dir string) bool { return !slices.Contains(r.opts.BinDirs, dir) }
+	if binary != inv.Binary || slices.ContainsFunc(filepath.SplitList(inv.Path), foreign) {
+		inv.Binary, inv.Path = binary, r.cniPath()
+	}
 	return inv, nil
 }
 

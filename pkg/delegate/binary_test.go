@@ -56,21 +56,55 @@ func TestMissingPlugin(t *testing.T) {
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "--cni-bin-dir")
 }
 
-// A recorded path that exists is used. Its directory may be a file now: then it does not.
+// A recorded path is used if it exists and is that of the plugin in a plugin directory. A directory may
+// be a file now.
 func TestExecutable(t *testing.T) {
 	f := newFake(t)
-	recorded := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(recorded, nil, 0o600); err != nil {
+	second, file, foreign := filepath.Join(t.TempDir(), "second"), filepath.Join(t.TempDir(), "file"), t.TempDir()
+	plugin := filepath.Join(f.bin, fakeType)
+	err := errors.Join(os.Mkdir(second, 0o700), os.WriteFile(filepath.Join(second, fakeType), nil, 0o700), os.WriteFile(file, nil, 0o600),
+		os.WriteFile(filepath.Join(foreign, fakeType), nil, 0o700), os.WriteFile(filepath.Join(second, "other"), nil, 0o700))
+	if err != nil {
 		t.Fatal(err)
 	}
+	f.start(func(o *Options) { o.BinDirs = append(o.BinDirs, second, file) })
 	for path, want := range map[string]string{
-		recorded:                            recorded,
-		filepath.Join(recorded, "scripted"): filepath.Join(f.bin, fakeType),
+		plugin:                            plugin,
+		filepath.Join(second, fakeType):   filepath.Join(second, fakeType),
+		second + "/../second/" + fakeType: second + "/../second/" + fakeType,
+		filepath.Join(file, fakeType):     plugin,
+		filepath.Join(foreign, fakeType):  plugin,
+		filepath.Join(second, "other"):    plugin,
+		second + "/sub/" + fakeType:       plugin,
+		fakeType:                          plugin,
 	} {
 		if got, err := f.runner.Executable(fakeType, path); got != want || err != nil {
 			t.Errorf("%s: got %s, %v; want %s", path, got, err, want)
 		}
 	}
+	_, err = f.runner.Executable("unknown", filepath.Join(foreign, "unknown"))
+	wantText(t, err, foreign, "is not executed, because it is not this plugin in a directory of --cni-bin-dir", `"unknown"`)
+}
+
+// A record cannot name a program to be executed.
+func TestForeignExecutable(t *testing.T) {
+	f := newFake(t)
+	c := f.call("id")
+	f.add(c)
+	foreign := t.TempDir()
+	ran := filepath.Join(foreign, "ran")
+	if err := os.WriteFile(filepath.Join(foreign, fakeType), []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.Invocation.Binary, c.Invocation.Path = filepath.Join(foreign, fakeType), foreign
+	f.must(c, call.VerbDel)
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the recorded program was executed")
+	}
+	if calls := f.calls(call.VerbDel); len(calls) != 1 || calls[0].Env["CNI_PATH"] != f.bin {
+		t.Errorf("the plugin had the calls %+v; want one, with its directory in CNI_PATH", calls)
+	}
+	f.wantHeld()
 }
 
 func TestIsELF(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 func TestCommandLine(t *testing.T) {
 	f := newFake(t)
 	target := f.call("id")
-	target.Invocation.Binary = f.shellPlugin(`env | grep ^CNI_ | sort; cat`)
+	target.Invocation.Plugin, target.Invocation.Binary = "shell", f.shellPlugin(`env | grep ^CNI_ | sort; cat`)
 	target.Invocation.Args = `IgnoreUnknown=1;K=it's $HOME`
 	target.Invocation.Config = json.RawMessage(`{"name":"it's ` + "`a`" + ` %s \\ net"}`)
 	target.PrevResult = json.RawMessage(goodResult)

@@ -90,7 +90,7 @@ func TestEphemeralNetNSIsReadable(t *testing.T) {
 	needEphemeral(t)
 	f := newFake(t, ephemeral)
 	target := f.call("id")
-	target.Invocation.Binary = f.shellPlugin("readlink \"$CNI_NETNS\" >&2\nreadlink /proc/self/ns/net >&2\nexit 5")
+	target.Invocation.Plugin, target.Invocation.Binary = "shell", f.shellPlugin("readlink \"$CNI_NETNS\" >&2\nreadlink /proc/self/ns/net >&2\nexit 5")
 	e := wantError(t, f.run(call.VerbDel, target), call.Unknown, "exit status 5")
 	// The shell's child resolves /proc/self for itself, and has inherited the descriptor, too.
 	namespaces := strings.Fields(e.Stderr)
@@ -111,7 +111,7 @@ func TestEphemeralNetNSPerCall(t *testing.T) {
 	ours := currentNetNS(t)
 	f := newFake(t, ephemeral)
 	target := f.call("id")
-	target.Invocation.Binary = f.shellPlugin(reportNetNS)
+	target.Invocation.Plugin, target.Invocation.Binary = "shell", f.shellPlugin(reportNetNS)
 	var calls sync.WaitGroup
 	first, endFirst := f.startInNetNS(&calls, target.Invocation, "first")
 	second, endSecond := f.startInNetNS(&calls, target.Invocation, "second")

@@ -180,7 +180,7 @@ func TestNotStarted(t *testing.T) {
 		binary string
 		want   string
 	}{
-		"missing plugin":        {every, nil, "missing", "no longer exists: failed to find plugin \"nowhere\""},
+		"missing plugin":        {every, nil, "missing", "no longer exists: failed to find plugin \"missing\""},
 		"not executable":        {every, nil, "calls.lock", "mode 0755"},
 		"lock file not created": {[]string{call.VerbDel}, func(o *Options) { o.LockFile = filepath.Join(o.BinDirs[0], "no", "such", "directory") }, fakeType, "lock file of plugin calls"},
 	} {
@@ -191,7 +191,7 @@ func TestNotStarted(t *testing.T) {
 			if c.change != nil {
 				f.start(c.change)
 			}
-			target.Invocation.Plugin, target.Invocation.Binary = "nowhere", filepath.Join(f.bin, c.binary)
+			target.Invocation.Plugin, target.Invocation.Binary = c.binary, filepath.Join(f.bin, c.binary)
 			for _, verb := range c.verbs {
 				wantError(t, f.run(verb, target), call.NotStarted, c.want)
 			}

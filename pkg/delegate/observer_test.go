@@ -1,7 +1,9 @@
 package delegate
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +46,9 @@ func TestObserver(t *testing.T) {
 	wantError(t, f.run(call.VerbAdd, c), call.Unknown, "no address")
 	f.script("DEL", `{"killSelf":9}`)
 	wantError(t, f.run(call.VerbDel, c), call.Unknown, "killed")
-	c.Invocation.Binary = f.opts.LockFile
+	if err := errors.Join(os.Remove(c.Invocation.Binary), os.WriteFile(c.Invocation.Binary, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "mode 0755")
 
 	want := []string{

@@ -190,7 +190,7 @@ func TestPrestartedNotUsed(t *testing.T) {
 	for name, change := range map[string]func(*fixture, *call.Call){
 		"other environment": func(_ *fixture, c *call.Call) { c.Invocation.Args += ";MORE=1" },
 		"other executable": func(f *fixture, c *call.Call) {
-			c.Invocation.Binary = filepath.Join(f.bin, "moved")
+			c.Invocation.Plugin, c.Invocation.Binary = "moved", filepath.Join(f.bin, "moved")
 			for path, to := range map[string]string{c.Invocation.Binary: os.Getenv(fakeBinary), c.Invocation.Binary + ".d": f.dir} {
 				if err := os.Symlink(to, path); err != nil {
 					f.t.Fatal(err)

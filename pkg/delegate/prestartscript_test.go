@@ -24,7 +24,9 @@ func (f *fixture) wrap(c *call.Call, atFirst string) (awaitReady func()) {
 	started := filepath.Join(f.dir, "started")
 	text := fmt.Sprintf("#!/bin/sh\nready=%s\nif [ ! -e %s ]; then\n: >%s\n%s\nfi\nexec %s\n",
 		filepath.Join(f.dir, "ready"), started, started, atFirst, c.Invocation.Binary)
-	c.Invocation.Binary = filepath.Join(f.t.TempDir(), "wrapper")
+	dir := f.t.TempDir()
+	f.runner.opts.BinDirs = append(f.runner.opts.BinDirs, dir)
+	c.Invocation.Binary = filepath.Join(dir, c.Invocation.Plugin)
 	if err := os.WriteFile(c.Invocation.Binary, []byte(text), 0o700); err != nil {
 		f.t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func TestPrestartBusyExecutable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	target.Invocation.Binary = filepath.Join(t.TempDir(), "installed")
+	target.Invocation.Plugin, target.Invocation.Binary = "installed", filepath.Join(f.bin, "installed")
 	to, err := os.OpenFile(target.Invocation.Binary, os.O_CREATE|os.O_WRONLY, 0o700)
 	if err != nil {
 		t.Fatal(err)

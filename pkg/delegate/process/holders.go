@@ -2,8 +2,11 @@ package process
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,25 +14,26 @@ import (
 )
 
 // findHolders returns the IDs of the processes that have a lock by another open file than lock's.
-// The kernel records no process ID for a lock of an open file description, so every open file in
-// /proc is read. It is an error if this process is one of them: a call of this run must not be
-// terminated by another.
+// The kernel records no process ID for a lock of an open file description, so the fdinfo of every
+// open file in /proc is read: that, unlike stat, never waits for the file system of the file, which
+// may hang. It is an error if this process is one of them: a call of this run must not be terminated
+// by another.
 func findHolders(lock *IDLock) ([]int, error) {
-	file, err := lock.file.Stat()
+	inode, err := lock.inode()
 	if err != nil {
 		return nil, err
 	}
-	fds, err := filepath.Glob("/proc/[0-9]*/fd/[0-9]*")
+	files, err := filepath.Glob("/proc/[0-9]*/fdinfo/[0-9]*")
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for _, fd := range fds {
-		info, err := os.Stat(fd)
-		if err != nil || !os.SameFile(info, file) || !holdsLock(fd, lock.offset) {
-			continue // ended meanwhile, not readable, or another file
+	for _, file := range files {
+		held := func(l heldLock) bool { return l == heldLock{inode, lock.offset} }
+		if !slices.ContainsFunc(heldLocks(file), held) {
+			continue
 		}
-		pid, err := strconv.Atoi(strings.Split(fd, "/")[2])
+		pid, err := strconv.Atoi(strings.Split(file, "/")[2])
 		if err != nil {
 			continue
 		}
@@ -43,23 +47,51 @@ func findHolders(lock *IDLock) ([]int, error) {
 	return pids, nil
 }
 
-// holdsLock reports whether the open file /proc/<pid>/fd/<n> has the lock on one byte, by lines
-// of its fdinfo such as
-// "lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 4611 4611".
-func holdsLock(fd string, offset int64) bool {
-	dir, n := filepath.Split(fd)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Clean(dir)), "fdinfo", n))
-	if err != nil {
-		return false
+// probeOffset is a byte of the lock file that no container ID locks (lockOffset).
+const probeOffset = math.MaxInt64 - 1
+
+// inode returns device and inode of the lock file as the kernel names them in fdinfo, such as
+// "fe:00:1234". On overlay file systems they differ from those of stat.
+func (l *IDLock) inode() (string, error) {
+	probe := IDLock{file: l.file, offset: probeOffset, locks: l.locks}
+	if err := probe.set(unix.F_RDLCK); err != nil { // shared with the probes of other calls
+		return "", err
 	}
-	want := strconv.FormatInt(offset, 10)
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) == 9 && f[0] == "lock:" && f[2] == "OFDLCK" && f[7] == want && f[8] == want {
-			return true
+	defer func() { _ = probe.set(unix.F_UNLCK) }()
+	for _, held := range heldLocks(fmt.Sprintf("/proc/self/fdinfo/%d", l.file.Fd())) {
+		if held.offset == probeOffset {
+			return held.inode, nil
 		}
 	}
-	return false
+	return "", fmt.Errorf("lock file of plugin calls %s: its locks are not in /proc/self/fdinfo; mount /proc", l.file.Name())
+}
+
+// heldLock is a lock of an open file description on one byte.
+type heldLock struct {
+	// inode is device and inode of the file.
+	inode  string
+	offset int64
+}
+
+// heldLocks returns the locks of an open file on single bytes, by lines of its fdinfo such as
+// "lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 4611 4611". An fdinfo that cannot be read, as that of
+// a process that has ended, has none.
+func heldLocks(fdinfo string) []heldLock {
+	text, err := os.ReadFile(fdinfo)
+	if err != nil {
+		return nil
+	}
+	var all []heldLock
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) != 9 || f[0] != "lock:" || f[2] != "OFDLCK" || f[7] != f[8] {
+			continue
+		}
+		if offset, err := strconv.ParseInt(f[7], 10, 64); err == nil {
+			all = append(all, heldLock{f[6], offset})
+		}
+	}
+	return all
 }
 
 // signalHolders signals the process group of each process: a plugin leads its own. A process in
