@@ -3,6 +3,8 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
 # Inputs for each fuzz target. Not a time: "go test" sometimes reports its end as a failure.
 FUZZTIME ?= 30000x
+# The version of govulncheck.
+GOVULNCHECK ?= v1.1.4
 # The coverage of pkg/ below which "make cover" fails, in percent.
 MIN_COVERAGE ?= 95.0
 # The tag in the manifests of deploy/.
@@ -64,8 +66,13 @@ build: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge ## build bin/delegated
 $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge: $(BIN)/%:
 	CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/$*
 
+.PHONY: sbom
+sbom: build ## write the software bill of materials of each program (and so of its image) to bin/*.cdx.json
+	@for name in delegated-ipam delegated-ipam-bridge; do \
+	  go run -C tools ./sbom $(CURDIR)/$(BIN)/$$name $(VERSION) >$(BIN)/$$name.cdx.json || exit 1; done
+
 .PHONY: image
-image: build ## build both images with buildah into bin/*.tar, tagged IMAGE_TAG; needs root, no network
+image: build sbom ## build both images with buildah into bin/*.tar, tagged IMAGE_TAG; needs root, no network
 	deploy/image/build.sh $(CACHE)/image $(IMAGE_TAG) $(VERSION)
 
 .PHONY: run
@@ -123,6 +130,19 @@ test-deploy: plugins test-binaries ## render Cilium's chart, the manifests and t
 .PHONY: test-observe
 test-observe: ## test the dashboard and each alert with Prometheus' parsers and rule engine
 	cd test/external && go test $(NOCACHE) ./observe
+
+.PHONY: test-tools
+test-tools: ## run the tests of tools/
+	go test -C tools ./sbom
+
+.PHONY: reproducible
+reproducible: ## build the programs, bills of materials and images twice and compare them
+	tools/reproducible.sh $(VERSION)
+
+# Not part of "make ci": it needs the database of https://vuln.go.dev.
+.PHONY: vulncheck
+vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
+	@for module in . test/external tools; do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...) || exit 1; done
 
 # Not part of "make ci": the real cilium-dbg takes 8 minutes of CPU to build the first time.
 .PHONY: test-cilium-dbg
@@ -225,7 +245,7 @@ charts: ## draw the charts of docs/performance.md from its tables
 ci: test checks ## run the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image fuzz ## run all that "make test" leaves out
+checks: lint tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run all that "make test" leaves out
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code

@@ -7,7 +7,11 @@ tool (
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 )
 
-require gonum.org/v1/plot v0.17.0
+require (
+	github.com/CycloneDX/cyclonedx-go v0.9.3
+	github.com/google/uuid v1.6.0
+	gonum.org/v1/plot v0.17.0
+)
 
 require (
 	4d63.com/gocheckcompilerdirectives v1.4.0 // indirect
@@ -136,7 +140,6 @@ require (
 	github.com/golangci/swaggoswag v0.0.0-20250504205917-77f2aca3143e // indirect
 	github.com/golangci/unconvert v0.0.0-20250410112200-a129a6e6413e // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/gordonklaus/ineffassign v0.2.0 // indirect
 	github.com/gorilla/handlers v1.5.2 // indirect
 	github.com/gostaticanalysis/analysisutil v0.7.1 // indirect
