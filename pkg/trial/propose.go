@@ -59,7 +59,7 @@ var untriable = map[string]string{
 	"delGivesUpSeconds":  "the backend would have to be stopped",
 	"requires":           "what the plugin reads is not in its answers",
 	"dangers":            "what a backend does later is not in the plugin's answers",
-	"tryUnsafe":          "it is tried",
+	"tryUnsafe":          "it is about trials",
 	"sources":            "for people",
 }
 
