@@ -74,7 +74,7 @@ func Start(t testing.TB, config Config) *Cluster {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
 		"--disable-admission-plugins=ServiceAccount", // no controller creates the accounts of pods
-		"--profiling=false",
+		"--profiling=false", "--allow-privileged=true",
 	)
 	c.APIServer.MustStart(t)
 	c.Kube = newKube(t, c.WriteKubeconfig(t, "admin", admin, "default"))

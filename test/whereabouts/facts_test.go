@@ -58,12 +58,12 @@ func testAddWithIP(t *testing.T, tb *testbed) {
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
 }
 
-// A refused update of the IPPool is overwritten by the success of the next request: ADD returns an
+// The error of a forbidden update is overwritten by the success of the next request: ADD returns an
 // address for which only an OverlappingRangeIPReservation exists, and no DEL deletes that.
 func testAddRefused(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)
 	ns.mustRun(t, add("a1", podA), firstIP) // creates the IPPool
-	allow := ns.refuseUpdates(t, ipv4Range)
+	allow := ns.refuseUpdates(t, ipv4Range, forbidden)
 	ns.mustRun(t, add("b1", podB), secondIP)
 	allow()
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
@@ -71,16 +71,30 @@ func testAddRefused(t *testing.T, tb *testbed) {
 	if got, want := ns.overlapping(t), []string{"10.15.0.1", "10.15.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("the OverlappingRangeIPReservations are %q; want %q", got, want)
 	}
+}
 
-	// Without them ADD reports the refusal.
-	single := tb.newNamespace(t)
-	withoutOverlapping := func(i invocation) invocation {
+// Without OverlappingRangeIPReservations ADD reports a forbidden update of the last range only. That
+// of an earlier one is overwritten: two pods get the same address.
+func testAddRefusedTwoRanges(t *testing.T, tb *testbed) {
+	ns := tb.newNamespace(t)
+	dual := func(i invocation) invocation {
+		i.subnets = []string{ipv4Range, ipv6Range}
 		i.ipam = map[string]any{"enable_overlapping_ranges": false}
 		return i
 	}
-	single.mustRun(t, withoutOverlapping(add("a1", podA)), firstIP)
-	single.refuseUpdates(t, ipv4Range)
-	single.mustFail(t, withoutOverlapping(add("b1", podB)), "refused by the test")
+	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
+	ns.mustRun(t, dual(del("a1", podA)))
+
+	allow := ns.refuseUpdates(t, ipv6Range, forbidden)
+	ns.mustFail(t, dual(add("a1", podA)), "refused by the test")
+	allow()
+	ns.mustRun(t, dual(del("a1", podA)))
+	ns.wantReserved(t)
+
+	ns.refuseUpdates(t, ipv4Range, forbidden)
+	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
+	ns.mustRun(t, dual(add("b1", podB)), firstIP, "fd00:15::2/112")
+	ns.wantReserved(t, "fd00:15::1 a1 eth0", "fd00:15::2 b1 eth0")
 }
 
 func testCheck(t *testing.T, tb *testbed) {
@@ -111,10 +125,10 @@ func testDelWithoutPod(t *testing.T, tb *testbed) {
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
 }
 
-func testDelRefused(t *testing.T, tb *testbed) {
+func testDelRefused(t *testing.T, tb *testbed, reason string) {
 	ns := tb.newNamespace(t)
 	ns.mustRun(t, add("a1", podA), firstIP)
-	allow := ns.refuseUpdates(t, ipv4Range)
+	allow := ns.refuseUpdates(t, ipv4Range, reason)
 	ns.mustRun(t, del("a1", podA)) // reports success
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
 	allow()
@@ -130,7 +144,7 @@ func testDelSecondRange(t *testing.T, tb *testbed) {
 		return i
 	}
 	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
-	allow := ns.refuseUpdates(t, ipv6Range)
+	allow := ns.refuseUpdates(t, ipv6Range, forbidden)
 	ns.mustRun(t, dual(del("a1", podA)))
 	allow()
 	ns.wantReserved(t, "fd00:15::1 a1 eth0")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -79,6 +80,18 @@ func (ns *namespace) reservations() ([]oracle.Lease, error) {
 	return all, nil
 }
 
+// generation is the suffix of a container ID that replaces an earlier one.
+var generation = regexp.MustCompile(`-g[0-9]+$`)
+
+// listed returns the reservations with container IDs as the sidecar lists them: of generation 0.
+func (ns *namespace) listed() ([]oracle.Lease, error) {
+	all, err := ns.reservations()
+	for i := range all {
+		all[i].ContainerID = generation.ReplaceAllString(all[i].ContainerID, "")
+	}
+	return all, err
+}
+
 // addOffset adds an offset below 2^32 to the first address of a range.
 func addOffset(first netip.Addr, offset uint64) netip.Addr {
 	bytes := first.AsSlice()
@@ -108,12 +121,19 @@ func (ns *namespace) wantReserved(t *testing.T, want ...string) {
 	}
 }
 
+// The status with which an update is refused. Whereabouts repeats an update that is invalid (422)
+// until 10 s have elapsed, and accepts a forbidden one (403), as RBAC rules cause it, at once.
+const (
+	forbidden = string(metav1.StatusReasonForbidden)
+	invalid   = string(metav1.StatusReasonInvalid)
+)
+
 // refuseUpdates lets an admission policy refuse each update of the IPPool of a range, and returns
 // a function that deletes the policy. Both wait until the API server obeys.
-func (ns *namespace) refuseUpdates(t *testing.T, subnet string) (allow func()) {
+func (ns *namespace) refuseUpdates(t *testing.T, subnet, reason string) (allow func()) {
 	t.Helper()
 	pool := ns.poolName(t, subnet)
-	name := "refuse-" + ns.name
+	name := ns.name + "-" + pool
 	const group = "admissionregistration.k8s.io/v1"
 	policy := cluster.Object(group, "ValidatingAdmissionPolicy", name)
 	policy.Object["spec"] = map[string]any{
@@ -124,7 +144,7 @@ func (ns *namespace) refuseUpdates(t *testing.T, subnet string) (allow func()) {
 				"operations": []any{"UPDATE"}, "resources": []any{"ippools"}, "resourceNames": []any{pool},
 			}},
 		},
-		"validations": []any{map[string]any{"expression": "false", "message": "refused by the test"}},
+		"validations": []any{map[string]any{"expression": "false", "message": "refused by the test", "reason": reason}},
 	}
 	binding := cluster.Object(group, "ValidatingAdmissionPolicyBinding", name)
 	binding.Object["spec"] = map[string]any{"policyName": name, "validationActions": []any{"Deny"}}
@@ -132,7 +152,7 @@ func (ns *namespace) refuseUpdates(t *testing.T, subnet string) (allow func()) {
 		harness.Must(t, ns.Create(t.Context(), object))
 	}
 	cluster.MustEventually(t, "the API server to refuse updates", time.Minute, func() error {
-		if err := ns.tryUpdate(t, pool); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		if err := ns.tryUpdate(t, pool); string(apierrors.ReasonForError(err)) != reason {
 			return fmt.Errorf("an update is answered with: %v", err)
 		}
 		return nil

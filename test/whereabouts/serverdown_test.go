@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ func testServerDown(t *testing.T, tb *testbed) {
 	downs, afters := map[string]func(*testing.T){}, map[string]func(*testing.T){}
 	for name, prepare := range map[string]downCase{
 		"allocate":           allocateDown,
+		"allocates running":  allocatesRunning,
 		"release":            releaseDown,
 		"restart":            restartDown,
 		"DEL of the plugin":  delDown,
@@ -57,24 +59,75 @@ func startedNode(t *testing.T, tb *testbed, flags ...string) (ns *namespace, n *
 func allocateDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 	_, _, s, router := startedNode(t, tb, "--plugin-timeout=10s")
 	down = func(t *testing.T) {
-		s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "timed out")
+		s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "did not end within 10s")
 		wantSame(t, s, map[string][]string{"router": router}) // held addresses need no plugin
 	}
 	after = func(t *testing.T) {
-		var health []string
-		cluster.MustEventually(t, "health to get an address", retryLimit, func() error {
-			response := s.TryAllocate(t, harness.Request{Owner: "health"})
-			if response.Status != http.StatusCreated {
-				return errors.New(response.String())
-			}
-			health = response.Allocation(t).Addresses()
-			return nil
-		})
+		health := waitAllocated(t, s, "health")
 		if slices.Equal(health, router) {
 			t.Errorf("router and health both have %q", router)
 		}
 		s.WaitConsistent(t)
 		wantSame(t, s, map[string][]string{"router": router, "health": health})
+	}
+	return down, after
+}
+
+// waitAllocated requests an address until the owner gets it.
+func waitAllocated(t *testing.T, s *harness.Sidecar, owner string) (ips []string) {
+	t.Helper()
+	cluster.MustEventually(t, owner+" to get an address", retryLimit, func() error {
+		response := s.TryAllocate(t, harness.Request{Owner: owner})
+		if response.Status != http.StatusCreated {
+			return errors.New(response.String())
+		}
+		ips = response.Allocation(t).Addresses()
+		return nil
+	})
+	return ips
+}
+
+// Some ADDs are running when the API server ends. No address is leaked or allocated twice.
+func allocatesRunning(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
+	_, _, s, _ := startedNode(t, tb, "--plugin-timeout=10s")
+	const clients = 4
+	var wg sync.WaitGroup
+	requested := make([]int, clients) // each client counts its owners
+	ownerOf := func(client, i int) string { return fmt.Sprintf("owner-%d-%d", client, i) }
+	started := make(chan struct{}, clients)
+	for client := range clients {
+		wg.Go(func() {
+			for status := http.StatusCreated; status == http.StatusCreated; {
+				response, err := s.Try(http.MethodPost, "/v1/ipam?owner="+ownerOf(client, requested[client]))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				status = response.Status
+				if requested[client]++; requested[client] == 1 {
+					started <- struct{}{}
+				}
+			}
+		})
+	}
+	for range clients {
+		<-started
+	}
+	down = func(*testing.T) { wg.Wait() }
+	after = func(t *testing.T) {
+		holder := map[string]string{}
+		for client := range clients {
+			for i := range requested[client] {
+				owner := ownerOf(client, i)
+				for _, ip := range waitAllocated(t, s, owner) {
+					if other, taken := holder[ip]; taken {
+						t.Errorf("%s and %s both have %s", other, owner, ip)
+					}
+					holder[ip] = owner
+				}
+			}
+		}
+		s.WaitConsistent(t)
 	}
 	return down, after
 }
@@ -85,7 +138,7 @@ func releaseDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 	health := s.AllocateFor(t, "health")
 	before := ns.mustReservations(t)
 	down = func(t *testing.T) {
-		s.TryRelease(t, health[0]).WantError(t, http.StatusInternalServerError, "timed out", "retried")
+		s.TryRelease(t, health[0]).WantError(t, http.StatusInternalServerError, "did not end within 30s", "retried")
 		wantReleasing(t, s, "health")
 	}
 	after = func(t *testing.T) {
@@ -103,22 +156,17 @@ func releaseDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 func releaseAndKillDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 	ns, n, s, router := startedNode(t, tb)
 	health := s.AllocateFor(t, "health")
-	var restarted *harness.Sidecar
+	parent := t
 	down = func(t *testing.T) {
-		go func() { _, _ = s.Try(http.MethodDelete, "/v1/ipam/"+health[0]) }() // it ends with the sidecar
+		go func(s *harness.Sidecar) { _, _ = s.Try(http.MethodDelete, "/v1/ipam/"+health[0]) }(s) // it ends with the sidecar
 		harness.Eventually(t, "the release to begin", func() error { return releasing(t, s, "health") })
 		s.Kill(t)
+		s = n.Start(parent)
+		wantReleasing(t, s, "health")
 	}
 	after = func(t *testing.T) {
-		ns.waitReleased(t, restarted, "health")
-		wantSame(t, restarted, map[string][]string{"router": router})
-	}
-	parent := t
-	kill := down
-	down = func(t *testing.T) {
-		kill(t)
-		restarted = n.Start(parent)
-		wantReleasing(t, restarted, "health")
+		ns.waitReleased(t, s, "health")
+		wantSame(t, s, map[string][]string{"router": router})
 	}
 	return down, after
 }

@@ -38,11 +38,13 @@ func TestWhereabouts(t *testing.T) {
 		"ADD of another interface":  testAddOtherInterface,
 		"ADD without pod name":      testAddWithoutPod,
 		"ADD with IP=":              testAddWithIP,
-		"ADD, update refused":       testAddRefused,
+		"ADD, update forbidden":     testAddRefused,
+		"ADD, one of two forbidden": testAddRefusedTwoRanges,
 		"CHECK":                     testCheck,
 		"DEL by container ID":       testDelByContainerID,
 		"DEL without pod name":      testDelWithoutPod,
-		"DEL, update refused":       testDelRefused,
+		"DEL, update forbidden":     func(t *testing.T, tb *testbed) { testDelRefused(t, tb, forbidden) },
+		"DEL, update invalid":       func(t *testing.T, tb *testbed) { testDelRefused(t, tb, invalid) },
 		"DEL of the second range":   testDelSecondRange,
 		"GC and STATUS":             testGCAndStatus,
 		"without its configuration": testWithoutFlatFile,
@@ -55,7 +57,8 @@ func TestWhereabouts(t *testing.T) {
 		"restart after SIGKILL":   func(t *testing.T, tb *testbed) { testRestart(t, tb, (*harness.Sidecar).Kill) },
 		"lost journal":            testLostJournal,
 		"plugin-timeout too long": testPluginTimeout,
-		"update refused":          testReleaseRefused,
+		"update forbidden":        func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, forbidden) },
+		"update invalid":          func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, invalid) },
 	})
 	t.Run("API server down", func(t *testing.T) { testServerDown(t, tb) })
 }
