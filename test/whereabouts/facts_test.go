@@ -63,7 +63,7 @@ func testAddWithIP(t *testing.T, tb *testbed) {
 func testAddRefused(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)
 	ns.mustRun(t, add("a1", podA), firstIP) // creates the IPPool
-	allow := ns.refuseUpdates(t, ipv4Range, forbidden)
+	allow := forbidUpdates(ns, t, ipv4Range)
 	ns.mustRun(t, add("b1", podB), secondIP)
 	allow()
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
@@ -85,13 +85,13 @@ func testAddRefusedTwoRanges(t *testing.T, tb *testbed) {
 	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
 	ns.mustRun(t, dual(del("a1", podA)))
 
-	allow := ns.refuseUpdates(t, ipv6Range, forbidden)
+	allow := forbidUpdates(ns, t, ipv6Range)
 	ns.mustFail(t, dual(add("a1", podA)), "refused by the test")
 	allow()
 	ns.mustRun(t, dual(del("a1", podA)))
 	ns.wantReserved(t)
 
-	ns.refuseUpdates(t, ipv4Range, forbidden)
+	forbidUpdates(ns, t, ipv4Range)
 	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
 	ns.mustRun(t, dual(add("b1", podB)), firstIP, "fd00:15::2/112")
 	ns.wantReserved(t, "fd00:15::1 a1 eth0", "fd00:15::2 b1 eth0")
@@ -125,10 +125,10 @@ func testDelWithoutPod(t *testing.T, tb *testbed) {
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
 }
 
-func testDelRefused(t *testing.T, tb *testbed, reason string) {
+func testDelRefused(t *testing.T, tb *testbed, refuse refusal) {
 	ns := tb.newNamespace(t)
 	ns.mustRun(t, add("a1", podA), firstIP)
-	allow := ns.refuseUpdates(t, ipv4Range, reason)
+	allow := refuse(ns, t, ipv4Range)
 	ns.mustRun(t, del("a1", podA)) // reports success
 	ns.wantReserved(t, "10.15.0.1 a1 eth0")
 	allow()
@@ -144,7 +144,7 @@ func testDelSecondRange(t *testing.T, tb *testbed) {
 		return i
 	}
 	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
-	allow := ns.refuseUpdates(t, ipv6Range, forbidden)
+	allow := forbidUpdates(ns, t, ipv6Range)
 	ns.mustRun(t, dual(del("a1", podA)))
 	allow()
 	ns.wantReserved(t, "fd00:15::1 a1 eth0")

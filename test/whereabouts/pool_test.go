@@ -3,23 +3,17 @@ package whereabouts
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -119,69 +113,4 @@ func (ns *namespace) wantReserved(t *testing.T, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the IPPools have the reservations %q; want %q", got, want)
 	}
-}
-
-// The status with which an update is refused. Whereabouts repeats an update that is invalid (422)
-// until 10 s have elapsed, and accepts a forbidden one (403), as RBAC rules cause it, at once.
-const (
-	forbidden = string(metav1.StatusReasonForbidden)
-	invalid   = string(metav1.StatusReasonInvalid)
-)
-
-// refuseUpdates lets an admission policy refuse each update of the IPPool of a range, and returns
-// a function that deletes the policy. Both wait until the API server obeys.
-func (ns *namespace) refuseUpdates(t *testing.T, subnet, reason string) (allow func()) {
-	t.Helper()
-	pool := ns.poolName(t, subnet)
-	name := ns.name + "-" + pool
-	const group = "admissionregistration.k8s.io/v1"
-	policy := cluster.Object(group, "ValidatingAdmissionPolicy", name)
-	policy.Object["spec"] = map[string]any{
-		"matchConstraints": map[string]any{
-			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": ns.name}},
-			"resourceRules": []any{map[string]any{
-				"apiGroups": []any{"whereabouts.cni.cncf.io"}, "apiVersions": []any{"*"},
-				"operations": []any{"UPDATE"}, "resources": []any{"ippools"}, "resourceNames": []any{pool},
-			}},
-		},
-		"validations": []any{map[string]any{"expression": "false", "message": "refused by the test", "reason": reason}},
-	}
-	binding := cluster.Object(group, "ValidatingAdmissionPolicyBinding", name)
-	binding.Object["spec"] = map[string]any{"policyName": name, "validationActions": []any{"Deny"}}
-	for _, object := range []*unstructured.Unstructured{policy, binding} {
-		harness.Must(t, ns.Create(t.Context(), object))
-	}
-	cluster.MustEventually(t, "the API server to refuse updates", time.Minute, func() error {
-		if err := ns.tryUpdate(t, pool); string(apierrors.ReasonForError(err)) != reason {
-			return fmt.Errorf("an update is answered with: %v", err)
-		}
-		return nil
-	})
-	return func() {
-		t.Helper()
-		bindings := ns.Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
-		harness.Must(t, bindings.Delete(t.Context(), name, metav1.DeleteOptions{}))
-		cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error { return ns.tryUpdate(t, pool) })
-	}
-}
-
-// poolName returns the name of the IPPool of a range.
-func (ns *namespace) poolName(t *testing.T, subnet string) string {
-	t.Helper()
-	list, err := ns.pools().List(t.Context(), metav1.ListOptions{})
-	harness.Must(t, err)
-	for _, item := range list.Items {
-		if text, _, _ := unstructured.NestedString(item.Object, "spec", "range"); text == subnet {
-			return item.GetName()
-		}
-	}
-	t.Fatal(errors.New("no IPPool has the range " + subnet))
-	return ""
-}
-
-// tryUpdate updates an IPPool without an effect.
-func (ns *namespace) tryUpdate(t *testing.T, pool string) error {
-	patch := []byte(`{"metadata":{"labels":{"probe":"yes"}}}`)
-	_, err := ns.pools().Patch(t.Context(), pool, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-	return err
 }

@@ -110,6 +110,7 @@ func allocatesRunning(t *testing.T, tb *testbed) (down, after func(*testing.T)) 
 			}
 		})
 	}
+	t.Cleanup(wg.Wait)
 	for range clients {
 		<-started
 	}

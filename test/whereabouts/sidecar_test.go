@@ -138,13 +138,13 @@ func wantDanger(t *testing.T, s *harness.Sidecar, text string) {
 
 // testReleaseRefused shows a danger of the profile: the sidecar cannot see that a DEL released
 // nothing.
-func testReleaseRefused(t *testing.T, tb *testbed, reason string) {
+func testReleaseRefused(t *testing.T, tb *testbed, refuse refusal) {
 	ns := tb.newNamespace(t)
 	n := ns.newNode(t, ipv4Range)
 	s := n.Start(t)
 	router, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
 	before := ns.mustReservations(t)
-	allow := ns.refuseUpdates(t, ipv4Range, reason)
+	allow := refuse(ns, t, ipv4Range)
 	s.Release(t, health...)
 	if a := s.Attachment(t, "health"); a != nil {
 		t.Errorf("health has the attachment %+v; want none", *a)

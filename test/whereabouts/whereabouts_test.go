@@ -43,8 +43,9 @@ func TestWhereabouts(t *testing.T) {
 		"CHECK":                     testCheck,
 		"DEL by container ID":       testDelByContainerID,
 		"DEL without pod name":      testDelWithoutPod,
-		"DEL, update forbidden":     func(t *testing.T, tb *testbed) { testDelRefused(t, tb, forbidden) },
-		"DEL, update invalid":       func(t *testing.T, tb *testbed) { testDelRefused(t, tb, invalid) },
+		"DEL, update forbidden":     func(t *testing.T, tb *testbed) { testDelRefused(t, tb, forbidUpdates) },
+		"DEL, update invalid":       func(t *testing.T, tb *testbed) { testDelRefused(t, tb, invalidateUpdates) },
+		"DEL, update delayed":       func(t *testing.T, tb *testbed) { testDelRefused(t, tb, delayUpdates) },
 		"DEL of the second range":   testDelSecondRange,
 		"GC and STATUS":             testGCAndStatus,
 		"without its configuration": testWithoutFlatFile,
@@ -57,8 +58,9 @@ func TestWhereabouts(t *testing.T) {
 		"restart after SIGKILL":   func(t *testing.T, tb *testbed) { testRestart(t, tb, (*harness.Sidecar).Kill) },
 		"lost journal":            testLostJournal,
 		"plugin-timeout too long": testPluginTimeout,
-		"update forbidden":        func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, forbidden) },
-		"update invalid":          func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, invalid) },
+		"update forbidden":        func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, forbidUpdates) },
+		"update invalid":          func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, invalidateUpdates) },
+		"update delayed":          func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, delayUpdates) },
 	})
 	t.Run("API server down", func(t *testing.T) { testServerDown(t, tb) })
 }
