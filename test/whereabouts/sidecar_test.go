@@ -151,7 +151,7 @@ func testReleaseRefused(t *testing.T, tb *testbed, refuse refusal) {
 	}
 	allow()
 	ns.wantUnchanged(t, before)
-	wantDanger(t, s, "DEL")
+	wantDanger(t, s, "DEL reports success when the API server refuses the change")
 
 	ingress := s.AllocateFor(t, "ingress")
 	if slices.Contains([]string{router[0], health[0]}, ingress[0]) {
@@ -168,7 +168,7 @@ func testPluginTimeout(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)
 	s := ns.newNode(t, ipv4Range).Launch(t, "--plugin-timeout=60s")
 	s.WaitServing(t)
-	s.WaitNotReady(t, "--plugin-timeout", "60")
-	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "--plugin-timeout", "60")
+	s.WaitNotReady(t, "--plugin-timeout is 1m0s")
+	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "--plugin-timeout is 1m0s")
 	ns.wantReserved(t)
 }
