@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -72,18 +71,6 @@ func (ns *namespace) reservations() ([]oracle.Lease, error) {
 	}
 	slices.SortFunc(all, func(a, b oracle.Lease) int { return a.IP.Compare(b.IP) })
 	return all, nil
-}
-
-// generation is the suffix of a container ID that replaces an earlier one.
-var generation = regexp.MustCompile(`-g[0-9]+$`)
-
-// listed returns the reservations with container IDs as the sidecar lists them: of generation 0.
-func (ns *namespace) listed() ([]oracle.Lease, error) {
-	all, err := ns.reservations()
-	for i := range all {
-		all[i].ContainerID = generation.ReplaceAllString(all[i].ContainerID, "")
-	}
-	return all, err
 }
 
 // addOffset adds an offset below 2^32 to the first address of a range.

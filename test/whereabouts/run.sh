@@ -14,4 +14,4 @@ exec unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
     [ ! -d "$dir" ] || mount -t tmpfs tmpfs "$dir"
   done
   PLUGIN_TEST_NAMESPACED=yes "$@"
-  exit' run "$binary" -test.v -test.timeout 0 "$@"
+  exit' run "$binary" -test.v -test.timeout 0 -test.parallel 8 "$@" # most cases wait

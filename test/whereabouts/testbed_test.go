@@ -108,7 +108,7 @@ func (ns *namespace) newNode(t *testing.T, subnets ...string) *harness.Node {
 	harness.Must(t, err)
 	harness.Must(t, os.WriteFile(filepath.Join(n.BinDir, "whereabouts"), binary, 0o755))
 	n.WriteNetwork(t, "05-pods", harness.Network{Name: networkName, CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ns.ipam(subnets...)})
-	n.Store = ns.listed
+	n.Store = ns.reservations
 	n.Flags = []string{"--accept-unsafe-plugin"}
 	if !strings.Contains(strings.Join(subnets, " "), ":") {
 		n.Flags = append(n.Flags, "--enable-ipv6=false")
