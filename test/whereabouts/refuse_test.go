@@ -47,9 +47,11 @@ func (ns *namespace) refuseUpdates(t *testing.T, subnet string, reason metav1.St
 	t.Helper()
 	pool := ns.poolName(t, subnet)
 	name := ns.name + "-" + pool
+	rule := poolUpdates()
+	rule["resourceNames"] = []any{pool}
 	policy := ns.admissionObject("ValidatingAdmissionPolicy", name, map[string]any{
 		"spec": map[string]any{
-			"matchConstraints": map[string]any{"namespaceSelector": ns.selector(), "resourceRules": []any{updatesOf(pool)}},
+			"matchConstraints": map[string]any{"namespaceSelector": ns.selector(), "resourceRules": []any{rule}},
 			"validations":      []any{map[string]any{"expression": "false", "message": "refused by the test", "reason": string(reason)}},
 		},
 	})
@@ -91,7 +93,8 @@ func delayUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 			"failurePolicy": "Fail", "timeoutSeconds": int64(30),
 			"clientConfig":      map[string]any{"url": webhook.URL, "caBundle": base64.StdEncoding.EncodeToString(certificate)},
 			"namespaceSelector": ns.selector(),
-			"rules":             []any{map[string]any{"apiGroups": []any{"whereabouts.cni.cncf.io"}, "apiVersions": []any{"*"}, "operations": []any{"UPDATE"}, "resources": []any{"ippools"}}},
+			"rules":             []any{poolUpdates()},
+			"matchConditions":   []any{map[string]any{"name": "pool", "expression": fmt.Sprintf("request.name == %q", pool)}},
 		}},
 	})))
 	cluster.MustEventually(t, "the API server to call the webhook", time.Minute, func() error {
@@ -132,11 +135,11 @@ func (ns *namespace) selector() map[string]any {
 	return map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": ns.name}}
 }
 
-// updatesOf is an admission rule that matches the updates of an IPPool.
-func updatesOf(pool string) map[string]any {
+// poolUpdates returns an admission rule that matches the updates of IPPools.
+func poolUpdates() map[string]any {
 	return map[string]any{
 		"apiGroups": []any{"whereabouts.cni.cncf.io"}, "apiVersions": []any{"*"},
-		"operations": []any{"UPDATE"}, "resources": []any{"ippools"}, "resourceNames": []any{pool},
+		"operations": []any{"UPDATE"}, "resources": []any{"ippools"},
 	}
 }
 

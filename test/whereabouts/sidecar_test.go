@@ -163,6 +163,28 @@ func testReleaseRefused(t *testing.T, tb *testbed, refuse refusal) {
 	s.WaitConsistent(t)
 }
 
+// testReleaseInterrupted shows a danger of the profile: the DEL that follows one that ended between
+// two ranges reports success at the first range, in which the ID has nothing any more.
+func testReleaseInterrupted(t *testing.T, tb *testbed) {
+	ns := tb.newNamespace(t)
+	s := ns.newNode(t, ipv4Range, ipv6Range).Start(t, "--plugin-timeout=5s")
+	router := s.AllocateFor(t, "router")
+	id := s.Attachment(t, "router").ContainerID
+	allow := delayUpdates(ns, t, ipv6Range)
+	s.TryRelease(t, router[0]).WantStatus(t, http.StatusOK) // drops one of two claims
+	s.TryRelease(t, router[1]).WantError(t, http.StatusInternalServerError, "did not end within 5s")
+	waitReleased(t, s, "router")
+	allow()
+	ns.wantReserved(t, router[1]+" "+id+" eth0")
+	wantDanger(t, s, "between two ranges")
+
+	now := s.AllocateFor(t, "router")
+	if now[1] != router[1] {
+		t.Errorf("router got %q; want its IPv6 address %s again", now, router[1])
+	}
+	s.WaitConsistent(t)
+}
+
 // testPluginTimeout wants a time limit refused that whereabouts' DEL would not reach.
 func testPluginTimeout(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)

@@ -57,6 +57,7 @@ func TestWhereabouts(t *testing.T) {
 		"restart after SIGTERM":   func(t *testing.T, tb *testbed) { testRestart(t, tb, (*harness.Sidecar).Stop) },
 		"restart after SIGKILL":   func(t *testing.T, tb *testbed) { testRestart(t, tb, (*harness.Sidecar).Kill) },
 		"lost journal":            testLostJournal,
+		"interrupted release":     testReleaseInterrupted,
 		"profile try":             testTry,
 		"plugin-timeout too long": testPluginTimeout,
 		"update forbidden":        func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, forbidUpdates) },
