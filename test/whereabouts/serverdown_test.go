@@ -73,8 +73,8 @@ func allocateDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 		s.WaitConsistent(t)
 		held := map[string][]string{"router": router, "health": health}
 		wantSame(t, s, held)
-		if a := s.Attachment(t, "health"); a == nil || !strings.HasSuffix(a.ContainerID, "-g1") {
-			t.Errorf("health has the attachment %+v; want a container ID of generation 1", a)
+		if a := s.Attachment(t, "health"); a == nil || !strings.Contains(a.ContainerID, "-g") {
+			t.Errorf("health has the attachment %+v; want a container ID of a generation above 0", a)
 		}
 		s.Kill(t)
 		n.WipeJournal(t)
