@@ -100,8 +100,8 @@ func (config Config) tokens() []byte {
 	return lines
 }
 
-// WriteKubeconfig writes NAME.kubeconfig into the cluster's directory, and returns its path. The token
-// is that of a service account of the configuration.
+// WriteKubeconfig writes NAME.kubeconfig into the cluster's directory, and returns its path. The
+// token is that of a service account of the configuration.
 func (c *Cluster) WriteKubeconfig(t testing.TB, name, token, namespace string) string {
 	t.Helper()
 	file := filepath.Join(c.config.Dir, name+".kubeconfig")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Eventually calls check until it returns nil, and returns its last error after the limit. The limit
-// must be long enough for a busy machine.
+// Eventually calls check until it returns nil, and returns its last error after the limit. The
+// limit must be long enough for a busy machine.
 func Eventually(ctx context.Context, limit time.Duration, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

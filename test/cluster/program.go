@@ -31,8 +31,8 @@ type Process struct {
 	done chan struct{}
 }
 
-// NewProgram defines a program, which is killed with the test. Its output is appended to NAME.log in
-// dir; env holds NAME=value settings that are added to the environment of the test.
+// NewProgram defines a program, which is killed with the test. Its output is appended to NAME.log
+// in dir; env holds NAME=value settings that are added to the environment of the test.
 func NewProgram(t testing.TB, dir, name string, env []string, args ...string) *Program {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

@@ -73,8 +73,8 @@ func testAddRefused(t *testing.T, tb *testbed) {
 	}
 }
 
-// Without OverlappingRangeIPReservations ADD reports a forbidden update of the last range only. That
-// of an earlier one is overwritten: two pods get the same address.
+// Without OverlappingRangeIPReservations ADD reports a forbidden update of the last range only.
+// That of an earlier one is overwritten: two pods get the same address.
 func testAddRefusedTwoRanges(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)
 	dual := func(i invocation) invocation {

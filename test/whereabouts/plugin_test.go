@@ -39,7 +39,8 @@ func del(containerID, args string) invocation {
 	return invocation{verb: "DEL", containerID: containerID, ifName: "eth0", args: args}
 }
 
-// run executes the plugin and returns the addresses of its result, with prefix lengths, or its error.
+// run executes the plugin and returns the addresses of its result, with prefix lengths, or its
+// error.
 func (ns *namespace) run(t *testing.T, i invocation) (ips []string, failure error) {
 	t.Helper()
 	if i.subnets == nil {

@@ -30,7 +30,8 @@ const (
 // that ends this. Both wait until the API server obeys.
 type refusal func(ns *namespace, t *testing.T, subnet string) (allow func())
 
-// forbidUpdates answers updates with 403, as missing RBAC rules do. Whereabouts does not repeat them.
+// forbidUpdates answers updates with 403, as missing RBAC rules do. Whereabouts does not repeat
+// them.
 func forbidUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	t.Helper()
 	return ns.refuseUpdates(t, subnet, metav1.StatusReasonForbidden)

@@ -34,8 +34,8 @@ type testbed struct {
 	built string
 }
 
-// newTestbed starts the cluster with whereabouts' CRDs and RBAC rules. It skips the test outside the
-// namespaces of run.sh.
+// newTestbed starts the cluster with whereabouts' CRDs and RBAC rules. It skips the test outside
+// the namespaces of run.sh.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	if !namespaced() {
