@@ -23,7 +23,8 @@ COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
 
 MODULE    := github.com/delegated-ipam/delegated-ipam
-MODULES   := . test/agent/cilium-cni test/external test/programs tools tools/plugins tools/plugins-v1.4
+MODULES   := . test/agent/cilium-cni test/external test/programs tools tools/plugins tools/plugins-v1.4 \
+  tools/plugins-whereabouts
 GENERATED := api/models server client
 
 # Without paths in the results, Go's build cache serves each clone of the repository.
@@ -159,6 +160,17 @@ agent-test: build plugins ## run a real, unmodified cilium-agent over the bridge
 	test/agent/build.sh $(CACHE)/agent-test
 	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
 	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} test/agent/run.sh $(CACHE)/agent-test/agent.test
+
+# Not part of "make ci": needs root, etcd and a kube-apiserver, which "make agent-test" needs too
+# (test/whereabouts/README.md).
+.PHONY: plugin-test
+plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts and a real kube-apiserver; needs root; the first build takes minutes
+	@mkdir -p $(COVER)/binary
+	test/cluster/build.sh $(CACHE)/agent-test/bin
+	test/whereabouts/build.sh $(CACHE)/plugin-test
+	go test -c -o $(CACHE)/plugin-test/plugin.test ./test/whereabouts
+	PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
+	  test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}"
 
 .PHONY: test-binaries
 test-binaries: ## build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin

@@ -26,8 +26,8 @@ type ways struct {
 	// text like host-local's, of code 999.
 	checkError call.Error
 	// requests has how a request by a convention and form is handled, as "CNI_ARGS cidr": "honour",
-	// "extra" (an unreserved address more), "refuse", "first" (only the first ADD is honoured);
-	// ignored otherwise.
+	// "extra" (an unreserved address more), "refuse" (by ADD and DEL), "first" (only the first ADD
+	// is honoured); ignored otherwise.
 	requests map[string]string
 	// same gives every ID the same address and keeps nothing.
 	same bool
@@ -148,8 +148,7 @@ func (f *fakePlugin) allocate(c call.Call) ([]netip.Addr, *call.Error) {
 
 // handle is the work of an ADD with a request.
 func (f *fakePlugin) handle(c call.Call, free netip.Addr) ([]netip.Addr, *call.Error) {
-	p, want := c.Invocation.Profile, c.Requested[0].Addr()
-	way := f.requests[string(p.Requests[0])+" "+string(p.RequestForm)]
+	p, want, way := c.Invocation.Profile, c.Requested[0].Addr(), f.wayOf(c)
 	got := []netip.Addr{free}
 	if way == "honour" || way == "first" {
 		got = []netip.Addr{want}
@@ -168,6 +167,12 @@ func (f *fakePlugin) handle(c call.Call, free netip.Addr) ([]netip.Addr, *call.E
 		got = append(got, want)
 	}
 	return got, nil
+}
+
+// wayOf returns how the request of a call is handled.
+func (f *fakePlugin) wayOf(c call.Call) string {
+	p := c.Invocation.Profile
+	return f.requests[string(p.Requests[0])+" "+string(p.RequestForm)]
 }
 
 // free returns the next free address, in a circle.
@@ -190,6 +195,9 @@ func (f *fakePlugin) Del(ctx context.Context, c call.Call) error {
 	err, done := f.begin(ctx, call.VerbDel, c.ContainerID)
 	if !done {
 		return err
+	}
+	if len(c.Requested) > 0 && f.wayOf(c) == "refuse" {
+		return refusal(call.VerbDel, "that form is not supported")
 	}
 	_, held := f.store[c.ContainerID]
 	delete(f.store, c.ContainerID)

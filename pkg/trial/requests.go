@@ -101,6 +101,7 @@ func (t *trial) request(ctx context.Context, s *scratch, convention profile.Requ
 	for _, target := range []netip.Prefix{targets[1], targets[0], targets[0]} {
 		s.call.Requested = []netip.Prefix{target}
 		a, err := t.add(ctx, s, fmt.Sprintf("request %s by %s as %s", target, convention, form))
+		s.call.Requested = nil // whereabouts refuses a DEL, too, whose IP= it cannot parse
 		if err != nil {
 			return requested{}, err
 		}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // defineAgent defines the agent in crd mode, with a compiler in its PATH.
@@ -30,7 +32,7 @@ func (tb *testbed) defineAgent(t *testing.T) {
 
 // newAgent defines an agent with flags in addition to those of every agent, which set the routing,
 // the paths, and limits for a small machine.
-func (tb *testbed) newAgent(t *testing.T, name string, flags ...string) *program {
+func (tb *testbed) newAgent(t *testing.T, name string, flags ...string) *cluster.Program {
 	t.Helper()
 	env := []string{
 		"PATH=" + tb.path("path") + ":" + tb.binDir() + ":" + os.Getenv("PATH"),
@@ -107,10 +109,10 @@ func agentHealthy(ctx context.Context) error {
 }
 
 // waitHealthy waits until the agent is healthy, and fails the test if it ends.
-func (tb *testbed) waitHealthy(t *testing.T, now *process) {
+func (tb *testbed) waitHealthy(t *testing.T, now *cluster.Process) {
 	t.Helper()
-	mustEventually(t, "the agent to be healthy", 3*time.Minute, func() error {
-		if !now.running() {
+	cluster.MustEventually(t, "the agent to be healthy", 3*time.Minute, func() error {
+		if !now.Running() {
 			t.Fatalf("the agent ended; see %s", tb.path("cilium-agent.log"))
 		}
 		return agentHealthy(t.Context())

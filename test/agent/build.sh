@@ -13,19 +13,17 @@ for pair in etcd:etcd-server clang-19:clang-19 iptables:iptables ipset:ipset ip:
 done
 [ -z "$missing" ] || { echo "missing: run 'apt-get install --no-install-recommends$missing'" >&2; exit 1; }
 
-build() { # NAME MODULE PACKAGE [LDFLAGS]
+build() { # NAME MODULE PACKAGE
   [ -x "$dir/bin/$1" ] && return
   echo "building $1" >&2
-  go build -C "$2" -trimpath -buildvcs=false -ldflags "-s -w ${4-}" -o "$dir/bin/$1" "$3"
+  go build -C "$2" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/$1" "$3"
 }
 cilium=github.com/cilium/cilium
 build cilium-agent "$programs" $cilium/daemon
 build cilium-dbg "$programs" $cilium/cilium-dbg
 build cilium-health-responder "$programs" $cilium/cilium-health/responder
 build cilium-cni "$here/cilium-cni" $cilium/plugins/cilium-cni
-# The version decides which features it has.
-build kube-apiserver "$programs" k8s.io/kubernetes/cmd/kube-apiserver \
-  "-X k8s.io/component-base/version.gitVersion=$(cd "$programs" && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
+"$here/../cluster/build.sh" "$dir/bin"
 
 source=$(cd "$programs" && go mod download -json $cilium@"$(go list -m -f '{{.Version}}' $cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 if [ ! -d "$dir/crds" ]; then

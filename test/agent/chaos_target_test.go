@@ -5,42 +5,42 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // chaosTarget is a program that is killed repeatedly, and restarted as by a supervisor.
 type chaosTarget struct {
-	program *program
+	program *cluster.Program
 	// meanUptime is the average time between two kills.
 	meanUptime time.Duration
 	// maxDowntime is the longest time until it is restarted.
 	maxDowntime time.Duration
 	// onStart is called with each new process.
-	onStart func(context.Context, *process)
+	onStart func(context.Context, *cluster.Process)
 
 	kills, exits int
 }
 
 // killRepeatedly kills and restarts the program until ctx ends, and leaves it running.
 func (c *chaosTarget) killRepeatedly(ctx context.Context, random *rand.Rand) error {
-	c.program.mu.Lock()
-	now := c.program.current
-	c.program.mu.Unlock()
+	now := c.program.Current()
 	for {
 		select {
 		case <-ctx.Done():
-		case <-now.done:
+		case <-now.Done():
 			c.exits++
 		case <-time.After(randomDuration(random, 2*c.meanUptime)):
-			c.program.end(syscall.SIGKILL)
+			c.program.End(syscall.SIGKILL)
 			c.kills++
 		}
 		over := ctx.Err() != nil
-		if over && now.running() {
+		if over && now.Running() {
 			return nil
 		}
 		sleep(ctx, randomDuration(random, c.maxDowntime))
 		var err error
-		if now, err = c.program.start(); err != nil {
+		if now, err = c.program.Start(); err != nil {
 			return err
 		}
 		if c.onStart != nil {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // chaosReleaseDelay is --excess-ip-release-delay: short enough for many releases, and still five
@@ -21,9 +23,9 @@ func TestChaos(t *testing.T) {
 	tb := newTestbed(t, ipv4Only(), chaosReleaseDelay)
 	length, seed := chaosLength(t), chaosSeed(t)
 	tb.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
-	tb.sidecar.mustStart(t)
-	tb.bridge.mustStart(t)
-	tb.waitHealthy(t, tb.agent.mustStart(t))
+	tb.sidecar.MustStart(t)
+	tb.bridge.MustStart(t)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
 
 	tracker := newPodTracker()
 	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
@@ -31,7 +33,7 @@ func TestChaos(t *testing.T) {
 	targets := []*chaosTarget{
 		{program: tb.bridge, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
 		{program: tb.sidecar, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
-		{program: tb.agent, meanUptime: 20 * time.Second, maxDowntime: 3 * time.Second, onStart: func(ctx context.Context, now *process) {
+		{program: tb.agent, meanUptime: 20 * time.Second, maxDowntime: 3 * time.Second, onStart: func(ctx context.Context, now *cluster.Process) {
 			m.followers.Go(func() { m.followAgent(ctx, now) })
 		}},
 		{program: tb.apiServer, meanUptime: 40 * time.Second, maxDowntime: 5 * time.Second},
@@ -54,7 +56,7 @@ func (tb *testbed) runChaos(t *testing.T, length time.Duration, seed uint64, tar
 	for n, v := range targets {
 		all.Go(func() {
 			if err := v.killRepeatedly(ctx, rand.New(rand.NewPCG(seed, uint64(100+n)))); err != nil {
-				t.Errorf("%s: %v", v.program.name, err)
+				t.Errorf("%s: %v", v.program.Name(), err)
 			}
 		})
 	}
@@ -71,16 +73,16 @@ func (tb *testbed) runChaos(t *testing.T, length time.Duration, seed uint64, tar
 func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) {
 	t.Helper()
 	begin := time.Now()
-	mustEventually(t, "the agent to be healthy again", 5*time.Minute, func() error {
-		if !tb.agent.current.running() { // it exits if the API server is down at its start
-			tb.agent.mustStart(t)
+	cluster.MustEventually(t, "the agent to be healthy again", 5*time.Minute, func() error {
+		if !tb.agent.Current().Running() { // it exits if the API server is down at its start
+			tb.agent.MustStart(t)
 		}
 		return agentHealthy(t.Context())
 	})
-	if err := eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
+	if err := cluster.Eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
 		t.Errorf("at the end: %v", err)
 	}
-	if err := eventually(t.Context(), 20*time.Minute, func() error { return tb.checkConsistent(t, len(tracker.runningPods())) }); err != nil {
+	if err := cluster.Eventually(t.Context(), 20*time.Minute, func() error { return tb.checkConsistent(t, len(tracker.runningPods())) }); err != nil {
 		t.Errorf("at the end the records do not agree: %v", err)
 	}
 	b, err := tb.nodeState(t.Context())
@@ -102,7 +104,7 @@ func ownedBy(owner, want string) bool { return owner == want || owner == want+" 
 func (tb *testbed) recordResults(t *testing.T, targets []*chaosTarget, m *monitor, c *churn, left []*pod) {
 	t.Helper()
 	for _, v := range targets {
-		tb.record(t, v.program.name+": killed, exited", fmt.Sprintf("%d, %d", v.kills, v.exits))
+		tb.record(t, v.program.Name()+": killed, exited", fmt.Sprintf("%d, %d", v.kills, v.exits))
 	}
 	tb.record(t, "restarts of the agent that kept every running pod", m.restarts)
 	tb.record(t, "from a start of the agent until all of them are ready and reachable", medianAndMax(m.restored))

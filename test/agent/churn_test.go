@@ -116,7 +116,7 @@ func (c *churn) record(verb string, err error, took time.Duration) {
 	defer c.mu.Unlock()
 	if err != nil {
 		c.failed[verb]++
-		fmt.Fprintf(c.testbed.agent.log, "--- attempt failed: %v\n", err)
+		c.testbed.agent.Note(fmt.Sprintf("attempt failed: %v", err))
 		return
 	}
 	c.took = append(c.took, took)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 const (
@@ -26,9 +28,9 @@ func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 func testLifecycle(t *testing.T, nw network) {
 	tb := newTestbed(t, nw, shortReleaseDelay)
 	begin := time.Now()
-	tb.sidecar.mustStart(t)
-	tb.bridge.mustStart(t)
-	tb.waitHealthy(t, tb.agent.mustStart(t))
+	tb.sidecar.MustStart(t)
+	tb.bridge.MustStart(t)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
 	tb.record(t, "from the first start to a healthy agent", time.Since(begin))
 
 	tb.checkAgentAddresses(t)
@@ -43,7 +45,7 @@ func testLifecycle(t *testing.T, nw network) {
 // checkAgentAddresses waits until the agent has addresses of host-local for router, health and ingress.
 func (tb *testbed) checkAgentAddresses(t *testing.T) {
 	t.Helper()
-	mustEventually(t, "the agent to have its own addresses", time.Minute, func() error {
+	cluster.MustEventually(t, "the agent to have its own addresses", time.Minute, func() error {
 		b, err := tb.nodeState(t.Context())
 		if err != nil {
 			return err
@@ -96,7 +98,7 @@ func (tb *testbed) startPods(t *testing.T) []*pod {
 		p := &pod{name: fmt.Sprintf("p%d", n)}
 		one := time.Now()
 		// The kubelet also tries again when the pool is temporarily exhausted.
-		mustEventually(t, p.name+" to start", time.Minute, func() error {
+		cluster.MustEventually(t, p.name+" to start", time.Minute, func() error {
 			err := tb.addPod(t.Context(), p)
 			if err != nil {
 				t.Logf("%s: %v", p.name, err)
@@ -140,7 +142,7 @@ func (tb *testbed) checkConnectivity(t *testing.T, started []*pod) {
 	t.Helper()
 	connections := 0
 	try := func(what string, ask func() error) {
-		mustEventually(t, what, time.Minute, ask)
+		cluster.MustEventually(t, what, time.Minute, ask)
 		connections++
 	}
 	for n, p := range started {
@@ -160,7 +162,7 @@ func (tb *testbed) checkConnectivity(t *testing.T, started []*pod) {
 // other pods stay reachable.
 func (tb *testbed) checkExcessReleased(t *testing.T, started []*pod) {
 	t.Helper()
-	mustEventually(t, "the records to agree before pods are deleted", 2*time.Minute, func() error { return tb.checkConsistent(t, manyPods) })
+	cluster.MustEventually(t, "the records to agree before pods are deleted", 2*time.Minute, func() error { return tb.checkConsistent(t, manyPods) })
 	before, err := tb.hostLocalLeases()
 	must(t, err)
 	begin := time.Now()
@@ -168,7 +170,7 @@ func (tb *testbed) checkExcessReleased(t *testing.T, started []*pod) {
 		must(t, tb.dropPod(t.Context(), p))
 		must(t, tb.kube.deletePod(t.Context(), p.name))
 	}
-	mustEventually(t, "the pool to be back at the watermark", 30*time.Minute, func() error { return tb.checkConsistent(t, manyPods-deletedPods) })
+	cluster.MustEventually(t, "the pool to be back at the watermark", 30*time.Minute, func() error { return tb.checkConsistent(t, manyPods-deletedPods) })
 	took := time.Since(begin)
 	after, err := tb.nodeState(t.Context())
 	must(t, err)
@@ -178,7 +180,7 @@ func (tb *testbed) checkExcessReleased(t *testing.T, started []*pod) {
 	tb.record(t, fmt.Sprintf("addresses in host-local with %d pods, and after %d were deleted", manyPods, deletedPods), fmt.Sprintf("%d, %d", len(before), len(after.store)))
 	tb.record(t, "time for that, with --excess-ip-release-delay="+shortReleaseDelay.String(), took)
 	for _, p := range started[deletedPods:] {
-		mustEventually(t, "node to "+p.name, time.Minute, func() error { return checkReachable(t.Context(), p.name, p.ips) })
+		cluster.MustEventually(t, "node to "+p.name, time.Minute, func() error { return checkReachable(t.Context(), p.name, p.ips) })
 	}
 }
 
@@ -194,10 +196,10 @@ func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 // checkSIGTERM wants the bridge and the sidecar to end with status 0 on SIGTERM.
 func (tb *testbed) checkSIGTERM(t *testing.T) {
 	t.Helper()
-	for _, p := range []*program{tb.bridge, tb.sidecar} {
-		p.end(syscall.SIGTERM)
-		if state := p.current.cmd.ProcessState; state.ExitCode() != 0 {
-			t.Errorf("after SIGTERM %s ended with %s; want status 0", p.name, state)
+	for _, p := range []*cluster.Program{tb.bridge, tb.sidecar} {
+		p.End(syscall.SIGTERM)
+		if state := p.Current().State(); state.ExitCode() != 0 {
+			t.Errorf("after SIGTERM %s ended with %s; want status 0", p.Name(), state)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // A node changes from IPAM mode delegated-plugin to crd while a pod runs. The agent marks the
@@ -19,25 +21,25 @@ func TestMigrationToCRDMode(t *testing.T) {
 	tb.netConf = string(conf)
 
 	before := tb.newAgent(t, "cilium-agent-delegated-plugin", "--ipam=delegated-plugin", "--local-router-ipv4=169.254.23.0", "--enable-endpoint-health-checking=false")
-	tb.waitHealthy(t, before.mustStart(t))
+	tb.waitHealthy(t, before.MustStart(t))
 	old, careless := &pod{name: "old"}, &pod{name: "careless"}
 	must(t, tb.addPod(t.Context(), old))
 	must(t, tb.addPod(t.Context(), careless))
-	mustEventually(t, "node to the old pod", time.Minute, func() error { return checkReachable(t.Context(), old.name, old.ips) })
+	cluster.MustEventually(t, "node to the old pod", time.Minute, func() error { return checkReachable(t.Context(), old.name, old.ips) })
 
-	tb.sidecar.mustStart(t)
-	tb.bridge.mustStart(t)
-	mustEventually(t, "the pool to be filled before the agent uses it", time.Minute, func() error { return tb.checkPoolUnused(t) })
-	before.end(syscall.SIGTERM)
+	tb.sidecar.MustStart(t)
+	tb.bridge.MustStart(t)
+	cluster.MustEventually(t, "the pool to be filled before the agent uses it", time.Minute, func() error { return tb.checkPoolUnused(t) })
+	before.End(syscall.SIGTERM)
 	for _, life := range []string{"after the move", "after another restart"} {
-		tb.waitHealthy(t, tb.agent.mustStart(t))
-		mustEventually(t, "node to the old pod "+life, time.Minute, func() error { return checkReachable(t.Context(), old.name, old.ips) })
-		tb.agent.end(syscall.SIGKILL)
+		tb.waitHealthy(t, tb.agent.MustStart(t))
+		cluster.MustEventually(t, "node to the old pod "+life, time.Minute, func() error { return checkReachable(t.Context(), old.name, old.ips) })
+		tb.agent.End(syscall.SIGKILL)
 	}
-	tb.waitHealthy(t, tb.agent.mustStart(t))
+	tb.waitHealthy(t, tb.agent.MustStart(t))
 	fresh := &pod{name: "fresh"}
 	must(t, tb.addPod(t.Context(), fresh))
-	mustEventually(t, "from the old pod to the new one", time.Minute, func() error { return fresh.checkReachableFrom(t.Context(), old) })
+	cluster.MustEventually(t, "from the old pod to the new one", time.Minute, func() error { return fresh.checkReachableFrom(t.Context(), old) })
 
 	b, err := tb.nodeState(t.Context())
 	must(t, err)

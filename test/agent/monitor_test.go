@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // monitor checks the invariants while programs are killed.
@@ -32,22 +34,22 @@ type monitor struct {
 
 // followAgent follows a process of the agent: when it is healthy, it must have every endpoint that
 // existed before, and each pod must be reachable. A process that ends earlier is not checked.
-func (m *monitor) followAgent(ctx context.Context, now *process) {
+func (m *monitor) followAgent(ctx context.Context, now *cluster.Process) {
 	before, begin := m.tracker.runningPods(), time.Now()
 	for agentHealthy(ctx) != nil {
-		if !now.running() || ctx.Err() != nil {
+		if !now.Running() || ctx.Err() != nil {
 			return
 		}
 		sleep(ctx, 200*time.Millisecond)
 	}
-	err := eventually(ctx, m.grace, func() error {
-		if !now.running() {
+	err := cluster.Eventually(ctx, m.grace, func() error {
+		if !now.Running() {
 			return nil
 		}
 		return m.checkPods(ctx, m.tracker.stillRunning(before))
 	})
 	switch {
-	case ctx.Err() != nil || !now.running():
+	case ctx.Err() != nil || !now.Running():
 	case err != nil:
 		m.tracker.addViolation("after a restart of the agent: %v", err)
 	default:

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 const (
@@ -59,7 +61,7 @@ type testbed struct {
 	// netConf is the CNI configuration of cilium-cni.
 	netConf string
 
-	apiServer, sidecar, bridge, agent *program
+	apiServer, sidecar, bridge, agent *cluster.Program
 }
 
 // newTestbed sets up the node's network and an API server with the node, and defines the programs. It

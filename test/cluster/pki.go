@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"crypto/ecdsa"
@@ -10,8 +10,11 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // certificates has the files of the API server, whose certificate is self-signed.
@@ -20,43 +23,45 @@ type certificates struct {
 	accountKey, accountPublic string
 }
 
-func (tb *testbed) makeCertificates(t *testing.T) certificates {
+// makeCertificates writes the files of an API server with the address host into dir.
+func makeCertificates(t testing.TB, dir, host string) certificates {
 	t.Helper()
-	files := certificates{tb.path("api.crt"), tb.path("api.key"), tb.path("accounts.key"), tb.path("accounts.pub")}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	files := certificates{in("api.crt"), in("api.key"), in("accounts.key"), in("accounts.pub")}
 	key := makeKey(t, files.servingKey)
 	self := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "kube-apiserver"},
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(48 * time.Hour),
-		IPAddresses:           []net.IP{net.ParseIP(apiHost), net.ParseIP("127.0.0.1")},
+		IPAddresses:           []net.IP{net.ParseIP(host), net.ParseIP("127.0.0.1")},
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
-	must(t, err)
+	harness.Must(t, err)
 	writePEM(t, files.serving, "CERTIFICATE", der)
 
 	accounts := makeKey(t, files.accountKey)
 	public, err := x509.MarshalPKIXPublicKey(accounts.Public())
-	must(t, err)
+	harness.Must(t, err)
 	writePEM(t, files.accountPublic, "PUBLIC KEY", public)
 	return files
 }
 
-func makeKey(t *testing.T, file string) *ecdsa.PrivateKey {
+func makeKey(t testing.TB, file string) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	harness.Must(t, err)
 	der, err := x509.MarshalECPrivateKey(key)
-	must(t, err)
+	harness.Must(t, err)
 	writePEM(t, file, "EC PRIVATE KEY", der)
 	return key
 }
 
-func writePEM(t *testing.T, file, kind string, der []byte) {
+func writePEM(t testing.TB, file, kind string, der []byte) {
 	t.Helper()
-	must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	harness.Must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }

@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// Kube is an administrator's client of the API server.
+type Kube struct{ client dynamic.Interface }
+
+func newKube(t testing.TB, kubeconfig string) Kube {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	harness.Must(t, err)
+	config.Timeout = 10 * time.Second
+	config.QPS = -1                           // no client-side rate limit
+	config.WarningHandler = rest.NoWarnings{} // about fields of foreign CRDs
+	client, err := dynamic.NewForConfig(config)
+	harness.Must(t, err)
+	return Kube{client}
+}
+
+// Resource returns the client of a resource; the core group is empty.
+func (k Kube) Resource(group, version, resource string) dynamic.NamespaceableResourceInterface {
+	return k.client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+}
+
+// ready gets a namespace that every API server has.
+func (k Kube) ready() error {
+	_, err := k.Resource("", "v1", "namespaces").Get(context.Background(), "kube-system", metav1.GetOptions{})
+	return err
+}
+
+// CreateKinds creates the CRDs in the files of a directory, and waits until they are established.
+func (k Kube) CreateKinds(t testing.TB, dir string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	harness.Must(t, err)
+	if len(files) == 0 {
+		t.Fatalf("no CRDs in %s; expected *.yaml files, which build.sh of the test copies", dir)
+	}
+	for _, file := range files {
+		k.Apply(t, file)
+	}
+	MustEventually(t, "the CRDs to be established", time.Minute, func() error {
+		list, err := k.Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, kind := range list.Items {
+			if !established(kind) {
+				return fmt.Errorf("%s is not established", kind.GetName())
+			}
+		}
+		return nil
+	})
+}
+
+func established(kind unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(kind.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+			return true
+		}
+	}
+	return false
+}
+
+// Apply creates the objects of a YAML file.
+func (k Kube) Apply(t testing.TB, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	harness.Must(t, err)
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var object unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(object.Object) == 0 {
+			continue // comments only
+		}
+		if err := k.Create(t.Context(), &object); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+}
+
+// Create creates an object. Its namespace is that of its metadata.
+func (k Kube) Create(ctx context.Context, object *unstructured.Unstructured) error {
+	_, err := k.of(object).Create(ctx, object, metav1.CreateOptions{})
+	return err
+}
+
+// of returns the client of the object's resource.
+func (k Kube) of(object *unstructured.Unstructured) dynamic.ResourceInterface {
+	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+	if namespace := object.GetNamespace(); namespace != "" {
+		return k.client.Resource(resource).Namespace(namespace)
+	}
+	return k.client.Resource(resource)
+}
+
+// Object returns an object without namespace and content.
+func Object(version, kind, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetAPIVersion(version)
+	o.SetKind(kind)
+	o.SetName(name)
+	return o
+}

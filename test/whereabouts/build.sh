@@ -1,0 +1,18 @@
+#!/bin/bash
+# build.sh DIR: builds whereabouts, as tools/plugins-whereabouts/go.mod pins it, into DIR/bin, and
+# copies its CRDs and its manifest into DIR. Go's build cache makes a second run short.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+pinned=$here/../../tools/plugins-whereabouts
+module=github.com/k8snetworkplumbingwg/whereabouts
+command -v ip >/dev/null || { echo "ip was not found; run 'apt-get install --no-install-recommends iproute2'" >&2; exit 1; }
+mkdir -p "$1/bin"
+dir=$(cd "$1" && pwd)
+
+CGO_ENABLED=0 go build -C "$pinned" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/whereabouts" $module/cmd
+
+source=$(cd "$pinned" && go mod download -json $module@"$(go list -m -f '{{.Version}}' $module)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+rm -rf "$dir/crds" "$dir/install"
+mkdir "$dir/crds" "$dir/install"
+cp "$source"/doc/crds/whereabouts.cni.cncf.io_*.yaml "$dir/crds"
+cp "$source"/doc/crds/daemonset-install.yaml "$dir/install"

@@ -1,0 +1,166 @@
+package whereabouts
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const (
+	admissionGroup   = "admissionregistration.k8s.io"
+	admissionVersion = "v1"
+)
+
+// refusal lets the API server refuse each update of the IPPool of a range, and returns a function
+// that ends this. Both wait until the API server obeys.
+type refusal func(ns *namespace, t *testing.T, subnet string) (allow func())
+
+// forbidUpdates answers updates with 403, as missing RBAC rules do. Whereabouts does not repeat
+// them.
+func forbidUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
+	t.Helper()
+	return ns.refuseUpdates(t, subnet, metav1.StatusReasonForbidden)
+}
+
+// invalidateUpdates answers updates with 422. Whereabouts repeats them until 10 s have elapsed.
+func invalidateUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
+	t.Helper()
+	return ns.refuseUpdates(t, subnet, metav1.StatusReasonInvalid)
+}
+
+// refuseUpdates refuses updates by an admission policy.
+func (ns *namespace) refuseUpdates(t *testing.T, subnet string, reason metav1.StatusReason) (allow func()) {
+	t.Helper()
+	pool := ns.poolName(t, subnet)
+	name := ns.name + "-" + pool
+	rule := poolUpdates()
+	rule["resourceNames"] = []any{pool}
+	policy := ns.admissionObject("ValidatingAdmissionPolicy", name, map[string]any{
+		"spec": map[string]any{
+			"matchConstraints": map[string]any{"namespaceSelector": ns.selector(), "resourceRules": []any{rule}},
+			"validations":      []any{map[string]any{"expression": "false", "message": "refused by the test", "reason": string(reason)}},
+		},
+	})
+	binding := ns.admissionObject("ValidatingAdmissionPolicyBinding", name, map[string]any{
+		"spec": map[string]any{"policyName": name, "validationActions": []any{"Deny"}},
+	})
+	for _, object := range []*unstructured.Unstructured{policy, binding} {
+		harness.Must(t, ns.Create(t.Context(), object))
+	}
+	cluster.MustEventually(t, "the API server to refuse updates", time.Minute, func() error {
+		if err := ns.tryUpdate(t.Context(), pool); apierrors.ReasonForError(err) != reason {
+			return fmt.Errorf("an update is answered with: %v", err)
+		}
+		return nil
+	})
+	return func() {
+		t.Helper()
+		ns.deleteAdmission(t, "validatingadmissionpolicybindings", name)
+		cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error { return ns.tryUpdate(t.Context(), pool) })
+	}
+}
+
+// delayUpdates does not answer updates, by a real admission webhook, for longer than the 10 s that
+// whereabouts waits.
+func delayUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
+	t.Helper()
+	pool := ns.poolName(t, subnet)
+	var called atomic.Int64
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		called.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body) // until then the end of the connection is not noticed
+		<-r.Context().Done()               // the API server ends the request
+	}))
+	t.Cleanup(webhook.Close)
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
+	harness.Must(t, ns.Create(t.Context(), ns.admissionObject("ValidatingWebhookConfiguration", ns.name, map[string]any{
+		"webhooks": []any{map[string]any{
+			"name": "slow.example.com", "admissionReviewVersions": []any{"v1"}, "sideEffects": "None",
+			"failurePolicy": "Fail", "timeoutSeconds": int64(30),
+			"clientConfig":      map[string]any{"url": webhook.URL, "caBundle": base64.StdEncoding.EncodeToString(certificate)},
+			"namespaceSelector": ns.selector(),
+			"rules":             []any{poolUpdates()},
+			"matchConditions":   []any{map[string]any{"name": "pool", "expression": fmt.Sprintf("request.name == %q", pool)}},
+		}},
+	})))
+	cluster.MustEventually(t, "the API server to call the webhook", time.Minute, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := ns.tryUpdate(ctx, pool); called.Load() == 0 {
+			return fmt.Errorf("the webhook was not called; an update is answered with: %v", err)
+		}
+		return nil
+	})
+	return func() {
+		t.Helper()
+		ns.deleteAdmission(t, "validatingwebhookconfigurations", ns.name)
+		cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return ns.tryUpdate(ctx, pool)
+		})
+	}
+}
+
+// admissionObject returns an object that configures admission, with the given content.
+func (ns *namespace) admissionObject(kind, name string, content map[string]any) *unstructured.Unstructured {
+	object := cluster.Object(admissionGroup+"/"+admissionVersion, kind, name)
+	for key, value := range content {
+		object.Object[key] = value
+	}
+	return object
+}
+
+func (ns *namespace) deleteAdmission(t *testing.T, resource, name string) {
+	t.Helper()
+	harness.Must(t, ns.Resource(admissionGroup, admissionVersion, resource).Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// selector matches the namespace.
+func (ns *namespace) selector() map[string]any {
+	return map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": ns.name}}
+}
+
+// poolUpdates returns an admission rule that matches the updates of IPPools.
+func poolUpdates() map[string]any {
+	return map[string]any{
+		"apiGroups": []any{"whereabouts.cni.cncf.io"}, "apiVersions": []any{"*"},
+		"operations": []any{"UPDATE"}, "resources": []any{"ippools"},
+	}
+}
+
+// poolName returns the name of the IPPool of a range.
+func (ns *namespace) poolName(t *testing.T, subnet string) string {
+	t.Helper()
+	list, err := ns.pools().List(t.Context(), metav1.ListOptions{})
+	harness.Must(t, err)
+	for _, item := range list.Items {
+		if text, _, _ := unstructured.NestedString(item.Object, "spec", "range"); text == subnet {
+			return item.GetName()
+		}
+	}
+	t.Fatalf("no IPPool has the range %s", subnet)
+	return ""
+}
+
+// tryUpdate updates an IPPool without an effect.
+func (ns *namespace) tryUpdate(ctx context.Context, pool string) error {
+	patch := []byte(`{"metadata":{"labels":{"probe":"yes"}}}`)
+	_, err := ns.pools().Patch(ctx, pool, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
