@@ -66,6 +66,9 @@ func (d dependencies) runServe(cmd *cobra.Command, o *options.Sidecar, set *opti
 	for _, name := range set.UnknownVariables(d.env) {
 		log.WithField("variable", name).Warn("this environment variable is not an option of delegated-ipam and has no effect")
 	}
+	for _, path := range set.SkippedFiles() {
+		log.WithField("file", path).Warn("this file of --config-dir is a directory or a backup file, and has no effect")
+	}
 	logSettings(log, config.Settings)
 	if err := d.serve(cmd.Context(), config, log); err != nil {
 		return fmt.Errorf("serve: %w", err)

@@ -214,6 +214,20 @@ func TestServeUnknownVariable(t *testing.T) {
 	}
 }
 
+func TestServeSkippedFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"owners~", "owners"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("router"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, o := serve(t, nil, "--config-dir="+dir)
+	o.wants(t, command.ExitOK, "", "level=warning", filepath.Join(dir, "owners~"))
+	if n := strings.Count(o.stderr, "\n"); n != 1 {
+		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
+	}
+}
+
 func TestServeLogsOptions(t *testing.T) {
 	_, o := serve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "router"}, "--log-level=debug", "--log-format=json")
 	o.wants(t, command.ExitOK, "", `"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`)
