@@ -56,10 +56,8 @@ func otherWriters() map[string]map[string][]string {
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
-		// The store of host-local, which is only read.
-		"delegate": {"holds": {"OpenRoot"}, "scan": {"OpenRoot"}},
-		// The store of host-local, where files without an ID are repaired.
-		"doctor/check": {"collect": {"OpenRoot"}},
+		// The store of host-local, which only a repair by package doctor/check changes.
+		"delegate/hostlocal": {"OpenDir": {"OpenRoot"}},
 		// The directory in which profile try runs plugins.
 		"cli": {"profileTry": {"MkdirTemp", "RemoveAll"}},
 		// The file of visits.
