@@ -49,7 +49,12 @@ func newSet(prefix string, all []Option) *Set {
 	s := &Set{flags: pflag.NewFlagSet("", pflag.ContinueOnError), prefix: prefix}
 	Register(s.flags, all...)
 	if prefix != "" {
-		s.flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{EnvAnnotation: {s.variable(f.Name)}} })
+		s.flags.VisitAll(func(f *pflag.Flag) {
+			if f.Annotations == nil {
+				f.Annotations = map[string][]string{}
+			}
+			f.Annotations[EnvAnnotation] = []string{s.variable(f.Name)}
+		})
 	}
 	return s
 }

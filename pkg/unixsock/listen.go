@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/user"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -99,6 +100,9 @@ func (o Options) Validate() error {
 func (o Options) validate() (gid int, err error) {
 	if o.Path == "" {
 		return 0, errors.New("the path is empty; expected a path such as /var/run/cilium/delegated-ipam.sock (--socket-path)")
+	}
+	if strings.HasPrefix(o.Path, "@") || strings.HasPrefix(o.Path, "\x00") {
+		return 0, fmt.Errorf("%q is an abstract socket, which has neither mode nor group; expected the path of a file (--socket-path)", o.Path)
 	}
 	if len(o.Path) > maxPath {
 		return 0, fmt.Errorf("the path has %d bytes; clients cannot connect to one of more than %d, so choose a shorter one (--socket-path)", len(o.Path), maxPath)
