@@ -239,15 +239,3 @@ func TestInstallRace(t *testing.T) {
 		})
 	}
 }
-
-func TestAbstractPath(t *testing.T) {
-	for _, path := range []string{"@delegated-ipam", "\x00delegated-ipam"} {
-		l, err := Listen(Options{Path: path})
-		if err == nil {
-			_ = l.Close()
-			t.Errorf("Listen on %q succeeded", path)
-		} else if !strings.Contains(err.Error(), "abstract socket") {
-			t.Errorf("%q: error %q; want one about abstract sockets", path, err)
-		}
-	}
-}

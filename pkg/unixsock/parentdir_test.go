@@ -56,3 +56,15 @@ func TestCheckParentMode(t *testing.T) {
 		t.Error("a missing directory gave no error")
 	}
 }
+
+func TestAbstractPath(t *testing.T) {
+	for _, path := range []string{"@delegated-ipam", "\x00delegated-ipam"} {
+		l, err := Listen(Options{Path: path})
+		if err == nil {
+			_ = l.Close()
+			t.Errorf("Listen on %q succeeded", path)
+		} else if !strings.Contains(err.Error(), "abstract socket") {
+			t.Errorf("%q: error %q; want one about abstract sockets", path, err)
+		}
+	}
+}
