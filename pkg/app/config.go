@@ -4,6 +4,7 @@ package app
 import (
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -22,6 +23,11 @@ type Config struct {
 	Version string
 	// Settings are the options with their sources, for the status only.
 	Settings []options.Setting
+	// Hangups requests a reload by each signal; nil for none.
+	Hangups <-chan os.Signal
+	// Reread reads the options again at a reload, applies those that it can, and returns the
+	// Settings from then on; nil if they stay.
+	Reread func() []options.Setting
 }
 
 // Validate reports each option that cannot work: its name, its value and what is expected. Beyond
@@ -49,10 +55,10 @@ func (c Config) SocketOptions() unixsock.Options {
 	return unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
 }
 
-// reported returns the settings as the status has them.
-func (c Config) reported() []restapi.OptionValue {
-	all := make([]restapi.OptionValue, len(c.Settings))
-	for i, s := range c.Settings {
+// reported returns settings as the status has them.
+func reported(settings []options.Setting) []restapi.OptionValue {
+	all := make([]restapi.OptionValue, len(settings))
+	for i, s := range settings {
 		all[i] = restapi.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)}
 	}
 	return all

@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodelock"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
@@ -32,6 +33,7 @@ const (
 // configuration whose plugin can be called, and the journal can be written.
 type reporter struct {
 	config      Config
+	settings    atomic.Pointer[[]options.Setting]
 	started     time.Time
 	conf        *cniconf.Watcher
 	runner      *delegate.Runner
@@ -58,6 +60,7 @@ func newReporter(c Config, log logrus.FieldLogger) *reporter {
 		StuckAfter: diskTimeout,
 		Running:    &r.probes,
 	}
+	r.settings.Store(&c.Settings)
 	r.moved = r.newMovedPluginsProbe()
 	return r
 }
@@ -76,7 +79,7 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, pending bool
 	r.refresh()
 	rep = restapi.Report{
 		Version: r.config.Version, NodeName: r.config.NodeName, Started: r.started,
-		Counters: r.counters(), Options: r.config.reported(),
+		Counters: r.counters(), Options: reported(*r.settings.Load()),
 	}
 	for _, pool := range r.config.poolNames() {
 		p, state := r.pool(ctx, pool)

@@ -59,21 +59,23 @@ func (a *app) serve(ctx context.Context) error {
 	return err
 }
 
-// startBackground watches the CNI configuration, logs the readiness and serves the metrics
-// until ctx ends. The function that it returns waits for the end of all three.
+// startBackground watches the CNI configuration, logs the readiness, reloads and serves the
+// metrics until ctx ends. The function that it returns waits for the end of all four.
 func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
 	changed := make(chan struct{}, 1)
 	changed <- struct{}{}
-	a.conf.OnChange(func(string) {
+	report := func() {
 		select {
 		case changed <- struct{}{}:
 		default: // a report is due anyway
 		}
-	})
+	}
+	a.conf.OnChange(func(string) { report() })
 	var running sync.WaitGroup
 	var watchErr error
 	running.Go(func() { a.logReadiness(ctx, changed) })
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
+	running.Go(func() { a.reloads(ctx, report) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
 	return func() error {
 		running.Wait()

@@ -38,6 +38,7 @@ type resolvedOptions struct {
 func (o ownOptions) resolve() resolvedOptions {
 	r := resolvedOptions{ownOptions: o, Options: check.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
 	err := o.set.Resolve(o.env)
+	r.Skipped = o.set.SkippedFiles()
 	var sidecar options.Sidecar
 	if err == nil {
 		sidecar, err = o.sidecar.Complete()

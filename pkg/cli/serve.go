@@ -31,7 +31,10 @@ they can also be repeated. An empty environment variable counts as not set.
 
 SIGTERM or SIGINT ends gracefully: requests in progress are completed, and nothing is
 released. A second signal ends the process immediately; the next start completes what the
-journal records.`,
+journal records.
+
+SIGHUP reads the CNI configuration, the plugin profiles and --config-dir again; an option
+that needs a restart is logged. SIGUSR1 writes the stacks of all goroutines to stderr.`,
 		Example: `  # The addresses that cilium-agent in delegated-plugin mode would have on this node
   delegated-ipam serve --local-router-ipv4=10.15.0.1 --local-router-ipv6=fd00:15::1
 
@@ -48,6 +51,9 @@ journal records.`,
 }
 
 func (d dependencies) runServe(cmd *cobra.Command, o *options.Sidecar, set *options.Set) error {
+	hangups, stopHangups := command.Hangups()
+	defer stopHangups()
+	defer command.DumpGoroutines(cmd.ErrOrStderr())()
 	if err := set.Resolve(d.env); err != nil {
 		return command.Usage(err)
 	}
@@ -66,11 +72,21 @@ func (d dependencies) runServe(cmd *cobra.Command, o *options.Sidecar, set *opti
 	for _, name := range set.UnknownVariables(d.env) {
 		log.WithField("variable", name).Warn("this environment variable is not an option of delegated-ipam and has no effect")
 	}
+	logSkipped(log, set)
 	logSettings(log, config.Settings)
+	config.Hangups = hangups
+	config.Reread = (&reloader{env: d.env, set: set, log: log, running: set.Settings()}).reread
 	if err := d.serve(cmd.Context(), config, log); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+// logSkipped warns of each file of --config-dir that has no effect.
+func logSkipped(log logrus.FieldLogger, set *options.Set) {
+	for _, path := range set.SkippedFiles() {
+		log.WithField("file", path).Warn("this file of --config-dir is a directory or a backup file, and has no effect")
+	}
 }
 
 // logSettings logs each option with its value and source in one line.

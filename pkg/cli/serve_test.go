@@ -59,7 +59,8 @@ func TestServeDefaults(t *testing.T) {
 		IPAMExpiration:     10 * time.Minute,
 		Log:                options.Log{LogLevel: "info", LogFormat: "text"},
 	}}
-	if got.Settings = nil; !reflect.DeepEqual(got, want) {
+	got.Settings, got.Hangups, got.Reread = nil, nil, nil
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -108,7 +109,8 @@ func TestServeAllOptions(t *testing.T) {
 			t.Errorf("--%s is not part of this test", s.Name)
 		}
 	}
-	if got.Settings = nil; !reflect.DeepEqual(got, want) {
+	got.Settings, got.Hangups, got.Reread = nil, nil, nil
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -209,6 +211,20 @@ func TestServeRelativePaths(t *testing.T) {
 func TestServeUnknownVariable(t *testing.T) {
 	_, o := serve(t, map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": ""})
 	o.wants(t, command.ExitOK, "", "level=warning", "DELEGATED_IPAM_SERVICE_HOST")
+	if n := strings.Count(o.stderr, "\n"); n != 1 {
+		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
+	}
+}
+
+func TestServeSkippedFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"owners~", "owners"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("router"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, o := serve(t, nil, "--config-dir="+dir)
+	o.wants(t, command.ExitOK, "", "level=warning", filepath.Join(dir, "owners~"))
 	if n := strings.Count(o.stderr, "\n"); n != 1 {
 		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
 	}

@@ -48,11 +48,15 @@ type Option func(*Client)
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // New returns a client of the sidecar at a socket: a path, with or without the scheme "unix://"
-// (as in $CILIUM_SOCK). It opens no connection. It fails if socket is empty or has another scheme.
+// (as in $CILIUM_SOCK). It opens no connection. It fails if socket is empty, has another scheme, or
+// is the name of an abstract socket ("@name"), which the sidecar does not serve.
 func New(socket string, options ...Option) (*Client, error) {
 	path := strings.TrimPrefix(socket, unixScheme)
 	if path == "" || strings.Contains(path, "://") {
 		return nil, fmt.Errorf("socket is %q; expected the path of a unix socket, such as %s", socket, DefaultSocket)
+	}
+	if strings.HasPrefix(path, "@") { // net.Dial would connect to an abstract socket
+		return nil, fmt.Errorf("socket is %q, an abstract socket; expected the path of a unix socket, such as %s", socket, DefaultSocket)
 	}
 	c := &Client{socket: path, timeout: DefaultTimeout}
 	c.http = &http.Client{Transport: &http.Transport{

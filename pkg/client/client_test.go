@@ -45,6 +45,8 @@ func TestNew(t *testing.T) {
 		"empty":        {"", ""},
 		"scheme only":  {"unix://", ""},
 		"other scheme": {"tcp://localhost:80", ""},
+		"abstract":     {"@ipam", ""},
+		"abstract URL": {"unix://@ipam", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := client.New(tt.socket)

@@ -3,13 +3,13 @@ package cniconf
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/regularfile"
 )
 
 // maxFile bounds a configuration file, in bytes; real ones have a few kilobytes.
@@ -61,7 +61,7 @@ func readCandidate(file string) candidate {
 }
 
 func readDocument(file string) (document, error) {
-	data, err := readBounded(file)
+	data, err := regularfile.Read(file, maxFile)
 	if err != nil {
 		return document{}, err
 	}
@@ -86,37 +86,11 @@ func (d *document) addDir(dir string) error {
 		return err
 	}
 	for _, file := range files {
-		data, err := readBounded(file)
+		data, err := regularfile.Read(file, maxFile)
 		if err != nil {
 			return fmt.Errorf("plugin %s: %w", file, err)
 		}
 		d.plugins = append(d.plugins, data)
 	}
 	return nil
-}
-
-// readBounded reads a regular file of at most maxFile bytes. It follows links, because a
-// mounted ConfigMap consists of links, and does not block on a FIFO.
-func readBounded(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		// The caller adds the path.
-		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-			return nil, pathErr.Err
-		}
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("larger than %d bytes", maxFile)
-	}
-	return data, err
 }

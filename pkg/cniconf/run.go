@@ -34,8 +34,16 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return files.Close()
 }
 
-// loop reads the files at its start, for changes since New, after each event, and every
-// rereadInterval. files is nil where nothing can be watched.
+// Reload lets Run read the configurations immediately. It does not wait for that.
+func (w *Watcher) Reload() {
+	select {
+	case w.requests <- struct{}{}:
+	default: // one is due anyway
+	}
+}
+
+// loop reads the files at its start, for changes since New, after each event and each Reload, and
+// every rereadInterval. files is nil where nothing can be watched.
 func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
 	var events chan fsnotify.Event
 	var failures chan error
@@ -57,6 +65,10 @@ func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
 			w.reload()
 			timer.Reset(rereadInterval)
 			scheduled = false
+			continue
+		case <-w.requests:
+			timer.Reset(0)
+			scheduled = true
 			continue
 		case <-events:
 		case err := <-failures:

@@ -113,3 +113,21 @@ func TestUnwatched(t *testing.T) {
 		expect(t, w, "", "a", "10-a.conflist")
 	})
 }
+
+// Without events of the file system only Reload reads the files, before rereadInterval ends.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, dir, "10-a.conflist", list("a"))
+		w := watcher(t, Options{Dir: dir})
+		go w.loop(t.Context(), nil)
+		synctest.Wait()
+		put(t, dir, "10-a.conflist", list("b"))
+		synctest.Wait()
+		expect(t, w, "", "a", "10-a.conflist")
+		w.Reload()
+		w.Reload()
+		synctest.Wait()
+		expect(t, w, "", "b", "10-a.conflist")
+	})
+}

@@ -38,6 +38,8 @@ type Watcher struct {
 	// order sorts the pools: the first of two pools with one network gets it.
 	order []string
 	log   logrus.FieldLogger
+	// requests has at most one request of Reload.
+	requests chan struct{}
 
 	mu       sync.Mutex
 	pools    map[string]pool
@@ -74,6 +76,7 @@ func New(o Options) (*Watcher, error) {
 		networks: networks,
 		order:    slices.SortedFunc(maps.Keys(networks), ByRank),
 		log:      log,
+		requests: make(chan struct{}, 1),
 		pools:    map[string]pool{},
 	}
 	w.reload()

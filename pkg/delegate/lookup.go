@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
@@ -91,7 +90,7 @@ func (r *Runner) scan(ctx context.Context, s store, inv call.Invocation) ([]neti
 		return nil, err
 	}
 	defer unlock()
-	dir, err := os.OpenRoot(s.dir)
+	dir, err := hostlocal.OpenDir(s.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +210,7 @@ func (s store) holds(containerID, ifname string, addrs []netip.Addr) (bool, erro
 	if len(addrs) == 0 {
 		return false, errors.New("no address to look up")
 	}
-	dir, err := os.OpenRoot(s.dir)
+	dir, err := hostlocal.OpenDir(s.dir)
 	if err != nil {
 		return false, err
 	}

@@ -98,10 +98,17 @@ func convert(r types.Result, cniVersion string) (converted types.Result, err err
 	return r.GetAsVersion(cniVersion)
 }
 
-// addressesOf returns the addresses of a result: at least one, each once.
+// maxAddresses bounds the addresses of one result. Real plugins return one or two, and a few per
+// range set; each is kept in memory, in the record and in every list.
+const maxAddresses = 64
+
+// addressesOf returns the addresses of a result: at least one, at most maxAddresses, each once.
 func addressesOf(r *current.Result) ([]call.Address, error) {
 	if len(r.IPs) == 0 {
 		return nil, errors.New("its result has no address")
+	}
+	if len(r.IPs) > maxAddresses {
+		return nil, fmt.Errorf("its result has %d addresses; expected at most %d", len(r.IPs), maxAddresses)
 	}
 	addresses := make([]call.Address, 0, len(r.IPs))
 	seen := make(map[netip.Addr]bool, len(r.IPs))

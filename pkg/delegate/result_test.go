@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -114,6 +115,22 @@ func TestReadResult(t *testing.T) {
 	}
 }
 
+// resultOf returns a result with n addresses.
+func resultOf(n int) string {
+	var ips []string
+	for i := range n {
+		ips = append(ips, fmt.Sprintf(`{"address":"10.1.0.%d/24"}`, i+1))
+	}
+	return `{"cniVersion":"1.1.0","ips":[` + strings.Join(ips, ",") + `]}`
+}
+
+func TestLargestResult(t *testing.T) {
+	got, err := parse([]byte(resultOf(64)), "1.1.0")
+	if err != nil || len(got.Addresses) != 64 {
+		t.Errorf("got %d addresses, %v; want 64", len(got.Addresses), err)
+	}
+}
+
 func TestReadInvalidResult(t *testing.T) {
 	for name, c := range map[string]struct{ cniVersion, stdout string }{
 		"null":                           {"1.1.0", `null`},
@@ -131,6 +148,7 @@ func TestReadInvalidResult(t *testing.T) {
 		"unspecified address":            {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"0.0.0.0/0"}]}`},
 		"multicast address":              {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"ff02::1/64"}]}`},
 		"one address twice":              {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"::ffff:10.1.0.9/128"}]}`},
+		"65 addresses":                   {"1.1.0", resultOf(65)},
 		"gateway not an address":         {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"x"}]}`},
 		"invalid MAC":                    {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"name":"a","mac":"x"}],"ips":[{"address":"10.1.0.9/24"}]}`},
 		"missing uplink":                 {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"name":"a"}],"ips":[{"address":"10.1.0.9/24"}]}`},

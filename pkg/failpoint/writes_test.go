@@ -45,20 +45,21 @@ func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
 		// The socket, its directory and its staging directory.
 		"unixsock": {
-			"listen":        {"MkdirAll"},
-			"Close":         {"Remove"},
-			"newStagingDir": {"MkdirTemp", "Remove", "RemoveAll"},
-			"bind":          {"Chmod", "Lchown"},
-			"install":       {"Rename"},
-			"rename":        {"Renameat2"},
-			"remove":        {"RemoveAll"},
+			"openLocation":  {"MkdirAll"},
+			"openAt":        {"Openat"}, // without O_CREAT
+			"newStagingDir": {"Mkdirat"},
+			"restrict":      {"Chmod", "Fchownat"},
+			"rename":        {"Renameat", "Renameat2"},
+			"unlink":        {"Unlinkat"},
+			"removeStaging": {"Unlinkat"},
+			"remove":        {"Unlinkat", "Unlinkat"},
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
-		// The store of host-local, which is only read.
-		"delegate": {"holds": {"OpenRoot"}, "scan": {"OpenRoot"}},
-		// The store of host-local, where files without an ID are repaired.
-		"doctor/check": {"collect": {"OpenRoot"}},
+		// The store of host-local, which only a repair by package doctor/check changes.
+		"delegate/hostlocal": {"OpenDir": {"OpenRoot"}},
+		// The directory in which profile try runs plugins.
+		"cli": {"profileTry": {"MkdirTemp", "RemoveAll"}},
 		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 	}

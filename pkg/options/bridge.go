@@ -39,7 +39,7 @@ func (b *Bridge) declare(env map[string]string) []Option {
 			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to take addresses from",
 			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
 		},
-	}, b.declareSizes(), b.Log.declare(), []Option{
+	}, b.declareSizes(), b.Log.declare(Restart), []Option{
 		{
 			// The default of Cilium's operator (its option of this name, in seconds).
 			Name: "excess-ip-release-delay", Value: Duration(&b.ReleaseDelay), Default: "180s",

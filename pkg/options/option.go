@@ -31,7 +31,21 @@ type Option struct {
 	Valid func() bool
 	// Expected is what Valid accepts, as in "expected 0s or more".
 	Expected string
+	// OnReload is the effect of SIGHUP on the option.
+	OnReload OnReload
 }
+
+// OnReload is the effect of SIGHUP on an option of a running program.
+type OnReload string
+
+const (
+	// Restart: a new value is applied by a restart only.
+	Restart OnReload = ""
+	// ReloadValue: a new value is applied.
+	ReloadValue OnReload = "value"
+	// ReloadFiles: the files that it names are read again; a new value needs a restart.
+	ReloadFiles OnReload = "files"
+)
 
 // Value reads an option from text.
 type Value interface {
@@ -40,8 +54,13 @@ type Value interface {
 	setDefault(text string) error
 }
 
-// EnvAnnotation is the annotation of a flag that names its environment variable.
-const EnvAnnotation = "environment"
+const (
+	// EnvAnnotation is the annotation of a flag that names its environment variable.
+	EnvAnnotation = "environment"
+	// ReloadAnnotation is the annotation of a flag with its OnReload; a flag of which SIGHUP
+	// changes nothing lacks it.
+	ReloadAnnotation = "reload"
+)
 
 // Register sets each option to its default and adds it to the flags of a command. A default that
 // its own Value cannot read is a programming error and panics.
@@ -51,6 +70,9 @@ func Register(flags *pflag.FlagSet, all ...Option) {
 			panic(fmt.Sprintf("default %q of --%s: %v", o.Default, o.Name, err))
 		}
 		f := flags.VarPF(o.Value, o.Name, o.Short, o.Help)
+		if o.OnReload != Restart {
+			f.Annotations = map[string][]string{ReloadAnnotation: {string(o.OnReload)}}
+		}
 		f.DefValue = cmp.Or(o.DefaultText, f.DefValue)
 		if o.Value.Type() == boolKind {
 			f.NoOptDefVal = "true" // the name alone turns it on

@@ -17,11 +17,12 @@ type Log struct {
 	LogFormat string // LogText or LogJSON
 }
 
-func (l *Log) declare() []Option {
+// declare declares them; level is the effect of SIGHUP on --log-level.
+func (l *Log) declare(level OnReload) []Option {
 	// Neither program logs at the levels panic and fatal.
 	levels := []string{"error", "warning", "info", "debug", "trace"}
 	return []Option{
-		{Name: "log-level", Value: chosen(&l.LogLevel, logLevel, levels), Default: "info", Help: "least severe level to log"},
+		{Name: "log-level", Value: chosen(&l.LogLevel, logLevel, levels), Default: "info", Help: "least severe level to log", OnReload: level},
 		{Name: "log-format", Value: Choice(&l.LogFormat, LogText, LogJSON), Default: LogText, Help: "format of the log, which goes to stderr"},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
@@ -82,9 +83,9 @@ func NewSidecar(env map[string]string) (*Sidecar, *Set) {
 }
 
 func (s *Sidecar) declare(env map[string]string) []Option {
-	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare(), []Option{
+	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare(ReloadValue), []Option{
 		metricsAddress(&s.MetricsAddress, "TCP address to serve /metrics on, and nothing else; :port is loopback only (empty = none)"),
-		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap"},
+		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap", OnReload: ReloadFiles},
 	})
 }
 
@@ -117,10 +118,10 @@ func (s *Sidecar) declareCNI() []Option {
 			Valid: func() bool { return filepath.IsAbs(s.StateDir) }, Expected: "an absolute path",
 		},
 		{
-			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does",
+			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does", OnReload: ReloadFiles,
 			Valid: func() bool { return s.CNIConfDir != "" || s.CNIConfFile != "" }, Expected: "a directory, here or a file in --cni-conf-file",
 		},
-		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir"},
+		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir", OnReload: ReloadFiles},
 		{
 			Name: "cni-bin-dir", Value: Paths(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
 			Valid: func() bool { return !slices.Contains(s.CNIBinDirs, "") }, Expected: "directories of CNI plugins, none of them empty",
@@ -192,7 +193,7 @@ const (
 
 func (s *Sidecar) declarePlugin() []Option {
 	return []Option{
-		{Name: "plugin-profile", Value: Paths(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types"},
+		{Name: "plugin-profile", Value: Paths(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: ReloadFiles},
 		{
 			Name: "accept-unsafe-plugin", Value: Bool(&s.AcceptUnsafePlugin),
 			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/plugins.md)",
@@ -231,8 +232,8 @@ var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
 func isIfName(name string) bool { return ifName.MatchString(name) && name != "." && name != ".." }
 
 // Complete returns the options with the default pool among the pools and with absolute paths. The
-// error is that --pool and --cni-network contradict each other, or that there is no working
-// directory.
+// error is that --pool and --cni-network contradict each other, that --socket-path names an abstract
+// socket, or that there is no working directory.
 func (s Sidecar) Complete() (Sidecar, error) {
 	all := map[string]string{defaults.Pool: s.CNINetwork}
 	for name, network := range s.Pools {
@@ -240,6 +241,9 @@ func (s Sidecar) Complete() (Sidecar, error) {
 			return s, fmt.Errorf("--pool is %q and --cni-network is %q; expected one of them: both name the network of the same pool", name+"="+network, s.CNINetwork)
 		}
 		all[name] = network
+	}
+	if strings.HasPrefix(s.SocketPath, "@") {
+		return s, fmt.Errorf("--socket-path is %q; expected the path of a file: an abstract socket has neither mode nor group, so each process of the network namespace could connect to it or take its name", s.SocketPath)
 	}
 	for _, o := range s.declare(nil) {
 		if p, ok := o.Value.(pathValue); ok {

@@ -2,9 +2,7 @@ package options
 
 import (
 	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,22 +35,26 @@ type Setting struct {
 	Source      Source
 }
 
-// configDir is the option that names a directory of options, and so cannot be a file in it.
-const configDir = "config-dir"
-
 // Set is the options of one command with their sources.
 type Set struct {
 	flags *pflag.FlagSet
 	// prefix begins the environment variables; empty for options that no variable sets.
 	prefix  string
 	sources map[string]Source
+	// skipped are the files that SkippedFiles returns.
+	skipped []string
 }
 
 func newSet(prefix string, all []Option) *Set {
 	s := &Set{flags: pflag.NewFlagSet("", pflag.ContinueOnError), prefix: prefix}
 	Register(s.flags, all...)
 	if prefix != "" {
-		s.flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{EnvAnnotation: {s.variable(f.Name)}} })
+		s.flags.VisitAll(func(f *pflag.Flag) {
+			if f.Annotations == nil {
+				f.Annotations = map[string][]string{}
+			}
+			f.Annotations[EnvAnnotation] = []string{s.variable(f.Name)}
+		})
 	}
 	return s
 }
@@ -116,41 +118,6 @@ func (s *Set) Resolve(env map[string]string) error {
 	}
 	s.sources = sources
 	return errors.Join(errs...)
-}
-
-// readConfigDir returns the directory and the options in it: the name of each file is that of the
-// option, its content the value without the line end. Names that begin with a dot are skipped: a
-// mounted ConfigMap keeps its versions there (..data and its target), and the files beside them
-// are links into these. Any other name is an error.
-func (s *Set) readConfigDir() (dir string, values map[string]string, err error) {
-	f := s.flags.Lookup(configDir)
-	if f == nil || f.Value.String() == "" {
-		return "", nil, nil
-	}
-	dir = f.Value.String()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return dir, nil, fmt.Errorf("--%s is %q; expected a readable directory: %w", configDir, dir, err)
-	}
-	values = map[string]string{}
-	var errs []error
-	for _, e := range entries {
-		name := e.Name()
-		if strings.HasPrefix(name, ".") {
-			continue
-		}
-		if name == configDir || s.flags.Lookup(name) == nil {
-			errs = append(errs, fmt.Errorf("%s is not an option of serve; expected files named after its flags, without the leading dashes", filepath.Join(dir, name)))
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("option %s cannot be read: %w", name, err))
-			continue
-		}
-		values[name] = strings.TrimRight(string(text), "\r\n")
-	}
-	return dir, values, errors.Join(errs...)
 }
 
 // variable returns the environment variable of an option, empty if there is none.

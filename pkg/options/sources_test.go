@@ -145,28 +145,6 @@ func TestEmptyVariableAndFile(t *testing.T) {
 	}
 }
 
-// The layout is that of Kubernetes (pkg/volume/util, AtomicWriter): the files are links into
-// ..data, which is a link to the version in use.
-func TestConfigMap(t *testing.T) {
-	dir := t.TempDir()
-	version := filepath.Join(dir, "..2026_03_01_12_00_00.1")
-	for _, err := range []error{
-		os.Mkdir(version, 0o755),
-		os.WriteFile(filepath.Join(version, "owners"), []byte("router\n"), 0o644),
-		os.Symlink(filepath.Base(version), filepath.Join(dir, "..data")),
-		os.Symlink(filepath.Join("..data", "owners"), filepath.Join(dir, "owners")),
-		os.WriteFile(filepath.Join(dir, ".hidden"), nil, 0o644),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, _, err := resolve(t, nil, nil, "--config-dir="+dir)
-	if want := []string{"router"}; err != nil || !slices.Equal(s.Owners, want) {
-		t.Errorf("owners are %q, %v; want %q", s.Owners, err, want)
-	}
-}
-
 func TestBadSources(t *testing.T) {
 	tests := map[string]struct {
 		env   map[string]string
@@ -198,20 +176,6 @@ func wantWords(t *testing.T, err error, words ...string) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q lacks %q", err, want)
 		}
-	}
-}
-
-func TestUnreadableConfigDir(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "owners"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err := resolve(t, nil, nil, "--config-dir="+dir)
-	wantWords(t, err, "owners", "directory")
-	_, set, err := resolve(t, nil, nil, "--config-dir="+filepath.Join(dir, "none"))
-	wantWords(t, err, "--config-dir", "none", "expected a readable directory")
-	if from := set.Setting("owners").Source; from != "" {
-		t.Errorf("--owners is from %q; want no source after an error", from)
 	}
 }
 

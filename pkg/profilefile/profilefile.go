@@ -4,12 +4,10 @@ package profilefile
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"sync"
-	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/regularfile"
 )
 
 // maxSize bounds a profile file, in bytes; real ones have less than a kilobyte.
@@ -46,23 +44,11 @@ func withFiles(set profile.Set, names []string) (profile.Set, error) {
 	return set.With(files...)
 }
 
-// read reads a regular file. It does not block on a FIFO.
+// read reads one file. It does not block on a FIFO.
 func read(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	data, err := regularfile.Read(file, maxSize)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w; expected a file with a profile in JSON", file, err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file (%s); expected a profile in JSON", file, info.Mode().Type())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err == nil && len(data) > maxSize {
-		err = fmt.Errorf("%s: larger than %d bytes; expected a profile in JSON", file, maxSize)
-	}
-	return data, err
+	return data, nil
 }

@@ -129,33 +129,35 @@ func sendRequest(t *testing.T, dial func() (net.Conn, error), method, target str
 	return resp
 }
 
-// dialAs connects with the credentials of another user. They belong to a thread, which terminates
-// with its goroutine because it is never unlocked.
-func dialAs(t *testing.T, path string, uid int, groups ...uint32) (net.Conn, error) {
+// dialAs connects with the credentials of another user.
+func dialAs(t *testing.T, path string, uid int, groups ...uint32) (conn net.Conn, err error) {
+	t.Helper()
+	<-asUser(t, uid, groups, func() { conn, err = net.Dial("unix", path) })
+	return conn, err
+}
+
+// asUser starts a function with the credentials of another user, and closes done after its end. They
+// belong to a thread, which terminates with its goroutine because it is never unlocked.
+func asUser(t *testing.T, uid int, groups []uint32, f func()) (done chan struct{}) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("connecting as another user needs root")
+		t.Skip("acting as another user needs root")
 	}
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan result)
+	done = make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread()
 		// The functions of package syscall would change all threads.
 		_, _, e1 := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
 		_, _, e2 := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(uid), uintptr(uid), uintptr(uid))
 		_, _, e3 := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
 		if e1 != 0 || e2 != 0 || e3 != 0 {
-			done <- result{err: errors.Join(e1, e2, e3)}
+			t.Errorf("user %d: %v, %v, %v", uid, e1, e2, e3)
 			return
 		}
-		conn, err := net.Dial("unix", path)
-		done <- result{conn, err}
+		f()
 	}()
-	r := <-done
-	return r.conn, r.err
+	return done
 }
 
 // acceptFrom returns the server's end of a connection of dial.

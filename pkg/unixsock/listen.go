@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -50,22 +47,28 @@ func Listen(o Options) (net.Listener, error) {
 	return l, nil
 }
 
-func listen(o Options) (*listener, error) {
+func listen(o Options) (l *listener, err error) {
 	gid, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(o.Path), parentMode); err != nil {
-		return nil, err
-	}
-	if err := checkParentOwner(filepath.Dir(o.Path)); err != nil {
-		return nil, err
-	}
-	stale, err := findStale(o.Path)
+	target, err := openLocation(o.Path)
 	if err != nil {
 		return nil, err
 	}
-	staging, err := newStagingDir(o.Path)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, target.dir.Close())
+		}
+	}()
+	stale, err := target.findStale()
+	if err != nil {
+		return nil, err
+	}
+	if stale != nil {
+		defer stale.Close() // an open file keeps its inode number, by which install recognizes it
+	}
+	staging, err := newStagingDir(target)
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +77,14 @@ func listen(o Options) (*listener, error) {
 	if mode == 0 {
 		mode = DefaultMode
 	}
-	socket, err := staging.bind(mode.Perm(), gid)
+	socket, installed, err := staging.bind(mode.Perm(), gid)
 	if err != nil {
 		return nil, err
 	}
-	installed, err := staging.install(stale)
-	if err != nil {
+	if err := staging.install(stale); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	return &listener{UnixListener: socket, path: o.Path, installed: installed}, nil
+	return &listener{UnixListener: socket, path: o.Path, target: target, installed: installed}, nil
 }
 
 // Validate returns an error that names the option if the path or the group is invalid. It
@@ -98,6 +100,9 @@ func (o Options) Validate() error {
 func (o Options) validate() (gid int, err error) {
 	if o.Path == "" {
 		return 0, errors.New("the path is empty; expected a path such as /var/run/cilium/delegated-ipam.sock (--socket-path)")
+	}
+	if strings.HasPrefix(o.Path, "@") || strings.HasPrefix(o.Path, "\x00") {
+		return 0, fmt.Errorf("%q is an abstract socket, which has neither mode nor group; expected the path of a file (--socket-path)", o.Path)
 	}
 	if len(o.Path) > maxPath {
 		return 0, fmt.Errorf("the path has %d bytes; clients cannot connect to one of more than %d, so choose a shorter one (--socket-path)", len(o.Path), maxPath)
@@ -120,38 +125,11 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// findStale returns the stale socket at a path, nil if there is no file, and an error for a live
-// socket or another file, which must stay.
-func findStale(path string) (fs.FileInfo, error) {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("not a socket (%s); remove it or choose another path (--socket-path)", info.Mode())
-	}
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if errors.Is(err, unix.ECONNREFUSED) {
-		return info, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("a socket exists, and it is unknown whether a process listens on it: %w", err)
-	}
-	defer conn.Close()
-	process := "another process"
-	if peer, err := PeerOf(conn); err == nil {
-		process = fmt.Sprintf("the process with PID %d (user %d)", peer.PID, peer.UID)
-	}
-	return nil, fmt.Errorf("%s already listens on it; stop it or choose another path (--socket-path)", process)
-}
-
 // listener removes its socket when it is closed.
 type listener struct {
 	*net.UnixListener
-	path string
+	path   string
+	target location
 	// installed is the socket that Listen has installed at the path.
 	installed fs.FileInfo
 
@@ -172,12 +150,8 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		// It is removed before the listener is closed: no sidecar replaces a live socket between
-		// Lstat and Remove.
-		var err error
-		if now, lstatErr := os.Lstat(l.path); lstatErr == nil && os.SameFile(now, l.installed) {
-			err = os.Remove(l.path)
-		}
-		l.err = errors.Join(err, l.UnixListener.Close())
+		// the two steps of remove.
+		l.err = errors.Join(l.target.remove(l.installed), l.UnixListener.Close(), l.target.dir.Close())
 	})
 	return l.err
 }

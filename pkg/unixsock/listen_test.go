@@ -171,10 +171,10 @@ func TestPathLimit(t *testing.T) {
 func TestStagingCleanup(t *testing.T) {
 	dir := shortTempDir(t)
 	path := filepath.Join(dir, "s.sock")
-	left, err := os.MkdirTemp(dir, stagingPrefix(path))
+	left, err := os.MkdirTemp(dir, stagingPrefix("s.sock"))
 	must(t, err)
 	leaveStaleSocket(t, filepath.Join(left, stagedName))
-	other, err := os.MkdirTemp(dir, stagingPrefix(filepath.Join(dir, "other.sock")))
+	other, err := os.MkdirTemp(dir, stagingPrefix("other.sock"))
 	must(t, err)
 	listenOn(t, Options{Path: path})
 	if got := entries(t, dir); len(got) != 2 {
@@ -210,28 +210,29 @@ func TestInstallRace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(shortTempDir(t), "s.sock")
-			var seen fs.FileInfo
 			if wasStale {
 				leaveStaleSocket(t, path)
-				var err error
-				seen, err = findStale(path)
-				must(t, err)
 			}
-			staging, err := newStagingDir(path)
+			target, err := openLocation(path)
+			must(t, err)
+			defer target.dir.Close()
+			seen, err := target.findStale()
+			must(t, err)
+			staging, err := newStagingDir(target)
 			must(t, err)
 			defer staging.remove()
-			ours, err := staging.bind(DefaultMode, -1)
+			ours, _, err := staging.bind(DefaultMode, -1)
 			must(t, err)
 			defer ours.Close()
 
-			// The second name prevents that the inode number of the stale socket is reused.
 			if wasStale {
-				must(t, os.Rename(path, path+".kept"))
+				defer seen.Close()
+				must(t, os.Remove(path))
 			}
 			theirs, err := net.Listen("unix", path)
 			must(t, err)
 			defer theirs.Close()
-			if _, err := staging.install(seen); err == nil {
+			if err := staging.install(seen); err == nil {
 				t.Error("a live socket was replaced")
 			}
 			wantReachable(t, theirs, path)

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// checkParentOwner returns an error if a directory belongs to another user, who could replace
+// checkParentOwner returns an error if an open directory belongs to another user, who could replace
 // the socket and allocate addresses to our clients. Root, who can do that anywhere, is allowed.
-func checkParentOwner(dir string) error {
-	info, err := os.Stat(dir)
+func checkParentOwner(dir *os.File) error {
+	info, err := dir.Stat()
 	if err != nil {
 		return err
 	}
@@ -22,19 +22,34 @@ func checkParentOwner(dir string) error {
 	return nil
 }
 
-// CheckParentMode returns an error if the directory of a socket is world-writable and not sticky:
-// any user could replace the socket. This is a reason for a warning and not for a failure,
-// because the emptyDir of a Kubernetes pod is such a directory, which only the containers of the
-// pod see.
+// CheckParentMode returns an error if other users than its owner may write to the directory of a
+// socket, and it is not sticky: they could replace the socket. This is a reason for a warning and
+// not for a failure, because the emptyDir of a Kubernetes pod is such a directory, which only the
+// containers of the pod see.
 func CheckParentMode(path string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
-	if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
-		return fmt.Errorf("directory %s is world-writable (mode %s), so any user can replace the socket %s; expected a directory that only its owner can write to",
-			dir, info.Mode(), filepath.Base(path))
+	if info.Mode()&fs.ModeSticky != 0 {
+		return nil
+	}
+	const expected = "expected a directory that only its owner can write to"
+	switch name, mode := filepath.Base(path), info.Mode(); {
+	case mode.Perm()&0o002 != 0:
+		return fmt.Errorf("directory %s is world-writable (mode %s), so any user can replace the socket %s; %s", dir, mode, name, expected)
+	case mode.Perm()&0o020 != 0:
+		return fmt.Errorf("directory %s is group-writable (mode %s), so each member of group %d can replace the socket %s; %s",
+			dir, mode, groupOf(info), name, expected)
 	}
 	return nil
+}
+
+// groupOf returns the ID of the group of a file.
+func groupOf(info fs.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Gid)
+	}
+	return -1
 }

@@ -33,12 +33,13 @@ func TestForeignParent(t *testing.T) {
 func TestCheckParentMode(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode fs.FileMode
-		want bool
+		want string
 	}{
-		"owner only":             {0o755, false},
-		"group-writable":         {0o775, false},
-		"world-writable":         {0o777, true},
-		"world-writable, sticky": {0o777 | fs.ModeSticky, false},
+		"owner only":             {0o755, ""},
+		"group-writable":         {0o775, "is group-writable"},
+		"group-writable, sticky": {0o775 | fs.ModeSticky, ""},
+		"world-writable":         {0o777, "is world-writable"},
+		"world-writable, sticky": {0o777 | fs.ModeSticky, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := shortTempDir(t)
@@ -46,15 +47,24 @@ func TestCheckParentMode(t *testing.T) {
 			path := filepath.Join(dir, "s.sock")
 			listenOn(t, Options{Path: path}) // Listen succeeds anyway
 			err := CheckParentMode(path)
-			if got := err != nil; got != c.want {
-				t.Fatalf("got error %v; want one: %t", err, c.want)
-			}
-			if err != nil && !strings.Contains(err.Error(), dir) {
-				t.Errorf("error %q lacks %s", err, dir)
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), dir+" "+c.want) {
+				t.Errorf("got error %v; want %q", err, c.want)
 			}
 		})
 	}
 	if err := CheckParentMode(filepath.Join(shortTempDir(t), "missing", "s.sock")); err == nil {
 		t.Error("a missing directory gave no error")
+	}
+}
+
+func TestAbstractPath(t *testing.T) {
+	for _, path := range []string{"@delegated-ipam", "\x00delegated-ipam"} {
+		l, err := Listen(Options{Path: path})
+		if err == nil {
+			_ = l.Close()
+			t.Errorf("Listen on %q succeeded", path)
+		} else if !strings.Contains(err.Error(), "abstract socket") {
+			t.Errorf("%q: error %q; want one about abstract sockets", path, err)
+		}
 	}
 }

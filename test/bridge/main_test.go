@@ -80,6 +80,14 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	return p
 }
 
+// signal sends a signal to the process.
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // end sends a signal to the process and waits for its end.
 func (p *process) end(t *testing.T, sig syscall.Signal) {
 	t.Helper()

@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -47,4 +48,21 @@ func TestKill(t *testing.T) {
 		f.agent.Free(f.agent.Uses()...)
 		f.eventually(t, "convergence", func() error { return f.atRest(t, 3) })
 	})
+}
+
+func TestHangup(t *testing.T) {
+	f := newFixture(t, false)
+	p := f.serve(t, 4, smallFlags()...)
+	p.signal(t, syscall.SIGHUP)
+	p.signal(t, syscall.SIGUSR1)
+	f.eventually(t, "the log of both signals", func() error {
+		for _, text := range []string{"SIGHUP", "goroutine 1 ["} {
+			if !strings.Contains(p.out.String(), text) {
+				return fmt.Errorf("the output lacks %q", text)
+			}
+		}
+		return nil
+	})
+	f.addPods(t, 3)
+	f.eventually(t, "a free slot more", func() error { return f.atRest(t, f.usedSlots(t)+1) })
 }

@@ -102,7 +102,7 @@ func tables(t *testing.T) map[string]string {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			switch first := shared[f.Name]; {
 			case c.Name() == "serve":
-				serve = append(serve, row(name(f), value(f), code(f.Annotations[options.EnvAnnotation]...), usage(f)))
+				serve = append(serve, row(name(f), value(f), code(f.Annotations[options.EnvAnnotation]...), reload(f), usage(f)))
 			case c.Name() == "delegated-ipam-bridge":
 				rest = append(rest, row(name(f), value(f), usage(f)))
 			case same(f, serveFlags.Lookup(f.Name)):
@@ -121,7 +121,7 @@ func tables(t *testing.T) map[string]string {
 	return map[string]string{
 		"client":   table(client, "flag", "default", "meaning"),
 		"commands": table(own, "command", "flag", "default", "meaning"),
-		"serve":    table(serve, "flag", "default", "environment", "meaning"),
+		"serve":    table(serve, "flag", "default", "environment", "SIGHUP", "meaning"),
 		"bridge":   table(rest, "flag", "default", "meaning"),
 	}
 }
@@ -162,6 +162,14 @@ func value(f *pflag.Flag) string {
 		return ""
 	}
 	return code(f.DefValue)
+}
+
+// reload returns the effect of SIGHUP.
+func reload(f *pflag.Flag) string {
+	if effects := f.Annotations[options.ReloadAnnotation]; len(effects) > 0 {
+		return effects[0]
+	}
+	return "restart"
 }
 
 // usage returns the help text with its flags as code.

@@ -122,7 +122,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: []string{"warning socket"}, contains: []string{"world-writable", "chmod o-w"},
+			want: []string{"warning socket"}, contains: []string{"world-writable", "chmod go-w"},
 		},
 		"state directory that Cilium removes": {
 			flags: []string{"--state-dir=/var/run/cilium/delegated-ipam"}, want: []string{"error state-dir"}, contains: []string{"cleanState", "--state-dir"},

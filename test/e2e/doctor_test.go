@@ -41,6 +41,42 @@ func TestDoctorRepair(t *testing.T) {
 	})
 }
 
+func TestDoctorRepairLinks(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	network := filepath.Dir(storeFile(n, "10.15.0.77"))
+	outside := filepath.Join(n.Dir, "outside")
+	stale := filepath.Join(outside, "10.15.0.77")
+	for _, dir := range []string{outside, network} {
+		harness.Must(t, os.MkdirAll(dir, 0o755))
+	}
+	harness.Must(t, os.WriteFile(stale, nil, 0o600))
+	wantUntouched := func() {
+		t.Helper()
+		if all, err := os.ReadDir(outside); err != nil || len(all) != 1 || all[0].Name() != filepath.Base(stale) {
+			t.Errorf("the directory outside has %v, %v; want it untouched", all, err)
+		}
+	}
+	harness.Must(t, os.Symlink(stale, storeFile(n, "10.15.0.77")))
+	n.Start(t)
+	wantFindings(t, n, 3, []string{"warning store 10.15.0.77"}, "--repair")
+	wantUntouched()
+	harness.Must(t, os.Remove(storeFile(n, "10.15.0.77")))
+	harness.Must(t, os.Remove(filepath.Join(network, "lock")))
+
+	harness.Must(t, os.Symlink(filepath.Join(outside, "lock"), filepath.Join(network, "lock")))
+	wantFindings(t, n, 1, []string{"error store "}, "--repair")
+	wantUntouched()
+	harness.Must(t, os.Remove(filepath.Join(network, "lock")))
+
+	harness.Must(t, os.Rename(network, network+".moved"))
+	harness.Must(t, os.Symlink(outside, network))
+	wantFindings(t, n, 1, []string{"error store "}, "--repair")
+	wantUntouched()
+	harness.Must(t, os.Remove(network))
+	harness.Must(t, os.Rename(network+".moved", network))
+}
+
 func TestDoctorLeases(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -21,6 +24,54 @@ func TestConfigDir(t *testing.T) {
 	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
 	if got := s.AllocateFor(t, "router"); len(got) != 1 {
 		t.Errorf("with enable-ipv6=false in the directory it got %q; want IPv4 only", got)
+	}
+}
+
+// A sparse file of 5 GiB would fill the memory of the machine, and a FIFO would block the start.
+var hostileFiles = map[string]func(path string) error{
+	"FIFO":         func(path string) error { return unix.Mkfifo(path, 0o600) },
+	"sparse 5 GiB": func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 5<<30)) },
+	"directory":    func(path string) error { return os.Mkdir(path, 0o755) },
+}
+
+func TestHostileConfigDir(t *testing.T) {
+	t.Parallel()
+	for name, create := range hostileFiles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := nodeWith(t, harness.DualStack())
+			file := filepath.Join(n.Dir, "config", "owners")
+			harness.Must(t, os.Mkdir(filepath.Dir(file), 0o755))
+			harness.Must(t, create(file))
+			wantStartFailure(t, n.Launch(t, "--config-dir="+filepath.Dir(file)), file, "65536 bytes")
+		})
+	}
+}
+
+func TestHostileProfile(t *testing.T) {
+	t.Parallel()
+	for name, create := range hostileFiles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := nodeWith(t, harness.DualStack())
+			file := filepath.Join(n.Dir, "profile.json")
+			harness.Must(t, create(file))
+			s := n.Launch(t, "--plugin-profile="+file)
+			s.WaitServing(t)
+			waitForLog(t, s, "--plugin-profile", file)
+		})
+	}
+}
+
+func TestHostileCNIConf(t *testing.T) {
+	t.Parallel()
+	for name, create := range hostileFiles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := nodeWith(t, harness.DualStack())
+			harness.Must(t, create(filepath.Join(n.ConfDir, "00-first.conflist")))
+			n.Start(t).AllocateFor(t, "router")
+		})
 	}
 }
 

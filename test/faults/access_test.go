@@ -128,19 +128,21 @@ func TestSocketDir(t *testing.T) {
 		s := n.Launch(t, "--socket-path="+filepath.Join(foreignDir, "ipam.sock"))
 		wantStartFailure(t, s, foreignDir)
 	})
-	t.Run("world-writable", func(t *testing.T) {
-		t.Parallel()
-		st.countCase(t)
-		n := nodeWith(t)
-		harness.Must(t, os.Chmod(n.Dir, 0o777))
-		s := n.Start(t)
-		harness.Eventually(t, "a warning about "+n.Dir, func() error {
-			if !strings.Contains(s.Log(), "directory "+n.Dir+" is world-writable") {
-				return errors.New(s.Log())
-			}
-			return nil
+	for kind, mode := range map[string]os.FileMode{"world-writable": 0o777, "group-writable": 0o775} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			n := nodeWith(t)
+			harness.Must(t, os.Chmod(n.Dir, mode))
+			s := n.Start(t)
+			harness.Eventually(t, "a warning about "+n.Dir, func() error {
+				if !strings.Contains(s.Log(), "directory "+n.Dir+" is "+kind) {
+					return errors.New(s.Log())
+				}
+				return nil
+			})
 		})
-	})
+	}
 }
 
 func TestNoNetworkSockets(t *testing.T) {

@@ -37,6 +37,12 @@ func pluginFaults() map[string]pluginFault {
 		return fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[%s]}`, strings.Join(ips, ","))
 	}
 	address := func(ip string) string { return fmt.Sprintf(`{"address":%q}`, ip+"/24") }
+	addresses := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, address(fmt.Sprintf("10.15.0.%d", 100+i)))
+		}
+		return all
+	}
 	afterWork := func(more string) string { return `{"afterWork":true,` + more + `}` }
 	// The header of a 64-bit ELF program for the unassigned machine type 0xFFFF.
 	foreignELF := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xff\xff\x01" + strings.Repeat("\x00", 43)
@@ -55,6 +61,7 @@ func pluginFaults() map[string]pluginFault {
 		"prints 100 MB":              {script: afterWork(`"stdoutBytes":104857600`), status: 502, err: "more than", unknown: true},
 		"returns no address":         {script: afterWork(`"result":` + result()), status: 502, err: "no address", unknown: true, onlyADD: true},
 		"returns an address twice":   {script: afterWork(`"result":` + result(address("10.15.0.3"), address("10.15.0.3"))), status: 502, err: "10.15.0.3 twice", unknown: true, onlyADD: true},
+		"returns 65 addresses":       {script: afterWork(`"result":` + result(addresses(65)...)), status: 502, err: "65 addresses; expected at most 64", unknown: true, onlyADD: true},
 		"returns another owner's":    {script: afterWork(`"result":` + result(address(otherAddress))), status: 502, err: "has already; ours was released", onlyADD: true},
 		"error with exit 0":          {script: afterWork(`"error":{"code":100,"msg":"no more"},"exitCode":0`), status: 502, err: "no more", unknown: true},
 		"result with exit 1":         {script: afterWork(`"result":` + result(address("10.15.0.3")) + `,"exitCode":1`), status: 502, err: "not a CNI error", unknown: true},

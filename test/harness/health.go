@@ -37,6 +37,11 @@ type Health struct {
 			CNIVersion string         `json:"cni-version"`
 			Profile    map[string]any `json:"profile-facts"`
 		} `json:"pools"`
+		Options []struct {
+			Name   string `json:"name"`
+			Value  string `json:"value"`
+			Source string `json:"source"`
+		} `json:"options"`
 		Counters    map[string]int64 `json:"counters"`
 		Quarantined []struct {
 			File   string `json:"file"`

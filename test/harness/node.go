@@ -34,6 +34,8 @@ type Node struct {
 	// Store returns the leases in the plugin's own files: host-local's by default, nil if the
 	// files cannot be compared with the list.
 	Store func() ([]oracle.Lease, error)
+	// Without names flags that ServeArgs leaves out, such as "--log-level".
+	Without []string
 	// Env holds NAME=value settings for every process of the node.
 	Env []string
 	// Program replaces the binary under test, if not empty.

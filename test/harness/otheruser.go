@@ -50,20 +50,26 @@ func (c Client) DoAs(t testing.TB, u User, method, path string) Response {
 	return Response{Status: resp.StatusCode, Header: resp.Header, Body: body}
 }
 
-// DialAs connects to the socket as another user, on a thread that terminates afterwards. Only root
-// can do that.
+// DialAs connects to the socket as another user. Only root can do that.
 func (c Client) DialAs(u User) (conn net.Conn, err error) {
-	done := make(chan struct{})
+	userErr := RunAs(u, func() { conn, err = net.Dial("unix", c.Socket) })
+	return conn, errors.Join(userErr, err)
+}
+
+// RunAs runs a function as another user, on a thread that terminates afterwards. Only root can do
+// that. The error is why the function was not run.
+func RunAs(u User, f func()) error {
+	done := make(chan error)
 	go func() {
-		defer close(done)
 		// Without a call of UnlockOSThread the runtime discards the thread.
 		runtime.LockOSThread()
-		if err = setThreadUser(u); err == nil {
-			conn, err = net.Dial("unix", c.Socket)
+		err := setThreadUser(u)
+		if err == nil {
+			f()
 		}
+		done <- err
 	}()
-	<-done
-	return conn, err
+	return <-done
 }
 
 // setThreadUser changes the user of this thread only; the functions of package syscall

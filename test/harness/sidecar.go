@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -61,6 +62,10 @@ func (n *Node) ServeArgs(flags ...string) []string {
 		"--local-router-ipv6=fd00:15::1",
 		"--log-level=debug",
 	}, n.Flags...)
+	args = slices.DeleteFunc(args, func(arg string) bool {
+		name, _, _ := strings.Cut(arg, "=")
+		return slices.Contains(n.Without, name)
+	})
 	return append(args, flags...)
 }
 
@@ -129,6 +134,12 @@ func (s *Sidecar) Stop(t testing.TB) {
 	if code := s.p.wait(t); code != 0 {
 		t.Errorf("after SIGTERM the sidecar ended with status %d; want 0; its output:\n%s", code, s.p.out)
 	}
+}
+
+// Signal sends a signal to the sidecar.
+func (s *Sidecar) Signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	s.p.signal(t, sig)
 }
 
 // Kill ends the sidecar with SIGKILL.

@@ -44,7 +44,8 @@ crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that
 sidecar has from the delegated CNI IPAM plugin, and releases those that are not needed.
 
 It has no state: it can be killed and started at any moment. SIGTERM or SIGINT ends it
-and releases nothing.
+and releases nothing. SIGHUP is logged and has no effect: every option is a flag. SIGUSR1
+writes the stacks of all goroutines to stderr.
 
 Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
@@ -65,6 +66,9 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 }
 
 func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
+	hangups, stopHangups := command.Hangups()
+	defer stopHangups()
+	defer command.DumpGoroutines(cmd.ErrOrStderr())()
 	if err := set.Resolve(d.env); err != nil {
 		return command.Usage(err)
 	}
@@ -82,5 +86,6 @@ func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Se
 	log.WithFields(logrus.Fields{
 		"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
 	}).Info("delegated-ipam-bridge starts")
+	defer logHangups(hangups, log)()
 	return d.serve(cmd.Context(), config, log)
 }

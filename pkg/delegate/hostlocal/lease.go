@@ -60,6 +60,17 @@ func Address(name string) (ip netip.Addr, ok bool) {
 	return ip, err == nil && ip.Zone() == "" && ip.String() == name
 }
 
+// OpenDir opens a network's directory, also through a symbolic link. It does not block on a FIFO.
+func OpenDir(path string) (*os.Root, error) {
+	// With the slash open(2) fails for everything but a directory, and does not wait for the writer
+	// of a FIFO.
+	dir, err := os.OpenRoot(path + "/")
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		at.Path = path
+	}
+	return dir, err
+}
+
 // Read reads the file of an address in a network's directory. Errors wrap fs.ErrNotExist if there is no
 // file, and ErrEmpty or ErrUnexpected if it is not a lease.
 func Read(dir *os.Root, ip netip.Addr) (Lease, error) {

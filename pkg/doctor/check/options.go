@@ -9,6 +9,8 @@ type Options struct {
 	Unusable bool
 	// Unknown are environment variables that look like options.
 	Unknown []string
+	// Skipped are the files of --config-dir that have no effect.
+	Skipped []string
 	// Differing are the options whose values differ from the sidecar's.
 	Differing []Difference
 	// FromSidecar means that the checks use the sidecar's options.

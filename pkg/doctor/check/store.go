@@ -57,7 +57,7 @@ func (s *Store) collect(ctx context.Context, p *models.PoolStatus, repair bool) 
 	if s.Dir, s.Err = storeDir(p); s.Err != nil {
 		return
 	}
-	dir, err := os.OpenRoot(s.Dir)
+	dir, err := openStore(s.Dir, repair)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // host-local creates it with the first address
 	}
@@ -75,6 +75,28 @@ func (s *Store) collect(ctx context.Context, p *models.PoolStatus, repair bool) 
 	if s.Err = s.read(dir); s.Err == nil && repair {
 		s.Err = s.removeStale(dir)
 	}
+}
+
+// openStore opens the directory of a network. For a change it must not be a symbolic link: who may
+// write to the data directory could have files of another directory removed. Links in the path of
+// the data directory itself are the administrator's and are followed.
+func openStore(path string, change bool) (*os.Root, error) {
+	dir, err := hostlocal.OpenDir(path)
+	if err != nil || !change {
+		return dir, err
+	}
+	opened, err := dir.Stat(".")
+	named := opened
+	if err == nil {
+		named, err = os.Lstat(path)
+	}
+	if err == nil && !os.SameFile(opened, named) {
+		err = fmt.Errorf("%s: a symbolic link, or replaced while it was opened; expected a directory, because a repair follows no symbolic link", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
 }
 
 // read reads the file of each address.
@@ -126,5 +148,5 @@ func withPath(dir *os.Root, err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) && filepath.IsLocal(at.Path) {
 		return fmt.Errorf("%s: %w", filepath.Join(dir.Name(), at.Path), at.Err)
 	}
-	return fmt.Errorf("%s: %w", dir.Name(), err)
+	return fmt.Errorf("%s: %w", filepath.Clean(dir.Name()), err)
 }

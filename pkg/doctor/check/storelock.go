@@ -29,11 +29,11 @@ const (
 // file is created; for a read it is shared, and without a file there is nothing to wait
 // for. The caller calls the returned function to unlock.
 func lockStore(ctx context.Context, dir *os.Root, change bool) (unlock func(), err error) {
-	flags, how := os.O_RDONLY, unix.LOCK_SH
+	how := unix.LOCK_SH
 	if change {
-		flags, how = os.O_RDONLY|os.O_CREATE, unix.LOCK_EX
+		how = unix.LOCK_EX
 	}
-	file, err := hostlocal.OpenRegular(dir, lockFile, flags, lockMode)
+	file, err := openLock(ctx, dir, change)
 	if errors.Is(err, fs.ErrNotExist) && !change {
 		return func() {}, nil
 	}
@@ -46,6 +46,26 @@ func lockStore(ctx context.Context, dir *os.Root, change bool) (unlock func(), e
 	}
 	// Closing the only file description of the lock releases it.
 	return func() { file.Close() }, nil
+}
+
+// openLock opens the lock file, through no symbolic link, and creates a missing one if create is set.
+func openLock(ctx context.Context, dir *os.Root, create bool) (*os.File, error) {
+	for {
+		info, err := dir.Lstat(lockFile)
+		switch {
+		case err == nil && !info.Mode().IsRegular():
+			return nil, &fs.PathError{Op: "open", Path: lockFile, Err: fmt.Errorf("not a regular file (%s); expected the lock file of host-local", info.Mode().Type())}
+		case err == nil:
+			return hostlocal.OpenRegular(dir, lockFile, os.O_RDONLY, 0)
+		case !create || !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+		// With O_EXCL a link that was created meanwhile is not followed either.
+		file, err := hostlocal.OpenRegular(dir, lockFile, os.O_RDONLY|os.O_CREATE|os.O_EXCL, lockMode)
+		if !errors.Is(err, fs.ErrExist) || ctx.Err() != nil {
+			return file, err
+		}
+	}
 }
 
 // pollLock locks by repeated attempts, because a blocking flock cannot be cancelled.

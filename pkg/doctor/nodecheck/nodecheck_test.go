@@ -52,6 +52,7 @@ func TestOptions(t *testing.T) {
 		"invalid":          {found(check.Options{Invalid: []error{errors.New("--owners is wrong")}}), states(failed), []string{"--owners is wrong", "does not start"}},
 		"unusable":         {found(check.Options{Invalid: []error{errors.New("a"), errors.New("b")}, Unusable: true}), states(failed, failed), []string{"were skipped"}},
 		"unknown variable": {found(check.Options{Unknown: []string{"DELEGATED_IPAM_OWNER"}}), states(warning), []string{"DELEGATED_IPAM_OWNER"}},
+		"skipped file":     {found(check.Options{Skipped: []string{"/etc/x/owners~"}}), states(warning), []string{"/etc/x/owners~", "no effect", "remove it"}},
 		"differing": {
 			found(check.Options{Differing: []check.Difference{{Option: "owners", Here: "a", HereFrom: "config-dir", There: "b", ThereFrom: "default"}}}),
 			states(warning),

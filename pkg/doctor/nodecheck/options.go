@@ -18,6 +18,9 @@ func options(o *check.Observations) []check.Finding {
 		all = append(all, check.Warn("correct its name or remove it",
 			"environment variable %s is not an option of delegated-ipam and has no effect", name))
 	}
+	for _, path := range o.Options.Skipped {
+		all = append(all, check.Warn("remove it", "%s is a directory or a backup file in --config-dir, and has no effect", path))
+	}
 	for _, d := range o.Options.Differing {
 		all = append(all, check.Warn("restart the sidecar to apply the new value; doctor uses the sidecar's",
 			"--%s is %q here (%s), and the sidecar runs with %q (%s)", d.Option, d.Here, d.HereFrom, d.There, d.ThereFrom))

@@ -60,7 +60,7 @@ func (s socket) findings() []check.Finding {
 		all = append(all, check.Fail("correct --socket-path or --socket-group: the sidecar does not start with them", "%s", s.invalid))
 	}
 	if s.exposed != nil && !check.InEmptyDir(s.directory) {
-		all = append(all, check.Warn("remove the write permission of others from the directory (chmod o-w)", "%s", s.exposed))
+		all = append(all, check.Warn("remove the write permission of group and others from the directory (chmod go-w)", "%s", s.exposed))
 	}
 	mode := s.options.Mode
 	if s.exists {

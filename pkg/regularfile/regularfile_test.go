@@ -1,0 +1,64 @@
+package regularfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const limit = 1 << 10
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	largest := strings.Repeat("x", limit)
+	path := filepath.Join(dir, "file")
+	must(t, os.WriteFile(path, []byte(largest), 0o600))
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink(path, link))
+	for _, name := range []string{path, link} {
+		if got, err := Read(name, limit); err != nil || string(got) != largest {
+			t.Errorf("%s: got %d bytes, %v; want %d", name, len(got), err, limit)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		create func(path string) error
+		want   string
+	}{
+		"missing":   {func(string) error { return nil }, "no such file"},
+		"dangling":  {func(path string) error { return os.Symlink("nowhere", path) }, "no such file"},
+		"directory": {func(path string) error { return os.Mkdir(path, 0o700) }, "not a regular file (d---------)"},
+		"FIFO":      {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file (p---------)"},
+		"link to FIFO": {func(path string) error {
+			return errors.Join(unix.Mkfifo(path+".1", 0o600), os.Symlink(path+".1", path))
+		}, "not a regular file"},
+		"device":       {func(path string) error { return os.Symlink("/dev/zero", path) }, "not a regular file"},
+		"too large":    {func(path string) error { return os.WriteFile(path, make([]byte, limit+1), 0o600) }, "larger than 1024 bytes"},
+		"sparse 5 GiB": {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 5<<30)) }, "larger than 1024 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file")
+			must(t, tt.create(path))
+			data, err := Read(path, limit)
+			if err == nil || data != nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %d bytes, error %v; want %q", len(data), err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), path) {
+				t.Errorf("error %q contains the path", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// configDir returns a directory with a file for each option.
+func configDir(t *testing.T, n *harness.Node, values map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(n.Dir, "config")
+	harness.Must(t, os.Mkdir(dir, 0o755))
+	for name, value := range values {
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
+	}
+	return dir
+}
+
+// optionOf returns an option of the sidecar as its status has it.
+func optionOf(t *testing.T, s *harness.Sidecar, name string) string {
+	t.Helper()
+	for _, o := range s.Health(t).DelegatedIPAM.Options {
+		if o.Name == name {
+			return o.Value + " (" + o.Source + ")"
+		}
+	}
+	t.Fatalf("the status lacks option %s", name)
+	return ""
+}
+
+func TestReloadOptions(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	dir := configDir(t, n, map[string]string{"log-level": "info", "owners": "router"})
+	n.Without = []string{"--log-level"}
+	s := n.Start(t, "--config-dir="+dir, "--release-delay=1s")
+	if log := s.Log(); strings.Contains(log, "level=debug") {
+		t.Fatalf("debug lines at level info:\n%s", log)
+	}
+
+	for name, value := range map[string]string{"log-level": "debug", "owners": "router,health", "release-delay": "5m"} {
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
+	}
+	s.Signal(t, syscall.SIGHUP)
+	waitForLog(t, s, "level=warning", "restart", `option=owners`, `running=router`, `configured="router,health"`)
+	waitForLog(t, s, "option=log-level", "debug")
+	s.AllocateFor(t, "router")
+	waitForLog(t, s, "level=debug", "owner=router")
+	if got := optionOf(t, s, "log-level"); got != "debug (config-dir)" {
+		t.Errorf("the status has log-level %s; want the new value", got)
+	}
+	if got := optionOf(t, s, "owners"); got != "router (config-dir)" {
+		t.Errorf("the status has owners %s; want the one that it runs with", got)
+	}
+	s.TryAllocate(t, harness.Request{Owner: "health"}).WantStatus(t, 403)
+	if strings.Contains(s.Log(), "option=release-delay") {
+		t.Error("the file of an option that a flag sets is reported")
+	}
+}
+
+func TestReloadInvalidOptions(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	dir := configDir(t, n, map[string]string{"owners": "router"})
+	s := n.Start(t, "--config-dir="+dir)
+	harness.Must(t, os.WriteFile(filepath.Join(dir, "colour"), []byte("red"), 0o644))
+	s.Signal(t, syscall.SIGHUP)
+	waitForLog(t, s, "level=error", filepath.Join(dir, "colour"), "not an option of serve")
+	s.AllocateFor(t, "router")
+}
+
+func TestReloadProfile(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	profile := filepath.Join(n.Dir, "profile.json")
+	const valid = `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},
+		"addOutlivesSeconds":7,"del":"released","store":"node","lookup":"none","podIdentity":"none","namespace":"any","unique":true}`
+	harness.Must(t, os.WriteFile(profile, []byte(valid), 0o644))
+	s := n.Start(t, "--plugin-profile="+profile)
+	harness.Must(t, os.WriteFile(profile, []byte(`{`), 0o644))
+	s.Signal(t, syscall.SIGHUP)
+	waitForLog(t, s, "level=error", "--plugin-profile", profile)
+	harness.Must(t, os.WriteFile(profile, []byte(valid), 0o644))
+	s.WaitReady(t)
+}
+
+// A hangup while the sidecar waits for the state directory does not end it either.
+func TestHangupBeforeServing(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	first := n.Start(t)
+	second := n.Launch(t)
+	waitForLog(t, second, "waiting for the state directory")
+	second.Signal(t, syscall.SIGHUP)
+	second.Signal(t, syscall.SIGUSR1)
+	waitForLog(t, second, "goroutine 1 [")
+	first.Stop(t)
+	second.WaitReady(t)
+	waitForLog(t, second, "SIGHUP")
+}
+
+func TestDumpGoroutines(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	for dumps := 1; dumps <= 2; dumps++ {
+		s.Signal(t, syscall.SIGUSR1)
+		harness.Eventually(t, "a dump", func() error {
+			if strings.Count(s.Log(), "goroutine 1 [") < dumps {
+				return errors.New(s.Log())
+			}
+			return nil
+		})
+	}
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+}
+
+func TestAbstractSocket(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	wantStartFailure(t, n.Launch(t, "--socket-path=@delegated-ipam"), "--socket-path", `"@delegated-ipam"`, "abstract")
+	for _, socket := range []string{"@delegated-ipam", "unix://@delegated-ipam"} {
+		if o := n.Command(t, "list", "-H", socket); o.ExitCode == 0 || !strings.Contains(o.Stderr, "abstract") {
+			t.Errorf("list -H %s: exit status %d, %q; want an error about abstract sockets", socket, o.ExitCode, o.Stderr)
+		}
+	}
+}
