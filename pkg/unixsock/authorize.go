@@ -21,10 +21,13 @@ type Callers struct {
 
 // Allow reports whether a peer may call the API.
 func (c Callers) Allow(p Peer) bool {
-	return p.UID == 0 || p.UID == os.Geteuid() || slices.Contains(c.UIDs, p.UID) ||
+	return privileged(p) || slices.Contains(c.UIDs, p.UID) ||
 		slices.Contains(c.GIDs, p.GID) ||
 		slices.ContainsFunc(p.Groups, func(g int) bool { return slices.Contains(c.GIDs, g) })
 }
+
+// privileged reports whether a peer is root or our own user.
+func privileged(p Peer) bool { return p.UID == 0 || p.UID == os.Geteuid() }
 
 // Authorize returns a handler that passes requests of allowed callers to next. Other requests get
 // 403 without a body (swagger.yaml, as in Cilium), except GET /v1/healthz. It must be served by
