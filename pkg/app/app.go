@@ -62,8 +62,9 @@ type app struct {
 	metrics *metrics.Metrics
 	handler http.Handler
 	loaded  journal.Loaded
-	// overLimit logs the connections that are closed because there are too many.
-	overLimit *logging.Repeated
+	// overLimit logs the connections that are closed because there are too many, and refusals the
+	// requests of callers who may not call.
+	overLimit, refusals *logging.Repeated
 }
 
 // assemble creates and connects every part. Nothing runs yet.
@@ -80,7 +81,10 @@ func assemble(c Config, log logrus.FieldLogger) (*app, error) {
 	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
 		return nil, err
 	}
-	a := &app{reporter: r, log: log, overLimit: logging.NewRepeated(log, repeatedInterval)}
+	a := &app{
+		reporter: r, log: log,
+		overLimit: logging.NewRepeated(log, repeatedInterval), refusals: logging.NewRepeated(log, repeatedInterval),
+	}
 	if err := a.connect(boot, machine); err != nil {
 		r.locks.Release()
 		return nil, errors.Join(err, r.journal.Close())

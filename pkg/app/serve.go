@@ -54,6 +54,7 @@ func (a *app) serve(ctx context.Context) error {
 		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), a.stop(server))
 	}
 	a.overLimit.Stop()
+	a.refusals.Stop()
 	stopBackground()
 	err = errors.Join(err, waitBackground())
 	a.waitForProbes()

@@ -92,7 +92,7 @@ func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
 		return
 	}
 	logField(r.Context(), "error", fmt.Sprint(cause))
-	a.log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s %s: %v", r.Method, r.URL.Path, cause)
+	a.log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s: %v", requestName(r), cause)
 	if w.Reset() {
 		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
 	}
