@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
@@ -23,8 +24,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// budget is the longest time a request waits: Cilium's clients give up after 90 s.
-const budget = 80 * time.Second
+const (
+	// budget is the longest time a request waits: Cilium's clients give up after 90 s.
+	budget = 80 * time.Second
+
+	// repeatedInterval is the time between two lines about events that callers repeat.
+	repeatedInterval = time.Minute
+)
 
 // Run serves until ctx ends, then stops gracefully: it rejects new work and waits for
 // running plugin calls. The error is why it could not start or stop.
@@ -56,6 +62,9 @@ type app struct {
 	metrics *metrics.Metrics
 	handler http.Handler
 	loaded  journal.Loaded
+	// overLimit logs the connections that are closed because there are too many, and refusals the
+	// requests of callers who may not call.
+	overLimit, refusals *logging.Repeated
 }
 
 // assemble creates and connects every part. Nothing runs yet.
@@ -72,7 +81,10 @@ func assemble(c Config, log logrus.FieldLogger) (*app, error) {
 	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
 		return nil, err
 	}
-	a := &app{reporter: r, log: log}
+	a := &app{
+		reporter: r, log: log,
+		overLimit: logging.NewRepeated(log, repeatedInterval), refusals: logging.NewRepeated(log, repeatedInterval),
+	}
 	if err := a.connect(boot, machine); err != nil {
 		r.locks.Release()
 		return nil, errors.Join(err, r.journal.Close())

@@ -15,9 +15,8 @@ import (
 // route returns the handler of the socket: the API, with the requests of rejected callers
 // measured too, and the metrics.
 func (a *app) route(api *restapi.API) http.Handler {
-	callers := unixsock.Callers{UIDs: a.config.AllowUIDs, GIDs: a.config.AllowGIDs}
-	measured := a.metrics.API(unixsock.Authorize(api, callers, a.log), api)
-	scraped := unixsock.Authorize(a.metrics.Handler(), callers, a.log)
+	measured := a.metrics.API(unixsock.Authorize(api, a.callers(), a.refusals), api)
+	scraped := unixsock.Authorize(a.metrics.Handler(), a.callers(), a.refusals)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == endpoint.Path {
 			scraped.ServeHTTP(w, r)
@@ -25,6 +24,11 @@ func (a *app) route(api *restapi.API) http.Handler {
 		}
 		measured.ServeHTTP(w, r)
 	})
+}
+
+// callers returns who may call the API.
+func (a *app) callers() unixsock.Callers {
+	return unixsock.Callers{UIDs: a.config.AllowUIDs, GIDs: a.config.AllowGIDs}
 }
 
 // registerMetrics registers the metrics that are collected at each scrape, and the series

@@ -41,7 +41,7 @@ func (a *app) serve(ctx context.Context) error {
 	waitBackground := a.startBackground(background, metricsListener)
 	server := unixsock.Server(a.handler, a.log)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(unixsock.Limit(listener, a.callers(), a.overLimit)) }()
 	a.log.WithFields(logrus.Fields{
 		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName,
 		"attachments": loaded, "version": c.Version,
@@ -53,6 +53,8 @@ func (a *app) serve(ctx context.Context) error {
 	case err = <-served:
 		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), a.stop(server))
 	}
+	a.overLimit.Stop()
+	a.refusals.Stop()
 	stopBackground()
 	err = errors.Join(err, waitBackground())
 	a.waitForProbes()

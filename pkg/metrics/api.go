@@ -67,10 +67,11 @@ func (m *Metrics) API(next http.Handler, operations Operations) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		name, r := operations.Operation(r)
-		if name == "" {
-			name = other
+		s, ok := series[name]
+		if !ok {
+			name, s = other, series[other]
 		}
-		observed := response.NewObserver(w, func(code int) { m.api.observe(name, series[name], code, time.Since(began)) })
+		observed := response.NewObserver(w, func(code int) { m.api.observe(name, s, code, time.Since(began)) })
 		next.ServeHTTP(observed, r)
 		observed.WriteHeader(http.StatusOK)
 	})

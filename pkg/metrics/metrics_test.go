@@ -33,8 +33,11 @@ type operations struct{}
 func (operations) Operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
 
 func (operations) Operation(r *http.Request) (string, *http.Request) {
-	if r.URL.Path == "/known" {
+	switch r.URL.Path {
+	case "/known":
 		return "GET /known", r
+	case "/unlisted":
+		return "GET /unlisted", r
 	}
 	return "", r
 }
@@ -185,6 +188,13 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 			t.Errorf("the scrape lacks the line %s; it has %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
 		}
 	}
+}
+
+func TestUnlistedOperation(t *testing.T) {
+	m := New(Options{})
+	api := m.API(http.NotFoundHandler(), operations{})
+	api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/unlisted", http.NoBody))
+	wantLines(t, m, `delegated_ipam_api_requests_total{code="404",operation="_other"} 1`)
 }
 
 func TestStatusCode(t *testing.T) {

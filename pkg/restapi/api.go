@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-openapi/analysis"
@@ -44,23 +45,44 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	log.write(a.log, r, w.Status(), duration)
 }
 
-// serve calls the generated server. A query that cannot be decoded is refused with 422:
-// net/http drops such a parameter silently, so that a misspelt owner would become an empty one
-// and get a separate attachment. A panic does not leave serve, so that one request cannot
-// terminate the process.
+// serve calls the generated server, unless it refuses the request. A panic does not leave serve, so
+// that one request cannot terminate the process.
 func (a *API) serve(w *response.Writer, r *http.Request) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			a.handlePanic(w, r, cause)
 		}
 	}()
-	if err := checkQuery(r.URL.RawQuery); err != nil {
+	if err := a.refuse(r); err != nil {
 		logField(r.Context(), "error", err.Error())
-		errors.ServeError(w, r, errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err))
+		errors.ServeError(w, r, err)
 		return
 	}
 	a.server.ServeHTTP(w, r)
 }
+
+// refuse returns an error for a request that the generated server must not get:
+//
+//   - one whose method is not in upper case. Methods are case-sensitive (RFC 9110 section 9.1), but
+//     the generated server would take post for POST.
+//   - one with a query that cannot be decoded. net/http drops such a parameter silently, so that a
+//     misspelt owner would become an empty one and get a separate attachment.
+func (a *API) refuse(r *http.Request) error {
+	if !upperCase(r.Method) {
+		// No method is left out of those of the path.
+		allowed := a.routes.AllowedMethods(&http.Request{URL: r.URL})
+		if len(allowed) == 0 {
+			return errors.NotFound("path %s was not found", r.URL.EscapedPath())
+		}
+		return errors.MethodNotAllowed(r.Method, allowed)
+	}
+	if err := checkQuery(r.URL.RawQuery); err != nil {
+		return errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err)
+	}
+	return nil
+}
+
+func upperCase(method string) bool { return method == strings.ToUpper(method) }
 
 // handlePanic logs a panic and answers 500 if nothing of the response has been sent. Generated
 // code panics, too, if it cannot write a response because the client closed the connection.
@@ -70,7 +92,7 @@ func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
 		return
 	}
 	logField(r.Context(), "error", fmt.Sprint(cause))
-	a.log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s %s: %v", r.Method, r.URL.Path, cause)
+	a.log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s: %v", requestName(r), cause)
 	if w.Reset() {
 		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
 	}
@@ -87,6 +109,9 @@ func (a *API) Operations() map[string][]int { return a.codes }
 // Operation returns the operation of a request, empty if there is none, and the request to
 // serve, which carries the route, so that it is looked up once.
 func (a *API) Operation(r *http.Request) (string, *http.Request) {
+	if !upperCase(r.Method) {
+		return "", r
+	}
 	route, routed, ok := a.routes.RouteInfo(r)
 	if !ok {
 		return "", r

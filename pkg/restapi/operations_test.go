@@ -27,6 +27,8 @@ func TestOperation(t *testing.T) {
 		"GET /v1/nothing":              "",
 		"GET /":                        "",
 		"BREW /v1/ipam":                "",
+		"post /v1/ipam":                "",
+		"Get /v1/healthz":              "",
 		"DELETE /v1/ipam/10.0.0.1/etc": "",
 	} {
 		method, path, _ := strings.Cut(request, " ")

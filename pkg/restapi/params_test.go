@@ -184,3 +184,18 @@ func TestUnknownPaths(t *testing.T) {
 		t.Errorf("Allow is %q; want POST in it", allow)
 	}
 }
+
+func TestMethodInLowerCase(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	for _, method := range []string{"post", "Post", "pOST"} {
+		got := f.send(t, method, "/v1/ipam?owner=router")
+		wantCode(t, got, http.StatusMethodNotAllowed)
+		if allow := got.header.Get("Allow"); !strings.Contains(allow, "POST") {
+			t.Errorf("Allow is %q; want POST in it", allow)
+		}
+	}
+	wantCode(t, f.send(t, "get", "/v1/endpoint"), http.StatusNotFound)
+	if n := f.engine.calls(); n != 0 {
+		t.Errorf("the engine was called %d times", n)
+	}
+}

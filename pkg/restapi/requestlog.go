@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 const (
@@ -16,6 +18,11 @@ const (
 	// usualLogged is how many of them handlers add: owner, poolName and family of the request;
 	// containerID, owner and ipAddrs of the attachment.
 	usualLogged = 6
+
+	// maxRequest and maxText are how much of the method with the path, and of another text, is
+	// logged, in bytes: callers choose them.
+	maxRequest = 256
+	maxText    = 4 << 10
 )
 
 // requestLogKey is the context key of a request's log.
@@ -103,8 +110,11 @@ func (l *requestLog) write(log *logrus.Entry, r *http.Request, code int, duratio
 func (l *requestLog) collect(r *http.Request, base logrus.Fields) logrus.Fields {
 	fields := make(logrus.Fields, len(base)+usualFields)
 	maps.Copy(fields, base)
-	fields["request"] = r.Method + " " + r.URL.Path
+	fields["request"] = requestName(r)
 	for _, f := range l.fields {
+		if text, ok := f.value.(string); ok && len(text) > maxText {
+			f.value = logging.Shorten(text, maxText)
+		}
 		fields[f.key] = f.value
 	}
 	if _, logged := fields["poolName"]; logged {
@@ -114,8 +124,11 @@ func (l *requestLog) collect(r *http.Request, base logrus.Fields) logrus.Fields 
 	for parameter, key := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
 		// The generated code takes the last value of a repeated parameter.
 		if values := query[parameter]; len(values) > 0 && values[len(values)-1] != "" {
-			fields[key] = values[len(values)-1]
+			fields[key] = logging.Shorten(values[len(values)-1], maxOwner)
 		}
 	}
 	return fields
 }
+
+// requestName returns method and path for the log.
+func requestName(r *http.Request) string { return logging.Shorten(r.Method+" "+r.URL.Path, maxRequest) }

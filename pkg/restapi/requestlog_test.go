@@ -2,9 +2,11 @@ package restapi_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
@@ -104,5 +106,21 @@ func TestResponseBeforeLog(t *testing.T) {
 				t.Errorf("%d log lines; want one", lines)
 			}
 		})
+	}
+}
+
+func TestLongRequestLog(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	long := strings.Repeat("x", 8<<10)
+	for _, target := range []string{"/v1/" + long, "/v1/ipam/" + long, "/v1/none?owner=" + long + "&pool=" + long, "/v1/ipam?%zz" + long, "/v1/ipam/10.0.0.1?pool=" + long} {
+		f.reset()
+		f.send(t, http.MethodPost, target)
+		size := 0
+		for _, value := range f.logLine(t).Data {
+			size += len(fmt.Sprint(value))
+		}
+		if size > 6<<10 {
+			t.Errorf("%.30s: the fields of the log line have %d bytes", target, size)
+		}
 	}
 }

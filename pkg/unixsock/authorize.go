@@ -2,10 +2,13 @@ package unixsock
 
 import (
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // healthPath is open to every peer, so that a probe needs no privilege.
@@ -21,24 +24,50 @@ type Callers struct {
 
 // Allow reports whether a peer may call the API.
 func (c Callers) Allow(p Peer) bool {
-	return p.UID == 0 || p.UID == os.Geteuid() || slices.Contains(c.UIDs, p.UID) ||
+	return privileged(p) || slices.Contains(c.UIDs, p.UID) ||
 		slices.Contains(c.GIDs, p.GID) ||
 		slices.ContainsFunc(p.Groups, func(g int) bool { return slices.Contains(c.GIDs, g) })
 }
 
+// privileged reports whether a peer is root or our own user.
+func privileged(p Peer) bool { return p.UID == 0 || p.UID == os.Geteuid() }
+
+// maxLoggedRequest is how much of a method and a path is logged, in bytes.
+const maxLoggedRequest = 256
+
 // Authorize returns a handler that passes requests of allowed callers to next. Other requests get
-// 403 without a body (swagger.yaml, as in Cilium), except GET /v1/healthz. It must be served by
-// Server, which adds the peer to the context; a request without a known peer gets 403 too.
-func Authorize(next http.Handler, callers Callers, log logrus.FieldLogger) http.Handler {
+// 403 without a body (swagger.yaml, as in Cilium) and are logged to refusals, except GET
+// /v1/healthz, which next gets without what health does not need. It must be served by Server, which
+// adds the peer to the context; a request without a known peer gets 403 too.
+func Authorize(next http.Handler, callers Callers, refusals *logging.Repeated) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, known := PeerFrom(r.Context())
-		if known && callers.Allow(peer) || r.Method == http.MethodGet && r.URL.Path == healthPath {
+		switch {
+		case known && callers.Allow(peer):
 			next.ServeHTTP(w, r)
-			return
+		case r.Method == http.MethodGet && r.URL.Path == healthPath:
+			next.ServeHTTP(w, healthRequest(r))
+		default:
+			refusals.Warn(logrus.Fields{
+				"request": logging.Shorten(r.Method+" "+r.URL.Path, maxLoggedRequest),
+				"peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
+			}, "caller rejected; --allow-uids and --allow-gids allow more callers")
+			w.WriteHeader(http.StatusForbidden)
 		}
-		log.WithFields(logrus.Fields{
-			"request": r.Method + " " + r.URL.Path, "peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
-		}).Warn("caller rejected; --allow-uids and --allow-gids allow more callers")
-		w.WriteHeader(http.StatusForbidden)
 	})
+}
+
+// healthRequest returns a request for health that has the headers of the operation and no more of
+// r: a refused caller could get errors that are logged.
+func healthRequest(r *http.Request) *http.Request {
+	h := r.WithContext(r.Context())
+	h.URL, h.RequestURI = &url.URL{Path: healthPath}, healthPath
+	h.Body, h.ContentLength, h.TransferEncoding = http.NoBody, 0, nil
+	h.Header = http.Header{}
+	for _, name := range []string{"Brief", "Require-K8s-Connectivity"} {
+		if values, ok := r.Header[name]; ok {
+			h.Header[name] = values
+		}
+	}
+	return h
 }

@@ -3,11 +3,19 @@ package unixsock
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 func TestCallersAllow(t *testing.T) {
@@ -100,7 +108,7 @@ func TestAllowedUser(t *testing.T) {
 func TestUnknownPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	serveOn(t, Server(Authorize(http.NotFoundHandler(), Callers{}, silentLogger()), silentLogger()), l)
+	serveOn(t, Server(Authorize(http.NotFoundHandler(), Callers{}, silentRefusals()), silentLogger()), l)
 	dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
 	if resp := sendRequest(t, dial, http.MethodGet, "/v1/ipam"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("status %s", resp.Status)
@@ -124,7 +132,7 @@ func TestAuthorize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached := false
-			h := Authorize(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), Callers{UIDs: []int{70002}}, silentLogger())
+			h := Authorize(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), Callers{UIDs: []int{70002}}, silentRefusals())
 			ctx := t.Context()
 			if c.peer != nil {
 				ctx = context.WithValue(ctx, peerKey{}, *c.peer)
@@ -138,5 +146,45 @@ func TestAuthorize(t *testing.T) {
 				t.Errorf("reached the handler: %t", reached)
 			}
 		})
+	}
+}
+
+// A refused caller must not choose more of a health request than what health needs: the request log
+// has what callers choose.
+func TestRefusedHealth(t *testing.T) {
+	var got *http.Request
+	h := Authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }), Callers{}, silentRefusals())
+	r := httptest.NewRequest(http.MethodGet, "/v1/%68ealthz?owner=x&%zz", strings.NewReader("body"))
+	for _, name := range []string{"Brief", "Require-K8s-Connectivity", "Accept", "Content-Type", "X-Other"} {
+		r.Header.Set(name, name)
+	}
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if got == nil {
+		t.Fatal("the request did not reach the handler")
+	}
+	want := http.Header{"Brief": {"Brief"}, "Require-K8s-Connectivity": {"Require-K8s-Connectivity"}}
+	if got.URL.String() != "/v1/healthz" || !maps.EqualFunc(got.Header, want, slices.Equal) || got.ContentLength != 0 || got.Body != http.NoBody {
+		t.Errorf("the handler got %s %v, body of %d bytes", got.URL, got.Header, got.ContentLength)
+	}
+}
+
+func TestRefusalLog(t *testing.T) {
+	var out strings.Builder
+	log := logrus.New()
+	log.SetOutput(&out)
+	refusals := logging.NewRepeated(log, time.Hour)
+	h := Authorize(http.NotFoundHandler(), Callers{}, refusals)
+	for range 200 {
+		ctx := context.WithValue(t.Context(), peerKey{}, Peer{UID: 70001})
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/"+strings.Repeat("x", 8<<10), nil))
+	}
+	refusals.Stop()
+	for _, want := range []string{"peerUID=70001", "POST /v1/xxx", "repeated=199"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("logged %q; want %q in it", out.String(), want)
+		}
+	}
+	if out.Len() > 2000 {
+		t.Errorf("%d bytes were logged; want one line and one summary", out.Len())
 	}
 }

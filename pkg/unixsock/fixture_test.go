@@ -12,10 +12,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 func must(t *testing.T, err error) {
@@ -80,6 +83,8 @@ func silentLogger() logrus.FieldLogger {
 	return log
 }
 
+func silentRefusals() *logging.Repeated { return logging.NewRepeated(silentLogger(), time.Hour) }
+
 // serve runs Server with Authorize on a real socket. The handler sends the peer of each request
 // that it gets to reached.
 func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
@@ -92,7 +97,7 @@ func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
 	s := Server(Authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		peer, _ := PeerFrom(r.Context())
 		reached <- peer
-	}), callers, silentLogger()), silentLogger())
+	}), callers, silentRefusals()), silentLogger())
 	serveOn(t, s, l)
 	return path, reached
 }

@@ -102,8 +102,11 @@ type peerKey struct{}
 
 // withPeer adds the peer of a connection to the context of its requests
 // (http.Server.ConnContext). Authorize rejects requests without one.
-func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	peer, err := PeerOf(conn)
+func withPeer(ctx context.Context, nc net.Conn) context.Context {
+	if c, ok := nc.(*conn); ok && c.peer != nil {
+		return context.WithValue(ctx, peerKey{}, *c.peer)
+	}
+	peer, err := PeerOf(nc)
 	if err != nil {
 		return ctx
 	}

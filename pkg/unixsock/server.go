@@ -22,8 +22,11 @@ const (
 	writeTimeout = 100 * time.Second
 
 	// maxHeader and maxBody are in bytes. No operation of the API has a body.
-	maxHeader = 64 << 10
+	maxHeader = 8 << 10
 	maxBody   = 64 << 10
+
+	// headerSlop is what net/http adds to http.Server.MaxHeaderBytes.
+	headerSlop = 4 << 10
 )
 
 // Server returns the HTTP server for a listener of Listen. It limits the duration and the size of
@@ -36,19 +39,18 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		MaxHeaderBytes:    maxHeader - headerSlop,
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return withConn(withPeer(ctx, c), c) },
 		ErrorLog:          log.New(logging.Writer(logger), "", 0),
 	}
 }
 
-// prepare limits the body of a request to maxBody and cancels OnUnread of the previous request on
-// the connection: its client is alive.
+// prepare limits the body of a request to maxBody and reports the request to its connection.
 func prepare(next http.Handler) http.Handler {
 	limited := http.MaxBytesHandler(next, maxBody)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-			c.setOnUnread(nil)
+			c.startRequest()
 		}
 		if r.Body == http.NoBody {
 			next.ServeHTTP(w, r) // MaxBytesHandler would copy the request for nothing

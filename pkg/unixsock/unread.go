@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,21 +12,6 @@ import (
 // lingerTime is how long the server keeps a connection open that it wants to close and whose
 // client has not read the last response yet.
 const lingerTime = 5 * time.Second
-
-// conn is an accepted connection that reports whether its client closed it before it had read the
-// response. A response that was written without an error is in the kernel's buffer, and the client
-// may terminate before it reads it. The kernel reports that as ECONNRESET in place of the end of
-// the stream (Linux, unix_release_sock).
-type conn struct {
-	*net.UnixConn
-	closing atomic.Bool
-
-	mu sync.Mutex
-	// reset is set when the client has closed the connection with unread data.
-	reset bool
-	// onUnread, if not nil, is called then.
-	onUnread func()
-}
 
 // OnUnread calls f, once, if the client closes the connection of a request before it has read all
 // of the response. The response must have been written and flushed. The next request on the
@@ -77,27 +60,6 @@ func (c *conn) setReset() {
 	if f != nil {
 		f()
 	}
-}
-
-// Read reads from the client. Data after a response means that the client is alive.
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.UnixConn.Read(p)
-	switch {
-	case n > 0:
-		c.setOnUnread(nil)
-	case errors.Is(err, unix.ECONNRESET):
-		c.setReset()
-	}
-	return n, err
-}
-
-// Close closes the connection. If onUnread is set and the client has not read the response yet, it
-// first waits for the client; a second call ends that.
-func (c *conn) Close() error {
-	if c.hasOnUnread() && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
-		c.setReset()
-	}
-	return c.UnixConn.Close()
 }
 
 // peerClosedUnread reports whether the client has closed the connection with unread data. A client

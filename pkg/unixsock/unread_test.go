@@ -35,12 +35,16 @@ type oneByte struct{ io.Reader }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 
-func readResponse(t *testing.T, conn *net.UnixConn) {
+func readResponse(t *testing.T, conn *net.UnixConn) { readStatus(t, conn) }
+
+// readStatus reads a response, no more, and returns its status code.
+func readStatus(t *testing.T, conn *net.UnixConn) int {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReaderSize(oneByte{conn}, 16), nil)
 	must(t, err)
 	_, err = io.Copy(io.Discard, res.Body)
 	must(t, err)
+	return res.StatusCode
 }
 
 func TestOnUnread(t *testing.T) {

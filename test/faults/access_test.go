@@ -60,6 +60,7 @@ func TestAccess(t *testing.T) {
 				{http.MethodPost, "/v1/ipam?owner=thief"},
 				{http.MethodPost, "/v1/ipam/" + held[0] + "?owner=router"},
 				{http.MethodDelete, "/v1/ipam/" + held[0]},
+				{"post", "/v1/ipam?owner=thief"},
 				{http.MethodPost, "/v1/healthz"},
 				{http.MethodGet, "/v1/healthz/../ipam"},
 			} {

@@ -112,7 +112,7 @@ func TestHostileOwners(t *testing.T) {
 }
 
 // headerLimit is the limit of the server for a request's header (docs/security.md).
-const headerLimit = 64 << 10
+const headerLimit = 8 << 10
 
 // wantSameOwners wants the list to have the owners with their addresses and distinct container IDs,
 // besides the owner "first".

@@ -20,6 +20,8 @@ func TestFrameworkErrors(t *testing.T) {
 		"404 outside the base path":  {method: "GET", path: "/ipam", status: 404},
 		"405 unknown method":         {method: "PUT", path: "/v1/ipam", status: 405},
 		"405 GET of one address":     {method: "GET", path: "/v1/ipam/10.15.0.2", status: 405},
+		"405 method in lower case":   {method: "post", path: "/v1/ipam?owner=a", status: 405},
+		"404 method in lower case":   {method: "post", path: "/v1/endpoint", status: 404},
 		"415 body of text/plain":     {method: "POST", path: "/v1/ipam?owner=a", header: "Content-Type", value: "text/plain", body: "x", status: 415},
 		"422 unknown family":         {method: "POST", path: "/v1/ipam?family=ipx", status: 422},
 		"422 owner over 512 bytes":   {method: "POST", path: "/v1/ipam?owner=" + strings.Repeat("a", 513), status: 422},
@@ -39,6 +41,9 @@ func TestFrameworkErrors(t *testing.T) {
 				t.Errorf("got %s; want status %d", a, tt.status)
 			}
 		})
+	}
+	if log := s.Log(); strings.Contains(log, "panic") {
+		t.Errorf("there was a panic:\n%s", log)
 	}
 	if list := s.List(t); len(list) != 0 {
 		t.Errorf("after rejected requests the list has %+v", list)
