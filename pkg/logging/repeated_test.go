@@ -3,6 +3,7 @@ package logging
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,17 +11,34 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+// lockedLines collects lines that several goroutines write.
+type lockedLines struct {
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+func (l *lockedLines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(line)
+}
+
+// next returns the lines since its last call.
+func (l *lockedLines) next() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.out.Reset()
+	return strings.Split(strings.TrimSpace(l.out.String()), "\n")
+}
+
 // repeatedLog returns a Repeated of one minute, and a function that returns the lines since its
 // last call.
 func repeatedLog() (r *Repeated, lines func() []string) {
-	var out strings.Builder
+	var out lockedLines
 	log := logrus.New()
 	log.SetOutput(&out)
 	log.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
-	return NewRepeated(log, time.Minute), func() []string {
-		defer out.Reset()
-		return strings.Split(strings.TrimSpace(out.String()), "\n")
-	}
+	return NewRepeated(log, time.Minute), out.next
 }
 
 func TestRepeated(t *testing.T) {
