@@ -15,8 +15,12 @@ import (
 // route returns the handler of the socket: the API, with the requests of rejected callers
 // measured too, and the metrics.
 func (a *app) route(api *restapi.API) http.Handler {
-	measured := a.metrics.API(unixsock.Authorize(api, a.callers(), a.refusals), api)
-	scraped := unixsock.Authorize(a.metrics.Handler(), a.callers(), a.refusals)
+	var health http.Handler = api
+	if a.config.HealthDetails == options.HealthAuthorized {
+		health = api.HealthState()
+	}
+	measured := a.metrics.API(unixsock.Authorize(api, health, a.callers(), a.refusals), api)
+	scraped := unixsock.Authorize(a.metrics.Handler(), health, a.callers(), a.refusals)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == endpoint.Path {
 			scraped.ServeHTTP(w, r)

@@ -56,6 +56,7 @@ func TestServeDefaults(t *testing.T) {
 		MaxQueuedRequests:  1024,
 		VerifyInterval:     10 * time.Second,
 		CNIIfName:          "eth0",
+		HealthDetails:      options.HealthAll,
 		IPAMExpiration:     10 * time.Minute,
 		Log:                options.Log{LogLevel: "info", LogFormat: "text"},
 	}}
@@ -89,10 +90,10 @@ func TestServeAllOptions(t *testing.T) {
 		"--ipv4-range=10.0.0.0/24", "--ipv6-range=fd00::/64", "--owners=router,kube-system/*", "--owners=health", "--retire-owners",
 		"--plugin-profile="+profile, "--accept-unsafe-plugin", "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
 		"--max-queued-requests=8", "--verify-interval=0s", "--cni-netns=ephemeral", "--cni-ifname=net0", "--release-delay=1m",
-		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json")
+		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json", "--health-details=authorized")
 	o.wants(t, command.ExitOK, "")
 	want := app.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
-		SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4},
+		SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4}, HealthDetails: options.HealthAuthorized,
 		StateDir: "/s/state", CNIConfDir: "/s/conf", CNIConfFile: "/s/conf/a.conflist", CNIBinDirs: []string{"/s/a", "/s/b"}, CNINetwork: "pods",
 		Pools:    map[string]string{"default": "pods", "blue": "blue-net", "red": "red-net", "green": "green-net"},
 		NodeName: "n", EnableIPv6: true,

@@ -15,7 +15,7 @@ var harmless = map[string][]string{
 	},
 	"syscall": {"Flock", "ForkExec"},
 	"unix": {
-		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Fstatat", "Getpgid", "Getpgrp", "Getpid", "GetsockoptInt", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
+		"Close", "Faccessat", "FcntlFlock", "Flock", "Fstat", "Fstatat", "Getpgid", "Getpgrp", "Getpid", "Getrlimit", "GetsockoptInt", "GetsockoptUcred", "Gettid", "IoctlGetInt", "Kill",
 		"Major", "MemfdCreate", "Minor", "PidfdOpen", "PidfdSendSignal", "Pipe2", "Poll", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Unshare", "Wait4", "Waitid",
 	},
 	"renameio": nil,

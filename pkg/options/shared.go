@@ -11,6 +11,12 @@ const (
 	LogJSON = "json"
 )
 
+// Who gets the details of GET /v1/healthz (--health-details).
+const (
+	HealthAll        = "all"
+	HealthAuthorized = "authorized"
+)
+
 // Log is the options of the log, which both programs have.
 type Log struct {
 	LogLevel  string // as logrus names it, from error to trace

@@ -25,6 +25,8 @@ type Sidecar struct {
 	SocketGroup string
 	AllowUIDs   []int
 	AllowGIDs   []int
+	// HealthDetails is HealthAll or HealthAuthorized.
+	HealthDetails string
 
 	StateDir    string
 	CNIConfDir  string
@@ -107,6 +109,10 @@ func (s *Sidecar) declareSocket() []Option {
 		{
 			Name: "allow-gids", Value: IDs(&s.AllowGIDs, "gids", "group IDs, numbers separated by commas"),
 			Help: "list of group IDs whose members may call the API",
+		},
+		{
+			Name: "health-details", Value: Choice(&s.HealthDetails, HealthAll, HealthAuthorized), Default: HealthAll,
+			Help: "who gets the details of the status: each user who can connect, or only those who may call the API; others get its state",
 		},
 	}
 }

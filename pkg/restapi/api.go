@@ -19,8 +19,9 @@ import (
 // API is the handler of the API under its base path /v1.
 type API struct {
 	// server is the generated server, which calls the handlers.
-	server http.Handler
-	log    *logrus.Entry
+	server   http.Handler
+	reporter Reporter
+	log      *logrus.Entry
 	// onUnread is Options.OnUnread; it may be nil.
 	onUnread onUnreadFunc
 

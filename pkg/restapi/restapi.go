@@ -74,8 +74,9 @@ func New(o Options) (*API, error) {
 	return &API{
 		// RoutesHandler serves the operations only. The generated documentation pages load
 		// scripts from other hosts, which a socket of the node must not offer.
-		server: api.Context().RoutesHandler(nil),
-		log:    o.Log.WithFields(nil), onUnread: o.OnUnread,
+		server:   api.Context().RoutesHandler(nil),
+		reporter: o.Reporter,
+		log:      o.Log.WithFields(nil), onUnread: o.OnUnread,
 		routes: api.Context(), codes: documentedCodes(spec.Analyzer, spec.BasePath()),
 	}, nil
 }

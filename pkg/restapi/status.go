@@ -2,12 +2,15 @@ package restapi
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-openapi/runtime"
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -33,6 +36,18 @@ func (r Report) full(node Addressing, all iter.Seq[attachment.Attachment]) *mode
 	out.Ipam = stats.ipamStatus(node)
 	out.DelegatedIpam = r.delegatedIPAM(stats)
 	return out
+}
+
+// HealthState returns a handler of GET /healthz that responds with the state alone: Ok, Warning or
+// Failure, without a message (docs/security.md, What healthz shows).
+func (a *API) HealthState() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := models.Status{State: a.reporter.Report(r.Context()).ciliumStatus().State}
+		w.Header().Set("Content-Type", runtime.JSONMime)
+		if err := json.NewEncoder(w).Encode(models.StatusResponse{Cilium: &status}); err != nil {
+			a.log.WithError(err).Debug("The state could not be sent")
+		}
+	})
 }
 
 // ciliumStatus returns the property cilium: Ok if the sidecar is ready, Failure if the

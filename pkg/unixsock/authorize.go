@@ -37,16 +37,16 @@ const maxLoggedRequest = 256
 
 // Authorize returns a handler that passes requests of allowed callers to next. Other requests get
 // 403 without a body (swagger.yaml, as in Cilium) and are logged to refusals, except GET
-// /v1/healthz, which next gets without what health does not need. It must be served by Server, which
-// adds the peer to the context; a request without a known peer gets 403 too.
-func Authorize(next http.Handler, callers Callers, refusals *logging.Repeated) http.Handler {
+// /v1/healthz, which health gets, without what health does not need. It must be served by Server,
+// which adds the peer to the context; a request without a known peer gets 403 too.
+func Authorize(next, health http.Handler, callers Callers, refusals *logging.Repeated) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, known := PeerFrom(r.Context())
 		switch {
 		case known && callers.Allow(peer):
 			next.ServeHTTP(w, r)
 		case r.Method == http.MethodGet && r.URL.Path == healthPath:
-			next.ServeHTTP(w, healthRequest(r))
+			health.ServeHTTP(w, healthRequest(r))
 		default:
 			refusals.Warn(logrus.Fields{
 				"request": logging.Shorten(r.Method+" "+r.URL.Path, maxLoggedRequest),

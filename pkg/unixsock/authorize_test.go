@@ -108,7 +108,7 @@ func TestAllowedUser(t *testing.T) {
 func TestUnknownPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	serveOn(t, Server(Authorize(http.NotFoundHandler(), Callers{}, silentRefusals()), silentLogger()), l)
+	serveOn(t, Server(authorize(http.NotFoundHandler(), Callers{}, silentRefusals()), silentLogger()), l)
 	dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
 	if resp := sendRequest(t, dial, http.MethodGet, "/v1/ipam"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("status %s", resp.Status)
@@ -132,7 +132,7 @@ func TestAuthorize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached := false
-			h := Authorize(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), Callers{UIDs: []int{70002}}, silentRefusals())
+			h := authorize(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), Callers{UIDs: []int{70002}}, silentRefusals())
 			ctx := t.Context()
 			if c.peer != nil {
 				ctx = context.WithValue(ctx, peerKey{}, *c.peer)
@@ -153,7 +153,7 @@ func TestAuthorize(t *testing.T) {
 // has what callers choose.
 func TestRefusedHealth(t *testing.T) {
 	var got *http.Request
-	h := Authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }), Callers{}, silentRefusals())
+	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }), Callers{}, silentRefusals())
 	r := httptest.NewRequest(http.MethodGet, "/v1/%68ealthz?owner=x&%zz", strings.NewReader("body"))
 	for _, name := range []string{"Brief", "Require-K8s-Connectivity", "Accept", "Content-Type", "X-Other"} {
 		r.Header.Set(name, name)
@@ -173,7 +173,7 @@ func TestRefusalLog(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(&out)
 	refusals := logging.NewRepeated(log, time.Hour)
-	h := Authorize(http.NotFoundHandler(), Callers{}, refusals)
+	h := authorize(http.NotFoundHandler(), Callers{}, refusals)
 	for range 200 {
 		ctx := context.WithValue(t.Context(), peerKey{}, Peer{UID: 70001})
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/"+strings.Repeat("x", 8<<10), nil))
@@ -186,5 +186,25 @@ func TestRefusalLog(t *testing.T) {
 	}
 	if out.Len() > 2000 {
 		t.Errorf("%d bytes were logged; want one line and one summary", out.Len())
+	}
+}
+
+// authorize is Authorize with the same handler for health.
+func authorize(next http.Handler, callers Callers, refusals *logging.Repeated) http.Handler {
+	return Authorize(next, next, callers, refusals)
+}
+
+func TestHealthHandler(t *testing.T) {
+	named := func(name string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Handler", name) })
+	}
+	h := Authorize(named("api"), named("health"), Callers{UIDs: []int{70002}}, silentRefusals())
+	for uid, want := range map[int]string{70001: "health", 70002: "api", 0: "api"} {
+		ctx := context.WithValue(t.Context(), peerKey{}, Peer{UID: uid})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/healthz", nil))
+		if got := w.Header().Get("Handler"); got != want {
+			t.Errorf("user %d is served by %q; want %q", uid, got, want)
+		}
 	}
 }

@@ -94,7 +94,7 @@ func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
 	must(t, err)
 	must(t, os.Chmod(filepath.Dir(path), 0o755))
 	reached = make(chan Peer, 10)
-	s := Server(Authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := Server(authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		peer, _ := PeerFrom(r.Context())
 		reached <- peer
 	}), callers, silentRefusals()), silentLogger())

@@ -81,6 +81,35 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// With --health-details=authorized a user who may not call the API gets the state, and nothing else.
+func TestHealthDetails(t *testing.T) {
+	t.Parallel()
+	st := newStats(t, accessControl)
+	if os.Geteuid() != 0 {
+		harness.Skipf(t, "only root can connect as another user")
+	}
+	for details, all := range map[string]bool{"all": true, "authorized": false} {
+		t.Run(details, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			n := nodeWith(t)
+			harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
+			s := n.Start(t, "--socket-mode=0666", "--health-details="+details)
+			held := s.AllocateFor(t, "router")[0]
+			foreign := s.DoAs(t, harness.User{UID: foreignUID, GID: foreignUID}, http.MethodGet, "/v1/healthz")
+			if shown := strings.Contains(string(foreign.Body), held) && strings.Contains(string(foreign.Body), n.ConfDir); foreign.Status != http.StatusOK || shown != all {
+				t.Errorf("a refused caller got %s; want details: %t", foreign, all)
+			}
+			if state := "{\"cilium\":{\"state\":\"Ok\"}}\n"; !all && string(foreign.Body) != state {
+				t.Errorf("a refused caller got %q; want %q", foreign.Body, state)
+			}
+			if own := s.DoAs(t, harness.User{}, http.MethodGet, "/v1/healthz"); !strings.Contains(string(own.Body), held) {
+				t.Errorf("root got %s; want the details", own)
+			}
+		})
+	}
+}
+
 func TestAccessToOtherUsersSidecar(t *testing.T) {
 	t.Parallel()
 	newStats(t, accessControl).countCase(t)
