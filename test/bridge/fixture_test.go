@@ -116,6 +116,25 @@ func (f *fixture) atRest(t *testing.T, slots int) error {
 	return f.poolHas(t, slots)
 }
 
+// converge waits until the bridge is at rest with a number of slots. Excess slots are released one
+// after the other, so each has the time of a wait.
+func (f *fixture) converge(t *testing.T, slots int) {
+	t.Helper()
+	for atRest := false; !atRest; {
+		node, _ := f.server.Node(t, f.node.Name)
+		f.eventually(t, "fewer addresses in the pool", func() error {
+			err := f.atRest(t, slots)
+			if atRest = err == nil; atRest {
+				return nil
+			}
+			if now, _ := f.server.Node(t, f.node.Name); len(now.Pool) < len(node.Pool) {
+				return nil
+			}
+			return err
+		})
+	}
+}
+
 // compare checks that pool and plugin have the same addresses.
 func compare(t *testing.T, s *apiserver.Server, n *harness.Node) error {
 	t.Helper()

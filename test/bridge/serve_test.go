@@ -14,7 +14,7 @@ func TestScale(t *testing.T) {
 		f.addPods(t, 10)
 		f.eventually(t, "pods and pre-allocated slots", func() error { return f.atRest(t, f.usedSlots(t)+3) })
 		f.agent.Free(f.agent.Uses()...)
-		f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 4) })
+		f.converge(t, 4)
 	})
 }
 
@@ -46,7 +46,7 @@ func TestKill(t *testing.T) {
 			bridge = startBridge(t, f.server, f.node, flags...)
 		}
 		f.agent.Free(f.agent.Uses()...)
-		f.eventually(t, "convergence", func() error { return f.atRest(t, 3) })
+		f.converge(t, 3)
 	})
 }
 
