@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -62,14 +61,11 @@ func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
 		return inv, err
 	}
 	foreign := func(dir string) bool { return !slices.Contains(r.opts.BinDirs, dir) }
-	if binary != inv.Binary || slices.ContainsFunc(filepath.SplitList(inv.Path), foreign) {
-		inv.Binary, inv.Path = binary, r.cniPath()
+	if binary != inv.Binary || inv.Path != r.cniPath && slices.ContainsFunc(filepath.SplitList(inv.Path), foreign) {
+		inv.Binary, inv.Path = binary, r.cniPath
 	}
 	return inv, nil
 }
-
-// cniPath returns CNI_PATH.
-func (r *Runner) cniPath() string { return strings.Join(r.opts.BinDirs, ":") }
 
 // isELF reports whether a plugin is an ELF binary. Any other executable is run by an interpreter,
 // and what a script does before the plugin reads its configuration is unknown.

@@ -66,7 +66,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 		return inv, err
 	}
 	inv.Network, inv.DisableCheck = n.Name, n.DisableCheck
-	inv.Path, inv.IfName = r.cniPath(), r.opts.IfName
+	inv.Path, inv.IfName = r.cniPath, r.opts.IfName
 	return inv, nil
 }
 

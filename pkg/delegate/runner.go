@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 
@@ -20,7 +21,9 @@ type Runner struct {
 	// log is that of the options; of an Entry the level can be read.
 	log *logrus.Entry
 	// env is the environment of every plugin besides CNI_*.
-	env        []string
+	env []string
+	// cniPath is CNI_PATH of new invocations.
+	cniPath    string
 	locks      *process.IDLocks
 	ownNetNS   ownNetNS
 	netnsProbe netnsProbe
@@ -54,6 +57,7 @@ func New(o Options) (*Runner, error) {
 		opts:       o,
 		log:        o.Log.WithFields(nil),
 		env:        commonEnv(o.Env, os.LookupEnv),
+		cniPath:    strings.Join(o.BinDirs, ":"),
 		locks:      &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
 		ownNetNS:   own,
 		prestarted: prestartedByID{byID: map[string]*prestarted{}},
