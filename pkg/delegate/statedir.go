@@ -1,10 +1,12 @@
 package delegate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/mounts"
@@ -19,46 +21,43 @@ func (r *Runner) checkHostDirs(p profile.Profile, object pluginObject) error {
 		return nil
 	}
 	if dir, key := p.StateDir(object["ipam"]); dir != "" {
-		if err := checkMounted(dir, "plugin %s keeps its allocations in %s (ipam.%s), which is on this container's own file system; expected the host's directory, mounted: pods would get the same addresses", p.Type, dir, key); err != nil {
-			return err
+		if mounted, err := anyMounted(dir); err != nil || !mounted {
+			return cmp.Or(err, fmt.Errorf("plugin %s keeps its allocations in %s (ipam.%s), which is on this container's own file system; expected the host's directory, mounted: pods would get the same addresses", p.Type, dir, key))
 		}
 	}
 	for _, required := range p.Required(object["ipam"]) {
 		if !required.OnHost {
 			continue
 		}
-		for _, path := range required.Paths {
-			if err := checkMounted(path, "plugin %s needs the host's %s, and %s is on this container's own file system; expected it mounted from the host: %s", p.Type, path, path, required.Why); err != nil {
-				return err
-			}
+		if mounted, err := anyMounted(required.Paths...); err != nil || !mounted {
+			return cmp.Or(err, fmt.Errorf("plugin %s needs the host's %s, which is on this container's own file system; expected it mounted from the host: %s", p.Type, strings.Join(required.Paths, " or "), required.Why))
 		}
 	}
 	return nil
 }
 
-// checkMounted returns the error of the format if a path is on this container's own file system.
-func checkMounted(path, format string, args ...any) error {
-	own, err := mountOfStateDir("/")
-	if err != nil {
-		return err
+// anyMounted reports whether one of the paths is not on this container's own file system.
+func anyMounted(paths ...string) (bool, error) {
+	own, err := mountOf("/")
+	for _, path := range paths {
+		at, pathErr := mountOf(path)
+		if err = errors.Join(err, pathErr); err == nil && at != own {
+			return true, nil
+		}
 	}
-	at, err := mountOfStateDir(path)
-	if err != nil || at != own {
-		return err
-	}
-	return fmt.Errorf(format, args...)
+	return false, err
 }
 
-// mountOfStateDir returns the mount of a directory, or of the nearest existing directory above it: the
+// mountOf returns the mount of a directory, or of the nearest existing directory above it: the
 // plugin would create the directory there.
-func mountOfStateDir(dir string) (mounts.ID, error) {
+func mountOf(dir string) (mounts.ID, error) {
 	id, err := mounts.IDOf(dir)
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 		id, err = mounts.IDOf(dir)
 	}
 	if err != nil {
-		return mounts.ID{}, fmt.Errorf("state directory of the plugin: %w", err)
+		return mounts.ID{}, fmt.Errorf("directory of the plugin: %w", err)
 	}
 	return id, nil
 }

@@ -26,13 +26,16 @@ func TestStateDirInPod(t *testing.T) {
 	}{
 		"queue on the container's own file system": {queue("/no-such-directory/queue"), `{}`, true, true},
 		"queue on a mount":                         {queue("/proc/x/y"), `{}`, true, false},
-		"queue, not in a pod":                      {queue("/no-such-directory/queue"), `{}`, false, false},
-		"container's own file system":              {hostLocal, `{"dataDir":"/no-such-directory/x"}`, true, true},
-		"default":                                  {hostLocal, `{"type":"host-local"}`, true, true},
-		"not a text":                               {hostLocal, `{"dataDir":7}`, true, true},
-		"mount":                                    {hostLocal, `{"dataDir":"/proc/x/y"}`, true, false},
-		"not in a pod":                             {hostLocal, `{"dataDir":"/no-such-directory/x"}`, false, false},
-		"plugin without state files":               {profile.Profile{Type: "calico-ipam"}, `{"dataDir":"/no-such-directory/x"}`, true, false},
+		"one of two queues on a mount": {profile.Profile{Type: "host-local-like", Requires: []profile.Requirement{
+			{Kind: profile.RequireDirectory, Paths: []string{"/no-such-directory/queue", "/proc/x/y"}, OnHost: true, Why: "one is enough"},
+		}}, `{}`, true, false},
+		"queue, not in a pod":         {queue("/no-such-directory/queue"), `{}`, false, false},
+		"container's own file system": {hostLocal, `{"dataDir":"/no-such-directory/x"}`, true, true},
+		"default":                     {hostLocal, `{"type":"host-local"}`, true, true},
+		"not a text":                  {hostLocal, `{"dataDir":7}`, true, true},
+		"mount":                       {hostLocal, `{"dataDir":"/proc/x/y"}`, true, false},
+		"not in a pod":                {hostLocal, `{"dataDir":"/no-such-directory/x"}`, false, false},
+		"plugin without state files":  {profile.Profile{Type: "calico-ipam"}, `{"dataDir":"/no-such-directory/x"}`, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Runner{opts: Options{InPod: c.inPod}}
@@ -50,5 +53,5 @@ func TestStateDirInPod(t *testing.T) {
 func TestStateDirError(t *testing.T) {
 	r := Runner{opts: Options{InPod: true}}
 	err := r.checkHostDirs(profile.Profile{StateDirKey: "dataDir", DefaultStateDir: "/" + strings.Repeat("x", 300)}, nil)
-	wantText(t, err, "state directory of the plugin", "name too long")
+	wantText(t, err, "directory of the plugin", "name too long")
 }

@@ -21,7 +21,7 @@ import (
 func (tb *testbed) defineAgent(t *testing.T) {
 	t.Helper()
 	must(t, os.MkdirAll(tb.path("path"), 0o755))
-	must(t, os.Symlink(mustEnv(t, "AGENT_TEST_CLANG"), tb.path("path", "clang")))
+	must(t, os.Symlink(cluster.MustEnv(t, "AGENT_TEST_CLANG", "agent-test"), tb.path("path", "clang")))
 	tb.agent = tb.newAgent(t, "cilium-agent",
 		"--ipam=crd",
 		"--enable-endpoint-health-checking=true",

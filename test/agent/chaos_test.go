@@ -118,7 +118,7 @@ func (tb *testbed) recordResults(t *testing.T, targets []*chaosTarget, m *monito
 
 func chaosLength(t *testing.T) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration(mustEnv(t, "AGENT_TEST_CHAOS"))
+	d, err := time.ParseDuration(cluster.MustEnv(t, "AGENT_TEST_CHAOS", "agent-test"))
 	if err != nil {
 		t.Fatalf("AGENT_TEST_CHAOS: %v; expected a duration such as 10m", err)
 	}

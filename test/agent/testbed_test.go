@@ -72,7 +72,7 @@ func newTestbed(t *testing.T, nw network, releaseDelay time.Duration) *testbed {
 	if os.Getenv("AGENT_TEST_NAMESPACED") == "" {
 		t.Skip("the test needs root, a cilium-agent and separate namespaces; run 'make agent-test'")
 	}
-	tb := &testbed{network: nw, netConf: agentsNetConf, built: mustEnv(t, "AGENT_TEST_DIR"), root: mustEnv(t, "AGENT_TEST_ROOT")}
+	tb := &testbed{network: nw, netConf: agentsNetConf, built: cluster.MustEnv(t, "AGENT_TEST_DIR", "agent-test"), root: cluster.MustEnv(t, "AGENT_TEST_ROOT", "agent-test")}
 	tb.dir = filepath.Join(tb.built, "runs", t.Name())
 	must(t, os.RemoveAll(tb.dir))
 	must(t, os.MkdirAll(tb.dir, 0o755))
@@ -105,15 +105,6 @@ func (tb *testbed) ownProgram(name string) string {
 // path returns a path in the directory of this test.
 func (tb *testbed) path(name ...string) string {
 	return filepath.Join(append([]string{tb.dir}, name...)...)
-}
-
-func mustEnv(t *testing.T, name string) string {
-	t.Helper()
-	value := os.Getenv(name)
-	if value == "" {
-		t.Fatalf("$%s is empty; run 'make agent-test'", name)
-	}
-	return value
 }
 
 func must(t *testing.T, err error) {

@@ -113,3 +113,14 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 
 // State returns how the process ended. It may be called after the end of the process only.
 func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
+
+// MustEnv returns an environment variable. The test fails if it is empty, and names the make target
+// that sets it.
+func MustEnv(t *testing.T, name, target string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("$%s is empty; run 'make %s'", name, target)
+	}
+	return value
+}

@@ -13,11 +13,17 @@ import (
 func TestWhereaboutsRefused(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", nil)
+	wantRefused(t, n, plugin, "whereabouts", "reconciler", "--accept-unsafe-plugin")
+}
+
+// wantRefused starts a sidecar that refuses a new ADD of its plugin, and is not ready, both with the texts.
+func wantRefused(t *testing.T, n *harness.Node, plugin harness.Scripted, texts ...string) {
+	t.Helper()
 	s := n.Launch(t, "--enable-ipv6=false")
 	s.WaitServing(t)
 	a, ready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()
-	a.WantError(t, http.StatusBadGateway, "whereabouts", "reconciler", "--accept-unsafe-plugin")
-	wantNotReady(t, ready, "whereabouts", "reconciler", "--accept-unsafe-plugin")
+	a.WantError(t, http.StatusBadGateway, texts...)
+	wantNotReady(t, ready, texts...)
 	if got := plugin.CallCount(t, "ADD"); got != 0 {
 		t.Errorf("the refused plugin got %d ADDs; want none", got)
 	}
@@ -259,15 +265,7 @@ func TestCalicoNetworkName(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "calico-ipam", nil)
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "Cal_Net", CNIVersion: "1.0.0", Plugin: "calico-ipam", IPAM: map[string]any{"subnet": "10.15.0.0/24"}})
-	s := n.Launch(t, "--enable-ipv6=false")
-	s.WaitServing(t)
-	a, ready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()
-	a.WantError(t, http.StatusBadGateway, "Cal_Net", "expected a DNS label")
-	wantNotReady(t, ready, "Cal_Net", "expected a DNS label")
-	if got := plugin.CallCount(t, "ADD"); got != 0 {
-		t.Errorf("the plugin got %d ADDs; want none", got)
-	}
-	s.Stop(t)
+	wantRefused(t, n, plugin, "Cal_Net", "expected a DNS label")
 }
 
 // Trap: whereabouts' DEL drops every error after 60 s. Terminated before, it counts as failed.

@@ -1,12 +1,10 @@
 package faults
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -65,18 +63,7 @@ func healthAs(s *harness.Sidecar, uid int) error {
 		return err
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET /v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		return err
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %s", resp.Status)
-	}
-	return nil
+	return getOnce(conn, "/v1/healthz")
 }
 
 // unfinishedRequests are the requests of a flood.

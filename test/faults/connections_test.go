@@ -87,9 +87,12 @@ func dial(socket string) (net.Conn, error) {
 	}
 }
 
-// listOnce sends a request, reads the response and keeps the connection open.
-func listOnce(conn net.Conn) error {
-	if _, err := io.WriteString(conn, "GET /v1/ipam HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+// getList requests the list of attachments as getOnce does.
+func getList(conn net.Conn) error { return getOnce(conn, "/v1/ipam") }
+
+// getOnce requests a path, reads the response and keeps the connection open.
+func getOnce(conn net.Conn, path string) error {
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		return err
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -44,7 +44,7 @@ func TestManyConnections(t *testing.T) {
 		_, err := io.WriteString(conn, "P") // and no more of the request
 		return err
 	})
-	idle := connect(t, n.Socket, manyConnections, listOnce)
+	idle := connect(t, n.Socket, manyConnections, getList)
 	if got := len(openFiles(t, s)) - filesBefore; got < manyConnections {
 		t.Errorf("the sidecar has %d descriptors more than before; want one for each of %d connections", got, manyConnections)
 	}
@@ -141,7 +141,7 @@ func TestFewDescriptors(t *testing.T) {
 	n.Wrapper = []string{prlimit, fmt.Sprintf("--nofile=%d:%d", limit, limit)}
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
-	open := connect(t, n.Socket, 1, listOnce)[0]
+	open := connect(t, n.Socket, 1, getList)[0]
 	for _, conn := range connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil }) {
 		defer conn.Close()
 	}
@@ -166,7 +166,7 @@ func TestNoDescriptors(t *testing.T) {
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
-	open := connect(t, n.Socket, 1, listOnce)[0]
+	open := connect(t, n.Socket, 1, getList)[0]
 
 	var before unix.Rlimit
 	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, nil, &before))

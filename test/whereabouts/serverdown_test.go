@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // retryLimit is when a test gives up waiting for background work, which waits up to 60 s for late
@@ -154,12 +155,17 @@ func releaseDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 		s.TryRelease(t, health[0]).WantError(t, http.StatusInternalServerError, "did not end within 30s", "retried")
 		wantReleasing(t, s, "health")
 	}
-	after = func(t *testing.T) {
-		waitReleased(t, s, "health")
-		ns.wantUnchanged(t, before)
-		wantSame(t, s, map[string][]string{"router": router})
-	}
+	after = func(t *testing.T) { ns.wantHealthReleased(t, s, before, router) }
 	return down, after
+}
+
+// wantHealthReleased waits for the release of health, after which the pool is as before, and the router
+// has its address.
+func (ns *namespace) wantHealthReleased(t *testing.T, s *harness.Sidecar, before []oracle.Lease, router []string) {
+	t.Helper()
+	waitReleased(t, s, "health")
+	ns.wantUnchanged(t, before)
+	wantSame(t, s, map[string][]string{"router": router})
 }
 
 // The DEL of a killed sidecar is retried by the next one.
@@ -175,11 +181,7 @@ func releaseAndKillDown(t *testing.T, tb *testbed) (down, after func(*testing.T)
 		s = n.Start(parent)
 		wantReleasing(t, s, "health")
 	}
-	after = func(t *testing.T) {
-		waitReleased(t, s, "health")
-		ns.wantUnchanged(t, before)
-		wantSame(t, s, map[string][]string{"router": router})
-	}
+	after = func(t *testing.T) { ns.wantHealthReleased(t, s, before, router) }
 	return down, after
 }
 

@@ -41,28 +41,19 @@ func newTestbed(t *testing.T) *testbed {
 	if !namespaced() {
 		t.Skip("the test needs root, etcd, kube-apiserver and separate namespaces; run 'make plugin-test'")
 	}
-	tb := &testbed{built: mustEnv(t, "PLUGIN_TEST_DIR")}
+	tb := &testbed{built: cluster.MustEnv(t, "PLUGIN_TEST_DIR", "plugin-test")}
 	dir := filepath.Join(tb.built, "run")
 	harness.Must(t, os.RemoveAll(dir))
 	harness.Must(t, os.MkdirAll(dir, 0o755))
 	tb.Cluster = cluster.Start(t, cluster.Config{
 		Dir:             dir,
-		APIServer:       mustEnv(t, "PLUGIN_TEST_APISERVER"),
+		APIServer:       cluster.MustEnv(t, "PLUGIN_TEST_APISERVER", "plugin-test"),
 		Host:            apiHost,
 		ServiceAccounts: []string{account},
 	})
 	tb.CreateKinds(t, filepath.Join(tb.built, "crds"))
 	tb.Apply(t, filepath.Join(tb.built, "install", "daemonset-install.yaml"))
 	return tb
-}
-
-func mustEnv(t *testing.T, name string) string {
-	t.Helper()
-	value := os.Getenv(name)
-	if value == "" {
-		t.Fatalf("$%s is empty; run 'make plugin-test'", name)
-	}
-	return value
 }
 
 // namespace is a Kubernetes namespace with the IPPools of one case.

@@ -86,6 +86,8 @@ func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Se
 	log.WithFields(logrus.Fields{
 		"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
 	}).Info("delegated-ipam-bridge starts")
-	defer logHangups(hangups, log)()
+	defer command.OnEach(hangups, func() {
+		log.Info("SIGHUP: nothing to read again, because every option is a flag; restart the bridge to change one")
+	})()
 	return d.serve(cmd.Context(), config, log)
 }

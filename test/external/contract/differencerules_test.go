@@ -31,7 +31,7 @@ func differenceRules() map[string]differenceRule {
 		"restore of an address of another owner":                             {"", values{operation: restore, ipPart: {"another owner's", "another owner's IPv6"}}},
 		"repeated restore by the same owner":                                 {"", values{operation: restore, ipPart: {"the owner's", "the owner's IPv6"}}},
 		"restore of a second address in a family, or of a first one later":   {"", values{operation: restore, ownerPart: {"holds addresses"}, ipPart: {"free", "free IPv6"}}},
-		"release of an address that is not handed out":                       {"", values{operation: release, ipPart: {"free", "free IPv6", "outside the range", "the router's"}}},
+		"release of an address that is not allocated":                        {"", values{operation: release, ipPart: {"free", "free IPv6", "outside the range", "the router's"}}},
 		"release of an address that an endpoint uses":                        {"", values{operation: release, ipPart: {"an endpoint's"}}},
 
 		"owner over 512 bytes or with control characters": {"", values{operation: posts, ownerPart: {"over 512 bytes", "control character"}}},
