@@ -18,6 +18,10 @@ const (
 	// MaxConfig is the longest configuration for a prestarted process, in bytes: as much as a pipe
 	// always takes in one write (pipe(7), PIPE_BUF).
 	MaxConfig = 4 << 10
+
+	// killTimeout is how long the end of a process is waited for after SIGKILL. It takes longer only
+	// if the process hangs in the kernel, or may not be signalled.
+	killTimeout = 5 * time.Second
 )
 
 // Process is a plugin process that was started. Either Wait or Discard must be called, once.
@@ -79,7 +83,7 @@ func writeConfig(fd int, config []byte) bool {
 }
 
 // Wait waits until the process has ended, and terminates it and its process group when it exceeds
-// a limit. It returns at the latest after Command.Timeout and three times Command.Grace.
+// a limit. It returns at the latest after Command.Timeout, twice Command.Grace and killTimeout.
 func (p *Process) Wait() Result {
 	result := p.waitExit()
 	p.command.reach(failpoint.PluginEnded)
@@ -115,19 +119,14 @@ func (p *Process) waitExit() Result {
 }
 
 // terminate sends SIGTERM, and after grace SIGKILL. It reports whether the process has ended, at the
-// latest after twice the grace. The process gets each signal itself, too: it may have left its
-// group. Its output is read meanwhile, so that a full pipe blocks no process.
+// latest after grace and killTimeout.
 func (p *Process) terminate(poll *poller, grace time.Duration) (ended bool) {
-	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		if p.signalAndWait(poll, sig, grace) {
-			return true
-		}
-	}
-	return false
+	return p.signalAndWait(poll, unix.SIGTERM, grace) || p.signalAndWait(poll, unix.SIGKILL, killTimeout)
 }
 
-// signalAndWait sends a signal and reports whether the process ends within the time. A signal that
-// cannot be sent finds no process left, or one that may not be signalled.
+// signalAndWait sends a signal to the process and its group, which it may have left, and reports
+// whether the process ends within the time. A signal that cannot be sent finds no process left, or
+// one that may not be signalled. The output is read meanwhile, so that a full pipe blocks no process.
 func (p *Process) signalAndWait(poll *poller, sig unix.Signal, within time.Duration) (ended bool) {
 	_ = processGroup(p.child.pid).signal(sig)
 	_ = p.child.signal(sig)
@@ -149,7 +148,7 @@ func (p *Process) abandon() {
 
 // Discard kills a prestarted process that got no configuration, and so has done nothing.
 func (p *Process) Discard() {
-	if p.signalAndWait(p.poller(), unix.SIGKILL, max(p.command.Grace, reapTimeout)) {
+	if p.signalAndWait(p.poller(), unix.SIGKILL, killTimeout) {
 		_, _ = p.child.reap()
 		processGroup(p.child.pid).waitEmpty(reapTimeout) // a script may have children
 	} else {
