@@ -124,7 +124,7 @@ test-image: image plugins ## run the images with buildah: content, size, and the
 	$(PLUGIN_ENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(NOCACHE) ./test/image
 
 .PHONY: test-deploy
-test-deploy: plugins test-binaries ## render Cilium's chart, the manifests and the systemd unit, and run the sidecar with the results
+test-deploy: plugins test-binaries ## render both charts, the manifests and the systemd unit, and run the sidecar with the results
 	@mkdir -p $(COVER)/binary
 	cd test/external && $(TEST_ENV) go test $(NOCACHE) ./deploy
 
@@ -292,10 +292,17 @@ generate: $(SWAGGER) ## generate models, server and client from swagger.yaml
 	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger/server.yml
 	$(SWAGGER) generate client $(SWAGGER_FLAGS) --client-package=client --skip-models --config-file=tools/swagger/client.yml
 
+$(TOOLS)/helm: test/external/go.mod test/external/go.sum
+	go build -C test/external -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
+
+.PHONY: manifests
+manifests: $(TOOLS)/helm ## render deploy/kubernetes from the chart of deploy/chart
+	tools/manifests.sh $(TOOLS)/helm
+
 .PHONY: generate-check
-generate-check: generate charts ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/performance)" || exit 1; test -z "$$differs" || \
-	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts' and commit the result" >&2; exit 1; }
+generate-check: generate charts manifests ## fail if a generated file differs from its source
+	@differs="$$(git status --porcelain -- $(GENERATED) docs/performance deploy/kubernetes)" || exit 1; test -z "$$differs" || \
+	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest
 

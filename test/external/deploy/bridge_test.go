@@ -4,7 +4,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,7 +29,9 @@ func TestBridgeSecurityContext(t *testing.T) {
 		s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("the security context is %v; want no privileges", s)
 	}
-	group := *s.RunAsGroup
+	if *s.RunAsGroup != group {
+		t.Errorf("the group is %d; want %d", *s.RunAsGroup, group)
+	}
 	each(t, func(t *testing.T, d deployed) {
 		if !d.bridge {
 			t.Skip("the installation lacks the bridge")
@@ -39,7 +40,7 @@ func TestBridgeSecurityContext(t *testing.T) {
 		if got := *d.sidecar.SecurityContext.RunAsGroup; got != group {
 			t.Errorf("the socket has group %d, and the bridge %d", got, group)
 		}
-		if got := d.files(t, "/etc/delegated-ipam/options")["allow-gids"]; got != strconv.FormatInt(group, 10) {
+		if got := d.files(t, "/etc/delegated-ipam/options")["allow-gids"]; got != strconv.Itoa(group) {
 			t.Errorf("allow-gids is %q, and the bridge has group %d", got, group)
 		}
 	})
@@ -76,58 +77,62 @@ func TestBridgeProbes(t *testing.T) {
 			t.Errorf("the probe is for %s%s, and the arguments are %v", get.Host, get.Path, c.Args)
 		}
 	}
+	wantReplaced(t, c.LivenessProbe)
 }
 
-func TestBridgeRBAC(t *testing.T) {
-	for _, dir := range []string{"bridge", "with-bridge"} {
-		t.Run(dir, func(t *testing.T) { wantRBAC(t, kustomized(t, dir)) })
+func TestRBAC(t *testing.T) {
+	for name, objects := range map[string][]runtime.Object{
+		"kustomization":     kustomized(t, "with-bridge"),
+		"another namespace": overlay(t, "with-bridge", "namespace: cni"),
+		"chart":             daemonSets(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, name := range []string{"delegated-ipam-bridge", "delegated-ipam-network"} {
+				wantRBAC(t, objects, name)
+			}
+		})
 	}
 }
 
-func wantRBAC(t *testing.T, all []runtime.Object) {
+// wantRBAC wants the service account of a DaemonSet, in its namespace, to have the cluster role of
+// the same name, and no other role: a Role in the namespace of the Events would be moved by a
+// kustomization with a namespace.
+func wantRBAC(t *testing.T, all []runtime.Object, name string) {
 	t.Helper()
-	pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam-bridge").Spec.Template.Spec
-	if pod.ServiceAccountName != "delegated-ipam-bridge" || pod.AutomountServiceAccountToken != nil && !*pod.AutomountServiceAccountToken {
+	set := named[*appsv1.DaemonSet](t, all, name)
+	pod := set.Spec.Template.Spec
+	if pod.ServiceAccountName != name || pod.AutomountServiceAccountToken != nil && !*pod.AutomountServiceAccountToken {
 		t.Errorf("the service account is %q, its token is mounted: %v", pod.ServiceAccountName, pod.AutomountServiceAccountToken)
 	}
-	account := named[*corev1.ServiceAccount](t, all, pod.ServiceAccountName)
-	want := rbacv1.Subject{Kind: "ServiceAccount", Name: account.Name, Namespace: "kube-system"}
-	nodes := named[*rbacv1.ClusterRoleBinding](t, all, "delegated-ipam-bridge")
-	events := named[*rbacv1.RoleBinding](t, all, "delegated-ipam-bridge-events")
-	for _, subjects := range [][]rbacv1.Subject{nodes.Subjects, events.Subjects} {
-		if len(subjects) != 1 || subjects[0] != want {
-			t.Errorf("the subjects are %v; want %v", subjects, want)
-		}
+	account := named[*corev1.ServiceAccount](t, all, name)
+	if account.Namespace != set.Namespace {
+		t.Errorf("the service account is in %s, the DaemonSet in %s", account.Namespace, set.Namespace)
 	}
-	named[*rbacv1.ClusterRole](t, all, nodes.RoleRef.Name)
-	role := named[*rbacv1.Role](t, all, events.RoleRef.Name)
-	// Events about a node are in this namespace, whatever that of the pod.
-	if role.Namespace != "default" || events.Namespace != "default" {
-		t.Errorf("the role is in %s and its binding in %s; want default", role.Namespace, events.Namespace)
+	binding := named[*rbacv1.ClusterRoleBinding](t, all, name)
+	want := rbacv1.Subject{Kind: "ServiceAccount", Name: name, Namespace: set.Namespace}
+	if len(binding.Subjects) != 1 || binding.Subjects[0] != want {
+		t.Errorf("the subjects are %v; want %v", binding.Subjects, want)
+	}
+	rules := named[*rbacv1.ClusterRole](t, all, binding.RoleRef.Name).Rules
+	if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+		return slices.Equal(r.Resources, []string{"events"}) && slices.Equal(r.Verbs, []string{"create", "patch"})
+	}) {
+		t.Errorf("the rules %v lack Events", rules)
+	}
+	for _, o := range all {
+		if r, is := o.(*rbacv1.RoleBinding); is {
+			t.Errorf("RoleBinding %s/%s", r.Namespace, r.Name)
+		}
 	}
 }
 
 // A rolling update must not run two pods on a node.
 func TestUpdateStrategy(t *testing.T) {
-	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
+	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge", "delegated-ipam-network"} {
 		u := named[*appsv1.DaemonSet](t, kustomized(t, "with-bridge"), name).Spec.UpdateStrategy
 		if u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate.MaxSurge.IntValue() != 0 || u.RollingUpdate.MaxUnavailable.IntValue() < 1 {
 			t.Errorf("the update strategy of %s is %v", name, u)
 		}
-	}
-}
-
-// Both installations have the same network.
-func TestBridgeNetwork(t *testing.T) {
-	var networks []string
-	for _, i := range installations {
-		if i.bridge {
-			d := render(t, i)
-			networks = append(networks, strings.TrimSpace(d.files(t, "/etc/delegated-ipam/network")["pods.conflist"]))
-		}
-	}
-	if len(networks) != 2 || networks[0] == "" || networks[0] != networks[1] {
-		t.Errorf("the networks are %q", networks)
 	}
 }
 

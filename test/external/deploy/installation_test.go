@@ -36,15 +36,26 @@ type installation struct {
 	daemonSet string
 	// bridge says that the sidecar serves the bridge.
 	bridge bool
+	// network is the directory of the CNI configuration, below /etc/delegated-ipam: "network" if it is
+	// rendered for the node, "conflist" if one is for all nodes, empty if it is the node's own.
+	network string
 }
 
 // installations has every installation.
 var installations = []installation{
-	{"the chart, on the oldest Kubernetes", once(func(t *testing.T) []runtime.Object { return chart(t, oldest, sidecarYAML) }), "cilium", false},
-	{"the chart", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML) }), "cilium", false},
-	{"the chart with the bridge", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, overlayYAML) }), "cilium", true},
-	{"the DaemonSet", once(func(t *testing.T) []runtime.Object { return kustomized(t, "sidecar") }), "delegated-ipam", false},
-	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true},
+	{"the chart, on the oldest Kubernetes", once(func(t *testing.T) []runtime.Object { return chart(t, oldest, sidecarYAML) }), "cilium", false, ""},
+	{"the chart", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML) }), "cilium", false, ""},
+	{"the chart with the bridge", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, overlayYAML) }), "cilium", true, "network"},
+	{"the chart with whereabouts", once(func(t *testing.T) []runtime.Object {
+		return chart(t, newest, sidecarYAML, overlayYAML, sharedYAML)
+	}), "cilium", true, "conflist"},
+	{"the DaemonSet", once(func(t *testing.T) []runtime.Object { return kustomized(t, "sidecar") }), "delegated-ipam", false, ""},
+	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true, "network"},
+	{"the DaemonSet with whereabouts", once(func(t *testing.T) []runtime.Object { return kustomized(t, "whereabouts") }), "delegated-ipam", true, "conflist"},
+	{"our chart", once(func(t *testing.T) []runtime.Object { return daemonSets(t) }), "delegated-ipam", true, "network"},
+	{"our chart without the bridge", once(func(t *testing.T) []runtime.Object {
+		return daemonSets(t, "bridge.enabled=false", "network.enabled=false")
+	}), "delegated-ipam", false, ""},
 }
 
 // deployed is a rendered installation.

@@ -9,23 +9,29 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/diff"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
+
+// group is the group of the socket and of the bridge: one of those that systemd's allocation
+// (UIDS-GIDS) leaves unused, and no image's default.
+const group = 60913
 
 // tokenPath is the path of the service account's token.
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 func TestMounts(t *testing.T) {
 	want := map[string]mount{
-		"/etc/delegated-ipam/options": {"ConfigMap", true},
-		"/etc/delegated-ipam/network": {"ConfigMap", true},
-		"/etc/cni/net.d":              {"/etc/cni/net.d", true},
-		"/opt/cni/bin":                {"/opt/cni/bin", true},
-		"/var/lib/cni/networks":       {"/var/lib/cni/networks", false},
-		"/var/run/cilium":             {"/var/run/cilium", false},
-		"/var/lib/delegated-ipam":     {"/var/lib/delegated-ipam", false},
-		"/etc/machine-id":             {"/etc/machine-id", true},
+		"/etc/delegated-ipam/options":  {"ConfigMap", true},
+		"/etc/delegated-ipam/network":  {"/run/delegated-ipam", true},
+		"/etc/delegated-ipam/conflist": {"ConfigMap", true},
+		"/etc/cni/net.d":               {"/etc/cni/net.d", true},
+		"/opt/cni/bin":                 {"/opt/cni/bin", true},
+		"/var/lib/cni/networks":        {"/var/lib/cni/networks", false},
+		"/var/run/cilium":              {"/var/run/cilium", false},
+		"/var/lib/delegated-ipam":      {"/var/lib/delegated-ipam", false},
+		"/etc/machine-id":              {"/etc/machine-id", true},
 	}
 	each(t, func(t *testing.T, d deployed) {
 		want := maps.Clone(want)
@@ -79,7 +85,7 @@ func TestAgentSocketDir(t *testing.T) {
 
 func TestSecurityContext(t *testing.T) {
 	want := &corev1.SecurityContext{
-		RunAsUser: new(int64(0)), RunAsGroup: new(int64(65532)),
+		RunAsUser: new(int64(0)), RunAsGroup: new(int64(group)),
 		ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
 		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
@@ -140,6 +146,21 @@ func TestProbes(t *testing.T) {
 	})
 }
 
+// wantReplaced wants a hung process to be replaced within 100 s.
+func wantReplaced(t *testing.T, p *corev1.Probe) {
+	t.Helper()
+	if p.TerminationGracePeriodSeconds == nil {
+		t.Fatal("the liveness probe has no grace period: a hung process would get the pod's")
+	}
+	if took := p.PeriodSeconds*p.FailureThreshold + p.TimeoutSeconds + int32(*p.TerminationGracePeriodSeconds); took > 100 {
+		t.Errorf("a hung process is replaced within %d s; want 100", took)
+	}
+}
+
+func TestHungProcess(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) { wantReplaced(t, d.sidecar.LivenessProbe) })
+}
+
 // agentStop is the time limit for cilium-agent to stop (--hive-stop-timeout).
 const agentStop = time.Minute
 
@@ -190,8 +211,8 @@ func stopTimeout(t *testing.T) time.Duration {
 func TestSameContainer(t *testing.T) {
 	want := bare(render(t, installations[0]))
 	for _, i := range installations[1:] {
-		if got := bare(render(t, i)); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v\n%s: %+v", i.name, got, installations[0].name, want)
+		if d := diff.Diff(want, bare(render(t, i))); d != "" {
+			t.Errorf("%s differs from %s:\n%s", i.name, installations[0].name, d)
 		}
 	}
 }

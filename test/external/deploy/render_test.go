@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -32,6 +33,8 @@ const (
 	manifests   = "../../../deploy/kubernetes/"
 	sidecarYAML = "../../../deploy/cilium/values.yaml"
 	overlayYAML = "../../../deploy/cilium/bridge.yaml"
+	sharedYAML  = "../../../deploy/cilium/whereabouts.yaml"
+	ourChart    = "../../../deploy/chart"
 	systemdUnit = "../../../deploy/systemd/delegated-ipam.service"
 )
 
@@ -47,10 +50,28 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	t.Helper()
 	dir, err := chartDir()
 	harness.Must(t, err)
+	// By default the chart generates new certificates at each run.
+	all, err := template(t, dir, kubernetes, values.Options{ValueFiles: files, StringValues: []string{"hubble.tls.auto.method=cronJob"}})
+	harness.Must(t, err)
+	return all
+}
+
+// policyAPI is the API version that the chart looks for before it renders the admission policy.
+const policyAPI = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
+// daemonSets renders the chart of deploy/chart with values as those of "helm template --set".
+func daemonSets(t *testing.T, set ...string) []runtime.Object {
+	t.Helper()
+	all, err := template(t, ourChart, newest, values.Options{Values: set}, policyAPI)
+	harness.Must(t, err)
+	return all
+}
+
+// template renders a chart as "helm template" does.
+func template(t *testing.T, dir, kubernetes string, given values.Options, apis ...string) ([]runtime.Object, error) {
+	t.Helper()
 	c, err := loader.Load(dir)
 	harness.Must(t, err)
-	// By default the chart generates new certificates at each run.
-	given := values.Options{ValueFiles: files, StringValues: []string{"hubble.tls.auto.method=cronJob"}}
 	merged, err := given.MergeValues(nil)
 	harness.Must(t, err)
 	harness.Must(t, chartutil.ProcessDependencies(c, merged))
@@ -58,18 +79,23 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	harness.Must(t, err)
 	caps := chartutil.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
+	caps.APIVersions = append(caps.APIVersions, apis...)
 	release := chartutil.ReleaseOptions{Name: "cilium", Namespace: "kube-system", IsInstall: true}
 	input, err := chartutil.ToRenderValues(c, merged, release, caps)
-	harness.Must(t, err)
+	if err != nil {
+		return nil, err
+	}
 	rendered, err := engine.Render(c, input)
-	harness.Must(t, err)
+	if err != nil {
+		return nil, err
+	}
 	var all []runtime.Object
 	for name, text := range rendered {
 		if filepath.Base(name) != "NOTES.txt" {
 			all = append(all, decode(t, name, []byte(text))...)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // kustomized returns the objects of a directory in deploy/kubernetes, as "kubectl kustomize" does.
@@ -80,6 +106,23 @@ func kustomized(t *testing.T, dir string) []runtime.Object {
 	text, err := made.AsYaml()
 	harness.Must(t, err)
 	return decode(t, dir, text)
+}
+
+// overlay returns the objects of a kustomization over a directory in deploy/kubernetes.
+func overlay(t *testing.T, dir, lines string) []runtime.Object {
+	t.Helper()
+	base, err := filepath.Abs(manifests + dir)
+	harness.Must(t, err)
+	over := t.TempDir()
+	relative, err := filepath.Rel(over, base)
+	harness.Must(t, err)
+	text := "resources: [" + relative + "]\n" + lines + "\n"
+	harness.Must(t, os.WriteFile(filepath.Join(over, "kustomization.yaml"), []byte(text), 0o644))
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), over)
+	harness.Must(t, err)
+	yaml, err := made.AsYaml()
+	harness.Must(t, err)
+	return decode(t, lines, yaml)
 }
 
 // decode parses the objects of a YAML text strictly: only built-in kinds, and no unknown or

@@ -1,0 +1,89 @@
+package deploy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// template returns the template of the CNI configuration that the installation gives to
+// delegated-ipam-network. In the chart of Cilium it is that of a separate installation of our chart.
+func (d deployed) template(t *testing.T) string {
+	t.Helper()
+	all := d.all
+	if d.inChart() {
+		all = daemonSets(t, "sidecar.enabled=false")
+	}
+	return named[*corev1.ConfigMap](t, all, "delegated-ipam-network").Data["pods.conflist"]
+}
+
+// network returns the pod that renders the CNI configuration, and its container.
+func network(t *testing.T) (corev1.PodSpec, corev1.Container) {
+	t.Helper()
+	pod := named[*appsv1.DaemonSet](t, kustomized(t, "with-bridge"), "delegated-ipam-network").Spec.Template.Spec
+	return pod, container(t, pod.Containers, "network")
+}
+
+// No configuration of a plugin that keeps its addresses on the node has a range for all nodes.
+func TestNoCommonRange(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if d.network != "" {
+			file := "/etc/delegated-ipam/" + d.network + "/pods.conflist"
+			if got := d.files(t, "/etc/delegated-ipam/options")["cni-conf-file"]; got != file {
+				t.Errorf("cni-conf-file is %q; want %q", got, file)
+			}
+		}
+		if d.network != "network" {
+			return
+		}
+		text := d.template(t)
+		if strings.Contains(text, "subnet") || strings.Count(text, "{{ranges}}") != 1 {
+			t.Errorf("the template is not for the node's own ranges:\n%s", text)
+		}
+		if rendered := strings.ReplaceAll(text, "{{ranges}}", "[]"); !json.Valid([]byte(rendered)) {
+			t.Errorf("not JSON:\n%s", rendered)
+		}
+	})
+}
+
+// The token of delegated-ipam-network must not be visible to the sidecar, which runs plugins.
+func TestNetworkPod(t *testing.T) {
+	pod, c := network(t)
+	wantOnEachNode(t, pod, c)
+	wantReplaced(t, c.LivenessProbe)
+	if len(pod.Containers)+len(pod.InitContainers) != 1 {
+		t.Errorf("the pod has %d containers and %d before them; want one in all", len(pod.Containers), len(pod.InitContainers))
+	}
+	got := deployed{pod: pod}.mounts(t, c)
+	for path, want := range map[string]mount{
+		"/etc/delegated-ipam/template": {"ConfigMap", true},
+		"/run/delegated-ipam":          {"/run/delegated-ipam", false},
+	} {
+		if got[path] != want {
+			t.Errorf("the mount of %s is %v; want %v", path, got[path], want)
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("the mounts are %v; want 2", got)
+	}
+	s := c.SecurityContext
+	if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || len(s.Capabilities.Add) > 0 || s.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("the security context is %v; want no privileges", s)
+	}
+}
+
+// It reads Nodes, and writes Events only.
+func TestNetworkRights(t *testing.T) {
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+	}
+	if got := named[*rbacv1.ClusterRole](t, kustomized(t, "network"), "delegated-ipam-network").Rules; !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the rules are %v; want %v", got, want)
+	}
+}

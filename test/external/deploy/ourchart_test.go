@@ -1,0 +1,196 @@
+package deploy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/diff"
+
+	"helm.sh/helm/v3/pkg/cli/values"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+func TestLint(t *testing.T) {
+	result := lint.All(ourChart, nil, "kube-system", true)
+	for _, m := range result.Messages {
+		if m.Severity > support.InfoSev {
+			t.Error(m)
+		}
+	}
+	if len(result.Messages) == 0 {
+		t.Error("not even the missing icon was found")
+	}
+}
+
+// The kustomizations have the objects of the chart.
+func TestOneSource(t *testing.T) {
+	want, got := sources(t, daemonSets(t)), sources(t, kustomized(t, "with-bridge"))
+	if a, b := slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)); !slices.Equal(a, b) {
+		t.Fatalf("the kustomization has %v; the chart %v", b, a)
+	}
+	for name := range want {
+		if d := diff.Diff(want[name], got[name]); d != "" {
+			t.Errorf("%s differs between chart and kustomization:\n%s", name, d)
+		}
+	}
+}
+
+// sources returns the objects by kind and name, without what makes a changed ConfigMap replace the
+// pods: a checksum in the chart, a name with a hash in the kustomization.
+func sources(t *testing.T, all []runtime.Object) map[string]runtime.Object {
+	t.Helper()
+	objects := map[string]runtime.Object{}
+	for _, o := range all {
+		o = o.DeepCopyObject()
+		m, err := meta.Accessor(o)
+		harness.Must(t, err)
+		if c, is := o.(*corev1.ConfigMap); is {
+			c.Name, c.Labels = suffix.ReplaceAllString(c.Name, ""), nil
+		}
+		if d, is := o.(*appsv1.DaemonSet); is {
+			d.Spec.Template.Annotations = nil
+			for _, v := range d.Spec.Template.Spec.Volumes {
+				if v.ConfigMap != nil {
+					v.ConfigMap.Name = suffix.ReplaceAllString(v.ConfigMap.Name, "")
+				}
+			}
+		}
+		objects[o.GetObjectKind().GroupVersionKind().Kind+" "+m.GetName()] = o
+	}
+	return objects
+}
+
+func TestValuesRefused(t *testing.T) {
+	for set, want := range map[string]string{
+		"sidecar.optoins.x=1":                 "optoins",
+		"sidecar.options.state-dir=/x":        "state-dir",
+		"sidecar.options.socket-group=cilium": "socket-group",
+		"group=0":                             "group",
+		"hostPaths.run=relative":              "run",
+		"maxUnavailable=0":                    "maxUnavailable",
+		"network.conflist=x":                  "network.enabled: false",
+		"imagePullPolicy=Sometimes":           "imagePullPolicy",
+	} {
+		t.Run(set, func(t *testing.T) {
+			if _, err := template(t, ourChart, newest, values.Options{Values: []string{set}}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v; want one that names %s", err, want)
+			}
+		})
+	}
+}
+
+func TestValues(t *testing.T) {
+	const paths = "hostPaths.cniConf=/k3s/net.d,hostPaths.cniBin=/k3s/bin,hostPaths.leases=/l,hostPaths.run=/r,hostPaths.state=/s,hostPaths.network=/n,hostPaths.machineID="
+	for name, c := range map[string]struct {
+		set  string
+		want func(sidecar, bridge, network *appsv1.DaemonSet) bool
+	}{
+		"paths": {paths, func(s, b, n *appsv1.DaemonSet) bool {
+			pod := func(d *appsv1.DaemonSet) corev1.PodSpec { return d.Spec.Template.Spec }
+			d := deployed{pod: pod(s)}
+			got := d.mounts(t, pod(s).Containers[0])
+			_, machineID := got["/etc/machine-id"]
+			return !machineID && got["/etc/cni/net.d"].from == "/k3s/net.d" && got["/opt/cni/bin"].from == "/k3s/bin" && got["/l"].from == "/l" &&
+				got["/var/run/cilium"].from == "/r" && got["/var/lib/delegated-ipam"].from == "/s" && got["/etc/delegated-ipam/network"].from == "/n" &&
+				deployed{pod: pod(b)}.mounts(t, pod(b).Containers[0])["/var/run/cilium"].from == "/r" &&
+				deployed{pod: pod(n)}.mounts(t, pod(n).Containers[0])["/run/delegated-ipam"].from == "/n"
+		}},
+		"the group of the socket": {"sidecar.options.socket-group=77", func(s, _, _ *appsv1.DaemonSet) bool {
+			return slices.Equal(s.Spec.Template.Spec.SecurityContext.SupplementalGroups, []int64{77})
+		}},
+		"the group": {"group=4711", func(s, b, _ *appsv1.DaemonSet) bool {
+			return *s.Spec.Template.Spec.Containers[0].SecurityContext.RunAsGroup == 4711 && *b.Spec.Template.Spec.Containers[0].SecurityContext.RunAsGroup == 4711
+		}},
+		"the API server": {"apiServer.host=192.0.2.1,apiServer.port=6443", func(_, b, n *appsv1.DaemonSet) bool {
+			for _, d := range []*appsv1.DaemonSet{b, n} {
+				for _, want := range []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "192.0.2.1"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}} {
+					if !slices.Contains(d.Spec.Template.Spec.Containers[0].Env, want) {
+						return false
+					}
+				}
+			}
+			return true
+		}},
+		"a private registry": {"sidecar.image.repository=registry.example.com/a,sidecar.image.tag=v1,bridge.image.repository=registry.example.com/b," +
+			"bridge.image.digest=sha256:" + digest + ",imagePullSecrets[0].name=pull", func(s, b, n *appsv1.DaemonSet) bool {
+			want := []corev1.LocalObjectReference{{Name: "pull"}}
+			return s.Spec.Template.Spec.Containers[0].Image == "registry.example.com/a:v1" && b.Spec.Template.Spec.Containers[0].Image == "registry.example.com/b@sha256:"+digest &&
+				n.Spec.Template.Spec.Containers[0].Image == b.Spec.Template.Spec.Containers[0].Image &&
+				slices.Equal(s.Spec.Template.Spec.ImagePullSecrets, want) && slices.Equal(n.Spec.Template.Spec.ImagePullSecrets, want)
+		}},
+		"options of the bridge": {"bridge.options.min-allocate=12", func(_, b, _ *appsv1.DaemonSet) bool {
+			return slices.Contains(b.Spec.Template.Spec.Containers[0].Args, "--min-allocate=12")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := daemonSets(t, c.set)
+			set := func(name string) *appsv1.DaemonSet { return named[*appsv1.DaemonSet](t, all, name) }
+			if !c.want(set("delegated-ipam"), set("delegated-ipam-bridge"), set("delegated-ipam-network")) {
+				t.Errorf("%s has no effect, or another one", c.set)
+			}
+		})
+	}
+}
+
+const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// An API server without the policy would refuse the whole release.
+func TestPolicyOnlyWhereSupported(t *testing.T) {
+	policies := func(all []runtime.Object) (names []string) {
+		for _, o := range all {
+			if p, is := o.(*admissionv1.ValidatingAdmissionPolicy); is {
+				names = append(names, p.Name)
+			}
+		}
+		return slices.Sorted(slices.Values(names))
+	}
+	if got, want := policies(daemonSets(t)), []string{"delegated-ipam-bridge", "delegated-ipam-events"}; !slices.Equal(got, want) {
+		t.Errorf("the policies are %v; want %v", got, want)
+	}
+	old, err := template(t, ourChart, oldest, values.Options{})
+	harness.Must(t, err)
+	if got := policies(old); len(got) > 0 {
+		t.Errorf("Kubernetes %s gets %v", oldest, got)
+	}
+}
+
+// While addresses are released, only the sidecar is left, and nothing that asks for new ones.
+func TestUninstall(t *testing.T) {
+	sets := func(all []runtime.Object) (names []string) {
+		for _, o := range all {
+			if d, is := o.(*appsv1.DaemonSet); is {
+				names = append(names, d.Name)
+			}
+		}
+		return slices.Sorted(slices.Values(names))
+	}
+	if got, want := sets(daemonSets(t, "uninstall=true")), []string{"delegated-ipam", "delegated-ipam-uninstall"}; !slices.Equal(got, want) {
+		t.Errorf("first the DaemonSets are %v; want %v", got, want)
+	}
+	// The sidecar's pods must not be replaced by the change.
+	before, after := named[*appsv1.DaemonSet](t, daemonSets(t), "delegated-ipam"), named[*appsv1.DaemonSet](t, daemonSets(t, "uninstall=true"), "delegated-ipam")
+	if d := diff.Diff(before, after); d != "" {
+		t.Errorf("the sidecar changes:\n%s", d)
+	}
+	last := daemonSets(t, "uninstall=true", "sidecar.enabled=false")
+	if got, want := sets(last), []string{"delegated-ipam-uninstall"}; !slices.Equal(got, want) {
+		t.Errorf("then they are %v; want %v", got, want)
+	}
+	pod := named[*appsv1.DaemonSet](t, last, "delegated-ipam-uninstall").Spec.Template.Spec
+	n := harness.NewNode(t)
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if out := n.Command(t, append(slices.Clone(c.Command[1:]), "--help")...); out.ExitCode != 0 {
+			t.Errorf("%v: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
+		}
+	}
+}
