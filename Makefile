@@ -9,6 +9,9 @@ GOVULNCHECK ?= v1.1.4
 MIN_COVERAGE ?= 95.0
 # The tag in the manifests of deploy/.
 IMAGE_TAG ?= local
+# The commit of the images and its time in seconds since 1970.
+REVISION   ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+IMAGE_TIME ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 BIN         := bin
 CACHE       := .cache
@@ -21,6 +24,10 @@ FAILPOINTS  := $(CACHE)/test/delegated-ipam-failpoints
 CILIUM_DBG  := $(CACHE)/test/cilium-dbg
 COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
+
+PROGRAMS       := delegated-ipam delegated-ipam-bridge
+IMAGE_ARCHES   := amd64 arm64
+IMAGE_PROGRAMS := $(foreach arch,$(IMAGE_ARCHES),$(PROGRAMS:%=$(CACHE)/image/$(arch)/%))
 
 MODULE    := github.com/delegated-ipam/delegated-ipam
 MODULES   := . test/agent/cilium-cni test/external test/programs tools tools/plugins tools/plugins-v1.4 \
@@ -60,21 +67,31 @@ help: ## list the targets
 # --- build and run
 
 .PHONY: build
-build: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge ## build bin/delegated-ipam and bin/delegated-ipam-bridge, static binaries
+build: $(PROGRAMS:%=$(BIN)/%) ## build bin/delegated-ipam and bin/delegated-ipam-bridge, static binaries
 
-# Two rules: the Kubernetes client of the bridge takes minutes to build.
-.PHONY: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge
-$(BIN)/delegated-ipam $(BIN)/delegated-ipam-bridge: $(BIN)/%:
-	CGO_ENABLED=0 go build -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/$*
+LDFLAGS = -s -w -X main.version=$(VERSION)
+
+# A rule for each program: the Kubernetes client of the bridge takes minutes to build.
+.PHONY: $(PROGRAMS:%=$(BIN)/%)
+$(PROGRAMS:%=$(BIN)/%): $(BIN)/%:
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+# Not in bin/, whose programs are for the architecture of this machine.
+.PHONY: $(IMAGE_PROGRAMS)
+$(IMAGE_PROGRAMS):
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(notdir $(@D)) go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
 .PHONY: sbom
-sbom: build ## write the software bill of materials of each program (and so of its image) to bin/*.cdx.json
-	@for name in delegated-ipam delegated-ipam-bridge; do \
-	  go run -C tools ./sbom $(CURDIR)/$(BIN)/$$name $(VERSION) >$(BIN)/$$name.cdx.json || exit 1; done
+sbom: $(IMAGE_PROGRAMS) ## write the software bill of materials of each program of an image to bin/NAME-ARCHITECTURE.cdx.json
+	@mkdir -p $(BIN)
+	@for arch in $(IMAGE_ARCHES); do for name in $(PROGRAMS); do \
+	  go run -C tools ./sbom $(CURDIR)/$(CACHE)/image/$$arch/$$name $(VERSION) >$(BIN)/$$name-$$arch.cdx.json || exit 1; done; done
 
 .PHONY: image
-image: build sbom ## build both images with buildah into bin/*.tar, tagged IMAGE_TAG; needs root, no network
-	deploy/image/build.sh $(CACHE)/image $(IMAGE_TAG) $(VERSION)
+image: sbom ## build both images for amd64 and arm64 into bin/*.tar, tagged IMAGE_TAG; needs neither root nor a network
+	@for name in $(PROGRAMS); do \
+	  go run -C tools ./image -name $$name -tag $(IMAGE_TAG) -version $(VERSION) -revision $(REVISION) -time $(IMAGE_TIME) \
+	    -license $(CURDIR)/LICENSE -out $(CURDIR)/$(BIN)/$$name.tar $(IMAGE_ARCHES:%=$(CURDIR)/$(CACHE)/image/%/$$name) || exit 1; done
 
 .PHONY: run
 run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
@@ -120,7 +137,7 @@ test-dhcp: plugins ## run the tests with a real isc-dhcp-server; needs root, net
 	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which is an error in CI" >&2; exit 1; }
 
 .PHONY: test-image
-test-image: image plugins ## run the images with buildah: content, size, and the sidecar over the real host-local; needs root
+test-image: image plugins ## import the images into containerd and run them with buildah over the real host-local; needs root
 	$(PLUGIN_ENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(NOCACHE) ./test/image
 
 .PHONY: test-deploy
@@ -134,7 +151,7 @@ test-observe: ## test the dashboard and each alert with Prometheus' parsers and 
 
 .PHONY: test-tools
 test-tools: ## run the tests of tools/
-	go test -C tools ./sbom
+	go test -C tools ./image ./sbom
 
 .PHONY: reproducible
 reproducible: ## build the programs, bills of materials and images twice and compare them

@@ -49,8 +49,8 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 func makeDir(t *testing.T, dir, user string) {
 	t.Helper()
 	uid, gid := 0, 0
-	if user == "65532:65532" {
-		uid, gid = 65532, 65532
+	if user == "60913:60913" {
+		uid, gid = 60913, 60913
 	}
 	harness.Must(t, os.MkdirAll(dir, 0o755))
 	harness.Must(t, os.Chown(dir, uid, gid))
@@ -59,7 +59,7 @@ func makeDir(t *testing.T, dir, user string) {
 func (s served) start(t *testing.T, user string) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := s.container.command(s.container.isolated(s.as(user), "delegated-ipam", "serve", "--enable-ipv6=false", "--allow-gids=65532")...)
+	cmd := s.container.command(s.container.isolated(s.as(user), "delegated-ipam", "serve", "--enable-ipv6=false", "--allow-gids=60913")...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	harness.Must(t, cmd.Start())
 	done := make(chan error, 1)
@@ -134,7 +134,7 @@ func TestImageServesHostLocal(t *testing.T) {
 	archive(t, "delegated-ipam") // skips where images cannot run
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
-	s := serve(t, n, "0:65532")
+	s := serve(t, n, "0:60913")
 	ip := s.Allocate(t, harness.Request{Owner: "router"}).Address.IPv4
 	if got := strings.TrimSpace(s.exec(t, "allocate", "router")); got != ip {
 		t.Errorf("the command prints %q, and the API returns %q", got, ip)
@@ -151,10 +151,10 @@ func TestImageServesHostLocal(t *testing.T) {
 		t.Errorf("on the host host-local has the leases %v; want %s", held, ip)
 	}
 	// The bridge runs as another user in the socket's group.
-	if out := s.container.run(t, s.as("65532:65532"), "delegated-ipam", "list"); !strings.Contains(out, ip) {
+	if out := s.container.run(t, s.as("60913:60913"), "delegated-ipam", "list"); !strings.Contains(out, ip) {
 		t.Errorf("as the user of the bridge: the list lacks %s:\n%s", ip, out)
 	}
-	foreign := s.container.command(s.container.isolated(s.as("65533:65533"), "delegated-ipam", "list")...)
+	foreign := s.container.command(s.container.isolated(s.as("60914:60914"), "delegated-ipam", "list")...)
 	if out, err := foreign.CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied") {
 		t.Errorf("as a foreign user: %v\n%s; want permission denied", err, out)
 	}
@@ -171,7 +171,7 @@ func TestImageServesUnprivileged(t *testing.T) {
 	n.InstallPlugin(t, "static")
 	n.WriteConf(t, "10-static.conflist", []byte(`{"cniVersion": "1.0.0", "name": "fixed", "plugins": [
 	  {"type": "cilium-cni", "ipam": {"type": "static", "addresses": [{"address": "10.15.0.7/24"}]}}]}`))
-	s := serve(t, n, c.config(t).User)
+	s := serve(t, n, c.inspect(t).Config.User)
 	if got := s.Allocate(t, harness.Request{Owner: "router"}).Addresses(); !slices.Equal(got, []string{"10.15.0.7"}) {
 		t.Errorf("got %v; want 10.15.0.7", got)
 	}
