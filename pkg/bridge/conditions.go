@@ -3,111 +3,65 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// recorder creates Kubernetes Events (client-go's record.EventRecorder).
-type recorder interface {
-	Event(about runtime.Object, kind, reason, message string)
-}
-
-// condition is a state that needs attention while it lasts.
-type condition struct {
-	// subject is what the condition is about; a change of it is a new condition.
-	subject string
-	message string
-}
-
-// conditions reports the start of each condition once, as an Event on the node and in the log, and its
-// end in the log.
-type conditions struct {
-	log      logrus.FieldLogger
-	recorder recorder
-	node     *corev1.ObjectReference
-	// active are the subjects of the present conditions.
-	active map[planner.Reason]string
-}
-
-func newConditions(log logrus.FieldLogger, r recorder, node *corev1.ObjectReference) *conditions {
-	return &conditions{log: log, recorder: r, node: node, active: map[planner.Reason]string{}}
-}
-
-// replace sets the conditions that an observation shows and clears those that it does not. Errors
-// stay: an observation may succeed while the writes after it fail.
-func (c *conditions) replace(current map[planner.Reason]condition) {
-	c.clear(func(reason planner.Reason) bool {
-		_, present := current[reason]
-		return !present && !isErrorReason(reason)
-	})
-	for _, reason := range slices.Sorted(maps.Keys(current)) {
-		c.set(reason, current[reason])
+// observeConditions replaces the conditions of the previous observation by those of this one.
+func (c *controller) observeConditions(s snapshot) {
+	current := map[string]conditions.Condition{}
+	for reason, condition := range s.conditions(c.state) {
+		current[string(reason)] = condition
 	}
+	c.conditions.Observe(current)
 }
 
-// clearErrors clears the conditions of errors, after a reconciliation that left nothing to do.
-func (c *conditions) clearErrors() { c.clear(isErrorReason) }
-
-func (c *conditions) clear(matches func(planner.Reason) bool) {
-	for _, reason := range slices.Sorted(maps.Keys(c.active)) {
-		if matches(reason) {
-			c.log.WithField("reason", reason).Info("Condition cleared")
-			delete(c.active, reason)
-		}
-	}
-}
-
-// setError sets the condition of an error, and leaves the others as they are.
-func (c *conditions) setError(err error) {
+// reportFailure sets the condition of an error.
+func (c *controller) reportFailure(err error) {
 	var e *reconcileError
 	if errors.As(err, &e) {
-		c.set(e.reason, condition{message: e.err.Error()})
+		c.conditions.Fail(string(e.reason), e.err.Error())
 		return
 	}
 	c.log.WithError(err).Warn("Reconciliation failed")
 }
 
-func (c *conditions) set(reason planner.Reason, to condition) {
-	log := c.log.WithField("reason", reason)
-	if subject, active := c.active[reason]; active && subject == to.subject {
-		log.Debug(to.message)
-		return
-	}
-	c.active[reason] = to.subject
-	log.Warn(to.message)
-	c.recorder.Event(c.node, corev1.EventTypeWarning, string(reason), to.message)
-}
-
 // conditions returns the conditions of what was observed.
-func (s snapshot) conditions(st *state) map[planner.Reason]condition {
+func (s snapshot) conditions(st *state) map[planner.Reason]conditions.Condition {
 	subjects := map[planner.Reason][]string{}
 	if len(s.malformed) > 0 {
 		subjects[reasonMalformedEntry] = s.malformed
 	}
 	for _, a := range s.plan {
 		for _, ip := range a.IPs {
-			if a.Kind == planner.Report {
+			switch {
+			case a.Kind == planner.Report:
 				subjects[a.Reason] = append(subjects[a.Reason], ip.String())
+			case a.Kind == planner.Restore && s.isUsed(ip) && st.restoreBackoffs[ip] != nil:
+				// Another attempt does not end the condition; its success does.
+				subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
 			}
 		}
 	}
-	current := map[planner.Reason]condition{}
+	current := map[planner.Reason]conditions.Condition{}
 	for reason, about := range subjects {
 		slices.Sort(about)
 		about = slices.Compact(about)
-		current[reason] = condition{subject: strings.Join(about, ","), message: describe(reason, about)}
+		current[reason] = conditions.Condition{Subject: strings.Join(about, ","), Message: describe(reason, about)}
 	}
 	if st.acquireBackoff != nil {
-		current[reasonPoolExhausted] = condition{message: st.acquireBackoff.cause.Error()}
+		current[reasonPoolExhausted] = conditions.Condition{Message: st.acquireBackoff.cause.Error()}
 	}
 	return current
+}
+
+func (s snapshot) isUsed(ip netip.Addr) bool {
+	_, used := s.view.Used[ip]
+	return used
 }
 
 // maxNamed limits the addresses that one message names: that of an Event has at most 1024 bytes.

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
@@ -46,7 +47,7 @@ type controller struct {
 	allocator  slotAllocator
 	settings   planner.Settings
 	state      *state
-	conditions *conditions
+	conditions *conditions.Conditions
 	metrics    *metrics
 	// sidecarChecked reports whether the sidecar is that of this node. After a failure it may be
 	// another.
@@ -59,17 +60,31 @@ type controller struct {
 
 // run reconciles until ctx ends.
 func (c *controller) run(ctx context.Context) {
+	defer c.conditions.Stop()
 	retry := newRetryBackoff()
 	for ctx.Err() == nil {
 		err := c.reconcile(ctx)
 		var e *reconcileError
 		if err == nil || errors.As(err, &e) && e.terminal() {
 			retry = newRetryBackoff()
-			sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
+			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
 			continue
 		}
 		// An event does not end this delay: an unavailable sidecar would get a request for each.
-		sleep(ctx, retry.Step(), nil)
+		c.sleep(ctx, retry.Step(), nil)
+	}
+}
+
+// sleep sleeps until a delay has passed, wake has a value, or a condition should be checked again
+// before its Event. The check repeats every request that waits for the end of its backoff.
+func (c *controller) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	check := c.conditions.NextCheck()
+	if !check.IsZero() {
+		d = min(d, time.Until(check))
+	}
+	sleep(ctx, d, wake)
+	if !check.IsZero() && !time.Now().Before(check) {
+		c.state.expireBackoffs()
 	}
 }
 
@@ -98,7 +113,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 			}
 			err = &reconcileError{reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err)}
 		case err == nil && len(plan) == 0:
-			c.conditions.clearErrors()
+			c.conditions.Succeed()
 			return nil
 		case err == nil && executed[fmt.Sprint(plan)]:
 			err = &reconcileError{reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan)}
@@ -123,7 +138,7 @@ func (c *controller) recordFailure(err error) {
 			c.metrics.observe(planner.View{}) // its pool is deleted with it
 		}
 	}
-	c.conditions.setError(err)
+	c.reportFailure(err)
 }
 
 // reconcileOnce observes once and executes the plan that follows. It returns the plan.
@@ -134,7 +149,7 @@ func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error
 	}
 	c.state.planned(s.view, s.plan)
 	c.metrics.observe(s.view)
-	c.conditions.replace(s.conditions(c.state))
+	c.observeConditions(s)
 	plan := s.changes()
 	if err := c.ensureWritable(ctx, plan); err != nil {
 		return nil, err

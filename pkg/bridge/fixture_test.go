@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
@@ -34,8 +34,8 @@ func discardLog() *logrus.Logger {
 }
 
 // fixture is a sidecar, an API server and an agent in memory. It implements nodeClient
-// (fakenode_test.go), slotAllocator (fakeallocator_test.go) and recorder. It is used under
-// testing/synctest only.
+// (fakenode_test.go), slotAllocator (fakeallocator_test.go) and conditions.Recorder. It is used
+// under testing/synctest only.
 type fixture struct {
 	mu sync.Mutex
 	fakeNode
@@ -68,7 +68,7 @@ func (f *fixture) count(counter *int) int {
 	return *counter
 }
 
-// Event implements recorder.
+// Event implements conditions.Recorder.
 func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +95,7 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 		log := discardLog()
 		c := &controller{
 			log: log, node: f, allocator: f, settings: s, state: newState(drainDelay),
-			conditions: newConditions(log, f, &corev1.ObjectReference{}), metrics: m, wake: wake,
+			conditions: conditions.New(log, f, "worker"), metrics: m, wake: wake,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

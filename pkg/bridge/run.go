@@ -5,14 +5,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
@@ -60,7 +56,7 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	if err != nil {
 		return nil, err
 	}
-	events, err := eventRecorder(ctx, config, c.NodeName)
+	events, err := conditions.NewRecorder(ctx, config, component, c.NodeName)
 	if err != nil {
 		return nil, err
 	}
@@ -69,27 +65,13 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 		return nil, err
 	}
 	return &controller{
-		log:       log,
-		node:      node,
-		allocator: sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
-		settings:  c.Settings(),
-		state:     newState(c.ReleaseDelay),
-		// An Event on a node has the node's name as UID, as the kubelet writes it; "kubectl describe
-		// node" finds it by that.
-		conditions: newConditions(log, events, &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.NodeName, UID: types.UID(c.NodeName)}),
+		log:        log,
+		node:       node,
+		allocator:  sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
+		settings:   c.Settings(),
+		state:      newState(c.ReleaseDelay),
+		conditions: conditions.New(log, events, c.NodeName),
 		metrics:    m,
 		wake:       wake,
 	}, nil
-}
-
-// eventRecorder returns a recorder that writes Events in the background. One that cannot be written is
-// lost.
-func eventRecorder(ctx context.Context, config *rest.Config, node string) (record.EventRecorder, error) {
-	client, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events("")})
-	return broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: component, Host: node}), nil
 }

@@ -47,6 +47,16 @@ func (s *state) restoreRefused(ip netip.Addr, cause error) {
 	s.restoreBackoffs[ip].extend(cause)
 }
 
+// expireBackoffs ends the delay of each refused request, which is then repeated.
+func (s *state) expireBackoffs() {
+	if s.acquireBackoff != nil {
+		s.acquireBackoff.until = time.Now()
+	}
+	for _, b := range s.restoreBackoffs {
+		b.until = time.Now()
+	}
+}
+
 // planned ends the shortage if a plan that may acquire does not.
 func (s *state) planned(v planner.View, plan []planner.Action) {
 	if !v.Exhausted && !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire }) {

@@ -48,7 +48,8 @@ func otherWriters() map[string]map[string][]string {
 			"openLocation":  {"MkdirAll"},
 			"openAt":        {"Openat"}, // without O_CREAT
 			"newStagingDir": {"Mkdirat"},
-			"restrict":      {"Chmod", "Fchownat"},
+			"restrict":      {"Chmod"},
+			"setGroup":      {"Fchownat"},
 			"rename":        {"Renameat", "Renameat2"},
 			"unlink":        {"Unlinkat"},
 			"removeStaging": {"Unlinkat"},

@@ -110,7 +110,8 @@ func (o Options) validate() (gid int, err error) {
 	return groupID(o.Group)
 }
 
-// groupID returns the ID of a group; for an empty name -1, with which chown(2) keeps the group.
+// groupID returns the ID of a group; for an empty name -1, which stands for the one that the socket
+// gets from its directory or process.
 func groupID(group string) (int, error) {
 	if group == "" {
 		return -1, nil

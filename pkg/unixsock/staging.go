@@ -108,8 +108,8 @@ func (s *stagingDir) restrict(mode fs.FileMode, gid int) (fs.FileInfo, error) {
 	if !isSocket(socket) {
 		return nil, fmt.Errorf("%s: not a socket; another process has replaced it", socket.Name())
 	}
-	if err := unix.Fchownat(int(socket.Fd()), "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
-		return nil, fmt.Errorf("its group cannot be set: %w", err)
+	if err := setGroup(socket, gid); err != nil {
+		return nil, err
 	}
 	// fchmod(2) refuses a descriptor that was opened with O_PATH, and only such a one is possible
 	// for a socket.

@@ -19,8 +19,7 @@ func TestRefuse(t *testing.T) {
 		f := newFixture(t, false)
 		f.server.Delete(f.node.Name)
 		f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{"podCIDRs": []any{"10.1.0.0/24"}}})
-		startBridge(t, f.server, f.node, smallFlags()...)
-		f.waitForEvent(t, "WrongIPAMMode")
+		f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "WrongIPAMMode")
 		f.wantUnchanged(t)
 	})
 	t.Run("another node's sidecar", func(t *testing.T) {
@@ -38,16 +37,14 @@ func TestRefuse(t *testing.T) {
 	t.Run("no rights", func(t *testing.T) {
 		f := newFixture(t, false)
 		f.server.Allow(func(r apiserver.Permission) bool { return r.Resource == "events" })
-		startBridge(t, f.server, f.node, smallFlags()...)
-		f.waitForEvent(t, "NotPermitted")
+		f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "NotPermitted")
 		f.wantUnchanged(t)
 	})
 	for _, missing := range []string{"ciliumnodes", "ciliumnodes/status"} {
 		t.Run("no patch of "+missing, func(t *testing.T) {
 			f := newFixture(t, false)
 			f.server.Allow(func(r apiserver.Permission) bool { return r.Verb != "patch" || r.Resource != missing })
-			startBridge(t, f.server, f.node, smallFlags()...)
-			f.waitForEvent(t, "NotPermitted")
+			f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "NotPermitted")
 			f.wantUnchanged(t)
 		})
 	}
@@ -56,8 +53,7 @@ func TestRefuse(t *testing.T) {
 		f.server.Allow(func(r apiserver.Permission) bool {
 			return r.Resource == "events" || slices.Contains([]string{"get", "list", "watch"}, r.Verb)
 		})
-		startBridge(t, f.server, f.node, smallFlags()...)
-		f.waitForEvent(t, "NotPermitted")
+		f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "NotPermitted")
 		f.wantUnchanged(t)
 	})
 }
@@ -85,9 +81,9 @@ func TestRecovery(t *testing.T) {
 				}
 			})
 		},
-		"CiliumNode recreated": func(t *testing.T, f *fixture, _ *process) {
+		"CiliumNode recreated": func(t *testing.T, f *fixture, p *process) {
 			f.server.Delete(f.node.Name)
-			f.waitForEvent(t, "CiliumNodeMissing")
+			f.waitForCondition(t, p, "CiliumNodeMissing")
 			f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
 			// Until then a used address is missing, which the agent tolerates before its next start.
 			harness.Eventually(t, "used addresses to be published again", func() error {
@@ -141,9 +137,9 @@ func TestExhausted(t *testing.T) {
 		}
 		return nil
 	})
-	startBridge(t, f.server, f.node, "--pre-allocate=8")
+	p := startBridge(t, f.server, f.node, "--pre-allocate=8")
 	f.agent.Start(t)
-	f.waitForEvent(t, "PoolExhausted")
+	f.waitForCondition(t, p, "PoolExhausted")
 	f.eventually(t, "the publication of all addresses", func() error { return f.poolHas(t, 5) })
 }
 
@@ -164,8 +160,7 @@ func TestAddressTaken(t *testing.T) {
 	f.node.WipeStore(t)
 	f.sidecar = f.node.Start(t)
 	f.sidecar.TryRestore(t, used, "another-owner").WantStatus(t, 200)
-	startBridge(t, f.server, f.node, smallFlags()...)
-	f.waitForEvent(t, "AddressNotHeld")
+	f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "AddressNotHeld")
 	f.eventually(t, "all but the used address to be held", func() error {
 		n, _ := f.server.Node(t, f.node.Name)
 		held := map[string]bool{}
@@ -198,9 +193,9 @@ func TestForeignEntries(t *testing.T) {
 	f := newFixture(t, false)
 	f.agent = agent.New(f.server, f.node.Name, foreign)
 	f.server.SetPool(f.node.Name, apiserver.Object{foreign: apiserver.Object{"resource": "eni-1"}})
-	startBridge(t, f.server, f.node, smallFlags()...)
+	p := startBridge(t, f.server, f.node, smallFlags()...)
 	f.agent.Start(t)
-	f.waitForEvent(t, "ForeignPoolEntry")
+	f.waitForCondition(t, p, "ForeignPoolEntry")
 	f.eventually(t, "the first publication", func() error {
 		n, _ := f.server.Node(t, f.node.Name)
 		if n.Pool[foreign].Resource != "eni-1" || len(n.Pool) != 5 {

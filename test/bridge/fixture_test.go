@@ -154,17 +154,10 @@ func compare(t *testing.T, s *apiserver.Server, n *harness.Node) error {
 	return nil
 }
 
-// waitForEvent waits for an Event on the node.
-func (f *fixture) waitForEvent(t *testing.T, reason string) {
+// waitForCondition waits for the begin of a condition in the bridge's log.
+func (f *fixture) waitForCondition(t *testing.T, p *process, reason string) {
 	t.Helper()
-	f.eventually(t, "the Event "+reason, func() error {
-		for _, e := range f.server.Events() {
-			if e.Reason == reason && e.Kind == "Node" && e.Name == f.node.Name {
-				return nil
-			}
-		}
-		return fmt.Errorf("the Events are %v", f.server.Events())
-	})
+	f.waitForLog(t, p, "reason="+reason)
 }
 
 // waitForLog waits for a word in the bridge's log.

@@ -2,17 +2,20 @@ package bridge
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // grantedRights returns the permissions in deploy/kubernetes/bridge/rbac.yaml.
@@ -52,33 +55,49 @@ func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 // TestRBAC serves a node under the deployed rules, with every request that the bridge makes: none is
 // missing, and none is granted without need.
 func TestRBAC(t *testing.T) {
+	t.Parallel() // it waits for an Event of a real bridge, which takes conditions.EventDelay
 	f, rights := newFixture(t, false), grantedRights(t)
 	f.server.Allow(func(r apiserver.Permission) bool { return rights[r] })
 	p := f.serve(t, 4, smallFlags()...)
 	f.addPods(t, 5)
 	f.agent.Free(f.agent.Uses()...)
 	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 4) })
-	// The second of two equal Events is a patch of the first.
-	for absence := range 2 {
-		f.server.Delete(f.node.Name)
-		before := len(f.server.Events())
-		f.eventually(t, "an Event", func() error {
-			if len(f.server.Events()) == before {
-				return errors.New("there is none")
+	f.server.Delete(f.node.Name)
+	f.waitForCondition(t, p, "CiliumNodeMissing")
+	time.Sleep(conditions.EventDelay)
+	harness.Eventually(t, "the Event of the bridge", func() error {
+		for _, e := range f.server.Events() {
+			if e.Reason == "CiliumNodeMissing" && e.Kind == "Node" && e.Name == f.node.Name {
+				return nil
 			}
-			return nil
-		})
-		f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
-		f.eventually(t, "the pool to be published again", func() error { return f.poolHas(t, 4) })
-		// The next absence is another condition only then.
-		f.eventually(t, "the end of the condition", func() error {
-			if n := strings.Count(p.out.String(), `msg="Condition cleared" reason=CiliumNodeMissing`); n != absence+1 {
-				return fmt.Errorf("logged %d times", n)
-			}
-			return nil
-		})
-	}
+		}
+		return fmt.Errorf("the Events are %v", f.server.Events())
+	})
+	f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
+	f.eventually(t, "the pool to be published again", func() error { return f.poolHas(t, 4) })
+	f.repeatEvent(t)
 	if requested := f.server.Requested(); !maps.Equal(requested, rights) {
 		t.Errorf("the bridge uses %v; deploy/kubernetes/bridge/rbac.yaml grants %v", requested, rights)
+	}
+}
+
+// repeatEvent creates two equal Events with the bridge's recorder: the second is a patch of the
+// first.
+func (f *fixture) repeatEvent(t *testing.T) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", f.server.Kubeconfig(t))
+	harness.Must(t, err)
+	recorder, err := conditions.NewRecorder(t.Context(), config, "test", f.node.Name)
+	harness.Must(t, err)
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: f.node.Name}
+	for range 2 {
+		before := len(f.server.Events())
+		recorder.Event(node, corev1.EventTypeWarning, "Repeated", "again")
+		harness.Eventually(t, "the Event", func() error {
+			if now := len(f.server.Events()); now == before {
+				return fmt.Errorf("still %d", now)
+			}
+			return nil
+		})
 	}
 }

@@ -105,6 +105,9 @@ func TestSocket(t *testing.T) {
 		"unknown group": {
 			found(func(s *socket) { s.invalid = errors.New("group nix") }), states(failed), []string{"group nix", "--socket-group"},
 		},
+		"group without a right": {
+			found(func(s *socket) { s.group = errors.New("not a member") }), states(failed), []string{"not a member", "make the sidecar's process a member"},
+		},
 		"world-writable directory": {
 			found(func(s *socket) { s.exposed = errors.New("exposed") }), states(warning), []string{"exposed"},
 		},

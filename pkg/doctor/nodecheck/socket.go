@@ -20,7 +20,11 @@ var Socket = check.Check{Name: "socket", Run: func(o *check.Observations) []chec
 	if o.Config == nil {
 		return nil
 	}
-	return collectSocket(o.Config.Socket, o.Config.Callers).findings()
+	s := collectSocket(o.Config.Socket, o.Config.Callers)
+	if o.Status == nil {
+		s.group = o.Config.Socket.CheckGroup()
+	}
+	return s.findings()
 }}
 
 // socket describes the sidecar's socket and its directory.
@@ -30,6 +34,9 @@ type socket struct {
 	callers unixsock.Callers
 	// invalid is why the options cannot be used.
 	invalid error
+	// group is why a sidecar with the user and groups of this process could not start; nil if it
+	// can, or runs already.
+	group error
 	// exists means that there is a file at the path, with this mode and group.
 	exists bool
 	mode   fs.FileMode
@@ -58,6 +65,9 @@ func (s socket) findings() []check.Finding {
 	var all []check.Finding
 	if s.invalid != nil {
 		all = append(all, check.Fail("correct --socket-path or --socket-group: the sidecar does not start with them", "%s", s.invalid))
+	}
+	if s.group != nil {
+		all = append(all, check.Fail("make the sidecar's process a member of the group: it does not start otherwise. Run doctor with the sidecar's user and groups", "%s", s.group))
 	}
 	if s.exposed != nil && !check.InEmptyDir(s.directory) {
 		all = append(all, check.Warn("remove the write permission of group and others from the directory (chmod go-w)", "%s", s.exposed))

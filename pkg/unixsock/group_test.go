@@ -1,0 +1,107 @@
+package unixsock
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// withoutCapChown runs f as root without capabilities and with one supplementary group, as in a
+// container that drops all of them.
+func withoutCapChown(t *testing.T, supplementary uint32, f func()) {
+	t.Helper()
+	<-asUser(t, 0, []uint32{supplementary}, func() {
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&header, &none[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	})
+}
+
+func TestSocketGroup(t *testing.T) {
+	const own, foreign = 60914, 60915
+	for name, tt := range map[string]struct {
+		group string
+		// inherited is the group of a setgid parent directory, 0 for none.
+		inherited int
+		want      int
+		fails     bool
+	}{
+		"default":               {"", 0, 0, false},
+		"group of the process":  {"0", 0, 0, false},
+		"supplementary group":   {fmt.Sprint(own), 0, own, false},
+		"foreign group":         {fmt.Sprint(foreign), 0, 0, true},
+		"inherited foreign one": {fmt.Sprint(foreign), foreign, foreign, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortTempDir(t)
+			if tt.inherited != 0 {
+				must(t, os.Chown(dir, -1, tt.inherited))
+				must(t, os.Chmod(dir, 0o755|os.ModeSetgid))
+			}
+			path := filepath.Join(dir, "s.sock")
+			o := Options{Path: path, Group: tt.group}
+			withoutCapChown(t, own, func() {
+				if err := o.CheckGroup(); (err != nil) != (tt.fails || tt.inherited != 0) {
+					t.Errorf("CheckGroup: %v", err)
+				}
+				l, err := Listen(o)
+				if tt.fails {
+					wantGroupError(t, err)
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var stat unix.Stat_t
+				if err := unix.Lstat(path, &stat); err != nil || int(stat.Gid) != tt.want {
+					t.Errorf("group %d, %v; want %d", stat.Gid, err, tt.want)
+				}
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			if left := entries(t, dir); len(left) > 0 {
+				t.Errorf("left %q", left)
+			}
+		})
+	}
+}
+
+// wantGroupError wants the group, the cause and the remedy.
+func wantGroupError(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		t.Error("Listen succeeded")
+		return
+	}
+	for _, want := range []string{"60915", "(it has 0, 60914)", "CAP_CHOWN", "supplementalGroups", "runAsGroup", "SupplementaryGroups=", "--socket-group", "operation not permitted"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q lacks %q", err, want)
+		}
+	}
+}
+
+func TestCheckGroup(t *testing.T) {
+	for name, o := range map[string]Options{
+		"none":             {},
+		"unknown":          {Group: "no such group"},
+		"with a right":     {Group: fmt.Sprint(chownGroup(t))},
+		"of this process":  {Group: fmt.Sprint(os.Getegid())},
+		"by name, of root": {Group: map[bool]string{true: "root"}[os.Getegid() == 0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := o.CheckGroup(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
