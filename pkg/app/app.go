@@ -38,7 +38,8 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	lock, err := journal.Lock(ctx, c.StateDir, func(holder string) {
+	self := journal.Holder{Pod: c.PodName, Started: time.Now()}
+	lock, err := journal.Lock(ctx, c.StateDir, self, func(holder string) {
 		log.WithField("stateDir", c.StateDir).Warnf("Not ready: waiting for the state directory, which another process holds: %s", holder)
 	})
 	if err != nil {
@@ -46,7 +47,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 
-	a, err := assemble(c, log)
+	a, err := assemble(c, self, log)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ type app struct {
 }
 
 // assemble creates and connects every part. Nothing runs yet.
-func assemble(c Config, log logrus.FieldLogger) (*app, error) {
+func assemble(c Config, self journal.Holder, log logrus.FieldLogger) (*app, error) {
 	boot, err := journal.Host{}.BootID()
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func assemble(c Config, log logrus.FieldLogger) (*app, error) {
 	if machine == "" {
 		log.Warn("No machine ID: records of another machine cannot be detected; mount the host's /etc/machine-id")
 	}
-	r := newReporter(c, log)
+	r := newReporter(c, self, log)
 	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
 		return nil, err
 	}

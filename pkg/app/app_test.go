@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 	})
 	t.Run("cancelled while waiting for the state directory", func(t *testing.T) {
 		c := valid(t)
-		lock, err := journal.Lock(context.Background(), c.StateDir, nil)
+		lock, err := journal.Lock(context.Background(), c.StateDir, journal.Holder{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,9 +49,9 @@ type reporter struct {
 	stopping    atomic.Bool
 }
 
-func newReporter(c Config, log logrus.FieldLogger) *reporter {
+func newReporter(c Config, self journal.Holder, log logrus.FieldLogger) *reporter {
 	r := &reporter{
-		config: c, started: time.Now(), locks: nodelock.New(c.NodeName, c.StateDir),
+		config: c, started: time.Now(), locks: nodelock.New(c.NodeName, c.StateDir, self.String()),
 		transitions: &transitions{log: log, pools: map[string]statusSince{}},
 	}
 	r.stateDir = &cachedprobe.Probe[stateDirStatus]{

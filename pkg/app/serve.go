@@ -43,7 +43,7 @@ func (a *app) serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(unixsock.Limit(listener, a.callers(), a.overLimit)) }()
 	a.log.WithFields(logrus.Fields{
-		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName,
+		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName, "podName": c.PodName,
 		"attachments": loaded, "version": c.Version,
 	}).Info("Serving")
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
 
 func TestNodeMissing(t *testing.T) {
@@ -75,9 +77,9 @@ func TestUpToDate(t *testing.T) {
 
 func TestForeignEntries(t *testing.T) {
 	f := newFixture()
-	f.node.Spec.IPAM.Pool["192.0.2.1"] = allocationIP{Resource: "eni-1"}
-	f.node.Spec.IPAM.Pool["not an address"] = allocationIP{}
-	f.node.Spec.IPAM.Pool["FD00::1"] = allocationIP{}
+	f.node.Spec.IPAM.Pool["192.0.2.1"] = ciliumnode.AllocationIP{Resource: "eni-1"}
+	f.node.Spec.IPAM.Pool["not an address"] = ciliumnode.AllocationIP{}
+	f.node.Spec.IPAM.Pool["FD00::1"] = ciliumnode.AllocationIP{}
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		advance(time.Hour)
 		for _, key := range []string{"192.0.2.1", "not an address", "FD00::1"} {
@@ -94,21 +96,21 @@ func TestForeignEntries(t *testing.T) {
 
 func TestWrongMode(t *testing.T) {
 	for name, tt := range map[string]struct {
-		set   func(n *ciliumNode)
+		set   func(n *ciliumnode.Node)
 		named string
 	}{
-		"cluster-pool": {func(n *ciliumNode) { n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, "podCIDRs"},
-		"multi-pool":   {func(n *ciliumNode) { n.Spec.IPAM.Pools.Requested = []any{"x"} }, "multi-pool"},
-		"eni":          {func(n *ciliumNode) { n.Spec.ENI = map[string]any{"vpc-id": "v"} }, "eni"},
-		"azure":        {func(n *ciliumNode) { n.Spec.Azure = map[string]any{"interface-name": "eth0"} }, "azure"},
-		"alibabacloud": {func(n *ciliumNode) { n.Spec.AlibabaCloud = map[string]any{"vpc-id": "v"} }, "alibaba"},
-		"operator":     {func(n *ciliumNode) { n.Status.IPAM.OperatorStatus.Error = "no CIDR left" }, "operator-status"},
-		"any cloud":    {func(n *ciliumNode) { n.Spec.InstanceID = "i-1" }, "instance-id"},
+		"cluster-pool": {func(n *ciliumnode.Node) { n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, "podCIDRs"},
+		"multi-pool":   {func(n *ciliumnode.Node) { n.Spec.IPAM.Pools.Requested = []any{"x"} }, "multi-pool"},
+		"eni":          {func(n *ciliumnode.Node) { n.Spec.ENI = map[string]any{"vpc-id": "v"} }, "eni"},
+		"azure":        {func(n *ciliumnode.Node) { n.Spec.Azure = map[string]any{"interface-name": "eth0"} }, "azure"},
+		"alibabacloud": {func(n *ciliumnode.Node) { n.Spec.AlibabaCloud = map[string]any{"vpc-id": "v"} }, "alibaba"},
+		"operator":     {func(n *ciliumnode.Node) { n.Status.IPAM.OperatorStatus.Error = "no CIDR left" }, "operator-status"},
+		"any cloud":    {func(n *ciliumnode.Node) { n.Spec.InstanceID = "i-1" }, "instance-id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
 			tt.set(f.node)
-			if err := f.node.checkMode(); err == nil || !strings.Contains(err.Error(), tt.named) || !strings.Contains(err.Error(), "deleted once") {
+			if err := checkMode(f.node); err == nil || !strings.Contains(err.Error(), tt.named) || !strings.Contains(err.Error(), "deleted once") {
 				t.Errorf("the refusal is %v; want it to name %q and the remedy", err, tt.named)
 			}
 			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {

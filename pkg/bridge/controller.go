@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
@@ -25,10 +26,10 @@ const (
 // nodeClient reads and writes the node's CiliumNode. cached returns what the informer has, nil for
 // nothing. checkWriteAccess reports whether the CiliumNode may be written, and writes nothing.
 type nodeClient interface {
-	cached() *ciliumNode
-	get(ctx context.Context) (*ciliumNode, error)
+	cached() *ciliumnode.Node
+	get(ctx context.Context) (*ciliumnode.Node, error)
 	checkWriteAccess(ctx context.Context) error
-	patch(ctx context.Context, p patch) (*ciliumNode, error)
+	patch(ctx context.Context, p patch) (*ciliumnode.Node, error)
 }
 
 // slotAllocator is the sidecar (sidecarClient).
@@ -181,7 +182,7 @@ func (c *controller) observe(ctx context.Context) (snapshot, error) {
 		}
 		c.sidecarChecked = true
 	}
-	if n := c.node.cached(); n != nil && n.checkMode() == nil {
+	if n := c.node.cached(); n != nil && checkMode(n) == nil {
 		slots, err := c.allocator.slots(ctx)
 		if err != nil {
 			return snapshot{}, err
@@ -202,10 +203,10 @@ func (c *controller) observeFresh(ctx context.Context) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, apiError(err)
 	}
-	if err := n.checkMode(); err != nil {
+	if err := checkMode(n); err != nil {
 		return snapshot{}, err
 	}
-	v, _ := n.view()
+	v, _ := n.View()
 	c.state.observe(n.Metadata.UID, v)
 	slots, err := c.allocator.slots(ctx)
 	if err != nil {
@@ -215,9 +216,9 @@ func (c *controller) observeFresh(ctx context.Context) (snapshot, error) {
 }
 
 // plan makes a snapshot of what was observed and of the state.
-func (c *controller) plan(n *ciliumNode, slots []planner.Slot) snapshot {
+func (c *controller) plan(n *ciliumnode.Node, slots []planner.Slot) snapshot {
 	s := snapshot{version: n.Metadata.ResourceVersion}
-	s.view, s.malformed = n.view()
+	s.view, s.malformed = n.View()
 	s.view.Slots = slots
 	c.state.addTo(&s.view)
 	s.plan = planner.Plan(s.view, c.settings)

@@ -10,12 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // patchForbidden is an API server's refusal of a write.
 func patchForbidden() error {
-	return apierrors.NewForbidden(ciliumNodes().GroupResource(), "worker", errors.New("no patch"))
+	return apierrors.NewForbidden(ciliumnode.Resource().GroupResource(), "worker", errors.New("no patch"))
 }
 
 func TestWriteAccess(t *testing.T) {

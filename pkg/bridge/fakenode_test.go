@@ -12,16 +12,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
 // fakeNode is the CiliumNode at an API server, and the agent that answers marks.
 type fakeNode struct {
 	// node is nil if there is none; version is that of its last change.
-	node    *ciliumNode
+	node    *ciliumnode.Node
 	version int
 	// inCache is what the informer has; nil for nothing.
-	inCache *ciliumNode
+	inCache *ciliumnode.Node
 	wake    chan struct{}
 	// apiErr is the result of every request, writeErr of a write, dryRunErr of a dry run.
 	apiErr, writeErr, dryRunErr error
@@ -37,10 +38,10 @@ type fakeNode struct {
 
 // create creates the CiliumNode, or another one of its name.
 func (n *fakeNode) create(uid types.UID) {
-	n.node = &ciliumNode{}
+	n.node = &ciliumnode.Node{}
 	n.node.Metadata.Name, n.node.Metadata.UID = "worker", uid
-	n.node.Spec.IPAM.Pool = map[string]allocationIP{}
-	n.node.Status.IPAM.Used = map[string]allocationIP{}
+	n.node.Spec.IPAM.Pool = map[string]ciliumnode.AllocationIP{}
+	n.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{}
 	n.node.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{}
 	n.changed()
 }
@@ -59,15 +60,15 @@ func (n *fakeNode) changed() {
 // setUsed makes the agent use these published addresses, and no others.
 func (f *fixture) setUsed(ips ...netip.Addr) {
 	f.update(func() {
-		used := map[string]allocationIP{}
+		used := map[string]ciliumnode.AllocationIP{}
 		for _, ip := range ips {
-			used[ip.String()] = allocationIP{Owner: "default/pod", Resource: f.node.Spec.IPAM.Pool[ip.String()].Resource}
+			used[ip.String()] = ciliumnode.AllocationIP{Owner: "default/pod", Resource: f.node.Spec.IPAM.Pool[ip.String()].Resource}
 		}
 		f.node.Status.IPAM.Used = used
 	})
 }
 
-func clone(n *ciliumNode) *ciliumNode {
+func clone(n *ciliumnode.Node) *ciliumnode.Node {
 	out := *n
 	out.Spec.IPAM.Pool = maps.Clone(n.Spec.IPAM.Pool)
 	out.Status.IPAM.Used = maps.Clone(n.Status.IPAM.Used)
@@ -75,13 +76,13 @@ func clone(n *ciliumNode) *ciliumNode {
 	return &out
 }
 
-func (f *fixture) cached() *ciliumNode {
+func (f *fixture) cached() *ciliumnode.Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.inCache
 }
 
-func (f *fixture) get(context.Context) (*ciliumNode, error) {
+func (f *fixture) get(context.Context) (*ciliumnode.Node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gets++
@@ -94,7 +95,7 @@ func (f *fixture) get(context.Context) (*ciliumNode, error) {
 		return nil, f.apiErr
 	}
 	if f.node == nil {
-		return nil, apierrors.NewNotFound(ciliumNodes().GroupResource(), "worker")
+		return nil, apierrors.NewNotFound(ciliumnode.Resource().GroupResource(), "worker")
 	}
 	return clone(f.node), nil
 }
@@ -105,7 +106,7 @@ func (f *fixture) checkWriteAccess(context.Context) error {
 	return cmp.Or(f.apiErr, f.dryRunErr)
 }
 
-func (f *fixture) patch(_ context.Context, p patch) (*ciliumNode, error) {
+func (f *fixture) patch(_ context.Context, p patch) (*ciliumnode.Node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.patches++
@@ -117,7 +118,7 @@ func (f *fixture) patch(_ context.Context, p patch) (*ciliumNode, error) {
 		f.changed()
 	}
 	if p.version != f.node.Metadata.ResourceVersion {
-		return nil, apierrors.NewConflict(ciliumNodes().GroupResource(), "worker", errors.New("modified"))
+		return nil, apierrors.NewConflict(ciliumnode.Resource().GroupResource(), "worker", errors.New("modified"))
 	}
 	for key, value := range p.entries {
 		f.write(p.target, key, value)
@@ -136,7 +137,7 @@ func (f *fixture) write(to target, key string, value any) {
 		if !slices.ContainsFunc(slices.Collect(maps.Values(f.held)), func(held netip.Addr) bool { return held.String() == key }) {
 			f.publishedUnheld = append(f.publishedUnheld, key)
 		}
-		f.node.Spec.IPAM.Pool[key] = allocationIP{Owner: owner, Resource: v["resource"].(string)}
+		f.node.Spec.IPAM.Pool[key] = ciliumnode.AllocationIP{Owner: owner, Resource: v["resource"].(string)}
 	case planner.Handshake:
 		switch {
 		case v == planner.Released:
@@ -166,7 +167,7 @@ func (f *fixture) pool() []string {
 	}
 	var out []string
 	for key, e := range f.node.Spec.IPAM.Pool {
-		if e.entry().Cordoned() {
+		if e.Entry().Cordoned() {
 			key += "*"
 		}
 		out = append(out, key)

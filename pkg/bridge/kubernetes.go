@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
 
 // Requests to the API server per second, and in a burst: several times what one release needs, and
@@ -57,8 +59,8 @@ type watchedNode struct {
 // watch watches the CiliumNode of a name until ctx ends. The channel receives a value after each
 // change.
 func watch(ctx context.Context, client dynamic.Interface, name string, m *metrics) (watchedNode, <-chan struct{}, error) {
-	w := watchedNode{nodeAPI: nodeAPI{client.Resource(ciliumNodes()), name}, metrics: m}
-	w.informer = dynamicinformer.NewFilteredDynamicInformer(client, ciliumNodes(), metav1.NamespaceNone, 0, cache.Indexers{},
+	w := watchedNode{nodeAPI: nodeAPI{client.Resource(ciliumnode.Resource()), name}, metrics: m}
+	w.informer = dynamicinformer.NewFilteredDynamicInformer(client, ciliumnode.Resource(), metav1.NamespaceNone, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 		}).Informer()
@@ -91,7 +93,7 @@ func watch(ctx context.Context, client dynamic.Interface, name string, m *metric
 }
 
 // cached returns the CiliumNode that the informer has, nil for none.
-func (w watchedNode) cached() *ciliumNode {
+func (w watchedNode) cached() *ciliumnode.Node {
 	object, there, err := w.informer.GetStore().GetByKey(w.name)
 	if err != nil || !there {
 		return nil
@@ -100,14 +102,14 @@ func (w watchedNode) cached() *ciliumNode {
 	if !ok {
 		return nil
 	}
-	n, err := readNode(seen)
+	n, err := ciliumnode.Parse(seen)
 	if err != nil {
 		return nil // get returns the error
 	}
 	return n
 }
 
-func (w watchedNode) get(ctx context.Context) (*ciliumNode, error) {
+func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
 	n, err := w.nodeAPI.get(ctx)
 	return n, w.count("get", err)
 }
@@ -116,7 +118,7 @@ func (w watchedNode) checkWriteAccess(ctx context.Context) error {
 	return w.count("patch", w.nodeAPI.checkWriteAccess(ctx))
 }
 
-func (w watchedNode) patch(ctx context.Context, p patch) (*ciliumNode, error) {
+func (w watchedNode) patch(ctx context.Context, p patch) (*ciliumnode.Node, error) {
 	n, err := w.nodeAPI.patch(ctx, p)
 	return n, w.count("patch", err)
 }

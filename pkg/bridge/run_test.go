@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
@@ -174,7 +175,7 @@ func TestAPIErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := nodeAPI{client.Resource(ciliumNodes()), "worker"}
+	n := nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
 	_, err = n.get(t.Context())
 	wantReason(t, apiError(err), reasonNodeMissing)
 	api.Create("worker", apiserver.Object{})
@@ -209,7 +210,7 @@ func TestPublishUncordons(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.Create("worker", apiserver.Object{})
-	n := nodeAPI{client.Resource(ciliumNodes()), "worker"}
+	n := nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
 	for _, kind := range []planner.Kind{planner.Publish, planner.Cordon, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
 		if err != nil {
@@ -220,7 +221,7 @@ func TestPublishUncordons(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, _ := seen.view()
+		v, _ := seen.View()
 		entry, published := v.Pool[ip(1)]
 		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Cordoned() != (kind == planner.Cordon) || published && slot != 3 {
 			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)

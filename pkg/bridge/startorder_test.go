@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
 
 // The parts of an installation may start in any order: what each waits for, for less than a minute,
@@ -22,8 +24,8 @@ func TestStartOrder(t *testing.T) {
 		},
 		"sidecar before its configuration, with used addresses": {
 			func(f *fixture) {
-				f.node.Spec.IPAM.Pool = map[string]allocationIP{ip(1).String(): {Resource: "delegated-ipam/ciliumnode-0"}}
-				f.node.Status.IPAM.Used = map[string]allocationIP{ip(1).String(): {Owner: "router"}}
+				f.node.Spec.IPAM.Pool = map[string]ciliumnode.AllocationIP{ip(1).String(): {Resource: "delegated-ipam/ciliumnode-0"}}
+				f.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{ip(1).String(): {Owner: "router"}}
 				f.capacity, f.unrestorable[ip(1)] = 0, true
 			},
 			func(f *fixture) { f.capacity, f.unrestorable[ip(1)] = 100, false },

@@ -65,7 +65,7 @@ func TestLockHolder(t *testing.T) {
 	if got := holder(); got != "" {
 		t.Errorf("%q holds the lock; want no process", got)
 	}
-	locks := nodelock.New(o.NodeName, "/state/one")
+	locks := nodelock.New(o.NodeName, "/state/one", "PID 1")
 	t.Cleanup(locks.Release)
 	if err := locks.Acquire("pods", 0); err != nil {
 		t.Fatal(err)

@@ -22,14 +22,38 @@ const (
 	maxLockPoll = 500 * time.Millisecond
 
 	// maxHolder bounds what is read from the lock file, in bytes.
-	maxHolder = 256
+	maxHolder = 512
 )
 
 // unknownHolder stands for a holder that has not written its name.
-const unknownHolder = "a process that has not written its PID"
+const unknownHolder = "a process that has not identified itself"
 
 // errLockReplaced: the lock file is not the one that was opened any more.
 var errLockReplaced = errors.New("the lock file was replaced")
+
+// Holder identifies a process that holds locks, to people.
+type Holder struct {
+	// Pod is the name of its pod, with the namespace if that is known; empty outside a pod.
+	Pod string
+	// Started is when the process started.
+	Started time.Time
+}
+
+// String describes this process as the holder, in one line of at most 400 bytes. In a pod that is,
+// for example, "pod kube-system/delegated-ipam-x7k2p since 2026-11-22T15:04:05Z (PID 1)", because
+// each has the same PID there and the node's host name; otherwise "PID 4711 on host worker-1 since
+// 2026-11-22T15:04:05Z". The PID is that of its own PID namespace.
+func (h Holder) String() string {
+	since := h.Started.UTC().Format(time.RFC3339)
+	if h.Pod != "" {
+		return fmt.Sprintf("pod %s since %s (PID %d)", h.Pod, since, os.Getpid())
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("PID %d on host %s since %s", os.Getpid(), host, since)
+}
 
 // DirLock is the ownership of a state directory by this process.
 type DirLock struct {
@@ -38,10 +62,10 @@ type DirLock struct {
 
 // Lock locks the state directory for this process, and creates the directory if it is missing.
 // While another process holds the lock, Lock waits until that one unlocks it or terminates (the
-// kernel then releases it), or ctx ends. onWait, if not nil, is called with the holder when the
-// wait begins and when the holder changes, for example "PID 4711 on host worker-1". The PID is
-// that of the holder's PID namespace.
-func Lock(ctx context.Context, dir string, onWait func(holder string)) (*DirLock, error) {
+// kernel then releases it), or ctx ends. self describes this process to those that wait. onWait, if
+// not nil, is called with the description of the holder when the wait begins and when the holder
+// changes; that of an earlier version has other words (PID 1 on host worker-1).
+func Lock(ctx context.Context, dir string, self Holder, onWait func(holder string)) (*DirLock, error) {
 	state, err := openStateDir(dir)
 	if err != nil {
 		return nil, err
@@ -52,7 +76,7 @@ func Lock(ctx context.Context, dir string, onWait func(holder string)) (*DirLock
 	for wait := minLockPoll; ; wait = min(2*wait, maxLockPoll) {
 		file, err := tryLock(state)
 		if err == nil {
-			writeHolder(file)
+			writeHolder(file, self)
 			return &DirLock{file: file}, nil
 		}
 		held, busy := errors.AsType[*heldError](err)
@@ -121,14 +145,10 @@ func flock(state *directory, file *os.File) error {
 	return nil
 }
 
-// writeHolder writes PID and host of the holder into the lock file, for waiting processes. Errors
-// are ignored, because the name is not needed for the lock: the disk may be full.
-func writeHolder(file *os.File) {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	text := fmt.Appendf(nil, "PID %d on host %s\n", os.Getpid(), host)
+// writeHolder writes the description of the holder into the lock file, for waiting processes. Errors
+// are ignored, because it is not needed for the lock: the disk may be full.
+func writeHolder(file *os.File, h Holder) {
+	text := fmt.Appendln(nil, h)
 	failpoint.Reach(failpoint.LockNaming)
 	if n, err := file.WriteAt(text, 0); err == nil {
 		failpoint.Reach(failpoint.LockNamed)

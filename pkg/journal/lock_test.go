@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // holdLockEnv makes the test binary a process that locks the directory of that name, prints
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 func holdLock(dir string) int {
-	l, err := Lock(context.Background(), dir, func(holder string) { fmt.Println("waits for", holder) })
+	l, err := Lock(context.Background(), dir, Holder{}, func(holder string) { fmt.Println("waits for", holder) })
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -78,7 +79,7 @@ func TestLockOfKilledHolder(t *testing.T) {
 	holders := make(chan string, 1)
 	locked := make(chan error, 1)
 	go func() {
-		l, err := Lock(t.Context(), dir, func(holder string) { holders <- holder })
+		l, err := Lock(t.Context(), dir, Holder{}, func(holder string) { holders <- holder })
 		if err == nil {
 			err = l.Unlock()
 		}
@@ -100,7 +101,7 @@ func TestLockOfKilledHolder(t *testing.T) {
 
 func TestUnlock(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Lock(t.Context(), dir, nil)
+	l, err := Lock(t.Context(), dir, Holder{}, nil)
 	must(t, err)
 	second := startHolder(t, dir)
 	second.expect(t, fmt.Sprintf("waits for PID %d on host ", os.Getpid()))
@@ -110,15 +111,15 @@ func TestUnlock(t *testing.T) {
 
 func TestLockContext(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Lock(t.Context(), dir, nil)
+	l, err := Lock(t.Context(), dir, Holder{}, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = Lock(ctx, dir, func(string) { cancel() })
+	_, err = Lock(ctx, dir, Holder{}, func(string) { cancel() })
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprintf("held by PID %d", os.Getpid())) {
 		t.Errorf("error %v", err)
 	}
 	must(t, l.Unlock())
-	again, err := Lock(t.Context(), dir, func(holder string) { t.Errorf("waits for %s after the unlock", holder) })
+	again, err := Lock(t.Context(), dir, Holder{}, func(holder string) { t.Errorf("waits for %s after the unlock", holder) })
 	must(t, err)
 	must(t, again.Unlock())
 }
@@ -141,7 +142,7 @@ func TestLockFileLink(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(t.TempDir(), "target")
 	must(t, os.Symlink(target, filepath.Join(dir, lockName)))
-	if _, err := Lock(t.Context(), dir, nil); err == nil {
+	if _, err := Lock(t.Context(), dir, Holder{}, nil); err == nil {
 		t.Error("locked through a symbolic link")
 	}
 	if _, err := os.Lstat(target); !errors.Is(err, os.ErrNotExist) {
@@ -149,12 +150,38 @@ func TestLockFileLink(t *testing.T) {
 	}
 }
 
+func TestHolder(t *testing.T) {
+	host, err := os.Hostname()
+	must(t, err)
+	started := time.Date(2026, 11, 22, 16, 4, 5, 6, time.FixedZone("CET", 3600))
+	for want, h := range map[string]Holder{
+		fmt.Sprintf("PID %d on host %s since 2026-11-22T15:04:05Z", os.Getpid(), host):      {Started: started},
+		fmt.Sprintf("pod kube-system/x-1 since 2026-11-22T15:04:05Z (PID %d)", os.Getpid()): {Pod: "kube-system/x-1", Started: started},
+	} {
+		if got := h.String(); got != want {
+			t.Errorf("%+v is %q; want %q", h, got, want)
+		}
+	}
+	dir := t.TempDir()
+	me := Holder{Pod: strings.Repeat("n", 63) + "/" + strings.Repeat("p", 253), Started: started}
+	l, err := Lock(t.Context(), dir, me, nil)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var got string
+	_, err = Lock(ctx, dir, Holder{}, func(holder string) { got = holder; cancel() })
+	if got != me.String() || err == nil || !strings.Contains(err.Error(), me.String()) {
+		t.Errorf("waits for %q, and ends with %v; want %q in both", got, err, me)
+	}
+	must(t, l.Unlock())
+}
+
 func TestReadHolder(t *testing.T) {
 	for content, want := range map[string]string{
 		"PID 7 on host a\n":           "PID 7 on host a",
-		"":                            "a process that has not written its PID",
+		"":                            "a process that has not identified itself",
 		"PID 7\x1b[2J\ninjected line": "PID 7 [2J",
-		strings.Repeat("x", 1000):     strings.Repeat("x", maxHolder),
+		"pod a/b since 2026-11-22T15:04:05Z (PID 1)\n": "pod a/b since 2026-11-22T15:04:05Z (PID 1)",
+		strings.Repeat("x", 1000):                      strings.Repeat("x", maxHolder),
 	} {
 		file, err := os.CreateTemp(t.TempDir(), "")
 		must(t, err)

@@ -2,7 +2,7 @@
 // state directories would give one container ID two owners (docs/how-it-works.md, A second
 // sidecar). A lock is a listening unix socket in the abstract namespace: every process in
 // the node's network namespace sees it, and the kernel removes it with its process. A
-// process that connects reads the PID and state directory of the holder.
+// process that connects reads the description and the state directory of the holder.
 package nodelock
 
 import (
@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,10 +32,10 @@ const (
 	holderTTL = 5 * time.Second
 	// maxLine and maxDir are how many bytes of a description are read, and how many of
 	// them a state directory may take.
-	maxLine = 512
+	maxLine = 1024
 	maxDir  = 400
 
-	// stateDirLabel separates the PID from the state directory in a description.
+	// stateDirLabel separates the process from the state directory in a description.
 	stateDirLabel = ", state directory "
 	unknown       = "it does not identify itself"
 )
@@ -53,11 +52,12 @@ type Locks struct {
 	queries sync.WaitGroup
 }
 
-// New returns no locks yet, for the sidecar of a node with the given state directory.
-func New(node, stateDir string) *Locks {
+// New returns no locks yet, for the sidecar of a node with the given state directory. process
+// describes this process in at most 400 bytes, for example by its pod (journal.Holder).
+func New(node, stateDir, process string) *Locks {
 	return &Locks{
 		node: node, held: map[string]net.Listener{}, holders: map[string]*cachedprobe.Probe[string]{},
-		line: fmt.Sprintf("PID %d%s%s", os.Getpid(), stateDirLabel, printableDir(stateDir)),
+		line: logging.Printable(process) + stateDirLabel + printableDir(stateDir),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 func newLocks(t *testing.T, node, stateDir string) *Locks {
 	t.Helper()
-	l := New(node, stateDir)
+	l := New(node, stateDir, "pod x since 2026")
 	t.Cleanup(l.Release)
 	return l
 }
@@ -60,7 +60,7 @@ func TestAcquire(t *testing.T) {
 	if err == nil {
 		t.Fatal("the second sidecar has the lock too")
 	}
-	for _, want := range []string{"net", node, fmt.Sprint(os.Getpid()), "/state/one", "--node-name"} {
+	for _, want := range []string{"net", node, "pod x since 2026", "/state/one", "--node-name"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not contain %q", err, want)
 		}
@@ -127,6 +127,7 @@ func TestDescription(t *testing.T) {
 		"nothing":           {func(net.Conn) {}, fmt.Sprintf("PID %d", os.Getpid())},
 		"terminal controls": {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1\x1b[2J\u202e\n") }, `PID 1\x1b[2J\u202e`},
 		"two lines":         {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1\nPID 2\n") }, "PID 1)"},
+		"earlier version":   {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1, state directory /a\n") }, "(PID 1, state directory /a)"},
 		"invalid UTF-8":     {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID \xff\n") }, "PID \uFFFD"},
 		"unfinished line":   {func(conn net.Conn) { _, _ = fmt.Fprint(conn, "PID 1") }, "does not identify itself"},
 	} {
@@ -145,11 +146,14 @@ func TestHolderHas(t *testing.T) {
 	long := "/state/" + strings.Repeat("ä", 1000)
 	for _, dir := range []string{"/state/one", "/state, state directory /x", "/tab\there", long} {
 		node := newNode(t)
-		held := New(node, dir)
+		held := New(node, dir, strings.Repeat("p", 400))
 		if err := held.Acquire("net", 0); err != nil {
 			t.Fatal(err)
 		}
 		who := Holder(node, "net")
+		if !strings.HasPrefix(who, strings.Repeat("p", 400)) {
+			t.Errorf("the description is %.100q; want the process first", who)
+		}
 		if !HolderHas(who, dir) || HolderHas(who, "/state/on") || HolderHas(who, "one") {
 			t.Errorf("%.100q does not match the state directory %.100q alone", who, dir)
 		}

@@ -2,6 +2,7 @@ package options
 
 import (
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -52,6 +53,18 @@ func nodeName(target *string, env map[string]string, help, expected string) Opti
 		o.Default, _ = os.Hostname() // without one the option is not valid
 	}
 	return o
+}
+
+// podReference is the name of a pod, with or without its namespace.
+var podReference = regexp.MustCompile(`^([a-z0-9-]{1,63}/)?[a-z0-9.-]{1,253}$`)
+
+// podName declares the name of the pod, with the default $K8S_POD_NAME.
+func podName(target *string, env map[string]string) Option {
+	return Option{
+		Name: "pod-name", Value: Text(target, "name"), Default: env["K8S_POD_NAME"], DefaultText: "$K8S_POD_NAME",
+		Help:  "name of this pod, or NAMESPACE/NAME, by which messages identify this sidecar (empty = by host and PID)",
+		Valid: func() bool { return *target == "" || podReference.MatchString(*target) }, Expected: "the name of a pod such as delegated-ipam-x7k2p; in a pod, set K8S_POD_NAME from metadata.name",
+	}
 }
 
 func metricsAddress(target *string, help string) Option {

@@ -40,6 +40,7 @@ type Sidecar struct {
 	RetireOwners bool
 
 	NodeName        string
+	PodName         string
 	EnableIPv4      bool
 	EnableIPv6      bool
 	LocalRouterIPv4 netip.Addr
@@ -150,6 +151,7 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 	const asAgent = " (as the option of cilium-agent)"
 	return []Option{
 		nodeName(&s.NodeName, env, "name of this node, from which container IDs are made", "the name of this node"),
+		podName(&s.PodName, env),
 		{
 			Name: "enable-ipv4", Value: Bool(&s.EnableIPv4), Default: "true", Help: "allocate IPv4 addresses" + asAgent,
 			Valid: func() bool { return s.EnableIPv4 || s.EnableIPv6 }, Expected: "true here or for --enable-ipv6: with both families off there is nothing to allocate",

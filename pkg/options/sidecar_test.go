@@ -22,6 +22,7 @@ func TestSidecarValidate(t *testing.T) {
 		change func(*Sidecar)
 		words  []string
 	}{
+		{"a pod name with a line break", func(s *Sidecar) { s.PodName = "a\nb" }, []string{"--pod-name", "metadata.name"}},
 		{"no node name", func(s *Sidecar) { s.NodeName = "" }, []string{"--node-name", `""`, "name of this node"}},
 		{"both families off", func(s *Sidecar) { s.EnableIPv4, s.EnableIPv6 = false, false }, []string{"--enable-ipv4", "--enable-ipv6"}},
 		{"relative state directory", func(s *Sidecar) { s.StateDir = "state" }, []string{"--state-dir", `"state"`, "absolute"}},
@@ -143,6 +144,29 @@ func TestNodeName(t *testing.T) {
 			s, _, err := resolve(t, tt.env, nil)
 			if err != nil || s.NodeName != tt.want {
 				t.Errorf("got %q, %v; want %q", s.NodeName, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestPodName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"none":                {nil, ""},
+		"K8S_POD_NAME":        {map[string]string{"K8S_POD_NAME": "delegated-ipam-x7k2p"}, "delegated-ipam-x7k2p"},
+		"with its namespace":  {map[string]string{"K8S_POD_NAME": "kube-system/cilium-x7k2p"}, "kube-system/cilium-x7k2p"},
+		"environment of ours": {map[string]string{"K8S_POD_NAME": "a", "DELEGATED_IPAM_POD_NAME": "b"}, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, err := resolve(t, tt.env, nil)
+			if err != nil || s.PodName != tt.want {
+				t.Fatalf("got %q, %v; want %q", s.PodName, err, tt.want)
+			}
+			completed, err := s.Complete()
+			if err != nil || completed.Validate() != nil {
+				t.Errorf("refused: %v, %v", err, completed.Validate())
 			}
 		})
 	}

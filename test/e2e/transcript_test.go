@@ -77,6 +77,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 		{`expires in \S+`, "expires in 9m55s"},
 		{`returned in \S+`, "returned in 59m"},
 		{`PID \d+`, "PID 4711"},
+		{`on host \S+`, "on host worker-1"},
 		{`as its user \d+`, "as its user 0"},
 		{`group \d+`, "group 0"},
 		{`\d+ MiB and \d+ inodes`, "45612 MiB and 3014912 inodes"},

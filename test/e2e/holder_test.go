@@ -1,0 +1,38 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// In a pod each sidecar has PID 1 and the host name of the node, so both locks name the pod.
+func TestHolderIsPod(t *testing.T) {
+	t.Parallel()
+	const pod = "pod kube-system/delegated-ipam-x7k2p since 20"
+	n := nodeWith(t, harness.DualStack())
+	n.Env = append(n.Env, "K8S_POD_NAME=kube-system/delegated-ipam-x7k2p")
+	first := n.Start(t)
+	if !strings.Contains(first.Log(), `podName=kube-system/delegated-ipam-x7k2p`) {
+		t.Error("the log of the start does not name the pod")
+	}
+	t.Run("startup", func(t *testing.T) {
+		waitForLog(t, n.Launch(t), "another process holds: "+pod)
+	})
+	t.Run("doctor", func(t *testing.T) {
+		doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
+			wantProblems(t, []string{"error sidecar", "error node-lock"}, pod, n.StateDir)
+	})
+}
+
+// A lock file that an earlier version wrote names its holder as before.
+func TestHolderOfEarlierVersion(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	n.Start(t)
+	harness.Must(t, os.WriteFile(filepath.Join(n.StateDir, "lock"), []byte("PID 1 on host worker-1\n"), 0o600))
+	waitForLog(t, n.Launch(t), "another process holds: PID 1 on host worker-1")
+}
