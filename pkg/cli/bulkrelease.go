@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,11 @@ import (
 // fails does not end it: the sidecar retries, and the result is what remains.
 func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	ctx, c := cmd.Context(), d.connect(o.clientFlags)
-	all, err := c.list(ctx)
+	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
+	if o.ifRunning && notListening(err) {
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` reads what the journal has\n", c.socket)
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
@@ -29,7 +34,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}
-	left, err := d.waitUntilEmpty(ctx, c, o.timeout)
+	left, err := d.waitUntilEmpty(cmd, c, o)
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
@@ -37,6 +42,36 @@ func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 		return fmt.Errorf("release --all: %d attachments remain:\n%s", len(left), strings.Join(remaining(left), "\n"))
 	}
 	return nil
+}
+
+// listWithin lists the attachments, and repeats a request that fails until wait has passed. The
+// first error is printed.
+func (d dependencies) listWithin(ctx context.Context, c connection, wait time.Duration, stderr io.Writer) ([]*models.Attachment, error) {
+	if wait == 0 {
+		return c.list(ctx)
+	}
+	begun, reported := d.now(), false
+	for {
+		all, err := c.list(ctx)
+		if err == nil || d.now().Sub(begun) >= wait {
+			return all, err
+		}
+		if !reported {
+			reported = true
+			fmt.Fprintf(stderr, "waiting for the sidecar, at most %s: %s\n", output.Duration(wait), logging.Printable(err.Error()))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(d.pollInterval):
+		}
+	}
+}
+
+// notListening reports whether an error is that no process listens on the socket. A sidecar that
+// hangs listens.
+func notListening(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // bulkRelease releases many addresses, one after the other.
@@ -119,17 +154,18 @@ func (f clientFlags) printReleased(w io.Writer, done []released) error {
 
 // waitUntilEmpty waits until nothing is listed, and returns what still is after the timeout
 // without progress.
-func (d dependencies) waitUntilEmpty(ctx context.Context, c connection, timeout time.Duration) ([]*models.Attachment, error) {
+func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o releaseOptions) ([]*models.Attachment, error) {
+	ctx := cmd.Context()
 	fewest, changed := -1, d.now()
 	for {
-		left, err := c.list(ctx)
+		left, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 		if err != nil || len(left) == 0 {
 			return nil, err
 		}
 		if fewest < 0 || len(left) < fewest {
 			fewest, changed = len(left), d.now()
 		}
-		if d.now().Sub(changed) >= timeout {
+		if d.now().Sub(changed) >= o.timeout {
 			return left, nil
 		}
 		select {

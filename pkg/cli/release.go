@@ -26,6 +26,10 @@ type releaseOptions struct {
 	skipDelay bool
 	// timeout is how long --all waits without progress.
 	timeout time.Duration
+	// wait is how long --all waits for the sidecar to answer.
+	wait time.Duration
+	// ifRunning makes it a success that no sidecar runs.
+	ifRunning bool
 }
 
 // released is an address as `release -o json` prints it.
@@ -50,7 +54,11 @@ With --all every address in every pool is released, those of the agent itself in
 for a node from which the sidecar will be removed. --release-delay does not apply then,
 nor to what was released before. The command waits until the plugin has everything, and
 ends with status 1 and a list of what remains after --timeout without progress. The
-sidecar keeps retrying; run the command again for the result.`,
+sidecar keeps retrying; run the command again for the result.
+
+Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
+that does not answer yet, and --if-running makes it a success that none listens on the
+socket even then: "uninstall" refuses if the journal has attachments.`,
 		Example: `  # One address
   delegated-ipam release 10.15.0.2
 
@@ -75,7 +83,12 @@ sidecar keeps retrying; run the command again for the result.`,
 		options.Option{
 			Name: "timeout", Value: options.Duration(&o.timeout), Default: releaseTimeout.String(),
 			Help: "how long --all continues without progress (0s = request each address once and do not wait)",
-		})
+		},
+		options.Option{
+			Name: "wait", Value: options.Duration(&o.wait), Default: "0s",
+			Help: "how long --all waits for a sidecar that does not answer (0s = do not wait)",
+		},
+		options.Option{Name: "if-running", Value: options.Bool(&o.ifRunning), Help: "end with status 0 if no process listens on the socket; for --all"})
 	return cmd
 }
 
@@ -84,8 +97,10 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	switch {
 	case o.all && (len(given) > 0 || o.pool != ""):
 		return command.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
-	case o.timeout < 0:
-		return command.Usagef("--timeout is %s; expected 0s or more", o.timeout)
+	case o.timeout < 0 || o.wait < 0:
+		return command.Usagef("--timeout is %s and --wait is %s; expected 0s or more", o.timeout, o.wait)
+	case !o.all && (o.wait > 0 || o.ifRunning):
+		return command.Usagef("--wait and --if-running are for --all; expected --all --yes with them")
 	case o.all && !o.yes:
 		return command.Usagef("--all releases every address of this node, in use or not; expected --yes to confirm it")
 	case o.all:

@@ -68,6 +68,10 @@ const (
 	PluginTold     Point = "plugin.told"
 	PluginEnded    Point = "plugin.ended"
 
+	// A file or directory is about to be removed by uninstall; is removed.
+	UninstallRemoving Point = "uninstall.removing"
+	UninstallRemoved  Point = "uninstall.removed"
+
 	// A request has its outcome, and its response is about to be sent.
 	AnswerDue Point = "answer.due"
 )
@@ -84,6 +88,7 @@ func All() []Point {
 		ProbeBegins, ProbeMade, ProbeWritten, ProbeGone,
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
+		UninstallRemoving, UninstallRemoved,
 		AnswerDue,
 	}
 }

@@ -145,8 +145,21 @@ func checkDir(info fs.FileInfo) error {
 }
 
 // newDirectory returns the directory of an opened root, unless it is not the one that was
-// checked.
+// checked. Group and others lose their permissions.
 func newDirectory(root *os.Root, checked fs.FileInfo) (*directory, error) {
+	d, err := openRoot(root, checked)
+	if err != nil {
+		return nil, err
+	}
+	// The mode that was checked is that of the same directory.
+	if err := restrictMode(root, checked); err != nil {
+		return nil, errors.Join(err, d.file.Close())
+	}
+	return d, nil
+}
+
+// openRoot returns the directory of an opened root, unless it is not the one that was checked.
+func openRoot(root *os.Root, checked fs.FileInfo) (*directory, error) {
 	file, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -154,9 +167,6 @@ func newDirectory(root *os.Root, checked fs.FileInfo) (*directory, error) {
 	opened, err := file.Stat()
 	if err == nil && !os.SameFile(opened, checked) {
 		err = errors.New("replaced while it was opened; try again")
-	}
-	if err == nil {
-		err = restrictMode(root, opened)
 	}
 	id := fileID{}
 	if err == nil {

@@ -18,15 +18,19 @@ func TestKill(t *testing.T) {
 	recorded := recordScenarios(t, append(scenarios(), concurrentRequests()))
 	deterministic := slices.DeleteFunc(slices.Clone(recorded), func(r recordedScenario) bool { return r.name == concurrentRequests().name })
 	for _, p := range failpoint.All() {
+		if p == failpoint.UninstallRemoving || p == failpoint.UninstallRemoved {
+			continue // killUninstall
+		}
 		if !slices.ContainsFunc(deterministic, func(r recordedScenario) bool { return slices.Contains(r.visits, p) }) {
 			t.Errorf("no scenario visits the failpoint %q", p)
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"sidecar":  func(t *testing.T) { killSidecar(t, deterministic) },
-		"recovery": func(t *testing.T) { killInRecovery(t, deterministic) },
-		"plugin":   func(t *testing.T) { killPlugin(t, deterministic) },
-		"random":   func(t *testing.T) { killAtRandom(t, recorded) },
+		"sidecar":   func(t *testing.T) { killSidecar(t, deterministic) },
+		"recovery":  func(t *testing.T) { killInRecovery(t, deterministic) },
+		"plugin":    func(t *testing.T) { killPlugin(t, deterministic) },
+		"random":    func(t *testing.T) { killAtRandom(t, recorded) },
+		"uninstall": killUninstall,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

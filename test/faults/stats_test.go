@@ -21,6 +21,7 @@ const (
 	pluginKilled    = "plugin killed at each system call that writes"
 	bothKilled      = "plugin and sidecar killed together"
 	killedAtRandom  = "killed at random"
+	uninstallKilled = "uninstall killed at each visit of each failpoint"
 	fsyncOrder      = "fsync order"
 	storage         = "storage faults"
 	damagedRecords  = "damaged records"
@@ -38,7 +39,7 @@ const (
 // classes returns the classes in the order of the table.
 func classes() []string {
 	return []string{
-		sidecarKilled, killedAgain, pluginKilled, bothKilled, killedAtRandom,
+		sidecarKilled, killedAgain, pluginKilled, bothKilled, killedAtRandom, uninstallKilled,
 		fsyncOrder, storage, damagedRecords, faultyPlugin,
 		concurrency, overload, previousRun, reboot, accessControl,
 		lateAtRandom, mountsAtRandom, rebootsAtRandom,

@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// uninstall returns the command line with the paths of a node.
+func uninstall(n *harness.Node, flags ...string) []string {
+	return append([]string{"uninstall", "--yes", "--state-dir=" + n.StateDir, "--socket-path=" + n.Socket}, flags...)
+}
+
+// wantUninstall runs uninstall and wants its exit status, and words on its output.
+func wantUninstall(t *testing.T, n *harness.Node, code int, words ...string) {
+	t.Helper()
+	out := n.Command(t, uninstall(n)...)
+	if out.ExitCode != code {
+		t.Errorf("uninstall ended with status %d; want %d:\n%s%s", out.ExitCode, code, out.Stdout, out.Stderr)
+	}
+	for _, word := range words {
+		if !strings.Contains(out.Stdout+out.Stderr, word) {
+			t.Errorf("uninstall lacks %q:\n%s%s", word, out.Stdout, out.Stderr)
+		}
+	}
+}
+
+// wantNothing wants no file of a sidecar on the node.
+func wantNothing(t *testing.T, n *harness.Node) {
+	t.Helper()
+	if _, err := os.Lstat(n.StateDir); !os.IsNotExist(err) {
+		t.Errorf("the state directory exists: %v", err)
+	}
+	left, err := filepath.Glob(filepath.Join(n.Dir, ".socket-*"))
+	harness.Must(t, err)
+	if _, err := os.Lstat(n.Socket); !os.IsNotExist(err) || len(left) > 0 {
+		t.Errorf("the socket exists (%v), or a staging directory: %q", err, left)
+	}
+}
+
+func TestUninstall(t *testing.T) {
+	eachNetwork(t, func(t *testing.T, n *harness.Node) {
+		s := n.Start(t)
+		s.AllocateFor(t, "router")
+		s.Allocate(t, harness.Request{Owner: "pod", Expire: true})
+		wantCommand(t, n, command{line: "release --all --yes --wait=1m"})
+		wantLeaseCount(t, n, 0)
+		s.Stop(t)
+		wantUninstall(t, n, 0, "removed "+n.StateDir)
+		wantNothing(t, n)
+		wantUninstall(t, n, 0, "nothing to remove")
+		wantNothing(t, n)
+		// What another installation needs is complete.
+		n.Start(t).AllocateFor(t, "router")
+	})
+}
+
+// The refusals of a removal leave the journal to the next sidecar.
+func TestUninstallRefused(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+
+	out := n.Command(t, uninstall(n, "--timeout=10ms")...)
+	if out.ExitCode != 1 {
+		t.Errorf("with a running sidecar: status %d", out.ExitCode)
+	}
+	for _, word := range []string{"waiting for the end of the sidecar", "held by PID ", "waited for 10ms"} {
+		if !strings.Contains(out.Stderr, word) {
+			t.Errorf("with a running sidecar: %q lacks %q", out.Stderr, word)
+		}
+	}
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+
+	s.Kill(t)
+	wantUninstall(t, n, 1, "the journal has 1 attachments", "router of pool default (held", held[0], "delegated-ipam release --all --yes")
+	next := n.Start(t)
+	wantAddresses(t, next.AllocateFor(t, "router"), held)
+
+	wantCommand(t, n, command{line: "release --all --yes"})
+	next.Kill(t)
+	wantUninstall(t, n, 0, "removed "+n.Socket)
+	wantNothing(t, n)
+	wantLeaseCount(t, n, 0)
+}
+
+// A command that waits removes everything when the sidecar has ended.
+func TestUninstallWaits(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	cmd := exec.Command(harness.Binary(t), uninstall(n)...)
+	stderr, err := cmd.StderrPipe()
+	harness.Must(t, err)
+	harness.Must(t, cmd.Start())
+	output := bufio.NewReader(stderr)
+	line, err := output.ReadString('\n')
+	if err != nil || !strings.Contains(line, "waiting for the end of the sidecar") || !strings.Contains(line, "PID ") {
+		t.Errorf("the command prints %q, %v; want the holder", line, err)
+	}
+	s.Stop(t)
+	rest, err := io.ReadAll(output)
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		t.Errorf("%v\n%s", err, rest)
+	}
+	wantNothing(t, n)
+}
+
+// A record that the sidecar could not read may name a held address.
+func TestUninstallQuarantined(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	s.AllocateFor(t, "router")
+	id := s.Attachment(t, "router").ContainerID
+	s.Stop(t)
+	n.DamageRecord(t, id)
+	wantUninstall(t, n, 1, "quarantine/ has 1 files", id, "--discard-quarantine")
+	if out := n.Command(t, uninstall(n, "--discard-quarantine")...); out.ExitCode != 0 {
+		t.Errorf("status %d:\n%s", out.ExitCode, out.Stderr)
+	}
+	wantNothing(t, n)
+}
+
+// Another process that replaces the state directory by a link gains nothing.
+func TestUninstallStateDirReplaced(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	n.Start(t).Stop(t)
+	moved := n.StateDir + ".moved"
+	harness.Must(t, os.Rename(n.StateDir, moved))
+	harness.Must(t, os.Symlink(moved, n.StateDir))
+	names := func() []string {
+		entries, err := os.ReadDir(moved)
+		harness.Must(t, err)
+		var all []string
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return all
+	}
+	before := names()
+	wantUninstall(t, n, 1, "symbolic link", n.StateDir)
+	if after := names(); !slices.Equal(before, after) {
+		t.Errorf("the target of the link has %q; want %q", after, before)
+	}
+	harness.Must(t, os.Remove(n.StateDir))
+	harness.Must(t, os.Rename(moved, n.StateDir))
+
+	foreign := filepath.Join(n.StateDir, "notes")
+	harness.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
+	wantUninstall(t, n, 1, "1 files are not those of delegated-ipam", foreign)
+	wantUninstall(t, n, 1, "not a state directory", "notes")
+	if content, err := os.ReadFile(foreign); err != nil || string(content) != "precious" {
+		t.Errorf("the foreign file has %q, %v", content, err)
+	}
+	harness.Must(t, os.Remove(foreign))
+	wantUninstall(t, n, 0)
+	wantNothing(t, n)
+}
+
+// On a node without a sidecar the order release, uninstall succeeds, too.
+func TestUninstallNothingInstalled(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	wantCommand(t, n, command{line: "release --all --yes --if-running", stderr: "no process listens"})
+	wantUninstall(t, n, 0, "nothing to remove")
+	wantNothing(t, n)
+}

@@ -1,0 +1,95 @@
+package faults
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// killUninstall kills uninstall at each visit of a failpoint. Then another run completes the removal,
+// or the next sidecar starts with what is left.
+func killUninstall(t *testing.T) {
+	st := newStats(t, uninstallKilled)
+	f := released(t)
+	f.setPlan(failpoint.Plan{})
+	f.wantUninstalled()
+	visits := f.visits()
+	for _, p := range []failpoint.Point{failpoint.UninstallRemoving, failpoint.UninstallRemoved, failpoint.LeftoverRemoved} {
+		if !slices.Contains(visits, p) {
+			t.Errorf("uninstall does not visit the failpoint %q", p)
+		}
+	}
+	type uninstallCase struct {
+		plan failpoint.Plan
+		next string
+		then func(f *fixture)
+	}
+	var all []uninstallCase
+	for _, plan := range plansOf(visits) {
+		all = append(all, uninstallCase{plan, "uninstall", (*fixture).wantUninstalled}, uninstallCase{plan, "serve", (*fixture).wantServed})
+	}
+	for _, c := range selectCases(sizeFromEnv(t), all, func(c uninstallCase) string { return string(c.plan.Point) + c.next }) {
+		t.Run(c.plan.String()+" then "+c.next, func(t *testing.T) {
+			t.Parallel()
+			st.countCase(t)
+			f := released(t)
+			f.setPlan(c.plan)
+			if out, err := f.uninstall(); err == nil || err.Error() != "signal: killed" {
+				t.Fatalf("uninstall was not killed: %v\n%s", err, out)
+			}
+			st.addKills(1)
+			f.clearPlan()
+			c.then(f)
+		})
+	}
+}
+
+// released returns a node whose sidecar has released everything and was killed, so that it left its
+// socket and temporary files.
+func released(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t, scenario{})
+	f.start()
+	f.sidecar.AllocateFor(t, "router")
+	if out := f.node.Command(t, "release", "--all", "--yes"); out.ExitCode != 0 {
+		t.Fatalf("release: %s", out.Stderr)
+	}
+	f.kill()
+	for _, name := range []string{"attachments/.new.json1", ".marker.new"} {
+		harness.Must(t, os.WriteFile(filepath.Join(f.node.StateDir, name), []byte("x"), 0o600))
+	}
+	return f
+}
+
+// uninstall runs the command with the plan.
+func (f *fixture) uninstall() ([]byte, error) {
+	f.t.Helper()
+	cmd := exec.Command(f.node.Program, "uninstall", "--yes", "--state-dir="+f.node.StateDir, "--socket-path="+f.node.Socket)
+	cmd.Env = append(os.Environ(), f.node.Env...)
+	return cmd.CombinedOutput()
+}
+
+// wantUninstalled wants that a run leaves nothing.
+func (f *fixture) wantUninstalled() {
+	f.t.Helper()
+	if out, err := f.uninstall(); err != nil {
+		f.t.Errorf("uninstall: %v\n%s", err, out)
+	}
+	for _, path := range []string{f.node.StateDir, f.node.Socket} {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			f.t.Errorf("%s exists (%v)", path, err)
+		}
+	}
+}
+
+// wantServed wants that a sidecar serves with what an unfinished removal has left.
+func (f *fixture) wantServed() {
+	f.t.Helper()
+	f.start()
+	f.sidecar.Release(f.t, f.sidecar.AllocateFor(f.t, "router")...)
+}
