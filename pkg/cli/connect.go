@@ -38,8 +38,8 @@ func decode[Model any](raw json.RawMessage) (*Model, error) {
 
 // Formats of what client commands print (-o).
 const (
-	outputTable = "table"
-	outputJSON  = "json"
+	outputTable = options.OutputTable
+	outputJSON  = options.OutputJSON
 )
 
 // clientFlags are the flags of every command that queries a sidecar.
@@ -56,7 +56,7 @@ func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more .
 
 // outputOption declares the format of what a command prints.
 func (f *clientFlags) outputOption() options.Option {
-	return options.Option{Name: "output", Short: "o", Value: options.Choice(&f.output, outputTable, outputJSON), Default: outputTable, Help: "output format"}
+	return options.Output(&f.output)
 }
 
 // connect names the sidecar of the flags. Nothing is sent before the first request.

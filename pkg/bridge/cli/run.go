@@ -62,6 +62,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 	}
 	cmd.SetFlagErrorFunc(command.FlagError)
 	cmd.Flags().AddFlagSet(set.Flags())
+	cmd.AddCommand(d.auditCommand(), d.holderCommand())
 	return cmd
 }
 

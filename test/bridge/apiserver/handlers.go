@@ -20,19 +20,6 @@ func (s *Server) get(w http.ResponseWriter, name string) {
 	answer(w, http.StatusOK, object)
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	items := []Object{}
-	for name, object := range s.objects {
-		if selects(r, name) {
-			items = append(items, object)
-		}
-	}
-	version := strconv.Itoa(s.version)
-	s.mu.Unlock()
-	answer(w, http.StatusOK, Object{"apiVersion": "cilium.io/v2", "kind": "CiliumNodeList", "metadata": Object{"resourceVersion": version}, "items": items})
-}
-
 func selects(r *http.Request, name string) bool {
 	want, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	return !ok || want == name

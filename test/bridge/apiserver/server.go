@@ -34,8 +34,14 @@ type Server struct {
 	allowed   func(Permission) bool
 	down      bool
 	before    func()
-	writes    int
-	reads     int
+	// others are the objects of other resources than CiliumNodes.
+	others map[string][]Object
+	// expire is the number of further pages that are refused because their list has expired.
+	expire int
+	// noCRD reports whether there is no CRD of CiliumNodes.
+	noCRD  bool
+	writes int
+	reads  int
 }
 
 // change is one line of a watch.
@@ -152,7 +158,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case need.Verb == "watch":
 		s.watch(w, r)
 	case need.Verb == "list":
-		s.list(w, r)
+		s.list(w, r, need.Resource)
 	case need.Verb == "get":
 		s.get(w, name)
 	case need.Verb == "patch":
@@ -177,6 +183,9 @@ func permissionOf(r *http.Request) (need Permission, name string) {
 			need.Verb = "list"
 		}
 		return need, name
+	}
+	if resource, ok := strings.CutPrefix(r.URL.Path, "/api/v1/"); ok && !strings.Contains(resource, "/") {
+		return Permission{Resource: resource, Verb: "list"}, ""
 	}
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"), "/")
 	need.Resource = path[0]

@@ -1,0 +1,76 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Check is the name of a kind of findings. It does not change between versions.
+type Check string
+
+// The checks, in the order of their findings.
+const (
+	// TwoPools: an address is in the pools of several CiliumNodes.
+	TwoPools Check = "address-in-two-pools"
+	// NotHeld: a CiliumNode uses an address that is not in its pool.
+	NotHeld Check = "address-not-in-pool"
+	// NodeDeleted: a CiliumNode has addresses in its pool, and its Node does not exist.
+	NodeDeleted Check = "node-deleted"
+	// NoBridge: a node needs a bridge, and no bridge pod of it is ready.
+	NoBridge Check = "no-bridge"
+	// Malformed: a CiliumNode has a key that is not an address as the agent spells it.
+	Malformed Check = "malformed-address"
+)
+
+// Finding is one fault.
+type Finding struct {
+	Check Check `json:"check"`
+	// Node is the CiliumNode; empty if it is about several, which are the Holders.
+	Node string `json:"node,omitempty"`
+	// Address is the address that it is about; empty for none.
+	Address string `json:"address,omitempty"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy"`
+	// Holders are the nodes that have the address.
+	Holders []Holder `json:"holders,omitempty"`
+}
+
+// Report is the result of an audit.
+type Report struct {
+	// CiliumNodes, Nodes and BridgePods count the objects that were read.
+	CiliumNodes int `json:"ciliumNodes"`
+	Nodes       int `json:"nodes"`
+	BridgePods  int `json:"bridgePods"`
+	// PoolAddresses and UsedAddresses count the addresses of all nodes.
+	PoolAddresses int `json:"poolAddresses"`
+	UsedAddresses int `json:"usedAddresses"`
+	// Findings are sorted by check, node and address. It is never nil.
+	Findings []Finding `json:"findings"`
+}
+
+// maxNamed limits the holders that a message names; the finding has all of them.
+const maxNamed = 8
+
+// remedies returns what to do about the findings of each check.
+func remedies() map[Check]string {
+	return map[Check]string{
+		TwoPools: "give each node ranges of its own, or all nodes one plugin that knows the whole cluster (docs/install.md); " +
+			"then recreate the pods that use the address on all nodes but one",
+		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
+		NodeDeleted: "if the Node does not return, delete the CiliumNode; of a plugin that knows the whole cluster, free the node's addresses as docs/plugins.md says",
+		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no more addresses",
+		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge leaves it alone",
+	}
+}
+
+// list returns the holders as text, at most maxNamed of them.
+func list(all []Holder) string {
+	var names []string
+	for _, h := range all[:min(len(all), maxNamed)] {
+		names = append(names, h.String())
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}

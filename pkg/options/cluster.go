@@ -1,0 +1,34 @@
+package options
+
+import "slices"
+
+// Formats of what a command prints (--output).
+const (
+	OutputTable = "table"
+	OutputJSON  = "json"
+)
+
+// Cluster is the options of the commands of delegated-ipam-bridge that read a whole cluster. The
+// declarations say what each field is.
+type Cluster struct {
+	Kubeconfig string
+	Output     string // OutputTable or OutputJSON
+	Log
+}
+
+// NewCluster returns the options with their defaults, and the set that fills them from flags.
+func NewCluster() (*Cluster, *Set) {
+	c := &Cluster{}
+	return c, newSet("", slices.Concat([]Option{
+		{
+			Name: "kubeconfig", Value: Path(&c.Kubeconfig),
+			Help: "kubeconfig file for the API server (empty = $KUBECONFIG, else ~/.kube/config, else the service account of the pod)",
+		},
+		Output(&c.Output),
+	}, c.Log.declare(Restart)))
+}
+
+// Output declares the format of what a command prints.
+func Output(target *string) Option {
+	return Option{Name: "output", Short: "o", Value: Choice(target, OutputTable, OutputJSON), Default: OutputTable, Help: "output format"}
+}
