@@ -27,5 +27,6 @@ render network/rbac.yaml network-rbac.yaml
 render bridge/daemonset.yaml bridge-daemonset.yaml
 render bridge/rbac.yaml bridge-rbac.yaml
 render bridge/admission-policy.yaml admission-policy.yaml
+render audit/audit.yaml audit.yaml --set audit.enabled=true
 render uninstall/daemonset.yaml uninstall.yaml --set uninstall=true
 cp "$chart/files/pods.conflist" "$out/network/pods.conflist"

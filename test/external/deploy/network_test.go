@@ -2,10 +2,12 @@ package deploy
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -85,5 +87,21 @@ func TestNetworkRights(t *testing.T) {
 	}
 	if got := named[*rbacv1.ClusterRole](t, kustomized(t, "network"), "delegated-ipam-network").Rules; !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("the rules are %v; want %v", got, want)
+	}
+}
+
+// The audit reads, and no more.
+func TestAuditRights(t *testing.T) {
+	all := kustomized(t, "audit")
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{"cilium.io"}, Resources: []string{"ciliumnodes"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}},
+	}
+	if got := named[*rbacv1.ClusterRole](t, all, "delegated-ipam-audit").Rules; !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the rules are %v; want %v", got, want)
+	}
+	pod := named[*batchv1.CronJob](t, all, "delegated-ipam-audit").Spec.JobTemplate.Spec.Template.Spec
+	if got := container(t, pod.Containers, "audit").Command; !slices.Equal(got, []string{"delegated-ipam-bridge", "audit"}) || pod.ServiceAccountName != "delegated-ipam-audit" {
+		t.Errorf("%v as %s", got, pod.ServiceAccountName)
 	}
 }
