@@ -189,6 +189,16 @@ plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts 
 	PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
 	  test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}"
 
+# Not part of "make ci": needs root, etcd and the same kube-apiserver (test/audit/README.md).
+.PHONY: audit-test
+audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a real kube-apiserver; needs root; the first build takes minutes
+	test/cluster/build.sh $(CACHE)/agent-test/bin
+	test/audit/build.sh $(CACHE)/audit-test
+	go test -c -o $(CACHE)/audit-test/audit.test ./test/audit
+	AUDIT_TEST_DIR=$(CURDIR)/$(CACHE)/audit-test AUDIT_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
+	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_ROLE=$(CURDIR)/test/audit/clusterrole.yaml \
+	  test/audit/run.sh $(CACHE)/audit-test/audit.test
+
 .PHONY: test-binaries
 test-binaries: ## build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin
 	@rm -rf $(COVER)/binary

@@ -4,6 +4,7 @@ package docs
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -87,18 +88,30 @@ func commands() []*cobra.Command {
 	for _, c := range sidecar.Commands() {
 		all = append(all, c.Commands()...)
 	}
-	return append(all, sidecar, bridge.Command(nil, "test"))
+	program := bridge.Command(nil, "test")
+	all = append(all, sidecar, program)
+	return append(all, program.Commands()...)
+}
+
+// isOfBridge reports whether a command is one of the bridge's program, below its root.
+func isOfBridge(c *cobra.Command) bool {
+	return c.HasParent() && c.Root().Name() == "delegated-ipam-bridge"
 }
 
 // tables returns the tables of flags by name. Each flag of each command is in one of them: in that
-// of its program, in "client" for those that several commands share, or in "commands".
+// of its program, in "client" for those that several commands share, or in "commands". Each command
+// of the bridge's program has a table with its name, unless its flags are those of another table.
 func tables(t *testing.T) map[string]string {
 	t.Helper()
 	shared := map[string]*pflag.Flag{}
 	var client, own, serve, rest []string
-	all := commands()
+	all, ofBridge := commands(), map[string]string{}
 	serveFlags := find(t, all, "serve").Flags()
 	for _, c := range all {
+		if isOfBridge(c) {
+			addOwnTable(ofBridge, c)
+			continue
+		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			switch first := shared[f.Name]; {
 			case c.Name() == "serve":
@@ -118,11 +131,22 @@ func tables(t *testing.T) map[string]string {
 		})
 	}
 	slices.Sort(own)
-	return map[string]string{
+	maps.Copy(ofBridge, map[string]string{
 		"client":   table(client, "flag", "default", "meaning"),
 		"commands": table(own, "command", "flag", "default", "meaning"),
 		"serve":    table(serve, "flag", "default", "environment", "SIGHUP", "meaning"),
 		"bridge":   table(rest, "flag", "default", "meaning"),
+	})
+	return ofBridge
+}
+
+// addOwnTable adds the table of a command with its name, unless there is an equal one.
+func addOwnTable(tables map[string]string, c *cobra.Command) {
+	var rows []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, row(name(f), value(f), usage(f))) })
+	text := table(rows, "flag", "default", "meaning")
+	if !slices.Contains(slices.Collect(maps.Values(tables)), text) {
+		tables[c.Name()] = text
 	}
 }
 
