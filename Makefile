@@ -196,7 +196,7 @@ audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a 
 	test/audit/build.sh $(CACHE)/audit-test
 	go test -c -o $(CACHE)/audit-test/audit.test ./test/audit
 	AUDIT_TEST_DIR=$(CURDIR)/$(CACHE)/audit-test AUDIT_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
-	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_ROLE=$(CURDIR)/test/audit/clusterrole.yaml \
+	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/audit/audit.yaml \
 	  test/audit/run.sh $(CACHE)/audit-test/audit.test
 
 .PHONY: test-binaries

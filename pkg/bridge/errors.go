@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"errors"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -30,9 +29,6 @@ func errorReasons() []planner.Reason {
 		reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress,
 	}
 }
-
-// isErrorReason reports whether a reason is that of a reconcileError.
-func isErrorReason(r planner.Reason) bool { return slices.Contains(errorReasons(), r) }
 
 var (
 	// errExhausted: the plugin has no address left.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,12 +27,15 @@ type result struct {
 	stdout, stderr string
 }
 
-// run runs the bridge's program with a kubeconfig.
+// run runs the bridge's program with a kubeconfig, or without one with the service account of a pod.
 func run(t *testing.T, kubeconfig string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(cluster.MustEnv(t, "AUDIT_TEST_BRIDGE", "audit-test"), args...)
 	cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
+	if kubeconfig == "" { // as in a pod
+		cmd.Env = []string{"KUBERNETES_SERVICE_HOST=" + apiHost, "KUBERNETES_SERVICE_PORT=6443"}
+	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -73,6 +77,17 @@ func TestAudit(t *testing.T) {
 		}
 		if r := run(t, account, "holder", address(last, 250)); r.code != 4 || !strings.Contains(r.stdout, "of "+nodeName(last)) {
 			t.Errorf("not held: exit code %d, printed %q; want 4 and the Node with this pod CIDR", r.code, r.stdout)
+		}
+	})
+	t.Run("service account of a pod", func(t *testing.T) {
+		const mount = "/var/run/secrets/kubernetes.io/serviceaccount" // run.sh has mounted /run
+		harness.Must(t, os.MkdirAll(mount, 0o755))
+		certificate, err := os.ReadFile(filepath.Join(tb.dir, "api.crt"))
+		harness.Must(t, err)
+		harness.Must(t, os.WriteFile(filepath.Join(mount, "ca.crt"), certificate, 0o600))
+		harness.Must(t, os.WriteFile(filepath.Join(mount, "token"), []byte(accounts[0]), 0o600))
+		if r := run(t, "", "audit"); r.code != 0 {
+			t.Errorf("%+v; want exit code 0", r)
 		}
 	})
 	t.Run("rights", func(t *testing.T) { tb.testRights(t) })

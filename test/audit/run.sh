@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh TEST_BINARY [FLAGS]: runs the tests in network and PID namespaces of their own. They end with
-# the tests, and with them every process. Requires root.
+# run.sh TEST_BINARY [FLAGS]: runs the tests in mount, network and PID namespaces of their own. They
+# end with the tests, and with them every process and mount. Requires root.
 set -euo pipefail
 binary=$(realpath "$1")
 shift
@@ -9,5 +9,6 @@ exec unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
   set -euo pipefail
   ip link set lo up
   ip addr add 192.0.2.1/32 dev lo # of the API server, which refuses a loopback address
+  mount -t tmpfs tmpfs /run # for the service account of a pod
   AUDIT_TEST_NAMESPACED=yes "$@"
   exit' run "$binary" -test.v -test.timeout 20m "$@"

@@ -32,7 +32,7 @@ const (
 	poolSize, usedSize = 110, 50
 )
 
-// resources are those of clusterrole.yaml. accounts are the service accounts: the first has all rights,
+// resources are those of the deployed ClusterRole. accounts are the service accounts: the first has all rights,
 // and each other one lacks that of the resource at its place.
 var (
 	resources = []string{"ciliumnodes", "nodes", "pods"}
@@ -43,6 +43,8 @@ var (
 type testbed struct {
 	*cluster.Cluster
 	count int
+	// dir has the certificate of the API server.
+	dir string
 }
 
 // newTestbed starts the cluster with the CRD and the RBAC rules. It skips the test outside the
@@ -58,7 +60,7 @@ func newTestbed(t *testing.T) *testbed {
 	dir := filepath.Join(built, "run")
 	harness.Must(t, os.RemoveAll(dir))
 	harness.Must(t, os.MkdirAll(dir, 0o755))
-	tb := &testbed{count: count, Cluster: cluster.Start(t, cluster.Config{
+	tb := &testbed{count: count, dir: dir, Cluster: cluster.Start(t, cluster.Config{
 		Dir: dir, APIServer: cluster.MustEnv(t, "AUDIT_TEST_APISERVER", "audit-test"), Host: apiHost, ServiceAccounts: accounts,
 	})}
 	tb.CreateKinds(t, filepath.Join(built, "crds"))
@@ -70,13 +72,21 @@ func newTestbed(t *testing.T) *testbed {
 	return tb
 }
 
+// readRole returns the deployed ClusterRole.
 func readRole(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	text, err := os.ReadFile(cluster.MustEnv(t, "AUDIT_TEST_ROLE", "audit-test"))
+	file := cluster.MustEnv(t, "AUDIT_TEST_MANIFEST", "audit-test")
+	text, err := os.ReadFile(file)
 	harness.Must(t, err)
-	role := &unstructured.Unstructured{}
-	harness.Must(t, yaml.Unmarshal(text, &role.Object))
-	return role
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		role := &unstructured.Unstructured{}
+		harness.Must(t, yaml.Unmarshal([]byte(document), &role.Object))
+		if role.GetKind() == "ClusterRole" {
+			return role
+		}
+	}
+	t.Fatalf("%s has no ClusterRole", file)
+	return nil
 }
 
 // without returns a role without the rules of a resource, which it must have.

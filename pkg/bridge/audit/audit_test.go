@@ -55,15 +55,18 @@ func TestFindings(t *testing.T) {
 	}{
 		"nothing": {[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "fd00::1"}, []string{"10.0.0.1 default/x"}), newNode("b", []string{"10.0.0.2"}, nil)}, nil, nil},
 		"two pools": {
-			[]*ciliumnode.Node{newNode("b", []string{"10.0.0.9", "10.0.0.1"}, nil), newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.1 default/x"})}, nil,
+			[]*ciliumnode.Node{newNode("b", []string{"10.0.0.9", "10.0.0.1"}, nil), newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.1 default/x"})},
+			nil,
 			[]string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, used by default/x), b (ciliumnode-1, not used)"},
 		},
 		"two pools, of another component": {
-			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, nil), newNode("b", []string{"10.0.0.1 eni-1 me"}, []string{"10.0.0.1"})}, nil,
+			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, nil), newNode("b", []string{"10.0.0.1 eni-1 me"}, []string{"10.0.0.1"})},
+			nil,
 			[]string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, not used), b (not an entry of the bridge, resource eni-1, owner me, used)"},
 		},
 		"two pools, spelled differently": {
-			[]*ciliumnode.Node{newNode("a", []string{"fd00::1"}, nil), newNode("b", []string{"FD00:0::1"}, nil), newNode("c", []string{"::ffff:10.0.0.1"}, nil), newNode("d", []string{"10.0.0.1"}, nil)}, nil,
+			[]*ciliumnode.Node{newNode("a", []string{"fd00::1"}, nil), newNode("b", []string{"FD00:0::1"}, nil), newNode("c", []string{"::ffff:10.0.0.1"}, nil), newNode("d", []string{"10.0.0.1"}, nil)},
+			nil,
 			[]string{
 				"address-in-two-pools  10.0.0.1: in 2 pools: c (ciliumnode-0, not used), d (ciliumnode-0, not used)",
 				"address-in-two-pools  fd00::1: in 2 pools: a (ciliumnode-0, not used), b (ciliumnode-0, not used)",
@@ -72,11 +75,13 @@ func TestFindings(t *testing.T) {
 			},
 		},
 		"two spellings in one pool": {
-			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "::ffff:10.0.0.1 x"}, nil)}, nil,
+			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "::ffff:10.0.0.1 x"}, nil)},
+			nil,
 			[]string{`malformed-address a ::ffff:10.0.0.1: spec.ipam.pool has the key "::ffff:10.0.0.1", which is not an address as the agent spells it`},
 		},
 		"not an address": {
-			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "x", "10.0.0.0/24", "fe80::1%eth0"}, nil)}, nil,
+			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "x", "10.0.0.0/24", "fe80::1%eth0"}, nil)},
+			nil,
 			[]string{
 				`malformed-address a 10.0.0.0/24: spec.ipam.pool has the key "10.0.0.0/24", which is not an address as the agent spells it`,
 				`malformed-address a fe80::1%eth0: spec.ipam.pool has the key "fe80::1%eth0", which is not an address as the agent spells it`,
@@ -84,7 +89,8 @@ func TestFindings(t *testing.T) {
 			},
 		},
 		"used, not held": {
-			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.2 default/x"}), newNode("b", []string{"10.0.0.2"}, []string{"10.0.0.3"})}, nil,
+			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.2 default/x"}), newNode("b", []string{"10.0.0.2"}, []string{"10.0.0.3"})},
+			nil,
 			[]string{
 				"address-not-in-pool a 10.0.0.2: used by default/x, and not in the pool of this node; also b (ciliumnode-0, not used)",
 				"address-not-in-pool b 10.0.0.3: used, and not in the pool of this node",
@@ -92,7 +98,8 @@ func TestFindings(t *testing.T) {
 		},
 		"used in another mode": {[]*ciliumnode.Node{otherMode(newNode("a", nil, []string{"10.0.0.2"}))}, nil, nil},
 		"deleted nodes": {
-			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1"}), newNode("b", nil, nil), newNode("c", []string{"10.0.0.1"}, nil)}, []string{"a", "b"},
+			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1"}), newNode("b", nil, nil), newNode("c", []string{"10.0.0.1"}, nil)},
+			[]string{"a", "b"},
 			[]string{
 				"address-in-two-pools  10.0.0.1: in 2 pools: a (whose Node is deleted, ciliumnode-0, used), c (ciliumnode-0, not used)",
 				"node-deleted a : the Node does not exist; its CiliumNode has 2 addresses in its pool, and 1 are used",

@@ -119,7 +119,8 @@ func TestHolder(t *testing.T) {
 		"held":            {[]string{"10.0.1.1"}, command.ExitOK, []string{"10.0.1.1   held    worker-1   ciliumnode-0   default/web   -"}},
 		"another writing": {[]string{"::ffff:10.0.1.1"}, command.ExitOK, []string{"10.0.1.1   held "}},
 		"conflict": {
-			[]string{"10.0.1.1", "10.0.2.1", "10.0.1.9"}, exitFindings,
+			[]string{"10.0.1.1", "10.0.2.1", "10.0.1.9"},
+			exitFindings,
 			[]string{"10.0.1.1   held ", "10.0.2.1   conflict   worker-2", "10.0.2.1   conflict   worker-3   -              -             not an entry of the bridge, resource eni-1, the Node does not exist", "10.0.1.9   not-held"},
 		},
 		"not held":            {[]string{"10.0.1.1", "10.0.1.9"}, exitFree, []string{"in no pool; in the pod CIDR 10.0.1.0/24 of worker-1"}},
