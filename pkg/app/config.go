@@ -45,7 +45,7 @@ const locksName = "plugins.lock"
 func (c Config) PluginOptions() delegate.Options {
 	return delegate.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
-		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, InPod: c.InPod,
+		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, SingleNode: c.SingleNode, InPod: c.InPod,
 		Profiles: profilefile.Loader(c.PluginProfiles),
 	}
 }

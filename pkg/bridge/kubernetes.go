@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,44 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
-
-// Requests to the API server per second, and in a burst: several times what one release needs, and
-// little load for a server that many nodes share.
-const (
-	requestRate  = 20
-	requestBurst = 40
-)
-
-// restConfig returns the configuration of the Kubernetes client: from a kubeconfig, or of the pod.
-func restConfig(kubeconfig string) (*rest.Config, error) {
-	c, err := credentials(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	c.QPS, c.Burst, c.UserAgent = requestRate, requestBurst, component
-	return c, nil
-}
-
-func credentials(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		c, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("%w; outside a pod, name a file with --kubeconfig", err)
-		}
-		return c, nil
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	return c, nil
-}
 
 // watchedNode is a nodeAPI with an informer. It counts the failed requests.
 type watchedNode struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
@@ -23,7 +24,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	config, err := restConfig(c.Kubeconfig)
+	config, err := kubeapi.Config(c.Kubeconfig, component)
 	if err != nil {
 		return err
 	}

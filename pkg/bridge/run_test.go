@@ -19,6 +19,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -167,7 +168,7 @@ func TestRunInvalid(t *testing.T) {
 
 func TestAPIErrors(t *testing.T) {
 	api := apiserver.Start(t)
-	config, err := restConfig(api.Kubeconfig(t))
+	config, err := kubeapi.Config(api.Kubeconfig(t), component)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestAPIErrors(t *testing.T) {
 
 func TestPublishUncordons(t *testing.T) {
 	api := apiserver.Start(t)
-	config, err := restConfig(api.Kubeconfig(t))
+	config, err := kubeapi.Config(api.Kubeconfig(t), component)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,16 @@ func readDir(dir string) ([]candidate, error) {
 	return candidates, nil
 }
 
+// ParseList returns the network of a .conflist with this content, without plugins from the network's
+// own directory. File is empty. The error is why the sidecar cannot use it.
+func ParseList(data []byte) (Network, error) {
+	d, err := parseList(data)
+	if err != nil {
+		return Network{}, err
+	}
+	return d.delegatingNetwork()
+}
+
 // readCandidate reads one file.
 func readCandidate(file string) candidate {
 	c := candidate{file: file}
@@ -56,7 +66,7 @@ func readCandidate(file string) candidate {
 	}
 	c.name = d.network.Name
 	c.network, c.err = d.delegatingNetwork()
-	c.network.File = file
+	c.network.File, c.network.Shared = file, inConfigMap(file)
 	return c
 }
 

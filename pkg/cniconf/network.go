@@ -17,6 +17,9 @@ type Network struct {
 	CNIVersion string
 	// File is the path of the file from which it was read.
 	File string
+	// Shared reports that the file is in a ConfigMap volume, so that every node of the cluster has
+	// the same one.
+	Shared bool
 	// PluginConfig is the plugin object whose "ipam" delegates, unchanged.
 	PluginConfig json.RawMessage
 	// IPAMType is the type of the IPAM plugin, such as "host-local".
@@ -29,7 +32,7 @@ type Network struct {
 
 // Equal reports whether two networks are equal in every field.
 func (n Network) Equal(o Network) bool {
-	return n.Name == o.Name && n.CNIVersion == o.CNIVersion && n.File == o.File && n.IPAMType == o.IPAMType &&
+	return n.Name == o.Name && n.CNIVersion == o.CNIVersion && n.File == o.File && n.Shared == o.Shared && n.IPAMType == o.IPAMType &&
 		n.DisableCheck == o.DisableCheck && n.DisableGC == o.DisableGC && bytes.Equal(n.PluginConfig, o.PluginConfig)
 }
 

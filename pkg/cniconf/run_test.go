@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/dirwatch"
 )
 
 // run runs a watcher until the test ends. The returned function waits for its next call of
@@ -103,24 +105,24 @@ func TestUnwatched(t *testing.T) {
 		w := watcher(t, Options{Dir: dir})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go w.loop(ctx, nil)
+		go w.files.RunUnwatched(ctx)
 		synctest.Wait()
 		put(t, dir, "10-a.conflist", list("a"))
 		synctest.Wait()
 		expectNone(t, w, "")
-		time.Sleep(rereadInterval)
+		time.Sleep(dirwatch.RereadInterval)
 		synctest.Wait()
 		expect(t, w, "", "a", "10-a.conflist")
 	})
 }
 
-// Without events of the file system only Reload reads the files, before rereadInterval ends.
+// Without events of the file system only Reload reads the files, before RereadInterval ends.
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		put(t, dir, "10-a.conflist", list("a"))
 		w := watcher(t, Options{Dir: dir})
-		go w.loop(t.Context(), nil)
+		go w.files.RunUnwatched(t.Context())
 		synctest.Wait()
 		put(t, dir, "10-a.conflist", list("b"))
 		synctest.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
@@ -38,8 +39,8 @@ type Watcher struct {
 	// order sorts the pools: the first of two pools with one network gets it.
 	order []string
 	log   logrus.FieldLogger
-	// requests has at most one request of Reload.
-	requests chan struct{}
+	// files calls reload.
+	files *dirwatch.Watcher
 
 	mu       sync.Mutex
 	pools    map[string]pool
@@ -76,9 +77,9 @@ func New(o Options) (*Watcher, error) {
 		networks: networks,
 		order:    slices.SortedFunc(maps.Keys(networks), ByRank),
 		log:      log,
-		requests: make(chan struct{}, 1),
 		pools:    map[string]pool{},
 	}
+	w.files = dirwatch.New(w.source.directory(), "CNI configuration", log, w.reload)
 	w.reload()
 	return w, nil
 }

@@ -44,6 +44,11 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	if danger := inv.Profile.Danger(); danger != "" && !r.opts.AcceptUnsafe {
 		return inv, fmt.Errorf("plugin %s is refused as unsafe: %s. --accept-unsafe-plugin uses it anyway", inv.Plugin, danger)
 	}
+	if n.Shared && inv.Profile.NeedsOwnRange() && !r.opts.SingleNode {
+		return inv, fmt.Errorf("the configuration is from a ConfigMap, which every node has, and plugin %s knows the allocations of its own node alone: "+
+			"two nodes would allocate the same addresses; expected ranges of the node's own (delegated-ipam-bridge network, docs/ranges.md) or a plugin for the whole cluster. "+
+			"--single-node accepts it in a cluster of one node", inv.Plugin)
+	}
 	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name)); err != nil {
 		return inv, err
 	}

@@ -44,6 +44,9 @@ type Options struct {
 	NetNS string
 	// AcceptUnsafe uses plugins that are unsafe by their profile (--accept-unsafe-plugin).
 	AcceptUnsafe bool
+	// SingleNode uses a configuration that every node has with a plugin that needs one of the
+	// node's own, because the cluster has one node (--single-node).
+	SingleNode bool
 	// Timeout limits one plugin call, and the wait for a plugin of a previous run; 0 for
 	// DefaultTimeout (--plugin-timeout).
 	Timeout time.Duration

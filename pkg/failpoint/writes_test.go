@@ -61,6 +61,8 @@ func otherWriters() map[string]map[string][]string {
 		"delegate/hostlocal": {"OpenDir": {"OpenRoot"}},
 		// The directory in which profile try runs plugins.
 		"cli": {"profileTry": {"MkdirTemp", "RemoveAll"}},
+		// The rendered CNI configuration, on a tmpfs.
+		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "write": {"CreateTemp", "Remove", "Rename"}},
 		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 	}

@@ -65,5 +65,5 @@ func Pools(ctx context.Context, o Options) ([]Pool, error) {
 
 // Network returns the part of a CNI configuration that the plugin runner uses.
 func Network(n cniconf.Network) call.Network {
-	return call.Network{Name: n.Name, File: n.File, CNIVersion: n.CNIVersion, PluginConfig: n.PluginConfig, DisableCheck: n.DisableCheck}
+	return call.Network{Name: n.Name, File: n.File, Shared: n.Shared, CNIVersion: n.CNIVersion, PluginConfig: n.PluginConfig, DisableCheck: n.DisableCheck}
 }

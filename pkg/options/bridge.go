@@ -33,7 +33,7 @@ func NewBridge(env map[string]string) (*Bridge, *Set) {
 func (b *Bridge) declare(env map[string]string) []Option {
 	return slices.Concat([]Option{
 		nodeName(&b.NodeName, env, "name of this node and of its CiliumNode", "the name of this node's CiliumNode; in a pod, set K8S_NODE_NAME from spec.nodeName"),
-		{Name: "kubeconfig", Value: Path(&b.Kubeconfig), Help: "kubeconfig file for the API server (empty = service account of the pod)"},
+		kubeconfig(&b.Kubeconfig),
 		Host(&b.Host, env),
 		{
 			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to take addresses from",
@@ -46,7 +46,7 @@ func (b *Bridge) declare(env map[string]string) []Option {
 			Help:  "how long a slot must be seen unused before it is released; more than twice the agent's --ipam-cilium-node-update-rate",
 			Valid: func() bool { return b.ReleaseDelay > 0 }, Expected: "more than twice the agent's --ipam-cilium-node-update-rate, such as 180s",
 		},
-		metricsAddress(&b.MetricsAddress, "TCP address to serve /metrics, /readyz and /healthz on; :port is loopback only (empty = none)"),
+		metricsAddress(&b.MetricsAddress, metricsAndProbes),
 	})
 }
 

@@ -67,6 +67,14 @@ func podName(target *string, env map[string]string) Option {
 	}
 }
 
+// kubeconfig declares the credentials of a client of the API server.
+func kubeconfig(target *string) Option {
+	return Option{Name: "kubeconfig", Value: Path(target), Help: "kubeconfig file for the API server (empty = service account of the pod)"}
+}
+
+// metricsAndProbes is the help of --metrics-address of a program that also serves probes there.
+const metricsAndProbes = "TCP address to serve /metrics, /readyz and /healthz on; :port is loopback only (empty = none)"
+
 func metricsAddress(target *string, help string) Option {
 	return Option{
 		Name: "metrics-address", Value: Text(target, "host:port"), Help: help,
@@ -75,5 +83,13 @@ func metricsAddress(target *string, help string) Option {
 			return err == nil
 		},
 		Expected: expectedListenAddress,
+	}
+}
+
+// singleNode declares the confirmation that the cluster has one node, which both programs have.
+func singleNode(target *bool) Option {
+	return Option{
+		Name: "single-node", Value: Bool(target),
+		Help: "accept one range for all nodes although the plugin knows the allocations of its own node alone: the cluster has one node (docs/ranges.md)",
 	}
 }

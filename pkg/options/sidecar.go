@@ -50,6 +50,7 @@ type Sidecar struct {
 
 	PluginProfiles     []string
 	AcceptUnsafePlugin bool
+	SingleNode         bool
 	PluginTimeout      time.Duration
 	PluginEnv          []string
 	MaxPluginProcesses int
@@ -206,6 +207,7 @@ func (s *Sidecar) declarePlugin() []Option {
 			Name: "accept-unsafe-plugin", Value: Bool(&s.AcceptUnsafePlugin),
 			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/plugins.md)",
 		},
+		singleNode(&s.SingleNode),
 		{
 			Name: "plugin-timeout", Value: Duration(&s.PluginTimeout), Default: "30s",
 			Help:  "time limit of one plugin call; two calls should fit into the 80s limit of a request",

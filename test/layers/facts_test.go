@@ -32,6 +32,7 @@ var readers = map[string]string{
 	"DelOutlivesSeconds": "profile.DelActsUntil",
 	"Del":                "profile.SingleUseIDs",
 	"Store":              "profile.OnNode",
+	"NodeLocal":          "profile.NeedsOwnRange",
 	"Lookup":             "delegate.storeOf",
 	"WaitsForConfig":     "call.CanPrestart",
 	"Requests":           "call.Convention",

@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
@@ -20,6 +21,8 @@ type dependencies struct {
 	version string
 	env     map[string]string
 	serve   func(context.Context, bridge.Config, logrus.FieldLogger) error
+	// serveNetwork serves the command network.
+	serveNetwork func(context.Context, options.Network, logrus.FieldLogger) error
 }
 
 // Run is the command.Run of delegated-ipam-bridge.
@@ -30,7 +33,7 @@ func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, 
 // Command returns the command tree with the defaults that it has in an environment. version is as
 // in command.Run.
 func Command(environ []string, version string) *cobra.Command {
-	d := dependencies{version: command.Version(version), env: options.Environment(environ), serve: bridge.Run}
+	d := dependencies{version: command.Version(version), env: options.Environment(environ), serve: bridge.Run, serveNetwork: nodenetwork.Run}
 	return d.command()
 }
 
@@ -62,7 +65,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 	}
 	cmd.SetFlagErrorFunc(command.FlagError)
 	cmd.Flags().AddFlagSet(set.Flags())
-	cmd.AddCommand(d.auditCommand(), d.holderCommand())
+	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand())
 	return cmd
 }
 

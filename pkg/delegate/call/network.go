@@ -9,6 +9,8 @@ type Network struct {
 	Name string
 	// File is the path of the configuration file; for errors only.
 	File string
+	// Shared reports that every node of the cluster has the same file.
+	Shared bool
 	// CNIVersion is the configuration's own. Calls use the highest version that the
 	// sidecar and the plugin both support instead (docs/plugins.md, CNI versions).
 	CNIVersion string

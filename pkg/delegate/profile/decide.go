@@ -27,6 +27,10 @@ func (p Profile) SingleUseIDs() bool { return p.Del == DelQueued }
 // ends every process that could still change it.
 func (p Profile) OnNode() bool { return p.Store == StoreNode }
 
+// NeedsOwnRange reports whether each node needs a range of its own, because the plugin would allocate
+// from a common one on every node as if no other node did.
+func (p Profile) NeedsOwnRange() bool { return p.NodeLocal }
+
 // AddActsUntil returns the last moment at which an ADD with an unknown outcome, whose process ended
 // at the given time, may still allocate.
 func (p Profile) AddActsUntil(ended time.Time) time.Time {

@@ -93,6 +93,7 @@ func (p *Profile) setDefaults(data []byte) error {
 		AddOutlivesSeconds *int  `json:"addOutlivesSeconds"`
 		DelOutlivesSeconds *int  `json:"delOutlivesSeconds"`
 		Unique             *bool `json:"unique"`
+		NodeLocal          *bool `json:"nodeLocal"`
 	}
 	if err := json.Unmarshal(data, &given); err != nil {
 		return p.errorf("%w", locate(data, err))
@@ -105,6 +106,9 @@ func (p *Profile) setDefaults(data []byte) error {
 	}
 	if given.DelOutlivesSeconds == nil {
 		p.DelOutlivesSeconds = p.AddOutlivesSeconds
+	}
+	if given.NodeLocal == nil {
+		p.NodeLocal = p.Store == StoreNode
 	}
 	return nil
 }

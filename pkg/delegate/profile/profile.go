@@ -209,6 +209,10 @@ type Profile struct {
 	Del Del `json:"del"`
 	// Store is where the plugin keeps its allocations.
 	Store Store `json:"store"`
+	// NodeLocal reports that the plugin knows the allocations of its own node alone, so that two
+	// nodes with one configuration allocate the same addresses. A file without it gets true for a
+	// store on the node, otherwise false.
+	NodeLocal bool `json:"nodeLocal"`
 	// Lookup is how these can be read without running a verb.
 	Lookup Lookup `json:"lookup"`
 	// WaitsForConfig reports that the plugin does nothing before it has read all of its

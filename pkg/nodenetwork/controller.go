@@ -1,0 +1,173 @@
+package nodenetwork
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
+	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
+	"github.com/delegated-ipam/delegated-ipam/pkg/regularfile"
+)
+
+// node is the Node at the API server (nodeSource).
+type node interface {
+	observed() (n *render.Node, synced bool, refused error)
+	get(ctx context.Context) (*render.Node, error)
+}
+
+// controller keeps the file as the Node and the template give it, one reconciliation after the other.
+type controller struct {
+	log        logrus.FieldLogger
+	name       string
+	node       node
+	template   string
+	output     output
+	options    render.Options
+	conditions *conditions.Conditions
+	status     *status
+	// wake receives a value when Node or template may have changed.
+	wake chan struct{}
+
+	// last is the Node as last read or observed, once confirmed. confirmed reports that it was read from the API
+	// server itself since the start: a LIST may come from a cache that is older than this node.
+	last      *render.Node
+	confirmed bool
+}
+
+// notify wakes the controller.
+func (c *controller) notify() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // the last change is still pending
+	}
+}
+
+// run reconciles until ctx ends. It leaves the file.
+func (c *controller) run(ctx context.Context) {
+	retry := kubeapi.RetryBackoff()
+	for ctx.Err() == nil {
+		if c.reconcile(ctx) {
+			retry = kubeapi.RetryBackoff()
+			select {
+			case <-ctx.Done():
+			case <-c.wake:
+			}
+			continue
+		}
+		// A change does not end this delay: an unavailable API server would get a request for each.
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry.Step()):
+		}
+	}
+}
+
+// reconcile makes the file what Node and template give. It returns false after a failure, which may
+// end without a change of either.
+func (c *controller) reconcile(ctx context.Context) bool {
+	observed, synced, refused := c.node.observed()
+	if synced {
+		c.last = observed
+	}
+	if c.confirmed {
+		if want := c.decide(c.last); want.done() {
+			c.succeed(want.problem, refused)
+			return true
+		}
+	}
+	// What is written or removed follows from the Node as it is now: the watch may lag behind.
+	now, err := c.node.get(ctx)
+	if ctx.Err() != nil {
+		return true
+	}
+	if err != nil {
+		c.fail(apiProblem(err))
+		return false
+	}
+	c.last, c.confirmed = now, true
+	want := c.decide(now)
+	if err := c.apply(want); err != nil {
+		c.fail(c.writeProblem(err))
+		return false
+	}
+	c.succeed(want.problem, refused)
+	return true
+}
+
+// decision is what the file must be.
+type decision struct {
+	// content is the wanted content, nil for no file; existing the present one.
+	content, existing []byte
+	// problem is why the file is not what the Node gives; nil if it is.
+	problem *problem
+}
+
+// done reports whether the file is as it must be.
+func (d decision) done() bool {
+	return (d.content == nil) == (d.existing == nil) && bytes.Equal(d.content, d.existing)
+}
+
+// decide returns what the file must be for a Node, nil for none. A refused template does not stop a
+// working node: a file that was rendered for the same Node with the same podCIDRs is kept.
+func (c *controller) decide(n *render.Node) decision {
+	d := decision{existing: c.output.read()}
+	if n == nil {
+		d.problem = c.nodeMissing()
+		return d
+	}
+	text, err := regularfile.Read(c.template, maxFile)
+	if err == nil {
+		d.content, err = render.Render(string(text), *n, c.options)
+	}
+	if err == nil {
+		return d
+	}
+	d.problem = c.renderProblem(err)
+	if d.problem.reason != reasonNoPodCIDR && render.IsOf(d.existing, *n, c.options) {
+		d.content = d.existing
+	}
+	return d
+}
+
+// apply changes the file.
+func (c *controller) apply(want decision) error {
+	switch {
+	case want.done():
+		return nil
+	case want.content == nil:
+		c.status.changed(changeRemoved)
+		c.log.WithField("file", string(c.output)).Warn("Removing the network configuration")
+		return c.output.remove()
+	}
+	if err := c.output.write(want.content); err != nil {
+		return err
+	}
+	c.status.changed(changeWritten)
+	c.log.WithFields(logrus.Fields{"file": string(c.output), "podCIDRs": c.last.PodCIDRs}).Info("Network configuration written")
+	return nil
+}
+
+// succeed reports the end of a reconciliation: with a problem that only a change of Node or template
+// ends, nil for none. refused is why the Node cannot be watched.
+func (c *controller) succeed(p *problem, refused error) {
+	if p == nil && refused != nil {
+		p = apiProblem(refused)
+	}
+	current := map[string]conditions.Condition{}
+	if p != nil {
+		current[p.reason] = conditions.Condition{Message: p.message}
+	}
+	c.conditions.Succeed()
+	c.conditions.Observe(current)
+	c.status.set(p)
+}
+
+// fail reports a failure that is retried.
+func (c *controller) fail(p *problem) {
+	c.conditions.Fail(p.reason, p.message)
+	c.status.set(p)
+}

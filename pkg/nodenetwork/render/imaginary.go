@@ -1,0 +1,115 @@
+package render
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// imaginary returns a node with the same labels and annotations as n, each with another value of the
+// same kind, another name, and other podCIDRs of both families. Nothing that a template may use is the
+// same.
+func imaginary(n Node) Node {
+	other := Node{Name: n.Name + "-other", UID: n.UID + "-other", Labels: map[string]string{}, Annotations: map[string]string{}}
+	for key, value := range n.Labels {
+		other.Labels[key] = anotherText(value)
+	}
+	for key, value := range n.Annotations {
+		other.Annotations[key] = anotherText(value)
+	}
+	var has4, has6 bool
+	for _, text := range n.PodCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue // the template has failed for n if it uses it
+		}
+		has4, has6 = has4 || p.Addr().Is4(), has6 || p.Addr().Is6()
+		other.PodCIDRs = append(other.PodCIDRs, anotherPrefix(p).String())
+	}
+	// Ranges for documentation (RFC 5737, RFC 3849), which no node has.
+	if !has4 {
+		other.PodCIDRs = append(other.PodCIDRs, "203.0.113.0/24")
+	}
+	if !has6 {
+		other.PodCIDRs = append(other.PodCIDRs, "2001:db8::/64")
+	}
+	return other
+}
+
+// anotherText returns a text that differs from the given one and is of the same kind: a range, an
+// address, a number, true or false, JSON, or any other text.
+func anotherText(text string) string {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return anotherPrefix(p).String()
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return flip(a, a.BitLen()-1).String()
+	}
+	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return strconv.FormatInt(i^1, 10)
+	}
+	if b, err := strconv.ParseBool(text); err == nil {
+		return strconv.FormatBool(!b)
+	}
+	var list []any
+	var object map[string]any
+	if json.Unmarshal([]byte(text), &list) == nil && list != nil {
+		return marshal(anotherJSON(list))
+	}
+	if json.Unmarshal([]byte(text), &object) == nil && object != nil {
+		return marshal(anotherJSON(object))
+	}
+	return text + "-other"
+}
+
+// anotherJSON returns a JSON value with every text, number and boolean in it replaced.
+func anotherJSON(value any) any {
+	switch v := value.(type) {
+	case float64:
+		return v + 1
+	case bool:
+		return !v
+	case string:
+		return anotherText(v)
+	case []any:
+		v = slices.Clone(v)
+		for i := range v {
+			v[i] = anotherJSON(v[i])
+		}
+		return v
+	case map[string]any:
+		other := map[string]any{}
+		for key := range v {
+			other[key] = anotherJSON(v[key])
+		}
+		return other
+	}
+	return value
+}
+
+// marshal returns the JSON of a value that was read from JSON.
+func marshal(value any) string {
+	text, err := asJSON(value)
+	if err != nil {
+		return "null"
+	}
+	return text
+}
+
+// anotherPrefix returns the neighbour of a range, of the same length; for a range of all addresses one
+// for documentation.
+func anotherPrefix(p netip.Prefix) netip.Prefix {
+	if p.Bits() == 0 {
+		return netip.MustParsePrefix("203.0.113.0/24")
+	}
+	return netip.PrefixFrom(flip(p.Masked().Addr(), p.Bits()-1), p.Bits())
+}
+
+// flip returns an address with one bit, counted from the first, inverted.
+func flip(a netip.Addr, bit int) netip.Addr {
+	bytes := a.AsSlice()
+	bytes[bit/8] ^= 0x80 >> (bit % 8)
+	other, _ := netip.AddrFromSlice(bytes) // the length is that of an address
+	return other
+}

@@ -1,0 +1,131 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+)
+
+// provenanceKey is the key of a rendered configuration with the node for which it was rendered. CNI
+// ignores it.
+const provenanceKey = "renderedFor"
+
+// provenance identifies the state of a Node for which a configuration was rendered.
+type provenance struct {
+	Node     string   `json:"node"`
+	UID      string   `json:"uid"`
+	PodCIDRs []string `json:"podCIDRs"`
+	// SingleNode reports that its ranges may be those of other nodes, too.
+	SingleNode bool `json:"singleNode,omitempty"`
+}
+
+// Options configure a rendering.
+type Options struct {
+	// SingleNode accepts one range for all nodes (--single-node).
+	SingleNode bool
+	// Profiles are the plugin profiles, as profile.Load returns them.
+	Profiles profile.Set
+}
+
+// Render returns the network configuration of a node: the template's JSON object, which must be a
+// CNI network configuration list that delegates IPAM, with the node in the key renderedFor. The error
+// says what was wrong and what was expected; it wraps ErrNoPodCIDRs for a node that has none and needs
+// them, and a *SharedRangeError for a range that other nodes would have too.
+func Render(text string, n Node, o Options) ([]byte, error) {
+	rendered, network, err := configuration(text, n)
+	if err != nil {
+		return nil, err
+	}
+	if !o.SingleNode && o.Profiles.For(network.IPAMType).NeedsOwnRange() {
+		if err := checkOwnRange(text, n, network); err != nil {
+			return nil, err
+		}
+	}
+	return withProvenance(rendered, n, o)
+}
+
+// configuration executes a template, and reads its result as the sidecar does.
+func configuration(text string, n Node) ([]byte, cniconf.Network, error) {
+	rendered, err := execute(text, n)
+	if err != nil {
+		return nil, cniconf.Network{}, err
+	}
+	network, err := cniconf.ParseList(rendered)
+	if err != nil {
+		return nil, cniconf.Network{}, fmt.Errorf("its result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
+	}
+	return rendered, network, nil
+}
+
+// withProvenance adds the node to a configuration. The other keys keep their values.
+func withProvenance(config []byte, n Node, o Options) ([]byte, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(config, &object); err != nil {
+		return nil, err
+	}
+	from, err := json.Marshal(provenance{Node: n.Name, UID: n.UID, PodCIDRs: slices.Concat([]string{}, n.PodCIDRs), SingleNode: o.SingleNode})
+	if err != nil {
+		return nil, err
+	}
+	object[provenanceKey] = from
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err = encoder.Encode(object)
+	return out.Bytes(), err
+}
+
+// IsOf reports whether a rendered configuration is of this node: of the object with its UID, and of
+// the podCIDRs that it has now. One that was rendered with SingleNode is only with it.
+func IsOf(config []byte, n Node, o Options) bool {
+	var object map[string]json.RawMessage // a struct would accept another case of the key
+	var from provenance
+	if json.Unmarshal(config, &object) != nil || json.Unmarshal(object[provenanceKey], &from) != nil {
+		return false
+	}
+	if from.SingleNode && !o.SingleNode {
+		return false
+	}
+	return n.UID != "" && from.Node == n.Name && from.UID == n.UID && slices.Equal(from.PodCIDRs, n.PodCIDRs)
+}
+
+// SharedRangeError is the error of a template that gives two nodes the same range.
+type SharedRangeError struct {
+	// Plugin is the type of the plugin, Shared the common part of the two configurations.
+	Plugin, Shared string
+}
+
+// Error returns the common range, what was expected and what to do.
+func (e *SharedRangeError) Error() string {
+	return fmt.Sprintf("each node would get %s, and plugin %s knows the allocations of its own node alone: two nodes would allocate the same addresses; "+
+		`expected ranges of the node's own, such as {{ranges}} from Node.spec.podCIDRs, or a cluster-wide plugin. --single-node accepts it in a cluster of one node`, e.Shared, e.Plugin)
+}
+
+// checkOwnRange refuses a template that gives this node a range that it also gives to an imaginary
+// node that has nothing in common with it.
+func checkOwnRange(text string, n Node, network cniconf.Network) error {
+	_, others, err := configuration(text, imaginary(n))
+	if err != nil {
+		return fmt.Errorf("whether other nodes would get the same range is unknown, because it fails for a node with other labels, annotations and podCIDRs: %w; "+
+			"expected a template that works for any values, or --single-node in a cluster of one node", err)
+	}
+	mine, err := rangesOf(network)
+	if err != nil {
+		return err
+	}
+	theirs, err := rangesOf(others)
+	if err != nil {
+		return err
+	}
+	for _, r := range mine {
+		if slices.Contains(theirs, r) {
+			return &SharedRangeError{Plugin: network.IPAMType, Shared: r}
+		}
+	}
+	return nil
+}

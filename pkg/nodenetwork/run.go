@@ -1,0 +1,106 @@
+// Package nodenetwork renders the CNI network configuration of one node from a template and its Node,
+// and keeps it in a file for the sidecar (docs/ranges.md).
+package nodenetwork
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/dirwatch"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
+	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+)
+
+const (
+	// component is the source of the Events and the user agent of requests.
+	component = "delegated-ipam-network"
+	// apiLimit is the time limit of one request to the API server.
+	apiLimit = 30 * time.Second
+)
+
+// Run keeps the file of one node until ctx ends, and then returns nil and leaves the file; with the
+// option Remove it removes the file and returns. It fails if
+// the options are invalid, if there is no configuration for the API server, and if the metrics address
+// is in use.
+func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if o.Remove {
+		output(o.Output).removeTemporary()
+		return output(o.Output).remove()
+	}
+	config, err := kubeapi.Config(o.Kubeconfig, component)
+	if err != nil {
+		return err
+	}
+	profiles, err := profile.Load()
+	if err != nil {
+		return err
+	}
+	address, err := options.ListenAddress(o.MetricsAddress)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	events, err := conditions.NewRecorder(ctx, config, component, o.NodeName)
+	if err != nil {
+		return err
+	}
+	client, err := nodeClient(config)
+	if err != nil {
+		return err
+	}
+	c := &controller{
+		log: log, name: o.NodeName, template: o.Template, output: output(o.Output),
+		options:    render.Options{SingleNode: o.SingleNode, Profiles: profiles},
+		conditions: conditions.New(log, events, o.NodeName), status: newStatus(), wake: make(chan struct{}, 1),
+	}
+	defer c.conditions.Stop()
+	source := &nodeSource{client: client, name: o.NodeName, changed: c.notify, failed: c.status.apiFailed}
+	c.node = source
+	c.output.removeTemporary()
+	if address != "" {
+		listener, err := endpoint.Listen(ctx, address)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return endpoint.Serve(ctx, listener, c.status.handler()) })
+	}
+	group.Go(func() error {
+		source.run(ctx)
+		return nil
+	})
+	// Its interval also repairs a file that another process has changed.
+	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.notify)
+	group.Go(func() error { return templates.Run(ctx) })
+	group.Go(func() error {
+		c.run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// nodeClient returns a client of Nodes. A Node is large, because of the images in its status; in
+// protobuf it takes less to decode.
+func nodeClient(config *rest.Config) (typedcorev1.NodeInterface, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return client.Nodes(), nil
+}

@@ -1,0 +1,152 @@
+package nodenetwork
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
+)
+
+// nodeSource is the Node of one name at the API server. It keeps what a template may use, and nothing
+// else of the object. It implements cache.ReflectorStore.
+type nodeSource struct {
+	client typedcorev1.NodeInterface
+	name   string
+	// changed is called after each change.
+	changed func()
+	// failed is called with each failed request.
+	failed func(operation string)
+
+	mu sync.Mutex
+	// last is the Node as last observed, nil for none; synced reports whether the API server has
+	// responded.
+	last   *render.Node
+	synced bool
+	// refused is why the last LIST or watch was not permitted; nil if it was.
+	refused error
+}
+
+// run watches until ctx ends. After a failed watch the reflector lists again, with a delay that grows
+// to half a minute.
+func (s *nodeSource) run(ctx context.Context) {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, s.name).String()
+	lw := listWatch{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = only
+			list, err := s.client.List(ctx, o)
+			return list, s.note("list", err)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only
+			w, err := s.client.Watch(ctx, o)
+			return w, s.note("watch", err)
+		},
+	}}
+	cache.NewReflectorWithOptions(lw, &corev1.Node{}, s, cache.ReflectorOptions{Name: "node"}).RunWithContext(ctx)
+}
+
+// listWatch makes the reflector use LIST: for one object it is as cheap as a stream of the initial
+// state, and every API server has it.
+type listWatch struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what the reflector asks.
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// note counts an error of LIST or watch, and remembers whether it was a missing right.
+func (s *nodeSource) note(operation string, err error) error {
+	if err != nil {
+		s.failed(operation)
+	}
+	var refused error
+	if notPermitted(err) {
+		refused = err
+	}
+	s.mu.Lock()
+	changed := (s.refused == nil) != (refused == nil)
+	s.refused = refused
+	s.mu.Unlock()
+	if changed {
+		s.changed()
+	}
+	return err
+}
+
+func notPermitted(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// get reads the Node as it is now, not from a cache; nil for none.
+func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	defer cancel()
+	n, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		s.failed("get")
+		return nil, err
+	}
+	return reduce(n), nil
+}
+
+// observed returns the Node as last observed by LIST or watch, nil for none. synced is false before
+// the first response, and refused why the Node cannot be watched.
+func (s *nodeSource) observed() (n *render.Node, synced bool, refused error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.synced, s.refused
+}
+
+// reduce returns what a template may use.
+func reduce(n *corev1.Node) *render.Node {
+	return &render.Node{Name: n.Name, UID: string(n.UID), PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels, Annotations: n.Annotations}
+}
+
+func (s *nodeSource) set(n *render.Node) {
+	s.mu.Lock()
+	s.last, s.synced = n, true
+	s.mu.Unlock()
+	s.changed()
+}
+
+// Add is called with a new Node.
+func (s *nodeSource) Add(object any) error { return s.Update(object) }
+
+// Update is called with a changed Node.
+func (s *nodeSource) Update(object any) error {
+	if n, ok := object.(*corev1.Node); ok && n.Name == s.name {
+		s.set(reduce(n))
+	}
+	return nil
+}
+
+// Delete is called with a deleted Node.
+func (s *nodeSource) Delete(object any) error {
+	if n, ok := object.(*corev1.Node); ok && n.Name == s.name {
+		s.set(nil)
+	}
+	return nil
+}
+
+// Replace is called with the result of a LIST.
+func (s *nodeSource) Replace(objects []any, _ string) error {
+	for _, object := range objects {
+		if n, ok := object.(*corev1.Node); ok && n.Name == s.name {
+			s.set(reduce(n))
+			return nil
+		}
+	}
+	s.set(nil)
+	return nil
+}
+
+// Resync does nothing: the controller has its own interval.
+func (s *nodeSource) Resync() error { return nil }
