@@ -33,6 +33,7 @@ var readers = map[string]string{
 	"Del":                "profile.SingleUseIDs",
 	"Store":              "profile.OnNode",
 	"NodeLocal":          "profile.NeedsOwnRange",
+	"DelFromAnyNode":     "profile.CheckReclaim",
 	"Lookup":             "delegate.storeOf",
 	"WaitsForConfig":     "call.CanPrestart",
 	"Requests":           "call.Convention",

@@ -31,6 +31,20 @@ func (p Profile) OnNode() bool { return p.Store == StoreNode }
 // from a common one on every node as if no other node did.
 func (p Profile) NeedsOwnRange() bool { return p.NodeLocal }
 
+// CheckReclaim returns why a DEL on this node does not release what the sidecar of another node
+// allocated.
+func (p Profile) CheckReclaim() error {
+	switch {
+	case p.OnNode():
+		return fmt.Errorf("plugin %s keeps its allocations on the node: those of a lost node are lost with it", p.Type)
+	case p.SingleUseIDs():
+		return fmt.Errorf("plugin %s has a container ID with random digits for each ADD, which only the journal of the lost node had; expected a plugin whose container IDs can be computed", p.Type)
+	case !p.DelFromAnyNode:
+		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/plugins.md)", p.Type)
+	}
+	return nil
+}
+
 // AddActsUntil returns the last moment at which an ADD with an unknown outcome, whose process ended
 // at the given time, may still allocate.
 func (p Profile) AddActsUntil(ended time.Time) time.Time {

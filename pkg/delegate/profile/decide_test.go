@@ -131,6 +131,30 @@ func TestCheckTimeout(t *testing.T) {
 	}
 }
 
+func TestCheckReclaim(t *testing.T) {
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pluginType, want := range map[string]string{
+		"whereabouts":             "",
+		"calico-ipam":             "",
+		"host-local":              "keeps its allocations on the node",
+		"static":                  "keeps its allocations on the node",
+		"azure-ipam":              "random digits",
+		"dhcp":                    "expected delFromAnyNode",
+		"cni-ipvlan-vpc-k8s-ipam": "expected delFromAnyNode",
+		Unknown:                   "expected delFromAnyNode",
+	} {
+		t.Run(pluginType, func(t *testing.T) {
+			err := set.For(pluginType).CheckReclaim()
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
 func TestDanger(t *testing.T) {
 	for want, dangers := range map[string][]string{
 		"":                 nil,

@@ -19,7 +19,7 @@ const page = "../../../docs/plugins.md"
 // columns are the fields of the table. The others have texts, which TestDocsDangers compares, or
 // directories.
 var columns = []string{
-	"repeatedAdd", "verifyBy", "checkProves", "addOutlivesSeconds", "delOutlivesSeconds", "delGivesUpSeconds", "del", "store", "nodeLocal", "lookup",
+	"repeatedAdd", "verifyBy", "checkProves", "addOutlivesSeconds", "delOutlivesSeconds", "delGivesUpSeconds", "del", "store", "nodeLocal", "delFromAnyNode", "lookup",
 	"waitsForConfig", "requests", "requestForm", "podIdentity", "namespace", "networkName", "statusProves", "unique",
 }
 

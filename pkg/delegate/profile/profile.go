@@ -213,6 +213,9 @@ type Profile struct {
 	// nodes with one configuration allocate the same addresses. A file without it gets true for a
 	// store on the node, otherwise false.
 	NodeLocal bool `json:"nodeLocal"`
+	// DelFromAnyNode reports that a DEL on any node releases what the ADD on another node allocated,
+	// given the same container ID and configuration.
+	DelFromAnyNode bool `json:"delFromAnyNode,omitempty"`
 	// Lookup is how these can be read without running a verb.
 	Lookup Lookup `json:"lookup"`
 	// WaitsForConfig reports that the plugin does nothing before it has read all of its

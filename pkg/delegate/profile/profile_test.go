@@ -72,6 +72,7 @@ func TestParse(t *testing.T) {
 		"DEL unproved":             {"del", `"unproved"`, "dangers", `["it loses addresses"]`},
 		"requires a file":          {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
 		"small facts":              {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
+		"DEL from any node":        {"store", `"remote"`, "delFromAnyNode", "true"},
 		"longest times to outlive": {"addOutlivesSeconds", "86400", "delOutlivesSeconds", "86400"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,6 +133,8 @@ func TestParseInvalid(t *testing.T) {
 		"no lookup":                      {valid(t, "lookup", ""), "lookup is \"\""},
 		"lookup without a directory":     {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
 		"addOutlivesSeconds a text":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
+		"DEL from any node, store there": {valid(t, "store", `"node"`, "delFromAnyNode", "true"), `delFromAnyNode is true although store is "node"`},
+		"DEL from any node, queued":      {valid(t, "store", `"remote"`, "delFromAnyNode", "true", "del", `"queued"`), `del is "queued"`},
 		"an unknown key in lost":         {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
 		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},
 		"lost.minCode of CNI":            {valid(t, "lost", `{"minCode":99}`), "lost.minCode is 99"},

@@ -31,6 +31,7 @@ func (p Profile) validate() error {
 		oneOf(p, "lookup", p.Lookup, LookupNone, LookupHostLocal),
 		p.validateLookup(),
 		p.validateDel(),
+		p.validateDelFromAnyNode(),
 		p.validateRequests(),
 		oneOf(p, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven),
 		oneOf(p, "namespace", p.Namespace, NamespaceAny, NamespaceEphemeral, NamespaceLink),
@@ -87,6 +88,14 @@ func (p Profile) validateLost() error {
 func (p Profile) validateDel() error {
 	if p.Del == DelUnproved && len(p.Dangers) == 0 {
 		return p.errorf("del is %q, but dangers is empty; expected how such a plugin loses addresses", p.Del)
+	}
+	return nil
+}
+
+// validateDelFromAnyNode refuses a fact that contradicts the store or the container IDs.
+func (p Profile) validateDelFromAnyNode() error {
+	if p.DelFromAnyNode && (p.Store != StoreRemote || p.SingleUseIDs()) {
+		return p.errorf("delFromAnyNode is true although store is %q and del is %q; expected %q, and a DEL that is not %q", p.Store, p.Del, StoreRemote, DelQueued)
 	}
 	return nil
 }
