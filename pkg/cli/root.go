@@ -16,8 +16,8 @@ func (d dependencies) command() *cobra.Command {
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
 and gets every address from the CNI IPAM plugin that cilium-cni delegates to.
 
-"serve" is the sidecar; "profile", "uninstall" and "pause" need none. The other commands
-query a running one through its socket.
+"serve" is the sidecar; "profile", "reclaim", "uninstall" and "pause" need none. The other
+commands query a running one through its socket.
 
 Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usage.`,
 		Args: cobra.ArbitraryArgs,
@@ -30,7 +30,8 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	}
 	root.SetFlagErrorFunc(command.FlagError)
 	root.AddCommand(d.serveCommand(), d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.gcCommand(),
-		d.statusCommand(), d.doctorCommand(), d.probeCommand(), d.idCommand(), d.profileCommand(), d.uninstallCommand(), d.pauseCommand(), d.versionCommand())
+		d.statusCommand(), d.doctorCommand(), d.probeCommand(), d.idCommand(), d.profileCommand(), d.reclaimCommand(),
+		d.uninstallCommand(), d.pauseCommand(), d.versionCommand())
 	d.addCompletions(root)
 	return root
 }

@@ -70,7 +70,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s --help: exit code %d, stdout %q, stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 14 {
-		t.Errorf("%d commands; want 14", n)
+	if n := len(root.Commands()); n != 15 {
+		t.Errorf("%d commands; want 15", n)
 	}
 }

@@ -63,6 +63,14 @@ func otherWriters() map[string]map[string][]string {
 		"cli": {"profileTry": {"MkdirTemp", "RemoveAll"}},
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "write": {"CreateTemp", "Remove", "Rename"}},
+		"cli": {
+			"profileTry": {"MkdirTemp", "RemoveAll"},
+			// That of reclaim.
+			"makeLockDir": {"MkdirTemp", "MkdirTemp"},
+			"reclaim":     {"RemoveAll"},
+		},
+		// The files that --output, --from and --report name.
+		"lostnodes": {"Write": {"Rename", "WriteFile"}},
 		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 	}

@@ -1,0 +1,71 @@
+// Package lostnodes has the files by which delegated-ipam-bridge, which reads Nodes, and
+// delegated-ipam reclaim, which runs plugins, tell each other of lost nodes
+// (docs/operations.md, Lost nodes).
+package lostnodes
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/regularfile"
+)
+
+// maxSize bounds a file, in bytes: 10,000 nodes have about a megabyte.
+const maxSize = 16 << 20
+
+// List is the nodes that are lost: they have no Node object.
+type List struct {
+	// Time is when the API server was asked. A node may have come back since.
+	Time time.Time `json:"time"`
+	// Nodes are in the order in which they were lost.
+	Nodes []Node `json:"nodes"`
+}
+
+// Node is one lost node.
+type Node struct {
+	// Name is the name of the Node, and the --node-name of its sidecar.
+	Name string `json:"name"`
+	// AbsentSince is when the Node was first seen to be absent.
+	AbsentSince time.Time `json:"absentSince,omitzero"`
+	// Owners are those that may hold addresses, as Expand reads them.
+	Owners []string `json:"owners"`
+}
+
+// Report is what became of a List.
+type Report struct {
+	// Reclaimed are the names of the nodes of which every owner was released.
+	Reclaimed []string `json:"reclaimed"`
+	// Failed has for each other node the first error. A node of the list that is in neither was
+	// not tried.
+	Failed map[string]string `json:"failed"`
+}
+
+// Read reads a List or a Report, strictly. The error names the file.
+func Read[T List | Report](file string) (T, error) {
+	var v T
+	data, err := regularfile.Read(file, maxSize)
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&v)
+	}
+	if err != nil {
+		return v, fmt.Errorf("%s: %w; expected a file in JSON as delegated-ipam-bridge lost-nodes and delegated-ipam reclaim --report write it", file, err)
+	}
+	return v, nil
+}
+
+// Write replaces a file atomically. It need not outlive a crash of the machine.
+func Write[T List | Report](file string, v T) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
