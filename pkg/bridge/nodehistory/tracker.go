@@ -1,0 +1,96 @@
+package nodehistory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
+)
+
+// Cluster lists objects of the cluster. begin returns the function that gets each of them, and is
+// called again if the list starts again.
+type Cluster interface {
+	CiliumNodes(ctx context.Context, begin func() (each func(*ciliumnode.Node))) error
+	NodeNames(ctx context.Context, begin func() (each func(name string))) error
+}
+
+// Tracker finds lost nodes by comparing the Nodes of a cluster with its history.
+type Tracker struct {
+	Cluster Cluster
+	Store   Store
+	// Now returns the time.
+	Now func() time.Time
+}
+
+// Lost brings the history up to date and returns the lost nodes.
+func (t Tracker) Lost(ctx context.Context, s Selection) (lostnodes.List, error) {
+	slots := map[string]int{}
+	// First, because the Node exists before its CiliumNode.
+	err := t.Cluster.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
+		clear(slots)
+		return func(n *ciliumnode.Node) { slots[n.Metadata.Name] = slotsOf(n) }
+	})
+	if err != nil {
+		return lostnodes.List{}, err
+	}
+	now := t.Now()
+	nodes, err := t.nodes(ctx)
+	if err != nil {
+		return lostnodes.List{}, err
+	}
+	h, err := t.Store.update(ctx, func(h History) History { return h.Observe(nodes, slots, now) })
+	if err != nil {
+		return lostnodes.List{}, err
+	}
+	return lostnodes.List{Time: now.UTC(), Nodes: h.Lost(s, now)}, nil
+}
+
+// Forget removes the reclaimed nodes of a report from the history. One that has come back stays. The
+// error names the nodes that could not be reclaimed; they are listed again.
+func (t Tracker) Forget(ctx context.Context, r lostnodes.Report) error {
+	now := t.Now()
+	nodes, err := t.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = t.Store.update(ctx, func(h History) History { return h.Observe(nodes, nil, now).Forget(r.Reclaimed) })
+	if err != nil || len(r.Failed) == 0 {
+		return err
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
+		lines = append(lines, fmt.Sprintf("  %s: %s", name, r.Failed[name]))
+	}
+	return fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:\n%s", len(lines), strings.Join(lines, "\n"))
+}
+
+// nodes returns the names of the Nodes. A cluster without any is not believed: each node would be
+// lost.
+func (t Tracker) nodes(ctx context.Context) (map[string]bool, error) {
+	nodes := map[string]bool{}
+	err := t.Cluster.NodeNames(ctx, func() func(string) {
+		clear(nodes)
+		return func(name string) { nodes[name] = true }
+	})
+	if err == nil && len(nodes) == 0 {
+		err = errors.New("the API server lists no Node; expected at least the one on which this runs")
+	}
+	return nodes, err
+}
+
+// slotsOf returns one more than the highest number of a slot in a pool.
+func slotsOf(n *ciliumnode.Node) int {
+	slots := 0
+	for _, a := range n.Spec.IPAM.Pool {
+		if slot, ok := a.Entry().Slot(); ok {
+			slots = max(slots, slot+1)
+		}
+	}
+	return slots
+}
