@@ -60,7 +60,6 @@ func otherWriters() map[string]map[string][]string {
 		// The store of host-local, which only a repair by package doctor/check changes.
 		"delegate/hostlocal": {"OpenDir": {"OpenRoot"}},
 		// The directory in which profile try runs plugins.
-		"cli": {"profileTry": {"MkdirTemp", "RemoveAll"}},
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "write": {"CreateTemp", "Remove", "Rename"}},
 		"cli": {

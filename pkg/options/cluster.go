@@ -20,10 +20,7 @@ type Cluster struct {
 func NewCluster() (*Cluster, *Set) {
 	c := &Cluster{}
 	return c, newSet("", slices.Concat([]Option{
-		{
-			Name: "kubeconfig", Value: Path(&c.Kubeconfig),
-			Help: "kubeconfig file for the API server (empty = $KUBECONFIG, else ~/.kube/config, else the service account of the pod)",
-		},
+		clusterKubeconfig(&c.Kubeconfig),
 		Output(&c.Output),
 	}, c.Log.declare(Restart)))
 }
@@ -31,4 +28,12 @@ func NewCluster() (*Cluster, *Set) {
 // Output declares the format of what a command prints.
 func Output(target *string) Option {
 	return Option{Name: "output", Short: "o", Value: Choice(target, OutputTable, OutputJSON), Default: OutputTable, Help: "output format"}
+}
+
+// clusterKubeconfig declares the credentials of a command that an operator may run outside a pod.
+func clusterKubeconfig(target *string) Option {
+	return Option{
+		Name: "kubeconfig", Value: Path(target),
+		Help: "kubeconfig file for the API server (empty = $KUBECONFIG, else ~/.kube/config, else the service account of the pod)",
+	}
 }

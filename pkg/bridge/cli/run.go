@@ -65,7 +65,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 	}
 	cmd.SetFlagErrorFunc(command.FlagError)
 	cmd.Flags().AddFlagSet(set.Flags())
-	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand())
+	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand(), d.lostNodesCommand())
 	return cmd
 }
 

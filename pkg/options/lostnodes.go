@@ -1,0 +1,59 @@
+package options
+
+import (
+	"slices"
+	"time"
+)
+
+// LostNodes is the options of delegated-ipam-bridge lost-nodes. The declarations say what each field
+// is.
+type LostNodes struct {
+	Kubeconfig string
+	Namespace  string
+	ConfigMap  string
+	Grace      time.Duration
+	MaxNodes   int
+	Owners     []string
+	ExtraSlots int
+	File       string
+	Forget     string
+	Log
+}
+
+// NewLostNodes returns the options with their defaults, and the set that fills them from flags.
+func NewLostNodes() (*LostNodes, *Set) {
+	l := &LostNodes{}
+	return l, newSet("", l.declare())
+}
+
+func (l *LostNodes) declare() []Option {
+	return slices.Concat([]Option{
+		clusterKubeconfig(&l.Kubeconfig),
+		{
+			Name: "namespace", Value: Text(&l.Namespace, "name"), Default: "kube-system", Help: "namespace of --config-map",
+			Valid: func() bool { return l.Namespace != "" }, Expected: "the name of a namespace",
+		},
+		{
+			Name: "config-map", Value: Text(&l.ConfigMap, "name"), Default: "delegated-ipam-nodes", Help: "ConfigMap in which the Nodes are remembered; it must exist",
+			Valid: func() bool { return l.ConfigMap != "" }, Expected: "the name of a ConfigMap",
+		},
+		{
+			Name: "grace", Value: Duration(&l.Grace), Default: "1h0m0s", Help: "how long a Node must have been absent to be lost",
+			Valid: func() bool { return l.Grace > 0 }, Expected: "more than 0s: longer than a machine can run, or a Node can come back, after its Node was deleted",
+		},
+		{
+			Name: "max-nodes", Value: Count(&l.MaxNodes), Default: "20", Help: "maximum number of lost nodes to list, those first that are lost longest",
+			Valid: func() bool { return l.MaxNodes >= 1 }, Expected: "1 or more",
+		},
+		{Name: "owners", Value: Texts(&l.Owners, "owners"), Default: "router,health,ingress", Help: "list of owners that each node may have, besides the slots of the bridge"},
+		{
+			Name: "extra-slots", Value: Count(&l.ExtraSlots), Default: "16", Help: "number of slots to add to those of the last pool, which may have grown since it was seen",
+			Valid: func() bool { return l.ExtraSlots >= 0 }, Expected: "0 or more",
+		},
+		{Name: "file", Value: Path(&l.File), Help: "file to write for delegated-ipam reclaim (its --from; empty = stdout)"},
+		{Name: "forget", Value: Path(&l.Forget), Help: "report of delegated-ipam reclaim (its --report): forget the nodes that it has reclaimed, and list none"},
+	}, l.Log.declare(Restart))
+}
+
+// Validate reports each option that cannot work: its name, its value and what is expected.
+func (l LostNodes) Validate() error { return validate(l.declare()) }
