@@ -49,7 +49,7 @@ func newTestbed(t *testing.T) *testbed {
 		Dir:             dir,
 		APIServer:       cluster.MustEnv(t, "PLUGIN_TEST_APISERVER", "plugin-test"),
 		Host:            apiHost,
-		ServiceAccounts: []string{account},
+		ServiceAccounts: []string{account, reclaimAccount},
 	})
 	tb.CreateKinds(t, filepath.Join(tb.built, "crds"))
 	tb.Apply(t, filepath.Join(tb.built, "install", "daemonset-install.yaml"))

@@ -59,6 +59,8 @@ func TestWhereabouts(t *testing.T) {
 		"lost journal":            testLostJournal,
 		"interrupted release":     testReleaseInterrupted,
 		"profile try":             testTry,
+		"reclaim":                 testReclaim,
+		"reclaim lost nodes":      testReclaimLostNodes,
 		"plugin-timeout too long": testPluginTimeout,
 		"update forbidden":        func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, forbidUpdates) },
 		"update invalid":          func(t *testing.T, tb *testbed) { testReleaseRefused(t, tb, invalidateUpdates) },

@@ -65,6 +65,9 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 	if _, err := lostnodes.Expand(o.Owners); err != nil {
 		return command.Usage(fmt.Errorf("--owners: %w", err))
 	}
+	if len(o.Owners) == 0 && o.ExtraSlots == 0 {
+		return command.Usagef("--owners is empty and --extra-slots is 0; expected one of them: a node whose pool was never seen would have nothing to reclaim")
+	}
 	log, err := logging.New(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat == options.LogJSON)
 	if err != nil {
 		return command.Usage(err)

@@ -11,17 +11,18 @@ import (
 
 func TestLostNodesUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"--grace=0s":             "longer than a machine can run",
-		"--grace=-1h":            "--grace",
-		"--max-nodes=0":          "1 or more",
-		"--extra-slots=-1":       "--extra-slots",
-		"--namespace=":           "the name of a namespace",
-		"--config-map=":          "the name of a ConfigMap",
-		"--owners=a-3..1":        "FIRST..LAST",
-		"--file=/a --forget=/b":  "expected one of them",
-		"worker-7":               "expected no argument",
-		"--kubeconfig=/none/at":  "/none/at",
-		"--forget=/none/at/this": "",
+		"--grace=0s":                "longer than a machine can run",
+		"--grace=-1h":               "--grace",
+		"--max-nodes=0":             "1 or more",
+		"--extra-slots=-1":          "--extra-slots",
+		"--namespace=":              "the name of a namespace",
+		"--config-map=":             "the name of a ConfigMap",
+		"--owners= --extra-slots=0": "expected one of them",
+		"--owners=a-3..1":           "FIRST..LAST",
+		"--file=/a --forget=/b":     "expected one of them",
+		"worker-7":                  "expected no argument",
+		"--kubeconfig=/none/at":     "/none/at",
+		"--forget=/none/at/this":    "",
 	} {
 		t.Run(args, func(t *testing.T) {
 			var stdout, stderr strings.Builder

@@ -1,0 +1,214 @@
+package whereabouts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	bridge "github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// reclaimAccount is the service account of deploy/kubernetes/reclaim.
+const reclaimAccount = "kube-system:delegated-ipam-reclaim"
+
+// manifests are those of the CronJob.
+const manifests = "../../deploy/kubernetes/reclaim"
+
+// twoNodes returns two nodes of one cluster. Neither list equals the IPPools, which have both.
+func (ns *namespace) twoNodes(t *testing.T, subnets ...string) (a, b *harness.Node) {
+	t.Helper()
+	a, b = ns.newNode(t, subnets...), ns.newNode(t, subnets...)
+	a.Store, b.Store = nil, nil
+	return a, b
+}
+
+// reclaim runs delegated-ipam reclaim on a node with the options of its sidecar.
+func reclaim(t *testing.T, n *harness.Node, flags ...string) harness.CommandResult {
+	t.Helper()
+	return n.Command(t, append([]string{
+		"reclaim", "--node-name=" + n.Name, "--cni-conf-dir=" + n.ConfDir, "--cni-bin-dir=" + n.BinDir, "--accept-unsafe-plugin",
+	}, flags...)...)
+}
+
+// lose ends a sidecar and removes its state.
+func lose(t *testing.T, n *harness.Node, s *harness.Sidecar) {
+	t.Helper()
+	s.Kill(t)
+	n.WipeJournal(t)
+}
+
+func testReclaim(t *testing.T, tb *testbed) {
+	ns := tb.newNamespace(t)
+	a, b := ns.twoNodes(t, ipv4Range, ipv6Range)
+	sb := b.Start(t)
+	sb.AllocateFor(t, "router")
+	sb.AllocateFor(t, "health")
+	kept := ns.mustReservations(t)
+	sa := a.Start(t)
+	held := allocateAll(t, sa)
+	all := ns.mustReservations(t)
+	if len(all) != len(kept)+2*len(owners()) {
+		t.Fatalf("the IPPools have %v; want the addresses of both nodes", all)
+	}
+	flags := []string{"--node=" + a.Name, "--owner=" + strings.Join(owners(), ",") + ",never-was,ciliumnode-0..3"}
+	confirmed := append(flags, "--yes-the-node-is-gone="+a.Name)
+
+	// Refused: its sidecar runs, this node, not confirmed.
+	for want, args := range map[string][]string{
+		"runs on this machine":   confirmed,
+		"is this node":           {"--node=" + b.Name, "--yes-the-node-is-gone=" + b.Name},
+		"--yes-the-node-is-gone": flags,
+	} {
+		if out := reclaim(t, b, args...); out.ExitCode == 0 || !strings.Contains(out.Stderr, want) {
+			t.Errorf("%q: ended with %d: %s; want %q", args, out.ExitCode, out.Stderr, want)
+		}
+	}
+	lose(t, a, sa)
+	if out := reclaim(t, b, append(flags, "--dry-run")...); out.ExitCode != 0 || strings.Count(out.Stdout, "would-release") != len(owners())+5 {
+		t.Errorf("the dry run ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
+	}
+	ns.wantUnchanged(t, all)
+
+	began := time.Now()
+	if out := reclaim(t, b, confirmed...); out.ExitCode != 0 {
+		t.Errorf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
+	}
+	t.Logf("%d DELs took %s", len(owners())+5, time.Since(began))
+	ns.wantUnchanged(t, kept)
+	if got := ns.overlapping(t); len(got) != len(kept) {
+		t.Errorf("the OverlappingRangeIPReservations are %q; want those of %v", got, kept)
+	}
+	wantComeback(t, ns, a, held)
+}
+
+// wantComeback wants a new node of the same name to allocate as any other.
+func wantComeback(t *testing.T, ns *namespace, a *harness.Node, held map[string][]string) {
+	t.Helper()
+	s := a.Start(t)
+	before := len(ns.mustReservations(t))
+	allocateAll(t, s)
+	if got := ns.mustReservations(t); len(got) != before+2*len(held) {
+		t.Errorf("the IPPools have %v; want the addresses of the node that came back", got)
+	}
+}
+
+// lostNodes runs delegated-ipam-bridge lost-nodes as the CronJob does, and returns its output.
+func (tb *testbed) lostNodes(t *testing.T, flags ...string) (code int, output string) {
+	t.Helper()
+	kubeconfig := tb.WriteKubeconfig(t, "reclaim", reclaimAccount, "kube-system")
+	var stdout, stderr strings.Builder
+	code = bridge.Run(t.Context(), append([]string{"lost-nodes", "--kubeconfig=" + kubeconfig}, flags...), nil, &stdout, &stderr, "test")
+	return code, stdout.String() + stderr.String()
+}
+
+func testReclaimLostNodes(t *testing.T, tb *testbed) {
+	ns := tb.newNamespace(t)
+	a, b := ns.twoNodes(t, ipv4Range)
+	for _, file := range []string{"rbac.yaml", "nodes.yaml"} {
+		tb.Apply(t, filepath.Join(manifests, file))
+	}
+	tb.createCiliumNodes(t)
+	sb := b.Start(t)
+	sb.AllocateFor(t, "ciliumnode-0")
+	kept := ns.mustReservations(t)
+	sa := a.Start(t)
+	pool := map[string]any{}
+	for i := range 3 {
+		owner := fmt.Sprintf("ciliumnode-%d", i)
+		pool[sa.AllocateFor(t, owner)[0]] = map[string]any{"resource": "delegated-ipam/" + owner}
+	}
+	all := ns.mustReservations(t)
+	tb.createNode(t, a.Name, pool)
+	tb.createNode(t, b.Name, nil)
+
+	list, report := filepath.Join(b.Dir, "nodes.json"), filepath.Join(b.Dir, "report.json")
+	run := func() []string { // of the CronJob
+		if code, text := tb.lostNodes(t, "--file="+list, "--grace=1ms", "--owners="); code != 0 {
+			t.Fatalf("lost-nodes ended with %d: %s", code, text)
+		}
+		out := reclaim(t, b, "--from="+list, "--report="+report, "--yes", "-o", "json")
+		if out.ExitCode != 0 {
+			t.Fatalf("reclaim ended with %d: %s", out.ExitCode, out.Stderr)
+		}
+		if code, text := tb.lostNodes(t, "--forget="+report); code != 0 {
+			t.Fatalf("lost-nodes --forget ended with %d: %s", code, text)
+		}
+		return tb.remembered(t)
+	}
+	if got := run(); !slices.Equal(got, sorted(a.Name, b.Name)) {
+		t.Errorf("the ConfigMap has %q; want both nodes", got)
+	}
+	ns.wantUnchanged(t, all)
+
+	lose(t, a, sa)
+	tb.deleteNode(t, a.Name)
+	cluster.MustEventually(t, "the node to be forgotten", time.Minute, func() error {
+		if got := run(); !slices.Equal(got, []string{b.Name}) {
+			return fmt.Errorf("the ConfigMap has %q", got)
+		}
+		return nil
+	})
+	ns.wantUnchanged(t, kept)
+}
+
+func sorted(names ...string) []string { return slices.Sorted(slices.Values(names)) }
+
+// createCiliumNodes creates the kind, with any fields.
+func (tb *testbed) createCiliumNodes(t *testing.T) {
+	t.Helper()
+	kind := cluster.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "ciliumnodes.cilium.io")
+	kind.Object["spec"] = map[string]any{
+		"group": "cilium.io", "scope": "Cluster",
+		"names": map[string]any{"plural": "ciliumnodes", "singular": "ciliumnode", "kind": "CiliumNode", "listKind": "CiliumNodeList"},
+		"versions": []any{map[string]any{
+			"name": "v2", "served": true, "storage": true,
+			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+		}},
+	}
+	harness.Must(t, tb.Create(t.Context(), kind))
+	cluster.MustEventually(t, "CiliumNodes to be served", time.Minute, func() error {
+		_, err := tb.Resource("cilium.io", "v2", "ciliumnodes").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+}
+
+// createNode creates a Node and its CiliumNode.
+func (tb *testbed) createNode(t *testing.T, name string, pool map[string]any) {
+	t.Helper()
+	ciliumNode := cluster.Object("cilium.io/v2", "CiliumNode", name)
+	harness.Must(t, unstructured.SetNestedMap(ciliumNode.Object, pool, "spec", "ipam", "pool"))
+	harness.Must(t, errors.Join(tb.Create(t.Context(), cluster.Object("v1", "Node", name)), tb.Create(t.Context(), ciliumNode)))
+}
+
+// deleteNode deletes a Node and its CiliumNode, as the garbage collector does.
+func (tb *testbed) deleteNode(t *testing.T, name string) {
+	t.Helper()
+	for _, resource := range [][2]string{{"", "nodes"}, {"cilium.io", "ciliumnodes"}} {
+		version := map[string]string{"": "v1", "cilium.io": "v2"}[resource[0]]
+		harness.Must(t, tb.Resource(resource[0], version, resource[1]).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// remembered returns the nodes that the ConfigMap has.
+func (tb *testbed) remembered(t *testing.T) []string {
+	t.Helper()
+	object, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Get(context.Background(), "delegated-ipam-nodes", metav1.GetOptions{})
+	harness.Must(t, err)
+	data, _, err := unstructured.NestedStringMap(object.Object, "data")
+	harness.Must(t, err)
+	var names []string
+	for name := range data {
+		names = append(names, name)
+	}
+	return sorted(names...)
+}
