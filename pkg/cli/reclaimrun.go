@@ -52,7 +52,7 @@ func (d dependencies) reclaim(cmd *cobra.Command, o reclaimOptions) error {
 	}
 	r := reclaim.Options{
 		Plugin: runner, Pools: pools, Self: sidecar.NodeName, Sidecar: nodelock.Holder,
-		Generations: o.generations, DryRun: o.dryRun, Until: until, Now: d.now,
+		DryRun: o.dryRun, Until: until, Now: d.now,
 	}
 	if err := r.Check(cmd.Context(), nodes); err != nil {
 		return err
@@ -100,10 +100,10 @@ func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 		if err != nil {
 			return nil, until, command.Usage(err)
 		}
-		if n.Name == "" || len(owners) == 0 {
-			return nil, until, command.Usagef("node %q has the owners %q; expected a name, and at least one owner", n.Name, owners)
+		if n.Name == "" || len(owners) == 0 || n.Generations < 0 {
+			return nil, until, command.Usagef("node %q has the owners %q and %d generations; expected a name, at least one owner, and 0 or more", n.Name, owners, n.Generations)
 		}
-		nodes[i] = reclaim.Node{Name: n.Name, Owners: owners}
+		nodes[i] = reclaim.Node{Name: n.Name, Owners: owners, Generations: max(n.Generations, o.generations)}
 	}
 	return nodes, until, nil
 }

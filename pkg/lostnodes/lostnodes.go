@@ -32,6 +32,9 @@ type Node struct {
 	AbsentSince time.Time `json:"absentSince,omitzero"`
 	// Owners are those that may hold addresses, as Expand reads them.
 	Owners []string `json:"owners"`
+	// Generations is the highest suffix -gN of their container IDs that the plugin's store has; 0 if it
+	// is not known.
+	Generations int `json:"generations,omitempty"`
 }
 
 // Report is what became of a List.

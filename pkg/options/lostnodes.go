@@ -15,8 +15,11 @@ type LostNodes struct {
 	MaxNodes   int
 	Owners     []string
 	ExtraSlots int
-	File       string
-	Forget     string
+	// WhereaboutsNamespace is empty if the plugin's store cannot be listed.
+	WhereaboutsNamespace string
+	CNINetworks          []string
+	File                 string
+	Forget               string
 	Log
 }
 
@@ -49,6 +52,12 @@ func (l *LostNodes) declare() []Option {
 		{
 			Name: "extra-slots", Value: Count(&l.ExtraSlots), Default: "16", Help: "number of slots to add to those of the last pool, which may have grown since it was seen",
 			Valid: func() bool { return l.ExtraSlots >= 0 }, Expected: "0 or more",
+		},
+		{Name: "whereabouts-namespace", Value: Text(&l.WhereaboutsNamespace, "name"), Help: "namespace of whereabouts' IPPools, with which lost nodes are compared (empty = do not compare)"},
+		{
+			Name: "cni-networks", Value: Texts(&l.CNINetworks, "names"), Help: "list of the CNI networks of the sidecars, with --whereabouts-namespace",
+			Valid:    func() bool { return (len(l.CNINetworks) == 0) == (l.WhereaboutsNamespace == "") },
+			Expected: "names with --whereabouts-namespace, and none without it",
 		},
 		{Name: "file", Value: Path(&l.File), Help: "file to write for delegated-ipam reclaim (its --from; empty = stdout)"},
 		{Name: "forget", Value: Path(&l.Forget), Help: "report of delegated-ipam reclaim (its --report): forget the nodes that it has reclaimed, and list none"},

@@ -34,6 +34,8 @@ type Node struct {
 	Name string
 	// Owners are those that may hold addresses. An owner that holds none costs one DEL.
 	Owners []string
+	// Generations is the highest suffix -gN of container IDs that is tried beside the ID itself.
+	Generations int
 }
 
 // Options are how a Reclaim works.
@@ -45,8 +47,6 @@ type Options struct {
 	Self string
 	// Sidecar describes the sidecar of a node and network that runs on this machine; empty for none.
 	Sidecar func(node, network string) string
-	// Generations is the highest suffix -gN of container IDs that is tried beside the ID itself.
-	Generations int
 	// DryRun returns the container IDs and calls no DEL.
 	DryRun bool
 	// Until is when no further node is begun, because what is known of the nodes is too old; zero
@@ -155,7 +155,7 @@ func (o Options) results(n Node) []target {
 	for _, p := range o.Pools {
 		for _, owner := range n.Owners {
 			first := containerid.For(owner, n.Name, p.Network.Name)
-			for g := range o.Generations + 1 {
+			for g := range n.Generations + 1 {
 				all = append(all, target{Result{
 					Node: n.Name, Owner: owner, Pool: p.Name, Network: p.Network.Name, ContainerID: containerid.Generation(first, g),
 				}, p, first})

@@ -48,15 +48,16 @@ func newOptions(f *fakePlugin) Options {
 }
 
 func lost() []Node {
-	return []Node{{"gone", []string{"router", "health"}}, {"gone-too", []string{"router"}}}
+	return []Node{{Name: "gone", Owners: []string{"router", "health"}}, {Name: "gone-too", Owners: []string{"router"}}}
 }
 
 // The calls are those of the lost sidecar: its container IDs, and arguments made from the first one.
 func TestRun(t *testing.T) {
 	f := &fakePlugin{}
 	o := newOptions(f)
-	o.Generations = 1
-	results := o.Run(t.Context(), lost())
+	nodes := lost()
+	nodes[0].Generations, nodes[1].Generations = 1, 1
+	results := o.Run(t.Context(), nodes)
 	var want []string
 	for _, n := range lost() {
 		for _, network := range []string{"pods", "blue-network"} {
@@ -116,7 +117,7 @@ func TestFailures(t *testing.T) {
 			f := &fakePlugin{fail: c.fail}
 			o := newOptions(f)
 			o.Pools = o.Pools[:1]
-			results := o.Run(t.Context(), []Node{{"gone", []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}})
+			results := o.Run(t.Context(), []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}})
 			if got := states(results); got != c.want {
 				t.Errorf("got %s; want %s", got, c.want)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/inventory"
@@ -29,10 +30,14 @@ agent's own, and the slots of its last pool. A CiliumNode is removed with its No
 Nodes and the size of their pools are remembered in --config-map. Run it regularly: a
 node that no run has seen is not found.
 
+With --whereabouts-namespace only what the IPPools hold is listed, also under IDs with a
+suffix -gN, and a node is forgotten when they hold nothing of it. Without it a node is
+forgotten when each DEL has succeeded.
+
 delegated-ipam reclaim --from releases the addresses of the list, and with --forget its
 report is applied. Only this command talks to the API server, and only that one runs plugins
 (deploy/kubernetes/reclaim). It needs the rights to list nodes and ciliumnodes, and to get
-and update the ConfigMap.
+and update the ConfigMap; and to list ippools with --whereabouts-namespace.
 
 Exit status: 0 done; 1 failed, or --forget has a report of nodes that could not be
 reclaimed; 2 wrong usage.`,
@@ -100,11 +105,19 @@ func newTracker(o *options.LostNodes, userAgent string) (nodehistory.Tracker, er
 		return nodehistory.Tracker{}, err
 	}
 	store := nodehistory.Store{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
-	return nodehistory.Tracker{Cluster: cluster, Store: store, Now: time.Now}, nil
+	t := nodehistory.Tracker{Cluster: cluster, Store: store, Networks: o.CNINetworks, Owners: o.Owners, Now: time.Now}
+	if o.WhereaboutsNamespace != "" {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return t, err
+		}
+		t.Plugin = nodehistory.NewIPPools(client, o.WhereaboutsNamespace)
+	}
+	return t, nil
 }
 
 func list(ctx context.Context, t nodehistory.Tracker, o *options.LostNodes, stdout io.Writer) error {
-	found, err := t.Lost(ctx, nodehistory.Selection{Grace: o.Grace, Max: o.MaxNodes, Owners: o.Owners, ExtraSlots: o.ExtraSlots})
+	found, err := t.Lost(ctx, nodehistory.Selection{Grace: o.Grace, Max: o.MaxNodes, ExtraSlots: o.ExtraSlots})
 	switch {
 	case err != nil:
 		return err

@@ -18,6 +18,8 @@ func TestLostNodesUsage(t *testing.T) {
 		"--namespace=":              "the name of a namespace",
 		"--config-map=":             "the name of a ConfigMap",
 		"--owners= --extra-slots=0": "expected one of them",
+		"--whereabouts-namespace=x": "names with --whereabouts-namespace",
+		"--cni-networks=pods":       "none without it",
 		"--owners=a-3..1":           "FIRST..LAST",
 		"--file=/a --forget=/b":     "expected one of them",
 		"worker-7":                  "expected no argument",

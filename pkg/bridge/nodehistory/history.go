@@ -50,20 +50,19 @@ type Selection struct {
 	Grace time.Duration
 	// Max is how many nodes are listed, those that are lost longest.
 	Max int
-	// Owners are those that any node may have, besides its slots.
-	Owners []string
 	// ExtraSlots are added to the slots of each node: its pool may have grown since it was last seen.
 	ExtraSlots int
 }
 
 // Lost returns the nodes that have been absent for the grace period, those that are lost longest first.
-func (h History) Lost(s Selection, now time.Time) []lostnodes.Node {
+// owners are those of each, besides its slots. It is not limited to Selection.Max.
+func (h History) Lost(s Selection, owners []string, now time.Time) []lostnodes.Node {
 	all := []lostnodes.Node{}
 	for name, e := range h {
 		if e.AbsentSince.IsZero() || now.Sub(e.AbsentSince) < s.Grace {
 			continue
 		}
-		n := lostnodes.Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(s.Owners)}
+		n := lostnodes.Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(owners)}
 		if last := e.Slots + s.ExtraSlots - 1; last >= 0 {
 			n.Owners = append(n.Owners, fmt.Sprintf("%s..%d", planner.Owner(0), last))
 		}
@@ -72,7 +71,7 @@ func (h History) Lost(s Selection, now time.Time) []lostnodes.Node {
 	slices.SortFunc(all, func(a, b lostnodes.Node) int {
 		return cmp.Or(a.AbsentSince.Compare(b.AbsentSince), cmp.Compare(a.Name, b.Name))
 	})
-	return all[:min(len(all), s.Max)]
+	return all
 }
 
 // Forget returns the history without the nodes that were reclaimed. One that has come back since stays.

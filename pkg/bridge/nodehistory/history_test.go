@@ -52,16 +52,17 @@ func TestLost(t *testing.T) {
 		"here": {Slots: 8}, "young": {8, later.Add(-29 * time.Minute)},
 		"old": {8, later.Add(-2 * time.Hour)}, "older": {0, later.Add(-3 * time.Hour)}, "other": {3, later.Add(-30 * time.Minute)},
 	}
-	s := Selection{Grace: 30 * time.Minute, Max: 2, Owners: []string{"router"}, ExtraSlots: 16}
+	s := Selection{Grace: 30 * time.Minute, ExtraSlots: 16}
 	want := []lostnodes.Node{
 		{Name: "older", AbsentSince: h["older"].AbsentSince, Owners: []string{"router", "ciliumnode-0..15"}},
 		{Name: "old", AbsentSince: h["old"].AbsentSince, Owners: []string{"router", "ciliumnode-0..23"}},
+		{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..18"}},
 	}
-	if got := h.Lost(s, later); !reflect.DeepEqual(got, want) {
+	if got := h.Lost(s, []string{"router"}, later); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v; want %v", got, want)
 	}
-	s.Max, s.ExtraSlots = 9, 0
-	got := h.Lost(s, later)
+	s.ExtraSlots = 0
+	got := h.Lost(s, []string{"router"}, later)
 	if len(got) != 3 || fmt.Sprint(got[0].Owners, got[2]) != fmt.Sprint([]string{"router"}, lostnodes.Node{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..2"}}) {
 		t.Errorf("got %v", got)
 	}

@@ -24,6 +24,12 @@ type Cluster interface {
 type Tracker struct {
 	Cluster Cluster
 	Store   Store
+	// Plugin is the plugin's store, which is compared with the lost nodes; nil if it cannot be listed.
+	Plugin PluginStore
+	// Networks are the names of the networks of the sidecars, for Plugin.
+	Networks []string
+	// Owners are those that any node may have, besides its slots.
+	Owners []string
 	// Now returns the time.
 	Now func() time.Time
 }
@@ -48,7 +54,33 @@ func (t Tracker) Lost(ctx context.Context, s Selection) (lostnodes.List, error) 
 	if err != nil {
 		return lostnodes.List{}, err
 	}
-	return lostnodes.List{Time: now.UTC(), Nodes: h.Lost(s, now)}, nil
+	lost := h.Lost(s, t.Owners, now)
+	if t.Plugin != nil && len(lost) > 0 {
+		if lost, err = t.compare(ctx, h, lost); err != nil {
+			return lostnodes.List{}, err
+		}
+	}
+	return lostnodes.List{Time: now.UTC(), Nodes: lost[:min(len(lost), s.Max)]}, nil
+}
+
+// compare returns those of the lost nodes that hold something by the plugin's store, and forgets the
+// others.
+func (t Tracker) compare(ctx context.Context, h History, lost []lostnodes.Node) ([]lostnodes.Node, error) {
+	held, err := t.held(ctx)
+	if err == nil {
+		err = held.check(h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	holding, empty := held.narrow(lost)
+	_, err = t.Store.update(ctx, func(h History) History { return h.Forget(empty) })
+	return holding, err
+}
+
+func (t Tracker) held(ctx context.Context) (held, error) {
+	ids, err := t.Plugin.ContainerIDs(ctx)
+	return held{ids, t.Networks, t.Owners}, err
 }
 
 // Forget removes the reclaimed nodes of a report from the history. One that has come back stays. The
@@ -59,9 +91,22 @@ func (t Tracker) Forget(ctx context.Context, r lostnodes.Report) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.Store.update(ctx, func(h History) History { return h.Observe(nodes, nil, now).Forget(r.Reclaimed) })
-	if err != nil || len(r.Failed) == 0 {
-		return err
+	released, remaining := r.Reclaimed, error(nil)
+	if t.Plugin != nil && len(released) > 0 {
+		held, err := t.held(ctx)
+		if err != nil {
+			return err
+		}
+		released, remaining = held.remaining(released)
+	}
+	_, err = t.Store.update(ctx, func(h History) History { return h.Observe(nodes, nil, now).Forget(released) })
+	return errors.Join(err, remaining, failures(r))
+}
+
+// failures returns an error that names the failed nodes of a report.
+func failures(r lostnodes.Report) error {
+	if len(r.Failed) == 0 {
+		return nil
 	}
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {

@@ -91,6 +91,7 @@ func TestReclaimRights(t *testing.T) {
 	cluster := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}},
 		{APIGroups: []string{"cilium.io"}, Resources: []string{"ciliumnodes"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"whereabouts.cni.cncf.io"}, Resources: []string{"ippools"}, Verbs: []string{"list"}},
 	}
 	if got := named[*rbacv1.ClusterRole](t, d.all, "delegated-ipam-reclaim").Rules; !equality.Semantic.DeepEqual(got, cluster) {
 		t.Errorf("the rules are %v; want %v", got, cluster)

@@ -1,0 +1,106 @@
+package nodehistory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
+)
+
+const (
+	// maxSlot and maxGeneration bound the container IDs of a node that are looked up in a store.
+	maxSlot       = 1024
+	maxGeneration = 8
+)
+
+// PluginStore lists what a plugin holds, where that is possible.
+type PluginStore interface {
+	// ContainerIDs returns the container IDs of all reservations.
+	ContainerIDs(ctx context.Context) (map[string]bool, error)
+}
+
+// held finds the reservations of nodes in a list of container IDs.
+type held struct {
+	ids      map[string]bool
+	networks []string
+	// owners are those that any node may have besides slots.
+	owners []string
+}
+
+// of returns the owners of a node that hold something, and the highest generation of their IDs.
+func (h held) of(node string) (owners []string, generation int) {
+	candidates, _ := lostnodes.Expand(h.owners) // checked with the options
+	for slot := range maxSlot {
+		candidates = append(candidates, planner.Owner(slot))
+	}
+	for _, owner := range candidates {
+		if g, ok := h.generation(owner, node); ok {
+			owners = append(owners, owner)
+			generation = max(generation, g)
+		}
+	}
+	return owners, generation
+}
+
+// generation returns the highest generation of an owner's IDs that holds something.
+func (h held) generation(owner, node string) (highest int, ok bool) {
+	for _, network := range h.networks {
+		id := containerid.For(owner, node, network)
+		for g := range maxGeneration + 1 {
+			if h.ids[containerid.Generation(id, g)] {
+				highest, ok = max(highest, g), true
+			}
+		}
+	}
+	return highest, ok
+}
+
+// check returns why the list cannot be that of these nodes: it has container IDs of sidecars, and none
+// of a known node.
+func (h held) check(known History) error {
+	ours := 0
+	for id := range h.ids {
+		if containerid.Match(id) {
+			ours++
+		}
+	}
+	if ours == 0 {
+		return nil
+	}
+	for name := range known {
+		if owners, _ := h.of(name); len(owners) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, h.networks)
+}
+
+// narrow returns the nodes with the owners that hold something, and the names of those of which none
+// does.
+func (h held) narrow(nodes []lostnodes.Node) (holding []lostnodes.Node, empty []string) {
+	for _, n := range nodes {
+		n.Owners, n.Generations = h.of(n.Name)
+		if len(n.Owners) == 0 {
+			empty = append(empty, n.Name)
+			continue
+		}
+		holding = append(holding, n)
+	}
+	return holding, empty
+}
+
+// remaining returns an error that names the nodes that still hold something.
+func (h held) remaining(names []string) (released []string, err error) {
+	var errs []error
+	for _, name := range names {
+		if owners, _ := h.of(name); len(owners) > 0 {
+			errs = append(errs, fmt.Errorf("node %s: each DEL has succeeded, but the plugin's store still has addresses of %q", name, owners))
+			continue
+		}
+		released = append(released, name)
+	}
+	return released, errors.Join(errs...)
+}
