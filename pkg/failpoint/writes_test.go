@@ -59,10 +59,10 @@ func otherWriters() map[string]map[string][]string {
 		},
 		// The store of host-local, which only a repair by package doctor/check changes.
 		"delegate/hostlocal": {"OpenDir": {"OpenRoot"}},
-		// The directory in which profile try runs plugins.
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "write": {"CreateTemp", "Remove", "Rename"}},
 		"cli": {
+			// The directory in which profile try runs plugins.
 			"profileTry": {"MkdirTemp", "RemoveAll"},
 			// That of reclaim.
 			"makeLockDir": {"MkdirTemp", "MkdirTemp"},

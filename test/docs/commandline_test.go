@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the tables of flags in the docu
 const page = "../../docs/command-line.md"
 
 // generated is a table between its markers.
-var generated = regexp.MustCompile(`(?s)<!-- flags: (\w+) -->\n(.*?)<!-- end -->\n`)
+var generated = regexp.MustCompile(`(?s)<!-- flags: ([\w-]+) -->\n(.*?)<!-- end -->\n`)
 
 func TestFlagTables(t *testing.T) {
 	text := read(t)
