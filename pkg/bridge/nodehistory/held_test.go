@@ -137,7 +137,8 @@ func TestIPPools(t *testing.T) {
 	}{
 		"two pools": {
 			[]runtime.Object{pool("a", map[string]any{"1": reserved("x"), "2": reserved("y")}), pool("b", map[string]any{"1": reserved("x")})},
-			map[string]bool{"x": true, "y": true}, "",
+			map[string]bool{"x": true, "y": true},
+			"",
 		},
 		"empty":   {[]runtime.Object{pool("a", nil)}, map[string]bool{}, ""},
 		"no pool": {nil, nil, "--whereabouts-namespace"},
