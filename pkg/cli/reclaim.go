@@ -31,8 +31,8 @@ func (d dependencies) reclaimCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reclaim {--node NAME | --from FILE}",
 		Short: "Release what the sidecar of a lost node held",
-		Long: `Release what the sidecar of another node held, which is gone for ever and has released
-nothing: each owner's container ID is computed from owner, node and network, and the
+		Long: `Release what the sidecar of another node held, which has ended without a release and will
+not come back: each owner's container ID is computed from owner, node and network, and the
 plugin's DEL is run with it, for each pool. No sidecar is needed. Run it where the
 plugin works as on the lost node, with the same options and the same CNI configuration:
 it accepts the flags of serve, its environment variables and --config-dir.

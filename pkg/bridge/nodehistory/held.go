@@ -59,7 +59,7 @@ func (h held) generation(owner, node string) (highest int, ok bool) {
 }
 
 // check returns why the list cannot be that of these nodes: it has container IDs of sidecars, and none
-// of a known node.
+// of a known node; or it has none although pools have slots.
 func (h held) check(known History) error {
 	ours := 0
 	for id := range h.ids {
@@ -67,13 +67,20 @@ func (h held) check(known History) error {
 			ours++
 		}
 	}
-	if ours == 0 {
-		return nil
-	}
-	for name := range known {
+	filled := 0
+	for name, e := range known {
 		if owners, _ := h.of(name); len(owners) > 0 {
 			return nil
 		}
+		if e.Slots > 0 && e.AbsentSince.IsZero() {
+			filled++
+		}
+	}
+	switch {
+	case ours == 0 && filled == 0:
+		return nil
+	case ours == 0:
+		return fmt.Errorf("the plugin's store has no container ID of a sidecar, and the pools of %d nodes have slots; expected the store of these nodes, by --whereabouts-namespace", filled)
 	}
 	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, h.networks)
 }

@@ -88,7 +88,11 @@ func TestStoreErrors(t *testing.T) {
 		change func(*Tracker, *fakeStore)
 		want   string
 	}{
-		"unreadable":      {func(_ *Tracker, s *fakeStore) { s.err = errors.New("refused") }, "refused"},
+		"unreadable": {func(_ *Tracker, s *fakeStore) { s.err = errors.New("refused") }, "refused"},
+		"another store": {func(t *Tracker, s *fakeStore) {
+			s.ids = map[string]bool{"pod": true}
+			t.Cluster.(*fakeCluster).pools = map[string][]string{"here": {"delegated-ipam/ciliumnode-0"}}
+		}, "by --whereabouts-namespace"},
 		"another network": {func(t *Tracker, _ *fakeStore) { t.Networks = []string{"other"} }, "by --cni-networks"},
 	} {
 		t.Run(name, func(t *testing.T) {
