@@ -31,6 +31,16 @@ func TestReclaimJob(t *testing.T) {
 	if want := []string{"delegated-ipam-bridge lost-nodes", "delegated-ipam reclaim", "delegated-ipam-bridge forget"}; !slices.Equal(commands, want) {
 		t.Errorf("the containers are %q; want %q", commands, want)
 	}
+	// Both compare the nodes with the same store.
+	first, last := d.pod.InitContainers[0].Args, d.pod.Containers[0].Args
+	for _, arg := range last[1:] {
+		if !slices.Contains(first, arg) {
+			t.Errorf("forget has %s; want the options of lost-nodes, %q", arg, first)
+		}
+	}
+	if !slices.Contains(last, "--whereabouts-namespace=kube-system") {
+		t.Errorf("forget has %q; want the namespace of the IPPools", last)
+	}
 	if job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || *job.Spec.JobTemplate.Spec.BackoffLimit != 0 || d.pod.RestartPolicy != corev1.RestartPolicyNever {
 		t.Errorf("the policies are %s, %d and %s", job.Spec.ConcurrencyPolicy, *job.Spec.JobTemplate.Spec.BackoffLimit, d.pod.RestartPolicy)
 	}
