@@ -75,7 +75,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &fixture{client: fake.NewSimpleClientset(), failing: map[string]error{}}
+		f := &fixture{client: fake.NewClientset(), failing: map[string]error{}}
 		f.client.PrependReactor("*", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			err := f.failure(action.GetVerb())
 			return err != nil, nil, err
