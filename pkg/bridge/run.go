@@ -61,13 +61,20 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	if err != nil {
 		return nil, err
 	}
-	node, wake, err := watch(ctx, nodes, c.NodeName, m)
-	if err != nil {
-		return nil, err
+	wake := newWaker()
+	node := watchNode(ctx, nodes, c.NodeName, m, wake.wake)
+	pods := func() int { return 0 }
+	if c.WatchPods {
+		store, err := watchPods(ctx, config, c.NodeName, m, node.watcher, wake.wake)
+		if err != nil {
+			return nil, err
+		}
+		pods = store.count
 	}
 	return &controller{
 		log:        log,
 		node:       node,
+		pods:       pods,
 		allocator:  sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
 		settings:   c.Settings(),
 		state:      newState(c.ReleaseDelay),
