@@ -115,8 +115,8 @@ func TestWrongMode(t *testing.T) {
 			}
 			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 				advance(time.Hour)
-				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.ready.Load() {
-					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.ready.Load())
+				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.published.Load() {
+					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.published.Load())
 				}
 				if got := f.eventReasons(); !slices.Equal(got, []string{"WrongIPAMMode"}) {
 					t.Errorf("the Events are %v; want WrongIPAMMode once", got)

@@ -169,11 +169,14 @@ func (c *controller) recordFailure(err error) {
 
 // reconcileOnce observes once and executes the plan that follows. It returns the plan.
 func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error) {
+	c.metrics.progressed.set(time.Now())
 	s, err := c.observe(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c.metrics.observed.set(time.Now())
 	c.state.planned(s.view, s.plan)
+	c.metrics.shortage(c.state.acquireBackoff)
 	c.metrics.observe(s.view)
 	c.observeConditions(s)
 	plan := s.changes()

@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -33,7 +35,11 @@ func (c *controller) execute(ctx context.Context, version string, plan []planner
 		c.newest, version = n, n.Metadata.ResourceVersion
 		v, _ := n.View()
 		c.metrics.observe(v)
+		c.metrics.progressed.set(time.Now())
 		c.metrics.countHandshakes(step)
+		if published(step) && !c.state.missingSince.IsZero() {
+			c.metrics.publish.Observe(time.Since(c.state.missingSince).Seconds())
+		}
 		c.logStep(step)
 	}
 	return requests.err
@@ -48,6 +54,11 @@ func nextStep(plan []planner.Action) (step, rest []planner.Action) {
 		n++
 	}
 	return plan[:n], plan[n:]
+}
+
+// published reports whether a step publishes slots.
+func published(step []planner.Action) bool {
+	return slices.ContainsFunc(step, func(a planner.Action) bool { return a.Kind == planner.Publish })
 }
 
 // logStep writes one line for each kind of action.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -95,7 +96,10 @@ func (r *requests) acquire(ctx context.Context, slot int) bool {
 	if skip {
 		return false
 	}
+	start := time.Now()
 	err := r.allocator.acquire(ctx, slot)
+	r.metrics.acquire.Observe(time.Since(start).Seconds())
+	r.metrics.progressed.set(time.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var refused *refusal
@@ -129,6 +133,7 @@ func (r *requests) request(ctx context.Context, a planner.Action, ip netip.Addr)
 		backoffs = r.state.releaseBackoffs
 		err = r.allocator.release(ctx, ip)
 	}
+	r.metrics.progressed.set(time.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var refused *refusal

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -53,6 +54,7 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	if err != nil {
 		return nil, err
 	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, m} })
 	nodes, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,8 @@ type state struct {
 	pods           sampledPods
 	// surge is for a node whose pods are not known.
 	surge surge
+	// missingSince is when slots were first observed missing; zero when the last one is published.
+	missingSince time.Time
 	// batch is how many slots are acquired at once, acquired the time of the last acquisition.
 	batch    int
 	acquired time.Time
@@ -71,8 +73,19 @@ func (s *state) planned(v planner.View, plan []planner.Action) {
 	if !v.Exhausted {
 		s.acquireBackoff = nil
 	}
+	if !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Publish }) {
+		s.missingSince = time.Time{}
+	}
 	if time.Since(s.acquired) > burst {
 		s.batch = firstBatch
+	}
+}
+
+// missing records whether slots are missing. When they have just been acquired, they are still to be
+// published.
+func (s *state) missing(is bool) {
+	if is && s.missingSince.IsZero() {
+		s.missingSince = time.Now()
 	}
 }
 
@@ -101,7 +114,9 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
 	if v.Pods == 0 {
 		v.Surge = s.surge.observe(*v, settings, s.delay)
 	}
-	s.excess.observe(planner.Count(*v, settings).Excess)
+	counts := planner.Count(*v, settings)
+	s.missing(counts.Missing > 0)
+	s.excess.observe(counts.Excess)
 	v.Excess = s.excess.lasting(s.delay)
 }
 

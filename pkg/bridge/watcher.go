@@ -11,6 +11,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // waker receives a value when there is something to reconcile.
@@ -63,7 +64,7 @@ func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any
 		w.setConnected(false)
 		if err != nil {
 			w.metrics.apiErrors.WithLabelValues("watch").Inc()
-			cache.DefaultWatchErrorHandler(ctx, r, err)
+			klog.FromContext(ctx).Info("Watch failed", "resource", w.resource, "err", err)
 		}
 		sleep(ctx, w.retry.next(), nil)
 	}
@@ -85,6 +86,7 @@ func (w *watcher) observe(source *cache.ListWatch) *cache.ListWatch {
 
 func (w *watcher) setConnected(is bool) {
 	w.up.Store(is)
+	w.metrics.watches.WithLabelValues(w.resource).Set(map[bool]float64{true: 1}[is])
 	if is {
 		w.retry.reset()
 		w.signal.wake()
