@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,12 @@ func TestStop(t *testing.T) {
 		go func() { stopped <- f.Stop(context.Background()) }()
 		synctest.Wait()
 		f.wantError(<-queued, Stopping)
-		f.wantError(f.tryAllocate("new"), Stopping)
+		err := f.tryAllocate("new")
+		f.wantError(err, Stopping)
+		// A client must not take it for the refusal of a plugin.
+		if e := (&Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
+			t.Errorf("%v is not to be repeated later", err)
+		}
 		f.openGate()
 		if err := <-running; err != nil {
 			t.Errorf("work in progress: %v", err)

@@ -119,5 +119,5 @@ func notFoundError(pool string, ip netip.Addr) error {
 }
 
 func stoppingError(k key) error {
-	return newError(Stopping, "%s: the service is stopping; try again", k)
+	return &Error{Kind: Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
 }

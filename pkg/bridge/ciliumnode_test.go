@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -24,34 +23,33 @@ func TestNodeMissing(t *testing.T) {
 			t.Errorf("%d slots were acquired without a CiliumNode", n)
 		}
 		f.update(func() { f.create("uid-1") })
-		synctest.Wait()
+		advance(coalesce)
 		if len(f.pool()) == 0 {
 			t.Error("nothing is published as soon as it exists")
 		}
-		waitForScaleDown(t, f)
+		waitForPool(t, f)
 		f.update(func() { f.node = nil })
 		advance(time.Hour)
-		if len(f.held) != 3 {
-			t.Errorf("after its deletion the sidecar holds %v; want all three", f.held)
+		if len(f.held) != 4 {
+			t.Errorf("after its deletion the sidecar holds %v; want all four", f.held)
 		}
 		if pool, free := testutil.ToFloat64(m.pool), testutil.ToFloat64(m.free); pool != 0 || free != 0 {
 			t.Errorf("after its deletion %v addresses count as published, and %v as free", pool, free)
 		}
 		f.update(func() { f.create("uid-2") })
-		synctest.Wait()
-		// One more is acquired: the pool has no entry of the bridge, so the first publication is due.
-		if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4*"}; !slices.Equal(got, want) {
+		advance(time.Second)
+		if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
 			t.Errorf("the new one has %v; want %v", got, want)
 		}
 	})
 }
 
-// A plan from the informer's cache is never executed.
+// What the bridge has written itself is newer than a cache that has not received it.
 func TestStaleCache(t *testing.T) {
 	f := newFixture()
 	f.inCache = clone(f.node) // an empty pool, permanently
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
-		waitForScaleDown(t, f)
+		waitForPool(t, f)
 		before := f.count(&f.patches)
 		advance(time.Hour)
 		if after := f.count(&f.patches); after != before {
@@ -64,13 +62,15 @@ func TestStaleCache(t *testing.T) {
 func TestUpToDate(t *testing.T) {
 	f := newFixture()
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
-		waitForScaleDown(t, f)
-		f.update(func() { f.inCache = clone(f.node) })
-		advance(time.Minute)
-		before := f.count(&f.gets)
+		waitForPool(t, f)
 		advance(time.Hour)
-		if after := f.count(&f.gets); after != before {
-			t.Errorf("%d reads although the informer shows that nothing is to be done", after-before)
+		if n := f.count(&f.gets); n > 0 {
+			t.Errorf("%d reads although the watch works", n)
+		}
+		f.update(func() { f.watchDown = true })
+		advance(time.Hour)
+		if n := f.count(&f.gets); n < 100 || n > 120 {
+			t.Errorf("%d reads in an hour without a watch; want one in 30 s", n)
 		}
 	})
 }
@@ -115,11 +115,44 @@ func TestWrongMode(t *testing.T) {
 			}
 			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 				advance(time.Hour)
-				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.ready.Load() {
-					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.ready.Load())
+				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.published.Load() {
+					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.published.Load())
 				}
 				if got := f.eventReasons(); !slices.Equal(got, []string{"WrongIPAMMode"}) {
 					t.Errorf("the Events are %v; want WrongIPAMMode once", got)
+				}
+			})
+		})
+	}
+}
+
+// The fields of the CiliumNode have Cilium's meaning: the watermark also allocates ahead.
+func TestOwnSettings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  func(n *ciliumnode.Node)
+		want int
+	}{
+		"flags":               {func(*ciliumnode.Node) {}, 11},
+		"min-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.MinAllocate = 20 }, 20},
+		"pre-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.PreAllocate = 16 }, 19},
+		"max-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.MaxAllocate = 7 }, 7},
+		"max-above-watermark": {func(n *ciliumnode.Node) { n.Spec.IPAM.MaxAboveWatermark = 5 }, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			tt.set(f.node)
+			runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
+				advance(time.Hour)
+				if got := len(f.pool()); got != tt.want {
+					t.Errorf("%d addresses are published; want %d", got, tt.want)
+				}
+				f.update(func() {
+					ipam := &f.node.Spec.IPAM
+					ipam.MinAllocate, ipam.PreAllocate, ipam.MaxAllocate, ipam.MaxAboveWatermark = 0, 0, 0, 0
+				})
+				advance(time.Hour)
+				if got := len(f.pool()); got != 11 {
+					t.Errorf("%d addresses are published without fields; want 11", got)
 				}
 			})
 		})

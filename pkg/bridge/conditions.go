@@ -53,8 +53,11 @@ func (s snapshot) conditions(st *state) map[planner.Reason]conditions.Condition 
 		about = slices.Compact(about)
 		current[reason] = conditions.Condition{Subject: strings.Join(about, ","), Message: describe(reason, about)}
 	}
-	if st.acquireBackoff != nil {
-		current[reasonPoolExhausted] = conditions.Condition{Message: st.acquireBackoff.cause.Error()}
+	for _, b := range st.releaseBackoffs {
+		current[b.reason] = conditions.Condition{Message: b.cause.Error()}
+	}
+	if b := st.acquireBackoff; b != nil {
+		current[b.reason] = conditions.Condition{Message: b.cause.Error()}
 	}
 	return current
 }

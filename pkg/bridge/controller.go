@@ -19,14 +19,17 @@ import (
 const (
 	// resync is the interval of reconciliations without an event: the sidecar sends none.
 	resync = 30 * time.Second
+	// coalesce is how long the bridge waits for further events after one: pods come in bursts.
+	coalesce = 100 * time.Millisecond
 	// maxConflicts is how many conflicts in a row are retried without delay.
 	maxConflicts = 5
 )
 
-// nodeClient reads and writes the node's CiliumNode. cached returns what the informer has, nil for
-// nothing. checkWriteAccess reports whether the CiliumNode may be written, and writes nothing.
+// nodeClient reads and writes the node's CiliumNode. cached returns what the watch has, nil for
+// nothing, and whether the watch works. checkWriteAccess reports whether the CiliumNode may be written,
+// and writes nothing.
 type nodeClient interface {
-	cached() *ciliumnode.Node
+	cached() (n *ciliumnode.Node, watching bool)
 	get(ctx context.Context) (*ciliumnode.Node, error)
 	checkWriteAccess(ctx context.Context) error
 	patch(ctx context.Context, p patch) (*ciliumnode.Node, error)
@@ -43,17 +46,21 @@ type slotAllocator interface {
 
 // controller reconciles the sidecar and the CiliumNode, one reconciliation after the other.
 type controller struct {
-	log        logrus.FieldLogger
-	node       nodeClient
-	allocator  slotAllocator
+	log       logrus.FieldLogger
+	node      nodeClient
+	allocator slotAllocator
+	// pods returns the number of pods of the node that have or need an address, 0 if unknown.
+	pods func() int
+	// settings are those of the flags.
 	settings   planner.Settings
 	state      *state
 	conditions *conditions.Conditions
 	metrics    *metrics
-	// sidecarChecked reports whether the sidecar is that of this node. After a failure it may be
-	// another.
+	observed
+	// sidecarChecked reports whether the sidecar is that of this node. After one of its failures it may
+	// be another.
 	sidecarChecked bool
-	// writable reports whether the CiliumNode may be written. After a failure the right may be gone.
+	// writable reports whether the CiliumNode may be written. After a refusal the right may be gone.
 	writable bool
 	// wake receives a value when the CiliumNode has changed.
 	wake <-chan struct{}
@@ -62,17 +69,17 @@ type controller struct {
 // run reconciles until ctx ends.
 func (c *controller) run(ctx context.Context) {
 	defer c.conditions.Stop()
-	retry := newRetryBackoff()
+	retry := &retryDelays{}
 	for ctx.Err() == nil {
 		err := c.reconcile(ctx)
 		var e *reconcileError
 		if err == nil || errors.As(err, &e) && e.terminal() {
-			retry = newRetryBackoff()
+			retry.reset()
 			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
 			continue
 		}
 		// An event does not end this delay: an unavailable sidecar would get a request for each.
-		c.sleep(ctx, retry.Step(), nil)
+		c.sleep(ctx, retry.next(), nil)
 	}
 }
 
@@ -83,20 +90,29 @@ func (c *controller) sleep(ctx context.Context, d time.Duration, wake <-chan str
 	if !check.IsZero() {
 		d = min(d, time.Until(check))
 	}
-	sleep(ctx, d, wake)
+	if sleep(ctx, d, wake) {
+		sleep(ctx, coalesce, nil)
+		select {
+		case <-wake:
+		default:
+		}
+	}
 	if !check.IsZero() && !time.Now().Before(check) {
 		c.state.expireBackoffs()
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// sleep reports whether wake has ended it.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
-	case <-ctx.Done():
 	case <-wake:
+		return true
+	case <-ctx.Done():
 	case <-t.C:
 	}
+	return false
 }
 
 // reconcile observes and executes until nothing is left to do.
@@ -109,6 +125,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 			return ctx.Err()
 		case apierrors.IsConflict(err):
 			c.metrics.conflicts.Inc()
+			c.mustRead = true
 			if conflicts++; conflicts <= maxConflicts {
 				continue
 			}
@@ -127,14 +144,22 @@ func (c *controller) reconcile(ctx context.Context) error {
 	}
 }
 
-// recordFailure counts an error and sets its condition. Every drain starts again: whatever failed, the
-// API server may have been unavailable, too, and the agent unable to write to it.
+// recordFailure counts an error and sets its condition. If the API server may have been unavailable,
+// every drain starts again: the agent was unable to write to it.
 func (c *controller) recordFailure(err error) {
-	c.sidecarChecked, c.writable = false, false
-	c.state.resetDrain()
 	var e *reconcileError
-	if errors.As(err, &e) {
+	ofSidecar := errors.As(err, &e) && e.ofSidecar()
+	if ofSidecar {
+		c.sidecarChecked = false
+	} else {
+		c.mustRead = true
+		c.state.resetDrain()
+	}
+	if e != nil {
 		c.metrics.reconcileErrors.WithLabelValues(string(e.reason)).Inc()
+		if e.reason == reasonNotPermitted {
+			c.writable = false
+		}
 		if e.reason == reasonNodeMissing {
 			c.metrics.observe(planner.View{}) // its pool is deleted with it
 		}
@@ -144,11 +169,14 @@ func (c *controller) recordFailure(err error) {
 
 // reconcileOnce observes once and executes the plan that follows. It returns the plan.
 func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error) {
+	c.metrics.progressed.set(time.Now())
 	s, err := c.observe(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c.metrics.observed.set(time.Now())
 	c.state.planned(s.view, s.plan)
+	c.metrics.shortage(c.state.acquireBackoff)
 	c.metrics.observe(s.view)
 	c.observeConditions(s)
 	plan := s.changes()
@@ -170,82 +198,4 @@ func (c *controller) ensureWritable(ctx context.Context, plan []planner.Action) 
 	}
 	c.writable = true
 	return nil
-}
-
-// observe returns a snapshot. The informer's cache is sufficient while it leaves nothing to do; a plan
-// with writes is made from a CiliumNode that was just read.
-func (c *controller) observe(ctx context.Context) (snapshot, error) {
-	if !c.sidecarChecked {
-		// Once, not each time: a status request costs a plugin call.
-		if err := c.allocator.checkNode(ctx); err != nil {
-			return snapshot{}, err
-		}
-		c.sidecarChecked = true
-	}
-	if n := c.node.cached(); n != nil && checkMode(n) == nil {
-		slots, err := c.allocator.slots(ctx)
-		if err != nil {
-			return snapshot{}, err
-		}
-		if s := c.plan(n, slots); s.upToDate() {
-			return s, nil
-		}
-	}
-	return c.observeFresh(ctx)
-}
-
-// observeFresh reads the CiliumNode and then lists the slots, in this order. A slot that was listed
-// before, and that another bridge or gc withdrew and released in between, would look like a held one
-// that is not published yet. A withdrawal after the read changes the CiliumNode, and the write of this
-// snapshot's plan is a conflict.
-func (c *controller) observeFresh(ctx context.Context) (snapshot, error) {
-	n, err := c.node.get(ctx)
-	if err != nil {
-		return snapshot{}, apiError(err)
-	}
-	if err := checkMode(n); err != nil {
-		return snapshot{}, err
-	}
-	v, _ := n.View()
-	c.state.observe(n.Metadata.UID, v)
-	slots, err := c.allocator.slots(ctx)
-	if err != nil {
-		return snapshot{}, err
-	}
-	return c.plan(n, slots), nil
-}
-
-// plan makes a snapshot of what was observed and of the state.
-func (c *controller) plan(n *ciliumnode.Node, slots []planner.Slot) snapshot {
-	s := snapshot{version: n.Metadata.ResourceVersion}
-	s.view, s.malformed = n.View()
-	s.view.Slots = slots
-	c.state.addTo(&s.view)
-	s.plan = planner.Plan(s.view, c.settings)
-	return s
-}
-
-// snapshot is one observation and the plan that follows from it.
-type snapshot struct {
-	// version is the resourceVersion of the CiliumNode.
-	version string
-	view    planner.View
-	// malformed are the keys of the pool that are not addresses.
-	malformed []string
-	plan      []planner.Action
-}
-
-// changes returns the actions of the plan that change something.
-func (s snapshot) changes() []planner.Action {
-	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
-}
-
-// upToDate reports whether nothing is left to do and no release is in progress.
-func (s snapshot) upToDate() bool {
-	for _, e := range s.view.Pool {
-		if e.Cordoned() {
-			return false
-		}
-	}
-	return len(s.changes()) == 0 && len(s.view.Handshakes) == 0
 }

@@ -1,7 +1,8 @@
 package bridge
 
 import (
-	"errors"
+	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -11,6 +12,8 @@ import (
 // Reasons of conditions besides those that the planner reports (docs/bridge.md, Events).
 const (
 	reasonPoolExhausted      planner.Reason = "PoolExhausted"
+	reasonPluginFailed       planner.Reason = "PluginFailed"
+	reasonSidecarBusy        planner.Reason = "SidecarBusy"
 	reasonMalformedEntry     planner.Reason = "MalformedPoolEntry"
 	reasonWrongMode          planner.Reason = "WrongIPAMMode"
 	reasonNodeMissing        planner.Reason = "CiliumNodeMissing"
@@ -30,12 +33,19 @@ func errorReasons() []planner.Reason {
 	}
 }
 
-var (
-	// errExhausted: the plugin has no address left.
-	errExhausted = errors.New("no address could be acquired")
-	// errRefused: the sidecar neither holds the address nor gets it from the plugin.
-	errRefused = errors.New("the address could not be restored")
-)
+// refusal is an answer of the sidecar that it did not execute a request. It concerns one slot only.
+type refusal struct {
+	reason planner.Reason
+	err    error
+	// after is when the sidecar asks to repeat the request; 0 if it does not.
+	after time.Duration
+}
+
+// Error returns the reason and the cause.
+func (r *refusal) Error() string { return string(r.reason) + ": " + r.err.Error() }
+
+// Unwrap returns the cause.
+func (r *refusal) Unwrap() error { return r.err }
 
 // reconcileError is why a reconciliation failed, with the reason of its condition.
 type reconcileError struct {
@@ -53,6 +63,11 @@ func (e *reconcileError) Unwrap() error { return e.err }
 // no use.
 func (e *reconcileError) terminal() bool {
 	return e.reason == reasonWrongMode || e.reason == reasonNodeMissing
+}
+
+// ofSidecar reports whether the sidecar is the cause. The API server was available then.
+func (e *reconcileError) ofSidecar() bool {
+	return slices.Contains([]planner.Reason{reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress}, e.reason)
 }
 
 // apiError adds the reason to an error of the API server. A conflict is returned unchanged.

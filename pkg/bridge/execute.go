@@ -2,102 +2,63 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// execute executes a plan in order, and stops at the first failure. version is the resourceVersion
-// that the plan was made from: every write must find it, or that of the write before.
+// execute executes a plan in order. version is the resourceVersion that the plan was made from: every
+// write must find it, or that of the write before. A refused request to the sidecar skips the later
+// actions on its addresses only; an unavailable sidecar skips the other requests to it, and is the
+// error at the end. A write that fails ends the execution.
 func (c *controller) execute(ctx context.Context, version string, plan []planner.Action) error {
+	requests := newRequests(c)
 	for len(plan) > 0 {
 		var step []planner.Action
 		step, plan = nextStep(plan)
-		to := targetOf(step[0].Kind)
-		if to == targetSidecar {
-			replan, err := c.callSidecar(ctx, step[0])
-			if replan || err != nil {
-				return err
-			}
-			c.logStep(step)
+		if targetOf(step[0].Kind) == targetSidecar {
+			requests.run(ctx, step)
 			continue
 		}
-		n, err := c.node.patch(ctx, newPatch(version, to, step))
+		step = requests.withoutRefused(step)
+		if len(step) == 0 {
+			continue
+		}
+		n, err := c.node.patch(ctx, newPatch(version, targetOf(step[0].Kind), step))
 		if err != nil {
 			return apiError(err)
 		}
-		version = n.Metadata.ResourceVersion
+		c.newest, version = n, n.Metadata.ResourceVersion
+		v, _ := n.View()
+		c.metrics.observe(v)
+		c.metrics.progressed.set(time.Now())
 		c.metrics.countHandshakes(step)
+		if published(step) && !c.state.missingSince.IsZero() {
+			c.metrics.publish.Observe(time.Since(c.state.missingSince).Seconds())
+		}
 		c.logStep(step)
 	}
-	return nil
+	return requests.err
 }
 
-// nextStep splits off one request to the sidecar, or the actions of one patch. A patch of several
-// actions is safe in their order, because no reader sees a state between them.
+// nextStep splits off the actions on one target. A patch of several actions is safe in their order,
+// because no reader sees a state between them. Requests to the sidecar are of different slots; those
+// for any address follow those for a certain one, which they might take.
 func nextStep(plan []planner.Action) (step, rest []planner.Action) {
-	to, n := targetOf(plan[0].Kind), 1
-	for to != targetSidecar && n < len(plan) && targetOf(plan[n].Kind) == to {
+	to, acquires, n := targetOf(plan[0].Kind), plan[0].Kind == planner.Acquire, 1
+	for n < len(plan) && targetOf(plan[n].Kind) == to && (plan[n].Kind == planner.Acquire) == acquires {
 		n++
 	}
 	return plan[:n], plan[n:]
 }
 
-// callSidecar executes an action at the sidecar. replan reports that the sidecar refused it, which is
-// in the state now, and that the rest of the plan is void.
-func (c *controller) callSidecar(ctx context.Context, a planner.Action) (replan bool, err error) {
-	switch a.Kind {
-	case planner.Acquire:
-		return c.acquire(ctx, a.Slot)
-	case planner.Restore:
-		return c.restore(ctx, a.Slot, a.IPs)
-	default:
-		for _, ip := range a.IPs {
-			if err := c.allocator.release(ctx, ip); err != nil {
-				return false, err
-			}
-		}
-		return false, nil
-	}
-}
-
-func (c *controller) acquire(ctx context.Context, slot int) (replan bool, err error) {
-	err = c.allocator.acquire(ctx, slot)
-	switch {
-	case errors.Is(err, errExhausted):
-		c.metrics.acquisitions.WithLabelValues(outcomeExhausted).Inc()
-		c.state.acquireFailed(err)
-		c.log.WithField("slot", slot).WithError(err).Debug("No address")
-		return true, nil
-	case err != nil:
-		c.metrics.acquisitions.WithLabelValues(outcomeFailed).Inc()
-		return false, err
-	}
-	c.metrics.acquisitions.WithLabelValues(outcomeAcquired).Inc()
-	c.state.acquireBackoff = nil
-	return false, nil
-}
-
-func (c *controller) restore(ctx context.Context, slot int, ips []netip.Addr) (replan bool, err error) {
-	for _, ip := range ips {
-		err := c.allocator.restore(ctx, slot, ip)
-		switch {
-		case errors.Is(err, errRefused):
-			c.metrics.acquisitions.WithLabelValues(outcomeRefused).Inc()
-			c.state.restoreRefused(ip, err)
-			c.log.WithFields(logrus.Fields{"slot": slot, "ipAddr": ip}).WithError(err).Warn("Restore refused")
-			return true, nil
-		case err != nil:
-			c.metrics.acquisitions.WithLabelValues(outcomeFailed).Inc()
-			return false, err
-		}
-		c.metrics.acquisitions.WithLabelValues(outcomeRestored).Inc()
-		delete(c.state.restoreBackoffs, ip)
-	}
-	return false, nil
+// published reports whether a step publishes slots.
+func published(step []planner.Action) bool {
+	return slices.ContainsFunc(step, func(a planner.Action) bool { return a.Kind == planner.Publish })
 }
 
 // logStep writes one line for each kind of action.

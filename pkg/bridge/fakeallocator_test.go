@@ -3,13 +3,19 @@ package bridge
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
+
+// exhausted is the refusal of a plugin without addresses.
+func exhausted() error {
+	return &refusal{reason: reasonPoolExhausted, err: errors.New("no IP addresses available in range set")}
+}
 
 // fakeAllocator is the sidecar.
 type fakeAllocator struct {
@@ -18,6 +24,10 @@ type fakeAllocator struct {
 	capacity int
 	// unrestorable are addresses that the plugin does not allocate any more.
 	unrestorable map[netip.Addr]bool
+	// unreleasable are addresses whose release fails.
+	unreleasable map[netip.Addr]bool
+	// latency is the duration of an acquisition.
+	latency time.Duration
 	// ignoresAcquire makes an acquisition succeed without effect.
 	ignoresAcquire bool
 	// sidecarErr is the result of every request, requestErr of one for an address.
@@ -45,6 +55,7 @@ func (f *fixture) slots(context.Context) ([]planner.Slot, error) {
 }
 
 func (f *fixture) acquire(_ context.Context, slot int) error {
+	time.Sleep(f.latency)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.acquires++
@@ -54,13 +65,15 @@ func (f *fixture) acquire(_ context.Context, slot int) error {
 	if f.ignoresAcquire {
 		return nil
 	}
-	for n := 1; n <= f.capacity; n++ {
+	// The requests of a batch arrive in any order: each slot has its address if that is free.
+	for i := range f.capacity {
+		n := (slot+i)%f.capacity + 1
 		if !slices.Contains(slices.Collect(maps.Values(f.held)), ip(n)) && !f.unrestorable[ip(n)] {
 			f.held[slot] = ip(n)
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: range is exhausted", errExhausted)
+	return exhausted()
 }
 
 func (f *fixture) restore(_ context.Context, slot int, ip netip.Addr) error {
@@ -71,7 +84,7 @@ func (f *fixture) restore(_ context.Context, slot int, ip netip.Addr) error {
 		return f.requestErr
 	}
 	if f.unrestorable[ip] {
-		return fmt.Errorf("%w: another owner has it", errRefused)
+		return &refusal{reason: reasonPluginFailed, err: errors.New("another owner has it")}
 	}
 	f.held[slot] = ip
 	return nil
@@ -80,6 +93,9 @@ func (f *fixture) restore(_ context.Context, slot int, ip netip.Addr) error {
 func (f *fixture) release(_ context.Context, ip netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.unreleasable[ip] {
+		return &refusal{reason: reasonPluginFailed, err: errors.New("DEL failed")}
+	}
 	maps.DeleteFunc(f.held, func(_ int, held netip.Addr) bool { return held == ip })
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,9 +22,11 @@ type fakeNode struct {
 	// node is nil if there is none; version is that of its last change.
 	node    *ciliumnode.Node
 	version int
-	// inCache is what the informer has; nil for nothing.
-	inCache *ciliumnode.Node
-	wake    chan struct{}
+	// inCache is what the watch has; nil for the CiliumNode itself. watchDown is a watch that does not
+	// work.
+	inCache   *ciliumnode.Node
+	watchDown bool
+	wake      chan struct{}
 	// apiErr is the result of every request, writeErr of a write, dryRunErr of a dry run.
 	apiErr, writeErr, dryRunErr error
 	// beforeGet is a change by another client before the next read of the CiliumNode.
@@ -32,6 +35,8 @@ type fakeNode struct {
 	conflicts int
 	// agentSilent is an agent that does not answer.
 	agentSilent bool
+	// apiLatency is the duration of a request.
+	apiLatency time.Duration
 	// gets and patches count the requests.
 	gets, patches int
 }
@@ -51,6 +56,11 @@ func (n *fakeNode) changed() {
 	if n.node != nil {
 		n.node.Metadata.ResourceVersion = strconv.Itoa(n.version)
 	}
+	n.signal()
+}
+
+// signal wakes the bridge.
+func (n *fakeNode) signal() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -76,13 +86,17 @@ func clone(n *ciliumnode.Node) *ciliumnode.Node {
 	return &out
 }
 
-func (f *fixture) cached() *ciliumnode.Node {
+func (f *fixture) cached() (n *ciliumnode.Node, watching bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.inCache
+	if f.inCache != nil || f.node == nil {
+		return f.inCache, !f.watchDown
+	}
+	return clone(f.node), !f.watchDown
 }
 
 func (f *fixture) get(context.Context) (*ciliumnode.Node, error) {
+	time.Sleep(f.apiLatency)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gets++
@@ -107,6 +121,7 @@ func (f *fixture) checkWriteAccess(context.Context) error {
 }
 
 func (f *fixture) patch(_ context.Context, p patch) (*ciliumnode.Node, error) {
+	time.Sleep(f.apiLatency)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.patches++

@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
@@ -20,7 +21,7 @@ import (
 // drainDelay is --excess-ip-release-delay of the tests.
 const drainDelay = 3 * time.Minute
 
-func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
 
 // smallSettings keep the pool small.
 func smallSettings() planner.Settings {
@@ -41,6 +42,9 @@ type fixture struct {
 	fakeNode
 	fakeAllocator
 	events []string
+	// pods is the number of pods of the watch, if watchesPods.
+	pods        int
+	watchesPods bool
 	// publishedUnheld are the addresses that were published while they were not held.
 	publishedUnheld []string
 }
@@ -48,7 +52,7 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{}
 	f.wake = make(chan struct{}, 1)
-	f.held, f.capacity, f.unrestorable = map[int]netip.Addr{}, 100, map[netip.Addr]bool{}
+	f.held, f.capacity, f.unrestorable, f.unreleasable = map[int]netip.Addr{}, 250, map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	f.create("uid-1")
 	return f
 }
@@ -94,7 +98,7 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 		f.mu.Unlock()
 		log := discardLog()
 		c := &controller{
-			log: log, node: f, allocator: f, settings: s, state: newState(drainDelay),
+			log: log, node: f, allocator: f, pods: func() int { return f.count(&f.pods) }, settings: s, state: newState(drainDelay),
 			conditions: conditions.New(log, f, "worker"), metrics: m, wake: wake,
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -116,11 +120,25 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// waitForScaleDown waits until the excess of the first publication is released.
-func waitForScaleDown(t *testing.T, f *fixture) {
-	t.Helper()
-	advance(10 * drainDelay)
-	if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}; !slices.Equal(got, want) {
-		t.Fatalf("the pool is %v after the scale-down; want %v", got, want)
+// hold makes the sidecar hold, and the CiliumNode publish, this many slots.
+func (f *fixture) hold(slots int) {
+	for n := range slots {
+		f.held[n] = ip(n + 1)
+		f.node.Spec.IPAM.Pool[ip(n+1).String()] = ciliumnode.AllocationIP{Resource: planner.EntryOf(n, false).Resource}
 	}
+}
+
+// waitForPool waits for the publication of all slots of smallSettings.
+func waitForPool(t *testing.T, f *fixture) {
+	t.Helper()
+	advance(time.Minute)
+	if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
+		t.Fatalf("the pool is %v; want %v", got, want)
+	}
+}
+
+// runSimulated runs test in simulated time.
+func runSimulated(t *testing.T, test func()) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { test() })
 }

@@ -1,22 +1,22 @@
 package bridge
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// metrics are the metrics in a separate registry, and whether the pool has ever been observed
-// published.
+// metrics are the metrics in a separate registry, and the health that some of them show.
 type metrics struct {
+	*health
 	registry                    *prometheus.Registry
 	pool, used, free, releasing prometheus.Gauge
 	handshakes, acquisitions    *prometheus.CounterVec
 	apiErrors, reconcileErrors  *prometheus.CounterVec
 	conflicts                   prometheus.Counter
-	ready                       atomic.Bool
+	acquire, publish            prometheus.Histogram
+	apiDuration                 *prometheus.HistogramVec
+	watches                     *prometheus.GaugeVec
 }
 
 const prefix = "delegated_ipam_bridge_"
@@ -33,7 +33,7 @@ const (
 )
 
 func newMetrics() *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
+	m := &metrics{health: newHealth(), registry: prometheus.NewRegistry()}
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
 		m.registry.MustRegister(g)
@@ -67,7 +67,44 @@ func newMetrics() *metrics {
 		reasons = append(reasons, string(r))
 	}
 	m.reconcileErrors = byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reasons...)
+	m.registerDurations()
 	return m
+}
+
+// registerDurations registers the metrics of durations and of the watches.
+func (m *metrics) registerDurations() {
+	since := func(name, help string, i *instant) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return i.age().Seconds() }))
+	}
+	since("observation_age_seconds", "Time since sidecar and CiliumNode were last observed, or since the start.", &m.observed)
+	since("exhausted_seconds", "Time for which acquisitions have been refused; 0 if the last one was not.", &m.exhausted)
+	// From a fast plugin to the time limit of a request.
+	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90}
+	histogram := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets})
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.acquire = histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")
+	m.publish = histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")
+	m.apiDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "api_request_duration_seconds", Help: "Duration of requests to the API server, of a watch until its first response.", Buckets: buckets}, []string{"operation"})
+	m.watches = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"})
+	m.registry.MustRegister(m.apiDuration, m.watches)
+	for _, o := range operations() {
+		m.apiDuration.WithLabelValues(o)
+	}
+	for _, r := range []string{resourceNodes, resourcePods} {
+		m.watches.WithLabelValues(r)
+	}
+}
+
+// shortage sets for how long acquisitions have been refused; b is nil if they are not.
+func (m *metrics) shortage(b *backoff) {
+	if b == nil {
+		m.exhausted.clear()
+		return
+	}
+	m.exhausted.set(b.since)
 }
 
 // observe sets the gauges to what was observed.
@@ -88,9 +125,7 @@ func (m *metrics) observe(v planner.View) {
 	m.used.Set(float64(used))
 	m.releasing.Set(float64(releasing))
 	m.free.Set(float64(pool - used - releasing))
-	if pool > 0 {
-		m.ready.Store(true)
-	}
+	m.published.Store(pool > 0)
 }
 
 // countHandshakes counts the releases that a write has ended.

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -53,6 +54,7 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	if err != nil {
 		return nil, err
 	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, m} })
 	nodes, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -61,13 +63,20 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	if err != nil {
 		return nil, err
 	}
-	node, wake, err := watch(ctx, nodes, c.NodeName, m)
-	if err != nil {
-		return nil, err
+	wake := newWaker()
+	node := watchNode(ctx, nodes, c.NodeName, m, wake.wake)
+	pods := func() int { return 0 }
+	if c.WatchPods {
+		store, err := watchPods(ctx, config, c.NodeName, m, node.watcher, wake.wake)
+		if err != nil {
+			return nil, err
+		}
+		pods = store.count
 	}
 	return &controller{
 		log:        log,
 		node:       node,
+		pods:       pods,
 		allocator:  sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
 		settings:   c.Settings(),
 		state:      newState(c.ReleaseDelay),

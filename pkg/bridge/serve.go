@@ -12,14 +12,17 @@ import (
 func (m *metrics) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+endpoint.Path, endpoint.Handler(m.registry))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !m.ready.Load() {
-			http.Error(w, "nothing is published in spec.ipam.pool yet", http.StatusServiceUnavailable)
-			return
+	check := func(failed func() error) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if err := failed(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, "ok")
 		}
-		fmt.Fprintln(w, "ok")
-	})
+	}
+	mux.HandleFunc("GET /healthz", check(m.stuck))
+	mux.HandleFunc("GET /readyz", check(m.notReady))
 	return mux
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
@@ -47,39 +46,28 @@ func (s sidecarClient) checkNode(ctx context.Context) error {
 		status.NodeName, s.node)}
 }
 
-// acquire allocates a slot, with an address of every enabled family. The error is errExhausted if the
-// plugin has no address.
+// acquire allocates a slot, with an address of every enabled family. The error is a refusal if only
+// this request failed.
 func (s sidecarClient) acquire(ctx context.Context, n int) error {
 	owner := planner.Owner(n)
 	_, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
-	if refused := asRefusal(err); refused != nil && refused.StatusCode == http.StatusBadGateway && refused.RetryAfter == 0 {
-		return fmt.Errorf("%w: %w", errExhausted, err)
-	}
 	return requestError("acquire an address for "+owner, err)
 }
 
-// restore allocates exactly this address to a slot. The error is errRefused if that is not possible.
+// restore allocates exactly this address to a slot. The error is a refusal if only this request failed.
 func (s sidecarClient) restore(ctx context.Context, n int, ip netip.Addr) error {
 	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool})
-	if refused := asRefusal(err); refused != nil && refused.StatusCode != http.StatusForbidden && refused.RetryAfter == 0 {
-		return fmt.Errorf("%w: %w", errRefused, err)
-	}
 	return requestError("restore "+ip.String(), err)
 }
 
-// release releases an address. It succeeds if the address was released before.
+// release releases an address. It succeeds if the address was released before. The error is a refusal
+// if only this request failed.
 func (s sidecarClient) release(ctx context.Context, ip netip.Addr) error {
 	err := s.api.Release(ctx, ip, client.ReleaseOptions{Pool: s.pool})
 	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}
 	return requestError("release "+ip.String(), err)
-}
-
-func asRefusal(err error) *client.Error {
-	var refused *client.Error
-	errors.As(err, &refused)
-	return refused
 }
 
 // requestError adds the reason to an error of a request; nil stays nil.
@@ -91,7 +79,18 @@ func requestError(what string, err error) error {
 		return &reconcileError{reasonOwnerNotAdmitted, fmt.Errorf("the sidecar does not let the bridge %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
 			what, planner.OwnerPrefix+"*")}
 	}
-	return unavailable(what, err)
+	var answer *client.Error
+	if !errors.As(err, &answer) {
+		return unavailable(what, err)
+	}
+	r := &refusal{reasonPluginFailed, fmt.Errorf("cannot %s: %w", what, err), answer.RetryAfter}
+	switch {
+	case answer.RetryAfter > 0:
+		r.reason = reasonSidecarBusy
+	case isExhaustion(answer.Reason):
+		r.reason = reasonPoolExhausted
+	}
+	return r
 }
 
 func unavailable(what string, err error) error {

@@ -81,11 +81,11 @@ func TestLateInTurns(t *testing.T) {
 	f.sidecarErr, f.node = sidecarAway(), nil
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		advance(50 * time.Second)
+		f.update(func() { f.create("uid-2") })
+		advance(40 * time.Second)
 		f.mu.Lock()
 		f.sidecarErr = nil
 		f.mu.Unlock()
-		advance(40 * time.Second)
-		f.update(func() { f.create("uid-2") })
 		advance(10 * time.Minute)
 		if got := f.eventReasons(); len(got) > 0 || len(f.pool()) == 0 {
 			t.Errorf("the Events are %v, the pool is %v; want no Event, and a pool", got, f.pool())

@@ -11,40 +11,45 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
+// firstBatch is how many slots are acquired before the first publication that follows; each batch is
+// twice as large as the one before. So 100 slots are 5 writes.
+const firstBatch = 4
+
+// burst is how long after an acquisition the next one belongs to the same burst of pods.
+const burst = 10 * time.Second
+
 // state is what the bridge knows besides what it observes. It is lost with the process, at the cost of
 // delays that start again.
 type state struct {
-	// delay is how long a cordoned address must be unused to be drained.
-	delay time.Duration
+	// delay is how long slots must be in excess to be released, drainDelay how long a cordoned address
+	// must then be unused.
+	delay, drainDelay time.Duration
+	excess            excessWindow
 	// nodeUID identifies the CiliumNode of unusedSince.
 	nodeUID types.UID
 	// unusedSince is when a cordoned address was first observed unused by an agent that has answered
 	// the probe.
 	unusedSince map[netip.Addr]time.Time
-	// restoreBackoffs are those of the addresses that the sidecar has refused to restore.
-	restoreBackoffs map[netip.Addr]*backoff
-	// acquireBackoff is set from a failed acquisition to the next success.
+	// restoreBackoffs and releaseBackoffs are those of the addresses that the sidecar has refused to
+	// restore or to release.
+	restoreBackoffs, releaseBackoffs map[netip.Addr]*backoff
+	// acquireBackoff is set from a refused acquisition to the next success.
 	acquireBackoff *backoff
+	pods           sampledPods
+	// surge is for a node whose pods are not known.
+	surge surge
+	// missingSince is when slots were first observed missing; zero when the last one is published.
+	missingSince time.Time
+	// batch is how many slots are acquired at once, acquired the time of the last acquisition.
+	batch    int
+	acquired time.Time
 }
 
 func newState(delay time.Duration) *state {
-	return &state{delay: delay, unusedSince: map[netip.Addr]time.Time{}, restoreBackoffs: map[netip.Addr]*backoff{}}
-}
-
-// acquireFailed records that the plugin has no address left.
-func (s *state) acquireFailed(cause error) {
-	if s.acquireBackoff == nil {
-		s.acquireBackoff = newBackoff()
+	return &state{
+		delay: delay, drainDelay: delay / 2, batch: firstBatch, unusedSince: map[netip.Addr]time.Time{},
+		restoreBackoffs: map[netip.Addr]*backoff{}, releaseBackoffs: map[netip.Addr]*backoff{},
 	}
-	s.acquireBackoff.extend(cause)
-}
-
-// restoreRefused records that an address was not restored.
-func (s *state) restoreRefused(ip netip.Addr, cause error) {
-	if s.restoreBackoffs[ip] == nil {
-		s.restoreBackoffs[ip] = newBackoff()
-	}
-	s.restoreBackoffs[ip].extend(cause)
 }
 
 // expireBackoffs ends the delay of each refused request, which is then repeated.
@@ -52,42 +57,100 @@ func (s *state) expireBackoffs() {
 	if s.acquireBackoff != nil {
 		s.acquireBackoff.until = time.Now()
 	}
-	for _, b := range s.restoreBackoffs {
-		b.until = time.Now()
+	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
+		for _, b := range backoffs {
+			b.until = time.Now()
+		}
 	}
 }
 
-// planned ends the shortage if a plan that may acquire does not.
+// planned ends the shortage if a plan that may acquire does not, and starts with small batches again
+// when nothing was acquired for a while.
 func (s *state) planned(v planner.View, plan []planner.Action) {
-	if !v.Exhausted && !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire }) {
+	if slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire }) {
+		return
+	}
+	if !v.Exhausted {
 		s.acquireBackoff = nil
 	}
+	if !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Publish }) {
+		s.missingSince = time.Time{}
+	}
+	if time.Since(s.acquired) > burst {
+		s.batch = firstBatch
+	}
 }
 
-// addTo adds the state to a view.
-func (s *state) addTo(v *planner.View) {
-	v.Exhausted = s.acquireBackoff.active()
-	v.Refused, v.Drained = map[netip.Addr]bool{}, map[netip.Addr]bool{}
-	for ip, b := range s.restoreBackoffs {
-		v.Refused[ip] = b.active()
+// missing records whether slots are missing. When they have just been acquired, they are still to be
+// published.
+func (s *state) missing(is bool) {
+	if is && s.missingSince.IsZero() {
+		s.missingSince = time.Now()
 	}
+}
+
+// acquiredBatch records that slots were acquired; the next batch may be twice as large.
+func (s *state) acquiredBatch(slots int) {
+	s.acquired = time.Now()
+	if slots >= s.batch {
+		s.batch *= 2
+	}
+}
+
+// addTo adds the state to a view. settings are those of the plan; pods is the number of pods, 0 if
+// unknown.
+func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
+	// A batch is not smaller than what is acquired ahead for one pod more.
+	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
+	if s.acquireBackoff != nil {
+		v.Batch = 1 // one request finds out whether the shortage lasts
+	}
+	s.forget(*v)
+	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
 	for ip, since := range s.unusedSince {
-		v.Drained[ip] = time.Since(since) >= s.delay
+		v.Drained[ip] = time.Since(since) >= s.drainDelay
 	}
+	v.Pods = s.pods.observe(pods)
+	if v.Pods == 0 {
+		v.Surge = s.surge.observe(*v, settings, s.delay)
+	}
+	counts := planner.Count(*v, settings)
+	s.missing(counts.Missing > 0)
+	s.excess.observe(counts.Excess)
+	v.Excess = s.excess.lasting(s.delay)
 }
 
-// observe updates the state from a CiliumNode that was just read. One from the informer's cache may be
-// older, and would start the drain of an address too early.
+// forget ends the backoffs of addresses that are gone.
+func (s *state) forget(v planner.View) {
+	known := map[netip.Addr]bool{}
+	for _, slot := range v.Slots {
+		for _, ip := range slot.Addresses {
+			known[ip] = true
+		}
+	}
+	maps.DeleteFunc(s.releaseBackoffs, func(ip netip.Addr, _ *backoff) bool { return !known[ip] })
+	maps.DeleteFunc(s.restoreBackoffs, func(ip netip.Addr, _ *backoff) bool {
+		_, published := v.Pool[ip]
+		_, used := v.Used[ip]
+		return !published && !used && !known[ip]
+	})
+}
+
+func active(backoffs map[netip.Addr]*backoff) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for ip, b := range backoffs {
+		out[ip] = b.active()
+	}
+	return out
+}
+
+// observe updates the state from a CiliumNode that is not older than the one before: an older one would
+// start the drain of an address too early.
 func (s *state) observe(uid types.UID, v planner.View) {
 	if uid != s.nodeUID {
 		s.nodeUID = uid
 		s.resetDrain()
 	}
-	maps.DeleteFunc(s.restoreBackoffs, func(ip netip.Addr, _ *backoff) bool {
-		_, published := v.Pool[ip]
-		_, used := v.Used[ip]
-		return !published && !used
-	})
 	probed := v.Handshakes[planner.Probe] == planner.DoNotRelease
 	draining := func(ip netip.Addr) bool {
 		_, used := v.Used[ip]
@@ -105,7 +168,7 @@ func (s *state) observe(uid types.UID, v planner.View) {
 // which addresses it uses.
 func (s *state) resetDrain() { clear(s.unusedSince) }
 
-// untilNextExpiry returns the time until the next backoff or drain ends, or limit if that is shorter.
+// untilNextExpiry returns the time until the next backoff or delay ends, or limit if that is shorter.
 func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	soonest := limit
 	consider := func(at time.Time) {
@@ -116,11 +179,18 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	if s.acquireBackoff != nil {
 		consider(s.acquireBackoff.until)
 	}
-	for _, b := range s.restoreBackoffs {
-		consider(b.until)
+	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
+		for _, b := range backoffs {
+			consider(b.until)
+		}
 	}
 	for _, since := range s.unusedSince {
-		consider(since.Add(s.delay))
+		consider(since.Add(s.drainDelay))
 	}
+	for _, e := range s.excess {
+		consider(e.since.Add(s.delay))
+	}
+	consider(s.pods.next)
+	consider(s.surge.until)
 	return soonest
 }

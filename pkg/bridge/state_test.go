@@ -22,18 +22,18 @@ func TestDrainInterrupted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, v := newState(time.Minute), planner.View{Pool: cordoned, Handshakes: probed}
+				s, v := newState(2*time.Minute), planner.View{Pool: cordoned, Handshakes: probed}
 				s.observe("uid", v)
 				time.Sleep(40 * time.Second)
 				s.observe("uid", interruption)
 				s.observe("uid", v)
 				time.Sleep(40 * time.Second)
 				s.observe("uid", v)
-				if s.addTo(&v); v.Drained[ip(1)] {
+				if s.addTo(&v, smallSettings(), 0); v.Drained[ip(1)] {
 					t.Error("40 s after the interruption it counts as drained for a minute")
 				}
 				time.Sleep(20 * time.Second)
-				if s.addTo(&v); !v.Drained[ip(1)] {
+				if s.addTo(&v, smallSettings(), 0); !v.Drained[ip(1)] {
 					t.Error("after a minute it does not count as drained")
 				}
 			})

@@ -19,6 +19,7 @@ type Bridge struct {
 	MaxAboveWatermark int
 	ReleaseExcess     bool
 	ReleaseDelay      time.Duration
+	WatchPods         bool
 	MetricsAddress    string
 	Log
 }
@@ -43,9 +44,10 @@ func (b *Bridge) declare(env map[string]string) []Option {
 		{
 			// The default of Cilium's operator (its option of this name, in seconds).
 			Name: "excess-ip-release-delay", Value: Duration(&b.ReleaseDelay), Default: "180s",
-			Help:  "how long a slot must be seen unused before it is released; more than twice the agent's --ipam-cilium-node-update-rate",
-			Valid: func() bool { return b.ReleaseDelay > 0 }, Expected: "more than twice the agent's --ipam-cilium-node-update-rate, such as 180s",
+			Help:  "how long slots must be in excess before their release begins, which takes half as long again; more than four times the agent's --ipam-cilium-node-update-rate",
+			Valid: func() bool { return b.ReleaseDelay > 0 }, Expected: "more than four times the agent's --ipam-cilium-node-update-rate, such as 180s",
 		},
+		{Name: "watch-pods", Value: Bool(&b.WatchPods), Default: "true", Help: "watch the pods of this node, to have an address for each before the agent reports the use of the others"},
 		metricsAddress(&b.MetricsAddress, metricsAndProbes),
 	})
 }
@@ -68,7 +70,7 @@ func (b *Bridge) declareSizes() []Option {
 			Valid: func() bool { return b.MaxAllocate >= 0 }, Expected: "0 or more",
 		},
 		{
-			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark), Default: "0", Help: "number of free slots above --pre-allocate to tolerate",
+			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark), Default: "0", Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate",
 			Valid: func() bool { return b.MaxAboveWatermark >= 0 }, Expected: "0 or more",
 		},
 		{Name: "release-excess", Value: Bool(&b.ReleaseExcess), Default: "true", Help: "release the free slots above --pre-allocate and --max-above-watermark"},

@@ -114,7 +114,7 @@ func TestRecovery(t *testing.T) {
 			fault(t, f, p)
 			harness.Eventually(t, "used and pre-allocated addresses", func() error {
 				f.agent.Step(t)
-				return f.atRest(t, max(4, f.usedSlots(t)+1))
+				return f.atRest(t, max(4, f.slots(t)+1))
 			})
 			f.agent.Check(t)
 			f.addPods(t, 3)

@@ -80,16 +80,16 @@ func (f *fixture) addPods(t *testing.T, count int) {
 	}
 }
 
-// usedSlots returns the number of slots with a used address: the agent takes the two families of a pod
-// from any slots.
-func (f *fixture) usedSlots(t *testing.T) int {
+// slots returns the number of slots that are needed: those with a used address, and at least the three
+// of the agent. The agent takes the two families of a pod from any slots.
+func (f *fixture) slots(t *testing.T) int {
 	t.Helper()
 	n, _ := f.server.Node(t, f.node.Name)
 	slots := map[string]bool{}
 	for _, ip := range f.agent.Uses() {
 		slots[n.Pool[ip].Resource] = true
 	}
-	return len(slots)
+	return max(3, len(slots))
 }
 
 // poolHas checks that the pool has this many slots with all families, and that the plugin holds the
@@ -116,23 +116,10 @@ func (f *fixture) atRest(t *testing.T, slots int) error {
 	return f.poolHas(t, slots)
 }
 
-// converge waits until the bridge is at rest with a number of slots. Excess slots are released one
-// after the other, so each has the time of a wait.
+// converge waits until the bridge is at rest with a number of slots.
 func (f *fixture) converge(t *testing.T, slots int) {
 	t.Helper()
-	for atRest := false; !atRest; {
-		node, _ := f.server.Node(t, f.node.Name)
-		f.eventually(t, "fewer addresses in the pool", func() error {
-			err := f.atRest(t, slots)
-			if atRest = err == nil; atRest {
-				return nil
-			}
-			if now, _ := f.server.Node(t, f.node.Name); len(now.Pool) < len(node.Pool) {
-				return nil
-			}
-			return err
-		})
-	}
+	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, slots) })
 }
 
 // compare checks that pool and plugin have the same addresses.

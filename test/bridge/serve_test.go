@@ -12,9 +12,9 @@ func TestScale(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		f.serve(t, 6, "--pre-allocate=3", "--min-allocate=4")
 		f.addPods(t, 10)
-		f.eventually(t, "pods and pre-allocated slots", func() error { return f.atRest(t, f.usedSlots(t)+3) })
+		f.eventually(t, "pods and pre-allocated slots", func() error { return f.atRest(t, f.slots(t)+3) })
 		f.agent.Free(f.agent.Uses()...)
-		f.converge(t, 4)
+		f.converge(t, 6)
 	})
 }
 
@@ -46,7 +46,7 @@ func TestKill(t *testing.T) {
 			bridge = startBridge(t, f.server, f.node, flags...)
 		}
 		f.agent.Free(f.agent.Uses()...)
-		f.converge(t, 3)
+		f.converge(t, 5)
 	})
 }
 
@@ -64,5 +64,5 @@ func TestHangup(t *testing.T) {
 		return nil
 	})
 	f.addPods(t, 3)
-	f.eventually(t, "a free slot more", func() error { return f.atRest(t, f.usedSlots(t)+1) })
+	f.eventually(t, "a free slot more", func() error { return f.atRest(t, f.slots(t)+1) })
 }

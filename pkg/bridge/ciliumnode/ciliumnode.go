@@ -2,6 +2,7 @@
 package ciliumnode
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -24,6 +25,12 @@ type Node struct {
 		Azure        map[string]any `json:"azure"`
 		AlibabaCloud map[string]any `json:"alibaba-cloud"`
 		IPAM         struct {
+			// The following take precedence over the flags of these names; 0 is unset.
+			MinAllocate       int `json:"min-allocate"`
+			PreAllocate       int `json:"pre-allocate"`
+			MaxAllocate       int `json:"max-allocate"`
+			MaxAboveWatermark int `json:"max-above-watermark"`
+
 			Pool     map[string]AllocationIP `json:"pool"`
 			PodCIDRs []string                `json:"podCIDRs"`
 			Pools    struct {
@@ -81,6 +88,17 @@ func (n *Node) View() (v planner.View, malformed []string) {
 	v.Used, _ = byAddress(n.Status.IPAM.Used, AllocationIP.Entry)
 	v.Handshakes, _ = byAddress(n.Status.IPAM.ReleaseIPs, func(h planner.Handshake) planner.Handshake { return h })
 	return v, malformed
+}
+
+// Settings returns the settings of this node: its own, with the meaning that they have for Cilium's
+// operator, and otherwise those of the flags.
+func (n *Node) Settings(flags planner.Settings) planner.Settings {
+	own, s := n.Spec.IPAM, flags
+	s.MinAllocate = cmp.Or(own.MinAllocate, flags.MinAllocate)
+	s.PreAllocate = cmp.Or(own.PreAllocate, flags.PreAllocate)
+	s.MaxAllocate = cmp.Or(own.MaxAllocate, flags.MaxAllocate)
+	s.MaxAboveWatermark = cmp.Or(own.MaxAboveWatermark, flags.MaxAboveWatermark)
+	return s
 }
 
 func byAddress[From, To any](in map[string]From, convert func(From) To) (out map[netip.Addr]To, malformed []string) {

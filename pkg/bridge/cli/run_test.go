@@ -33,7 +33,7 @@ func run(t *testing.T, env map[string]string, args ...string) (code int, got bri
 func TestOptions(t *testing.T) {
 	base := options.Bridge{
 		NodeName: "worker", Host: "unix:///var/run/cilium/delegated-ipam.sock", Pool: "default",
-		MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute,
+		MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}
 	tests := map[string]struct {
@@ -46,8 +46,9 @@ func TestOptions(t *testing.T) {
 		"flag over environment": {map[string]string{"K8S_NODE_NAME": "x"}, []string{"--node-name=worker", "-H", "unix:///t"}, func(o *options.Bridge) { o.Host = "unix:///t" }},
 		"all": {nil, []string{
 			"--node-name=worker", "--kubeconfig=/k", "--pool=blue", "--min-allocate=5", "--pre-allocate=4", "--max-allocate=30", "--max-above-watermark=2",
-			"--release-excess=false", "--excess-ip-release-delay=60s", "--metrics-address=:9966",
+			"--release-excess=false", "--excess-ip-release-delay=60s", "--metrics-address=:9966", "--watch-pods=false",
 		}, func(o *options.Bridge) {
+			o.WatchPods = false
 			o.Kubeconfig, o.Pool, o.ReleaseDelay, o.MetricsAddress = "/k", "blue", time.Minute, ":9966"
 			o.MinAllocate, o.PreAllocate, o.MaxAllocate, o.MaxAboveWatermark, o.ReleaseExcess = 5, 4, 30, 2, false
 		}},

@@ -15,11 +15,16 @@ func (b *builder) published() bool {
 	return false
 }
 
+// inPool reports whether an address is published.
+func (b *builder) inPool(ip netip.Addr) bool {
+	_, published := b.Pool[ip]
+	return published
+}
+
 // known reports whether the agent may know an address.
 func (b *builder) known(ip netip.Addr) bool {
-	_, published := b.Pool[ip]
 	_, used := b.Used[ip]
-	return published || used
+	return used || b.inPool(ip)
 }
 
 // usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost.
@@ -52,8 +57,7 @@ func (b *builder) releasing(slot Slot) bool {
 // more.
 func (b *builder) withdrawn(slot Slot) bool {
 	return slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
-		_, published := b.Pool[ip]
-		return !published && b.Handshakes[ip] != ""
+		return !b.inPool(ip) && b.Handshakes[ip] != ""
 	})
 }
 

@@ -39,10 +39,13 @@ type model struct {
 	// total.
 	taken map[netip.Addr]bool
 	size  int
-	// drained, refused and exhausted are the bridge's own part of the view.
-	drained   map[netip.Addr]bool
-	refused   map[netip.Addr]bool
-	exhausted bool
+	// drained, refused, releaseFailed, exhausted, batch, pods, surge and excess are the bridge's own part of the
+	// view. excess reports whether the excess has lasted.
+	drained, refused, releaseFailed map[netip.Addr]bool
+	exhausted, excess               bool
+	batch, pods, surge              int
+	// delFails makes the next release of an address fail.
+	delFails map[netip.Addr]bool
 	// foreign is a pool entry that the bridge did not write.
 	foreign netip.Addr
 	// recreated reports whether the CiliumNode was deleted and created again, which loses what was used.
@@ -58,7 +61,7 @@ func newModel(t *rapid.T) *model {
 		node:  newNode(0),
 		agent: agent{allocated: map[netip.Addr]Entry{}, endpoints: map[netip.Addr]bool{}},
 		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, taken: map[netip.Addr]bool{},
-		drained: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{},
+		drained: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{}, releaseFailed: map[netip.Addr]bool{}, delFails: map[netip.Addr]bool{},
 		foreign: netip.MustParseAddr("172.16.0.1"), forgotten: map[netip.Addr]bool{},
 	}
 	m.node.pool[m.foreign] = Entry{}
@@ -73,20 +76,24 @@ func address(family, i int) netip.Addr {
 }
 
 // view returns the bridge's view.
-func (m *model) view() View {
+func (m *model) view(s Settings) View {
 	v := View{
 		Pool: maps.Clone(m.node.pool), Used: maps.Clone(m.node.used), Handshakes: maps.Clone(m.node.handshakes),
-		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), Exhausted: m.exhausted,
+		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted,
+		Batch: m.batch, Pods: m.pods, Surge: m.surge,
 	}
 	for n, ips := range m.held {
 		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n]})
+	}
+	if m.excess {
+		v.Excess = Count(v, s).Excess
 	}
 	return v
 }
 
 // String returns the whole state of the model.
 func (m *model) String() string {
-	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.drained, m.refused, m.exhausted)
+	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.drained, m.refused, m.releaseFailed, m.exhausted)
 }
 
 // free returns the number of an address that the plugin can allocate.
@@ -137,7 +144,7 @@ func (m *model) execute(a Action) bool {
 	case Restore:
 		return m.restore(a.Slot, a.IPs[0])
 	case Release:
-		m.release(a)
+		return m.release(a)
 	case Publish, Cordon:
 		for _, ip := range a.IPs {
 			if a.Kind == Publish && !m.holds(ip) {
@@ -170,38 +177,12 @@ func (m *model) execute(a Action) bool {
 	return true
 }
 
-func (m *model) release(a Action) {
-	for _, ip := range a.IPs {
-		if _, published := m.node.pool[ip]; published {
-			m.t.Fatalf("%v: %s is in the pool", a, ip)
-		}
-	}
-	m.held[a.Slot] = slices.DeleteFunc(slices.Clone(m.held[a.Slot]), func(ip netip.Addr) bool { return slices.Contains(a.IPs, ip) })
-	if len(m.held[a.Slot]) == 0 {
-		delete(m.held, a.Slot)
-		delete(m.lost, a.Slot)
-	}
-}
-
-// restore restores an address unless another client has it.
-func (m *model) restore(n int, ip netip.Addr) bool {
-	ips, present := m.held[n]
-	if m.taken[ip] || m.holds(ip) || present && !slices.Contains(ips, ip) {
-		m.refused[ip] = true
-		return false
-	}
-	if !present {
-		m.held[n] = []netip.Addr{ip}
-	}
-	m.lost[n] = false
-	return true
-}
-
 // reconcile plans once and executes at most that many steps; -1 is no limit. Consecutive writes to one
-// target are one write. The agent may act between two, and then the next one is a conflict.
+// target are one write. The agent may act between two, and then the next one is a conflict. A request
+// to the sidecar that fails skips the other actions on its addresses.
 func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
 	before := m.published()
-	plan := Plan(m.view(), s)
+	plan, failed := Plan(m.view(s), s), map[netip.Addr]bool{}
 	for version := m.node.version; len(plan) > 0 && steps != 0; steps-- {
 		if targetOf(plan[0]) != targetSidecar && m.node.version != version {
 			return
@@ -212,13 +193,18 @@ func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
 		}
 		plan = plan[len(step):]
 		for _, a := range step {
-			if a.Kind != Report && !m.execute(a) {
-				return
+			if a.Kind == Report || slices.ContainsFunc(a.IPs, func(ip netip.Addr) bool { return failed[ip] }) {
+				continue
+			}
+			if !m.execute(a) {
+				for _, ip := range a.IPs {
+					failed[ip] = true
+				}
 			}
 		}
 		version = m.node.version
 		if before == 0 && m.published() > 0 {
-			m.checkInitial(s)
+			m.checkInitial()
 		}
 		if agentActs() && m.agent.running {
 			m.sync()

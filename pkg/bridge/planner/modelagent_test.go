@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// podOwner is the owner of every endpoint.
+const podOwner = "default/pod"
+
 // agent imitates cilium-agent in crd mode (docs/bridge.md, What the agent does).
 type agent struct {
 	// running is its process; restored reports whether it has restored its endpoints since the start.
@@ -79,7 +82,7 @@ func (m *model) restoreEndpoints() {
 		if !published || a.seen.handshakes[ip] != "" && a.seen.handshakes[ip] != DoNotRelease {
 			m.t.Fatalf("the agent drops the endpoint of %s at its start: published %v, handshake %q", ip, published, a.seen.handshakes[ip])
 		}
-		a.allocated[ip] = entry
+		a.allocated[ip] = Entry{Owner: podOwner, Resource: entry.Resource}
 	}
 	a.restored = true
 }
@@ -102,7 +105,7 @@ func (m *model) addPod(pick int) {
 	}
 	slices.SortFunc(free, netip.Addr.Compare)
 	ip := free[pick%len(free)]
-	a.allocated[ip], a.endpoints[ip] = a.seen.pool[ip], true
+	a.allocated[ip], a.endpoints[ip] = Entry{Owner: podOwner, Resource: a.seen.pool[ip].Resource}, true
 	delete(m.forgotten, ip)
 }
 

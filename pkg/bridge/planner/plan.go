@@ -6,12 +6,26 @@ import (
 )
 
 // Plan returns the actions that follow from a view, in order. A plan without actions, or with Reports
-// only, means that the views agree. The caller stops at the first action that fails, and plans again
+// only, means that the views agree. If an action at the sidecar fails, the caller skips the later
+// actions on its addresses and executes the others; if a write fails, it stops. Then it plans again
 // from a new view.
 //
 // The order keeps two invariants at every instant (docs/bridge.md): an address in the pool is held by
 // the sidecar, and an address that the agent uses stays in the pool.
 func Plan(v View, s Settings) []Action {
+	b := newBuilder(v, s)
+	b.republishUsed()
+	b.finishHandshakes()
+	b.recoverPublished()
+	b.recoverSlots()
+	b.scaleUp()
+	b.publish()
+	b.scaleDown()
+	b.sort()
+	return b.actions
+}
+
+func newBuilder(v View, s Settings) *builder {
 	b := &builder{View: v, settings: s, slotOf: map[netip.Addr]int{}, canceled: map[int]bool{}}
 	for _, slot := range v.Slots {
 		if !slot.Held {
@@ -24,15 +38,7 @@ func Plan(v View, s Settings) []Action {
 	}
 	slices.SortFunc(b.held, func(x, y Slot) int { return x.Number - y.Number })
 	b.used = b.usedSlots()
-
-	b.republishUsed()
-	b.finishHandshakes()
-	b.recoverPublished()
-	b.recoverSlots()
-	b.scaleUp()
-	b.publish()
-	b.scaleDown()
-	return b.actions
+	return b
 }
 
 // builder builds the plan of a view.
@@ -46,9 +52,11 @@ type builder struct {
 	used map[int]bool
 	// canceled are the slots whose release this plan cancels.
 	canceled map[int]bool
-	// releaseInProgress reports whether a slot is being released.
-	releaseInProgress bool
-	actions           []Action
+	// unheld are the published addresses to withdraw because no slot holds them.
+	unheld []Slot
+	// draining reports whether a slot needs the probe, or its answer.
+	draining bool
+	actions  []Action
 }
 
 func (b *builder) add(k Kind, slot int, ips ...netip.Addr) {
@@ -57,8 +65,41 @@ func (b *builder) add(k Kind, slot int, ips ...netip.Addr) {
 	}
 }
 
+// sort brings the actions into the order of their execution: consecutive actions on one target are one
+// write, so that the number of writes does not depend on the number of slots. What is held is published
+// before anything that may take long.
+func (b *builder) sort() {
+	cordons := b.plans(Cordon)
+	phase := func(a Action) int {
+		switch a.Kind {
+		case Publish, Cordon, Withdraw:
+			return 1
+		case Unmark, MarkForRelease:
+			// An answer to the probe from before a cordon is not evidence.
+			if cordons && a.Kind == Unmark && a.IPs[0] == Probe {
+				return 0
+			}
+			return 2
+		case Restore, Release:
+			return 3
+		case MarkReleased:
+			return 4
+		case Acquire:
+			return 5
+		default:
+			return 6
+		}
+	}
+	slices.SortStableFunc(b.actions, func(x, y Action) int { return phase(x) - phase(y) })
+}
+
 func (b *builder) report(r Reason, ip netip.Addr) {
 	b.actions = append(b.actions, Action{Kind: Report, Reason: r, IPs: []netip.Addr{ip}})
+}
+
+// plans reports whether an action of a kind is planned.
+func (b *builder) plans(k Kind) bool {
+	return slices.ContainsFunc(b.actions, func(a Action) bool { return a.Kind == k })
 }
 
 // unmark removes the handshake of an address, if there is one.
@@ -72,7 +113,7 @@ func (b *builder) unmark(n int, ip netip.Addr) {
 // endpoints at its next restart.
 func (b *builder) republishUsed() {
 	for _, ip := range sortedAddrs(b.Used) {
-		if _, published := b.Pool[ip]; published {
+		if b.inPool(ip) {
 			continue
 		}
 		n, held := b.slotOf[ip]
@@ -99,6 +140,9 @@ func (b *builder) finishHandshakes() {
 		n, held := b.slotOf[ip]
 		switch b.Handshakes[ip] {
 		case Ready:
+			if held && b.ReleaseFailed[ip] {
+				continue
+			}
 			if held {
 				b.add(Release, n, ip)
 			}
@@ -127,8 +171,9 @@ func (b *builder) recoverPublished() {
 			b.report(AddressNotHeld, ip)
 		case used || !b.Refused[ip] && b.Handshakes[ip] != Ready:
 			b.add(Restore, n, ip)
+			b.draining = b.draining || entry.Cordoned() && !used && b.Handshakes[ip] == ""
 		default:
-			b.advanceRelease(Slot{Number: n, Addresses: []netip.Addr{ip}})
+			b.unheld = append(b.unheld, Slot{Number: n, Addresses: []netip.Addr{ip}})
 		}
 	}
 }
@@ -146,17 +191,18 @@ func (b *builder) recoverSlots() {
 			b.add(Restore, slot.Number, slot.Addresses[lost])
 			continue
 		}
-		b.add(Release, slot.Number, slot.Addresses...)
+		if !slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool { return b.ReleaseFailed[ip] }) {
+			b.add(Release, slot.Number, slot.Addresses...)
+		}
 	}
 }
 
-// publish publishes the held slots. The first publication waits until there are enough for the agent,
-// or the plugin has no more.
+// publish publishes the held slots. The first publication waits until there are enough for the start
+// of the agent.
 func (b *builder) publish() {
-	enough := len(b.held) >= b.initial() || b.Exhausted && len(b.held) >= agentAddresses
+	enough := len(b.held) >= b.initial()
 	// The first publication must have every address that an endpoint may use.
-	restoring := slices.ContainsFunc(b.actions, func(a Action) bool { return a.Kind == Restore })
-	if !b.published() && (!enough || restoring) {
+	if !b.published() && (!enough || b.plans(Restore)) {
 		return
 	}
 	for _, slot := range b.held {

@@ -14,7 +14,7 @@ func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)
 func newFixture() fixture {
 	return fixture{View{
 		Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{},
-		Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{},
+		Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{}, ReleaseFailed: map[netip.Addr]bool{},
 	}}
 }
 
@@ -32,7 +32,7 @@ func (f *fixture) published(numbers ...int) {
 
 func (f *fixture) used(numbers ...int) {
 	for _, n := range numbers {
-		f.Used[ip(n)] = EntryOf(n, false)
+		f.Used[ip(n)] = Entry{Owner: "default/pod", Resource: EntryOf(n, false).Resource}
 	}
 }
 
@@ -56,18 +56,30 @@ func TestPlan(t *testing.T) {
 		want     []string
 	}{
 		"up to date": {view: func(f *fixture) { f.atRest(6, 4) }},
-		"new node": {
-			want: []string{"acquire slot 0", "acquire slot 1", "acquire slot 2", "acquire slot 3", "acquire slot 4"},
+		"new node: as many as the agent needs": {
+			want: []string{"acquire slot 0", "acquire slot 1", "acquire slot 2"},
 		},
 		"too few to publish": {
-			view: func(f *fixture) { f.held(0, 1, 2) }, want: []string{"acquire slot 3", "acquire slot 4"},
+			view: func(f *fixture) { f.held(0, 1) }, want: []string{"acquire slot 2"},
 		},
-		"initial publication": {
-			view: func(f *fixture) { f.held(0, 1, 2, 3, 4) },
+		"initial publication, then the others": {
+			view: func(f *fixture) { f.held(0, 1, 2) },
 			want: []string{
-				"publish [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2",
-				"publish [10.0.0.4] of slot 3", "publish [10.0.0.5] of slot 4",
+				"publish [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "acquire slot 3", "acquire slot 4",
 			},
+		},
+		"max-above-watermark: acquire ahead": {
+			view: func(f *fixture) { f.atRest(6, 5) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
+			want: []string{"acquire slot 6", "acquire slot 7", "acquire slot 8"},
+		},
+		"max-above-watermark: enough are free": {
+			view: func(f *fixture) { f.atRest(6, 4) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
+		},
+		"batch": {
+			view: func(f *fixture) { f.atRest(6, 6); f.Batch = 1 }, want: []string{"acquire slot 6"},
+		},
+		"held is published before more is acquired": {
+			view: func(f *fixture) { f.atRest(6, 6); f.held(6) }, want: []string{"publish [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
 		"exhausted, enough for the agent": {
 			view: func(f *fixture) { f.held(0, 1, 2); f.Exhausted = true },
@@ -82,6 +94,26 @@ func TestPlan(t *testing.T) {
 		"max-allocate": {
 			view: func(f *fixture) { f.atRest(6, 5) }, settings: func(s *Settings) { s.MaxAllocate = 6 },
 		},
+		"pods without an address": {
+			view: func(f *fixture) { f.atRest(6, 4); f.Pods = 3 }, want: []string{"acquire slot 6", "acquire slot 7"},
+		},
+		"enough for pods without an address": {view: func(f *fixture) { f.atRest(7, 4); f.Pods = 2 }},
+		"pods, and four addresses of the agent": {
+			view: func(f *fixture) {
+				f.atRest(7, 4)
+				f.Pods = 2
+				for n := range 4 {
+					f.Used[ip(n)] = Entry{Owner: "router"}
+				}
+			},
+			want: []string{"acquire slot 7"},
+		},
+		"pods that ended and still use an address": {
+			view: func(f *fixture) { f.atRest(7, 5); f.Pods = 1 },
+		},
+		"surge": {
+			view: func(f *fixture) { f.atRest(6, 4); f.Surge = 2 }, want: []string{"acquire slot 6", "acquire slot 7"},
+		},
 		"number reserved by the pool": {
 			view: func(f *fixture) {
 				f.atRest(6, 5)
@@ -89,7 +121,7 @@ func TestPlan(t *testing.T) {
 				f.used(6)
 				f.Refused[ip(6)] = true
 			},
-			want: []string{"report AddressNotHeld [10.0.0.7]", "acquire slot 7"},
+			want: []string{"acquire slot 7", "report AddressNotHeld [10.0.0.7]"},
 		},
 		"used, not published": {
 			view: func(f *fixture) { f.atRest(6, 4); delete(f.Pool, ip(1)) }, want: []string{"publish [10.0.0.2] of slot 1"},
@@ -112,6 +144,10 @@ func TestPlan(t *testing.T) {
 			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.Refused[ip(9)] = true },
 			want: []string{"cordon [10.0.0.10] of slot 9"},
 		},
+		"published, drains, restored again": {
+			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)], f.Handshakes[Probe] = EntryOf(9, true), DoNotRelease },
+			want: []string{"restore [10.0.0.10] of slot 9"},
+		},
 		"foreign entry": {
 			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)] = Entry{Owner: "vip"} },
 			want: []string{"report ForeignPoolEntry [10.0.0.10]"},
@@ -125,19 +161,24 @@ func TestPlan(t *testing.T) {
 				f.Slots[0].Addresses = []netip.Addr{ip(20)}
 				f.Refused[ip(0)] = true
 			},
-			want: []string{"report AddressNotHeld [10.0.0.1]", "publish [10.0.0.21] of slot 0"},
+			want: []string{"publish [10.0.0.21] of slot 0", "report AddressNotHeld [10.0.0.1]"},
 		},
+		"excess that has not lasted": {view: func(f *fixture) { f.atRest(8, 4) }},
 		"excess": {
-			view: func(f *fixture) { f.atRest(8, 4) }, want: []string{"cordon [10.0.0.8] of slot 7"},
+			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2 }, want: []string{"cordon [10.0.0.7] of slot 6", "cordon [10.0.0.8] of slot 7"},
 		},
-		"max-above-watermark": {
-			view: func(f *fixture) { f.atRest(8, 4) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
+		"excess while something else is to do": {
+			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2; f.published(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
 		},
-		"release-excess off": {
-			view: func(f *fixture) { f.atRest(8, 4) }, settings: func(s *Settings) { s.ReleaseExcess = false },
+		"excess while a release is in progress": {
+			view: func(f *fixture) {
+				f.atRest(8, 4)
+				f.Excess, f.Pool[ip(7)], f.Handshakes[Probe] = 1, EntryOf(7, true), Marked
+			},
 		},
-		"cordoned: probe": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true) }, want: []string{"mark-for-release [0.0.0.0] of slot 7"},
+		"cordoned: one probe": {
+			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(6)], f.Pool[ip(7)] = EntryOf(6, true), EntryOf(7, true) },
+			want: []string{"mark-for-release [0.0.0.0] of slot 0"},
 		},
 		"probe answered before the cordon": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Handshakes[Probe] = DoNotRelease },
@@ -159,7 +200,7 @@ func TestPlan(t *testing.T) {
 				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
 				f.Pool[ip(7)], f.Pool[v6], f.Handshakes[Probe] = EntryOf(7, true), EntryOf(7, false), DoNotRelease
 			},
-			want: []string{"unmark [0.0.0.0] of slot 7", "cordon [fd00::8] of slot 7"},
+			want: []string{"unmark [0.0.0.0] of slot 0", "cordon [fd00::8] of slot 7"},
 		},
 		"cordoned, then used": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true); f.used(7) },
@@ -170,7 +211,14 @@ func TestPlan(t *testing.T) {
 				f.atRest(8, 4)
 				f.Pool[ip(7)], f.Handshakes[Probe], f.Drained[ip(7)] = EntryOf(7, true), DoNotRelease, true
 			},
-			want: []string{"mark-for-release [10.0.0.8] of slot 7", "unmark [0.0.0.0] of slot 7"},
+			want: []string{"mark-for-release [10.0.0.8] of slot 7", "unmark [0.0.0.0] of slot 0"},
+		},
+		"one of two drained: the probe stays": {
+			view: func(f *fixture) {
+				f.atRest(8, 4)
+				f.Pool[ip(6)], f.Pool[ip(7)], f.Handshakes[Probe], f.Drained[ip(7)] = EntryOf(6, true), EntryOf(7, true), DoNotRelease, true
+			},
+			want: []string{"mark-for-release [10.0.0.8] of slot 7"},
 		},
 		"marked: wait": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Marked },
@@ -178,6 +226,34 @@ func TestPlan(t *testing.T) {
 		"ready: withdraw and release": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Ready },
 			want: []string{"withdraw [10.0.0.8] of slot 7", "release [10.0.0.8] of slot 7", "mark-released [10.0.0.8] of slot 7"},
+		},
+		"two ready: two writes": {
+			view: func(f *fixture) {
+				f.atRest(8, 4)
+				for n := 6; n < 8; n++ {
+					f.Pool[ip(n)], f.Handshakes[ip(n)] = EntryOf(n, true), Ready
+				}
+			},
+			want: []string{
+				"withdraw [10.0.0.7] of slot 6", "withdraw [10.0.0.8] of slot 7", "release [10.0.0.7] of slot 6", "release [10.0.0.8] of slot 7",
+				"mark-released [10.0.0.7] of slot 6", "mark-released [10.0.0.8] of slot 7",
+			},
+		},
+		"release failed": {
+			view: func(f *fixture) {
+				f.atRest(6, 4)
+				f.held(6)
+				f.Handshakes[ip(6)] = Ready
+				f.ReleaseFailed[ip(6)] = true
+			},
+		},
+		"release failed, another excess": {
+			view: func(f *fixture) {
+				f.atRest(8, 4)
+				f.held(9)
+				f.Handshakes[ip(9)], f.ReleaseFailed[ip(9)], f.Excess = Ready, true, 1
+			},
+			want: []string{"cordon [10.0.0.8] of slot 7"},
 		},
 		"do-not-release: cancel": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), DoNotRelease },
@@ -264,7 +340,7 @@ func TestPlan(t *testing.T) {
 				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Ready
 				f.Pool[v6], f.Handshakes[v6] = EntryOf(7, true), DoNotRelease
 			},
-			want: []string{"publish [10.0.0.8] of slot 7", "unmark [10.0.0.8] of slot 7", "publish [fd00::8] of slot 7", "unmark [fd00::8] of slot 7"},
+			want: []string{"publish [10.0.0.8] of slot 7", "publish [fd00::8] of slot 7", "unmark [10.0.0.8] of slot 7", "unmark [fd00::8] of slot 7"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,7 +60,11 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 			m.recordForgotten()
 		},
 		"drain":        func(*rapid.T) { m.drain() },
-		"backoffs end": func(*rapid.T) { clear(m.refused); m.exhausted = false },
+		"backoffs end": func(*rapid.T) { m.endBackoffs() },
+		"excess lasts": func(rt *rapid.T) { m.excess = rapid.Bool().Draw(rt, "lasted") },
+		"batch":        func(rt *rapid.T) { m.batch = rapid.IntRange(0, 4).Draw(rt, "batch") },
+		"pods":         func(rt *rapid.T) { m.pods = rapid.IntRange(0, 12).Draw(rt, "pods") },
+		"surge":        func(rt *rapid.T) { m.surge = rapid.SampledFrom([]int{0, 0, 2, 4}).Draw(rt, "surge") },
 	}
 }
 
@@ -75,11 +79,20 @@ func (m *model) addFaults(steps map[string]func(*rapid.T)) {
 		delete(m.held, rapid.IntRange(0, 5).Draw(rt, "slot"))
 		m.recordForgotten()
 	}
+	steps["release fails"] = func(rt *rapid.T) {
+		m.delFails[address(0, rapid.IntRange(1, m.size).Draw(rt, "address"))] = true
+	}
 	steps["another client allocates"] = func(rt *rapid.T) {
 		if ip := address(0, rapid.IntRange(1, m.size).Draw(rt, "address")); !m.holds(ip) {
 			m.taken[ip] = true
 		}
 	}
+}
+
+func (m *model) endBackoffs() {
+	clear(m.refused)
+	clear(m.releaseFailed)
+	m.exhausted = false
 }
 
 // check checks the invariants of every moment.
@@ -100,22 +113,17 @@ func (m *model) check(faults bool) {
 }
 
 // checkInitial checks the first publication, which the agent takes for the whole pool.
-func (m *model) checkInitial(s Settings) {
-	least := max(s.MinAllocate, agentAddresses+s.PreAllocate)
-	if s.MaxAllocate > 0 {
-		least = min(least, s.MaxAllocate)
-	}
-	if m.exhausted {
-		least = agentAddresses
-	}
-	if m.published() < least {
-		m.t.Fatalf("the first publication has %d addresses; want %d", m.published(), least)
+func (m *model) checkInitial() {
+	if m.published() < agentAddresses {
+		m.t.Fatalf("the first publication has %d addresses; want %d", m.published(), agentAddresses)
 	}
 }
 
 // converge lets all components act until nothing changes, and checks the result.
 func (m *model) converge(s Settings) {
 	m.startAgent()
+	m.excess, m.batch, m.surge = true, 1, 0
+	clear(m.delFails)
 	never := func() bool { return false }
 	for round := 0; ; round++ {
 		before := m.String()
@@ -124,27 +132,28 @@ func (m *model) converge(s Settings) {
 		m.sync()
 		m.writeStatus()
 		m.drain()
+		clear(m.releaseFailed)
 		if before == m.String() {
 			break
 		}
 		if round > 500 {
-			m.t.Fatalf("does not converge: %v", Plan(m.view(), s))
+			m.t.Fatalf("does not converge: %v", Plan(m.view(s), s))
 		}
 	}
 	for ip := range m.node.pool {
 		if _, used := m.node.used[ip]; ip != m.foreign && !m.holds(ip) && !used {
-			m.t.Fatalf("%s stays in the pool, neither held nor used; plan %v; %+v", ip, Plan(m.view(), s), m.view())
+			m.t.Fatalf("%s stays in the pool, neither held nor used; plan %v; %+v", ip, Plan(m.view(s), s), m.view(s))
 		}
 	}
 	if m.published() > 0 {
 		m.checkCounts(s)
 	}
 	if len(m.node.handshakes) > 0 {
-		m.t.Fatalf("handshakes are left: %v; plan %v; drained %v; held %v; pool %v", m.node.handshakes, Plan(m.view(), s), m.drained, m.held, m.node.pool)
+		m.t.Fatalf("handshakes are left: %v; plan %v; drained %v; held %v; pool %v", m.node.handshakes, Plan(m.view(s), s), m.drained, m.held, m.node.pool)
 	}
-	for _, a := range Plan(m.view(), s) {
+	for _, a := range Plan(m.view(s), s) {
 		if a.Kind != Report && a.Kind != Acquire && a.Kind != Restore {
-			m.t.Fatalf("something is left to do: %v; %+v", a, m.view())
+			m.t.Fatalf("something is left to do: %v; %+v", a, m.view(s))
 		}
 	}
 }
@@ -163,8 +172,11 @@ func (m *model) checkCounts(s Settings) {
 			used++
 		}
 	}
-	least := max(s.MinAllocate, used+s.PreAllocate)
-	most := max(least+s.MaxAboveWatermark, agentAddresses)
+	least := max(s.MinAllocate, max(used, m.pods+agentAddresses)+s.PreAllocate)
+	most := least + s.MaxAboveWatermark
+	if s.MaxAllocate > 0 {
+		least, most = min(least, s.MaxAllocate), max(min(most, s.MaxAllocate), used)
+	}
 	limited := m.exhausted || s.MaxAllocate > 0 && held+len(m.lost) >= s.MaxAllocate
 	if held < least && !limited || held > most {
 		m.t.Fatalf("%d slots are held, %d of them used; want %d to %d", held, used, least, most)

@@ -10,7 +10,8 @@ type Settings struct {
 	PreAllocate int
 	// MaxAllocate is the largest number of slots; 0 for no limit.
 	MaxAllocate int
-	// MaxAboveWatermark is how many slots beyond PreAllocate may be free before one is released.
+	// MaxAboveWatermark is how many slots are acquired beyond those that are missing, and may be free
+	// beyond PreAllocate before they are released.
 	MaxAboveWatermark int
 	// ReleaseExcess allows releases.
 	ReleaseExcess bool

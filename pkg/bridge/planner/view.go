@@ -70,6 +70,10 @@ func (e Entry) Slot() (int, bool) {
 	return ParseOwner(owner)
 }
 
+// ofPod reports whether a used address is that of a pod, whose owner is "namespace/name"; the others are
+// the agent's own.
+func (e Entry) ofPod() bool { return strings.Contains(e.Owner, "/") }
+
 // Cordoned reports whether the agent does not allocate the entry any more.
 func (e Entry) Cordoned() bool { return e.Owner == cordonOwner }
 
@@ -92,13 +96,23 @@ type View struct {
 	Pool       map[netip.Addr]Entry
 	Used       map[netip.Addr]Entry
 	Handshakes map[netip.Addr]Handshake
-	// Drained are the cordoned addresses that have been unused for --excess-ip-release-delay since the
-	// agent answered the probe.
+	// Drained are the cordoned addresses that have been unused for long enough since the agent answered
+	// the probe.
 	Drained map[netip.Addr]bool
-	// Refused are the addresses that the sidecar has recently refused to restore.
-	Refused map[netip.Addr]bool
+	// Refused are the addresses that the sidecar has recently not restored, ReleaseFailed those that it
+	// has recently not released.
+	Refused, ReleaseFailed map[netip.Addr]bool
 	// Exhausted reports whether an acquisition has recently failed.
 	Exhausted bool
+	// Batch is how many slots are acquired before the next publication; 0 for no limit.
+	Batch int
+	// Excess is how many slots above the watermark have been free for the release delay.
+	Excess int
+	// Pods is the number of pods of the node that have or need an address, 0 if unknown. The agent
+	// writes Used much later.
+	Pods int
+	// Surge is how many free slots are needed in addition, because none was free.
+	Surge int
 }
 
 // sortedAddrs returns the keys of a map in order, so that each view has one plan.

@@ -20,13 +20,19 @@ func (s *Server) get(w http.ResponseWriter, name string) {
 	answer(w, http.StatusOK, object)
 }
 
-func selects(r *http.Request, name string) bool {
-	want, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
-	return !ok || want == name
+// selects reports whether the field selector of a request, one field of one value, selects an object.
+func selects(r *http.Request, object Object) bool {
+	path, want, ok := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+	if !ok {
+		return true
+	}
+	part, field, _ := strings.Cut(path, ".")
+	fields, _ := object[part].(Object)
+	return fields[field] == want
 }
 
 // watch sends the changes since a version, and the later ones as they happen.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		// As a server without this feature: the client lists instead.
 		fail(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch")
@@ -41,7 +47,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		changes, next := s.changes, s.changed
 		s.mu.Unlock()
 		for _, c := range changes {
-			if c.version > since && selects(r, c.name) && lines.Encode(c) != nil {
+			if c.version > since && c.resource == resource && selects(r, c.Object) && lines.Encode(c) != nil {
 				return
 			}
 			since = max(since, c.version)

@@ -9,7 +9,7 @@ import (
 )
 
 // Add adds an object of another resource than CiliumNodes, such as "nodes". Such objects can be
-// listed only.
+// listed only; AddPods adds pods that can be watched.
 func (s *Server) Add(resource string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *Server) selected(r *http.Request, resource string) []Object {
 	items := []Object{}
 	if resource == "ciliumnodes" {
 		for _, name := range slices.Sorted(maps.Keys(s.objects)) {
-			if selects(r, name) {
+			if selects(r, s.objects[name]) {
 				items = append(items, s.objects[name])
 			}
 		}
@@ -84,7 +84,7 @@ func (s *Server) selected(r *http.Request, resource string) []Object {
 	for _, object := range s.others[resource] {
 		meta, _ := object["metadata"].(Object)
 		labels, _ := meta["labels"].(Object)
-		if !labeled || labels[key] == value {
+		if (!labeled || labels[key] == value) && selects(r, object) {
 			items = append(items, object)
 		}
 	}

@@ -104,14 +104,20 @@ func objects[V any](in map[string]V) Object {
 
 // put stores an object with a new version, and wakes the watches.
 func (s *Server) put(name string, object Object, how string) Object {
+	object = s.record(resourceNodes, name, object, how)
+	s.objects[name] = object
+	return object
+}
+
+// record records a change of an object, and returns it with a new version.
+func (s *Server) record(resource, name string, object Object, how string) Object {
 	s.version++
 	object = clone(object)
 	meta, _ := object["metadata"].(Object)
 	meta = clone(meta)
 	meta["resourceVersion"] = strconv.Itoa(s.version)
 	object["metadata"] = meta
-	s.objects[name] = object
-	s.changes = append(s.changes, change{s.version, name, how, object})
+	s.changes = append(s.changes, change{s.version, resource, name, how, object})
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return object

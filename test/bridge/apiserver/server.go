@@ -1,5 +1,5 @@
 // Package apiserver imitates the part of a Kubernetes API server that the bridge uses: CiliumNodes with
-// optimistic locking, merge patches, dry runs, the status subresource and watches; and Events. A write
+// optimistic locking, merge patches, dry runs, the status subresource and watches; pods; and Events. A write
 // without a version is a conflict here, so that none goes unnoticed. A test sets the permissions.
 package apiserver
 
@@ -46,10 +46,11 @@ type Server struct {
 
 // change is one line of a watch.
 type change struct {
-	version int
-	name    string
-	Type    string `json:"type"`
-	Object  Object `json:"object"`
+	version  int
+	resource string
+	name     string
+	Type     string `json:"type"`
+	Object   Object `json:"object"`
 }
 
 // Event is the part of a Kubernetes Event that tests compare.
@@ -156,7 +157,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case need.Verb == "create" || need.Resource == "events":
 		s.event(w, r)
 	case need.Verb == "watch":
-		s.watch(w, r)
+		s.watch(w, r, need.Resource)
 	case need.Verb == "list":
 		s.list(w, r, need.Resource)
 	case need.Verb == "get":
@@ -185,7 +186,11 @@ func permissionOf(r *http.Request) (need Permission, name string) {
 		return need, name
 	}
 	if resource, ok := strings.CutPrefix(r.URL.Path, "/api/v1/"); ok && !strings.Contains(resource, "/") {
-		return Permission{Resource: resource, Verb: "list"}, ""
+		need = Permission{Resource: resource, Verb: "list"}
+		if r.URL.Query().Get("watch") != "" {
+			need.Verb = "watch"
+		}
+		return need, ""
 	}
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"), "/")
 	need.Resource = path[0]

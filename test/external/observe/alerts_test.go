@@ -98,6 +98,10 @@ func TestAlerts(t *testing.T) {
 			`delegated_ipam_bridge_acquisitions_total{` + ofBridge + `,outcome="exhausted"} ` + values,
 		}
 	}
+	published := func(under30, all string) []string {
+		series := `delegated_ipam_bridge_publish_delay_seconds_bucket{` + ofBridge + `,le=`
+		return []string{series + `"30"} ` + under30, series + `"60"} ` + all, series + `"+Inf"} ` + all}
+	}
 	type inputs map[string][]string
 	tests := map[string]struct{ fires, silent inputs }{
 		"DelegatedIPAMDown": {
@@ -163,6 +167,27 @@ func TestAlerts(t *testing.T) {
 		"DelegatedIPAMBridgeFailing": {
 			inputs{"always": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0+1x40`}},
 			inputs{"never": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x40`}, "once": {`delegated_ipam_bridge_reconcile_errors_total{` + ofBridge + `,reason="NotPermitted"} 0x20 1x8`}},
+		},
+		"DelegatedIPAMBridgeBlind": {
+			inputs{"for an hour": {`delegated_ipam_bridge_observation_age_seconds{` + ofBridge + `} 0+60x60`}},
+			inputs{"observes": {`delegated_ipam_bridge_observation_age_seconds{` + ofBridge + `} 30x60`}, "for eight minutes": {`delegated_ipam_bridge_observation_age_seconds{` + ofBridge + `} 0+60x8`}},
+		},
+		"DelegatedIPAMBridgeWatchDown": {
+			inputs{"CiliumNode": {`delegated_ipam_bridge_watch_connected{` + ofBridge + `,resource="ciliumnodes"} 0x20`}},
+			inputs{
+				"works":         {`delegated_ipam_bridge_watch_connected{` + ofBridge + `,resource="ciliumnodes"} 1x20`},
+				"for a moment":  {`delegated_ipam_bridge_watch_connected{` + ofBridge + `,resource="ciliumnodes"} 1x20 0x5`},
+				"pods: not on":  {`delegated_ipam_bridge_watch_connected{` + ofBridge + `,resource="pods"} 0x20`},
+				"back since 1m": {`delegated_ipam_bridge_watch_connected{` + ofBridge + `,resource="ciliumnodes"} 0x20 1x1`},
+			},
+		},
+		"DelegatedIPAMBridgeShortage": {
+			inputs{"for an hour": {`delegated_ipam_bridge_exhausted_seconds{` + ofBridge + `} 0+60x60`}},
+			inputs{"none": {`delegated_ipam_bridge_exhausted_seconds{` + ofBridge + `} 0x60`}, "for half an hour": {`delegated_ipam_bridge_exhausted_seconds{` + ofBridge + `} 0+60x30`}},
+		},
+		"DelegatedIPAMBridgeSlow": {
+			inputs{"slow": published("0+1x40", "0+2x40")},
+			inputs{"fast": published("0+2x40", "0+2x40"), "nothing published": published("0x40", "0x40"), "for five minutes": published("0x20 0+1x5", "0x20 0+2x5")},
 		},
 	}
 	alerts := readAlerts(t)

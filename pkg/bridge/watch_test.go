@@ -1,0 +1,165 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// fakeSource is an API server with one pod.
+type fakeSource struct {
+	mu       sync.Mutex
+	err      error
+	requests int
+	watch    *watch.FakeWatcher
+}
+
+func (s *fakeSource) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	if err != nil && s.watch != nil {
+		s.watch.Stop()
+	}
+}
+
+func (s *fakeSource) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+func (s *fakeSource) request() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	return s.err
+}
+
+func (s *fakeSource) source() *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			list := &corev1.PodList{Items: []corev1.Pod{*pod("1", nil)}}
+			list.ResourceVersion = "1"
+			return list, s.request()
+		},
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.SendInitialEvents != nil {
+				return nil, errors.New("not supported")
+			}
+			if err := s.request(); err != nil {
+				return nil, err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.watch = watch.NewFake()
+			return s.watch, nil
+		},
+	}
+}
+
+// Retries of the watches are spread, of one watch only, and end within 10 s.
+func TestWatchRetries(t *testing.T) {
+	for name, err := range map[string]error{
+		"refused": errors.New("connection refused"), "busy": apierrors.NewTooManyRequests("busy", 0), "unavailable": apierrors.NewServiceUnavailable("down"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, nodes, pods := newMetrics(), &fakeSource{}, &fakeSource{}
+				first, second := newWatcher(m, resourceNodes), newWatcher(m, resourcePods)
+				second.after = first
+				store := newPodStore(func() {})
+				ctx, cancel := context.WithCancel(t.Context())
+				var work sync.WaitGroup
+				work.Go(func() { first.run(ctx, nodes.source(), &corev1.Pod{}, newPodStore(func() {})) })
+				work.Go(func() { second.run(ctx, pods.source(), &corev1.Pod{}, store) })
+				advance(time.Minute)
+				if !first.connected() || !second.connected() || store.count() != 1 {
+					t.Fatalf("connected %v, %v, %d pods", first.connected(), second.connected(), store.count())
+				}
+				nodes.set(err)
+				pods.set(err)
+				advance(time.Minute)
+				before, beforePods := nodes.count(), pods.count()
+				advance(time.Hour)
+				if first.connected() || second.connected() {
+					t.Error("connected during the outage")
+				}
+				// 3600 s / 5 s.
+				if n, p := nodes.count()-before, pods.count()-beforePods; n < 600 || n > 900 || p > 0 {
+					t.Errorf("%d and %d requests in an hour; want about 720 and none", n, p)
+				}
+				nodes.set(nil)
+				pods.set(nil)
+				advance(maxRetryDelay)
+				if !first.connected() || !second.connected() {
+					t.Errorf("after %s connected %v, %v", maxRetryDelay, first.connected(), second.connected())
+				}
+				cancel()
+				work.Wait()
+			})
+		})
+	}
+}
+
+// pod returns a pod with a UID.
+func pod(uid string, set func(p *corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}}
+	if set != nil {
+		set(p)
+	}
+	return p
+}
+
+func TestPodStore(t *testing.T) {
+	wakes := 0
+	s := newPodStore(func() { wakes++ })
+	for i, step := range []struct {
+		do    func() error
+		count int
+		wakes int
+	}{
+		{func() error { return s.Replace([]any{pod("1", nil), pod("2", nil)}, "1") }, 2, 1},
+		{func() error { return s.Add(pod("3", nil)) }, 3, 2},
+		{func() error { return s.Update(pod("3", func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.1" })) }, 3, 2},
+		{func() error { return s.Update(pod("3", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })) }, 3, 2},
+		{func() error { return s.Add(pod("4", func(p *corev1.Pod) { p.Spec.HostNetwork = true })) }, 3, 2},
+		{func() error { return s.Update(pod("1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })) }, 2, 3},
+		{func() error { return s.Update(pod("2", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })) }, 1, 4},
+		{func() error { return s.Delete(pod("3", nil)) }, 0, 5},
+		{func() error { return s.Delete(pod("3", nil)) }, 0, 5},
+	} {
+		if err := step.do(); err != nil || s.count() != step.count || wakes != step.wakes {
+			t.Errorf("step %d: %d pods, %d wakes, %v; want %d and %d", i, s.count(), wakes, err, step.count, step.wakes)
+		}
+	}
+}
+
+func TestExhaustionText(t *testing.T) {
+	for text, want := range map[string]bool{
+		"no IP addresses available in range set: 10.0.0.2-10.0.0.6":                      true,
+		"Could not allocate IP in range: ip: 10.0.0.1 / - 10.0.0.6 / range: 10.0.0.0/29": true,
+		"failed to request IPv4 addresses. IPAM allocated only 0":                        true,
+		"range is exhausted":                                          true,
+		"no available addresses":                                      true,
+		"dial tcp 10.0.0.1:2379: connect: connection refused":         false,
+		"failed to find plugin \"host-local\" in path [/opt/cni/bin]": false,
+	} {
+		t.Run(text, func(t *testing.T) {
+			if got := isExhaustion(text); got != want {
+				t.Errorf("is %v, want %v", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package bridge
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+)
+
+// TestRequests counts the requests of the bridge: what a burst of pods, their replacement and their end
+// cost the API server.
+func TestRequests(t *testing.T) {
+	const pods = 40
+	f := newFixture(t, false)
+	f.serve(t, 7, "--pre-allocate=4", "--min-allocate=4")
+	reads, writes := f.server.Counts()
+	// requested returns the requests since the last call.
+	requested := func() (r, w int) {
+		newReads, newWrites := f.server.Counts()
+		r, w, reads, writes = newReads-reads, newWrites-writes, newReads, newWrites
+		return r, w
+	}
+	names := f.server.AddPods(f.node.Name, pods)
+	f.eventually(t, "an address for each pod", func() error { return f.poolHas(t, pods+7) })
+	// Batches of 4, 8, 16 and the rest.
+	if r, w := requested(); r > 0 || w > 5 {
+		t.Errorf("%d reads and %d writes for a burst of %d pods; want 0 and at most 5", r, w, pods)
+	}
+	f.addPods(t, pods)
+	f.eventually(t, "the agent's status", func() error {
+		if n, _ := f.server.Node(t, f.node.Name); len(n.Used) != pods {
+			return fmt.Errorf("%d are used", len(n.Used))
+		}
+		return nil
+	})
+	f.agent.Free(f.agent.Uses()...)
+	f.server.DeletePods(names...)
+	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 7) })
+	// Cordon, probe, marks, withdrawal and "released"; reads before the withdrawal and what follows.
+	if r, w := requested(); w > pods/2 || r > 10 {
+		t.Errorf("%d reads and %d writes for the end of %d pods; want at most 10 and %d", r, w, pods, pods/2)
+	}
+	f.server.AddPods("other", 1)
+	f.server.AddPods(f.node.Name, 4)
+	f.eventually(t, "four more", func() error { return f.poolHas(t, 11) })
+	if r, w := requested(); r > 0 || w > 1 {
+		t.Errorf("%d reads and %d writes for four pods; want 0 and 1", r, w)
+	}
+}
+
+// Without the right to watch pods, and without the watch, the node is served.
+func TestWithoutPods(t *testing.T) {
+	for name, flags := range map[string][]string{"switched off": {"--watch-pods=false"}, "not permitted": nil} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, false)
+			rights := grantedRights(t)
+			f.server.Allow(func(r apiserver.Permission) bool { return rights[r] && r.Resource != "pods" })
+			f.serve(t, 4, append(smallFlags(), flags...)...)
+			f.addPods(t, 8)
+			if requested := f.server.Requested(); len(flags) > 0 && requested[apiserver.Permission{Resource: "pods", Verb: "list"}] {
+				t.Error("pods are listed although --watch-pods=false")
+			}
+		})
+	}
+}
