@@ -3,6 +3,7 @@ package conditions
 import (
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// events implements Recorder.
+// events implements Recorder. The timers of conditions call it.
 type events struct {
-	t   *testing.T
+	t  *testing.T
+	mu sync.Mutex
+	// got are the Events so far.
 	got []string
+}
+
+func (e *events) list() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.got)
 }
 
 func (e *events) Event(about runtime.Object, kind, reason, message string) {
@@ -24,6 +33,8 @@ func (e *events) Event(about runtime.Object, kind, reason, message string) {
 	if !ok || node.Kind != "Node" || node.Name != "worker" || node.UID != "worker" || kind != corev1.EventTypeWarning {
 		e.t.Errorf("a %s Event about %+v; want a Warning about the Node", kind, about)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.got = append(e.got, reason+" "+message)
 }
 
@@ -114,8 +125,8 @@ func TestEvents(t *testing.T) {
 							s.do(c)
 						}
 					}
-					if want, checked := tt.want[second]; checked && !slices.Equal(e.got, want) {
-						t.Errorf("after %d s the Events are %q; want %q", second, e.got, want)
+					if want, checked := tt.want[second]; checked && !slices.Equal(e.list(), want) {
+						t.Errorf("after %d s the Events are %q; want %q", second, e.list(), want)
 					}
 				}
 			})
