@@ -45,8 +45,9 @@ type bench struct {
 	bridge, operator string
 	// bridgeKubeconfig and operatorKubeconfig are the files of the service accounts.
 	bridgeKubeconfig, operatorKubeconfig string
-	// nodes is the number of nodes of the cases with many.
-	nodes int
+	// nodes is the number of nodes of the cases with many, watermark the --max-above-watermark of the
+	// churn.
+	nodes, watermark int
 
 	api     *rest.Config
 	objects dynamic.Interface
@@ -69,6 +70,8 @@ func newBench(t *testing.T) *bench {
 	b := &bench{dir: env("BENCH_BRIDGE_DIR"), bridge: env("BENCH_BRIDGE_BIN"), operator: os.Getenv("BENCH_BRIDGE_OPERATOR")}
 	var err error
 	b.nodes, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_BRIDGE_NODES"), "20"))
+	harness.Must(t, err)
+	b.watermark, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_BRIDGE_WATERMARK"), "8"))
 	harness.Must(t, err)
 	harness.Must(t, os.RemoveAll(b.dir))
 	machine, err := benchpage.Machine(b.dir)
@@ -141,12 +144,12 @@ func TestBench(t *testing.T) {
 	t.Run(string(bridges), func(t *testing.T) { b.measure(t, bridges) })
 }
 
-// finish prints the table, and writes it into the page if one is named.
+// finish prints the table, and writes it into the page if one is named and every case ran.
 func (b *bench) finish(t *testing.T) {
 	text := b.report.markdown()
 	fmt.Print("\n", text)
 	harness.Must(t, os.WriteFile(filepath.Join(b.dir, "table.md"), []byte(text), 0o644))
-	if page := os.Getenv("BENCH_BRIDGE_PAGE"); page != "" && !t.Failed() {
+	if page := os.Getenv("BENCH_BRIDGE_PAGE"); page != "" && !t.Failed() && b.report.complete() {
 		harness.Must(t, b.report.write(page))
 	}
 }

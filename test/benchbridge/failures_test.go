@@ -53,7 +53,7 @@ func exhausted(t *testing.T, b *bench, s supplier) []row {
 
 // outage kills the API server, and lets pods start on every node meanwhile.
 func outage(t *testing.T, b *bench, s supplier) []row {
-	const length, starting = 20 * time.Second, 8 * time.Second
+	const length, starting = 20 * time.Second, 5 * time.Second // of the API server
 	const limit = 2 * time.Minute
 	nodes := b.newNodes(t, s.prefix("outage"), b.nodes, s.options(nodeOptions{
 		updateRate: time.Second, pluginDelay: pluginDelay, releaseDelay: defaultReleaseDelay,
@@ -61,6 +61,10 @@ func outage(t *testing.T, b *bench, s supplier) []row {
 	awaitIdle(t, nodes)
 	harness.Must(t, sleep(t.Context(), 10*time.Second))
 
+	had := map[string]int{}
+	for _, n := range nodes {
+		had[n.name] = n.agent.last().pool
+	}
 	down := time.Now()
 	b.APIServer.End(syscall.SIGKILL)
 	for _, n := range nodes {
@@ -75,7 +79,7 @@ func outage(t *testing.T, b *bench, s supplier) []row {
 	up := time.Now()
 	waitUntil(t, limit, func() bool {
 		for _, n := range nodes {
-			if n.agent.last().free < freeAddresses {
+			if n.agent.last().pool < had[n.name]+freeAddresses {
 				return false
 			}
 		}

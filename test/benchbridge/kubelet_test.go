@@ -39,10 +39,10 @@ type kubelet struct {
 type pod struct {
 	name  string
 	agent *agent
-	// created is when the request that creates it was sent.
-	created time.Time
 
 	mu sync.Mutex
+	// bound is when the kubelet saw it on its node.
+	bound time.Time
 	// ip is its address, empty before it has one, and started when it got it.
 	ip      string
 	started time.Time
@@ -79,7 +79,7 @@ func (k *kubelet) create(t *testing.T, n *node, prefix string, count int) []*pod
 	group.SetLimit(16)
 	var pods []*pod
 	for i := range count {
-		p := &pod{name: fmt.Sprintf("%s-%s-%d", n.name, prefix, i), agent: n.agent, created: time.Now()}
+		p := &pod{name: fmt.Sprintf("%s-%s-%d", n.name, prefix, i), agent: n.agent}
 		pods = append(pods, p)
 		k.mu.Lock()
 		k.pods[p.name] = p
@@ -98,6 +98,9 @@ func (k *kubelet) create(t *testing.T, n *node, prefix string, count int) []*pod
 
 // start repeats the ADD of a pod until it succeeds, the pod ends or ctx ends.
 func (k *kubelet) start(ctx context.Context, p *pod) {
+	p.mu.Lock()
+	p.bound = time.Now()
+	p.mu.Unlock()
 	for {
 		if p.add() {
 			break
@@ -165,34 +168,36 @@ func (p *pod) hasEnded() bool {
 	return p.ended
 }
 
-// startedAt returns when the pod got its address; zero if it has none.
-func (p *pod) startedAt() time.Time {
+// boundAt returns when the kubelet saw the pod on its node; zero if it has not.
+func (p *pod) boundAt() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.started
+	return p.bound
 }
 
-// failures returns the number of failed ADDs, and how many of them were more than a second after a
-// time.
-func (p *pod) failures(begin time.Time) (all, late int) {
+// failures returns the number of failed ADDs, and how many of them were more than a second after the
+// pod was bound.
+func (p *pod) failures() (all, late int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, at := range p.failed {
 		all++
-		if at.Sub(begin) > time.Second {
+		if at.Sub(p.bound) > time.Second {
 			late++
 		}
 	}
 	return all, late
 }
 
-// startedPods returns how long after a time each started pod got its address.
-func startedPods(pods []*pod, begin time.Time) []time.Duration {
+// starts returns how long after its binding each started pod got its address.
+func starts(pods []*pod) []time.Duration {
 	var all []time.Duration
 	for _, p := range pods {
-		if at := p.startedAt(); !at.IsZero() {
-			all = append(all, at.Sub(begin))
+		p.mu.Lock()
+		if !p.started.IsZero() {
+			all = append(all, p.started.Sub(p.bound))
 		}
+		p.mu.Unlock()
 	}
 	return all
 }

@@ -41,6 +41,13 @@ func (r *report) add(s supplier, n int, rows []row) {
 	r.rows[s][n] = rows
 }
 
+// complete reports whether every case has rows.
+func (r *report) complete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.rows[bridges]) == len(cases())
+}
+
 // markdown returns the report as a table. A measurement of the operator is beside the bridge's.
 func (r *report) markdown() string {
 	r.mu.Lock()

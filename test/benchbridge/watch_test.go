@@ -16,10 +16,10 @@ import (
 )
 
 // watchers are the watches of all CiliumNodes that the agents have, besides that of their own one.
-type watchers struct{ lines atomic.Int64 }
+type watchers struct{ lines, bytes atomic.Int64 }
 
-// events returns the number of events that they have received.
-func (w *watchers) events() int64 { return w.lines.Load() }
+// received returns the number of events that they have received, and their bytes.
+func (w *watchers) received() (events, bytes int64) { return w.lines.Load(), w.bytes.Load() }
 
 // watchAll starts watches of all CiliumNodes, which end with the test. They count events and do not
 // decode them.
@@ -36,6 +36,7 @@ func (b *bench) watchAll(t *testing.T, count int) *watchers {
 			buffer := make([]byte, 64<<10)
 			for {
 				n, err := body.Read(buffer)
+				w.bytes.Add(int64(n))
 				w.lines.Add(int64(bytes.Count(buffer[:n], []byte("\n")))) // an event is a line
 				if err != nil {
 					return // the test ends
@@ -48,8 +49,8 @@ func (b *bench) watchAll(t *testing.T, count int) *watchers {
 	return w
 }
 
-// statusUpdates returns how many status updates of CiliumNodes the API server has served: those of the
-// agents, because no other client uses PUT.
+// statusUpdates returns how many status updates of CiliumNodes the API server has served by PUT: those
+// of the agents and the operator.
 func (b *bench) statusUpdates(t *testing.T) float64 {
 	t.Helper()
 	client, err := rest.HTTPClientFor(b.api)
