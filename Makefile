@@ -24,6 +24,7 @@ FAILPOINTS  := $(CACHE)/test/delegated-ipam-failpoints
 CILIUM_DBG  := $(CACHE)/test/cilium-dbg
 COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
+BENCH_NODES := $(CACHE)/bench-bridge
 
 PROGRAMS       := delegated-ipam delegated-ipam-bridge
 IMAGE_ARCHES   := amd64 arm64
@@ -269,6 +270,16 @@ bench-cilium: ## bench, also beside Cilium's own server and allocator
 	@mkdir -p $(BENCH)
 	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
+
+# Not part of "make ci": needs etcd and a kube-apiserver (test/benchbridge/README.md), and 20 minutes.
+.PHONY: bench-bridge
+bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
+	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test
+	go test -c -o $(BENCH_NODES)/bench.test ./test/benchbridge
+	BENCH_BRIDGE_ROOT=$(CURDIR) BENCH_BRIDGE_DIR=$(CURDIR)/$(BENCH_NODES)/run BENCH_BRIDGE_PAGE=$(CURDIR)/docs/bridge-performance.md \
+	  BENCH_BRIDGE_BIN=$${BENCH_BRIDGE_BIN:-$(CURDIR)/$(BIN)/delegated-ipam-bridge} BENCH_BRIDGE_OPERATOR=$(CURDIR)/$(BENCH_NODES)/cilium-operator-ipam \
+	  BENCH_BRIDGE_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver BENCH_BRIDGE_CRDS=$(CURDIR)/$(CACHE)/agent-test/crds \
+	  test/benchbridge/run.sh $(BENCH_NODES)/bench.test -test.run "$${BENCH_BRIDGE_RUN:-.}"
 
 .PHONY: bench-counts
 bench-counts: plugins test-binaries ## count heap allocations, processes, fsyncs and writes of each operation; fail if they grew

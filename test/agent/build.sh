@@ -24,13 +24,9 @@ build cilium-dbg "$programs" $cilium/cilium-dbg
 build cilium-health-responder "$programs" $cilium/cilium-health/responder
 build cilium-cni "$here/cilium-cni" $cilium/plugins/cilium-cni
 "$here/../cluster/build.sh" "$dir/bin"
+"$here/../cluster/crds.sh" "$dir/crds"
 
 source=$(cd "$programs" && go mod download -json $cilium@"$(go list -m -f '{{.Version}}' $cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
-if [ ! -d "$dir/crds" ]; then
-  mkdir -p "$dir/crds.new"
-  cp "$source"/pkg/k8s/apis/cilium.io/client/crds/v2*/*.yaml "$dir/crds.new"
-  mv "$dir/crds.new" "$dir/crds"
-fi
 if [ ! -d "$dir/lib/bpf" ]; then
   mkdir -p "$dir/lib"
   cp -r "$source/bpf" "$dir/lib/bpf.new"

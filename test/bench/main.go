@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/delegated-ipam/delegated-ipam/test/benchpage"
 )
 
 func main() {
@@ -53,7 +55,7 @@ func run(o options) error {
 		}
 		*path = abs
 	}
-	machine, err := describe(filepath.Dir(o.dir))
+	machine, err := benchpage.Machine(filepath.Dir(o.dir))
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/test/benchpage"
 )
 
 // report has the figures of one run.
@@ -70,31 +70,7 @@ func digits(v float64) string {
 	}
 }
 
-// The marks around the tables of the page.
-const (
-	beginMark = "<!-- written by make bench: begin -->\n"
-	endMark   = "<!-- written by make bench: end -->\n"
-)
-
 // write replaces the tables of the page.
 func (r *report) write(page string) error {
-	before, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	after, err := between(before, r.markdown())
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	return os.WriteFile(page, after, 0o644)
-}
-
-// between replaces the text between the marks of a page.
-func between(page []byte, text string) ([]byte, error) {
-	head, rest, begins := bytes.Cut(page, []byte(beginMark))
-	_, tail, ends := bytes.Cut(rest, []byte(endMark))
-	if !begins || !ends {
-		return nil, fmt.Errorf("marks %q and %q not found; expected the tables between them", beginMark, endMark)
-	}
-	return bytes.Join([][]byte{head, []byte(beginMark), []byte(text), []byte(endMark), tail}, nil), nil
+	return benchpage.Replace(page, "make bench", r.markdown())
 }

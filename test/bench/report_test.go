@@ -88,12 +88,13 @@ func TestReportInPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeFile("before\n" + beginMark + "old\n" + endMark + "after\n")
+	const begin, end = "<!-- written by make bench: begin -->\n", "<!-- written by make bench: end -->\n"
+	writeFile("before\n" + begin + "old\n" + end + "after\n")
 	if err := example().write(page); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(page)
-	if want := "before\n" + beginMark + example().markdown() + endMark + "after\n"; err != nil || string(got) != want {
+	if want := "before\n" + begin + example().markdown() + end + "after\n"; err != nil || string(got) != want {
 		t.Errorf("the page is\n%s, %v\nwant\n%s", got, err, want)
 	}
 	writeFile("no marks\n")

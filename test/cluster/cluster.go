@@ -32,6 +32,8 @@ type Config struct {
 	// ServiceAccounts are the service accounts that have tokens. A service account is
 	// NAMESPACE:NAME, and so is its token.
 	ServiceAccounts []string
+	// Flags are further flags of kube-apiserver.
+	Flags []string
 }
 
 // Cluster is a running etcd and kube-apiserver.
@@ -65,17 +67,17 @@ func Start(t testing.TB, config Config) *Cluster {
 		"--unsafe-no-fsync=true", // it is never killed
 	).MustStart(t)
 	c := &Cluster{config: config, ca: files.serving}
-	c.APIServer = program("kube-apiserver", config.APIServer,
+	c.APIServer = program("kube-apiserver", append([]string{config.APIServer,
 		"--etcd-servers=http://127.0.0.1:2379",
-		"--bind-address=0.0.0.0", "--secure-port=6443", "--advertise-address="+config.Host,
-		"--tls-cert-file="+files.serving, "--tls-private-key-file="+files.servingKey,
-		"--token-auth-file="+tokens, "--authorization-mode=RBAC",
-		"--service-account-key-file="+files.accountPublic, "--service-account-signing-key-file="+files.accountKey,
+		"--bind-address=0.0.0.0", "--secure-port=6443", "--advertise-address=" + config.Host,
+		"--tls-cert-file=" + files.serving, "--tls-private-key-file=" + files.servingKey,
+		"--token-auth-file=" + tokens, "--authorization-mode=RBAC",
+		"--service-account-key-file=" + files.accountPublic, "--service-account-signing-key-file=" + files.accountKey,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
 		"--disable-admission-plugins=ServiceAccount", // no controller creates the accounts of pods
 		"--profiling=false", "--allow-privileged=true",
-	)
+	}, config.Flags...)...)
 	c.APIServer.MustStart(t)
 	c.Kube = newKube(t, c.WriteKubeconfig(t, "admin", admin, "default"))
 	c.WaitReady(t)

@@ -1,4 +1,5 @@
-package main
+// Package benchpage describes the machine of a benchmark and writes tables into a page of docs/.
+package benchpage
 
 import (
 	"fmt"
@@ -11,16 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var modelName = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
-
-// describe names the machine, and the file system of a directory.
-func describe(dir string) (string, error) {
+// Machine names the machine, and the file system of a directory, which it creates.
+func Machine(dir string) (string, error) {
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return "", err
 	}
 	model := "unknown CPU"
-	if m := modelName.FindSubmatch(cpuinfo); m != nil {
+	if m := regexp.MustCompile(`(?m)^model name\s*: (.*)$`).FindSubmatch(cpuinfo); m != nil {
 		model = string(m[1])
 	}
 	var uts unix.Utsname

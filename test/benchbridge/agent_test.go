@@ -1,0 +1,279 @@
+package benchbridge
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// poolPoll is how often a starting agent checks whether the pool has enough addresses
+// (newNodeStore).
+const poolPoll = 5 * time.Second
+
+// errNoAddress is the failure of an ADD: no address of the pool can be allocated.
+var errNoAddress = errors.New("no IPs currently available on the node")
+
+// agent imitates cilium-agent v1.19.0 in ipam mode crd, with the timing of its pkg/ipam/crd.go and
+// pkg/trigger: one status update in updateRate, in which it writes the used addresses and its answers
+// to handshakes. A conflict is retried after updateRate.
+type agent struct {
+	node       string
+	resource   dynamic.ResourceInterface
+	updateRate time.Duration
+	refresh    chan struct{}
+
+	mu sync.Mutex
+	// own is the CiliumNode that it has seen last, with its answers to handshakes.
+	own       *unstructured.Unstructured
+	allocated map[string]any
+	history   []observation
+}
+
+// observation is what a CiliumNode had when the agent saw it.
+type observation struct {
+	at time.Time
+	// pool is the number of entries of the pool, free of those that can be allocated, cordoned of
+	// those with an owner, and handshakes the number of entries of release-ips.
+	pool, free, cordoned, handshakes int
+}
+
+// newAgent creates the CiliumNode of a name with a spec.ipam, and returns its agent.
+func newAgent(t *testing.T, resource dynamic.ResourceInterface, name string, updateRate time.Duration, ipam map[string]any) *agent {
+	t.Helper()
+	object := cluster.Object("cilium.io/v2", "CiliumNode", name)
+	object.Object["spec"] = map[string]any{"ipam": ipam}
+	_, err := resource.Create(t.Context(), object, metav1.CreateOptions{})
+	harness.Must(t, err)
+	return &agent{node: name, resource: resource, updateRate: updateRate, refresh: make(chan struct{}, 1), allocated: map[string]any{}}
+}
+
+// run runs the agent until ctx ends.
+func (a *agent) run(ctx context.Context, client dynamic.Interface) error {
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, ciliumNodes(), metav1.NamespaceNone, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, a.node).String()
+		}).Informer()
+	see := func(object any) {
+		if o, ok := object.(*unstructured.Unstructured); ok {
+			a.observe(o.DeepCopy())
+		}
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, object any) { see(object) }})
+	if err != nil {
+		return err
+	}
+	go informer.RunWithContext(ctx)
+	for !a.startable() {
+		if err := sleep(ctx, poolPoll); err != nil {
+			return err
+		}
+	}
+	for _, owner := range []string{"router", "health", "ingress"} {
+		for {
+			if _, err := a.allocate(owner); err == nil {
+				break
+			}
+			if err := sleep(ctx, poolPoll); err != nil {
+				return err
+			}
+		}
+	}
+	return a.update(ctx)
+}
+
+// startable reports whether the pool has enough addresses for the start (hasMinimumIPsInPool).
+func (a *agent) startable() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.own == nil {
+		return false
+	}
+	required, _, _ := unstructured.NestedInt64(a.own.Object, "spec", "ipam", "min-allocate")
+	if required == 0 {
+		required, _, _ = unstructured.NestedInt64(a.own.Object, "spec", "ipam", "pre-allocate")
+	}
+	if required == 0 {
+		required = 2 // health checking is enabled
+	}
+	return len(a.pool()) >= int(required)
+}
+
+// update writes the status once in updateRate while there are triggers, until ctx ends.
+func (a *agent) update(ctx context.Context) error {
+	for {
+		select {
+		case <-a.refresh:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		next := time.Now().Add(a.updateRate)
+		a.mu.Lock()
+		object := a.own.DeepCopy()
+		used := maps.Clone(a.allocated)
+		a.mu.Unlock()
+		err := unstructured.SetNestedMap(object.Object, used, "status", "ipam", "used")
+		if err != nil {
+			return err
+		}
+		if _, err := a.resource.UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			a.trigger()
+		}
+		if err := sleep(ctx, time.Until(next)); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *agent) trigger() {
+	select {
+	case a.refresh <- struct{}{}:
+	default: // the last trigger is still pending
+	}
+}
+
+// observe answers the handshakes of a CiliumNode (updateLocalNodeResource).
+func (a *agent) observe(object *unstructured.Unstructured) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.own = object
+	pool, answered := a.pool(), false
+	release := a.release()
+	for ip, state := range release {
+		_, published := pool[ip]
+		_, allocated := a.allocated[ip]
+		switch {
+		case len(pool) == 0:
+			continue
+		case state == "released" && !published:
+			delete(release, ip)
+		case state == "marked-for-release" && (!published || allocated):
+			release[ip] = "do-not-release"
+		case state == "marked-for-release":
+			release[ip] = "ready-for-release"
+		default:
+			continue
+		}
+		answered = true
+	}
+	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release)}
+	for ip, entry := range pool {
+		if owner := ownerOf(entry); owner != "" {
+			now.cordoned++
+		} else if a.allocatable(ip) {
+			now.free++
+		}
+	}
+	a.history = append(a.history, now)
+	if answered {
+		a.trigger()
+	}
+}
+
+// pool returns spec.ipam.pool, release status.ipam.release-ips. The caller has the lock.
+func (a *agent) pool() map[string]any { return nestedMap(a.own, "spec", "ipam", "pool") }
+
+func (a *agent) release() map[string]any { return nestedMap(a.own, "status", "ipam", "release-ips") }
+
+// allocatable reports whether an address is not allocated and not in release. The caller has the
+// lock.
+func (a *agent) allocatable(ip string) bool {
+	_, allocated := a.allocated[ip]
+	state := a.release()[ip]
+	return !allocated && (state == nil || state == "do-not-release")
+}
+
+// allocate allocates any free address of the pool to an owner (allocateNext).
+func (a *agent) allocate(owner string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for ip, entry := range a.pool() {
+		if ownerOf(entry) != "" || !a.allocatable(ip) {
+			continue
+		}
+		a.allocated[ip] = map[string]any{"owner": owner, "resource": resourceOf(entry)}
+		a.trigger()
+		return ip, nil
+	}
+	return "", errNoAddress
+}
+
+// free releases an address.
+func (a *agent) free(ip string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.allocated, ip)
+	a.trigger()
+}
+
+// used returns the number of used addresses that the CiliumNode has.
+func (a *agent) used() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(nestedMap(a.own, "status", "ipam", "used"))
+}
+
+// observations returns what the agent has seen since a time, with the last one before as the first
+// element.
+func (a *agent) observations(since time.Time) []observation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := len(a.history) - 1; i >= 0; i-- {
+		if a.history[i].at.Before(since) {
+			return append([]observation(nil), a.history[i:]...)
+		}
+	}
+	return append([]observation(nil), a.history...)
+}
+
+// firstSeen returns when the agent first saw a CiliumNode that meets a condition after a time; zero
+// if it has not.
+func (a *agent) firstSeen(after time.Time, met func(observation) bool) time.Time {
+	for _, o := range a.observations(after) {
+		if o.at.After(after) && met(o) {
+			return o.at
+		}
+	}
+	return time.Time{}
+}
+
+// last returns the last observation; the zero value if there is none.
+func (a *agent) last() observation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.history) == 0 {
+		return observation{}
+	}
+	return a.history[len(a.history)-1]
+}
+
+func nestedMap(object *unstructured.Unstructured, path ...string) map[string]any {
+	if object == nil {
+		return nil
+	}
+	value, _, _ := unstructured.NestedFieldNoCopy(object.Object, path...)
+	m, _ := value.(map[string]any)
+	return m
+}
+
+func ownerOf(entry any) string    { return fieldOf(entry, "owner") }
+func resourceOf(entry any) string { return fieldOf(entry, "resource") }
+
+func fieldOf(entry any, name string) string {
+	fields, _ := entry.(map[string]any)
+	text, _ := fields[name].(string)
+	return text
+}

@@ -1,0 +1,108 @@
+package benchbridge
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// TestAudit checks what is read from lines of an audit log.
+func TestAudit(t *testing.T) {
+	const lines = `
+{"auditID":"1","stage":"ResponseComplete","requestURI":"/apis/cilium.io/v2/ciliumnodes/a","verb":"patch","objectRef":{"resource":"ciliumnodes","name":"a"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:01.000000Z","stageTimestamp":"2026-01-01T00:00:01.010000Z"}
+{"auditID":"2","stage":"ResponseComplete","requestURI":"/apis/cilium.io/v2/ciliumnodes/a?dryRun=All","verb":"patch","objectRef":{"resource":"ciliumnodes","name":"a"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:01.500000Z"}
+{"auditID":"3","stage":"ResponseComplete","requestURI":"/apis/cilium.io/v2/ciliumnodes/a/status","verb":"patch","objectRef":{"resource":"ciliumnodes","subresource":"status","name":"a"},"responseStatus":{"code":409},"requestReceivedTimestamp":"2026-01-01T00:00:01.900000Z"}
+{"auditID":"4","stage":"ResponseComplete","requestURI":"/apis/cilium.io/v2/ciliumnodes/b","verb":"get","objectRef":{"resource":"ciliumnodes","name":"b"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:03.000000Z"}
+{"auditID":"5","stage":"ResponseStarted","requestURI":"/api/v1/pods?fieldSelector=spec.nodeName%3Da&watch=true","verb":"watch","objectRef":{"resource":"pods"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:04.000000Z"}
+{"auditID":"5","stage":"ResponseComplete","requestURI":"/api/v1/pods?fieldSelector=spec.nodeName%3Da&watch=true","verb":"watch","objectRef":{"resource":"pods"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:04.000000Z"}
+`
+	file := filepath.Join(t.TempDir(), "audit.log")
+	harness.Must(t, os.WriteFile(file, []byte(strings.TrimLeft(lines, "\n")), 0o600))
+	all, err := readAudit(file, time.Time{})
+	harness.Must(t, err)
+	if got, want := countRequests(all), (counts{writes: 2, gets: 1, conflicts: 1, all: 5}); got != want {
+		t.Errorf("counted %+v; want %+v", got, want)
+	}
+	if got := busiest(all); got != 3 {
+		t.Errorf("busiest second has %d requests; want 3", got)
+	}
+	var about, publishing []string
+	for _, r := range all {
+		if r.about(map[string]bool{"a": true}) {
+			about = append(about, r.ID)
+		}
+		if r.publishes() {
+			publishing = append(publishing, r.ID)
+		}
+	}
+	if want := []string{"1", "2", "3", "5"}; !reflect.DeepEqual(about, want) {
+		t.Errorf("requests %v are about node a; want %v", about, want)
+	}
+	if want := []string{"1"}; !reflect.DeepEqual(publishing, want) {
+		t.Errorf("requests %v publish; want %v", publishing, want)
+	}
+	later, err := readAudit(file, all[3].Received)
+	harness.Must(t, err)
+	if len(later) != 2 {
+		t.Errorf("%d requests since the fourth; want 2", len(later))
+	}
+}
+
+// TestAgent checks the answers of the imitated agent (docs/bridge.md, What the agent does).
+func TestAgent(t *testing.T) {
+	a := &agent{refresh: make(chan struct{}, 1), allocated: map[string]any{"10.0.0.1": nil}}
+	a.observe(&unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"ipam": map[string]any{"pool": map[string]any{
+			"10.0.0.1": map[string]any{}, "10.0.0.2": map[string]any{}, "10.0.0.3": map[string]any{"owner": "cordoned"},
+			"10.0.0.4": map[string]any{"resource": "slot"}, "10.0.0.5": map[string]any{},
+		}}},
+		"status": map[string]any{"ipam": map[string]any{"release-ips": map[string]any{
+			"10.0.0.1": "marked-for-release", "10.0.0.2": "marked-for-release", "0.0.0.0": "marked-for-release",
+			"10.0.0.9": "released", "10.0.0.5": "ready-for-release",
+		}}},
+	}})
+	want := map[string]any{"10.0.0.1": "do-not-release", "10.0.0.2": "ready-for-release", "0.0.0.0": "do-not-release", "10.0.0.5": "ready-for-release"}
+	if got := a.release(); !maps.Equal(got, want) {
+		t.Errorf("answered %v; want %v", got, want)
+	}
+	select {
+	case <-a.refresh:
+	default:
+		t.Error("the answers trigger no status update; want one")
+	}
+	if o := a.last(); o.pool != 5 || o.free != 1 || o.cordoned != 1 || o.handshakes != 4 {
+		t.Errorf("observed %+v; want 5 in the pool, 1 free, 1 cordoned, 4 handshakes", o)
+	}
+	if ip, err := a.allocate("pod"); ip != "10.0.0.4" || err != nil {
+		t.Errorf("allocated %q, %v; want the only free address", ip, err)
+	}
+	if _, err := a.allocate("pod"); err == nil {
+		t.Error("allocated an address that is cordoned, used or in release; want an error")
+	}
+}
+
+// TestReport checks that a figure of the operator is beside that of the bridge.
+func TestReport(t *testing.T) {
+	r := &report{Machine: "machine"}
+	r.add(bridges, 2, []row{{"excess", "writes", "1", "<= 2", verdict(true)}})
+	r.add(bridges, 0, []row{{"burst", "failed", "5", "0", verdict(false)}})
+	r.add(operator, 2, []row{{"excess", "writes", "7", "<= 2", verdict(false)}})
+	const want = "machine.\n\n" +
+		"| case | measurement | bridge | cilium-operator | target | reached |\n|---|---|---|---|---|---|\n" +
+		"| burst | failed | 5 |  | 0 | **no** |\n" +
+		"| excess | writes | 1 | 7 | <= 2 | yes |\n"
+	if got := r.markdown(); got != want {
+		t.Errorf("the report is\n%s\nwant\n%s", got, want)
+	}
+	if r.complete() {
+		t.Error("two cases are complete; want all")
+	}
+}

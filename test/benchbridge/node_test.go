@@ -1,0 +1,127 @@
+package benchbridge
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const (
+	// releaseDelay is --excess-ip-release-delay, except where a case says otherwise. It is scaled: the
+	// default is 3 minutes.
+	releaseDelay = 10 * time.Second
+	// pluginDelay is the time of a plugin call: that of host-local (docs/performance.md).
+	pluginDelay = 10 * time.Millisecond
+	// defaultUpdateRate is the agent's default of --ipam-cilium-node-update-rate.
+	defaultUpdateRate = 15 * time.Second
+)
+
+// nodeOptions describe a node.
+type nodeOptions struct {
+	// updateRate is the agent's, pluginDelay the time of a plugin call, releaseDelay the bridge's.
+	updateRate, pluginDelay, releaseDelay time.Duration
+	// bridge are flags of the bridge.
+	bridge []string
+	// ipam is spec.ipam of the new CiliumNode.
+	ipam map[string]any
+	// withoutBridge leaves the pool to the operator.
+	withoutBridge bool
+}
+
+// node is one node: its CiliumNode, an imitated agent and plugin, and a real bridge.
+type node struct {
+	name    string
+	options nodeOptions
+	agent   *agent
+	plugin  *plugin
+	socket  string
+	program *cluster.Program
+}
+
+// newNode starts everything of a node but its bridge. The nth node of a case has its own range.
+func (b *bench) newNode(t *testing.T, prefix string, n int, o nodeOptions) *node {
+	t.Helper()
+	name := fmt.Sprintf("%s-%d", prefix, n)
+	if o.ipam == nil {
+		o.ipam = map[string]any{}
+	}
+	node := &node{name: name, options: o, socket: filepath.Join(b.dir, name+".sock")}
+	first := netip.AddrFrom4([4]byte{10, byte(n), 0, 10})
+	node.plugin = servePlugin(t, name, node.socket, first, o.pluginDelay)
+	node.agent = newAgent(t, b.objects.Resource(ciliumNodes()), name, o.updateRate, o.ipam)
+	go func() { _ = node.agent.run(t.Context(), b.objects) }() // ends with the test
+	return node
+}
+
+// newNodes starts nodes with their bridges, all simultaneously.
+func (b *bench) newNodes(t *testing.T, prefix string, count int, o nodeOptions) []*node {
+	t.Helper()
+	var nodes []*node
+	for i := range count {
+		nodes = append(nodes, b.newNode(t, prefix, i, o))
+	}
+	for _, n := range nodes {
+		n.startBridge(t, b, o.bridge...)
+	}
+	return nodes
+}
+
+// startBridge starts the bridge with flags besides those of every bridge.
+func (n *node) startBridge(t *testing.T, b *bench, flags ...string) {
+	t.Helper()
+	if n.options.withoutBridge {
+		return
+	}
+	n.program = cluster.NewProgram(t, b.dir, n.name, nil, append([]string{
+		b.bridge, "--node-name=" + n.name, "--kubeconfig=" + b.bridgeKubeconfig, "--host=unix://" + n.socket,
+		"--excess-ip-release-delay=" + n.options.releaseDelay.String(),
+	}, flags...)...)
+	n.program.MustStart(t)
+}
+
+// killBridge kills the bridge.
+func (n *node) killBridge() { n.program.End(syscall.SIGKILL) }
+
+// awaitAll waits until a condition is met for the last CiliumNode that each agent has seen.
+func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observation) bool) {
+	t.Helper()
+	cluster.MustEventually(t, what, 3*time.Minute, func() error {
+		for _, n := range nodes {
+			if o := n.agent.last(); !met(n, o) {
+				return fmt.Errorf("%s has %+v", n.name, o)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitIdle waits until each agent has started, its addresses are reported and the pool is full.
+func awaitIdle(t *testing.T, nodes []*node) {
+	t.Helper()
+	awaitAll(t, "running agents", nodes, func(n *node, o observation) bool {
+		return n.agent.used() >= agentAddresses && o.free >= freeAddresses && o.cordoned == 0
+	})
+}
+
+// agentAddresses are the addresses that the agent takes, freeAddresses is the default of
+// --pre-allocate.
+const agentAddresses, freeAddresses = 3, 8
+
+// waitUntil waits until a condition is met or the limit has elapsed, and reports whether it is met.
+func waitUntil(t *testing.T, limit time.Duration, met func() bool) bool {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for !met() {
+		if time.Now().After(deadline) {
+			return false
+		}
+		harness.Must(t, sleep(t.Context(), 50*time.Millisecond))
+	}
+	return true
+}

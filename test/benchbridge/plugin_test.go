@@ -1,0 +1,207 @@
+package benchbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// maxCalls is how many calls of the plugin run at the same time: the sidecar's default of
+// --max-plugin-processes on two processors.
+const maxCalls = 4
+
+// plugin imitates the plugin and the sidecar's engine: an IPv4 range in memory. The HTTP API in front
+// of it is the sidecar's.
+type plugin struct {
+	node  string
+	first netip.Addr
+	delay time.Duration
+	calls chan struct{}
+
+	mu       sync.Mutex
+	capacity int
+	held     map[string]attachment.Attachment
+	taken    map[netip.Addr]bool
+	acquired []time.Time
+}
+
+// servePlugin serves an imitated sidecar at a socket until the test ends. Its first address is first,
+// each call takes delay.
+func servePlugin(t *testing.T, node, socket string, first netip.Addr, delay time.Duration) *plugin {
+	t.Helper()
+	p := &plugin{
+		node: node, first: first, delay: delay, capacity: 1 << 16, calls: make(chan struct{}, maxCalls),
+		held: map[string]attachment.Attachment{}, taken: map[netip.Addr]bool{},
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	api, err := restapi.New(restapi.Options{Engine: p, Reporter: p, Addressing: restapi.Addressing{EnableIPv4: true}, Log: log})
+	harness.Must(t, err)
+	listener, err := net.Listen("unix", socket)
+	harness.Must(t, err)
+	server := &http.Server{Handler: api, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(listener) }() // ends with Close
+	t.Cleanup(func() { server.Close() })
+	return p
+}
+
+// call is one call of the plugin, which takes its time and waits for others.
+func (p *plugin) call(ctx context.Context) error {
+	select {
+	case p.calls <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-p.calls }()
+	return sleep(ctx, p.delay)
+}
+
+// Allocate allocates an address, or returns the one that the owner holds.
+func (p *plugin) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
+	if a, held := p.Lookup(r.Pool, r.Owner); held {
+		return a, nil
+	}
+	if err := p.call(ctx); err != nil {
+		return attachment.Attachment{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a, held := p.held[r.Owner]; held {
+		return a, nil
+	}
+	if len(p.held) >= p.capacity {
+		return attachment.Attachment{}, errors.New("no addresses are available in the range")
+	}
+	ip := p.first
+	for p.taken[ip] {
+		ip = ip.Next()
+	}
+	return p.hold(r.Owner, r.Pool, ip), nil
+}
+
+// Restore allocates one particular address.
+func (p *plugin) Restore(ctx context.Context, r attachment.RestoreRequest) (attachment.Attachment, error) {
+	if err := p.call(ctx); err != nil {
+		return attachment.Attachment{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a, held := p.held[r.Owner]; held && a.Addrs()[0] == r.IP {
+		return a, nil
+	}
+	if p.taken[r.IP] {
+		return attachment.Attachment{}, &attachment.Error{Kind: attachment.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
+	}
+	return p.hold(r.Owner, r.Pool, r.IP), nil
+}
+
+// hold records an attachment. The caller has the lock.
+func (p *plugin) hold(owner, pool string, ip netip.Addr) attachment.Attachment {
+	now := time.Now()
+	a := attachment.Attachment{Record: record.Record{
+		Owner: owner, Pool: pool, Node: p.node, State: record.Held, Network: "pods", Claims: []record.Family{record.IPv4},
+		Result:  call.Result{Addresses: []call.Address{{Prefix: netip.PrefixFrom(ip, 16)}}},
+		Created: now, Changed: now,
+	}}
+	p.held[owner], p.taken[ip] = a, true
+	p.acquired = append(p.acquired, now)
+	return a
+}
+
+// Release releases an address.
+func (p *plugin) Release(ctx context.Context, r attachment.ReleaseRequest) (attachment.Attachment, error) {
+	if err := p.call(ctx); err != nil {
+		return attachment.Attachment{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for owner, a := range p.held {
+		if a.Addrs()[0] == r.IP {
+			delete(p.held, owner)
+			delete(p.taken, r.IP)
+			return a, nil
+		}
+	}
+	return attachment.Attachment{}, &attachment.Error{Kind: attachment.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
+}
+
+// All yields every attachment.
+func (p *plugin) All() iter.Seq[attachment.Attachment] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []attachment.Attachment
+	for _, owner := range slices.Sorted(maps.Keys(p.held)) {
+		all = append(all, p.held[owner])
+	}
+	return slices.Values(all)
+}
+
+// Abandon does nothing: the bridge names an owner in each request.
+func (p *plugin) Abandon(string, string) {}
+
+// Lookup returns the attachment of an owner.
+func (p *plugin) Lookup(_, owner string) (attachment.Attachment, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, held := p.held[owner]
+	return a, held
+}
+
+// Report is the status of a ready sidecar.
+func (p *plugin) Report(context.Context) restapi.Report {
+	return restapi.Report{Version: "imitated", NodeName: p.node, Ready: true}
+}
+
+// setCapacity sets how many addresses can be allocated.
+func (p *plugin) setCapacity(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.capacity = n
+}
+
+// count returns the number of held addresses.
+func (p *plugin) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.held)
+}
+
+// acquiredAt returns when the nth address was allocated, counted from 1; zero if it was not.
+func (p *plugin) acquiredAt(n int) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.acquired) < n {
+		return time.Time{}
+	}
+	return p.acquired[n-1]
+}
+
+// sleep waits, and fails if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

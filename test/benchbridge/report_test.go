@@ -1,0 +1,98 @@
+package benchbridge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/benchpage"
+)
+
+// report has the figures of one run.
+type report struct {
+	// Machine names the machine.
+	Machine string
+
+	mu sync.Mutex
+	// rows are those of each case, in the order of cases.
+	rows map[supplier]map[int][]row
+}
+
+// row is one measurement of a case. Target and Reached are empty without a target.
+type row struct{ Case, What, Value, Target, Reached string }
+
+// verdict returns whether a target is reached, as text.
+func verdict(reached bool) string {
+	if reached {
+		return "yes"
+	}
+	return "**no**"
+}
+
+// add adds the rows of the nth case.
+func (r *report) add(s supplier, n int, rows []row) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rows == nil {
+		r.rows = map[supplier]map[int][]row{bridges: {}, operator: {}}
+	}
+	r.rows[s][n] = rows
+}
+
+// complete reports whether every case has rows.
+func (r *report) complete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.rows[bridges]) == len(cases())
+}
+
+// markdown returns the report as a table. A measurement of the operator is beside the bridge's.
+func (r *report) markdown() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s.\n\n", r.Machine)
+	b.WriteString("| case | measurement | bridge | cilium-operator | target | reached |\n|---|---|---|---|---|---|\n")
+	for n := range cases() {
+		for i, own := range r.rows[bridges][n] {
+			theirs := ""
+			if of := r.rows[operator][n]; i < len(of) {
+				theirs = of[i].Value
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", own.Case, own.What, own.Value, theirs, own.Target, own.Reached)
+		}
+	}
+	return b.String()
+}
+
+// write replaces the table of the page.
+func (r *report) write(page string) error {
+	return benchpage.Replace(page, "make bench-bridge", r.markdown())
+}
+
+// seconds formats a time in seconds.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
+
+// spread formats median and maximum.
+func spread(all []time.Duration) string {
+	return fmt.Sprintf("p50 %s, max %s", seconds(median(all)), seconds(maximum(all)))
+}
+
+// median returns the middle one, the smaller one of two; 0 without values.
+func median(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
+}
+
+// maximum returns the largest one, 0 without values.
+func maximum(all []time.Duration) time.Duration {
+	var most time.Duration
+	for _, d := range all {
+		most = max(most, d)
+	}
+	return most
+}
