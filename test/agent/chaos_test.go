@@ -77,7 +77,7 @@ func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) 
 		if !tb.agent.Current().Running() { // it exits if the API server is down at its start
 			tb.agent.MustStart(t)
 		}
-		return agentHealthy(t.Context())
+		return agentAPI().Healthy(t.Context())
 	})
 	if err := cluster.Eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
 		t.Errorf("at the end: %v", err)
@@ -89,13 +89,13 @@ func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) 
 	must(t, err)
 	for _, r := range tracker.runningPods() {
 		for _, ip := range r.ips {
-			if want := podNamespace + "/" + r.name; !ownedBy(b.used[ip], want) {
-				t.Errorf("at the end %s of %s is used by %q", ip, want, b.used[ip])
+			if want := podNamespace + "/" + r.name; !ownedBy(b.Used[ip], want) {
+				t.Errorf("at the end %s of %s is used by %q", ip, want, b.Used[ip])
 			}
 		}
 	}
 	tb.record(t, "from the last kill until all records agree", time.Since(begin))
-	tb.record(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.store), len(b.pool), len(b.used), len(b.pool)-len(b.used)))
+	tb.record(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.Store), len(b.Pool), len(b.Used), len(b.Pool)-len(b.Used)))
 }
 
 // ownedBy reports whether an owner is the wanted one. The agent marks owners that it has restored.
@@ -107,12 +107,12 @@ func (tb *testbed) recordResults(t *testing.T, targets []*chaosTarget, m *monito
 		tb.record(t, v.program.Name()+": killed, exited", fmt.Sprintf("%d, %d", v.kills, v.exits))
 	}
 	tb.record(t, "restarts of the agent that kept every running pod", m.restarts)
-	tb.record(t, "from a start of the agent until all of them are ready and reachable", medianAndMax(m.restored))
+	tb.record(t, "from a start of the agent until all of them are ready and reachable", cluster.MedianAndMax(m.restored))
 	tb.record(t, "comparisons of the records during the kills", m.comparisons)
 	tb.record(t, "addresses in the pool: minimum, maximum; withdrawn during the kills", fmt.Sprintf("%d, %d; %d", m.pool[0], m.pool[1], m.withdrawn))
 	tb.record(t, "pods started, deleted, left", fmt.Sprintf("%d, %d, %d", c.tracker.addedCount, c.tracker.removedCount, len(left)))
 	tb.record(t, "attempts that failed and were repeated: ADD, DEL", fmt.Sprintf("%d, %d", c.failed["ADD"], c.failed["DEL"]))
-	tb.record(t, "start of one pod, with its repetitions", medianAndMax(c.took))
+	tb.record(t, "start of one pod, with its repetitions", cluster.MedianAndMax(c.took))
 	tb.record(t, "violations", len(c.tracker.violationList()))
 }
 

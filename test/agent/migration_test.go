@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
@@ -44,8 +45,8 @@ func TestMigrationToCRDMode(t *testing.T) {
 	b, err := tb.nodeState(t.Context())
 	must(t, err)
 	ip := old.ips[0]
-	if _, published := b.pool[ip]; published || slices.Contains(fresh.ips, ip) || !b.store[ip] {
-		t.Errorf("%s of the old pod: in the pool %v, leased by host-local %v, addresses of the new pod %v; want only the lease", ip, published, b.store[ip], fresh.ips)
+	if _, published := b.Pool[ip]; published || slices.Contains(fresh.ips, ip) || !b.Store[ip] {
+		t.Errorf("%s of the old pod: in the pool %v, leased by host-local %v, addresses of the new pod %v; want only the lease", ip, published, b.Store[ip], fresh.ips)
 	}
 	must(t, tb.dropPod(t.Context(), old))
 	store, err := tb.hostLocalLeases()
@@ -73,8 +74,8 @@ func (tb *testbed) checkPoolUnused(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	if want := len(agentOwners()) + preAllocate; len(b.pool) != want || len(b.used) != 0 {
-		return fmt.Errorf("%d addresses are in the pool and %d are used; want %d and 0", len(b.pool), len(b.used), want)
+	if want := len(agentOwners()) + ciliumagent.PreAllocate; len(b.Pool) != want || len(b.Used) != 0 {
+		return fmt.Errorf("%d addresses are in the pool and %d are used; want %d and 0", len(b.Pool), len(b.Used), want)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestMonitorDetectsLoss(t *testing.T) {
 	must(t, tb.kube.unpublish(t.Context(), lost.ips[0]))
 	b, err := tb.nodeState(t.Context())
 	must(t, err)
-	if b.checkUsedInPool() == nil {
+	if b.CheckUsedInPool() == nil {
 		t.Error("a used address was removed from the pool, which was not detected")
 	}
 	tb.agent.End(syscall.SIGKILL)
