@@ -15,7 +15,7 @@ import (
 func agentAPI() ciliumagent.API { return ciliumagent.API{Socket: agentSocket} }
 
 // defineAgent defines the agent in crd mode, with a compiler in its PATH.
-func (tb *testbed) defineAgent(t *testing.T) {
+func (tb *testbed) defineAgent(t *testing.T, updateRate time.Duration) {
 	t.Helper()
 	must(t, os.MkdirAll(tb.path("path"), 0o755))
 	must(t, os.Symlink(cluster.MustEnv(t, "AGENT_TEST_CLANG", "agent-test"), tb.path("path", "clang")))
@@ -23,7 +23,7 @@ func (tb *testbed) defineAgent(t *testing.T) {
 		"--ipam=crd",
 		"--enable-endpoint-health-checking=true",
 		"--enable-envoy-config=true", // the address of ingress; it needs no Envoy
-		"--ipam-cilium-node-update-rate=1s",
+		"--ipam-cilium-node-update-rate="+updateRate.String(),
 	)
 }
 

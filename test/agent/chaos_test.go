@@ -15,12 +15,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
-// chaosReleaseDelay is --excess-ip-release-delay: short enough for many releases, and still five
-// times the agent's update interval.
-const chaosReleaseDelay = 5 * time.Second
+// chaosDelays are short enough for many releases, and the release delay is still five times the
+// agent's update interval.
+func chaosDelays() delays { return delays{update: time.Second, release: 5 * time.Second} }
 
-func TestChaos(t *testing.T) {
-	tb := newTestbed(t, ipv4Only(), chaosReleaseDelay)
+func TestChaos(t *testing.T)          { testChaos(t, ipv4Only()) }
+func TestChaosDualStack(t *testing.T) { testChaos(t, dualStack()) }
+
+func testChaos(t *testing.T, nw network) {
+	tb := newTestbed(t, nw, chaosDelays())
 	length, seed := chaosLength(t), chaosSeed(t)
 	tb.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
 	tb.sidecar.MustStart(t)
@@ -87,6 +90,15 @@ func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) 
 	}
 	b, err := tb.nodeState(t.Context())
 	must(t, err)
+	for _, subnet := range tb.subnets {
+		in := netip.MustParsePrefix(subnet)
+		used, pool := countIn(in, b.Used), countIn(in, b.Pool)
+		if want := len(agentOwners()) + len(tracker.runningPods()); used != want || pool*tb.families() != len(b.Pool) {
+			t.Errorf("at the end %d of %d used and %d of %d published addresses are of %s; want %d used, and as many published ones of each family",
+				used, len(b.Used), pool, len(b.Pool), subnet, want)
+		}
+		tb.record(t, "at the end: pool, used of "+subnet, fmt.Sprintf("%d, %d", pool, used))
+	}
 	for _, r := range tracker.runningPods() {
 		for _, ip := range r.ips {
 			if want := podNamespace + "/" + r.name; !ownedBy(b.Used[ip], want) {
@@ -96,6 +108,17 @@ func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) 
 	}
 	tb.record(t, "from the last kill until all records agree", time.Since(begin))
 	tb.record(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.Store), len(b.Pool), len(b.Used), len(b.Pool)-len(b.Used)))
+}
+
+// countIn returns the number of addresses in a range.
+func countIn[V any](in netip.Prefix, all map[netip.Addr]V) int {
+	n := 0
+	for ip := range all {
+		if in.Contains(ip) {
+			n++
+		}
+	}
+	return n
 }
 
 // ownedBy reports whether an owner is the wanted one. The agent marks owners that it has restored.

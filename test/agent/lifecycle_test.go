@@ -15,9 +15,10 @@ import (
 const (
 	manyPods    = 40
 	deletedPods = 30
-	// shortReleaseDelay is --excess-ip-release-delay in tests without kills.
-	shortReleaseDelay = 3 * time.Second
 )
+
+// shortDelays are the delays of tests that neither kill programs at random nor start many pods at once.
+func shortDelays() delays { return delays{update: time.Second, release: 3 * time.Second} }
 
 // agentOwners returns the owners of the agent's own addresses.
 func agentOwners() []string { return []string{"router", "health", "ingress"} }
@@ -26,7 +27,7 @@ func TestAgentLifecycle(t *testing.T)          { testLifecycle(t, ipv4Only()) }
 func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 
 func testLifecycle(t *testing.T, nw network) {
-	tb := newTestbed(t, nw, shortReleaseDelay)
+	tb := newTestbed(t, nw, shortDelays())
 	begin := time.Now()
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
@@ -178,7 +179,7 @@ func (tb *testbed) checkExcessReleased(t *testing.T, started []*pod) {
 		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before), len(after.Store), deletedPods)
 	}
 	tb.record(t, fmt.Sprintf("addresses in host-local with %d pods, and after %d were deleted", manyPods, deletedPods), fmt.Sprintf("%d, %d", len(before), len(after.Store)))
-	tb.record(t, "time for that, with --excess-ip-release-delay="+shortReleaseDelay.String(), took)
+	tb.record(t, "time for that, with --excess-ip-release-delay="+shortDelays().release.String(), took)
 	for _, p := range started[deletedPods:] {
 		cluster.MustEventually(t, "node to "+p.name, time.Minute, func() error { return checkReachable(t.Context(), p.name, p.ips) })
 	}

@@ -11,7 +11,7 @@ import (
 // A monitor that detects nothing would make a faulty bridge pass. The test also shows that an agent
 // drops an endpoint without an address in the pool at its start.
 func TestMonitorDetectsLoss(t *testing.T) {
-	tb := newTestbed(t, ipv4Only(), shortReleaseDelay)
+	tb := newTestbed(t, ipv4Only(), shortDelays())
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
 	tb.waitHealthy(t, tb.agent.MustStart(t))
