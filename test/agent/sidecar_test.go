@@ -14,8 +14,8 @@ import (
 // networkName is the name of the delegated CNI network, and of host-local's directory.
 const networkName = "pods"
 
-// bridgeMetrics is the bridge's --metrics-address, in the network namespace of the test.
-const bridgeMetrics = "127.0.0.1:9967"
+// bridgeAddress is the bridge's --metrics-address, in the network namespace of the test.
+const bridgeAddress = "127.0.0.1:9967"
 
 // defineSidecar writes the CNI configuration with the real host-local, which only the sidecar reads:
 // in crd mode cilium-cni does not delegate.
@@ -58,7 +58,7 @@ func (tb *testbed) defineBridge(t *testing.T, releaseDelay time.Duration) {
 		"--node-name="+nodeName,
 		"--kubeconfig="+tb.kubeconfig("bridge"),
 		"--host=unix://"+sidecarSocket,
-		"--metrics-address="+bridgeMetrics,
+		"--metrics-address="+bridgeAddress,
 		"--pre-allocate="+strconv.Itoa(ciliumagent.PreAllocate),
 		"--excess-ip-release-delay="+releaseDelay.String(),
 	)
