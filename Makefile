@@ -179,6 +179,13 @@ agent-test: build plugins ## run a real, unmodified cilium-agent over the bridge
 	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
 	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} test/agent/run.sh $(CACHE)/agent-test/agent.test
 
+# Not part of "make ci": needs root, containerd, cgroup v1 and time (test/kubernetes/README.md).
+.PHONY: cluster-test
+cluster-test: build plugins image ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
+	test/kubernetes/build.sh $(CACHE)/cluster-test $(CACHE)/agent-test
+	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
+	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test
+
 # Not part of "make ci": needs root, etcd and a kube-apiserver, which "make agent-test" needs too
 # (test/whereabouts/README.md).
 .PHONY: plugin-test

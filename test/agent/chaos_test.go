@@ -15,12 +15,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
-// chaosReleaseDelay is --excess-ip-release-delay: short enough for many releases, and still five
-// times the agent's update interval.
-const chaosReleaseDelay = 5 * time.Second
+// chaosDelays are short enough for many releases, and the release delay is still five times the
+// agent's update interval.
+func chaosDelays() delays { return delays{update: time.Second, release: 5 * time.Second} }
 
-func TestChaos(t *testing.T) {
-	tb := newTestbed(t, ipv4Only(), chaosReleaseDelay)
+func TestChaos(t *testing.T)          { testChaos(t, ipv4Only()) }
+func TestChaosDualStack(t *testing.T) { testChaos(t, dualStack()) }
+
+func testChaos(t *testing.T, nw network) {
+	tb := newTestbed(t, nw, chaosDelays())
 	length, seed := chaosLength(t), chaosSeed(t)
 	tb.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
 	tb.sidecar.MustStart(t)
@@ -77,7 +80,7 @@ func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) 
 		if !tb.agent.Current().Running() { // it exits if the API server is down at its start
 			tb.agent.MustStart(t)
 		}
-		return agentHealthy(t.Context())
+		return agentAPI().Healthy(t.Context())
 	})
 	if err := cluster.Eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
 		t.Errorf("at the end: %v", err)
@@ -87,15 +90,35 @@ func (tb *testbed) checkRecovery(t *testing.T, m *monitor, tracker *podTracker) 
 	}
 	b, err := tb.nodeState(t.Context())
 	must(t, err)
+	for _, subnet := range tb.subnets {
+		in := netip.MustParsePrefix(subnet)
+		used, pool := countIn(in, b.Used), countIn(in, b.Pool)
+		if want := len(agentOwners()) + len(tracker.runningPods()); used != want || pool*tb.families() != len(b.Pool) {
+			t.Errorf("at the end %d of %d used and %d of %d published addresses are of %s; want %d used, and as many published ones of each family",
+				used, len(b.Used), pool, len(b.Pool), subnet, want)
+		}
+		tb.record(t, "at the end: pool, used of "+subnet, fmt.Sprintf("%d, %d", pool, used))
+	}
 	for _, r := range tracker.runningPods() {
 		for _, ip := range r.ips {
-			if want := podNamespace + "/" + r.name; !ownedBy(b.used[ip], want) {
-				t.Errorf("at the end %s of %s is used by %q", ip, want, b.used[ip])
+			if want := podNamespace + "/" + r.name; !ownedBy(b.Used[ip], want) {
+				t.Errorf("at the end %s of %s is used by %q", ip, want, b.Used[ip])
 			}
 		}
 	}
 	tb.record(t, "from the last kill until all records agree", time.Since(begin))
-	tb.record(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.store), len(b.pool), len(b.used), len(b.pool)-len(b.used)))
+	tb.record(t, "at the end: host-local's store, pool, used, free", fmt.Sprintf("%d = %d = %d + %d", len(b.Store), len(b.Pool), len(b.Used), len(b.Pool)-len(b.Used)))
+}
+
+// countIn returns the number of addresses in a range.
+func countIn[V any](in netip.Prefix, all map[netip.Addr]V) int {
+	n := 0
+	for ip := range all {
+		if in.Contains(ip) {
+			n++
+		}
+	}
+	return n
 }
 
 // ownedBy reports whether an owner is the wanted one. The agent marks owners that it has restored.
@@ -107,12 +130,12 @@ func (tb *testbed) recordResults(t *testing.T, targets []*chaosTarget, m *monito
 		tb.record(t, v.program.Name()+": killed, exited", fmt.Sprintf("%d, %d", v.kills, v.exits))
 	}
 	tb.record(t, "restarts of the agent that kept every running pod", m.restarts)
-	tb.record(t, "from a start of the agent until all of them are ready and reachable", medianAndMax(m.restored))
+	tb.record(t, "from a start of the agent until all of them are ready and reachable", cluster.MedianAndMax(m.restored))
 	tb.record(t, "comparisons of the records during the kills", m.comparisons)
 	tb.record(t, "addresses in the pool: minimum, maximum; withdrawn during the kills", fmt.Sprintf("%d, %d; %d", m.pool[0], m.pool[1], m.withdrawn))
 	tb.record(t, "pods started, deleted, left", fmt.Sprintf("%d, %d, %d", c.tracker.addedCount, c.tracker.removedCount, len(left)))
 	tb.record(t, "attempts that failed and were repeated: ADD, DEL", fmt.Sprintf("%d, %d", c.failed["ADD"], c.failed["DEL"]))
-	tb.record(t, "start of one pod, with its repetitions", medianAndMax(c.took))
+	tb.record(t, "start of one pod, with its repetitions", cluster.MedianAndMax(c.took))
 	tb.record(t, "violations", len(c.tracker.violationList()))
 }
 

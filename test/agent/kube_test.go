@@ -55,10 +55,10 @@ func (k *kube) createPod(ctx context.Context, name string) (string, error) {
 		"nodeName":   nodeName,
 		"containers": []any{map[string]any{"name": "app", "image": "none"}},
 	}
-	if _, err := k.pods().Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return "", err
+	found, err := k.pods().Create(ctx, pod, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		found, err = k.pods().Get(ctx, name, metav1.GetOptions{})
 	}
-	found, err := k.pods().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}

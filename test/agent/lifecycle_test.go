@@ -15,9 +15,10 @@ import (
 const (
 	manyPods    = 40
 	deletedPods = 30
-	// shortReleaseDelay is --excess-ip-release-delay in tests without kills.
-	shortReleaseDelay = 3 * time.Second
 )
+
+// shortDelays are the delays of tests that neither kill programs at random nor start many pods at once.
+func shortDelays() delays { return delays{update: time.Second, release: 3 * time.Second} }
 
 // agentOwners returns the owners of the agent's own addresses.
 func agentOwners() []string { return []string{"router", "health", "ingress"} }
@@ -26,7 +27,7 @@ func TestAgentLifecycle(t *testing.T)          { testLifecycle(t, ipv4Only()) }
 func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 
 func testLifecycle(t *testing.T, nw network) {
-	tb := newTestbed(t, nw, shortReleaseDelay)
+	tb := newTestbed(t, nw, shortDelays())
 	begin := time.Now()
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
@@ -51,17 +52,17 @@ func (tb *testbed) checkAgentAddresses(t *testing.T) {
 			return err
 		}
 		for _, owner := range agentOwners() {
-			ips := b.usedBy(owner)
+			ips := b.UsedBy(owner)
 			if len(ips) != tb.families() {
 				return fmt.Errorf("the agent's %s has %v; want %d", owner, ips, tb.families())
 			}
 			for _, ip := range ips {
-				if !b.store[ip] {
+				if !b.Store[ip] {
 					return fmt.Errorf("%s of the agent's %s has no lease of host-local", ip, owner)
 				}
 			}
 		}
-		return b.checkConsistent(len(agentOwners()) * tb.families())
+		return b.CheckConsistent(len(agentOwners()) * tb.families())
 	})
 }
 
@@ -75,7 +76,7 @@ func (tb *testbed) checkStatus(t *testing.T) {
 		t.Fatalf("cilium-dbg status: %v: %s", err, out)
 	}
 	for _, owner := range agentOwners() {
-		for _, ip := range b.usedBy(owner) {
+		for _, ip := range b.UsedBy(owner) {
 			if want := fmt.Sprintf("%s (%s)", ip, owner); !strings.Contains(string(out), want) {
 				t.Errorf("cilium-dbg status does not show %q:\n%s", want, out)
 			}
@@ -110,7 +111,7 @@ func (tb *testbed) startPods(t *testing.T) []*pod {
 		started = append(started, p)
 	}
 	tb.record(t, fmt.Sprintf("%d pods started sequentially", manyPods), time.Since(begin))
-	tb.record(t, "start of one pod", medianAndMax(took))
+	tb.record(t, "start of one pod", cluster.MedianAndMax(took))
 	return started
 }
 
@@ -152,7 +153,7 @@ func (tb *testbed) checkConnectivity(t *testing.T, started []*pod) {
 	}
 	b, err := tb.nodeState(t.Context())
 	must(t, err)
-	for _, ip := range b.usedBy("health") {
+	for _, ip := range b.UsedBy("health") {
 		try("node to health", func() error { return checkHealthReachable(t.Context(), ip) })
 	}
 	tb.record(t, "connections (node to pod, pod to pod, node to health)", connections)
@@ -174,11 +175,11 @@ func (tb *testbed) checkExcessReleased(t *testing.T, started []*pod) {
 	took := time.Since(begin)
 	after, err := tb.nodeState(t.Context())
 	must(t, err)
-	if !tb.dual && len(before)-len(after.store) != deletedPods {
-		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before), len(after.store), deletedPods)
+	if !tb.dual && len(before)-len(after.Store) != deletedPods {
+		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before), len(after.Store), deletedPods)
 	}
-	tb.record(t, fmt.Sprintf("addresses in host-local with %d pods, and after %d were deleted", manyPods, deletedPods), fmt.Sprintf("%d, %d", len(before), len(after.store)))
-	tb.record(t, "time for that, with --excess-ip-release-delay="+shortReleaseDelay.String(), took)
+	tb.record(t, fmt.Sprintf("addresses in host-local with %d pods, and after %d were deleted", manyPods, deletedPods), fmt.Sprintf("%d, %d", len(before), len(after.Store)))
+	tb.record(t, "time for that, with --excess-ip-release-delay="+shortDelays().release.String(), took)
 	for _, p := range started[deletedPods:] {
 		cluster.MustEventually(t, "node to "+p.name, time.Minute, func() error { return checkReachable(t.Context(), p.name, p.ips) })
 	}
@@ -190,7 +191,7 @@ func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 	if err != nil {
 		return err
 	}
-	return b.checkConsistent((len(agentOwners()) + pods) * tb.families())
+	return b.CheckConsistent((len(agentOwners()) + pods) * tb.families())
 }
 
 // checkSIGTERM wants the bridge and the sidecar to end with status 0 on SIGTERM.

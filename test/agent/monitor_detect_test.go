@@ -11,7 +11,7 @@ import (
 // A monitor that detects nothing would make a faulty bridge pass. The test also shows that an agent
 // drops an endpoint without an address in the pool at its start.
 func TestMonitorDetectsLoss(t *testing.T) {
-	tb := newTestbed(t, ipv4Only(), shortReleaseDelay)
+	tb := newTestbed(t, ipv4Only(), shortDelays())
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
 	tb.waitHealthy(t, tb.agent.MustStart(t))
@@ -29,7 +29,7 @@ func TestMonitorDetectsLoss(t *testing.T) {
 	must(t, tb.kube.unpublish(t.Context(), lost.ips[0]))
 	b, err := tb.nodeState(t.Context())
 	must(t, err)
-	if b.checkUsedInPool() == nil {
+	if b.CheckUsedInPool() == nil {
 		t.Error("a used address was removed from the pool, which was not detected")
 	}
 	tb.agent.End(syscall.SIGKILL)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
@@ -36,7 +37,7 @@ type monitor struct {
 // existed before, and each pod must be reachable. A process that ends earlier is not checked.
 func (m *monitor) followAgent(ctx context.Context, now *cluster.Process) {
 	before, begin := m.tracker.runningPods(), time.Now()
-	for agentHealthy(ctx) != nil {
+	for agentAPI().Healthy(ctx) != nil {
 		if !now.Running() || ctx.Err() != nil {
 			return
 		}
@@ -63,14 +64,14 @@ func (m *monitor) followAgent(ctx context.Context, now *cluster.Process) {
 // checkPods returns nil if the agent has a ready endpoint with its addresses for each pod, no address
 // belongs to two endpoints, and every pod is reachable.
 func (m *monitor) checkPods(ctx context.Context, wanted []running) error {
-	list, err := endpoints(ctx)
+	list, err := agentAPI().Endpoints(ctx)
 	if err != nil {
 		return err
 	}
-	if err := sharedAddresses(list); err != nil {
+	if err := ciliumagent.SharedAddresses(list); err != nil {
 		m.tracker.addViolation("%v", err)
 	}
-	has := map[string]endpoint{}
+	has := map[string]ciliumagent.Endpoint{}
 	for _, e := range list {
 		has[e.Pod] = e
 	}
@@ -94,7 +95,7 @@ func (m *monitor) checkPods(ctx context.Context, wanted []running) error {
 
 // watchState compares the records whenever all of them can be read.
 func (m *monitor) watchState(ctx context.Context) {
-	var last nodeState
+	var last ciliumagent.NodeState
 	for ; ctx.Err() == nil; sleep(ctx, time.Second) {
 		before, err := m.testbed.nodeState(ctx)
 		if err != nil {
@@ -104,12 +105,12 @@ func (m *monitor) watchState(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		if err := before.checkUsedInPool(); err != nil {
+		if err := before.CheckUsedInPool(); err != nil {
 			m.tracker.addViolation("%v", err)
 		}
-		for ip := range before.pool {
+		for ip := range before.Pool {
 			// An address is released after its withdrawal, so it may have left the store in between.
-			if _, published := after.pool[ip]; published && !before.store[ip] && !after.store[ip] {
+			if _, published := after.Pool[ip]; published && !before.Store[ip] && !after.Store[ip] {
 				m.tracker.addViolation("%s was in the pool without a lease of host-local", ip)
 			}
 		}
@@ -119,16 +120,16 @@ func (m *monitor) watchState(ctx context.Context) {
 }
 
 // countPool counts the changes of the pool.
-func (m *monitor) countPool(last, now nodeState) {
+func (m *monitor) countPool(last, now ciliumagent.NodeState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.comparisons == 0 {
-		m.pool = [2]int{len(now.pool), len(now.pool)}
+		m.pool = [2]int{len(now.Pool), len(now.Pool)}
 	}
 	m.comparisons++
-	m.pool = [2]int{min(m.pool[0], len(now.pool)), max(m.pool[1], len(now.pool))}
-	for ip := range last.pool {
-		if _, published := now.pool[ip]; !published {
+	m.pool = [2]int{min(m.pool[0], len(now.Pool)), max(m.pool[1], len(now.Pool))}
+	for ip := range last.Pool {
+		if _, published := now.Pool[ip]; !published {
 			m.withdrawn++
 		}
 	}
@@ -137,11 +138,11 @@ func (m *monitor) countPool(last, now nodeState) {
 // watchEndpoints checks for shared addresses whenever the agent responds.
 func (m *monitor) watchEndpoints(ctx context.Context) {
 	for ; ctx.Err() == nil; sleep(ctx, time.Second) {
-		list, err := endpoints(ctx)
+		list, err := agentAPI().Endpoints(ctx)
 		if err != nil {
 			continue // the agent is down
 		}
-		if err := sharedAddresses(list); err != nil {
+		if err := ciliumagent.SharedAddresses(list); err != nil {
 			m.tracker.addViolation("%v", err)
 		}
 	}

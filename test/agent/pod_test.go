@@ -40,14 +40,24 @@ func (tb *testbed) addPod(ctx context.Context, p *pod) error {
 	if err != nil {
 		return err
 	}
+	if err := p.newSandbox(); err != nil {
+		return err
+	}
+	return tb.attachPod(ctx, p, uid)
+}
+
+// newSandbox creates the network namespace of the next attempt.
+func (p *pod) newSandbox() error {
 	p.attempts++
 	p.sandbox = fmt.Sprintf("%x", sha256.Sum256([]byte(p.netns()))) // cilium-cni derives interface names from it
 	if err := command("ip netns add " + p.netns()); err != nil {
 		return err
 	}
-	if err := command("ip -n " + p.netns() + " link set lo up"); err != nil {
-		return err
-	}
+	return command("ip -n " + p.netns() + " link set lo up")
+}
+
+// attachPod calls ADD for a pod with a sandbox, and starts its server.
+func (tb *testbed) attachPod(ctx context.Context, p *pod, uid string) error {
 	out, err := tb.cni(ctx, "ADD", p, uid)
 	if err != nil {
 		return err
@@ -55,8 +65,8 @@ func (tb *testbed) addPod(ctx context.Context, p *pod) error {
 	if p.ips, err = addressesOf(out); err != nil {
 		return err
 	}
-	if len(p.ips) != tb.families() {
-		return fmt.Errorf("cilium-cni assigned %v to %s; want %d addresses", p.ips, p.name, tb.families())
+	if err := tb.checkFamilies(p.ips); err != nil {
+		return fmt.Errorf("cilium-cni's result for %s: %w", p.name, err)
 	}
 	return p.serve()
 }
@@ -87,6 +97,7 @@ func (tb *testbed) cni(ctx context.Context, verb string, p *pod, uid string) ([]
 	cmd := exec.CommandContext(ctx, tb.bin("cilium-cni"))
 	cmd.Stdin = strings.NewReader(tb.netConf)
 	cmd.Env = append(os.Environ(),
+		"CILIUM_SOCK="+tb.cniSocket,
 		"CNI_COMMAND="+verb,
 		"CNI_CONTAINERID="+p.sandbox,
 		"CNI_NETNS=/run/netns/"+p.netns(),

@@ -7,13 +7,15 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 )
 
 // networkName is the name of the delegated CNI network, and of host-local's directory.
 const networkName = "pods"
 
-// preAllocate is the bridge's default number of free slots.
-const preAllocate = 8
+// bridgeAddress is the bridge's --metrics-address, in the network namespace of the test.
+const bridgeAddress = "127.0.0.1:9967"
 
 // defineSidecar writes the CNI configuration with the real host-local, which only the sidecar reads:
 // in crd mode cilium-cni does not delegate.
@@ -56,7 +58,8 @@ func (tb *testbed) defineBridge(t *testing.T, releaseDelay time.Duration) {
 		"--node-name="+nodeName,
 		"--kubeconfig="+tb.kubeconfig("bridge"),
 		"--host=unix://"+sidecarSocket,
-		"--pre-allocate="+strconv.Itoa(preAllocate),
+		"--metrics-address="+bridgeAddress,
+		"--pre-allocate="+strconv.Itoa(ciliumagent.PreAllocate),
 		"--excess-ip-release-delay="+releaseDelay.String(),
 	)
 }

@@ -4,9 +4,11 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,6 +50,28 @@ func dualStack() network {
 // families returns the number of addresses of each pod.
 func (nw network) families() int { return len(nw.subnets) }
 
+// checkFamilies returns nil if the addresses are those of one pod: one of each family, each in the
+// range of host-local.
+func (nw network) checkFamilies(ips []netip.Addr) error {
+	if len(ips) != nw.families() {
+		return fmt.Errorf("has %v; want %d addresses", ips, nw.families())
+	}
+	for _, subnet := range nw.subnets {
+		if in := netip.MustParsePrefix(subnet); !slices.ContainsFunc(ips, in.Contains) {
+			return fmt.Errorf("has %v; want one of %s", ips, subnet)
+		}
+	}
+	return nil
+}
+
+// delays are those of agent and bridge.
+type delays struct {
+	// update is the agent's --ipam-cilium-node-update-rate.
+	update time.Duration
+	// release is the bridge's --excess-ip-release-delay.
+	release time.Duration
+}
+
 // testbed is a node and its cluster, with real programs.
 type testbed struct {
 	network
@@ -60,27 +84,28 @@ type testbed struct {
 	kube *kube
 	// netConf is the CNI configuration of cilium-cni.
 	netConf string
+	// cniSocket is the socket by which cilium-cni reaches the agent.
+	cniSocket string
 
 	apiServer, sidecar, bridge, agent *cluster.Program
 }
 
 // newTestbed sets up the node's network and an API server with the node, and defines the programs. It
-// skips the test outside the namespaces of run.sh. releaseDelay is the bridge's
-// --excess-ip-release-delay.
-func newTestbed(t *testing.T, nw network, releaseDelay time.Duration) *testbed {
+// skips the test outside the namespaces of run.sh.
+func newTestbed(t *testing.T, nw network, d delays) *testbed {
 	t.Helper()
 	if os.Getenv("AGENT_TEST_NAMESPACED") == "" {
 		t.Skip("the test needs root, a cilium-agent and separate namespaces; run 'make agent-test'")
 	}
-	tb := &testbed{network: nw, netConf: agentsNetConf, built: cluster.MustEnv(t, "AGENT_TEST_DIR", "agent-test"), root: cluster.MustEnv(t, "AGENT_TEST_ROOT", "agent-test")}
+	tb := &testbed{network: nw, netConf: agentsNetConf, cniSocket: agentSocket, built: cluster.MustEnv(t, "AGENT_TEST_DIR", "agent-test"), root: cluster.MustEnv(t, "AGENT_TEST_ROOT", "agent-test")}
 	tb.dir = filepath.Join(tb.built, "runs", t.Name())
 	must(t, os.RemoveAll(tb.dir))
 	must(t, os.MkdirAll(tb.dir, 0o755))
 	tb.connectNode(t)
 	tb.startCluster(t)
 	tb.defineSidecar(t)
-	tb.defineAgent(t)
-	tb.defineBridge(t, releaseDelay)
+	tb.defineAgent(t, d.update)
+	tb.defineBridge(t, d.release)
 	return tb
 }
 

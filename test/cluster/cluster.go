@@ -1,5 +1,6 @@
-// Package cluster runs a real etcd and a real kube-apiserver for tests, and talks to them as an
-// administrator. build.sh builds the kube-apiserver; etcd is the distribution's.
+// Package cluster runs a real etcd and a real kube-apiserver for tests, with controllers and scheduler
+// if a test has nodes, and talks to them as an administrator. build.sh builds the programs; etcd is
+// the distribution's.
 package cluster
 
 import (
@@ -34,6 +35,8 @@ type Config struct {
 	ServiceAccounts []string
 	// Flags are further flags of kube-apiserver.
 	Flags []string
+	// Controllers adds the controller manager and the scheduler; nil for none.
+	Controllers *Controllers
 }
 
 // Cluster is a running etcd and kube-apiserver.
@@ -52,7 +55,7 @@ type Cluster struct {
 func Start(t testing.TB, config Config) *Cluster {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(config.Dir, name) }
-	files := makeCertificates(t, config.Dir, config.Host)
+	files := makeCertificates(t, config.Dir, config.addresses()...)
 	tokens := in("tokens.csv")
 	harness.Must(t, os.WriteFile(tokens, config.tokens(), 0o600))
 	program := func(name string, args ...string) *Program {
@@ -67,22 +70,30 @@ func Start(t testing.TB, config Config) *Cluster {
 		"--unsafe-no-fsync=true", // it is never killed
 	).MustStart(t)
 	c := &Cluster{config: config, ca: files.serving}
-	c.APIServer = program("kube-apiserver", append([]string{config.APIServer,
+	c.APIServer = program("kube-apiserver", append([]string{
+		config.APIServer,
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--bind-address=0.0.0.0", "--secure-port=6443", "--advertise-address=" + config.Host,
 		"--tls-cert-file=" + files.serving, "--tls-private-key-file=" + files.servingKey,
-		"--token-auth-file=" + tokens, "--authorization-mode=RBAC",
+		"--token-auth-file=" + tokens, "--authorization-mode=Node,RBAC",
 		"--service-account-key-file=" + files.accountPublic, "--service-account-signing-key-file=" + files.accountKey,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
-		"--disable-admission-plugins=ServiceAccount", // no controller creates the accounts of pods
 		"--profiling=false", "--allow-privileged=true",
-	}, config.Flags...)...)
+	}, slices.Concat(config.admission(), config.Flags)...)...)
 	c.APIServer.MustStart(t)
 	c.Kube = newKube(t, c.WriteKubeconfig(t, "admin", admin, "default"))
 	c.WaitReady(t)
+	if config.Controllers != nil {
+		for name, args := range config.Controllers.commands(c.path("admin.kubeconfig"), files) {
+			program(name, args...).MustStart(t)
+		}
+	}
 	return c
 }
+
+// path returns a path in the cluster's directory.
+func (c *Cluster) path(name string) string { return filepath.Join(c.config.Dir, name) }
 
 // WaitReady waits until the API server responds.
 func (c *Cluster) WaitReady(t testing.TB) {
@@ -99,14 +110,25 @@ func (config Config) tokens() []byte {
 	for i, account := range config.ServiceAccounts {
 		lines = fmt.Appendf(lines, "%s,system:serviceaccount:%s,%d,\"system:serviceaccounts,system:authenticated\"\n", account, account, i+2)
 	}
+	if config.Controllers != nil {
+		for i, node := range config.Controllers.Nodes {
+			lines = fmt.Appendf(lines, "%s,system:node:%s,node-%d,system:nodes\n", node, node, i)
+		}
+	}
 	return lines
 }
 
+// As returns the client of another user. The name is that of the kubeconfig that it writes.
+func (c *Cluster) As(t testing.TB, name, token string) Kube {
+	t.Helper()
+	return newKube(t, c.WriteKubeconfig(t, name, token, "default"))
+}
+
 // WriteKubeconfig writes NAME.kubeconfig into the cluster's directory, and returns its path. The
-// token is that of a service account of the configuration.
+// token is that of a service account or a node of the configuration, or of a pod.
 func (c *Cluster) WriteKubeconfig(t testing.TB, name, token, namespace string) string {
 	t.Helper()
-	file := filepath.Join(c.config.Dir, name+".kubeconfig")
+	file := c.path(name + ".kubeconfig")
 	harness.Must(t, os.WriteFile(file, fmt.Appendf(nil, strings.TrimLeft(`
 apiVersion: v1
 kind: Config

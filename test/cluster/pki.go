@@ -23,8 +23,8 @@ type certificates struct {
 	accountKey, accountPublic string
 }
 
-// makeCertificates writes the files of an API server with the address host into dir.
-func makeCertificates(t testing.TB, dir, host string) certificates {
+// makeCertificates writes the files of an API server with some addresses into dir.
+func makeCertificates(t testing.TB, dir string, hosts ...string) certificates {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	files := certificates{in("api.crt"), in("api.key"), in("accounts.key"), in("accounts.pub")}
@@ -34,11 +34,14 @@ func makeCertificates(t testing.TB, dir, host string) certificates {
 		Subject:               pkix.Name{CommonName: "kube-apiserver"},
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(48 * time.Hour),
-		IPAddresses:           []net.IP{net.ParseIP(host), net.ParseIP("127.0.0.1")},
+		IPAddresses:           []net.IP{net.ParseIP("127.0.0.1")},
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, host := range hosts {
+		self.IPAddresses = append(self.IPAddresses, net.ParseIP(host))
 	}
 	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
 	harness.Must(t, err)

@@ -20,6 +20,8 @@ type Program struct {
 	args []string
 	env  []string
 	log  *os.File
+	// namespaces are CLONE_NEW* flags: those of each process.
+	namespaces uintptr
 
 	mu      sync.Mutex
 	current *Process
@@ -45,6 +47,10 @@ func NewProgram(t testing.TB, dir, name string, env []string, args ...string) *P
 	return p
 }
 
+// InNamespaces makes the program start its processes in new namespaces, given as CLONE_NEW* flags.
+// With CLONE_NEWPID all processes of the namespace have ended when the started one is done.
+func (p *Program) InNamespaces(flags uintptr) { p.namespaces = flags }
+
 // Name returns the name of the program.
 func (p *Program) Name() string { return p.name }
 
@@ -56,6 +62,7 @@ func (p *Program) Start() (*Process, error) {
 	cmd := exec.Command(p.args[0], p.args[1:]...)
 	cmd.Env = slices.Concat(os.Environ(), p.env)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: p.namespaces}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
@@ -107,6 +114,9 @@ func (p *Process) Running() bool {
 		return true
 	}
 }
+
+// PID returns the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

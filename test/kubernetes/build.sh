@@ -1,0 +1,42 @@
+#!/bin/bash
+# build.sh DIR AGENT_DIR: builds what the test needs beside the programs of this tree: into
+# AGENT_DIR the programs of "make agent-test", into DIR those of Kubernetes, Helm, the CNI plugin
+# loopback and the image of the pods. Existing files are not built again.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../..
+missing=
+for pair in containerd:containerd ctr:containerd runc:runc busybox:busybox-static iptables:iptables nsenter:util-linux findmnt:util-linux; do
+  command -v "${pair%%:*}" >/dev/null || missing+=" ${pair##*:}"
+done
+[ -z "$missing" ] || { echo "missing: run 'apt-get install --no-install-recommends$missing'" >&2; exit 1; }
+
+"$here/../agent/build.sh" "$2"
+mkdir -p "$1/bin"
+dir=$(cd "$1" && pwd)
+[ -e "$dir/bin/kube-apiserver" ] || ln -s "$(realpath "$2")/bin/kube-apiserver" "$dir/bin/"
+"$here/../cluster/build.sh" "$dir/bin" kubectl kubelet kube-controller-manager kube-scheduler
+
+build() { # NAME MODULE PACKAGE
+  [ -x "$dir/bin/$1" ] && return
+  echo "building $1" >&2
+  CGO_ENABLED=0 go build -C "$root/$2" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/$1" "$3"
+}
+build helm test/external helm.sh/helm/v3/cmd/helm
+build loopback tools/plugins github.com/containernetworking/plugins/plugins/main/loopback
+
+if [ ! -f "$dir/busybox.tar" ]; then
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  install -D "$(command -v busybox)" "$work/root/bin/busybox"
+  tar -C "$work/root" -cf "$work/layer.tar" bin
+  layer=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
+  # It is the image of the pods' sandboxes, too, which only wait; CRI ends them by SIGKILL.
+  cat >"$work/config.json" <<J
+{"architecture": "$(go env GOARCH)", "os": "linux", "config": {"Entrypoint": ["/bin/busybox", "sleep", "2147483647"]},
+ "rootfs": {"type": "layers", "diff_ids": ["sha256:$layer"]}}
+J
+  echo '[{"Config": "config.json", "RepoTags": ["localhost/cluster-test/busybox:1"], "Layers": ["layer.tar"]}]' >"$work/manifest.json"
+  tar -C "$work" -cf "$dir/busybox.new" manifest.json config.json layer.tar
+  mv "$dir/busybox.new" "$dir/busybox.tar"
+fi

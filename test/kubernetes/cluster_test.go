@@ -1,0 +1,46 @@
+package kubernetes
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestCluster runs the cases in one cluster. Each brings it into the state that it needs.
+func TestCluster(t *testing.T) {
+	tb := newTestbed(t)
+	tb.route(t)
+	tb.install(t)
+	for _, c := range []struct {
+		name string
+		run  func(*testbed, *testing.T)
+	}{
+		{"Fresh", (*testbed).testFresh},
+		{"Pods", (*testbed).testPods},
+		{"Chaos", (*testbed).testChaos},
+		{"Hung", (*testbed).testHung},
+		{"Reboot", (*testbed).testReboot},
+		{"ConfigMap", (*testbed).testConfigMap},
+		{"Upgrade", (*testbed).testUpgrade},
+		{"Policy", (*testbed).testPolicy},
+		{"Audit", (*testbed).testAudit},
+		{"Uninstall", (*testbed).testUninstall},
+		{"Helm", (*testbed).testHelm},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(tb, t) })
+	}
+	tb.hold(t)
+}
+
+// hold keeps the cluster for $CLUSTER_TEST_HOLD, so that it can be examined.
+func (tb *testbed) hold(t *testing.T) {
+	t.Helper()
+	length, err := time.ParseDuration(os.Getenv("CLUSTER_TEST_HOLD"))
+	if err != nil {
+		return
+	}
+	t.Logf("held for %s: nsenter --mount --net --pid --target PID_OF_KUBE_APISERVER env KUBECONFIG=%s %s get pods",
+		length, filepath.Join(tb.dir, "admin.kubeconfig"), tb.bin("kubectl"))
+	sleep(t.Context(), length)
+}

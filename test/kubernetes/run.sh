@@ -1,0 +1,66 @@
+#!/bin/bash
+# run.sh TEST_BINARY [FLAGS]: runs the test in its own mount, network and PID namespaces, in which it
+# starts a machine for each node. All processes, mounts and interfaces end with them, and the cgroups
+# are removed. Requires root.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+binary=$(realpath "$1")
+shift
+export CLUSTER_TEST_ROOT=${CLUSTER_TEST_ROOT:-$(cd "$here/../.." && pwd)}
+export CLUSTER_TEST_DIR=${CLUSTER_TEST_DIR:-$CLUSTER_TEST_ROOT/.cache/cluster-test}
+export CLUSTER_TEST_AGENT_DIR=${CLUSTER_TEST_AGENT_DIR:-$CLUSTER_TEST_ROOT/.cache/agent-test}
+CLUSTER_TEST_CLANG=$(command -v clang-19 || command -v clang)
+export CLUSTER_TEST_CLANG
+for dir in "$CLUSTER_TEST_ROOT" "$CLUSTER_TEST_DIR" "$CLUSTER_TEST_AGENT_DIR"; do
+  case $dir in /etc/* | /opt/* | /run/* | /var/*)
+    echo "$dir: each node has its own /etc, /opt, /run and /var; expected another directory" >&2
+    exit 1
+    ;;
+  esac
+done
+
+# The nodes' cgroups are below one of this run in each hierarchy.
+hierarchies=$(findmnt -n -o TARGET -t cgroup,cgroup2)
+for controller in cpu cpuset memory pids name=systemd; do
+  findmnt -n -t cgroup -o OPTIONS | tr , '\n' | grep -qx "$controller" ||
+    { echo "no hierarchy of cgroup v1 has $controller; expected cgroup v1 beside a cgroup2 (README.md)" >&2; exit 1; }
+done
+export CLUSTER_TEST_CGROUP=delegated-ipam-cluster-test-$$
+test_pid=
+cleanup() {
+  # unshare ignores SIGTERM and SIGINT. When it is killed, its child is killed too.
+  [ -z "$test_pid" ] || kill -KILL "$test_pid" 2>/dev/null || true
+  for _ in $(seq 100); do
+    left=
+    for h in $hierarchies; do
+      find "$h/$CLUSTER_TEST_CGROUP" -depth -type d -exec rmdir {} + 2>/dev/null || true
+      [ ! -d "$h/$CLUSTER_TEST_CGROUP" ] || left+=" $h/$CLUSTER_TEST_CGROUP"
+    done
+    [ -n "$left" ] || return 0
+    sleep 0.1 # processes are still exiting
+  done
+  echo "left behind:$left" >&2
+  exit 1
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+rm -f "$CLUSTER_TEST_DIR/measurements.md"
+status=0
+# The test is a child of the shell, because the first process of a PID namespace must reap orphans.
+unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
+  set -euo pipefail
+  mount -t tmpfs tmpfs /run
+  ip link set lo up
+  CLUSTER_TEST_NAMESPACED=yes "$@"
+  exit' run "$binary" -test.run "^TestCluster\$/(${CLUSTER_TEST_RUN:-.})" -test.v -test.timeout 0 "$@" &
+test_pid=$!
+wait "$test_pid" || status=1
+test_pid=
+
+echo
+echo "| case | measurement | value |"
+echo "|---|---|---|"
+cat "$CLUSTER_TEST_DIR/measurements.md" 2>/dev/null || true
+exit $status

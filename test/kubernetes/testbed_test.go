@@ -1,0 +1,109 @@
+// Package kubernetes tests the images and manifests on two real nodes: kubelets, containerd and
+// cilium-agents, an API server with its controllers and scheduler. "make cluster-test" builds the
+// programs and runs the test in separate namespaces; plain "go test" skips it. README.md describes
+// requirements and cases.
+package kubernetes
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const (
+	// apiHost and apiHost6 are the addresses of the API server, and of the nodes' router.
+	apiHost, apiHost6 = "192.0.2.1", "2001:db8::1"
+	// podRange and podRange6 are the ranges of which the controller manager gives each node a part.
+	podRange, podRange6 = "10.244.0.0/16", "fd00:10:244::/56"
+	// systemNamespace is the namespace of the manifests.
+	systemNamespace = "kube-system"
+	// convergeTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
+	// says nothing about how long anything may take.
+	convergeTimeout = 10 * time.Minute
+)
+
+// testbed is a cluster of two nodes.
+type testbed struct {
+	*cluster.Cluster
+	nodes []*node
+	// dual enables IPv6.
+	dual bool
+	// root is the directory of the repository, built that of build.sh, dir that of this run.
+	root, built, dir string
+}
+
+// newTestbed starts an API server and both nodes, which have neither Cilium's configuration nor the
+// manifests yet. It skips the test outside the namespaces of run.sh.
+func newTestbed(t *testing.T) *testbed {
+	t.Helper()
+	if os.Getenv("CLUSTER_TEST_NAMESPACED") == "" {
+		t.Skip("the test needs root, containerd, a kubelet and separate namespaces; run 'make cluster-test'")
+	}
+	tb := &testbed{root: cluster.MustEnv(t, "CLUSTER_TEST_ROOT", "cluster-test"), built: cluster.MustEnv(t, "CLUSTER_TEST_DIR", "cluster-test")}
+	tb.dual = os.Getenv("CLUSTER_TEST_DUAL") != ""
+	tb.dir = filepath.Join(tb.built, "run")
+	harness.Must(t, os.RemoveAll(tb.dir))
+	harness.Must(t, os.MkdirAll(tb.dir, 0o755))
+	connectCluster(t)
+	names := []string{"node-1", "node-2"}
+	tb.Cluster = cluster.Start(t, cluster.Config{
+		Dir:       tb.dir,
+		APIServer: tb.bin("kube-apiserver"),
+		Host:      apiHost,
+		Controllers: &cluster.Controllers{
+			ControllerManager: tb.bin("kube-controller-manager"),
+			Scheduler:         tb.bin("kube-scheduler"),
+			PodCIDRs:          strings.Join(tb.podRanges(), ","),
+			Nodes:             names,
+		},
+	})
+	tb.CreateKinds(t, filepath.Join(cluster.MustEnv(t, "CLUSTER_TEST_AGENT_DIR", "cluster-test"), "crds")) // as Cilium's operator does
+	for i, name := range names {
+		tb.nodes = append(tb.nodes, tb.newNode(t, name, 11+i))
+	}
+	for _, n := range tb.nodes {
+		n.boot(t)
+	}
+	return tb
+}
+
+// podRanges returns the ranges of the enabled families.
+func (tb *testbed) podRanges() []string {
+	if tb.dual {
+		return []string{podRange, podRange6}
+	}
+	return []string{podRange}
+}
+
+// families returns the number of addresses of each pod.
+func (tb *testbed) families() int { return len(tb.podRanges()) }
+
+// bin returns the path of a program that build.sh has built.
+func (tb *testbed) bin(name string) string { return filepath.Join(tb.built, "bin", name) }
+
+// record adds a measurement to the table that run.sh prints at the end.
+func (tb *testbed) record(t *testing.T, what string, value any) {
+	t.Helper()
+	cluster.Record(t, filepath.Join(tb.built, "measurements.md"), what, value)
+}
+
+// agentFlags returns the flags of a node's agent.
+func (tb *testbed) agentFlags() []string {
+	return append(ciliumagent.Flags(),
+		"--ipam=crd",
+		"--k8s-kubeconfig-path="+filepath.Join(tb.dir, "admin.kubeconfig"),
+		"--ipv4-native-routing-cidr="+podRange, "--ipv6-native-routing-cidr="+podRange6,
+		"--enable-ipv6="+strconv.FormatBool(tb.dual),
+		"--enable-endpoint-health-checking=true",
+		"--enable-envoy-config=true", // the address of ingress; it needs no Envoy
+		"--ipam-cilium-node-update-rate=1s",
+		"--write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
+	)
+}
