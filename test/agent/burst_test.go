@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +32,9 @@ func testBurst(t *testing.T, updateRate time.Duration) {
 	tb.runFirstPod(t, tracker)
 
 	proxy, before := tb.serveProxy(t), tb.scrapeBridge(t)
+	load, err := os.ReadFile("/proc/loadavg")
+	must(t, err)
+	tb.record(t, "runnable processes of the machine before the burst, average of a minute", strings.Fields(string(load))[0])
 	ctx, cancel := context.WithTimeout(t.Context(), burstLimit)
 	defer cancel()
 	published := tb.awaitPool(ctx, len(agentOwners())+1+burstPods)
