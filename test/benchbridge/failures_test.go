@@ -13,7 +13,6 @@ import (
 func exhausted(t *testing.T, b *bench, s supplier) []row {
 	const length, limit = 2 * time.Minute, 6 * time.Minute
 	const waiting = 4
-	const capacity = agentAddresses + freeAddresses
 	nodes := b.newNodes(t, s.prefix("exhausted"), b.nodes, s.options(nodeOptions{
 		updateRate: time.Second, pluginDelay: pluginDelay, releaseDelay: defaultReleaseDelay,
 	}))
