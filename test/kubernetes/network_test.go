@@ -13,12 +13,16 @@ import (
 // bridge is the switch between the API server and the nodes.
 const bridge = "br0"
 
+// bridgeMAC is its link-layer address. The kernel would choose another one when a node is connected
+// again, and the other node would send to the old one.
+const bridgeMAC = "02:00:00:00:00:01"
+
 // connectCluster sets up the network of the API server. A service address leads to it without a
 // kube-proxy, because it is the nodes' router.
 func connectCluster(t *testing.T) {
 	t.Helper()
 	for _, line := range []string{
-		"ip link add " + bridge + " type bridge",
+		"ip link add " + bridge + " address " + bridgeMAC + " type bridge",
 		"ip addr add " + apiHost + "/24 dev " + bridge,
 		"ip addr add " + apiHost6 + "/64 dev " + bridge + " nodad",
 		"ip link set " + bridge + " up",

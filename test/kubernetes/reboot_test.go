@@ -85,7 +85,7 @@ func (tb *testbed) checkRenderedFirst(t *testing.T, n *node) {
 		}
 	}
 	started := pod.Status.ContainerStatuses[0].State.Running.StartedAt
-	tb.record(t, "after the reboot: configuration rendered after the start of the sidecar's container", file.ModTime().Sub(started.Time).Round(time.Second))
+	tb.record(t, "from the start of the sidecar's container to its rendered configuration, after the reboot", file.ModTime().Sub(started.Time).Round(time.Second))
 }
 
 // sidecarPod returns the sidecar's pod on a node.
