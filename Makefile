@@ -197,6 +197,16 @@ plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts 
 	PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
 	  test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}"
 
+# Not part of "make ci": needs root, etcd and the same kube-apiserver (test/network/README.md).
+.PHONY: network-test
+network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network with a real kube-apiserver; needs root; the first build takes minutes
+	test/cluster/build.sh $(CACHE)/agent-test/bin
+	@mkdir -p $(CACHE)/network-test
+	go test -c -o $(CACHE)/network-test/network.test ./test/network
+	NETWORK_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
+	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/network/rbac.yaml \
+	  test/network/run.sh $(CACHE)/network-test/network.test
+
 # Not part of "make ci": needs root, etcd and the same kube-apiserver (test/audit/README.md).
 .PHONY: audit-test
 audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a real kube-apiserver; needs root; the first build takes minutes

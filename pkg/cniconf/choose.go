@@ -39,6 +39,13 @@ func (s source) read() ([]candidate, error) {
 	return readDir(s.dir)
 }
 
+// withdrawn reports whether the only file of the source does not exist: its network must not be used
+// any more, even if it was read before (docs/ranges.md). A file of a directory may be missing for a
+// moment, while another program replaces it.
+func (s source) withdrawn(candidates []candidate) bool {
+	return s.file != "" && len(candidates) == 1 && candidates[0].missing
+}
+
 // choose returns the network of a pool: that of the first file of the named network or,
 // without a name, that of the first file whose chain delegates IPAM. While lastFile, the
 // file in use, is invalid, no later file replaces it: a partly written file must not switch

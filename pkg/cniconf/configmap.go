@@ -12,18 +12,20 @@ import (
 // have it, too, and are as shared.
 const dataLink = "..data"
 
-// inConfigMap reports whether a file is in such a volume. A file that is mounted alone (subPath)
+// inConfigMap reports whether a file is in such a volume, or cannot be resolved. A file that is mounted alone (subPath)
 // is a plain bind mount, and cannot be distinguished from one of the node.
 func inConfigMap(file string) bool {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {
-		return false
+		// Either there is no file, or the kubelet has just removed the previous content.
+		return true
 	}
 	for dir := filepath.Dir(real); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if !strings.HasPrefix(filepath.Base(dir), "..") {
 			continue
 		}
-		if target, err := os.Readlink(filepath.Join(filepath.Dir(dir), dataLink)); err == nil && target == filepath.Base(dir) {
+		// It need not name this directory any more: the kubelet may have replaced it meanwhile.
+		if target, err := os.Readlink(filepath.Join(filepath.Dir(dir), dataLink)); err == nil && strings.HasPrefix(target, "..") {
 			return true
 		}
 	}

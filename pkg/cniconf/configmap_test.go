@@ -43,17 +43,32 @@ func TestInConfigMap(t *testing.T) {
 	if err := os.Symlink(filepath.Join(configMap(t, "a.conflist", list("a")), "a.conflist"), linked); err != nil {
 		t.Fatal(err)
 	}
+	// The kubelet replaces the link after the file was resolved.
+	replaced := configMap(t, "a.conflist", list("a"))
+	previous, err := os.Readlink(filepath.Join(replaced, dataLink))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.Remove(filepath.Join(replaced, dataLink)),
+		os.Symlink("..2026_11_22_15_05_05.0123456789", filepath.Join(replaced, dataLink)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, tt := range map[string]struct {
 		file string
 		want bool
 	}{
+		"replaced meanwhile":        {filepath.Join(replaced, previous, "a.conflist"), true},
 		"a volume":                  {filepath.Join(configMap(t, "a.conflist", list("a")), "a.conflist"), true},
 		"a path of items":           {filepath.Join(configMap(t, "x/y/a.conflist", list("a")), "x/y/a.conflist"), true},
 		"a link to it":              {linked, true},
 		"the content itself":        {filepath.Join(configMap(t, "a.conflist", list("a")), dataLink, "a.conflist"), true},
 		"a file of the node":        {filepath.Join(plain, "a.conflist"), false},
 		"a directory with two dots": {filepath.Join(dotted, "..old", "a.conflist"), false},
-		"no file":                   {filepath.Join(plain, "none"), false},
+		"no file":                   {filepath.Join(plain, "none"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := inConfigMap(tt.file); got != tt.want {

@@ -3,6 +3,7 @@ package cniconf
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -23,6 +24,8 @@ type candidate struct {
 	network Network
 	// err is why the file has no network: errNoIPAM, or why it is invalid.
 	err error
+	// missing reports that there is no such file.
+	missing bool
 }
 
 // invalid reports whether the file could not be parsed, as while it is being written.
@@ -59,7 +62,12 @@ func ParseList(data []byte) (Network, error) {
 // readCandidate reads one file.
 func readCandidate(file string) candidate {
 	c := candidate{file: file}
-	d, err := readDocument(file)
+	data, err := regularfile.Read(file, maxFile)
+	if err != nil {
+		c.err, c.missing = err, errors.Is(err, fs.ErrNotExist)
+		return c
+	}
+	d, err := parseDocument(file, data)
 	if err != nil {
 		c.err = err
 		return c
@@ -70,11 +78,8 @@ func readCandidate(file string) candidate {
 	return c
 }
 
-func readDocument(file string) (document, error) {
-	data, err := regularfile.Read(file, maxFile)
-	if err != nil {
-		return document{}, err
-	}
+// parseDocument parses the content of a file, and reads the network's own directory.
+func parseDocument(file string, data []byte) (document, error) {
 	if filepath.Ext(file) != ".conflist" {
 		return parseSingle(data)
 	}

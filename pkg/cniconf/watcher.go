@@ -107,8 +107,9 @@ func ByRank(a, b string) int {
 func (w *Watcher) Pools() []string { return slices.Clone(w.order) }
 
 // Network returns the network that new attachments of a pool use; an empty name is
-// the default pool. While its file is invalid or missing, that is the last valid one. The error
-// names the directory or file, what was expected, and what was found.
+// the default pool. While its file is invalid, or missing in Options.Dir, that is the last valid
+// one; a missing Options.File is an error. The error names the directory or file, what was
+// expected, and what was found.
 func (w *Watcher) Network(poolName string) (Network, error) {
 	p, err := w.pool(poolName)
 	if err != nil {
@@ -184,8 +185,8 @@ func (w *Watcher) reload() {
 	}
 }
 
-// update returns a pool after its files were read: with a new network, or with the last
-// valid one and an error.
+// update returns a pool after its files were read: with a new network; with the last valid one and
+// an error; or, if the only file was removed, with an error alone.
 func (w *Watcher) update(name string, before pool, candidates []candidate, readErr error) pool {
 	lastFile := ""
 	if before.network != nil {
@@ -198,7 +199,7 @@ func (w *Watcher) update(name string, before pool, candidates []candidate, readE
 	if err == nil {
 		return pool{network: &n, since: before.since}
 	}
-	if before.network == nil {
+	if before.network == nil || w.source.withdrawn(candidates) {
 		return pool{err: fmt.Errorf("pool %q has no CNI configuration in %s: %w", name, w.source, err), since: before.since}
 	}
 	return pool{

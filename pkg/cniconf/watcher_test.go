@@ -181,6 +181,28 @@ func TestKeepsLastValid(t *testing.T) {
 	}
 }
 
+// A file that is named alone is withdrawn by its removal; an invalid one is kept.
+func TestFileWithdrawn(t *testing.T) {
+	dir := t.TempDir()
+	file := put(t, dir, "10-a.conflist", list("a"))
+	w := watcher(t, Options{File: file})
+	put(t, dir, "10-a.conflist", "{")
+	w.reload()
+	expectKept(t, w, "", "a", "unexpected end")
+	must(t, os.Remove(file))
+	w.reload()
+	expectNone(t, w, "", file, "no such file")
+	put(t, dir, "10-a.conflist", "{")
+	w.reload()
+	expectNone(t, w, "", file, "unexpected end")
+	put(t, dir, "10-a.conflist", list("b"))
+	w.reload()
+	expect(t, w, "", "b", "10-a.conflist")
+	must(t, os.RemoveAll(dir))
+	w.reload()
+	expectNone(t, w, "", file, "no such file")
+}
+
 func TestNextFile(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/dirwatch"
 )
@@ -107,7 +108,7 @@ func TestStaleList(t *testing.T) {
 		defer f.start(t)()
 		f.wantFile(t, second)
 		source := f.node.(*nodeSource)
-		if err := source.Replace([]any{&corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}}, ""); err != nil {
+		if err := source.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: "1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}}, ""); err != nil {
 			t.Fatal(err)
 		}
 		advance(time.Minute)
@@ -221,16 +222,27 @@ func TestRecreatedMeanwhile(t *testing.T) {
 }
 
 func TestWatchNotPermitted(t *testing.T) {
-	simulate(t, ranges, func(t *testing.T, f *fixture) {
-		f.create(t, "1", "10.244.1.0/24")
-		f.failRequests(forbidden(), "list", "watch")
-		defer f.start(t)()
-		f.wantFile(t, first)
-		f.wantReady(t, reasonNotPermitted)
-		f.failRequests(nil, "list", "watch")
-		advance(2 * time.Minute)
-		f.wantReady(t, "")
-	})
+	for _, verb := range []string{"list", "watch"} {
+		t.Run(verb, func(t *testing.T) {
+			simulate(t, ranges, func(t *testing.T, f *fixture) {
+				f.create(t, "1", "10.244.1.0/24")
+				f.failRequests(forbidden(), verb)
+				defer f.start(t)()
+				f.wantFile(t, first)
+				advance(1500 * time.Millisecond)
+				for range 100 {
+					f.wantReady(t, reasonNotPermitted)
+					advance(time.Second)
+				}
+				if got := f.eventReasons(); got != reasonNotPermitted {
+					t.Errorf("Events %s; want %s", got, reasonNotPermitted)
+				}
+				f.failRequests(nil, verb)
+				advance(2 * time.Minute)
+				f.wantReady(t, "")
+			})
+		})
+	}
 }
 
 func (f *fixture) changes(how string) float64 {

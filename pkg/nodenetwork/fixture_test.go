@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
@@ -95,7 +97,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 func (f *fixture) start(t *testing.T) (stop func()) {
 	t.Helper()
 	f.confirmed, f.last = false, nil // as after a restart
-	source := &nodeSource{client: f.client.CoreV1().Nodes(), name: f.name, changed: f.notify, failed: f.status.apiFailed}
+	source := &nodeSource{client: nodes{f.client.CoreV1().Nodes(), f}, name: f.name, changed: f.notify, failed: f.status.apiFailed}
 	f.node = source
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -107,6 +109,21 @@ func (f *fixture) start(t *testing.T) (stop func()) {
 		cancel()
 		running.Wait()
 	}
+}
+
+// nodes is a client whose watches fail as the fixture says, which the fake client's cannot.
+type nodes struct {
+	typedcorev1.NodeInterface
+	f *fixture
+}
+
+// Watch fails after a second, in which the controller sees what is before it.
+func (n nodes) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if err := n.f.failure("watch"); err != nil {
+		time.Sleep(time.Second)
+		return nil, err
+	}
+	return n.NodeInterface.Watch(ctx, o)
 }
 
 func (f *fixture) failure(verb string) error {

@@ -1,6 +1,7 @@
 package nodenetwork
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -31,8 +32,9 @@ type nodeSource struct {
 	// responded.
 	last   *render.Node
 	synced bool
-	// refused is why the last LIST or watch was not permitted; nil if it was.
-	refused error
+	// refused is why the last LIST and the last watch were not permitted, by operation: the reflector
+	// lists before each watch.
+	refused map[string]error
 }
 
 // run watches until ctx ends. After a failed watch the reflector lists again, with a delay that grows
@@ -66,13 +68,16 @@ func (s *nodeSource) note(operation string, err error) error {
 	if err != nil {
 		s.failed(operation)
 	}
-	var refused error
-	if notPermitted(err) {
-		refused = err
-	}
 	s.mu.Lock()
-	changed := (s.refused == nil) != (refused == nil)
-	s.refused = refused
+	before := s.refused[operation]
+	delete(s.refused, operation)
+	if notPermitted(err) {
+		if s.refused == nil {
+			s.refused = map[string]error{}
+		}
+		s.refused[operation] = err
+	}
+	changed := (before == nil) != (s.refused[operation] == nil)
 	s.mu.Unlock()
 	if changed {
 		s.changed()
@@ -102,7 +107,7 @@ func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
 func (s *nodeSource) observed() (n *render.Node, synced bool, refused error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last, s.synced, s.refused
+	return s.last, s.synced, cmp.Or(s.refused["list"], s.refused["watch"])
 }
 
 // reduce returns what a template may use.

@@ -172,11 +172,16 @@ func TestMetricsPendingRelease(t *testing.T) {
 	})
 }
 
+// ofSidecar reports whether a metric is one of the sidecar.
+func ofSidecar(name string) bool {
+	return !strings.HasPrefix(name, "delegated_ipam_bridge_") && !strings.HasPrefix(name, "delegated_ipam_network_")
+}
+
 func TestMetricsDocumented(t *testing.T) {
 	t.Parallel()
 	described, err := catalog.Read(filepath.Join("..", "..", "docs", "metrics.md"))
 	harness.Must(t, err)
-	maps.DeleteFunc(described, func(name string, _ catalog.Metric) bool { return strings.HasPrefix(name, "delegated_ipam_bridge_") })
+	maps.DeleteFunc(described, func(name string, _ catalog.Metric) bool { return !ofSidecar(name) })
 	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
 	var gathered []*dto.MetricFamily
 	for _, family := range seen {
