@@ -104,12 +104,14 @@ func (i *instance) ReleaseIPs(_ context.Context, a *ipam.ReleaseAction) error {
 	return nil
 }
 
-func (i *instance) PopulateStatusFields(*v2.CiliumNode)                              {}
-func (i *instance) ReleaseIPPrefixes(context.Context, *ipam.ReleaseAction) error     { return nil }
-func (i *instance) GetMaximumAllocatableIPv4() int                                   { return capacity }
-func (i *instance) GetMinimumAllocatableIPv4() int                                   { return 8 }
-func (i *instance) IsPrefixDelegated() bool                                          { return false }
+func (i *instance) PopulateStatusFields(*v2.CiliumNode)                          {}
+func (i *instance) ReleaseIPPrefixes(context.Context, *ipam.ReleaseAction) error { return nil }
+func (i *instance) GetMaximumAllocatableIPv4() int                               { return capacity }
+func (i *instance) GetMinimumAllocatableIPv4() int                               { return 8 }
+func (i *instance) IsPrefixDelegated() bool                                      { return false }
+
 func (i *instance) AllocateStaticIP(context.Context, ipamtypes.Tags) (string, error) { return "", nil }
+
 func (i *instance) CreateInterface(context.Context, *ipam.AllocationAction, *slog.Logger) (int, string, error) {
 	return 0, "no interface", fmt.Errorf("the node has %d addresses, the most that it may have", capacity)
 }
