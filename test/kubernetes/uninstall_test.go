@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +37,18 @@ func (tb *testbed) testUninstall(t *testing.T) {
 	tb.mustKubectl(t, "delete", "-k", tb.manifests(t), "--ignore-not-found")
 	tb.record(t, "from the first command of docs/install.md to the last", time.Since(begin))
 	tb.checkNothingLeft(t)
+	tb.removePools(t)
+}
+
+// removePools deletes the CiliumNodes, whose pools the uninstall leaves, and restarts the agents, which
+// create them again.
+func (tb *testbed) removePools(t *testing.T) {
+	t.Helper()
+	for _, n := range tb.nodes {
+		harness.Must(t, tb.ciliumNodes().Delete(t.Context(), n.name, metav1.DeleteOptions{}))
+		agent := daemon("cilium-agent")
+		n.waitReplaced(t, agent, n.signal(t, agent, syscall.SIGTERM))
+	}
 }
 
 // removePods deletes all pods of the tests, which have addresses of the pool.
