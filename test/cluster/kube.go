@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,12 @@ import (
 )
 
 // Kube is an administrator's client of the API server.
-type Kube struct{ client dynamic.Interface }
+type Kube struct {
+	client dynamic.Interface
+	// http has the administrator's credentials at host.
+	http *http.Client
+	host string
+}
 
 func newKube(t testing.TB, kubeconfig string) Kube {
 	t.Helper()
@@ -33,7 +39,9 @@ func newKube(t testing.TB, kubeconfig string) Kube {
 	config.WarningHandler = rest.NoWarnings{} // about fields of foreign CRDs
 	client, err := dynamic.NewForConfig(config)
 	harness.Must(t, err)
-	return Kube{client}
+	plain, err := rest.HTTPClientFor(config)
+	harness.Must(t, err)
+	return Kube{client, plain, config.Host}
 }
 
 // Resource returns the client of a resource; the core group is empty.
@@ -41,10 +49,21 @@ func (k Kube) Resource(group, version, resource string) dynamic.NamespaceableRes
 	return k.client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// ready gets a namespace that every API server has.
+// ready gets a namespace that every API server has, and its health: the controller manager gives up
+// after 10 s with an API server that is not healthy.
 func (k Kube) ready() error {
-	_, err := k.Resource("", "v1", "namespaces").Get(context.Background(), "kube-system", metav1.GetOptions{})
-	return err
+	if _, err := k.Resource("", "v1", "namespaces").Get(context.Background(), "kube-system", metav1.GetOptions{}); err != nil {
+		return err
+	}
+	response, err := k.http.Get(k.host + "/healthz")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /healthz: %s", response.Status)
+	}
+	return nil
 }
 
 // CreateKinds creates the CRDs in the files of a directory, and waits until they are established.
