@@ -105,9 +105,13 @@ func TestRun(t *testing.T) {
 	api.Create("other", apiserver.Object{})
 	api.Create("worker", apiserver.Object{})
 	harness.Eventually(t, "ready", status("/readyz", http.StatusOK))
-	if n, _ := api.Node(t, "worker"); len(n.Pool) != 4 {
-		t.Errorf("the pool is %v; want 4 addresses", n.Pool)
-	}
+	// It is ready from the first publication, of three addresses.
+	harness.Eventually(t, "the pool", func() error {
+		if n, _ := api.Node(t, "worker"); len(n.Pool) != 4 {
+			return fmt.Errorf("the pool is %v; want 4 addresses", n.Pool)
+		}
+		return nil
+	})
 	if n, _ := api.Node(t, "other"); len(n.Pool) != 0 {
 		t.Errorf("the pool of another node is %v; want none", n.Pool)
 	}
