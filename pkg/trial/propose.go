@@ -56,6 +56,7 @@ var untriable = map[string]string{
 	"defaultStateDir":    "the plugin's own files are not in its answers",
 	"networkName":        "the network has one name",
 	"statusProves":       "the backend would have to be stopped",
+	"nodeLocal":          "a second node would be needed",
 	"delFromAnyNode":     "a second node would be needed",
 	"delGivesUpSeconds":  "the backend would have to be stopped",
 	"requires":           "what the plugin reads is not in its answers",
