@@ -265,7 +265,7 @@ mutants: plugins ## test 200 mutants of engine, journal, runner and planner; pri
 
 # Needs spin and gcc, and some minutes.
 .PHONY: model
-model: ## check the model of the protocol exhaustively, and that it fails without each rule (docs/model.md)
+model: ## check the model of the protocol exhaustively, and that it fails without each rule (docs/design/model.md)
 	go run ./test/model test/model/protocol.pml
 
 # --- benchmarks
@@ -278,7 +278,7 @@ bench: $(BIN)/delegated-ipam plugins ## measure the cost beside the bare plugin,
 	@mkdir -p $(BENCH)
 	go build -o $(BENCH)/bench ./test/bench
 	$(BENCH)/bench -binary $(BIN)/delegated-ipam -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
-	  -pairs $(BENCH_PAIRS) -page docs/performance.md
+	  -pairs $(BENCH_PAIRS) -page docs/reference/performance.md
 	@$(MAKE) --no-print-directory charts
 
 # Cilium's server with all its dependencies takes minutes to build the first time.
@@ -293,7 +293,7 @@ bench-cilium: ## bench, also beside Cilium's own server and allocator
 bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
 	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test
 	go test -c -o $(BENCH_NODES)/bench.test ./test/benchbridge
-	BENCH_BRIDGE_ROOT=$(CURDIR) BENCH_BRIDGE_DIR=$(CURDIR)/$(BENCH_NODES)/run BENCH_BRIDGE_PAGE=$(CURDIR)/docs/bridge-performance.md \
+	BENCH_BRIDGE_ROOT=$(CURDIR) BENCH_BRIDGE_DIR=$(CURDIR)/$(BENCH_NODES)/run BENCH_BRIDGE_PAGE=$(CURDIR)/docs/reference/bridge-performance.md \
 	  BENCH_BRIDGE_BIN=$${BENCH_BRIDGE_BIN:-$(CURDIR)/$(BIN)/delegated-ipam-bridge} BENCH_BRIDGE_OPERATOR=$(CURDIR)/$(BENCH_NODES)/cilium-operator-ipam \
 	  BENCH_BRIDGE_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver BENCH_BRIDGE_CRDS=$(CURDIR)/$(CACHE)/agent-test/crds \
 	  test/benchbridge/run.sh $(BENCH_NODES)/bench.test -test.run "$${BENCH_BRIDGE_RUN:-.}"
@@ -303,8 +303,8 @@ bench-counts: plugins test-binaries ## count heap allocations, processes, fsyncs
 	$(TEST_ENV) $(COUNTS)
 
 .PHONY: charts
-charts: ## draw the charts of docs/performance.md from its tables
-	go run -C tools ./chart $(CURDIR)/docs/performance.md $(CURDIR)/docs/performance
+charts: ## draw the charts of docs/reference/performance.md from its tables
+	go run -C tools ./chart $(CURDIR)/docs/reference/performance.md $(CURDIR)/docs/reference/performance
 
 # --- checks
 
@@ -356,7 +356,7 @@ manifests: $(TOOLS)/helm ## render deploy/kubernetes from the chart of deploy/ch
 
 .PHONY: generate-check
 generate-check: generate charts manifests ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/performance deploy/kubernetes)" || exit 1; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference/performance deploy/kubernetes)" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest

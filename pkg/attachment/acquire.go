@@ -35,7 +35,7 @@ func (op *operation) acquire(want acquireRequest) error {
 }
 
 // tryAcquire runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The
-// step numbers are those of docs/how-it-works.md, Allocate. failed is the error of the previous
+// step numbers are those of docs/design/how-it-works.md, Allocate. failed is the error of the previous
 // try. next reports whether there is another request to try; if not, a failure was undone.
 func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, err error) {
 	inv, old, err := op.newInvocation()
@@ -113,7 +113,7 @@ func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation
 
 // assignContainerID sets the container ID of generation 0: a recorded one is kept, a new one is
 // derived from the network. An ID that another attachment has is rejected
-// (docs/how-it-works.md, Identity).
+// (docs/design/how-it-works.md, Identity).
 func (op *operation) assignContainerID(network string) error {
 	if op.entry.rec != nil {
 		return nil

@@ -1,5 +1,5 @@
 // Package attachment is the allocation engine: it keeps the attachment of each owner in step
-// with the journal and the plugin (docs/how-it-works.md). It knows neither HTTP nor processes
+// with the journal and the plugin (docs/design/how-it-works.md). It knows neither HTTP nor processes
 // nor files: it works on a Journal and a Plugin.
 package attachment
 
@@ -79,7 +79,7 @@ type Engine struct {
 }
 
 // key identifies an attachment. A record is found by owner and pool, whatever the node or the
-// network is called now (docs/how-it-works.md, Identity).
+// network is called now (docs/design/how-it-works.md, Identity).
 type key struct{ pool, owner string }
 
 // String names owner and pool for errors.

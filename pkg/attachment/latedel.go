@@ -11,7 +11,7 @@ import (
 )
 
 // A DEL with an unknown outcome may act late. No ADD uses a container ID on which an earlier DEL
-// may still act (docs/how-it-works.md, Identity).
+// may still act (docs/design/how-it-works.md, Identity).
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
 func (op *operation) del(c call.Invocation) error {

@@ -170,7 +170,7 @@ func (s *simulation) Pod(rt *rapid.T) {
 
 func (s *simulation) LoseJournal(*rapid.T) {
 	if s.node.profile.Type != "host-local" {
-		return // other plugins lose something then: docs/how-it-works.md, Known limits
+		return // other plugins lose something then: docs/design/how-it-works.md, Known limits
 	}
 	s.node.kill(s.t, s.engine)
 	s.node.logStep("the journal is lost")
@@ -229,7 +229,7 @@ func (s *simulation) Reboot(rt *rapid.T) {
 }
 
 // recordedOnly omits from a backup what was released since: no journal can know that the backup
-// has brought it back (docs/how-it-works.md, Known limits).
+// has brought it back (docs/design/how-it-works.md, Known limits).
 func (n *fakeNode) recordedOnly(backup map[string][]netip.Addr) map[string][]netip.Addr {
 	store := map[string][]netip.Addr{}
 	for _, r := range n.records {

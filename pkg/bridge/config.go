@@ -1,6 +1,6 @@
 // Package bridge keeps spec.ipam.pool of a node's CiliumNode filled with
 // addresses of the sidecar, so that an unmodified cilium-agent in crd mode gets
-// every address from the delegated plugin (docs/bridge.md).
+// every address from the delegated plugin (docs/operate/bridge.md).
 package bridge
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// Reasons of conditions besides those that the planner reports (docs/bridge.md, Events).
+// Reasons of conditions besides those that the planner reports (docs/operate/bridge.md, Events).
 const (
 	reasonPoolExhausted      planner.Reason = "PoolExhausted"
 	reasonPluginFailed       planner.Reason = "PluginFailed"

@@ -42,7 +42,7 @@ is changed without --repair, and no plugin verb but VERSION is run.
 While the sidecar runs, its own options apply. Otherwise those that serve would have do:
 doctor accepts every flag of serve (see "serve --help"), its environment variables and
 --config-dir. Run it where the sidecar runs, with its mounts and as its user.
-docs/doctor.md lists the checks.
+docs/operate/doctor.md lists the checks.
 
 STATE is ok, warning (a waste, or a future risk) or error. The exit status is 0 if every
 state is ok, 1 if there is an error, and 3 if there are only warnings.`,

@@ -21,7 +21,7 @@ func (d dependencies) profileCommand() *cobra.Command {
 		Use:   "profile COMMAND",
 		Short: "List, show and find out plugin profiles",
 		Long: `A profile is what is known of a plugin type: what its verbs really mean
-(docs/plugins.md). "list" and "show" print the profiles that serve would use, "try" runs
+(docs/reference/plugins.md). "list" and "show" print the profiles that serve would use, "try" runs
 a plugin and proposes a profile. No sidecar is needed.`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile show host-local

@@ -40,7 +40,7 @@ func (s source) read() ([]candidate, error) {
 }
 
 // withdrawn reports whether the only file of the source does not exist: its network must not be used
-// any more, even if it was read before (docs/ranges.md). A file of a directory may be missing for a
+// any more, even if it was read before (docs/install/ranges.md). A file of a directory may be missing for a
 // moment, while another program replaces it.
 func (s source) withdrawn(candidates []candidate) bool {
 	return s.file != "" && len(candidates) == 1 && candidates[0].missing

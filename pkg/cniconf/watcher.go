@@ -211,7 +211,7 @@ func (w *Watcher) update(name string, before pool, candidates []candidate, readE
 
 // withoutConflict takes from a pool a network that an earlier pool uses: with two pools of
 // one network, an owner would have two attachments with one container ID
-// (docs/how-it-works.md, CNI configuration).
+// (docs/design/how-it-works.md, CNI configuration).
 func withoutConflict(name string, p pool, usedBy map[string]string) pool {
 	if p.network == nil {
 		return p

@@ -1,6 +1,6 @@
 // Package containerid derives the container IDs (CNI_CONTAINERID) of an owner. They depend only
 // on owner, node and network, so that a repeated request finds what the owner held even if the
-// journal is lost (docs/how-it-works.md, Identity).
+// journal is lost (docs/design/how-it-works.md, Identity).
 package containerid
 
 import (

@@ -9,7 +9,7 @@ import (
 
 // maxProcs is set to 1 for a plugin unless --plugin-env names it. A call does one thing at a time
 // and takes milliseconds; a Go runtime that prepares for every processor of the node takes a tenth
-// of its processor time (docs/performance.md).
+// of its processor time (docs/reference/performance.md).
 const maxProcs = "GOMAXPROCS"
 
 // argPodName is the key of CNI_ARGS for the name of a pod.

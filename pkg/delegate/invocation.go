@@ -46,7 +46,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	}
 	if n.Shared && inv.Profile.NeedsOwnRange() && !r.opts.SingleNode {
 		return inv, fmt.Errorf("the configuration is from a ConfigMap, which every node has, and plugin %s knows the allocations of its own node alone: "+
-			"two nodes would allocate the same addresses; expected ranges of the node's own (delegated-ipam-bridge network, docs/ranges.md) or a plugin for the whole cluster. "+
+			"two nodes would allocate the same addresses; expected ranges of the node's own (delegated-ipam-bridge network, docs/install/ranges.md) or a plugin for the whole cluster. "+
 			"--single-node accepts it in a cluster of one node", inv.Plugin)
 	}
 	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name)); err != nil {

@@ -64,7 +64,7 @@ func (own ownNetNS) checkOption(netns string) error {
 }
 
 // CheckNetNS returns an error if the value of --cni-netns is a namespace of our own
-// (docs/plugins.md, Network namespaces), or not an absolute path. It accepts EphemeralNetNS.
+// (docs/reference/plugins.md, Network namespaces), or not an absolute path. It accepts EphemeralNetNS.
 func CheckNetNS(netns string) error { return findOwnNetNS().checkOption(netns) }
 
 // netnsProbe finds out whether network namespaces can be created, and remembers a success. It is

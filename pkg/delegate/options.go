@@ -17,7 +17,7 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultIfName is CNI_IFNAME (docs/command-line.md, serve).
+	// DefaultIfName is CNI_IFNAME (docs/reference/command-line.md, serve).
 	DefaultIfName = "eth0"
 	// DefaultNetNS is a path that does not exist: a plugin built with the CNI skeleton accepts it,
 	// and it can never be the plugin's own namespace.

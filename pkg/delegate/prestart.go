@@ -11,7 +11,7 @@ import (
 // Most of the time of a plugin call is the start of its process. A plugin that does nothing before
 // it has read its configuration can be started ahead of its call: while the journal is written,
 // which must be durable before the plugin acts, or while the previous call runs
-// (docs/how-it-works.md, Running a plugin, "Prestart").
+// (docs/design/how-it-works.md, Running a plugin, "Prestart").
 
 // Prestart starts the processes of the calls that come next, in their order, up to the first that
 // cannot be prestarted. It starts none for a call on another container ID than that of the first.

@@ -1,4 +1,4 @@
-// Package delegate runs a delegated CNI IPAM plugin (docs/how-it-works.md, Running a plugin). It
+// Package delegate runs a delegated CNI IPAM plugin (docs/design/how-it-works.md, Running a plugin). It
 // makes the invocation of a call, runs the plugin's process within limits, and returns its result,
 // or an error that says what the plugin may have done.
 package delegate
@@ -43,7 +43,7 @@ type Runner struct {
 
 // New returns a runner. The error names the invalid option. A NetNS that is our own network
 // namespace is refused, because the CNI skeleton lets the plugin work first and fails afterwards
-// (docs/plugins.md, Network namespaces).
+// (docs/reference/plugins.md, Network namespaces).
 func New(o Options) (*Runner, error) {
 	o, err := o.checked()
 	if err != nil {

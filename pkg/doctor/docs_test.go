@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// The table of docs/doctor.md has the checks in the order of their registration.
+// The table of docs/operate/doctor.md has the checks in the order of their registration.
 func TestDocs(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "doctor.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate", "doctor.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +28,6 @@ func TestDocs(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	if !slices.Equal(rows, names) {
-		t.Errorf("the table of docs/doctor.md has, in this order,\n%q; the code has\n%q", rows, names)
+		t.Errorf("the table of docs/operate/doctor.md has, in this order,\n%q; the code has\n%q", rows, names)
 	}
 }

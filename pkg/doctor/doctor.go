@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/poolcheck"
 )
 
-// checks are all checks, in the order in which they are run and documented (docs/doctor.md).
+// checks are all checks, in the order in which they are run and documented (docs/operate/doctor.md).
 var checks = []check.Check{
 	nodecheck.Sidecar,
 	nodecheck.Options,

@@ -22,7 +22,7 @@ const (
 
 // roundTripSafe reports whether json.Unmarshal certainly returns the valid record r from its
 // JSON, raw; otherwise checkRoundTrip must try it, which would be most of the CPU time of a write
-// (docs/performance.md).
+// (docs/reference/performance.md).
 //
 // A record has only texts, numbers, booleans, lists of them and the four types below; a test
 // enumerates them. UTF-8 texts, numbers and booleans are read back unchanged. JSON that is

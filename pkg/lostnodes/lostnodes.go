@@ -1,6 +1,6 @@
 // Package lostnodes has the files by which delegated-ipam-bridge, which reads Nodes, and
 // delegated-ipam reclaim, which runs plugins, tell each other of lost nodes
-// (docs/operations.md, Lost nodes).
+// (docs/operate/operations.md, Lost nodes).
 package lostnodes
 
 import (

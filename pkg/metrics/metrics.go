@@ -1,5 +1,5 @@
 // Package metrics holds the Prometheus metrics of the sidecar in their own registry
-// (docs/metrics.md). No label holds an owner, a container ID or an address, and the number
+// (docs/reference/metrics.md). No label holds an owner, a container ID or an address, and the number
 // of series is bounded: values that are not known in advance share one label.
 package metrics
 

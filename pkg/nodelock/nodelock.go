@@ -1,5 +1,5 @@
 // Package nodelock keeps two sidecars of one node from serving the same network: two
-// state directories would give one container ID two owners (docs/how-it-works.md, A second
+// state directories would give one container ID two owners (docs/design/how-it-works.md, A second
 // sidecar). A lock is a listening unix socket in the abstract namespace: every process in
 // the node's network namespace sees it, and the kernel removes it with its process. A
 // process that connects reads the description and the state directory of the holder.

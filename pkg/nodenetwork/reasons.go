@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
 )
 
-// Reasons why the file is not what the Node gives (docs/ranges.md, Not ready).
+// Reasons why the file is not what the Node gives (docs/install/ranges.md, Not ready).
 const (
 	reasonNoPodCIDR       = "NoPodCIDR"
 	reasonNodeMissing     = "NodeMissing"
@@ -43,11 +43,11 @@ func (c *controller) renderProblem(err error) *problem {
 	switch {
 	case errors.Is(err, render.ErrNoPodCIDRs):
 		return &problem{reasonNoPodCIDR, fmt.Sprintf("Node %q has no spec.podCIDRs, and the template %s needs them; expected the controller manager to assign them: "+
-			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/ranges.md)", c.name, c.template)}
+			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/install/ranges.md)", c.name, c.template)}
 	case errors.As(err, &shared):
 		return &problem{reasonSharedRange, fmt.Sprintf("template %s: %s", c.template, err)}
 	}
-	return &problem{reasonTemplateRefused, fmt.Sprintf("template %s: %s; correct the template (docs/ranges.md). A file that was rendered for this node before is kept", c.template, err)}
+	return &problem{reasonTemplateRefused, fmt.Sprintf("template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for this node before is kept", c.template, err)}
 }
 
 // apiProblem returns the problem of a failed request to the API server.

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMetricsDocs(t *testing.T) {
-	described, err := catalog.Read(filepath.Join("..", "..", "docs", "metrics.md"))
+	described, err := catalog.Read(filepath.Join("..", "..", "docs", "reference", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

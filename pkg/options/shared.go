@@ -90,6 +90,6 @@ func metricsAddress(target *string, help string) Option {
 func singleNode(target *bool) Option {
 	return Option{
 		Name: "single-node", Value: Bool(target),
-		Help: "accept one range for all nodes although the plugin knows the allocations of its own node alone: the cluster has one node (docs/ranges.md)",
+		Help: "accept one range for all nodes although the plugin knows the allocations of its own node alone: the cluster has one node (docs/install/ranges.md)",
 	}
 }

@@ -205,7 +205,7 @@ func (s *Sidecar) declarePlugin() []Option {
 		{Name: "plugin-profile", Value: Paths(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: ReloadFiles},
 		{
 			Name: "accept-unsafe-plugin", Value: Bool(&s.AcceptUnsafePlugin),
-			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/plugins.md)",
+			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/reference/plugins.md)",
 		},
 		singleNode(&s.SingleNode),
 		{

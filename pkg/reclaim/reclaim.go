@@ -1,4 +1,4 @@
-// Package reclaim releases what the sidecar of a lost node held (docs/operations.md, Lost nodes).
+// Package reclaim releases what the sidecar of a lost node held (docs/operate/operations.md, Lost nodes).
 // Container IDs are computed from owner, node and network, so any node can do that with a plugin
 // whose DEL works from any node.
 package reclaim

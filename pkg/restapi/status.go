@@ -39,7 +39,7 @@ func (r Report) full(node Addressing, all iter.Seq[attachment.Attachment]) *mode
 }
 
 // HealthState returns a handler of GET /healthz that responds with the state alone: Ok, Warning or
-// Failure, without a message (docs/security.md, What healthz shows).
+// Failure, without a message (docs/operate/security.md, What healthz shows).
 func (a *API) HealthState() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := models.Status{State: a.reporter.Report(r.Context()).ciliumStatus().State}

@@ -1,6 +1,6 @@
 // Package trial finds out what a CNI IPAM plugin does: it runs the plugin's verbs on scratch
 // container IDs in a safe order, releases everything again, and proposes a profile from what it has
-// seen (docs/plugins.md, Try a plugin). It runs no process itself.
+// seen (docs/reference/plugins.md, Try a plugin). It runs no process itself.
 package trial
 
 import (

@@ -1,6 +1,6 @@
 // Package benchbridge measures the bridge with many nodes: real bridges over a real kube-apiserver and
 // etcd, with imitated agents, kubelets and plugins. "make bench-bridge" builds the programs, runs the
-// cases and writes the table of docs/bridge-performance.md; plain "go test" skips them. README.md describes
+// cases and writes the table of docs/reference/bridge-performance.md; plain "go test" skips them. README.md describes
 // what is real and what is imitated.
 package benchbridge
 

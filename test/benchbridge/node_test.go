@@ -16,7 +16,7 @@ const (
 	// releaseDelay is --excess-ip-release-delay, except where a case says otherwise. It is scaled: the
 	// default is 3 minutes.
 	releaseDelay = 10 * time.Second
-	// pluginDelay is the time of a plugin call: that of host-local (docs/performance.md).
+	// pluginDelay is the time of a plugin call: that of host-local (docs/reference/performance.md).
 	pluginDelay = 10 * time.Millisecond
 	// defaultUpdateRate is the agent's default of --ipam-cilium-node-update-rate.
 	defaultUpdateRate = 15 * time.Second

@@ -66,7 +66,7 @@ func freshNodes(t *testing.T, b *bench, s supplier) []row {
 }
 
 // churn lets the number of pods of each node go up and down at random, with the recommended watermark
-// (docs/bridge.md, Sizing), and with an agent of each node that watches all CiliumNodes.
+// (docs/operate/bridge.md, Sizing), and with an agent of each node that watches all CiliumNodes.
 func churn(t *testing.T, b *bench, s supplier) []row {
 	const length, fewest, most = 90 * time.Second, 5, 15
 	nodes := b.newNodes(t, s.prefix("churn"), b.nodes, s.options(nodeOptions{

@@ -1,4 +1,4 @@
-// Package catalog reads the tables of docs/metrics.md. Tests compare them with registries,
+// Package catalog reads the tables of docs/reference/metrics.md. Tests compare them with registries,
 // dashboards and alerts.
 package catalog
 

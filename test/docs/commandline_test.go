@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the tables of flags in the documentation")
 
-const page = "../../docs/command-line.md"
+const page = "../../docs/reference/command-line.md"
 
 // generated is a table between its markers.
 var generated = regexp.MustCompile(`(?s)<!-- flags: ([\w-]+) -->\n(.*?)<!-- end -->\n`)

@@ -179,7 +179,7 @@ func ofSidecar(name string) bool {
 
 func TestMetricsDocumented(t *testing.T) {
 	t.Parallel()
-	described, err := catalog.Read(filepath.Join("..", "..", "docs", "metrics.md"))
+	described, err := catalog.Read(filepath.Join("..", "..", "docs", "reference", "metrics.md"))
 	harness.Must(t, err)
 	maps.DeleteFunc(described, func(name string, _ catalog.Metric) bool { return !ofSidecar(name) })
 	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))

@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "update the transcripts in the documents")
 
 // transcriptFile is the document with the transcripts.
-const transcriptFile = "../../docs/command-line.md"
+const transcriptFile = "../../docs/reference/command-line.md"
 
 // transcript matches the block of the transcripts.
 var transcript = regexp.MustCompile("(?s)(## Example session\n.*?```console\n)(.*?)(```\n)")

@@ -1,7 +1,7 @@
 #!/bin/sh
 # campaign.sh FLAGS...: runs "go test" with the flags, and prints a table with a row
 # for each fault class and a line of totals. DELEGATED_IPAM_FAULTS and
-# DELEGATED_IPAM_FAULTS_SEED select the cases (docs/development.md). Fails if a test fails.
+# DELEGATED_IPAM_FAULTS_SEED select the cases (docs/design/development.md). Fails if a test fails.
 set -u
 DELEGATED_IPAM_FAULTS_REPORT=$(mktemp)
 export DELEGATED_IPAM_FAULTS_REPORT

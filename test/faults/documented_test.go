@@ -37,7 +37,7 @@ func (f pluginFault) documented() documentedFault {
 	return d
 }
 
-// The tables of docs/reliability.md have a row for each fault, with its response, and no others.
+// The tables of docs/design/reliability.md have a row for each fault, with its response, and no others.
 func TestDocumentedFaults(t *testing.T) {
 	t.Parallel()
 	want := map[string]map[string]documentedFault{"Storage faults": {}, "Damaged records": {}, "Plugin faults": {}}
@@ -50,7 +50,7 @@ func TestDocumentedFaults(t *testing.T) {
 	for name, f := range pluginFaults() {
 		want["Plugin faults"][name] = f.documented()
 	}
-	data, err := os.ReadFile("../../docs/reliability.md")
+	data, err := os.ReadFile("../../docs/design/reliability.md")
 	harness.Must(t, err)
 	for section, faults := range want {
 		rows := longestTable(string(data), section)
@@ -83,7 +83,7 @@ func wantRow(t *testing.T, name string, columns []string, f documentedFault) {
 // The table of the last campaign has a row for each class, without violations.
 func TestDocumentedCampaign(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../docs/reliability.md")
+	data, err := os.ReadFile("../../docs/design/reliability.md")
 	harness.Must(t, err)
 	_, text, _ := strings.Cut(string(data), "\n## Campaign\n")
 	var classesInDocs []string

@@ -111,7 +111,7 @@ func TestHostileOwners(t *testing.T) {
 	}
 }
 
-// headerLimit is the limit of the server for a request's header (docs/security.md).
+// headerLimit is the limit of the server for a request's header (docs/operate/security.md).
 const headerLimit = 8 << 10
 
 // wantSameOwners wants the list to have the owners with their addresses and distinct container IDs,

@@ -1,5 +1,5 @@
 // Package faults injects faults of disks, plugins and processes into the real binary and then
-// checks the state with the oracle (docs/reliability.md).
+// checks the state with the oracle (docs/design/reliability.md).
 package faults
 
 import (

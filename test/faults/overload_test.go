@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// A user may have 512 connections (docs/security.md).
+	// A user may have 512 connections (docs/operate/security.md).
 	manyConnections = 400
 	slowClients     = 100
 

@@ -65,7 +65,7 @@ func containerd(t *testing.T) (ctr func(args ...string) string) {
 	}
 }
 
-// The command of docs/install.md gives each image one name, that of the manifests, and finds both
+// The command of docs/install/kubernetes.md gives each image one name, that of the manifests, and finds both
 // architectures.
 func TestImportIntoContainerd(t *testing.T) {
 	var archives []string

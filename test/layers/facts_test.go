@@ -68,7 +68,7 @@ func TestFactReaders(t *testing.T) {
 			t.Errorf("the fact %s is read by %v; want it read by %s alone", field.Name, got, want)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "plugins.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "plugins.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestFactReaders(t *testing.T) {
 		row, _, _ = strings.Cut(row, "\n")
 		_, function, _ := strings.Cut(readers[field.Name], ".")
 		if function != "" && !strings.Contains(row, "`"+function+"`") {
-			t.Errorf("docs/plugins.md does not say of %q that `%s` uses it", name, function)
+			t.Errorf("docs/reference/plugins.md does not say of %q that `%s` uses it", name, function)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestRunbooks(t *testing.T) {
 		t.Errorf("%s has %d alerts and %d runbooks; want one for each", alertsFile, len(alerts), runbooks)
 	}
 	for _, m := range alerts {
-		link := "docs/operations.md#" + strings.ToLower(m[1])
+		link := "docs/operate/operations.md#" + strings.ToLower(m[1])
 		if problem := broken(t, "README.md", link); problem != "" || !strings.Contains(text, "runbook_url: "+link+"\n") {
 			t.Errorf("the runbook of %s is not %s, or its target does not exist: %s", m[1], link, problem)
 		}
@@ -64,10 +64,10 @@ func TestRunbooks(t *testing.T) {
 
 func TestBrokenLinks(t *testing.T) {
 	for link, is := range map[string]string{
-		"nowhere.md": "there is no such file", "plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
-		"plugins.md": "", "../pkg": "", "how-it-works.md#on-disk": "", "#known-limits": "",
+		"nowhere.md": "there is no such file", "../reference/plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
+		"../reference/plugins.md": "", "../../pkg": "", "how-it-works.md#on-disk": "", "#known-limits": "",
 	} {
-		if got := broken(t, "docs/how-it-works.md", link); got != is {
+		if got := broken(t, "docs/design/how-it-works.md", link); got != is {
 			t.Errorf("%s is said to be %q; want %q", link, got, is)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// pathRow is a row of the table in docs/how-it-works.md, The path of a request.
+// pathRow is a row of the table in docs/design/how-it-works.md, The path of a request.
 var pathRow = regexp.MustCompile("(?m)^\\| \\d+ \\| `([^`]+)` \\| `([^`]+)` \\| .+ \\|$")
 
 // entryPoints are the rows that net/http and the generated server call.
 var entryPoints = map[string]bool{"Authorize": true, "API.ServeHTTP": true, "PostIpam.ServeHTTP": true, "handlers.allocate": true}
 
 func TestRequestPath(t *testing.T) {
-	page := files(t, "docs", ".md")[filepath.Join("docs", "how-it-works.md")]
+	page := files(t, "docs", ".md")[filepath.Join("docs", "design", "how-it-works.md")]
 	_, section, _ := strings.Cut(page, "\n## The path of a request\n")
 	table, _, _ := strings.Cut(section, "\n## ")
 	rows := pathRow.FindAllStringSubmatch(table, -1)

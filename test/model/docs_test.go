@@ -54,7 +54,7 @@ func section(t *testing.T, page, heading string) string {
 	t.Helper()
 	_, after, ok := strings.Cut(page, "\n## "+heading+"\n")
 	if !ok {
-		t.Fatalf("docs/model.md has no section %q", heading)
+		t.Fatalf("docs/design/model.md has no section %q", heading)
 	}
 	part, _, _ := strings.Cut(after, "\n## ")
 	return part
@@ -76,7 +76,7 @@ func column(part string, n int) []string {
 }
 
 func TestDocsFunctions(t *testing.T) {
-	page := readFile(t, "../../docs/model.md")
+	page := readFile(t, "../../docs/design/model.md")
 	known := append(functions(t, "../../pkg/attachment"), "IDLocks.Lock", "pkg/delegate/process")
 	named := append(column(section(t, page, "Rules"), 4), column(section(t, page, "Steps and functions"), 2)...)
 	if len(named) < 40 {
@@ -84,7 +84,7 @@ func TestDocsFunctions(t *testing.T) {
 	}
 	for _, name := range named {
 		if !slices.Contains(known, name) {
-			t.Errorf("docs/model.md names the function %s, which pkg/attachment does not have", name)
+			t.Errorf("docs/design/model.md names the function %s, which pkg/attachment does not have", name)
 		}
 	}
 }
@@ -94,9 +94,9 @@ func TestDocsSteps(t *testing.T) {
 	for _, m := range step.FindAllStringSubmatch(readFile(t, "protocol.pml"), -1) {
 		steps = append(steps, m[1])
 	}
-	for _, name := range column(section(t, readFile(t, "../../docs/model.md"), "Steps and functions"), 1) {
+	for _, name := range column(section(t, readFile(t, "../../docs/design/model.md"), "Steps and functions"), 1) {
 		if !slices.Contains(steps, name) {
-			t.Errorf("docs/model.md names the step %s, which the model does not have", name)
+			t.Errorf("docs/design/model.md names the step %s, which the model does not have", name)
 		}
 	}
 }
@@ -118,8 +118,8 @@ func TestDocsFlags(t *testing.T) {
 	if !slices.Equal(checked, inModel) {
 		t.Errorf("the mutants are\n%q\nand the model has the flags\n%q", checked, inModel)
 	}
-	if page := flags(readFile(t, "../../docs/model.md")); !slices.Equal(page, inModel) {
-		t.Errorf("docs/model.md has rows for\n%q\nand the model has the flags\n%q", page, inModel)
+	if page := flags(readFile(t, "../../docs/design/model.md")); !slices.Equal(page, inModel) {
+		t.Errorf("docs/design/model.md has rows for\n%q\nand the model has the flags\n%q", page, inModel)
 	}
 }
 

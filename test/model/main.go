@@ -2,7 +2,7 @@
 // and that each mutant, which lacks one rule or one assumption of the protocol, fails. It
 // prints a table and ends with exit status 1 if a configuration fails or a mutant passes.
 //
-// It needs spin and a C compiler. docs/model.md explains the model.
+// It needs spin and a C compiler. docs/design/model.md explains the model.
 package main
 
 import (

@@ -1,7 +1,7 @@
 /*
  * The protocol of pkg/attachment: two owners, two addresses, one pod, a plugin
  * that may act late, and a node on which any process can stop at any step.
- * docs/model.md explains the model and maps its steps to functions.
+ * docs/design/model.md explains the model and maps its steps to functions.
  *
  * Configuration:
  *   STORE    NODE (a reboot may lose its last writes) or REMOTE

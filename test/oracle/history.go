@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// oursPrefix begins every container ID that the sidecar makes (docs/how-it-works.md, Identity).
+// oursPrefix begins every container ID that the sidecar makes (docs/design/how-it-works.md, Identity).
 const oursPrefix = "cilium-agent-"
 
-// Invariant is a promise of docs/reliability.md.
+// Invariant is a promise of docs/design/reliability.md.
 type Invariant string
 
 // The invariants. Each holds once recovery has settled.

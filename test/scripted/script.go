@@ -84,7 +84,7 @@ func loadScript(dir, verb string) (script, error) {
 
 // scriptFile returns the path of the script of a verb for the owner of the call, such as
 // del.router.json, or of the one for all owners. The owner is named as in its container ID
-// (docs/how-it-works.md, Identity).
+// (docs/design/how-it-works.md, Identity).
 func scriptFile(dir, verb string) string {
 	if name := ownerOf(os.Getenv("CNI_CONTAINERID")); name != "" {
 		file := filepath.Join(dir, strings.ToLower(verb)+"."+name+".json")

@@ -1,4 +1,4 @@
-// Command chart draws the charts of docs/performance.md from the tables that "make bench" writes
+// Command chart draws the charts of docs/reference/performance.md from the tables that "make bench" writes
 // into that page: cases.svg has the ratio of each case, growth.svg the times by the number of
 // attachments.
 //

@@ -54,10 +54,10 @@ const maxNamed = 8
 // remedies returns what to do about the findings of each check.
 func remedies() map[Check]string {
 	return map[Check]string{
-		TwoPools: "give each node ranges of its own, or all nodes one plugin that knows the whole cluster (docs/install.md); " +
+		TwoPools: "give each node ranges of its own, or all nodes one plugin that knows the whole cluster (docs/install/kubernetes.md); " +
 			"then recreate the pods that use the address on all nodes but one",
 		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
-		NodeDeleted: "if the Node does not return, delete the CiliumNode; of a plugin that knows the whole cluster, free the node's addresses as docs/plugins.md says",
+		NodeDeleted: "if the Node does not return, delete the CiliumNode; of a plugin that knows the whole cluster, free the node's addresses as docs/reference/plugins.md says",
 		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no more addresses",
 		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge leaves it alone",
 	}

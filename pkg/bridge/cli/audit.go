@@ -26,7 +26,7 @@ func (d dependencies) auditCommand() *cobra.Command {
   malformed-address      a CiliumNode has an address that the agent does not find
 
 Nothing is changed. It needs the right to list ciliumnodes, nodes and pods (the ClusterRole
-delegated-ipam-audit). docs/bridge.md explains each finding.
+delegated-ipam-audit). docs/operate/bridge.md explains each finding.
 
 Exit status: 0 no finding; 1 failed, for example because the API server did not respond, so
 that it is unknown whether there are findings; 2 wrong usage; 3 there are findings.`,

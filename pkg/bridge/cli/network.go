@@ -21,7 +21,7 @@ reads (--cni-conf-file). So each node allocates from its own range.
 
 The file is replaced atomically, and removed when this Node has no range (any more). It
 stays when this command ends, and is checked when it starts. SIGUSR1 writes the stacks of
-all goroutines to stderr. docs/ranges.md describes the template.
+all goroutines to stderr. docs/install/ranges.md describes the template.
 
 Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName

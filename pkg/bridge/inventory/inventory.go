@@ -146,7 +146,7 @@ func describe(what string, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return fmt.Errorf("list %s: %w; the ClusterRole delegated-ipam-audit has the necessary rights (docs/bridge.md)", what, err)
+		return fmt.Errorf("list %s: %w; the ClusterRole delegated-ipam-audit has the necessary rights (docs/operate/bridge.md)", what, err)
 	default:
 		return fmt.Errorf("list %s: %w", what, err)
 	}

@@ -1,6 +1,6 @@
 // Package nodehistory remembers the Nodes of a cluster and how many slots each had, so that what a
 // node held can be released after its Node and its CiliumNode are gone: a CiliumNode is removed with
-// its Node, and no other object has its last pool (docs/operations.md, Lost nodes).
+// its Node, and no other object has its last pool (docs/operate/operations.md, Lost nodes).
 package nodehistory
 
 import (

@@ -8,7 +8,7 @@ import (
 // Kind is what an action does.
 type Kind string
 
-// The kinds of action (docs/bridge.md, Order of writes).
+// The kinds of action (docs/operate/bridge.md, Order of writes).
 const (
 	// Acquire allocates slot Slot at the sidecar.
 	Acquire Kind = "acquire"

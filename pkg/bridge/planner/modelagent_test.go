@@ -9,7 +9,7 @@ import (
 // podOwner is the owner of every endpoint.
 const podOwner = "default/pod"
 
-// agent imitates cilium-agent in crd mode (docs/bridge.md, What the agent does).
+// agent imitates cilium-agent in crd mode (docs/operate/bridge.md, What the agent does).
 type agent struct {
 	// running is its process; restored reports whether it has restored its endpoints since the start.
 	running, restored bool
@@ -143,7 +143,7 @@ func (m *model) mayDrop(ip netip.Addr) bool {
 
 // drain lets enough time pass for a running agent to restore its endpoints and to write which
 // addresses it uses. An agent that does not run, or is killed before that, is the limit that
-// docs/bridge.md names.
+// docs/operate/bridge.md names.
 func (m *model) drain() {
 	m.restoreEndpoints()
 	if !m.agent.restored {

@@ -13,7 +13,7 @@ import (
 )
 
 // Invocation is everything that a DEL or CHECK needs to address the same attachment as its ADD
-// (docs/how-it-works.md, Invocations). A record keeps each invocation until a DEL with it has
+// (docs/design/how-it-works.md, Invocations). A record keeps each invocation until a DEL with it has
 // succeeded, so that a changed conflist, a moved binary or an upgraded plugin cannot orphan an
 // address.
 type Invocation struct {

@@ -12,7 +12,7 @@ type Network struct {
 	// Shared reports that every node of the cluster has the same file.
 	Shared bool
 	// CNIVersion is the configuration's own. Calls use the highest version that the
-	// sidecar and the plugin both support instead (docs/plugins.md, CNI versions).
+	// sidecar and the plugin both support instead (docs/reference/plugins.md, CNI versions).
 	CNIVersion string
 	// PluginConfig is the plugin object of the list that has the ipam section.
 	PluginConfig json.RawMessage

@@ -32,7 +32,7 @@ func (inv Invocation) HasStatus() bool {
 // VerifyBy returns how the invocation's attachment is verified: as its profile says, but by nothing
 // where that is CHECK and there is none, or where it is ADD and no container ID may be used twice.
 // Profiles of that kind are refused today, but records have them: azure-ipam releases the address in
-// use if such an ADD fails (docs/plugins.md, azure-ipam).
+// use if such an ADD fails (docs/reference/plugins.md, azure-ipam).
 func (inv Invocation) VerifyBy() profile.Verify {
 	by := inv.Profile.VerifyBy
 	if by == profile.VerifyCheck && !inv.HasCheck() || by == profile.VerifyAdd && inv.Profile.SingleUseIDs() {

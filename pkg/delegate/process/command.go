@@ -1,6 +1,6 @@
 // Package process runs the processes of CNI plugins: it starts them, also ahead of their call,
 // bounds their time and output, waits for and reaps them, and holds the lock of the container ID
-// that each works on (docs/how-it-works.md, Running a plugin). It knows nothing of CNI itself.
+// that each works on (docs/design/how-it-works.md, Running a plugin). It knows nothing of CNI itself.
 package process
 
 import (

@@ -20,7 +20,7 @@ import (
 
 // IDLocks are locks on container IDs that plugin processes inherit. When this process is killed, a
 // plugin that goes on keeps its lock: after a restart a call on that ID first waits for it
-// (docs/how-it-works.md, Running a plugin, "The inherited lock"). It is safe for concurrent use.
+// (docs/design/how-it-works.md, Running a plugin, "The inherited lock"). It is safe for concurrent use.
 type IDLocks struct {
 	// Dir is the open directory of the lock file; nil to open the file by its path.
 	Dir *os.File

@@ -11,7 +11,7 @@ import (
 
 // This file has the conclusions from a profile that more than one part of the program needs, or
 // that follow from more than one field, so that each field is read in one place. The other fields
-// are read where they are used (docs/plugins.md, What a profile says).
+// are read where they are used (docs/reference/plugins.md, What a profile says).
 
 // DelBeforeAdd reports whether a first ADD needs a DEL before it, because its container ID may hold
 // addresses that the journal does not know.
@@ -40,7 +40,7 @@ func (p Profile) CheckReclaim() error {
 	case p.SingleUseIDs():
 		return fmt.Errorf("plugin %s has a container ID with random digits for each ADD, which only the journal of the lost node had; expected a plugin whose container IDs can be computed", p.Type)
 	case !p.DelFromAnyNode:
-		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/plugins.md)", p.Type)
+		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/reference/plugins.md)", p.Type)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ var podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?)/([a-z0-9]([a-
 
 // Pod returns the pod that CNI_ARGS names for an owner; false for none. A synthetic one is unique to
 // the container ID: two attachments with one pod name would have the same address in a plugin that
-// is keyed by pod (docs/plugins.md, What to configure).
+// is keyed by pod (docs/reference/plugins.md, What to configure).
 func (p Profile) Pod(owner, containerID string) (Pod, bool) {
 	synthetic := Pod{Namespace: syntheticNamespace, Name: containerID}
 	switch p.PodIdentity {

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of profiles in the documentation")
 
-const page = "../../../docs/plugins.md"
+const page = "../../../docs/reference/plugins.md"
 
 // columns are the fields of the table. The others have texts, which TestDocsDangers compares, or
 // directories.
@@ -137,7 +137,7 @@ func TestDocsProfile(t *testing.T) {
 	_, after, found := strings.Cut(readPage(t), "```json\n{\n  \"type\"")
 	example, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
-		t.Fatal("docs/plugins.md has no profile")
+		t.Fatal("docs/reference/plugins.md has no profile")
 	}
 	p, err := Parse([]byte("{\n  \"type\"" + example))
 	if err != nil {
@@ -153,7 +153,7 @@ func TestDocsFields(t *testing.T) {
 	for field := range reflect.TypeFor[Profile]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if !strings.Contains(text, "\n| `"+name+"` |") {
-			t.Errorf("docs/plugins.md has no row for the field %q", name)
+			t.Errorf("docs/reference/plugins.md has no row for the field %q", name)
 		}
 	}
 }

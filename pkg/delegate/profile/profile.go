@@ -1,5 +1,5 @@
 // Package profile has the profiles of plugin types: what the verbs of a type really do
-// (docs/plugins.md, What a profile says). Profiles are data, one embedded file for each type; a type
+// (docs/reference/plugins.md, What a profile says). Profiles are data, one embedded file for each type; a type
 // without a file gets the conservative profile "unknown".
 package profile
 
@@ -174,7 +174,7 @@ type Requirement struct {
 }
 
 // Lost describes the error of CHECK that means "not held". Any other error means that the check
-// failed (docs/how-it-works.md, Verify and profiles). An empty one describes no error.
+// failed (docs/design/how-it-works.md, Verify and profiles). An empty one describes no error.
 type Lost struct {
 	// Codes are the codes of such an error; empty for any code from MinCode on.
 	Codes []uint `json:"codes,omitempty"`

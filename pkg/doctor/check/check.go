@@ -4,7 +4,7 @@ package check
 
 // Check examines one thing.
 type Check struct {
-	// Name is shown with each finding and has a row in docs/doctor.md.
+	// Name is shown with each finding and has a row in docs/operate/doctor.md.
 	Name string
 	// Run returns the findings, at least one with the state OK if nothing is wrong; none if
 	// the observations that it needs are missing. It may read more of the node and changes

@@ -40,7 +40,7 @@ func TestSidecar(t *testing.T) {
 		"no response":          {found(check.Observations{StatusErr: errors.New("refused")}), states(failed), []string{"refused", "start the sidecar"}},
 		"not ready":            {found(check.Observations{Status: &models.DelegatedIPAMStatus{Reasons: []string{"one", "two"}}}), states(failed, failed), []string{"not ready: one", "not ready: two"}},
 		"not ready, no reason": {found(check.Observations{Status: &models.DelegatedIPAMStatus{}}), states(failed), []string{"no reason"}},
-		"no list":              {found(check.Observations{Status: ready, ListErr: errors.New("403")}), states(ok, failed), []string{"403", "docs/security.md"}},
+		"no list":              {found(check.Observations{Status: ready, ListErr: errors.New("403")}), states(ok, failed), []string{"403", "docs/operate/security.md"}},
 	})
 }
 

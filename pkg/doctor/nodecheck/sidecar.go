@@ -24,7 +24,7 @@ func sidecar(o *check.Observations) []check.Finding {
 		all = append(all, check.Fail("fix the cause; `delegated-ipam status` shows each pool", "not ready: %s", reason))
 	}
 	if o.ListErr != nil {
-		all = append(all, check.Fail("run doctor as an authorized user (docs/security.md); no leases could be compared",
+		all = append(all, check.Fail("run doctor as an authorized user (docs/operate/security.md); no leases could be compared",
 			"the attachments cannot be listed: %s", o.ListErr))
 	}
 	return all

@@ -18,7 +18,7 @@ func netNS(p check.Pool) check.Finding {
 	case p.NetNSErr != nil:
 		return p.Fail("leave --cni-netns unset, or correct it", "%s", p.NetNSErr)
 	case p.Plugin.NetNSErr != nil:
-		return p.Fail("create the namespace, or name it with --cni-netns (docs/plugins.md, Network namespaces)", "%s", p.Plugin.NetNSErr)
+		return p.Fail("create the namespace, or name it with --cni-netns (docs/reference/plugins.md, Network namespaces)", "%s", p.Plugin.NetNSErr)
 	}
 	return p.Pass("CNI_NETNS is %q, which is not the sidecar's own", p.Plugin.NetNS)
 }

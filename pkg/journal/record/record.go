@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// State is the state of an attachment in the protocol (docs/how-it-works.md, States).
+// State is the state of an attachment in the protocol (docs/design/how-it-works.md, States).
 type State string
 
 const (
@@ -26,7 +26,7 @@ const (
 	// Releasing: a DEL must succeed; the plugin may still hold the addresses.
 	Releasing State = "releasing"
 	// Tombstone: no address is held; until LateDel.Until the record keeps the generation of the
-	// container ID that the next ADD may use (docs/how-it-works.md, Identity).
+	// container ID that the next ADD may use (docs/design/how-it-works.md, Identity).
 	Tombstone State = "tombstone"
 )
 

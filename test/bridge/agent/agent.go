@@ -1,5 +1,5 @@
 // Package agent imitates cilium-agent in ipam mode crd, as far as the CiliumNode shows it
-// (docs/bridge.md, What the agent does). A test drives it step by step.
+// (docs/operate/bridge.md, What the agent does). A test drives it step by step.
 package agent
 
 import (

@@ -12,12 +12,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-const apiPage = documentation + "/docs/api.md"
+const apiPage = documentation + "/docs/reference/api.md"
 
-// metricsOperation is served on the socket and is not part of swagger.yaml (docs/choices.md).
+// metricsOperation is served on the socket and is not part of swagger.yaml (docs/design/choices.md).
 const metricsOperation = "GET /metrics"
 
-// docs/api.md must have a section for each operation of swagger.yaml, with its parameters, its
+// docs/reference/api.md must have a section for each operation of swagger.yaml, with its parameters, its
 // codes and the keys of its response.
 func TestAPIDocs(t *testing.T) {
 	t.Parallel()
@@ -26,14 +26,14 @@ func TestAPIDocs(t *testing.T) {
 	d := loadSwagger(t, swaggerFile)
 	for name, op := range d.operations {
 		for _, missing := range undocumented(string(text), name, op) {
-			t.Errorf("docs/api.md lacks %s of %s", missing, name)
+			t.Errorf("docs/reference/api.md lacks %s of %s", missing, name)
 		}
 	}
 	for _, heading := range headings(string(text)) {
 		method, _, isOperation := strings.Cut(heading, " /")
 		isOperation = isOperation && strings.ToUpper(method) == method
 		if isOperation && d.operations[heading] == nil && heading != metricsOperation {
-			t.Errorf("docs/api.md has %s, which is not in swagger.yaml", heading)
+			t.Errorf("docs/reference/api.md has %s, which is not in swagger.yaml", heading)
 		}
 	}
 }

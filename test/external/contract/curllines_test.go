@@ -68,7 +68,7 @@ func TestFindCurlLines(t *testing.T) {
 
 func documentationFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*.md"))
+	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*", "*.md"))
 	harness.Must(t, err)
 	return append([]string{filepath.Join(documentation, "README.md")}, files...)
 }

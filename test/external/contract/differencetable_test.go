@@ -63,7 +63,7 @@ func documentedDifferences(t *testing.T) map[string]documentedDifference {
 	harness.Must(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Differences to the agent's answers\n")
 	if !found {
-		t.Fatal("docs/api.md has no section about the differences")
+		t.Fatal("docs/reference/api.md has no section about the differences")
 	}
 	rules, rows := differenceRules(), map[string]documentedDifference{}
 	for line := range strings.Lines(section) {
@@ -77,14 +77,14 @@ func documentedDifferences(t *testing.T) map[string]documentedDifference {
 		name := strings.TrimSpace(columns[0])
 		rule, ok := rules[name]
 		if !ok {
-			t.Errorf("no rule for the row %q of docs/api.md", name)
+			t.Errorf("no rule for the row %q of docs/reference/api.md", name)
 			continue
 		}
 		rows[name] = documentedDifference{strings.TrimSpace(columns[1]), strings.TrimSpace(columns[2]), rule}
 	}
 	for name := range rules {
 		if _, ok := rows[name]; !ok {
-			t.Errorf("docs/api.md lacks the row %q", name)
+			t.Errorf("docs/reference/api.md lacks the row %q", name)
 		}
 	}
 	if len(rows) == 0 {

@@ -15,12 +15,12 @@ const (
 	differentialRequests = 1000
 	differentialSeed     = 16
 
-	// refusedCaller is a row of docs/api.md.
+	// refusedCaller is a row of docs/reference/api.md.
 	refusedCaller = "caller that may not call"
 )
 
 // The sidecar and Cilium's server must answer generated requests alike, but for the rows of the table
-// in docs/api.md; and each row must be seen.
+// in docs/reference/api.md; and each row must be seen.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	rows := documentedDifferences(t)
@@ -41,7 +41,7 @@ func TestDifferences(t *testing.T) {
 			continue // only root can connect as another user
 		}
 		if seen[name] == 0 {
-			t.Errorf("no request shows the row %q of docs/api.md", name)
+			t.Errorf("no request shows the row %q of docs/reference/api.md", name)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func findRows(t *testing.T, r request, differences []difference, rows map[string
 			}
 		}
 		if !found {
-			t.Errorf("docs/api.md has no row for: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
+			t.Errorf("docs/reference/api.md has no row for: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
 		}
 	}
 }

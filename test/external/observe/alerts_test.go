@@ -50,14 +50,14 @@ func TestAlertAnnotations(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s lacks a summary or a description", name)
 		}
-		if want := "docs/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
+		if want := "docs/operate/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s has the runbook %q; want %q", name, r.Annotations["runbook_url"], want)
 		}
 	}
 }
 
 func TestAlertsDocumented(t *testing.T) {
-	text, err := os.ReadFile(repository("docs", "metrics.md"))
+	text, err := os.ReadFile(repository("docs", "reference", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

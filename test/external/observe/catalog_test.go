@@ -21,10 +21,10 @@ var fromOutside = map[string][]string{"up": nil, "process_resident_memory_bytes"
 // ofScrape has the labels that Prometheus adds to each series.
 var ofScrape = []string{"job", "instance"}
 
-// metrics returns the metrics in docs/metrics.md, which other tests compare with the programs.
+// metrics returns the metrics in docs/reference/metrics.md, which other tests compare with the programs.
 func metrics(t *testing.T) map[string]catalog.Metric {
 	t.Helper()
-	all, err := catalog.Read(repository("docs", "metrics.md"))
+	all, err := catalog.Read(repository("docs", "reference", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
