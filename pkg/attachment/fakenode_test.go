@@ -60,7 +60,7 @@ type fakeNode struct {
 	// reboots counts reboots: late effects of calls on the node do not survive one.
 	reboots int
 	// onCall, if not nil, is called with each plugin call.
-	onCall func(verb string, c call.Call)
+	onCall func(ctx context.Context, verb string, c call.Call)
 	// addGate, if not nil, is received from before each ADD.
 	addGate chan struct{}
 }

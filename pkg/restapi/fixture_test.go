@@ -60,7 +60,9 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 	return e.got, e.err
 }
 
-func (e *engine) Abandon(pool, owner string) { e.abandoned = append(e.abandoned, pool+"/"+owner) }
+func (e *engine) Abandon(_ context.Context, pool, owner string) {
+	e.abandoned = append(e.abandoned, pool+"/"+owner)
+}
 
 func (e *engine) All() iter.Seq[attachment.Attachment] { return slices.Values(e.all) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/response"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
@@ -67,7 +68,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewPostIpamIPInvalid()
+		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
 	}
 	logRequest(ctx, request.Owner, request.Pool, "")
 	got, err := h.engine.Restore(ctx, request)
@@ -84,7 +85,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 // not get the response: it does not know the generated owner, so it cannot repeat the request.
 func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got attachment.Attachment) {
 	if requested == "" {
-		onUndelivered(ctx, func() { h.engine.Abandon(got.Pool, got.Owner) })
+		onUndelivered(ctx, func() { h.engine.Abandon(ctx, got.Pool, got.Owner) })
 	}
 }
 
@@ -95,7 +96,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewDeleteIpamIPInvalid()
+		return ipam.NewDeleteIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
 	}
 	logRequest(ctx, "", request.Pool, "")
 	got, err := h.engine.Release(ctx, request)

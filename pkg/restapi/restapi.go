@@ -26,7 +26,7 @@ type Engine interface {
 	// All yields every attachment, sorted by pool and owner.
 	All() iter.Seq[attachment.Attachment]
 	// Abandon releases the attachment of a generated owner whose client did not get the response.
-	Abandon(pool, owner string)
+	Abandon(ctx context.Context, pool, owner string)
 	// Lookup returns the attachment of an owner in a pool, if there is one.
 	Lookup(pool, owner string) (attachment.Attachment, bool)
 }
