@@ -361,7 +361,7 @@ func init() {
       }
     },
     "AllocationMap": {
-      "description": "Owner of each address that is handed out; in a pool other than \"default\" the key is pool/address",
+      "description": "Owner of each address that is handed out; in a pool other than the default one the key is pool/address",
       "type": "object",
       "additionalProperties": {
         "type": "string"
@@ -1109,7 +1109,7 @@ func init() {
     },
     "ipam-pool": {
       "type": "string",
-      "description": "Name of a pool; \"default\" if absent",
+      "description": "Name of a pool; the default pool if absent or \"default\"",
       "name": "pool",
       "in": "query"
     },
@@ -1240,7 +1240,7 @@ func init() {
           },
           {
             "type": "string",
-            "description": "Name of a pool; \"default\" if absent",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
           },
@@ -1313,7 +1313,7 @@ func init() {
           },
           {
             "type": "string",
-            "description": "Name of a pool; \"default\" if absent",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
           }
@@ -1402,7 +1402,7 @@ func init() {
           },
           {
             "type": "string",
-            "description": "Name of a pool; \"default\" if absent",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
           },
@@ -1515,7 +1515,7 @@ func init() {
       }
     },
     "AllocationMap": {
-      "description": "Owner of each address that is handed out; in a pool other than \"default\" the key is pool/address",
+      "description": "Owner of each address that is handed out; in a pool other than the default one the key is pool/address",
       "type": "object",
       "additionalProperties": {
         "type": "string"
@@ -2263,7 +2263,7 @@ func init() {
     },
     "ipam-pool": {
       "type": "string",
-      "description": "Name of a pool; \"default\" if absent",
+      "description": "Name of a pool; the default pool if absent or \"default\"",
       "name": "pool",
       "in": "query"
     },

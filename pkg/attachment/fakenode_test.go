@@ -88,7 +88,7 @@ func defaultOptions() Options {
 		panic(err)
 	}
 	return Options{
-		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool},
+		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool,
 		EnableIPv4: true, EnableIPv6: true, Owners: owners,
 		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, Log: silent,
