@@ -10,7 +10,7 @@ import (
 )
 
 // The patched agent keeps its addresses over plugins that neither verify an address nor repeat an
-// ADD (docs/plugins.md), through SIGKILL of agent and sidecar.
+// ADD (docs/reference/plugins.md), through SIGKILL of agent and sidecar.
 func TestPatchedAgentAzure(t *testing.T)  { testPatchedPlugin(t, "azure-ipam") }
 func TestPatchedAgentCalico(t *testing.T) { testPatchedPlugin(t, "calico-ipam") }
 
