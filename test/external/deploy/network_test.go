@@ -44,11 +44,11 @@ func TestNoCommonRange(t *testing.T) {
 			return
 		}
 		text := d.template(t)
-		if strings.Contains(text, "subnet") || strings.Count(text, "{{ranges}}") != 1 {
+		if strings.Contains(text, "subnet") || strings.Count(text, `"${ranges}"`) != 1 {
 			t.Errorf("the template is not for the node's own ranges:\n%s", text)
 		}
-		if rendered := strings.ReplaceAll(text, "{{ranges}}", "[]"); !json.Valid([]byte(rendered)) {
-			t.Errorf("not JSON:\n%s", rendered)
+		if !json.Valid([]byte(text)) {
+			t.Errorf("not JSON:\n%s", text)
 		}
 	})
 }
