@@ -130,7 +130,7 @@ func TestServeWithOptions(t *testing.T) {
 			// The agent writes this configuration for its pods.
 			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
 		case "network":
-			rendered := strings.ReplaceAll(d.template(t), "{{ranges}}", `[[{"subnet": "10.244.1.0/24"}]], "dataDir": "`+n.StoreDir+`"`)
+			rendered := strings.ReplaceAll(d.template(t), `"${ranges}"`, `[[{"subnet": "10.244.1.0/24"}]], "dataDir": "`+n.StoreDir+`"`)
 			write(t, filepath.Join(n.Dir, "network"), map[string]string{"pods.conflist": rendered}, inTest)
 		case "conflist":
 			t.Skip("whereabouts needs an API server: make plugin-test")
