@@ -1,9 +1,16 @@
 package agent
 
 import (
+	"errors"
+	"os"
 	"os/exec"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // A feature that is switched off leaves its address held; the command of docs/install/cilium-agent.md releases it.
@@ -42,4 +49,35 @@ func TestPatchedAgentPool(t *testing.T) {
 			t.Errorf("%s is in pool %q; want blue", a.Owner, a.Pool)
 		}
 	}
+}
+
+// In a range that is too small the agent ends with the plugin's text. It starts when the range has
+// grown.
+func TestPatchedAgentFullRange(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	wide := tb.hostLocal()
+	tb.subnets = []string{"10.42.0.0/30"} // of which the plugin keeps the gateway
+	tb.writeNetwork(t, "net.d", tb.hostLocal())
+	tb.sidecar.MustStart(t)
+	now := tb.agent.MustStart(t)
+	cluster.MustEventually(t, "the agent to end", 2*time.Minute, func() error {
+		if now.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	log, err := os.ReadFile(tb.path(tb.agent.Name() + ".log"))
+	must(t, err)
+	reason := regexp.MustCompile(`(?m)^.*msg="Failed to start hive".*$`).FindString(string(log))
+	for _, want := range []string{"no IP addresses available in range set", "request "} {
+		if !strings.Contains(reason, want) {
+			t.Errorf("the agent ended with %q; want %q in it", reason, want)
+		}
+	}
+
+	tb.subnets = ipv4Only().subnets
+	tb.writeNetwork(t, "net.d", wide)
+	tb.signal(t, tb.sidecar, syscall.SIGHUP)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
+	tb.mustAgentAddresses(t, agentOwners())
 }

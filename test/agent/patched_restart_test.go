@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -16,11 +17,8 @@ import (
 // probeInterval is the interval of the connections while the agent is restarted.
 const probeInterval = 20 * time.Millisecond
 
-// outage counts the connections to a pod that failed, and the longest time without a success.
-type outage struct {
-	tried, failed int
-	longest       time.Duration
-}
+// outage counts the connections to a pod, and those that failed.
+type outage struct{ tried, failed int }
 
 // TestPatchedAgentRestart restarts the stock agent, then the patched one, while the node and a pod
 // connect to another pod. The restart of the patched agent fails no connection that the stock
@@ -40,7 +38,7 @@ func TestPatchedAgentRestart(t *testing.T) {
 	patchedOutage := tb.measureRestart(t, tb.agent, pods)
 
 	for name, o := range map[string]outage{"stock": stockOutage, "patched": patchedOutage} {
-		tb.record(t, name+" agent restarted: connections to a pod, failed, longest time without one", []any{o.tried, o.failed, o.longest.Round(time.Millisecond)})
+		tb.record(t, name+" agent restarted by SIGKILL: connections to a pod meanwhile", fmt.Sprintf("%d, of which %d failed", o.tried, o.failed))
 	}
 	if patchedOutage.failed > 0 && stockOutage.failed == 0 {
 		t.Errorf("%d connections failed during the restart of the patched agent; want none, as with the stock agent", patchedOutage.failed)
@@ -64,7 +62,7 @@ func (tb *testbed) measureRestart(t *testing.T, agent *cluster.Program, pods []*
 			o := connectRepeatedly(ctx, connect)
 			mu.Lock()
 			defer mu.Unlock()
-			total.tried, total.failed, total.longest = total.tried+o.tried, total.failed+o.failed, max(total.longest, o.longest)
+			total.tried, total.failed = total.tried+o.tried, total.failed+o.failed
 		})
 	}
 	tb.restart(t, agent)
@@ -77,15 +75,11 @@ func (tb *testbed) measureRestart(t *testing.T, agent *cluster.Program, pods []*
 // connectRepeatedly connects until ctx ends.
 func connectRepeatedly(ctx context.Context, connect func() error) outage {
 	var o outage
-	last := time.Now()
 	for ctx.Err() == nil {
 		o.tried++
 		if err := connect(); err != nil {
 			o.failed++
-		} else {
-			last = time.Now()
 		}
-		o.longest = max(o.longest, time.Since(last))
 		sleep(ctx, probeInterval)
 	}
 	return o
