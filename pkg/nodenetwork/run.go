@@ -9,9 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -58,7 +56,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
-	client, err := nodeClient(config)
+	client, err := typedcorev1.NewForConfig(kubeapi.Protobuf(config))
 	if err != nil {
 		return err
 	}
@@ -68,7 +66,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		conditions: conditions.New(log, events, o.NodeName), status: newStatus(), wake: make(chan struct{}, 1),
 	}
 	defer c.conditions.Stop()
-	source := &nodeSource{client: client, name: o.NodeName, changed: c.notify, failed: c.status.apiFailed}
+	source := &nodeSource{client: client.Nodes(), name: o.NodeName, changed: c.notify, failed: c.status.apiFailed}
 	c.node = source
 	c.output.removeTemporary()
 	if address != "" {
@@ -90,17 +88,4 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		return nil
 	})
 	return group.Wait()
-}
-
-// nodeClient returns a client of Nodes. A Node is large, because of the images in its status; in
-// protobuf it takes less to decode.
-func nodeClient(config *rest.Config) (typedcorev1.NodeInterface, error) {
-	config = rest.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return client.Nodes(), nil
 }

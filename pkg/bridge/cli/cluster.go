@@ -5,6 +5,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/inventory"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
@@ -48,7 +49,7 @@ func (c clusterCommand) connect(env map[string]string, version string) (*invento
 	if err := logClient(log); err != nil {
 		return nil, err
 	}
-	config, err := inventory.Config(c.options.Kubeconfig, program+"/"+version)
+	config, err := kubeapi.CommandConfig(c.options.Kubeconfig, program+"/"+version)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/nodehistory"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
@@ -92,7 +93,7 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 
 // newTracker connects to the API server. It sends no request.
 func newTracker(o *options.LostNodes, userAgent string) (nodehistory.Tracker, error) {
-	config, err := inventory.Config(o.Kubeconfig, userAgent)
+	config, err := kubeapi.CommandConfig(o.Kubeconfig, userAgent)
 	if err != nil {
 		return nodehistory.Tracker{}, err
 	}
