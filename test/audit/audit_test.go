@@ -35,7 +35,7 @@ func run(t *testing.T, kubeconfig string, args ...string) result {
 	cmd := exec.Command(cluster.MustEnv(t, "AUDIT_TEST_BRIDGE", "audit-test"), args...)
 	cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
 	if kubeconfig == "" { // as in a pod
-		cmd.Env = []string{"KUBERNETES_SERVICE_HOST=" + apiHost, "KUBERNETES_SERVICE_PORT=6443"}
+		cmd.Env = []string{"KUBERNETES_SERVICE_HOST=" + cluster.Host, "KUBERNETES_SERVICE_PORT=6443"}
 	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -187,6 +187,3 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 		t.Errorf("holder of it: %+v; want exit code 3 and both nodes", r)
 	}
 }
-
-// namespaced reports whether run.sh has started the test.
-func namespaced() bool { return os.Getenv("AUDIT_TEST_NAMESPACED") != "" }
