@@ -10,6 +10,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// RequestLimit is the time limit of one request of a component, except for a watch.
+const RequestLimit = 30 * time.Second
+
 const (
 	// Requests to the API server per second, and in a burst: several times what one release of an address
 	// or the pages of a list need, and little load for a server that many nodes share.

@@ -5,7 +5,6 @@ package nodenetwork
 import (
 	"context"
 	"path/filepath"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -20,12 +19,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-const (
-	// component is the source of the Events and the user agent of requests.
-	component = "delegated-ipam-network"
-	// apiLimit is the time limit of one request to the API server.
-	apiLimit = 30 * time.Second
-)
+// component is the source of the Events and the user agent of requests.
+const component = "delegated-ipam-network"
 
 // Run keeps the file of one node until ctx ends, and then returns nil and leaves the file; with the
 // option Remove it removes the file and returns. It fails if

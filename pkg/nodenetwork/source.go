@@ -94,7 +94,7 @@ func notPermitted(err error) bool { return apierrors.IsForbidden(err) || apierro
 
 // get reads the Node as it is now, not from a cache; nil for none.
 func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
 	n, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
