@@ -56,7 +56,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAgent checks the answers of the imitated agent (docs/operate/bridge.md, What the agent does).
+// TestAgent checks the answers of the imitated agent (docs/design/bridge.md, Behaviour of the agent).
 func TestAgent(t *testing.T) {
 	a := &agent{refresh: make(chan struct{}, 1), allocated: map[string]any{"10.0.0.1": nil}}
 	a.observe(&unstructured.Unstructured{Object: map[string]any{

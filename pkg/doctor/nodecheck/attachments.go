@@ -10,8 +10,8 @@ import (
 
 // Attachments checks that no attachment is lost or blocked by its plugin, and that no
 // record is in quarantine. It relies on what the sidecar reports: CHECK needs the recorded
-// invocation, and with some plugins it changes what they hold (docs/reference/plugins.md, Which
-// plugin works how).
+// invocation, and with some plugins it changes their allocations (docs/reference/plugin-behaviour.md,
+// Verbs).
 var Attachments = check.Check{Name: "attachments", Run: attachments}
 
 func attachments(o *check.Observations) []check.Finding {

@@ -1,5 +1,5 @@
 // Package agent imitates cilium-agent in ipam mode crd, as far as the CiliumNode shows it
-// (docs/operate/bridge.md, What the agent does). A test drives it step by step.
+// (docs/design/bridge.md, Behaviour of the agent). A test drives it step by step.
 package agent
 
 import (
