@@ -168,7 +168,7 @@ func TestNotes(t *testing.T) {
 		"second DEL":         {ways{strictDel: true}, "host-local", "repeats a DEL until it succeeds"},
 		"roll-back":          {ways{rollback: true}, "host-local", "may release the addresses of its ID"},
 		"keeps nothing":      {ways{same: true, check: "always"}, "static", "nothing can be lost"},
-		"DEL may be nothing": {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "look for " + fakeIDPrefix},
+		"DEL may be nothing": {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "search the plugin's store for " + fakeIDPrefix},
 		"DEL is queued":      {ways{check: "always", repeated: profile.RepeatedAddSameAnswer}, "azure-ipam", "executed later"},
 	} {
 		t.Run(name, func(t *testing.T) {
