@@ -61,7 +61,7 @@ func names(t *testing.T, file, function string) map[string]bool {
 		})
 	}
 	if len(found) == 0 {
-		t.Errorf("there is no function %s in %s", function, file)
+		t.Errorf("%[2]s has no function %[1]s", function, file)
 	}
 	return found
 }

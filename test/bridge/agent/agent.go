@@ -52,7 +52,7 @@ func (a *Agent) Start(t testing.TB) {
 	a.Step(t)
 }
 
-// Step does what the agent does without pods: it reads the CiliumNode, answers the marks, and writes
+// Step is a step of the agent without pods: it reads the CiliumNode, answers the marks, and writes
 // which addresses it uses, unless another client wrote since.
 func (a *Agent) Step(t testing.TB) {
 	t.Helper()
