@@ -276,7 +276,7 @@ BENCH_PAIRS ?= 300
 
 # State and store are below the checkout, on its disk: /tmp may be memory.
 .PHONY: bench
-bench: $(BIN)/delegated-ipam plugins ## measure the cost beside the bare plugin, and beside Cilium after bench-cilium; takes minutes, on a quiet machine
+bench: $(BIN)/delegated-ipam plugins ## compare the cost with the bare plugin, and after bench-cilium with Cilium; takes minutes, on a quiet machine
 	@mkdir -p $(BENCH)
 	go build -o $(BENCH)/bench ./test/bench
 	$(BENCH)/bench -binary $(BIN)/delegated-ipam -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
@@ -285,7 +285,7 @@ bench: $(BIN)/delegated-ipam plugins ## measure the cost beside the bare plugin,
 
 # Cilium's server with all its dependencies takes minutes to build the first time.
 .PHONY: bench-cilium
-bench-cilium: ## bench, also beside Cilium's own server and allocator
+bench-cilium: ## bench, also with Cilium's own server and allocator
 	@mkdir -p $(BENCH)
 	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
@@ -314,7 +314,7 @@ charts: ## draw the charts of docs/reference/performance.md from its tables
 ci: test checks ## run the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run all that "make test" leaves out
+checks: lint tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code

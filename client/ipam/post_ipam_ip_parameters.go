@@ -69,7 +69,7 @@ type PostIpamIPParams struct {
 
 	// Owner.
 	//
-	// Who holds the address
+	// Owner of the address
 	Owner *string
 
 	// Pool.

@@ -17,7 +17,7 @@ type restoreOptions struct {
 	pool string
 }
 
-// restored is what `restore -o json` prints.
+// restored is the output of `restore -o json`.
 type restored struct {
 	IP    string `json:"ip"`
 	Owner string `json:"owner"`

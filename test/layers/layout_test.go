@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// layoutRow is a row of the table in README.md, Layout: a directory and what it contains.
+// layoutRow is a row of the table in README.md, Layout: a directory and its content.
 var layoutRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$")
 
 // whole are the directories with one row for everything below them.

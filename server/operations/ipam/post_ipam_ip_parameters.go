@@ -31,7 +31,7 @@ type PostIpamIPParams struct {
 	// Required: true
 	// In: path
 	IP string
-	// Who holds the address
+	// Owner of the address
 	// Max Length: 512
 	// Pattern: ^[^\x00-\x1f\x7f-\x9f]*$
 	// In: query

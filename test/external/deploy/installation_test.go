@@ -34,7 +34,7 @@ type installation struct {
 	objects rendering
 	// daemonSet is the name of the DaemonSet with the sidecar.
 	daemonSet string
-	// bridge says that the sidecar serves the bridge.
+	// bridge means that the sidecar serves the bridge.
 	bridge bool
 	// network is the directory of the CNI configuration, below /etc/delegated-ipam: "network" if it is
 	// rendered for the node, "conflist" if one is for all nodes, empty if it is the node's own.
