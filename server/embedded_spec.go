@@ -173,6 +173,9 @@ func init() {
           },
           {
             "$ref": "#/parameters/ipam-pool"
+          },
+          {
+            "$ref": "#/parameters/ipam-also"
           }
         ],
         "responses": {
@@ -1075,6 +1078,13 @@ func init() {
     }
   },
   "parameters": {
+    "ipam-also": {
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
+      "name": "delegated-ipam-also",
+      "in": "header"
+    },
     "ipam-expiration": {
       "type": "boolean",
       "description": "If true, the address is released unless it is confirmed in time",
@@ -1316,6 +1326,13 @@ func init() {
             "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
+          },
+          {
+            "type": "string",
+            "x-delegated-ipam-extension": true,
+            "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
+            "name": "delegated-ipam-also",
+            "in": "header"
           }
         ],
         "responses": {
@@ -2229,6 +2246,13 @@ func init() {
     }
   },
   "parameters": {
+    "ipam-also": {
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
+      "name": "delegated-ipam-also",
+      "in": "header"
+    },
     "ipam-expiration": {
       "type": "boolean",
       "description": "If true, the address is released unless it is confirmed in time",
