@@ -55,6 +55,8 @@ NOCACHE := -count=1
 FAULTS := test/faults/campaign.sh $(NOCACHE) -parallel 6
 # Without the race detector, which allocates.
 COUNTS := go test $(NOCACHE) -bench . -benchtime 20x ./test/bench
+# The packages of Cilium whose tests the patch of deploy/cilium/agent changes.
+PATCHED := pkg/ipam pkg/option
 # The tests that start isc-dhcp-server.
 DHCP_TESTS := RealDHCP
 
@@ -177,6 +179,7 @@ $(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
 agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour
 	test/agent/build.sh $(CACHE)/agent-test
 	go build -o $(SCRIPTED) ./test/scripted
+	go test -C test/programs -modfile $(CURDIR)/$(CACHE)/agent-test/patched/patched.mod $(PATCHED:%=github.com/cilium/cilium/%)
 	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
 	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
 	  test/agent/run.sh $(CACHE)/agent-test/agent.test
