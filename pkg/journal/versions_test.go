@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -47,6 +48,11 @@ func versionDirs(t *testing.T) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("testdata/versions/[0-9]*-*")
 	must(t, err)
+	for n := 1; n <= version; n++ {
+		if !slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(filepath.Base(dir), fmt.Sprintf("%d-", n)) }) {
+			t.Errorf("testdata/versions has no journal of version %d", n)
+		}
+	}
 	return dirs
 }
 

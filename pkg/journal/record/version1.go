@@ -21,17 +21,8 @@ type version1 struct {
 // version1Invocation is an invocation with the earlier name of AddActsUntil.
 type version1Invocation struct {
 	call.Invocation
-	SettlesAt time.Time       `json:"settlesAt"`
-	Profile   version1Profile `json:"profile"`
-}
-
-// version1Profile is a profile that may lack facts which have been added since.
-type version1Profile struct {
-	profile.Profile
-	// LateDel is that a DEL is queued.
-	LateDel            bool  `json:"lateDel"`
-	DelOutlivesSeconds *int  `json:"delOutlivesSeconds"`
-	Unique             *bool `json:"unique"`
+	SettlesAt time.Time        `json:"settlesAt"`
+	Profile   profile.Version1 `json:"profile"`
 }
 
 // UnmarshalVersion1 returns the record of its JSON in format version 1. The result may be invalid
@@ -50,36 +41,11 @@ func UnmarshalVersion1(raw []byte) (Record, error) {
 	}
 	for _, inv := range old.Contexts {
 		inv.Invocation.AddActsUntil = inv.SettlesAt
-		inv.Invocation.Profile = inv.Profile.current()
+		inv.Invocation.Profile = profile.Profile(inv.Profile)
 		r.Invocations = append(r.Invocations, inv.Invocation)
 	}
 	if last := len(r.Invocations) - 1; last >= 0 && !old.SettlesAt.IsZero() {
 		r.Invocations[last].AddActsUntil = old.SettlesAt
 	}
 	return r, nil
-}
-
-// current returns the profile with the facts that it lacks. Those builds knew two plugins whose store
-// is on the node.
-func (p version1Profile) current() profile.Profile {
-	out := p.Profile
-	if out.Del == "" {
-		out.Del = profile.DelReleased
-	}
-	if p.LateDel {
-		out.Del = profile.DelQueued
-	}
-	switch {
-	case out.Store != "":
-	case p.Type == "host-local" || p.Type == "static":
-		out.Store = profile.StoreNode
-	default:
-		out.Store = profile.StoreRemote
-	}
-	out.DelOutlivesSeconds = p.AddOutlivesSeconds
-	if p.DelOutlivesSeconds != nil {
-		out.DelOutlivesSeconds = *p.DelOutlivesSeconds
-	}
-	out.Unique = p.Unique == nil || *p.Unique
-	return out
 }

@@ -10,28 +10,19 @@ import (
 )
 
 func TestUnmarshalVersion1(t *testing.T) {
-	const addOutlives = `"type":"remote","addOutlivesSeconds":60`
 	until := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	queued := profile.Profile{Type: "remote", AddOutlivesSeconds: 60, DelOutlivesSeconds: 60, Del: profile.DelQueued, Store: profile.StoreRemote, Unique: true}
-	released := queued
-	released.Del = profile.DelReleased
-	hostLocal := profile.Profile{Type: "host-local", Del: profile.DelReleased, Store: profile.StoreNode, Unique: true}
-	current := profile.Profile{Type: "remote", AddOutlivesSeconds: 60, Del: profile.DelUnproved, Store: profile.StoreNode, Lookup: profile.LookupHostLocal}
 	for name, c := range map[string]struct {
-		keys, contextKeys, profile string
-		wantUntil                  time.Time
-		want                       profile.Profile
+		recordKeys, contextKeys string
+		want                    time.Time
 	}{
-		"queued DEL by its first name":    {"", "", addOutlives + `,"lateDel":true`, time.Time{}, queued},
-		"released DEL by its first name":  {"", "", addOutlives + `,"lateDel":false`, time.Time{}, released},
-		"store on the node":               {"", "", `"type":"host-local"`, time.Time{}, hostLocal},
-		"every fact":                      {"", "", addOutlives + `,"delOutlivesSeconds":0,"del":"unproved","store":"node","lookup":"host-local-leases","unique":false`, time.Time{}, current},
-		"deadline of an ADD":              {"", `"settlesAt":"2026-11-21T10:00:00Z",`, addOutlives, until, released},
-		"deadline of an ADD, at the end":  {`"settlesAt":"2026-11-21T10:00:00Z",`, "", addOutlives, until, released},
-		"deadlines of both: the record's": {`"settlesAt":"2026-11-21T10:00:00Z",`, `"settlesAt":"2026-11-21T09:00:00Z",`, addOutlives, until, released},
+		"no deadline":                 {},
+		"deadline of an invocation":   {"", `"settlesAt":"2026-11-21T10:00:00Z",`, until},
+		"deadline of the record":      {`"settlesAt":"2026-11-21T10:00:00Z",`, "", until},
+		"both: that of the record":    {`"settlesAt":"2026-11-21T10:00:00Z",`, `"settlesAt":"2026-11-21T09:00:00Z",`, until},
+		"zero deadline of the record": {`"settlesAt":"0001-01-01T00:00:00Z",`, `"settlesAt":"2026-11-21T10:00:00Z",`, until},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw := fmt.Sprintf(`{"containerID":"a",%s"contexts":[{"containerID":"a-g1",%s"profile":{%s}}]}`, c.keys, c.contextKeys, c.profile)
+			raw := fmt.Sprintf(`{"containerID":"a",%s"contexts":[{"containerID":"a-g1",%s"profile":{"lateDel":true}}]}`, c.recordKeys, c.contextKeys)
 			r, err := UnmarshalVersion1([]byte(raw))
 			if err != nil {
 				t.Fatal(err)
@@ -39,8 +30,8 @@ func TestUnmarshalVersion1(t *testing.T) {
 			if len(r.Invocations) != 1 || r.ContainerID != "a" || r.Invocations[0].ContainerID != "a-g1" {
 				t.Fatalf("got %+v; want one invocation with its container ID", r)
 			}
-			if inv := r.Invocations[0]; !inv.AddActsUntil.Equal(c.wantUntil) || fmt.Sprint(inv.Profile) != fmt.Sprint(c.want) {
-				t.Errorf("an ADD may act until %v, profile %+v; want %v, %+v", inv.AddActsUntil, inv.Profile, c.wantUntil, c.want)
+			if inv := r.Invocations[0]; !inv.AddActsUntil.Equal(c.want) || inv.Profile.Del != profile.DelQueued {
+				t.Errorf("an ADD may act until %v, DEL is %s; want %v, %s", inv.AddActsUntil, inv.Profile.Del, c.want, profile.DelQueued)
 			}
 		})
 	}
