@@ -197,10 +197,12 @@ test-upgrade: plugins test-binaries ## go from the build of FROM=REVISION to thi
 
 # Not part of "make ci": needs root, BPF and time (test/agent/README.md).
 .PHONY: agent-test
-agent-test: build plugins ## run a real, unmodified cilium-agent over the bridge; needs root; the first build takes most of an hour
+agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour
 	test/agent/build.sh $(CACHE)/agent-test
+	go build -o $(SCRIPTED) ./test/scripted
 	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
-	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} test/agent/run.sh $(CACHE)/agent-test/agent.test
+	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
+	  test/agent/run.sh $(CACHE)/agent-test/agent.test
 
 # Not part of "make ci": needs root, containerd, cgroup v1 and time (test/kubernetes/README.md).
 .PHONY: cluster-test

@@ -129,7 +129,15 @@ func init() {
             }
           },
           "403": {
-            "description": "Forbidden"
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "502": {
             "description": "Allocation failure",
@@ -173,13 +181,37 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Invalid"
           },
           "403": {
-            "description": "Forbidden"
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "409": {
             "description": "IP already allocated",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Exists"
           },
           "500": {
@@ -199,6 +231,14 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Disabled"
           }
         }
@@ -226,13 +266,37 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Invalid"
           },
           "403": {
-            "description": "Forbidden"
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "404": {
-            "description": "IP address not found"
+            "description": "IP address not found",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "500": {
             "description": "Address release failure",
@@ -251,6 +315,14 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Disabled"
           }
         }
@@ -289,7 +361,7 @@ func init() {
       }
     },
     "AllocationMap": {
-      "description": "Owner of each address that is handed out; in a pool other than \"default\" the key is pool/address",
+      "description": "Owner of each address that is handed out; in a pool other than the default one the key is pool/address",
       "type": "object",
       "additionalProperties": {
         "type": "string"
@@ -1037,7 +1109,7 @@ func init() {
     },
     "ipam-pool": {
       "type": "string",
-      "description": "Name of a pool; \"default\" if absent",
+      "description": "Name of a pool; the default pool if absent or \"default\"",
       "name": "pool",
       "in": "query"
     },
@@ -1168,7 +1240,7 @@ func init() {
           },
           {
             "type": "string",
-            "description": "Name of a pool; \"default\" if absent",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
           },
@@ -1187,7 +1259,15 @@ func init() {
             }
           },
           "403": {
-            "description": "Forbidden"
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "502": {
             "description": "Allocation failure",
@@ -1233,7 +1313,7 @@ func init() {
           },
           {
             "type": "string",
-            "description": "Name of a pool; \"default\" if absent",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
           }
@@ -1244,13 +1324,37 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Invalid"
           },
           "403": {
-            "description": "Forbidden"
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "409": {
             "description": "IP already allocated",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Exists"
           },
           "500": {
@@ -1270,6 +1374,14 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Disabled"
           }
         }
@@ -1290,7 +1402,7 @@ func init() {
           },
           {
             "type": "string",
-            "description": "Name of a pool; \"default\" if absent",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
           },
@@ -1308,13 +1420,37 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Invalid"
           },
           "403": {
-            "description": "Forbidden"
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "404": {
-            "description": "IP address not found"
+            "description": "IP address not found",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
           },
           "500": {
             "description": "Address release failure",
@@ -1333,6 +1469,14 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            },
             "x-go-name": "Disabled"
           }
         }
@@ -1371,7 +1515,7 @@ func init() {
       }
     },
     "AllocationMap": {
-      "description": "Owner of each address that is handed out; in a pool other than \"default\" the key is pool/address",
+      "description": "Owner of each address that is handed out; in a pool other than the default one the key is pool/address",
       "type": "object",
       "additionalProperties": {
         "type": "string"
@@ -2119,7 +2263,7 @@ func init() {
     },
     "ipam-pool": {
       "type": "string",
-      "description": "Name of a pool; \"default\" if absent",
+      "description": "Name of a pool; the default pool if absent or \"default\"",
       "name": "pool",
       "in": "query"
     },

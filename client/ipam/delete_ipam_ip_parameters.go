@@ -70,7 +70,7 @@ type DeleteIpamIPParams struct {
 
 	// Pool.
 	//
-	// Name of a pool; "default" if absent
+	// Name of a pool; the default pool if absent or "default"
 	Pool *string
 
 	// SkipReleaseDelay.

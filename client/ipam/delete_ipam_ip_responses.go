@@ -125,6 +125,9 @@ func NewDeleteIpamIPInvalid() *DeleteIpamIPInvalid {
 //
 // Invalid IP address
 type DeleteIpamIPInvalid struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this delete ipam Ip invalid response has a 2xx status code
@@ -167,6 +170,13 @@ func (o *DeleteIpamIPInvalid) String() string {
 
 func (o *DeleteIpamIPInvalid) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
+
 	return nil
 }
 
@@ -179,6 +189,9 @@ func NewDeleteIpamIPForbidden() *DeleteIpamIPForbidden {
 //
 // Forbidden
 type DeleteIpamIPForbidden struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this delete ipam Ip forbidden response has a 2xx status code
@@ -221,6 +234,13 @@ func (o *DeleteIpamIPForbidden) String() string {
 
 func (o *DeleteIpamIPForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
+
 	return nil
 }
 
@@ -233,6 +253,9 @@ func NewDeleteIpamIPNotFound() *DeleteIpamIPNotFound {
 //
 // IP address not found
 type DeleteIpamIPNotFound struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this delete ipam Ip not found response has a 2xx status code
@@ -274,6 +297,13 @@ func (o *DeleteIpamIPNotFound) String() string {
 }
 
 func (o *DeleteIpamIPNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
 
 	return nil
 }
@@ -364,6 +394,9 @@ func NewDeleteIpamIPDisabled() *DeleteIpamIPDisabled {
 //
 // Allocation for address family disabled
 type DeleteIpamIPDisabled struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this delete ipam Ip disabled response has a 2xx status code
@@ -405,6 +438,13 @@ func (o *DeleteIpamIPDisabled) String() string {
 }
 
 func (o *DeleteIpamIPDisabled) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
 
 	return nil
 }

@@ -74,7 +74,7 @@ type PostIpamIPParams struct {
 
 	// Pool.
 	//
-	// Name of a pool; "default" if absent
+	// Name of a pool; the default pool if absent or "default"
 	Pool *string
 
 	HTTPClient *http.Client

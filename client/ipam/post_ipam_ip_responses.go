@@ -125,6 +125,9 @@ func NewPostIpamIPInvalid() *PostIpamIPInvalid {
 //
 // Invalid IP address
 type PostIpamIPInvalid struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this post ipam Ip invalid response has a 2xx status code
@@ -167,6 +170,13 @@ func (o *PostIpamIPInvalid) String() string {
 
 func (o *PostIpamIPInvalid) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
+
 	return nil
 }
 
@@ -179,6 +189,9 @@ func NewPostIpamIPForbidden() *PostIpamIPForbidden {
 //
 // Forbidden
 type PostIpamIPForbidden struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this post ipam Ip forbidden response has a 2xx status code
@@ -221,6 +234,13 @@ func (o *PostIpamIPForbidden) String() string {
 
 func (o *PostIpamIPForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
+
 	return nil
 }
 
@@ -233,6 +253,9 @@ func NewPostIpamIPExists() *PostIpamIPExists {
 //
 // IP already allocated
 type PostIpamIPExists struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this post ipam Ip exists response has a 2xx status code
@@ -274,6 +297,13 @@ func (o *PostIpamIPExists) String() string {
 }
 
 func (o *PostIpamIPExists) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
 
 	return nil
 }
@@ -364,6 +394,9 @@ func NewPostIpamIPDisabled() *PostIpamIPDisabled {
 //
 // Allocation for address family disabled
 type PostIpamIPDisabled struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this post ipam Ip disabled response has a 2xx status code
@@ -405,6 +438,13 @@ func (o *PostIpamIPDisabled) String() string {
 }
 
 func (o *PostIpamIPDisabled) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
 
 	return nil
 }

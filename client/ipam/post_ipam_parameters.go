@@ -80,7 +80,7 @@ type PostIpamParams struct {
 
 	// Pool.
 	//
-	// Name of a pool; "default" if absent
+	// Name of a pool; the default pool if absent or "default"
 	Pool *string
 
 	HTTPClient *http.Client

@@ -121,6 +121,9 @@ func NewPostIpamForbidden() *PostIpamForbidden {
 //
 // Forbidden
 type PostIpamForbidden struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	DelegatedIpamReason string
 }
 
 // IsSuccess returns true when this post ipam forbidden response has a 2xx status code
@@ -162,6 +165,13 @@ func (o *PostIpamForbidden) String() string {
 }
 
 func (o *PostIpamForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Delegated-Ipam-Reason
+	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
+
+	if hdrDelegatedIpamReason != "" {
+		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	}
 
 	return nil
 }

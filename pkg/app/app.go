@@ -99,6 +99,7 @@ func (a *app) connect(boot, machine string) (err error) {
 	if a.loaded, err = a.journal.Load(); err != nil {
 		return err
 	}
+	nameDefaultPool(a.loaded, c.IPAMDefaultIPPool)
 	a.reportProblems()
 	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
 	if err := a.connectPlugins(); err != nil {
@@ -109,18 +110,18 @@ func (a *app) connect(boot, machine string) (err error) {
 		return fmt.Errorf("--owners: %w", err)
 	}
 	a.engine = attachment.New(attachment.Options{
-		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(),
+		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool,
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics.Engine(),
-	}, a.metrics.Journal(a.journal), plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
+	}, unnamedDefaultPool{a.metrics.Journal(a.journal), c.IPAMDefaultIPPool}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
 
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("its record %s has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}
 
 	api, err := restapi.New(restapi.Options{
-		Engine: a.engine, Reporter: a.reporter, OnUnread: unixsock.OnUnread, Log: a.log,
+		Engine: a.engine, Reporter: a.reporter, OnUnread: unixsock.OnUnread, Log: a.log, DefaultPool: c.IPAMDefaultIPPool,
 		Addressing: restapi.Addressing{
 			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,
@@ -148,7 +149,7 @@ func (a *app) connectPlugins() (err error) {
 		return err
 	}
 	a.plugins = newPoolProbes(a.runner, a.locks, &a.probes, c.PluginTimeout+delegate.DefaultGrace)
-	if a.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, Log: a.log}); err != nil {
+	if a.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool, Log: a.log}); err != nil {
 		return err
 	}
 	return a.lockNetworks()

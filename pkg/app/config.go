@@ -3,10 +3,8 @@ package app
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
@@ -65,4 +63,4 @@ func reported(settings []options.Setting) []restapi.OptionValue {
 }
 
 // poolNames returns the pools in the order in which they are shown: the default one first.
-func (c Config) poolNames() []string { return slices.SortedFunc(maps.Keys(c.Pools), cniconf.ByRank) }
+func (c Config) poolNames() []string { return cniconf.ByRank(c.Pools, c.IPAMDefaultIPPool) }

@@ -23,7 +23,7 @@ func valid(t *testing.T) Config {
 	return Config{Version: "test", Sidecar: options.Sidecar{
 		SocketPath: filepath.Join(dir, "s"), SocketMode: 0o660,
 		StateDir: filepath.Join(dir, "state"), CNIConfDir: filepath.Join(dir, "net.d"), CNIBinDirs: []string{filepath.Join(dir, "bin")},
-		Pools: map[string]string{"default": ""}, NodeName: filepath.Base(dir), EnableIPv4: true, EnableIPv6: true,
+		IPAMDefaultIPPool: "default", Pools: map[string]string{"default": ""}, NodeName: filepath.Base(dir), EnableIPv4: true, EnableIPv6: true,
 		Owners: []string{"*"}, PluginTimeout: 5 * time.Second, MaxPluginProcesses: 4, MaxQueuedRequests: 100,
 		CNIIfName: "eth0", IPAMExpiration: time.Minute,
 	}}
@@ -77,8 +77,8 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestPoolOrder(t *testing.T) {
-	c := Config{Sidecar: options.Sidecar{Pools: map[string]string{"b": "1", "default": "", "a": "2"}}}
-	if got := strings.Join(c.poolNames(), " "); got != "default a b" {
+	c := Config{Sidecar: options.Sidecar{IPAMDefaultIPPool: "blue", Pools: map[string]string{"default": "1", "blue": "", "a": "2"}}}
+	if got := strings.Join(c.poolNames(), " "); got != "blue a default" {
 		t.Errorf("order %q", got)
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics"
 	"github.com/delegated-ipam/delegated-ipam/pkg/metrics/endpoint"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/requestid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
 // route returns the handler of the socket: the API, with the requests of rejected callers
-// measured too, and the metrics.
+// measured too, and the metrics. Each request gets an ID.
 func (a *app) route(api *restapi.API) http.Handler {
 	var health http.Handler = api
 	if a.config.HealthDetails == options.HealthAuthorized {
@@ -21,13 +22,13 @@ func (a *app) route(api *restapi.API) http.Handler {
 	}
 	measured := a.metrics.API(unixsock.Authorize(api, health, a.callers(), a.refusals), api)
 	scraped := unixsock.Authorize(a.metrics.Handler(), health, a.callers(), a.refusals)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return requestid.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == endpoint.Path {
 			scraped.ServeHTTP(w, r)
 			return
 		}
 		measured.ServeHTTP(w, r)
-	})
+	}))
 }
 
 // callers returns who may call the API.

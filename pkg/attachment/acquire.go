@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,7 +97,7 @@ func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation
 	if err := op.assignContainerID(network.Name); err != nil {
 		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
 	}
-	inv, err = op.engine.plugin.NewInvocation(context.Background(), network, op.entry.id, op.entry.owner)
+	inv, err = op.engine.plugin.NewInvocation(op.callCtx(), network, op.entry.id, op.entry.owner)
 	if err != nil {
 		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
 	}
@@ -189,7 +188,7 @@ func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation)
 
 // add runs one ADD and records its result: steps 5 to 7.
 func (op *operation) add(inv call.Invocation, want acquireRequest) error {
-	res, err := op.engine.plugin.Add(context.Background(), op.call(inv)) // step 5
+	res, err := op.engine.plugin.Add(op.callCtx(), op.call(inv)) // step 5
 	if err != nil {
 		return err
 	}

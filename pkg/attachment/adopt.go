@@ -1,8 +1,6 @@
 package attachment
 
 import (
-	"context"
-
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
@@ -11,7 +9,7 @@ import (
 // an ADD needs no DEL before it. Addresses that cannot be adopted are requested from the ADD.
 // The error is a *duplicateError, or that the record could not be written.
 func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, absent bool, err error) {
-	found, err := op.engine.plugin.Lookup(context.Background(), inv)
+	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}

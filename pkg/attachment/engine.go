@@ -27,6 +27,8 @@ type Options struct {
 	BootID, MachineID string
 	// Pools are the names of the configured pools.
 	Pools []string
+	// DefaultPool is the name of the pool of a request without one.
+	DefaultPool string
 	// EnableIPv4 and EnableIPv6 enable the address families.
 	EnableIPv4, EnableIPv6 bool
 	// Owners are the owners that are served. RetireOwners releases the attachments of others

@@ -60,7 +60,7 @@ type fakeNode struct {
 	// reboots counts reboots: late effects of calls on the node do not survive one.
 	reboots int
 	// onCall, if not nil, is called with each plugin call.
-	onCall func(verb string, c call.Call)
+	onCall func(ctx context.Context, verb string, c call.Call)
 	// addGate, if not nil, is received from before each ADD.
 	addGate chan struct{}
 }
@@ -88,7 +88,7 @@ func defaultOptions() Options {
 		panic(err)
 	}
 	return Options{
-		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool},
+		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool,
 		EnableIPv4: true, EnableIPv6: true, Owners: owners,
 		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, Log: silent,

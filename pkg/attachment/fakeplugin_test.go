@@ -55,13 +55,13 @@ func (n *fakeNode) NewInvocation(_ context.Context, network call.Network, contai
 	}, n.pluginErr
 }
 
-func (n *fakeNode) Add(_ context.Context, c call.Call) (call.Result, error) {
+func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {
 	if n.addGate != nil {
 		<-n.addGate
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.called("ADD", c)
+	n.called(ctx, "ADD", c)
 	n.steps = append(n.steps, fmt.Sprint("ADD ", c.ContainerID, requestedAddrs(c)))
 	injected, effect := n.faultAt("ADD")
 	if injected == timeoutLate {
@@ -82,10 +82,10 @@ func (n *fakeNode) Add(_ context.Context, c call.Call) (call.Result, error) {
 	return res, nil
 }
 
-func (n *fakeNode) Del(_ context.Context, c call.Call) error {
+func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.called("DEL", c)
+	n.called(ctx, "DEL", c)
 	n.steps = append(n.steps, "DEL "+c.ContainerID)
 	injected, effect := n.faultAt("DEL")
 	release := func() { delete(n.store, c.ContainerID) }
@@ -101,10 +101,10 @@ func (n *fakeNode) Del(_ context.Context, c call.Call) error {
 	return pluginError("DEL", c, injected)
 }
 
-func (n *fakeNode) Check(_ context.Context, c call.Call) error {
+func (n *fakeNode) Check(ctx context.Context, c call.Call) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.called("CHECK", c)
+	n.called(ctx, "CHECK", c)
 	n.steps = append(n.steps, "CHECK "+c.ContainerID)
 	injected, effect := n.faultAt("CHECK")
 	if err := pluginError("CHECK", c, injected); err != nil {
@@ -164,9 +164,9 @@ func (n *fakeNode) Prestart(calls ...call.Upcoming) func() {
 	}
 }
 
-func (n *fakeNode) called(verb string, c call.Call) {
+func (n *fakeNode) called(ctx context.Context, verb string, c call.Call) {
 	if n.onCall != nil {
-		n.onCall(verb, c)
+		n.onCall(ctx, verb, c)
 	}
 }
 

@@ -246,6 +246,11 @@ func (f *fixture) inject(at func(step string) fault) {
 
 // onCall calls do with each plugin call from now on.
 func (f *fixture) onCall(do func(verb string, c call.Call)) {
+	f.onCallCtx(func(_ context.Context, verb string, c call.Call) { do(verb, c) })
+}
+
+// onCallCtx is onCall with the context of each call.
+func (f *fixture) onCallCtx(do func(ctx context.Context, verb string, c call.Call)) {
 	f.node.mu.Lock()
 	defer f.node.mu.Unlock()
 	f.node.onCall = do

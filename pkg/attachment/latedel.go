@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"context"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
@@ -15,7 +14,7 @@ import (
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
 func (op *operation) del(c call.Invocation) error {
-	err := op.engine.plugin.Del(context.Background(), op.call(c))
+	err := op.engine.plugin.Del(op.callCtx(), op.call(c))
 	op.releaseSecondProcess()
 	if outcomeUnknown(err) {
 		// Memory suffices until the next write: a start infers it from the state.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // retryAfter is the suggested wait before a retry where no better figure is known.
@@ -26,6 +27,14 @@ type operation struct {
 	slot *queueSlot
 	// hasProcess and hasSecondProcess report that the operation holds plugin processes.
 	hasProcess, hasSecondProcess bool
+	// requestID is the ID of the client's request; empty for background work.
+	requestID string
+}
+
+// callCtx returns the context of a plugin call, which never ends: an abandoned call would leave an
+// unknown outcome.
+func (op *operation) callCtx() context.Context {
+	return logging.WithRequestID(context.Background(), op.requestID)
 }
 
 // String identifies the attachment for errors.
@@ -51,7 +60,7 @@ func (e *Engine) run(ctx context.Context, k key, req request) (Attachment, error
 	if err != nil {
 		return e.reject(req, k.pool, err)
 	}
-	op := &operation{engine: e, entry: a, action: req.action, waitCtx: ctx, started: time.Now()}
+	op := &operation{engine: e, entry: a, action: req.action, waitCtx: ctx, started: time.Now(), requestID: logging.RequestID(ctx)}
 	locked := op.tryLock()
 	if !locked || req.fulfilled == nil || !req.fulfilled(op) {
 		return op.runDetached(ctx, req, locked)

@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // releaseAddress drops the claim of an address, and releases the attachment with the last
@@ -99,8 +101,8 @@ func (op *operation) delAll(invocations []call.Invocation) error {
 // Abandon releases the attachment of a generated owner whose client did not receive the
 // response, without the release delay. It returns when the record is releasing; the DEL
 // follows in the background. A failed write of the record is retried there. After Stop, the
-// next start runs the DEL.
-func (e *Engine) Abandon(pool, owner string) {
+// next start runs the DEL. ctx is that of the request, and only identifies it.
+func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	e.mu.Lock()
 	a := e.byOwner[key{pool, owner}]
 	e.mu.Unlock()
@@ -109,7 +111,7 @@ func (e *Engine) Abandon(pool, owner string) {
 	}
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
-	op := &operation{engine: e, entry: a, action: ActionCleanup, waitCtx: e.ctx, started: time.Now()}
+	op := &operation{engine: e, entry: a, action: ActionCleanup, waitCtx: e.ctx, started: time.Now(), requestID: logging.RequestID(ctx)}
 	if a.rec == nil || a.rec.State != record.Held {
 		return // it is released already
 	}

@@ -1,13 +1,13 @@
 package attachment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 
 	"github.com/google/uuid"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -60,7 +60,7 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 // Release releases one address; the attachment is released with its last one. It returns the
 // attachment as it is afterwards, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
-	pool, family := poolOrDefault(r.Pool), record.FamilyOf(r.IP)
+	pool, family := e.poolOrDefault(r.Pool), record.FamilyOf(r.IP)
 	req := request{
 		action: ActionRelease, families: []record.Family{family},
 		work: func(op *operation) error { return op.releaseAddress(r.IP, r.SkipDelay) },
@@ -90,7 +90,7 @@ func (e *Engine) authorize(owner, pool string) (key, error) {
 	if !e.opts.Owners.Match(owner) {
 		return key{}, newError(Forbidden, "owner %q is not admitted by --owners", owner)
 	}
-	k := key{poolOrDefault(pool), owner}
+	k := key{e.poolOrDefault(pool), owner}
 	if why := e.rejected[k]; why != nil {
 		return key{}, newError(Failed, "%s is not served: %w", k, why)
 	}
@@ -99,16 +99,11 @@ func (e *Engine) authorize(owner, pool string) (key, error) {
 
 // reject fails a request before it reaches an attachment.
 func (e *Engine) reject(req request, pool string, err error) (Attachment, error) {
-	e.actionDone(req.action, poolOrDefault(pool), req.families, err)
+	e.actionDone(req.action, e.poolOrDefault(pool), req.families, err)
 	return Attachment{}, err
 }
 
-func poolOrDefault(pool string) string {
-	if pool == "" {
-		return defaults.Pool
-	}
-	return pool
-}
+func (e *Engine) poolOrDefault(pool string) string { return cmp.Or(pool, e.opts.DefaultPool) }
 
 func familyDisabledError(what string, f record.Family) error {
 	return newError(FamilyDisabled, "%s: family %s is switched off (--enable-%s)", what, f, f)

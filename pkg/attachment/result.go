@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // Log fields, in Cilium's spelling.
@@ -26,7 +27,9 @@ func (e *Engine) logger(a *entry) logrus.FieldLogger {
 	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.idInUse()})
 }
 
-func (op *operation) log() logrus.FieldLogger { return op.engine.logger(op.entry) }
+func (op *operation) log() logrus.FieldLogger {
+	return logging.ForRequest(op.callCtx(), op.engine.logger(op.entry))
+}
 
 // outcomeLogger adds action, addresses and duration.
 func (op *operation) outcomeLogger(ips []netip.Addr) logrus.FieldLogger {

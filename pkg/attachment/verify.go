@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -75,7 +74,7 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 	case profile.VerifyNothing:
 		return true, nil
 	case profile.VerifyAdd:
-		res, err := op.engine.plugin.Add(context.Background(), op.call(c))
+		res, err := op.engine.plugin.Add(op.callCtx(), op.call(c))
 		if outcomeUnknown(err) {
 			// It may still allocate, so a DEL must follow.
 			c.AddActsUntil = c.Profile.AddActsUntil(time.Now())
@@ -96,7 +95,7 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 		r.State = record.Adding
 		return false, op.write(r)
 	default:
-		err := op.engine.plugin.Check(context.Background(), op.call(c))
+		err := op.engine.plugin.Check(op.callCtx(), op.call(c))
 		if call.IsLost(c, err) {
 			return false, nil
 		}

@@ -7,29 +7,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-const (
-	// maxRetryDelay limits the delay after a failed reconciliation. With full jitter 100 nodes whose API
-	// server is down send 20 requests per second.
-	maxRetryDelay = 10 * time.Second
-	// minRetryDelay is the shortest of these delays.
-	minRetryDelay = 100 * time.Millisecond
-	// maxRefusalDelay limits the delay after a refused request: addresses that another node has released
-	// are found within it.
-	maxRefusalDelay = 45 * time.Second
-)
-
-// retryDelays are the delays after failures in a row.
-type retryDelays struct{ limit time.Duration }
-
-// next returns a random delay (full jitter, so that nodes do not retry simultaneously) up to a limit
-// that doubles with each call.
-func (r *retryDelays) next() time.Duration {
-	r.limit = min(max(2*r.limit, time.Second), maxRetryDelay)
-	return minRetryDelay + rand.N(r.limit-minRetryDelay)
-}
-
-// reset starts the delays again, after a success.
-func (r *retryDelays) reset() { r.limit = 0 }
+// maxRefusalDelay limits the delay after a refused request: addresses that another node has released
+// are found within it.
+const maxRefusalDelay = 45 * time.Second
 
 // backoff delays the repetition of one request that the sidecar has refused, longer after each refusal.
 type backoff struct {

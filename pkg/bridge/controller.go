@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
 const (
@@ -69,17 +70,17 @@ type controller struct {
 // run reconciles until ctx ends.
 func (c *controller) run(ctx context.Context) {
 	defer c.conditions.Stop()
-	retry := &retryDelays{}
+	var retry kubeapi.Retry
 	for ctx.Err() == nil {
 		err := c.reconcile(ctx)
 		var e *reconcileError
 		if err == nil || errors.As(err, &e) && e.terminal() {
-			retry.reset()
+			retry.Reset()
 			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
 			continue
 		}
 		// An event does not end this delay: an unavailable sidecar would get a request for each.
-		c.sleep(ctx, retry.next(), nil)
+		c.sleep(ctx, retry.Next(), nil)
 	}
 }
 

@@ -7,12 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
 // watchedNode is a nodeAPI with a watch. It counts the failed requests.
@@ -26,19 +24,9 @@ type watchedNode struct {
 // watchNode watches the CiliumNode of a name until ctx ends. wake is called after each change.
 func watchNode(ctx context.Context, client dynamic.Interface, name string, m *metrics, wake func()) watchedNode {
 	resource := client.Resource(ciliumnode.Resource())
-	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	w := watchedNode{nodeAPI: nodeAPI{resource, name}, store: &nodeStore{name: name, wake: wake}, watcher: newWatcher(m, resourceNodes), metrics: m}
-	lists := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return resource.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return resource.Watch(ctx, o)
-		},
-	}
-	go w.watcher.run(ctx, lists, &unstructured.Unstructured{}, w.store)
+	source := kubeapi.ListWatch(resource, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
+	go w.watcher.run(ctx, source, &unstructured.Unstructured{}, w.store)
 	return w
 }
 

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,10 +10,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
-
-// apiLimit is the time limit of one request to the API server.
-const apiLimit = 30 * time.Second
 
 // nodeAPI reads and writes the CiliumNode of one name at the API server.
 type nodeAPI struct {
@@ -24,7 +21,7 @@ type nodeAPI struct {
 
 // get reads the CiliumNode.
 func (n nodeAPI) get(ctx context.Context) (*ciliumnode.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
 	object, err := n.resource.Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -36,7 +33,7 @@ func (n nodeAPI) get(ctx context.Context) (*ciliumnode.Node, error) {
 // checkWriteAccess checks whether spec and status may be written, by empty patches with dryRun. Without
 // the right the API server answers 403.
 func (n nodeAPI) checkWriteAccess(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
 	dryRun := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	for _, p := range []patch{{target: targetSpec}, {target: targetStatus}} {
@@ -53,7 +50,7 @@ func (n nodeAPI) checkWriteAccess(ctx context.Context) error {
 // patch writes a patch and returns the CiliumNode after it. If the CiliumNode has another version than
 // the patch, the error is one of apierrors.IsConflict.
 func (n nodeAPI) patch(ctx context.Context, p patch) (*ciliumnode.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
 	body, err := json.Marshal(p.body())
 	if err != nil {

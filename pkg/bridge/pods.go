@@ -7,12 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
 // podStore counts the pods of a node that have or need an address, for a reflector. It keeps their UIDs
@@ -28,24 +27,11 @@ type podStore struct {
 
 // watchPods watches the pods of a node until ctx ends, while the watch of after works.
 func watchPods(ctx context.Context, config *rest.Config, node string, m *metrics, after *watcher, wake func()) (*podStore, error) {
-	config = rest.CopyConfig(config)
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	client, err := typedcorev1.NewForConfig(config)
+	client, err := typedcorev1.NewForConfig(kubeapi.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}
-	pods := client.Pods(metav1.NamespaceAll)
-	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return pods.Watch(ctx, o)
-		},
-	}
+	source := kubeapi.ListWatch(client.Pods(metav1.NamespaceAll), fields.OneTermEqualSelector("spec.nodeName", node))
 	s := newPodStore(wake)
 	w := newWatcher(m, resourcePods)
 	w.after = after

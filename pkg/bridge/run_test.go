@@ -170,8 +170,9 @@ func TestRunInvalid(t *testing.T) {
 	}
 }
 
-func TestAPIErrors(t *testing.T) {
-	api := apiserver.Start(t)
+// workerAPI returns a client of the CiliumNode "worker".
+func workerAPI(t *testing.T, api *apiserver.Server) nodeAPI {
+	t.Helper()
 	config, err := kubeapi.Config(api.Kubeconfig(t), component)
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +181,13 @@ func TestAPIErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
-	_, err = n.get(t.Context())
+	return nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
+}
+
+func TestAPIErrors(t *testing.T) {
+	api := apiserver.Start(t)
+	n := workerAPI(t, api)
+	_, err := n.get(t.Context())
 	wantReason(t, apiError(err), reasonNodeMissing)
 	api.Create("worker", apiserver.Object{})
 	seen, err := n.get(t.Context())
@@ -206,16 +212,8 @@ func TestAPIErrors(t *testing.T) {
 
 func TestPublishUncordons(t *testing.T) {
 	api := apiserver.Start(t)
-	config, err := kubeapi.Config(api.Kubeconfig(t), component)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	api.Create("worker", apiserver.Object{})
-	n := nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
+	n := workerAPI(t, api)
 	for _, kind := range []planner.Kind{planner.Publish, planner.Cordon, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
@@ -33,17 +34,26 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	return slots, nil
 }
 
-// checkNode fails if the sidecar is that of another node, whose addresses are not for this one.
+// checkNode fails if the sidecar is that of another node, whose addresses are not for this one, or
+// lists the attachments of the pool under another name (--ipam-default-ip-pool), so that slots would
+// seem to be missing.
 func (s sidecarClient) checkNode(ctx context.Context) error {
 	status, err := s.api.Status(ctx)
 	if err != nil {
 		return unavailable("get the sidecar's status", err)
 	}
-	if status.NodeName == "" || status.NodeName == s.node {
-		return nil
+	if status.NodeName != "" && status.NodeName != s.node {
+		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
+			status.NodeName, s.node)}
 	}
-	return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
-		status.NodeName, s.node)}
+	var pools []string
+	for _, p := range status.Pools {
+		pools = append(pools, p.Pool)
+	}
+	if len(pools) > 0 && !slices.Contains(pools, s.pool) {
+		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool)}
+	}
+	return nil
 }
 
 // acquire allocates a slot, with an address of every enabled family. The error is a refusal if only

@@ -165,6 +165,8 @@ func TestCheckNode(t *testing.T) {
 	}{
 		"this node":       {fakeServer{code: 200, body: fmt.Sprintf(status, "worker")}, ""},
 		"another node":    {fakeServer{code: 200, body: fmt.Sprintf(status, "other")}, reasonNodeMismatch},
+		"its pool":        {fakeServer{code: 200, body: `{"delegated-ipam":{"pools":[{"pool":"default"},{"pool":"blue"}]}}`}, ""},
+		"other pools":     {fakeServer{code: 200, body: `{"delegated-ipam":{"pools":[{"pool":"default"},{"pool":"red"}]}}`}, reasonNodeMismatch},
 		"no name":         {fakeServer{code: 200, body: `{"delegated-ipam":{}}`}, ""},
 		"another program": {fakeServer{code: 200, body: `{"cilium":{"state":"Ok"}}`}, reasonSidecarUnavailable},
 		"failure":         {fakeServer{code: 500}, reasonSidecarUnavailable},

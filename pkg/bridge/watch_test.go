@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
 // fakeSource is an API server with one pod.
@@ -102,9 +104,9 @@ func TestWatchRetries(t *testing.T) {
 				}
 				nodes.set(nil)
 				pods.set(nil)
-				advance(maxRetryDelay)
+				advance(kubeapi.MaxRetryDelay)
 				if !first.connected() || !second.connected() {
-					t.Errorf("after %s connected %v, %v", maxRetryDelay, first.connected(), second.connected())
+					t.Errorf("after %s connected %v, %v", kubeapi.MaxRetryDelay, first.connected(), second.connected())
 				}
 				cancel()
 				work.Wait()

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
 // waker receives a value when there is something to reconcile.
@@ -37,7 +39,7 @@ type watcher struct {
 	after  *watcher
 	signal waker
 	up     atomic.Bool
-	retry  retryDelays
+	retry  kubeapi.Retry
 }
 
 // Values of the label resource.
@@ -66,7 +68,7 @@ func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any
 			w.metrics.apiErrors.WithLabelValues("watch").Inc()
 			klog.FromContext(ctx).Info("Watch failed", "resource", w.resource, "err", err)
 		}
-		sleep(ctx, w.retry.next(), nil)
+		sleep(ctx, w.retry.Next(), nil)
 	}
 }
 
@@ -88,7 +90,7 @@ func (w *watcher) setConnected(is bool) {
 	w.up.Store(is)
 	w.metrics.watches.WithLabelValues(w.resource).Set(map[bool]float64{true: 1}[is])
 	if is {
-		w.retry.reset()
+		w.retry.Reset()
 		w.signal.wake()
 	}
 }

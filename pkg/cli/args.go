@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -50,6 +53,35 @@ func checkArg(name, text string) error {
 // poolOption declares --pool for a command that works on one pool.
 func poolOption(target *string, help string) options.Option {
 	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: defaults.Pool, Help: help}
+}
+
+// defaultPoolOption is the option of serve with the name of the default pool.
+const defaultPoolOption = "ipam-default-ip-pool"
+
+// listedPool returns the pool of a value of --pool as the list has it.
+func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
+	inPool := func(a *models.Attachment) bool { return a.Pool == poolName(name) }
+	if poolName(name) != defaults.Pool || slices.ContainsFunc(all, inPool) {
+		return poolName(name), nil // no other pool has the name "default"
+	}
+	status, err := c.health(ctx)
+	if err != nil {
+		return "", err
+	}
+	return listedPool(status, name), nil
+}
+
+// listedPool returns the pool of a value of --pool as the list and this status have it.
+func listedPool(status *models.StatusResponse, name string) string {
+	if poolName(name) != defaults.Pool {
+		return name
+	}
+	for _, o := range status.DelegatedIpam.Options {
+		if o.Name == defaultPoolOption {
+			return o.Value
+		}
+	}
+	return defaults.Pool // a version without the option
 }
 
 // poolName returns the pool that a value of --pool stands for.

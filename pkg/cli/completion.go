@@ -77,7 +77,10 @@ func (d dependencies) completeListed(byPlace ...listedFunc) completionFunc {
 		if f := cmd.Flags().Lookup("pool"); f != nil {
 			pool = f.Value.String()
 		}
-		return byPlace[given](all, poolName(pool))
+		if pool, err = c.listedPool(ctx, pool, all); err != nil {
+			return nil
+		}
+		return byPlace[given](all, pool)
 	}
 }
 

@@ -118,7 +118,7 @@ func checkConfig(c app.Config) check.Config {
 		StateDir: c.StateDir, InPod: c.InPod,
 		Inspect: inspect.Options{
 			NodeName: c.NodeName, Plugin: c.PluginOptions(),
-			Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools},
+			Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool},
 		},
 	}
 }

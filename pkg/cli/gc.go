@@ -58,15 +58,18 @@ matches. An address can be in use without requests, so check the list before you
 }
 
 func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
-	matches, err := o.condition(d.now())
-	if err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
 	ctx, c := cmd.Context(), d.connect(o.clientFlags)
 	all, err := c.list(ctx)
+	if err == nil && o.pool != "" {
+		o.pool, err = c.listedPool(ctx, o.pool, all)
+	}
 	if err != nil {
 		return fmt.Errorf("gc: %w", err)
 	}
+	matches := o.condition(d.now())
 	matching := make([]*models.Attachment, 0, len(all))
 	for _, a := range all {
 		if matches(a) {
@@ -87,24 +90,29 @@ func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
 	return nil
 }
 
-// condition returns a function that reports whether an attachment matches.
-func (o gcOptions) condition(now time.Time) (func(*models.Attachment) bool, error) {
+// validate returns a usage error.
+func (o gcOptions) validate() error {
 	if o.olderThan < 0 || o.unusedFor < 0 {
-		return nil, command.Usagef("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
+		return command.Usagef("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
 	}
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
-		return nil, command.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
+		return command.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
 	}
-	owners, err := ownermatch.Parse(o.owners)
-	if err != nil {
-		return nil, command.Usagef("--owner: %w", err)
+	if _, err := ownermatch.Parse(o.owners); err != nil {
+		return command.Usagef("--owner: %w", err)
 	}
+	return nil
+}
+
+// condition returns a function that reports whether an attachment matches valid options.
+func (o gcOptions) condition(now time.Time) func(*models.Attachment) bool {
+	owners, _ := ownermatch.Parse(o.owners)
 	return func(a *models.Attachment) bool {
 		return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
 			(o.pool == "" || o.pool == a.Pool) &&
 			now.Sub(time.Time(a.Created)) >= o.olderThan &&
 			(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)
-	}, nil
+	}
 }
 
 func (d dependencies) printMatching(cmd *cobra.Command, o gcOptions, matching []*models.Attachment) error {

@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
@@ -67,7 +69,7 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
 func (c connection) identify(ctx context.Context, o idOptions, owner string) (identified, error) {
 	why := fmt.Sprintf("computed: the owner has no attachment in pool %q, and a new one may get a suffix (-gN or -u...)", poolName(o.pool))
 	if o.node == "" && o.network == "" {
-		id, err := c.usedID(ctx, owner, poolName(o.pool))
+		id, err := c.usedID(ctx, owner, o.pool)
 		if err != nil || id != "" {
 			return identified{ContainerID: id, InUse: true}, err
 		}
@@ -89,8 +91,15 @@ func (c connection) usedID(ctx context.Context, owner, pool string) (string, err
 	if err != nil {
 		return "", err
 	}
+	all = slices.DeleteFunc(all, func(a *models.Attachment) bool { return a.Owner != owner })
+	if len(all) == 0 {
+		return "", nil
+	}
+	if pool, err = c.listedPool(ctx, pool, all); err != nil {
+		return "", err
+	}
 	for _, a := range all {
-		if a.Owner == owner && a.Pool == pool {
+		if a.Pool == pool {
 			return a.ContainerID, nil
 		}
 	}
@@ -109,15 +118,16 @@ func (c connection) complete(ctx context.Context, o *idOptions) error {
 	if o.network != "" {
 		return nil
 	}
+	pool := listedPool(status, o.pool)
 	known := make([]string, 0, len(status.DelegatedIpam.Pools))
 	for _, p := range status.DelegatedIpam.Pools {
 		known = append(known, p.Pool)
-		if p.Pool == poolName(o.pool) {
+		if p.Pool == pool {
 			o.network = p.Network
 		}
 	}
 	if o.network == "" {
-		return fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", poolName(o.pool), known)
+		return fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, known)
 	}
 	return nil
 }

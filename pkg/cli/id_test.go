@@ -38,6 +38,19 @@ func TestID(t *testing.T) {
 	}
 }
 
+// The sidecar lists the default pool by its name.
+func TestIDDefaultPool(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam": {jsonAnswer(200, `[{"owner":"router","pool":"red","container-id":"id-red"},{"owner":"router","pool":"blue","container-id":"id-blue"}]`)},
+		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"node-name":"n","pools":[{"pool":"blue","network":"pods"},{"pool":"red","network":"r"}],
+			"options":[{"name":"ipam-default-ip-pool","value":"blue","source":"flag"}]}}`)},
+	})
+	s.dependencies().exec(t, "id", "router").wants(t, command.ExitOK, "id-blue\n")
+	s.dependencies().exec(t, "id", "router", "--pool=default").wants(t, command.ExitOK, "id-blue\n")
+	s.dependencies().exec(t, "id", "router", "--pool=red").wants(t, command.ExitOK, "id-red\n")
+	s.dependencies().exec(t, "id", "health").wants(t, command.ExitOK, containerid.For("health", "n", "pods")+"\n", `network "pods"`)
+}
+
 // notes returns the texts on standard error; none without a note.
 func notes(note string) []string {
 	if note == "" {

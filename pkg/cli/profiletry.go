@@ -125,7 +125,7 @@ func checkTrial(p profile.Profile) error {
 
 // networkOf returns the network of the first pool whose plugin is of a type.
 func networkOf(s options.Sidecar, pluginType string) (cniconf.Network, error) {
-	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools})
+	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools, DefaultPool: s.IPAMDefaultIPPool})
 	if err != nil {
 		return cniconf.Network{}, command.Usage(err)
 	}

@@ -111,7 +111,7 @@ func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 // reclaimPools returns the pools of serve. A pool without a configuration is an error: its addresses
 // would be forgotten.
 func reclaimPools(s options.Sidecar) ([]reclaim.Pool, error) {
-	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools})
+	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools, DefaultPool: s.IPAMDefaultIPPool})
 	if err != nil {
 		return nil, command.Usage(err)
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ var (
 	// of more than 512 bytes or with control characters (400, 422).
 	ErrInvalid = errors.New("invalid request")
 	// ErrForbidden is a caller that may not use the socket, or an owner that serve --owners does not
-	// admit (403). The sidecar does not answer which of the two it is; its log does.
+	// admit (403); [Error.Reason] says which.
 	ErrForbidden = errors.New("forbidden")
 	// ErrNotFound is an address that is not allocated in the pool, or an unknown pool (404).
 	ErrNotFound = errors.New("not found")
@@ -42,9 +43,12 @@ var (
 type Error struct {
 	// StatusCode is the HTTP status code, 300 or above.
 	StatusCode int
-	// Reason is the text of the sidecar. It is empty for 400, 403, 404, 409 and 501 of the
-	// operations, whose reason is in the sidecar's log.
+	// Reason is the text of the sidecar: from the body, or, where the contract has no body (400, 403,
+	// 404, 409 and 501 of the operations), from the header Delegated-Ipam-Reason, in ASCII and at
+	// most 1024 bytes long. It is empty if the sidecar is of a version without that header.
 	Reason string
+	// RequestID identifies the request in the sidecar's log. It is empty if the answer has none.
+	RequestID string
 	// RetryAfter is the time to wait before the request is repeated, in whole seconds; 0 if the
 	// sidecar does not ask for that.
 	RetryAfter time.Duration
@@ -90,7 +94,7 @@ const maxReason = 64 << 10
 // newError reads a refusal. The reason is a JSON string (the contract's Error), an object with a
 // message (go-openapi's own refusals), or plain text.
 func newError(answer *http.Response) *Error {
-	e := &Error{StatusCode: answer.StatusCode}
+	e := &Error{StatusCode: answer.StatusCode, RequestID: answer.Header.Get("X-Request-Id")}
 	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}
@@ -104,7 +108,7 @@ func newError(answer *http.Response) *Error {
 		e.Reason = object.Message
 		return e
 	}
-	e.Reason = strings.TrimSpace(string(body))
+	e.Reason = cmp.Or(strings.TrimSpace(string(body)), answer.Header.Get("Delegated-Ipam-Reason"))
 	return e
 }
 

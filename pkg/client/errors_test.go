@@ -29,11 +29,14 @@ func TestRefusals(t *testing.T) {
 		"family disabled": {response{code: 501}, client.ErrFamilyDisabled, client.Error{StatusCode: 501}, "the sidecar answered 501 Not Implemented without a reason"},
 		"failed":          {response{code: 500, body: `"DEL failed"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "DEL failed"}, "DEL failed"},
 		"exhausted":       {response{code: 502, body: `"no addresses"`}, client.ErrFailed, client.Error{StatusCode: 502, Reason: "no addresses"}, "no addresses"},
-		"queue full":      {response{502, "5", `"queue is full"`}, client.ErrRetryLater, client.Error{StatusCode: 502, Reason: "queue is full", RetryAfter: 5 * time.Second}, "queue is full"},
-		"stopping":        {response{500, "2", `"stopping"`}, client.ErrRetryLater, client.Error{StatusCode: 500, Reason: "stopping", RetryAfter: 2 * time.Second}, "stopping"},
-		"bad Retry-After": {response{500, "soon", `"x"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "x"}, "x"},
+		"queue full":      {response{code: 502, retryAfter: "5", body: `"queue is full"`}, client.ErrRetryLater, client.Error{StatusCode: 502, Reason: "queue is full", RetryAfter: 5 * time.Second}, "queue is full"},
+		"stopping":        {response{code: 500, retryAfter: "2", body: `"stopping"`}, client.ErrRetryLater, client.Error{StatusCode: 500, Reason: "stopping", RetryAfter: 2 * time.Second}, "stopping"},
+		"bad Retry-After": {response{code: 500, retryAfter: "soon", body: `"x"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "x"}, "x"},
 		"plain text":      {response{code: 404, body: "404 page not found\n"}, client.ErrNotFound, client.Error{StatusCode: 404, Reason: "404 page not found"}, "404 page not found"},
 		"other JSON":      {response{code: 500, body: `{"error":"x"}`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: `{"error":"x"}`}, `{"error":"x"}`},
+		"reason":          {response{code: 409, reason: "router has it"}, client.ErrExists, client.Error{StatusCode: 409, Reason: "router has it"}, "router has it"},
+		"request ID":      {response{code: 403, requestID: "abc", reason: "no"}, client.ErrForbidden, client.Error{StatusCode: 403, Reason: "no", RequestID: "abc"}, "no"},
+		"body and header": {response{code: 500, body: `"body"`, reason: "header"}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "body"}, "body"},
 		"unknown code":    {response{code: 418}, nil, client.Error{StatusCode: 418}, "the sidecar answered 418 I'm a teapot without a reason"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,8 @@ type response struct {
 	code       int
 	retryAfter string
 	body       string
+	// reason and requestID are the headers of these names.
+	reason, requestID string
 }
 
 // fakeSidecar answers every request with one response and records the last request.
@@ -36,6 +38,11 @@ func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if s.retryAfter != "" {
 		w.Header().Set("Retry-After", s.retryAfter)
+	}
+	for name, value := range map[string]string{"Delegated-Ipam-Reason": s.reason, "X-Request-Id": s.requestID} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
 	}
 	w.WriteHeader(s.code)
 	_, _ = io.WriteString(w, s.body)

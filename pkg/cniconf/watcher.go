@@ -25,8 +25,10 @@ type Options struct {
 	// File is the only file to read (--cni-conf-file); Dir is then ignored.
 	File string
 	// Pools maps each pool to the name of its network; an empty name selects the first
-	// network that delegates IPAM. Default: {"default": ""}.
+	// network that delegates IPAM. If empty, there is the default pool alone, with an empty name.
 	Pools map[string]string
+	// DefaultPool is the name of the default pool; empty for "default".
+	DefaultPool string
 	// Log gets one line for each change; nil for none.
 	Log logrus.FieldLogger
 }
@@ -34,6 +36,8 @@ type Options struct {
 // Watcher knows the network of each pool. Its methods may be called concurrently.
 type Watcher struct {
 	source source
+	// defaultPool is the name of the default pool.
+	defaultPool string
 	// networks are the names of the pools' networks.
 	networks map[string]string
 	// order sorts the pools: the first of two pools with one network gets it.
@@ -68,16 +72,17 @@ func New(o Options) (*Watcher, error) {
 	if log == nil {
 		log = logging.Discard()
 	}
-	networks := maps.Clone(o.Pools)
+	defaultPool, networks := cmp.Or(o.DefaultPool, defaults.Pool), maps.Clone(o.Pools)
 	if len(networks) == 0 {
-		networks = map[string]string{defaults.Pool: ""}
+		networks = map[string]string{defaultPool: ""}
 	}
 	w := &Watcher{
-		source:   source{dir: clean(o.Dir), file: clean(o.File)},
-		networks: networks,
-		order:    slices.SortedFunc(maps.Keys(networks), ByRank),
-		log:      log,
-		pools:    map[string]pool{},
+		source:      source{dir: clean(o.Dir), file: clean(o.File)},
+		defaultPool: defaultPool,
+		networks:    networks,
+		order:       ByRank(networks, defaultPool),
+		log:         log,
+		pools:       map[string]pool{},
 	}
 	w.files = dirwatch.New(w.source.directory(), "CNI configuration", log, w.reload)
 	w.reload()
@@ -91,16 +96,18 @@ func clean(path string) string {
 	return filepath.Clean(path)
 }
 
-// ByRank compares two pools by the order in which they are served and listed: the default
+// ByRank returns the names of pools in the order in which they are served and listed: the default
 // pool first, the others by name.
-func ByRank(a, b string) int {
-	if (a == defaults.Pool) != (b == defaults.Pool) {
-		if a == defaults.Pool {
-			return -1
+func ByRank(pools map[string]string, defaultPool string) []string {
+	return slices.SortedFunc(maps.Keys(pools), func(a, b string) int {
+		if (a == defaultPool) != (b == defaultPool) {
+			if a == defaultPool {
+				return -1
+			}
+			return 1
 		}
-		return 1
-	}
-	return cmp.Compare(a, b)
+		return cmp.Compare(a, b)
+	})
 }
 
 // Pools returns the names of the pools, by rank.
@@ -147,7 +154,7 @@ func (w *Watcher) OnChange(f func(pool string)) {
 
 func (w *Watcher) pool(name string) (pool, error) {
 	if name == "" {
-		name = defaults.Pool
+		name = w.defaultPool
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/process"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // maxMessage limits each text of a plugin that goes into logs and errors, in bytes.
@@ -29,8 +30,8 @@ type execution struct {
 	containerID string
 	netns       string
 	ephemeral   bool
-	// owner and pool are for the log only.
-	owner, pool string
+	// owner, pool and requestID are for the log only.
+	owner, pool, requestID string
 	// start is when the call began.
 	start time.Time
 	// stderr is what the plugin wrote there, on one line, once it has ended.
@@ -55,6 +56,7 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 // for a plugin of a previous run. A plugin that has started ends by its own time limit only:
 // abandoned halfway it would leave an address that no record knows. Errors are *call.Error.
 func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	x.requestID = logging.RequestID(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, x.notStarted(err)
 	}
@@ -115,10 +117,14 @@ func (x *execution) log(took time.Duration, result process.Result, err error) {
 	if !log.Logger.IsLevelEnabled(logrus.DebugLevel) {
 		return
 	}
-	log.WithFields(logrus.Fields{
+	fields := logrus.Fields{
 		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "plugin": x.plugin, "verb": x.verb,
 		"duration": took, "exit": result.Exit.String(), "stderr": x.stderr,
-	}).WithError(err).Debug("plugin call ended")
+	}
+	if x.requestID != "" {
+		fields[logging.FieldRequestID] = x.requestID
+	}
+	log.WithFields(fields).WithError(err).Debug("plugin call ended")
 }
 
 // interpret returns what the result of a process means for the call. Only a well-formed error

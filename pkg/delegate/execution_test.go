@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/process"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 func TestOutcome(t *testing.T) {
@@ -219,8 +220,24 @@ func TestCallLog(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", field, got, want)
 		}
 	}
+	if id, ok := line.Data["requestID"]; ok {
+		t.Errorf("requestID: got %v, want none without a request", id)
+	}
 	if took, ok := line.Data["duration"].(time.Duration); !ok || took <= 0 {
 		t.Errorf("duration: got %v, want how long it took", line.Data["duration"])
+	}
+}
+
+func TestCallLogRequestID(t *testing.T) {
+	logger, lines := logtest.NewNullLogger()
+	logger.SetLevel(logrus.DebugLevel)
+	f := newFake(t, func(o *Options) { o.Log = logger })
+	ctx := logging.WithRequestID(t.Context(), "abc")
+	if err := f.runner.Del(ctx, f.call("id")); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines.LastEntry().Data["requestID"]; got != "abc" {
+		t.Errorf("got the request ID %v, want abc", got)
 	}
 }
 

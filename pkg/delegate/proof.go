@@ -1,12 +1,14 @@
 package delegate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // stores are the stores that ADDs have proven or disproven. It is safe for concurrent use.
@@ -54,7 +56,7 @@ func (all *stores) setOff(s store, off string) (first bool) {
 // prove looks up the result of an ADD that has just succeeded, and reports whether the store has
 // it. If not, the plugin keeps its addresses in another place or form than its profile says, and
 // lookup is off for the store.
-func (r *Runner) prove(c call.Call, result call.Result) bool {
+func (r *Runner) prove(ctx context.Context, c call.Call, result call.Result) bool {
 	s, err := r.usableStore(c.Invocation)
 	if err != nil {
 		return false
@@ -63,7 +65,7 @@ func (r *Runner) prove(c call.Call, result call.Result) bool {
 		if reason := s.missingReason(c.ContainerID, c.Invocation.IfName, a.Addr()); reason != "" {
 			off := fmt.Sprintf("lookup is off for network %s: ADD returned %s, but %s; is this plugin a wrapper, or does its dataDir lie elsewhere?", s.network, a.Addr(), reason)
 			if r.stores.setOff(s, off) {
-				r.log.WithField("plugin", c.Invocation.Plugin).WithField("binary", s.binary).Warn(off)
+				logging.ForRequest(ctx, r.log).WithField("plugin", c.Invocation.Plugin).WithField("binary", s.binary).Warn(off)
 			}
 			return false
 		}

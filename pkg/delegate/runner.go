@@ -94,7 +94,7 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 		return call.Result{}, x.unknown(err)
 	}
 	x.runner.prevResults.add(result.Raw, c.Invocation.CNIVersion)
-	result.InStore = x.runner.prove(c, result)
+	result.InStore = x.runner.prove(ctx, c, result)
 	return result, nil
 }
 

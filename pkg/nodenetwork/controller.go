@@ -48,10 +48,10 @@ func (c *controller) notify() {
 
 // run reconciles until ctx ends. It leaves the file.
 func (c *controller) run(ctx context.Context) {
-	retry := kubeapi.RetryBackoff()
+	var retry kubeapi.Retry
 	for ctx.Err() == nil {
 		if c.reconcile(ctx) {
-			retry = kubeapi.RetryBackoff()
+			retry.Reset()
 			select {
 			case <-ctx.Done():
 			case <-c.wake:
@@ -61,7 +61,7 @@ func (c *controller) run(ctx context.Context) {
 		// A change does not end this delay: an unavailable API server would get a request for each.
 		select {
 		case <-ctx.Done():
-		case <-time.After(retry.Step()):
+		case <-time.After(retry.Next()):
 		}
 	}
 }

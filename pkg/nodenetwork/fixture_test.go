@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	ranges = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","ranges":{{ranges}}}}]}`
+	ranges = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","ranges":"${ranges}"}}]}`
 	fixed  = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/16"}]]}}]}`
-	labels = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"calico-ipam","zone":"{{.Labels.zone}}"}}]}`
+	labels = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"calico-ipam","zone":"${labels[zone]}"}}]}`
 )
 
 // TestMain removes the handlers of errors that client-go has for the process: one sleeps by the time

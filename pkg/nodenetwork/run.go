@@ -5,13 +5,10 @@ package nodenetwork
 import (
 	"context"
 	"path/filepath"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -22,12 +19,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-const (
-	// component is the source of the Events and the user agent of requests.
-	component = "delegated-ipam-network"
-	// apiLimit is the time limit of one request to the API server.
-	apiLimit = 30 * time.Second
-)
+// component is the source of the Events and the user agent of requests.
+const component = "delegated-ipam-network"
 
 // Run keeps the file of one node until ctx ends, and then returns nil and leaves the file; with the
 // option Remove it removes the file and returns. It fails if
@@ -58,7 +51,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
-	client, err := nodeClient(config)
+	client, err := typedcorev1.NewForConfig(kubeapi.Protobuf(config))
 	if err != nil {
 		return err
 	}
@@ -68,7 +61,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		conditions: conditions.New(log, events, o.NodeName), status: newStatus(), wake: make(chan struct{}, 1),
 	}
 	defer c.conditions.Stop()
-	source := &nodeSource{client: client, name: o.NodeName, changed: c.notify, failed: c.status.apiFailed}
+	source := &nodeSource{client: client.Nodes(), name: o.NodeName, changed: c.notify, failed: c.status.apiFailed}
 	c.node = source
 	c.output.removeTemporary()
 	if address != "" {
@@ -90,17 +83,4 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		return nil
 	})
 	return group.Wait()
-}
-
-// nodeClient returns a client of Nodes. A Node is large, because of the images in its status; in
-// protobuf it takes less to decode.
-func nodeClient(config *rest.Config) (typedcorev1.NodeInterface, error) {
-	config = rest.CopyConfig(config)
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return client.Nodes(), nil
 }

@@ -14,6 +14,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
 )
 
@@ -40,31 +41,36 @@ type nodeSource struct {
 // run watches until ctx ends. After a failed watch the reflector lists again, with a delay that grows
 // to half a minute.
 func (s *nodeSource) run(ctx context.Context) {
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, s.name).String()
-	lw := listWatch{&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = only
-			list, err := s.client.List(ctx, o)
-			return list, s.note("list", err)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = only
-			w, err := s.client.Watch(ctx, o)
-			return w, s.note("watch", err)
-		},
-	}}
-	cache.NewReflectorWithOptions(lw, &corev1.Node{}, s, cache.ReflectorOptions{Name: "node"}).RunWithContext(ctx)
+	only := kubeapi.ListWatch(s.client, fields.OneTermEqualSelector(metav1.ObjectNameField, s.name))
+	cache.NewReflectorWithOptions(listWatch{only, s}, &corev1.Node{}, s, cache.ReflectorOptions{Name: "node"}).RunWithContext(ctx)
 }
 
-// listWatch makes the reflector use LIST: for one object it is as cheap as a stream of the initial
-// state, and every API server has it.
-type listWatch struct{ *cache.ListWatch }
+// listWatch records the results of LIST and watch.
+type listWatch struct {
+	*cache.ListWatch
+	source *nodeSource
+}
 
-// IsWatchListSemanticsUnSupported is what the reflector asks.
+// ListWithContext lists the Node.
+func (l listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list, err := l.ListWatch.ListWithContext(ctx, o)
+	l.source.record("list", err)
+	return list, err
+}
+
+// WatchWithContext watches the Node.
+func (l listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.ListWatch.WatchWithContext(ctx, o)
+	l.source.record("watch", err)
+	return w, err
+}
+
+// IsWatchListSemanticsUnSupported makes the reflector use LIST: for one object it is as cheap as a
+// stream of the initial state, and every API server has it.
 func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// note counts an error of LIST or watch, and remembers whether it was a missing right.
-func (s *nodeSource) note(operation string, err error) error {
+// record counts an error of LIST or watch, and records whether it was a missing right.
+func (s *nodeSource) record(operation string, err error) {
 	if err != nil {
 		s.failed(operation)
 	}
@@ -82,14 +88,13 @@ func (s *nodeSource) note(operation string, err error) error {
 	if changed {
 		s.changed()
 	}
-	return err
 }
 
 func notPermitted(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // get reads the Node as it is now, not from a cache; nil for none.
 func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiLimit)
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
 	n, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

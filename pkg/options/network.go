@@ -29,7 +29,7 @@ func (n *Network) declare(env map[string]string) []Option {
 		nodeName(&n.NodeName, env, "name of this Node", "the name of this Node; in a pod, set K8S_NODE_NAME from spec.nodeName"),
 		kubeconfig(&n.Kubeconfig),
 		{
-			Name: "template", Value: Path(&n.Template), Default: "/etc/delegated-ipam/template/pods.conflist", Help: "template of the CNI network configuration list (docs/install/ranges.md)",
+			Name: "template", Value: Path(&n.Template), Default: "/etc/delegated-ipam/template/pods.conflist", Help: "template of the CNI network configuration list, in JSON with variables such as ${ranges} (docs/install/ranges.md)",
 			Valid: func() bool { return filepath.IsAbs(n.Template) }, Expected: "an absolute path",
 		},
 		{

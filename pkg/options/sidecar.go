@@ -1,6 +1,7 @@
 package options
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,8 @@ type Sidecar struct {
 	CNIConfFile string
 	CNIBinDirs  []string
 	CNINetwork  string
+	// IPAMDefaultIPPool is the name of the default pool.
+	IPAMDefaultIPPool string
 	// Pools maps pools to the names of their networks. Complete adds the default pool, whose
 	// network is CNINetwork, empty for the first that delegates IPAM.
 	Pools        map[string]string
@@ -134,8 +137,12 @@ func (s *Sidecar) declareCNI() []Option {
 			Name: "cni-bin-dir", Value: Paths(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
 			Valid: func() bool { return !slices.Contains(s.CNIBinDirs, "") }, Expected: "directories of CNI plugins, none of them empty",
 		},
-		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: `CNI network of the pool "default" (empty = the first that delegates IPAM)`},
-		{Name: "pool", Value: Pools(&s.Pools), Help: `list of further pools and their CNI networks; the pool "default" always exists`},
+		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: "CNI network of the default pool (empty = the first that delegates IPAM)"},
+		{
+			Name: "ipam-default-ip-pool", Value: Text(&s.IPAMDefaultIPPool, "name"), Default: defaults.Pool, Help: "name of the default pool, that of a request without one" + asAgent,
+			Valid: func() bool { return poolName.MatchString(s.IPAMDefaultIPPool) }, Expected: expectedPoolName,
+		},
+		{Name: "pool", Value: Pools(&s.Pools), Help: "list of further pools and their CNI networks; the default pool always exists"},
 		{
 			Name: "owners", Value: Texts(&s.Owners, "patterns"), Default: "*", Help: `list of patterns of owners that may have addresses, where "*" matches any text`,
 			Valid: func() bool {
@@ -148,8 +155,10 @@ func (s *Sidecar) declareCNI() []Option {
 	}
 }
 
+// asAgent ends the help of an option that has to have the value that it has for the agent.
+const asAgent = " (as the option of cilium-agent)"
+
 func (s *Sidecar) declareAddresses(env map[string]string) []Option {
-	const asAgent = " (as the option of cilium-agent)"
 	return []Option{
 		nodeName(&s.NodeName, env, "name of this node, from which container IDs are made", "the name of this node"),
 		podName(&s.PodName, env),
@@ -242,12 +251,16 @@ var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
 func isIfName(name string) bool { return ifName.MatchString(name) && name != "." && name != ".." }
 
 // Complete returns the options with the default pool among the pools and with absolute paths. The
-// error is that --pool and --cni-network contradict each other, that --socket-path names an abstract
+// error is that --pool contradicts --cni-network or --ipam-default-ip-pool, that --socket-path names an abstract
 // socket, or that there is no working directory.
 func (s Sidecar) Complete() (Sidecar, error) {
-	all := map[string]string{defaults.Pool: s.CNINetwork}
+	defaultPool := cmp.Or(s.IPAMDefaultIPPool, defaults.Pool)
+	all := map[string]string{defaultPool: s.CNINetwork}
 	for name, network := range s.Pools {
-		if name == defaults.Pool && s.CNINetwork != "" && network != s.CNINetwork {
+		if name == defaults.Pool && name != defaultPool {
+			return s, fmt.Errorf("--pool is %q and --ipam-default-ip-pool is %q; expected another name for the pool: %q always means the default pool", name+"="+network, defaultPool, name)
+		}
+		if name == defaultPool && s.CNINetwork != "" && network != s.CNINetwork {
 			return s, fmt.Errorf("--pool is %q and --cni-network is %q; expected one of them: both name the network of the same pool", name+"="+network, s.CNINetwork)
 		}
 		all[name] = network
@@ -272,6 +285,8 @@ func (s Sidecar) Validate() error {
 	return errors.Join(validate(s.declare(nil)), s.validatePools())
 }
 
+const expectedPoolName = "lower case letters, digits and dashes, at most 63"
+
 // poolName is a DNS label, as Cilium's pool names are.
 var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -281,7 +296,7 @@ func (s Sidecar) validatePools() error {
 	for _, pool := range slices.Sorted(maps.Keys(s.Pools)) {
 		network := s.Pools[pool]
 		if !poolName.MatchString(pool) {
-			errs = append(errs, fmt.Errorf("--pool: pool name %q; expected lower case letters, digits and dashes, at most 63", pool))
+			errs = append(errs, fmt.Errorf("--pool: pool name %q; expected %s", pool, expectedPoolName))
 		}
 		if other, ok := networks[network]; ok && network != "" {
 			errs = append(errs, fmt.Errorf("--pool: pools %q and %q both name network %q; expected a separate network for each", other, pool, network))

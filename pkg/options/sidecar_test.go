@@ -109,6 +109,9 @@ func TestCompletePools(t *testing.T) {
 		"by both, the same":       {[]string{"--pool=default=x", "--cni-network=x"}, map[string]string{"default": "x"}},
 		"beside another":          {[]string{"--pool=blue=b", "--cni-network=x"}, map[string]string{"default": "x", "blue": "b"}},
 		"by both, another (none)": {[]string{"--pool=default=x", "--cni-network=y"}, nil},
+		"another name":            {[]string{"--ipam-default-ip-pool=blue", "--cni-network=x"}, map[string]string{"blue": "x"}},
+		"another name, by --pool": {[]string{"--ipam-default-ip-pool=blue", "--pool=blue=x"}, map[string]string{"blue": "x"}},
+		"another name and a pool": {[]string{"--ipam-default-ip-pool=blue", "--pool=red=x"}, map[string]string{"blue": "", "red": "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, err := resolve(t, nil, nil, tt.args...)
@@ -125,6 +128,19 @@ func TestCompletePools(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDefaultPoolName(t *testing.T) {
+	s, _, err := resolve(t, nil, nil, "--ipam-default-ip-pool=blue", "--pool=default=x")
+	if err == nil {
+		_, err = s.Complete()
+	}
+	wantWords(t, err, `--pool is "default=x"`, `--ipam-default-ip-pool is "blue"`)
+	s, _, err = resolve(t, nil, nil, "--ipam-default-ip-pool=Blue")
+	if err == nil {
+		err = s.Validate()
+	}
+	wantWords(t, err, `--ipam-default-ip-pool is "Blue"`, "lower case")
 }
 
 func TestNodeName(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
-	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -20,15 +19,15 @@ const (
 type Addressing struct {
 	EnableIPv4, EnableIPv6 bool
 	// RouterIPv4 and RouterIPv6 are the node's router addresses; the zero Addr for the
-	// address that the owner "router" holds in the pool "default".
+	// address that the owner "router" holds in the default pool.
 	RouterIPv4, RouterIPv6 netip.Addr
 	// RangeIPv4 and RangeIPv6 are the node's allocation ranges; the zero Prefix for the
 	// subnet of the address in the response.
 	RangeIPv4, RangeIPv6 netip.Prefix
 }
 
-// lookupFunc returns the attachment of an owner in a pool, if there is one.
-type lookupFunc func(pool, owner string) (attachment.Attachment, bool)
+// lookupFunc returns the attachment of the router, if there is one.
+type lookupFunc func() (attachment.Attachment, bool)
 
 func (a Addressing) enabled(f record.Family) bool {
 	if f == record.IPv4 {
@@ -97,10 +96,9 @@ func (a Addressing) family(f record.Family, allocated, router record.Record) *mo
 	return &models.NodeAddressingElement{Enabled: true, IP: formatAddr(ip), AllocRange: formatPrefix(subnet)}
 }
 
-// routerRecord returns the held record of the owner "router" in the pool "default"; an empty
-// one if there is none.
+// routerRecord returns the held record of the router; an empty one if there is none.
 func routerRecord(lookup lookupFunc) record.Record {
-	if a, ok := lookup(defaults.Pool, routerOwner); ok && a.State == record.Held {
+	if a, ok := lookup(); ok && a.State == record.Held {
 		return a.Record
 	}
 	return record.Record{}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/response"
 )
 
@@ -34,6 +35,9 @@ type API struct {
 func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	log := newRequestLog()
+	if id := logging.RequestID(r.Context()); id != "" {
+		log.add(logging.FieldRequestID, id)
+	}
 	ctx := log.inContext(r.Context())
 	w := response.NewBuffer(rw, r)
 	a.serve(w, r.WithContext(ctx))
@@ -93,7 +97,7 @@ func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
 		return
 	}
 	logField(r.Context(), "error", fmt.Sprint(cause))
-	a.log.WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s: %v", requestName(r), cause)
+	logging.ForRequest(r.Context(), a.log).WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s: %v", requestName(r), cause)
 	if w.Reset() {
 		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
 	}

@@ -11,11 +11,12 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/response"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
 // errorResponse returns the response to a failed request. A response without a body in Cilium's
-// contract has neither reason nor retryAfter.
+// contract has the reason in a header, and no retryAfter.
 type errorResponse func(reason models.Error, retryAfter string) middleware.Responder
 
 // errorResponses are the error responses of one operation. The codes of swagger.yaml and the
@@ -74,12 +75,20 @@ func releaseFailure(reason models.Error, retryAfter string) middleware.Responder
 	return ipam.NewDeleteIpamIPFailure().WithPayload(reason).WithRetryAfter(retryAfter)
 }
 
-func noBody[R middleware.Responder](newResponder func() R) errorResponse {
-	return func(models.Error, string) middleware.Responder { return newResponder() }
+// bodiless is a generated response without a body.
+type bodiless[R any] interface {
+	middleware.Responder
+	WithDelegatedIpamReason(string) R
+}
+
+func noBody[R bodiless[R]](newResponder func() R) errorResponse {
+	return func(reason models.Error, _ string) middleware.Responder {
+		return newResponder().WithDelegatedIpamReason(response.Reason(string(reason)))
+	}
 }
 
 // respond returns the response to an error of the engine; one that is not an *attachment.Error
-// is of kind Failed. The reason is logged too, because some responses have no body.
+// is of kind Failed. The reason is logged too, because that of a response without a body may be cut.
 func (e errorResponses) respond(ctx context.Context, err error) middleware.Responder {
 	logField(ctx, "error", err.Error())
 	kind, wait := attachment.Failed, time.Duration(0)

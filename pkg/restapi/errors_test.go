@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,8 +57,16 @@ func TestErrorCodes(t *testing.T) {
 				f.engine.err = fmt.Errorf("wrapped: %w", &attachment.Error{Kind: kind, Err: errors.New("why")})
 				got := f.send(t, r.method, r.target)
 				wantCode(t, got, want.of(r.name))
+				header, sent := got.header["Delegated-Ipam-Reason"]
 				if got.code < 500 || got.code == http.StatusNotImplemented {
-					return // send has checked that there is no body
+					// send has checked that there is no body
+					if !slices.Equal(header, []string{"wrapped: why"}) {
+						t.Errorf("got the header %q; want the error of the engine", header)
+					}
+					return
+				}
+				if sent {
+					t.Errorf("got the header %q; want the reason in the body only", header)
 				}
 				if body := payload(t, got); body != "wrapped: why" {
 					t.Errorf("got %q; want the error of the engine", body)
@@ -66,6 +75,17 @@ func TestErrorCodes(t *testing.T) {
 					t.Errorf("got Retry-After %q; want none", value)
 				}
 			})
+		}
+	}
+}
+
+func TestInvalidAddressReason(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	for _, method := range []string{http.MethodPost, http.MethodDelete} {
+		got := f.send(t, method, "/v1/ipam/10.0.0.1%25eth0%0d%0aX:%20%C3%A9")
+		wantCode(t, got, http.StatusBadRequest)
+		if header, want := got.header.Get("Delegated-Ipam-Reason"), "10.0.0.1%eth0"; !strings.Contains(header, want) || strings.ContainsAny(header, "\r\né") {
+			t.Errorf("%s: the header is %q; want it to name %q in printable ASCII", method, header, want)
 		}
 	}
 }

@@ -60,7 +60,9 @@ func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 	return e.got, e.err
 }
 
-func (e *engine) Abandon(pool, owner string) { e.abandoned = append(e.abandoned, pool+"/"+owner) }
+func (e *engine) Abandon(_ context.Context, pool, owner string) {
+	e.abandoned = append(e.abandoned, pool+"/"+owner)
+}
 
 func (e *engine) All() iter.Seq[attachment.Attachment] { return slices.Values(e.all) }
 
@@ -96,18 +98,27 @@ type fixture struct {
 
 func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *fixture {
 	t.Helper()
+	return newFixtureWith(t, restapi.Options{Addressing: node, Reporter: reporter(report)})
+}
+
+// newFixtureWith returns a fixture with these options and a fake engine.
+func newFixtureWith(t testing.TB, o restapi.Options) *fixture {
+	t.Helper()
 	log, hook := test.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	e := &engine{}
 	f := &fixture{engine: e, contract: readContract(t), log: hook, logger: log}
-	onUnread := func(_ context.Context, unread func()) {
+	o.Engine, o.Log = e, log
+	if o.Reporter == nil {
+		o.Reporter = reporter{}
+	}
+	o.OnUnread = func(_ context.Context, unread func()) {
 		if f.unread {
 			unread()
 		}
 	}
 	var err error
-	f.handler, err = restapi.New(restapi.Options{Engine: e, Reporter: reporter(report), OnUnread: onUnread, Addressing: node, Log: log})
-	if err != nil {
+	if f.handler, err = restapi.New(o); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -1,7 +1,6 @@
 package restapi
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/go-openapi/runtime/middleware"
@@ -11,6 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/response"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
@@ -21,6 +21,8 @@ type handlers struct {
 	engine   Engine
 	reporter Reporter
 	node     Addressing
+	// defaultPool is the name of the default pool.
+	defaultPool string
 
 	allocateErrors, restoreErrors, releaseErrors errorResponses
 }
@@ -39,7 +41,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	request := attachment.AllocateRequest{
 		Owner:  conv.Value(p.Owner),
-		Pool:   poolName(p.Pool),
+		Pool:   h.poolName(p.Pool),
 		Family: record.Family(conv.Value(p.Family)),
 		Expire: conv.Value(p.Expiration),
 	}
@@ -54,20 +56,20 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		return h.allocateErrors.respond(ctx, err)
 	}
 	h.abandonUndelivered(ctx, request.Owner, got)
-	return ipam.NewPostIpamCreated().WithPayload(h.node.allocation(got, request.Family, h.engine.Lookup))
+	return ipam.NewPostIpamCreated().WithPayload(h.node.allocation(got, request.Family, h.router))
 }
 
 // restore handles POST /ipam/{ip}.
 func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := attachment.RestoreRequest{Owner: conv.Value(p.Owner), Pool: poolName(p.Pool)}
+	request := attachment.RestoreRequest{Owner: conv.Value(p.Owner), Pool: h.poolName(p.Pool)}
 	if err := checkOwner(request.Owner); err != nil {
 		return invalidParameter(p.HTTPRequest, err)
 	}
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewPostIpamIPInvalid()
+		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
 	}
 	logRequest(ctx, request.Owner, request.Pool, "")
 	got, err := h.engine.Restore(ctx, request)
@@ -84,18 +86,18 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 // not get the response: it does not know the generated owner, so it cannot repeat the request.
 func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got attachment.Attachment) {
 	if requested == "" {
-		onUndelivered(ctx, func() { h.engine.Abandon(got.Pool, got.Owner) })
+		onUndelivered(ctx, func() { h.engine.Abandon(ctx, got.Pool, got.Owner) })
 	}
 }
 
 // release handles DELETE /ipam/{ip}.
 func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := attachment.ReleaseRequest{Pool: poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
+	request := attachment.ReleaseRequest{Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewDeleteIpamIPInvalid()
+		return ipam.NewDeleteIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
 	}
 	logRequest(ctx, "", request.Pool, "")
 	got, err := h.engine.Release(ctx, request)
@@ -107,8 +109,19 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	return ipam.NewDeleteIpamIPOK()
 }
 
-// poolName returns the pool of a request.
-func poolName(pool *string) string { return cmp.Or(conv.Value(pool), defaults.Pool) }
+// poolName returns the pool of a request. The name "default" always means the default pool: it is
+// what clients send that do not know another one.
+func (h *handlers) poolName(pool *string) string {
+	if name := conv.Value(pool); name != "" && name != defaults.Pool {
+		return name
+	}
+	return h.defaultPool
+}
+
+// router returns the attachment of the owner "router" in the default pool, if there is one.
+func (h *handlers) router() (attachment.Attachment, bool) {
+	return h.engine.Lookup(h.defaultPool, routerOwner)
+}
 
 // logRequest adds the parameters of a request to its log line; empty ones are left out.
 func logRequest(ctx context.Context, owner, pool string, family record.Family) {
@@ -146,13 +159,13 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	if conv.Value(p.Brief) {
 		return daemon.NewGetHealthzOK().WithPayload(report.brief())
 	}
-	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.engine.All()))
+	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.defaultPool, h.engine.All()))
 }
 
 // config handles GET /config. It queries the engine even if the result is not needed: the
 // liveness probe takes a response as proof that the engine is not deadlocked (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
-	router, held := h.engine.Lookup(defaults.Pool, routerOwner)
-	lookup := func(string, string) (attachment.Attachment, bool) { return router, held }
+	router, held := h.router()
+	lookup := func() (attachment.Attachment, bool) { return router, held }
 	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(lookup))
 }

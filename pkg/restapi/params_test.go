@@ -199,3 +199,30 @@ func TestMethodInLowerCase(t *testing.T) {
 		t.Errorf("the engine was called %d times", n)
 	}
 }
+
+func TestDefaultPool(t *testing.T) {
+	f := newFixtureWith(t, restapi.Options{Addressing: bothFamilies, DefaultPool: "blue"})
+	held := held("router")
+	held.Pool = "blue"
+	for target, want := range map[string]string{
+		"/v1/ipam?owner=router": "blue", "/v1/ipam?owner=router&pool=": "blue", "/v1/ipam?owner=router&pool=default": "blue",
+		"/v1/ipam?owner=router&pool=blue": "blue", "/v1/ipam?owner=router&pool=red": "red",
+	} {
+		f.reset().engine.got = held
+		wantCode(t, f.send(t, http.MethodPost, target), http.StatusCreated)
+		if got := f.engine.allocated[0].Pool; got != want || f.logLine(t).Data["poolName"] != want {
+			t.Errorf("%s: the pool is %q, in the log %v; want %q", target, got, f.logLine(t).Data["poolName"], want)
+		}
+	}
+	f.reset().engine.all = []attachment.Attachment{held}
+	wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/10.1.2.3?pool=default"), http.StatusOK)
+	if got := f.engine.released[0].Pool; got != "blue" {
+		t.Errorf("released in pool %q; want blue", got)
+	}
+	if got := f.send(t, http.MethodGet, "/v1/healthz").body; !strings.Contains(got, `"10.1.2.3":"router"`) {
+		t.Errorf("the status has no address of the default pool without its name: %s", got)
+	}
+	if got := f.send(t, http.MethodGet, "/v1/config").body; !strings.Contains(got, `"ip":"10.1.2.3"`) {
+		t.Errorf("the router's address in the default pool is not that of the node: %s", got)
+	}
+}

@@ -15,9 +15,9 @@ const (
 	// usualFields is the number of log fields of a successful request. The logger copies the
 	// fields of each line twice, and a map of up to eight is one block.
 	usualFields = 8
-	// usualLogged is how many of them handlers add: owner, poolName and family of the request;
-	// containerID, owner and ipAddrs of the attachment.
-	usualLogged = 6
+	// usualLogged is how many of them are added before the response: requestID; owner, poolName and
+	// family of the request; containerID, owner and ipAddrs of the attachment.
+	usualLogged = 7
 
 	// maxRequest and maxText are how much of the method with the path, and of another text, is
 	// logged, in bytes: callers choose them.

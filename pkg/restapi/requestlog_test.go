@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
 
@@ -48,6 +49,22 @@ func TestRequestLog(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestRequestIDLog(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	f.engine.panic = "out of cheese"
+	r := httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil)
+	f.do(t, r.WithContext(logging.WithRequestID(r.Context(), "abc")))
+	lines := f.log.AllEntries()
+	if len(lines) != 2 {
+		t.Fatalf("%d log lines; want those of the panic and of the request", len(lines))
+	}
+	for _, line := range lines {
+		if got := line.Data["requestID"]; got != "abc" {
+			t.Errorf("line %q has the request ID %v; want abc", line.Message, got)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@
 package restapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/server"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 )
@@ -26,7 +28,7 @@ type Engine interface {
 	// All yields every attachment, sorted by pool and owner.
 	All() iter.Seq[attachment.Attachment]
 	// Abandon releases the attachment of a generated owner whose client did not get the response.
-	Abandon(pool, owner string)
+	Abandon(ctx context.Context, pool, owner string)
 	// Lookup returns the attachment of an owner in a pool, if there is one.
 	Lookup(pool, owner string) (attachment.Attachment, bool)
 }
@@ -44,6 +46,8 @@ type Options struct {
 	Reporter Reporter
 	// Addressing is the configured addressing of the node.
 	Addressing Addressing
+	// DefaultPool is the name of the pool of a request without one; empty for "default".
+	DefaultPool string
 	// OnUnread calls f, once, if the client of a request closes the connection before it has
 	// read the response that was sent; nil if that cannot be found out.
 	OnUnread func(ctx context.Context, f func())
@@ -62,7 +66,7 @@ func New(o Options) (*API, error) {
 		return nil, fmt.Errorf("restapi: read the embedded swagger.yaml: %w", err)
 	}
 	h := &handlers{
-		engine: o.Engine, reporter: o.Reporter, node: o.Addressing,
+		engine: o.Engine, reporter: o.Reporter, node: o.Addressing, defaultPool: cmp.Or(o.DefaultPool, defaults.Pool),
 		allocateErrors: allocateErrors(), restoreErrors: restoreErrors(), releaseErrors: releaseErrors(),
 	}
 	api := operations.NewDelegatedIpamAPI(spec)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
-	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -26,8 +25,8 @@ func (r Report) brief() *models.StatusResponse {
 }
 
 // full returns the complete status.
-func (r Report) full(node Addressing, all iter.Seq[attachment.Attachment]) *models.StatusResponse {
-	stats := newAttachmentStats()
+func (r Report) full(node Addressing, defaultPool string, all iter.Seq[attachment.Attachment]) *models.StatusResponse {
+	stats := newAttachmentStats(defaultPool)
 	for a := range all {
 		stats.add(a)
 	}
@@ -95,6 +94,8 @@ func (r Report) cniFile() *models.Status {
 
 // attachmentStats are the parts of the status that are computed from all attachments.
 type attachmentStats struct {
+	// defaultPool is the name of the default pool.
+	defaultPool string
 	// allocations are the owners by allocation key; ipv4 and ipv6 are the keys.
 	allocations models.AllocationMap
 	ipv4, ipv6  []string
@@ -104,8 +105,9 @@ type attachmentStats struct {
 	oldestRelease *models.PendingRelease
 }
 
-func newAttachmentStats() *attachmentStats {
+func newAttachmentStats(defaultPool string) *attachmentStats {
 	return &attachmentStats{
+		defaultPool: defaultPool,
 		allocations: models.AllocationMap{}, ipv4: []string{}, ipv6: []string{},
 		states: map[string]int64{
 			string(record.Adding): 0, string(record.Held): 0, string(record.Cooldown): 0, string(record.Releasing): 0,
@@ -126,7 +128,7 @@ func (s *attachmentStats) add(a attachment.Attachment) {
 		if !ok {
 			continue
 		}
-		key := allocationKey(a.Pool, addr.Addr().String())
+		key := s.allocationKey(a.Pool, addr.Addr().String())
 		s.allocations[key] = a.Owner
 		if f == record.IPv4 {
 			s.ipv4 = append(s.ipv4, key)
@@ -148,8 +150,8 @@ func (s *attachmentStats) ipamStatus(node Addressing) *models.IPAMStatus {
 
 // allocationKey returns the address; outside of the default pool with the pool as its prefix, as
 // in Cilium, because two pools may have the same address.
-func allocationKey(pool, ip string) string {
-	if pool == defaults.Pool {
+func (s *attachmentStats) allocationKey(pool, ip string) string {
+	if pool == s.defaultPool {
 		return ip
 	}
 	return pool + "/" + ip

@@ -1,6 +1,7 @@
 package unixsock
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+	"github.com/delegated-ipam/delegated-ipam/pkg/response"
 )
 
 // healthPath is open to every peer, so that a probe needs no privilege.
@@ -36,7 +38,8 @@ func privileged(p Peer) bool { return p.UID == 0 || p.UID == os.Geteuid() }
 const maxLoggedRequest = 256
 
 // Authorize returns a handler that passes requests of allowed callers to next. Other requests get
-// 403 without a body (swagger.yaml, as in Cilium) and are logged to refusals, except GET
+// 403 without a body (swagger.yaml, as in Cilium), with the reason in a header, and are logged to
+// refusals, except GET
 // /v1/healthz, which health gets, without what health does not need. It must be served by Server,
 // which adds the peer to the context; a request without a known peer gets 403 too.
 func Authorize(next, health http.Handler, callers Callers, refusals *logging.Repeated) http.Handler {
@@ -49,12 +52,22 @@ func Authorize(next, health http.Handler, callers Callers, refusals *logging.Rep
 			health.ServeHTTP(w, healthRequest(r))
 		default:
 			refusals.Warn(logrus.Fields{
-				"request": logging.Shorten(r.Method+" "+r.URL.Path, maxLoggedRequest),
-				"peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
+				logging.FieldRequestID: logging.RequestID(r.Context()),
+				"request":              logging.Shorten(r.Method+" "+r.URL.Path, maxLoggedRequest),
+				"peerPID":              peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
 			}, "caller rejected; --allow-uids and --allow-gids allow more callers")
+			w.Header().Set(response.ReasonHeader, refusedCaller(peer, known))
 			w.WriteHeader(http.StatusForbidden)
 		}
 	})
+}
+
+// refusedCaller returns why a caller gets no response: it may know its own user and group.
+func refusedCaller(p Peer, known bool) string {
+	if !known {
+		return "the kernel did not report the user of the caller"
+	}
+	return fmt.Sprintf("a caller of user ID %d and group ID %d may not call: expected one that --allow-uids or --allow-gids names", p.UID, p.GID)
 }
 
 // healthRequest returns a request for health that has the headers of the operation and no more of

@@ -142,6 +142,10 @@ func TestAuthorize(t *testing.T) {
 			if w.Code != c.want || w.Body.Len() != 0 {
 				t.Errorf("status %d with body %q, want %d without one", w.Code, w.Body, c.want)
 			}
+			if reason := w.Header().Get("Delegated-Ipam-Reason"); (reason != "") != (c.want == http.StatusForbidden) ||
+				c.peer != nil && reason != "" && !strings.Contains(reason, "user ID 70001") {
+				t.Errorf("the reason is %q", reason)
+			}
 			if reached != (c.want == http.StatusOK) {
 				t.Errorf("reached the handler: %t", reached)
 			}

@@ -25,7 +25,7 @@ func (tb *testbed) startCluster(t *testing.T) {
 	tb.kube = &kube{c.Kube}
 	c.WriteKubeconfig(t, "bridge", bridgeAccount, "default")
 	tb.kube.CreateKinds(t, tb.built+"/crds") // as Cilium's operator does
-	tb.kube.createNode(t, tb.nodeIPs)
+	tb.kube.createNode(t, nodeName, tb.nodeIPs)
 	tb.kube.Apply(t, tb.root+"/deploy/kubernetes/bridge/rbac.yaml")
 }
 

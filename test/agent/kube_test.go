@@ -29,14 +29,14 @@ func (k *kube) pods() dynamic.ResourceInterface {
 	return k.Resource("", "v1", "pods").Namespace(podNamespace)
 }
 
-// createNode registers the node, as its kubelet does.
-func (k *kube) createNode(t *testing.T, ips []netip.Addr) {
+// createNode registers a node, as its kubelet does.
+func (k *kube) createNode(t *testing.T, name string, ips []netip.Addr) {
 	t.Helper()
-	addresses := []any{map[string]any{"type": "Hostname", "address": nodeName}}
+	addresses := []any{map[string]any{"type": "Hostname", "address": name}}
 	for _, ip := range ips {
 		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": ip.String()})
 	}
-	node := cluster.Object("v1", "Node", nodeName)
+	node := cluster.Object("v1", "Node", name)
 	created, err := k.nodes().Create(t.Context(), node, metav1.CreateOptions{})
 	must(t, err)
 	created.Object["status"] = map[string]any{
@@ -75,9 +75,9 @@ func (k *kube) deletePod(ctx context.Context, name string) error {
 	return err
 }
 
-// ciliumNode returns the node's CiliumNode.
-func (k *kube) ciliumNode(ctx context.Context) (*unstructured.Unstructured, error) {
-	node, err := k.ciliumNodes().Get(ctx, nodeName, metav1.GetOptions{})
+// ciliumNode returns the CiliumNode of a node.
+func (k *kube) ciliumNode(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	node, err := k.ciliumNodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, errors.Join(errors.New("the CiliumNode cannot be read"), err)
 	}

@@ -40,7 +40,7 @@ func testLifecycle(t *testing.T, nw network) {
 	tb.checkPodLeases(t, started)
 	tb.checkConnectivity(t, started)
 	tb.checkExcessReleased(t, started)
-	tb.checkSIGTERM(t)
+	tb.checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
 }
 
 // checkAgentAddresses waits until the agent has addresses of host-local for router, health and ingress.
@@ -194,10 +194,10 @@ func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 	return b.CheckConsistent((len(agentOwners()) + pods) * tb.families())
 }
 
-// checkSIGTERM wants the bridge and the sidecar to end with status 0 on SIGTERM.
-func (tb *testbed) checkSIGTERM(t *testing.T) {
+// checkEndsOnSIGTERM wants programs to end with status 0 on SIGTERM.
+func (tb *testbed) checkEndsOnSIGTERM(t *testing.T, programs ...*cluster.Program) {
 	t.Helper()
-	for _, p := range []*cluster.Program{tb.bridge, tb.sidecar} {
+	for _, p := range programs {
 		p.End(syscall.SIGTERM)
 		if state := p.Current().State(); state.ExitCode() != 0 {
 			t.Errorf("after SIGTERM %s ended with %s; want status 0", p.Name(), state)

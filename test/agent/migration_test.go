@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"syscall"
@@ -17,11 +16,9 @@ import (
 // configuration still names the plugin, so that the pod's DEL frees its address.
 func TestMigrationToCRDMode(t *testing.T) {
 	tb := newTestbed(t, ipv4Only(), shortDelays())
-	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "type": "cilium-cni", "ipam": tb.hostLocal()})
-	must(t, err)
-	tb.netConf = string(conf)
+	tb.delegatePods(t, tb.hostLocal())
 
-	before := tb.newAgent(t, "cilium-agent-delegated-plugin", "--ipam=delegated-plugin", "--local-router-ipv4=169.254.23.0", "--enable-endpoint-health-checking=false")
+	before := tb.newStockAgent(t)
 	tb.waitHealthy(t, before.MustStart(t))
 	old, careless := &pod{name: "old"}, &pod{name: "careless"}
 	must(t, tb.addPod(t.Context(), old))

@@ -9,7 +9,7 @@ import (
 )
 
 func (tb *testbed) nodeState(ctx context.Context) (ciliumagent.NodeState, error) {
-	node, err := tb.kube.ciliumNode(ctx)
+	node, err := tb.kube.ciliumNode(ctx, nodeName)
 	if err != nil {
 		return ciliumagent.NodeState{}, err
 	}

@@ -102,7 +102,7 @@ func (tb *testbed) cni(ctx context.Context, verb string, p *pod, uid string) ([]
 		"CNI_CONTAINERID="+p.sandbox,
 		"CNI_NETNS=/run/netns/"+p.netns(),
 		"CNI_IFNAME=eth0",
-		"CNI_PATH="+tb.binDir()+":"+tb.plugins(),
+		"CNI_PATH="+tb.binDir()+":"+tb.pluginDir,
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+podNamespace+";K8S_POD_NAME="+p.name+
 			";K8S_POD_INFRA_CONTAINER_ID="+p.sandbox+";K8S_POD_UID="+uid,
 	)

@@ -22,7 +22,7 @@ cleanup() {
   # unshare ignores SIGTERM and SIGINT. When it is killed, its child is killed too.
   [ -z "$test_pid" ] || kill -KILL "$test_pid" 2>/dev/null || true
   for _ in $(seq 100); do
-    rmdir "$group" 2>/dev/null && return
+    find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && return
     sleep 0.1 # processes are still exiting
   done
   echo "left behind: $group" >&2

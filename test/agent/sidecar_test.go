@@ -21,22 +21,34 @@ const bridgeAddress = "127.0.0.1:9967"
 // in crd mode cilium-cni does not delegate.
 func (tb *testbed) defineSidecar(t *testing.T) {
 	t.Helper()
+	tb.writeNetwork(t, "net.d", tb.hostLocal())
+	tb.sidecar = tb.newProgram(t, "sidecar", nil, tb.sidecarArgs()...)
+}
+
+// writeNetwork writes a CNI configuration with an ipam section into a directory of this test.
+func (tb *testbed) writeNetwork(t *testing.T, dir string, ipam map[string]any) {
+	t.Helper()
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0",
 		"name":       networkName,
-		"plugins":    []any{map[string]any{"type": "cilium-cni", "ipam": tb.hostLocal()}},
+		"plugins":    []any{map[string]any{"type": "cilium-cni", "ipam": ipam}},
 	})
 	must(t, err)
-	must(t, os.MkdirAll(tb.path("net.d"), 0o755))
-	must(t, os.WriteFile(tb.path("net.d", "05-pods.conflist"), conf, 0o644))
-	tb.sidecar = tb.newProgram(t, "sidecar", nil, tb.ownProgram("delegated-ipam"), "serve",
-		"--node-name="+nodeName,
-		"--socket-path="+sidecarSocket,
-		"--state-dir="+tb.path("sidecar"),
-		"--cni-conf-dir="+tb.path("net.d"),
-		"--cni-bin-dir="+tb.plugins(),
-		"--enable-ipv6="+strconv.FormatBool(tb.dual),
-	)
+	must(t, os.MkdirAll(tb.path(dir), 0o755))
+	must(t, os.WriteFile(tb.path(dir, "05-pods.conflist"), conf, 0o644))
+}
+
+// sidecarArgs returns the command line of the sidecar with further flags, of which the last counts.
+func (tb *testbed) sidecarArgs(flags ...string) []string {
+	return append([]string{
+		tb.ownProgram("delegated-ipam"), "serve",
+		"--node-name=" + nodeName,
+		"--socket-path=" + sidecarSocket,
+		"--state-dir=" + tb.path("sidecar"),
+		"--cni-conf-dir=" + tb.path("net.d"),
+		"--cni-bin-dir=" + tb.plugins(),
+		"--enable-ipv6=" + strconv.FormatBool(tb.dual),
+	}, flags...)
 }
 
 // hostLocal returns the ipam section of a CNI configuration.

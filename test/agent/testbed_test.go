@@ -86,6 +86,10 @@ type testbed struct {
 	netConf string
 	// cniSocket is the socket by which cilium-cni reaches the agent.
 	cniSocket string
+	// pluginDir is the directory of the plugin that cilium-cni delegates to.
+	pluginDir string
+	// scriptedDir is the script directory of the scripted plugin; empty with host-local.
+	scriptedDir string
 
 	apiServer, sidecar, bridge, agent *cluster.Program
 }
@@ -98,6 +102,7 @@ func newTestbed(t *testing.T, nw network, d delays) *testbed {
 		t.Skip("the test needs root, a cilium-agent and separate namespaces; run 'make agent-test'")
 	}
 	tb := &testbed{network: nw, netConf: agentsNetConf, cniSocket: agentSocket, built: cluster.MustEnv(t, "AGENT_TEST_DIR", "agent-test"), root: cluster.MustEnv(t, "AGENT_TEST_ROOT", "agent-test")}
+	tb.pluginDir = tb.plugins()
 	tb.dir = filepath.Join(tb.built, "runs", t.Name())
 	must(t, os.RemoveAll(tb.dir))
 	must(t, os.MkdirAll(tb.dir, 0o755))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/inventory"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -34,7 +35,7 @@ func run(t *testing.T, kubeconfig string, args ...string) result {
 	cmd := exec.Command(cluster.MustEnv(t, "AUDIT_TEST_BRIDGE", "audit-test"), args...)
 	cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
 	if kubeconfig == "" { // as in a pod
-		cmd.Env = []string{"KUBERNETES_SERVICE_HOST=" + apiHost, "KUBERNETES_SERVICE_PORT=6443"}
+		cmd.Env = []string{"KUBERNETES_SERVICE_HOST=" + cluster.Host, "KUBERNETES_SERVICE_PORT=6443"}
 	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -123,7 +124,7 @@ func (tb *testbed) testRights(t *testing.T) {
 
 // testExpired compacts etcd after the first page, so that the next one does not exist any more.
 func (tb *testbed) testExpired(t *testing.T) {
-	config, err := inventory.Config(tb.WriteKubeconfig(t, "expired", accounts[0], "default"), "test")
+	config, err := kubeapi.CommandConfig(tb.WriteKubeconfig(t, "expired", accounts[0], "default"), "test")
 	harness.Must(t, err)
 	from, err := inventory.New(config)
 	harness.Must(t, err)
@@ -186,6 +187,3 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 		t.Errorf("holder of it: %+v; want exit code 3 and both nodes", r)
 	}
 }
-
-// namespaced reports whether run.sh has started the test.
-func namespaced() bool { return os.Getenv("AUDIT_TEST_NAMESPACED") != "" }

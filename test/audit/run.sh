@@ -1,14 +1,7 @@
 #!/bin/bash
-# run.sh TEST_BINARY [FLAGS]: runs the tests in mount, network and PID namespaces of their own. They
-# end with the tests, and with them every process and mount. Requires root.
+# run.sh TEST_BINARY [FLAGS]: runs the tests in separate namespaces. Requires root.
 set -euo pipefail
-binary=$(realpath "$1")
+binary=$1
 shift
-# The test is a child of the shell, because the first process of a PID namespace must reap orphans.
-exec unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
-  set -euo pipefail
-  ip link set lo up
-  ip addr add 192.0.2.1/32 dev lo # of the API server, which refuses a loopback address
-  mount -t tmpfs tmpfs /run # for the service account of a pod
-  AUDIT_TEST_NAMESPACED=yes "$@"
-  exit' run "$binary" -test.v -test.timeout 20m "$@"
+# The service account of a pod is below /run.
+exec "$(dirname "$0")/../cluster/run.sh" /run "$binary" -test.timeout 20m "$@"

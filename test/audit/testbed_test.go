@@ -26,8 +26,6 @@ import (
 )
 
 const (
-	// apiHost is an address of the loopback interface, which run.sh adds.
-	apiHost = "192.0.2.1"
 	// poolSize and usedSize are the numbers of addresses of each node.
 	poolSize, usedSize = 110, 50
 )
@@ -51,7 +49,7 @@ type testbed struct {
 // namespaces of run.sh.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
-	if !namespaced() {
+	if !cluster.Namespaced() {
 		t.Skip("the test needs root, etcd, kube-apiserver and separate namespaces; run 'make audit-test'")
 	}
 	count, err := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_NODES"), "1200"))
@@ -61,7 +59,7 @@ func newTestbed(t *testing.T) *testbed {
 	harness.Must(t, os.RemoveAll(dir))
 	harness.Must(t, os.MkdirAll(dir, 0o755))
 	tb := &testbed{count: count, dir: dir, Cluster: cluster.Start(t, cluster.Config{
-		Dir: dir, APIServer: cluster.MustEnv(t, "AUDIT_TEST_APISERVER", "audit-test"), Host: apiHost, ServiceAccounts: accounts,
+		Dir: dir, APIServer: cluster.MustEnv(t, "AUDIT_TEST_APISERVER", "audit-test"), Host: cluster.Host, ServiceAccounts: accounts,
 	})}
 	tb.CreateKinds(t, filepath.Join(built, "crds"))
 	role := readRole(t)

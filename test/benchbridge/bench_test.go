@@ -27,8 +27,6 @@ import (
 )
 
 const (
-	// apiHost is an address of the loopback interface, which run.sh adds.
-	apiHost = "192.0.2.1"
 	// The service accounts of the bridges, as in deploy/, and of the operator.
 	bridgeAccount   = "kube-system:delegated-ipam-bridge"
 	operatorAccount = "kube-system:cilium-operator"
@@ -63,7 +61,7 @@ func ciliumNodes() schema.GroupVersionResource {
 // newBench starts the cluster. It skips the test outside the namespaces of run.sh.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	if os.Getenv("BENCH_BRIDGE_NAMESPACED") == "" {
+	if !cluster.Namespaced() {
 		t.Skip("the benchmark needs etcd, kube-apiserver, separate namespaces and many minutes; run 'make bench-bridge'")
 	}
 	env := func(name string) string { return cluster.MustEnv(t, name, target) }
@@ -80,7 +78,7 @@ func newBench(t *testing.T) *bench {
 	policy := filepath.Join(b.dir, "audit-policy.yaml")
 	harness.Must(t, os.WriteFile(policy, []byte(auditPolicy), 0o644))
 	b.Cluster = cluster.Start(t, cluster.Config{
-		Dir: b.dir, APIServer: env("BENCH_BRIDGE_APISERVER"), Host: apiHost,
+		Dir: b.dir, APIServer: env("BENCH_BRIDGE_APISERVER"), Host: cluster.Host,
 		ServiceAccounts: []string{bridgeAccount, operatorAccount},
 		Flags:           []string{"--audit-policy-file=" + policy, "--audit-log-path=" + b.auditLog()},
 	})

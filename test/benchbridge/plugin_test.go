@@ -155,7 +155,7 @@ func (p *plugin) All() iter.Seq[attachment.Attachment] {
 }
 
 // Abandon does nothing: the bridge names an owner in each request.
-func (p *plugin) Abandon(string, string) {}
+func (p *plugin) Abandon(context.Context, string, string) {}
 
 // Lookup returns the attachment of an owner.
 func (p *plugin) Lookup(_, owner string) (attachment.Attachment, bool) {

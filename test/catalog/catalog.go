@@ -59,8 +59,8 @@ func Differences(documented map[string]Metric, gathered []*dto.MetricFamily) []s
 	seen := map[string]bool{}
 	for _, family := range gathered {
 		name := family.GetName()
-		if !strings.HasPrefix(name, "delegated_ipam_") {
-			continue // of the Go runtime and the process
+		if !isOurs(family) {
+			continue
 		}
 		seen[name] = true
 		d, ok := documented[name]

@@ -89,6 +89,31 @@ func TestLogBackgroundWork(t *testing.T) {
 	wantAttachmentFields(t, waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "retire"}), ip)
 }
 
+func TestLogRequestID(t *testing.T) {
+	t.Parallel()
+	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=debug", "--log-format=json", "--owners=router")
+	got := s.Do(t, http.MethodPost, "/v1/ipam?owner=router", "X-Request-Id", "agent-17")
+	if id := got.Header.Get("X-Request-Id"); got.Status != http.StatusCreated || id != "agent-17" {
+		t.Fatalf("%v with the request ID %q; want that of the caller", got, id)
+	}
+	for _, line := range []map[string]any{
+		{"msg": "request completed", "owner": "router"}, {"msg": "plugin call ended", "verb": "DEL"}, {"msg": "plugin call ended", "verb": "ADD"},
+	} {
+		line["requestID"] = "agent-17"
+		waitForLogLine(t, s, line)
+	}
+
+	got = s.Do(t, http.MethodPost, "/v1/ipam?owner=other")
+	id, reason := got.Header.Get("X-Request-Id"), got.Header.Get("Delegated-Ipam-Reason")
+	if got.Status != http.StatusForbidden || len(got.Body) != 0 || reason != `owner "other" is not admitted by --owners` {
+		t.Errorf("%v with the reason %q; want 403 without a body, and the owner", got, reason)
+	}
+	waitForLogLine(t, s, map[string]any{"requestID": id, "error": reason, "code": float64(http.StatusForbidden)})
+	if id := s.Do(t, http.MethodGet, "/metrics").Header.Get("X-Request-Id"); id == "" {
+		t.Error("the response to GET /metrics has no request ID")
+	}
+}
+
 func TestLogPluginFailure(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -179,16 +178,14 @@ func ofSidecar(name string) bool {
 
 func TestMetricsDocumented(t *testing.T) {
 	t.Parallel()
-	described, err := catalog.Read(filepath.Join("..", "..", "docs", "reference", "metrics.md"))
-	harness.Must(t, err)
-	maps.DeleteFunc(described, func(name string, _ catalog.Metric) bool { return !ofSidecar(name) })
 	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
 	var gathered []*dto.MetricFamily
 	for _, family := range seen {
 		gathered = append(gathered, family)
 	}
-	for _, d := range catalog.Differences(described, gathered) {
-		t.Error(d)
+	found, err := catalog.Check(filepath.Join("..", ".."), ofSidecar, gathered)
+	if err != nil || len(found) > 0 {
+		t.Errorf("differences from the page, and problems: %q, %v", found, err)
 	}
 }
 

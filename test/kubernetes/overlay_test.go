@@ -80,7 +80,7 @@ func (tb *testbed) testConfigMap(t *testing.T) {
 	before := tb.generations(t)
 	text, err := os.ReadFile(filepath.Join(tb.root, "deploy", "kubernetes", "network", "pods.conflist"))
 	harness.Must(t, err)
-	const old, changed = `"ranges": {{ranges}}`, `"ranges": {{ranges}}, "routes": [{"dst": "0.0.0.0/0"}]`
+	const old, changed = `"ranges": "${ranges}"`, `"ranges": "${ranges}", "routes": [{"dst": "0.0.0.0/0"}]`
 	if !strings.Contains(string(text), old) {
 		t.Fatalf("the template is %s; expected %s", text, old)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	template = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","ranges":{{ranges}}}}]}`
+	template = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","ranges":"${ranges}"}}]}`
 	first    = "10.244.1.0/24"
 	second   = "10.244.2.0/24"
 	third    = "10.244.3.0/24"
@@ -83,7 +83,7 @@ func TestNode(t *testing.T) {
 		tb.want(t, "TemplateRefused", second)
 		tb.restart(t)
 		tb.want(t, "TemplateRefused", second)
-		tb.setTemplate(t, strings.Replace(template, "{{ranges}}", `[[{"subnet":"10.0.0.0/16"}]]`, 1))
+		tb.setTemplate(t, strings.Replace(template, `"${ranges}"`, `[[{"subnet":"10.0.0.0/16"}]]`, 1))
 		tb.want(t, "SharedRange", second)
 		tb.setTemplate(t, template)
 		tb.want(t, "", second)

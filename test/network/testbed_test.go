@@ -22,8 +22,6 @@ import (
 )
 
 const (
-	// apiHost is an address of the loopback interface, which run.sh adds.
-	apiHost = "192.0.2.1"
 	// metricsAddress is in the network namespace of run.sh.
 	metricsAddress = "127.0.0.1:9968"
 	nodeName       = "worker-1"
@@ -50,7 +48,7 @@ type testbed struct {
 // skips the test outside the namespaces of run.sh.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
-	if os.Getenv("NETWORK_TEST_NAMESPACED") == "" {
+	if !cluster.Namespaced() {
 		t.Skip("the test needs root, etcd, kube-apiserver and separate namespaces; run 'make network-test'")
 	}
 	dir := t.TempDir()
@@ -59,7 +57,7 @@ func newTestbed(t *testing.T) *testbed {
 		accounts = append(accounts, without+verb)
 	}
 	tb := &testbed{volume: t.TempDir(), output: filepath.Join(t.TempDir(), "pods.conflist"), Cluster: cluster.Start(t, cluster.Config{
-		Dir: dir, APIServer: cluster.MustEnv(t, "NETWORK_TEST_APISERVER", "network-test"), Host: apiHost, ServiceAccounts: accounts,
+		Dir: dir, APIServer: cluster.MustEnv(t, "NETWORK_TEST_APISERVER", "network-test"), Host: cluster.Host, ServiceAccounts: accounts,
 	})}
 	tb.Apply(t, cluster.MustEnv(t, "NETWORK_TEST_MANIFEST", "network-test"))
 	tb.setTemplate(t, template)

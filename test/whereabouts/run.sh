@@ -1,17 +1,7 @@
 #!/bin/bash
-# run.sh TEST_BINARY [FLAGS]: runs the tests in mount, network and PID namespaces of their own. They
-# end with the tests, and with them every process and mount. Requires root.
+# run.sh TEST_BINARY [FLAGS]: runs the tests in separate namespaces. Requires root.
 set -euo pipefail
-binary=$(realpath "$1")
+binary=$1
 shift
-# The test is a child of the shell, because the first process of a PID namespace must reap orphans.
-exec unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
-  set -euo pipefail
-  ip link set lo up
-  ip addr add 192.0.2.1/32 dev lo # of the API server, which refuses a loopback address
-  # Without configuration_path whereabouts looks below these.
-  for dir in /etc/cni /etc/kubernetes /host; do
-    [ ! -d "$dir" ] || mount -t tmpfs tmpfs "$dir"
-  done
-  PLUGIN_TEST_NAMESPACED=yes "$@"
-  exit' run "$binary" -test.v -test.timeout 0 -test.parallel 8 "$@" # most cases wait
+# Without configuration_path whereabouts looks below the three directories. Most cases wait.
+exec "$(dirname "$0")/../cluster/run.sh" "/etc/cni /etc/kubernetes /host" "$binary" -test.timeout 0 -test.parallel 8 "$@"

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// apiHost is an address of the loopback interface, which run.sh adds.
-	apiHost = "192.0.2.1"
 	// account is the service account of whereabouts' own manifest.
 	account = "kube-system:whereabouts"
 	// networkName is the name of the CNI network.
@@ -23,9 +21,6 @@ const (
 	// ipv4Range and ipv6Range are the ranges of each namespace.
 	ipv4Range, ipv6Range = "10.15.0.0/24", "fd00:15::/112"
 )
-
-// namespaced reports whether run.sh has started the test.
-func namespaced() bool { return os.Getenv("PLUGIN_TEST_NAMESPACED") != "" }
 
 // testbed is a cluster in which whereabouts is installed.
 type testbed struct {
@@ -38,7 +33,7 @@ type testbed struct {
 // the namespaces of run.sh.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
-	if !namespaced() {
+	if !cluster.Namespaced() {
 		t.Skip("the test needs root, etcd, kube-apiserver and separate namespaces; run 'make plugin-test'")
 	}
 	tb := &testbed{built: cluster.MustEnv(t, "PLUGIN_TEST_DIR", "plugin-test")}
@@ -48,7 +43,7 @@ func newTestbed(t *testing.T) *testbed {
 	tb.Cluster = cluster.Start(t, cluster.Config{
 		Dir:             dir,
 		APIServer:       cluster.MustEnv(t, "PLUGIN_TEST_APISERVER", "plugin-test"),
-		Host:            apiHost,
+		Host:            cluster.Host,
 		ServiceAccounts: []string{account, reclaimAccount},
 	})
 	tb.CreateKinds(t, filepath.Join(tb.built, "crds"))

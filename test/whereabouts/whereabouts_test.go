@@ -7,11 +7,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestMain(m *testing.M) {
-	if !namespaced() {
+	if !cluster.Namespaced() {
 		os.Exit(m.Run()) // every test is skipped
 	}
 	harness.Main(m)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/inventory"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
-	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
@@ -41,14 +41,10 @@ func (c clusterCommand) connect(env map[string]string, version string) (*invento
 	if err := c.set.Resolve(env); err != nil {
 		return nil, command.Usage(err)
 	}
-	log, err := logging.New(c.ErrOrStderr(), c.options.LogLevel, c.options.LogFormat == options.LogJSON)
-	if err != nil {
-		return nil, command.Usage(err)
-	}
-	if err := logClient(log); err != nil {
+	if _, err := newLog(c.ErrOrStderr(), c.options.Log); err != nil {
 		return nil, err
 	}
-	config, err := inventory.Config(c.options.Kubeconfig, program+"/"+version)
+	config, err := kubeapi.CommandConfig(c.options.Kubeconfig, program+"/"+version)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/nodehistory"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
-	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
@@ -73,11 +73,7 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 	if len(o.Owners) == 0 && o.ExtraSlots == 0 {
 		return command.Usagef("--owners is empty and --extra-slots is 0; expected one of them: a node whose pool was never seen would have nothing to reclaim")
 	}
-	log, err := logging.New(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat == options.LogJSON)
-	if err != nil {
-		return command.Usage(err)
-	}
-	if err := logClient(log); err != nil {
+	if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
 		return err
 	}
 	tracker, err := newTracker(o, program+"/"+d.version)
@@ -92,7 +88,7 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 
 // newTracker connects to the API server. It sends no request.
 func newTracker(o *options.LostNodes, userAgent string) (nodehistory.Tracker, error) {
-	config, err := inventory.Config(o.Kubeconfig, userAgent)
+	config, err := kubeapi.CommandConfig(o.Kubeconfig, userAgent)
 	if err != nil {
 		return nodehistory.Tracker{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
-	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
@@ -38,27 +37,14 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 }
 
 func (d dependencies) runNetwork(cmd *cobra.Command, o *options.Network, set *options.Set) error {
-	hangups, stopHangups := command.Hangups()
-	defer stopHangups()
-	defer command.DumpGoroutines(cmd.ErrOrStderr())()
-	if err := set.Resolve(d.env); err != nil {
-		return command.Usage(err)
-	}
-	if err := o.Validate(); err != nil {
-		return command.Usage(err)
-	}
-	log, err := logging.New(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat == options.LogJSON)
-	if err != nil {
-		return command.Usage(err)
-	}
-	if err := logClient(log); err != nil {
-		return err
-	}
-	log.WithFields(logrus.Fields{
-		"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
-	}).Info("delegated-ipam-bridge network starts")
-	defer command.OnEach(hangups, func() {
-		log.Info("SIGHUP: nothing to read again: the template is watched, and every option is a flag; restart the process to change one")
-	})()
-	return d.serveNetwork(cmd.Context(), *o, log)
+	return d.start(cmd, service{
+		set: set, log: &o.Log, validate: func() error { return o.Validate() },
+		onHangup: "SIGHUP: nothing to read again: the template is watched, and every option is a flag; restart the process to change one",
+		serve: func(log logrus.FieldLogger) error {
+			log.WithFields(logrus.Fields{
+				"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
+			}).Info("delegated-ipam-bridge network starts")
+			return d.serveNetwork(cmd.Context(), *o, log)
+		},
+	})
 }

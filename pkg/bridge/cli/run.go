@@ -11,7 +11,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
-	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
@@ -70,28 +69,15 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 }
 
 func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
-	hangups, stopHangups := command.Hangups()
-	defer stopHangups()
-	defer command.DumpGoroutines(cmd.ErrOrStderr())()
-	if err := set.Resolve(d.env); err != nil {
-		return command.Usage(err)
-	}
-	config := bridge.Config{Bridge: *o}
-	if err := config.Validate(); err != nil {
-		return command.Usage(err)
-	}
-	log, err := logging.New(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat == options.LogJSON)
-	if err != nil {
-		return command.Usage(err)
-	}
-	if err := logClient(log); err != nil {
-		return err
-	}
-	log.WithFields(logrus.Fields{
-		"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
-	}).Info("delegated-ipam-bridge starts")
-	defer command.OnEach(hangups, func() {
-		log.Info("SIGHUP: nothing to read again, because every option is a flag; restart the bridge to change one")
-	})()
-	return d.serve(cmd.Context(), config, log)
+	return d.start(cmd, service{
+		set: set, log: &o.Log, validate: func() error { return bridge.Config{Bridge: *o}.Validate() },
+		onHangup: "SIGHUP: nothing to read again, because every option is a flag; restart the bridge to change one",
+		serve: func(log logrus.FieldLogger) error {
+			config := bridge.Config{Bridge: *o}
+			log.WithFields(logrus.Fields{
+				"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
+			}).Info("delegated-ipam-bridge starts")
+			return d.serve(cmd.Context(), config, log)
+		},
+	})
 }

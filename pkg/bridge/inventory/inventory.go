@@ -1,3 +1,4 @@
+// Package inventory lists the CiliumNodes, Nodes and bridge pods of a cluster, page by page.
 package inventory
 
 import (
@@ -16,6 +17,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/audit"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
 // bridgePods selects the pods of the bridge.
@@ -39,9 +41,7 @@ func New(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	forCore := rest.CopyConfig(config)
-	forCore.ContentType = "application/vnd.kubernetes.protobuf"
-	core, err := typedcorev1.NewForConfig(forCore)
+	core, err := typedcorev1.NewForConfig(kubeapi.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}

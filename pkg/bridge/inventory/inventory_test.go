@@ -3,23 +3,20 @@ package inventory
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/audit"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
 
 // connect returns the cluster of an API server.
 func connect(t *testing.T, s *apiserver.Server) *Cluster {
 	t.Helper()
-	config, err := Config(s.Kubeconfig(t), "test")
+	config, err := kubeapi.CommandConfig(s.Kubeconfig(t), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,38 +157,6 @@ func TestErrors(t *testing.T) {
 				t.Errorf("%s: %s ends with %v; want %q in it", name, what, err, tt.want)
 			}
 		}
-	}
-}
-
-func TestConfig(t *testing.T) {
-	good := apiserver.Start(t).Kubeconfig(t)
-	broken := filepath.Join(t.TempDir(), "broken")
-	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	for name, tt := range map[string]struct {
-		flag, env string
-		want      string // empty for success
-	}{
-		"flag":               {good, broken, ""},
-		"environment":        {"", good, ""},
-		"a list":             {"", "/none" + string(filepath.ListSeparator) + good, ""},
-		"none":               {"", "/none", "--kubeconfig, $KUBECONFIG"},
-		"missing file":       {"/none", good, `--kubeconfig is "/none"`},
-		"broken file":        {broken, "", "--kubeconfig"},
-		"broken environment": {"", broken, "kubeconfig"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.env)
-			c, err := Config(tt.flag, "test/1")
-			switch {
-			case tt.want == "" && (err != nil || !strings.HasPrefix(c.Host, "http://127.0.0.1") || c.UserAgent != "test/1" || c.Timeout == 0):
-				t.Errorf("got %v, %v", c, err)
-			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("got %v; want an error with %q", err, tt.want)
-			}
-		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
 // IDLocks are locks on container IDs that plugin processes inherit. When this process is killed, a
@@ -135,7 +136,7 @@ func (l *IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID str
 		if findErr != nil {
 			return findErr
 		}
-		l.Log.WithFields(logrus.Fields{"containerID": containerID, "holders": holders, "signal": sig.String()}).
+		logging.ForRequest(ctx, l.Log).WithFields(logrus.Fields{"containerID": containerID, "holders": holders, "signal": sig.String()}).
 			Warn("a plugin process of a previous run still works on the container ID; terminating it")
 		signalHolders(holders, sig)
 		locked, err = lock.retry(ctx, l.Grace)

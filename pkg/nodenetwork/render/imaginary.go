@@ -3,13 +3,13 @@ package render
 import (
 	"encoding/json"
 	"net/netip"
-	"slices"
 	"strconv"
+	"strings"
 )
 
 // imaginary returns a node with the same labels and annotations as n, each with another value of the
-// same kind, another name, and other podCIDRs of both families. Nothing that a template may use is the
-// same.
+// same kind, another name, and other podCIDRs of both families. Nothing from which a template may take
+// an address is the same.
 func imaginary(n Node) Node {
 	other := Node{Name: n.Name + "-other", UID: n.UID + "-other", Labels: map[string]string{}, Annotations: map[string]string{}}
 	for key, value := range n.Labels {
@@ -38,7 +38,8 @@ func imaginary(n Node) Node {
 }
 
 // anotherText returns a text that differs from the given one and is of the same kind: a range, an
-// address, a number, true or false, JSON, or any other text.
+// address, a number, true or false, JSON, or any other text. JSON without a string, number or boolean,
+// such as null or [], stays: it has no value of its kind that differs.
 func anotherText(text string) string {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return anotherPrefix(p).String()
@@ -52,13 +53,13 @@ func anotherText(text string) string {
 	if b, err := strconv.ParseBool(text); err == nil {
 		return strconv.FormatBool(!b)
 	}
-	var list []any
-	var object map[string]any
-	if json.Unmarshal([]byte(text), &list) == nil && list != nil {
-		return marshal(anotherJSON(list))
-	}
-	if json.Unmarshal([]byte(text), &object) == nil && object != nil {
-		return marshal(anotherJSON(object))
+	if json.Valid([]byte(text)) {
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.UseNumber()
+		var value any
+		if err := decoder.Decode(&value); err == nil {
+			return marshal(anotherJSON(value))
+		}
 	}
 	return text + "-other"
 }
@@ -66,26 +67,29 @@ func anotherText(text string) string {
 // anotherJSON returns a JSON value with every text, number and boolean in it replaced.
 func anotherJSON(value any) any {
 	switch v := value.(type) {
-	case float64:
-		return v + 1
+	case json.Number:
+		return anotherNumber(v)
 	case bool:
 		return !v
 	case string:
 		return anotherText(v)
 	case []any:
-		v = slices.Clone(v)
 		for i := range v {
 			v[i] = anotherJSON(v[i])
 		}
-		return v
 	case map[string]any:
-		other := map[string]any{}
 		for key := range v {
-			other[key] = anotherJSON(v[key])
+			v[key] = anotherJSON(v[key])
 		}
-		return other
 	}
 	return value
+}
+
+// anotherNumber returns a number with another last digit. It is not a float64, which has no other value
+// for a large number plus one.
+func anotherNumber(n json.Number) json.Number {
+	last := len(n) - 1 // a digit, by the grammar of JSON
+	return n[:last] + json.Number(n[last]^1)
 }
 
 // marshal returns the JSON of a value that was read from JSON.

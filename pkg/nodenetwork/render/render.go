@@ -23,6 +23,18 @@ type provenance struct {
 	SingleNode bool `json:"singleNode,omitempty"`
 }
 
+// maxOutput limits a rendered configuration, in bytes: the sidecar reads no larger file. Real ones have
+// a few hundred bytes.
+const maxOutput = 1 << 20
+
+// checkSize refuses a configuration that is too large.
+func checkSize(bytes int) error {
+	if bytes > maxOutput {
+		return fmt.Errorf("the rendered configuration has more than %d bytes; expected at most these: use fewer variables, or shorter values", maxOutput)
+	}
+	return nil
+}
+
 // Options configure a rendering.
 type Options struct {
 	// SingleNode accepts one range for all nodes (--single-node).
@@ -31,8 +43,8 @@ type Options struct {
 	Profiles profile.Set
 }
 
-// Render returns the network configuration of a node: the template's JSON object, which must be a
-// CNI network configuration list that delegates IPAM, with the node in the key renderedFor. The error
+// Render returns the network configuration of a node: the template with its variables replaced, which
+// must be a CNI network configuration list that delegates IPAM, with the node in the key renderedFor. The error
 // says what was wrong and what was expected; it wraps ErrNoPodCIDRs for a node that has none and needs
 // them, and a *SharedRangeError for a range that other nodes would have too.
 func Render(text string, n Node, o Options) ([]byte, error) {
@@ -76,8 +88,10 @@ func withProvenance(config []byte, n Node, o Options) ([]byte, error) {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	err = encoder.Encode(object)
-	return out.Bytes(), err
+	if err := encoder.Encode(object); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), checkSize(out.Len())
 }
 
 // IsOf reports whether a rendered configuration is of this node: of the object with its UID, and of
@@ -103,7 +117,7 @@ type SharedRangeError struct {
 // Error returns the common range, what was expected and what to do.
 func (e *SharedRangeError) Error() string {
 	return fmt.Sprintf("each node would get %s, and plugin %s knows the allocations of its own node alone: two nodes would allocate the same addresses; "+
-		`expected ranges of the node's own, such as {{ranges}} from Node.spec.podCIDRs, or a cluster-wide plugin. --single-node accepts it in a cluster of one node`, e.Shared, e.Plugin)
+		`expected ranges of the node's own, such as ${ranges} from Node.spec.podCIDRs, or a cluster-wide plugin. --single-node accepts it in a cluster of one node`, e.Shared, e.Plugin)
 }
 
 // checkOwnRange refuses a template that gives this node a range that it also gives to an imaginary

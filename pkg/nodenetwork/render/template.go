@@ -7,131 +7,116 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
-	"text/template"
+	"strings"
 )
 
-// maxOutput limits a rendered template, in bytes; real ones have a few kilobytes.
-const maxOutput = 1 << 20
-
-// ErrNoPodCIDRs is the error of a template that uses the podCIDRs of a node without any.
-var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
-
-// Node is what a template may use of a Node.
-type Node struct {
-	// Name and UID are those of its metadata. A node that is deleted and created again has the
-	// same name and another UID.
-	Name, UID string
-	// PodCIDRs are spec.podCIDRs, in their order.
-	PodCIDRs            []string
-	Labels, Annotations map[string]string
-}
-
-// execute executes a template. Its errors have the line; one that wraps ErrNoPodCIDRs is not a fault
-// of the template.
+// execute returns a template, which is a JSON document, with the variables in its strings replaced by
+// the values of a node. The rest of the document is copied, so that numbers keep their digits. An error
+// has the line; one that wraps ErrNoPodCIDRs is not a fault of the template.
 func execute(text string, n Node) ([]byte, error) {
-	t, err := template.New("pods.conflist").Option("missingkey=error").Funcs(template.FuncMap{
-		"ranges": n.ranges, "index": index, "json": asJSON,
-	}).Parse(text)
-	if err != nil {
+	if err := checkSyntax(text); err != nil {
 		return nil, err
 	}
-	// A definition that includes itself would take the memory of the node.
-	if len(t.Templates()) > 1 {
-		return nil, errors.New("define or block; expected a template without these actions")
+	var (
+		out        bytes.Buffer
+		noPodCIDRs error
+	)
+	for rest := text; rest != ""; {
+		start, end := nextString(rest)
+		literal, at := rest[start:end], len(text)-len(rest)+start
+		out.WriteString(rest[:start])
+		rest = rest[end:]
+		value, err := expand(literal, isKey(rest), n)
+		switch {
+		case errors.Is(err, ErrNoPodCIDRs):
+			noPodCIDRs = err // the rest may have a fault
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", line(text, at), err)
+		}
+		out.WriteString(value)
+		if err := checkSize(out.Len()); err != nil {
+			return nil, err
+		}
 	}
-	var out limitedBuffer
-	if err := t.Execute(&out, data{n}); err != nil {
-		return nil, err
+	if noPodCIDRs != nil {
+		return nil, noPodCIDRs
 	}
 	return out.Bytes(), nil
 }
 
-// data is the dot of a template. Its fields are methods, so that the use of podCIDRs of a node
-// without any is an error, whatever the template does with them.
-type data struct{ node Node }
-
-// NodeName returns the name of the node.
-func (d data) NodeName() string { return d.node.Name }
-
-// Labels returns the labels of the node.
-func (d data) Labels() map[string]string { return d.node.Labels }
-
-// Annotations returns the annotations of the node.
-func (d data) Annotations() map[string]string { return d.node.Annotations }
-
-// PodCIDRs returns the ranges of the node's pods; the error is ErrNoPodCIDRs, or that one is
-// malformed.
-func (d data) PodCIDRs() ([]string, error) { return d.node.podCIDRs() }
-
-func (n Node) podCIDRs() ([]string, error) {
-	if len(n.PodCIDRs) == 0 {
-		return nil, ErrNoPodCIDRs
+// checkSyntax checks that a template is one JSON value.
+func checkSyntax(text string) error {
+	var document json.RawMessage
+	err := json.Unmarshal([]byte(text), &document)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		// The offset is that behind the unexpected character.
+		return fmt.Errorf(`line %d: %w; expected a JSON document with variables in its strings, such as "ranges": "${ranges}"`, line(text, int(syntax.Offset)-1), err)
 	}
-	all := make([]string, len(n.PodCIDRs))
-	for i, text := range n.PodCIDRs {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("Node.spec.podCIDRs has %q; expected a range such as 10.244.1.0/24", text)
-		}
-		all[i] = p.Masked().String()
-	}
-	return all, nil
+	return err
 }
 
-// ranges returns a list of range sets as host-local's "ranges" has it: one set with one range for
-// each of the podCIDRs.
-func (n Node) ranges() (string, error) {
-	all, err := n.podCIDRs()
+// line returns the line of an offset, counted from 1.
+func line(text string, offset int) int { return 1 + strings.Count(text[:max(offset, 0)], "\n") }
+
+// nextString returns the bounds of the first string, quotes included, in the rest of a valid JSON
+// document; twice the end of the rest if there is none.
+func nextString(rest string) (start, end int) {
+	start = strings.IndexByte(rest, '"')
+	if start < 0 {
+		return len(rest), len(rest)
+	}
+	for end = start + 1; rest[end] != '"'; end++ {
+		if rest[end] == '\\' {
+			end++
+		}
+	}
+	return start, end + 1
+}
+
+// isKey reports whether the string before the rest of a JSON document is the key of an object.
+func isKey(rest string) bool { return strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":") }
+
+// expand returns a JSON string with its variables replaced; for a string that is exactly one variable
+// the value of that variable, which may be of any JSON type.
+func expand(literal string, key bool, n Node) (string, error) {
+	if literal == "" {
+		return "", nil
+	}
+	var s string
+	if err := json.Unmarshal([]byte(literal), &s); err != nil {
+		return "", err
+	}
+	if !strings.Contains(s, opening) {
+		return literal, nil
+	}
+	if key {
+		return "", fmt.Errorf("the key %q has a variable; expected variables in values only", s)
+	}
+	parts, err := split(s)
 	if err != nil {
 		return "", err
 	}
-	type subnet struct {
-		Subnet string `json:"subnet"`
+	if len(parts) == 1 && parts[0].variable {
+		return n.value(parts[0].text)
 	}
-	sets := make([][]subnet, len(all))
-	for i, cidr := range all {
-		sets[i] = []subnet{{cidr}}
+	var whole strings.Builder
+	for _, p := range parts {
+		if p.variable {
+			if p.text, err = n.text(p.text); err != nil {
+				return "", err
+			}
+		}
+		whole.WriteString(p.text)
+		if err := checkSize(whole.Len()); err != nil {
+			return "", err
+		}
 	}
-	return asJSON(sets)
+	return asJSON(whole.String())
 }
 
-// index is the function of this name, except that a missing label or annotation is an error.
-func index(of, at any) (string, error) {
-	switch of := of.(type) {
-	case map[string]string:
-		key, ok := at.(string)
-		if !ok {
-			return "", fmt.Errorf("key %v; expected text in double quotes", at)
-		}
-		value, ok := of[key]
-		if !ok {
-			return "", fmt.Errorf("the Node has no label or annotation %q", key)
-		}
-		return value, nil
-	case []string:
-		i, ok := at.(int)
-		if !ok || i < 0 || i >= len(of) {
-			return "", fmt.Errorf("no element %v; the list has %d, counted from 0", at, len(of))
-		}
-		return of[i], nil
-	}
-	return "", fmt.Errorf("%T; expected .Labels, .Annotations or .PodCIDRs", of)
-}
-
-// asJSON returns a value as JSON, text with its quotes.
+// asJSON returns a value as JSON.
 func asJSON(value any) (string, error) {
 	text, err := json.Marshal(value)
 	return string(text), err
-}
-
-// limitedBuffer is a buffer of at most maxOutput bytes.
-type limitedBuffer struct{ bytes.Buffer }
-
-// Write fails if the buffer would become larger than maxOutput.
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxOutput {
-		return 0, fmt.Errorf("its result has more than %d bytes", maxOutput)
-	}
-	return b.Buffer.Write(p)
 }

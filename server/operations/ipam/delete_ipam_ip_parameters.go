@@ -31,7 +31,7 @@ type DeleteIpamIPParams struct {
 	// Required: true
 	// In: path
 	IP string
-	// Name of a pool; "default" if absent
+	// Name of a pool; the default pool if absent or "default"
 	// In: query
 	Pool *string
 	// If true, the plugin gets the address back at once, whatever --release-delay says, also one that is

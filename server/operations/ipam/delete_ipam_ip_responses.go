@@ -39,6 +39,10 @@ const DeleteIpamIPInvalidCode int = 400
 //
 // swagger:response deleteIpamIpInvalid
 type DeleteIpamIPInvalid struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewDeleteIpamIPInvalid creates DeleteIpamIPInvalid with default headers values
@@ -47,8 +51,26 @@ func NewDeleteIpamIPInvalid() *DeleteIpamIPInvalid {
 	return &DeleteIpamIPInvalid{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip invalid response
+func (o *DeleteIpamIPInvalid) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPInvalid {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip invalid response
+func (o *DeleteIpamIPInvalid) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *DeleteIpamIPInvalid) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 
@@ -62,6 +84,10 @@ const DeleteIpamIPForbiddenCode int = 403
 //
 // swagger:response deleteIpamIpForbidden
 type DeleteIpamIPForbidden struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewDeleteIpamIPForbidden creates DeleteIpamIPForbidden with default headers values
@@ -70,8 +96,26 @@ func NewDeleteIpamIPForbidden() *DeleteIpamIPForbidden {
 	return &DeleteIpamIPForbidden{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip forbidden response
+func (o *DeleteIpamIPForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPForbidden {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip forbidden response
+func (o *DeleteIpamIPForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *DeleteIpamIPForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 
@@ -85,6 +129,10 @@ const DeleteIpamIPNotFoundCode int = 404
 //
 // swagger:response deleteIpamIpNotFound
 type DeleteIpamIPNotFound struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewDeleteIpamIPNotFound creates DeleteIpamIPNotFound with default headers values
@@ -93,8 +141,26 @@ func NewDeleteIpamIPNotFound() *DeleteIpamIPNotFound {
 	return &DeleteIpamIPNotFound{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip not found response
+func (o *DeleteIpamIPNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPNotFound {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip not found response
+func (o *DeleteIpamIPNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *DeleteIpamIPNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 
@@ -169,6 +235,10 @@ const DeleteIpamIPDisabledCode int = 501
 //
 // swagger:response deleteIpamIpDisabled
 type DeleteIpamIPDisabled struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewDeleteIpamIPDisabled creates DeleteIpamIPDisabled with default headers values
@@ -177,8 +247,26 @@ func NewDeleteIpamIPDisabled() *DeleteIpamIPDisabled {
 	return &DeleteIpamIPDisabled{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip disabled response
+func (o *DeleteIpamIPDisabled) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPDisabled {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip disabled response
+func (o *DeleteIpamIPDisabled) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *DeleteIpamIPDisabled) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 

@@ -39,6 +39,10 @@ const PostIpamIPInvalidCode int = 400
 //
 // swagger:response postIpamIpInvalid
 type PostIpamIPInvalid struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewPostIpamIPInvalid creates PostIpamIPInvalid with default headers values
@@ -47,8 +51,26 @@ func NewPostIpamIPInvalid() *PostIpamIPInvalid {
 	return &PostIpamIPInvalid{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip invalid response
+func (o *PostIpamIPInvalid) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPInvalid {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip invalid response
+func (o *PostIpamIPInvalid) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *PostIpamIPInvalid) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 
@@ -62,6 +84,10 @@ const PostIpamIPForbiddenCode int = 403
 //
 // swagger:response postIpamIpForbidden
 type PostIpamIPForbidden struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewPostIpamIPForbidden creates PostIpamIPForbidden with default headers values
@@ -70,8 +96,26 @@ func NewPostIpamIPForbidden() *PostIpamIPForbidden {
 	return &PostIpamIPForbidden{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip forbidden response
+func (o *PostIpamIPForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPForbidden {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip forbidden response
+func (o *PostIpamIPForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *PostIpamIPForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 
@@ -85,6 +129,10 @@ const PostIpamIPExistsCode int = 409
 //
 // swagger:response postIpamIpExists
 type PostIpamIPExists struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewPostIpamIPExists creates PostIpamIPExists with default headers values
@@ -93,8 +141,26 @@ func NewPostIpamIPExists() *PostIpamIPExists {
 	return &PostIpamIPExists{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip exists response
+func (o *PostIpamIPExists) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPExists {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip exists response
+func (o *PostIpamIPExists) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *PostIpamIPExists) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 
@@ -169,6 +235,10 @@ const PostIpamIPDisabledCode int = 501
 //
 // swagger:response postIpamIpDisabled
 type PostIpamIPDisabled struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewPostIpamIPDisabled creates PostIpamIPDisabled with default headers values
@@ -177,8 +247,26 @@ func NewPostIpamIPDisabled() *PostIpamIPDisabled {
 	return &PostIpamIPDisabled{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip disabled response
+func (o *PostIpamIPDisabled) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPDisabled {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip disabled response
+func (o *PostIpamIPDisabled) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *PostIpamIPDisabled) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 

@@ -39,7 +39,7 @@ type PostIpamParams struct {
 	// Pattern: ^[^\x00-\x1f\x7f-\x9f]*$
 	// In: query
 	Owner *string
-	// Name of a pool; "default" if absent
+	// Name of a pool; the default pool if absent or "default"
 	// In: query
 	Pool *string
 }

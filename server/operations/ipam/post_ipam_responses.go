@@ -57,6 +57,10 @@ const PostIpamForbiddenCode int = 403
 //
 // swagger:response postIpamForbidden
 type PostIpamForbidden struct {
+
+	// Why, in printable ASCII characters, at most 1024 of them
+	// Pattern: ^[ -~]+$
+	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
 }
 
 // NewPostIpamForbidden creates PostIpamForbidden with default headers values
@@ -65,8 +69,26 @@ func NewPostIpamForbidden() *PostIpamForbidden {
 	return &PostIpamForbidden{}
 }
 
+// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam forbidden response
+func (o *PostIpamForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamForbidden {
+	o.DelegatedIpamReason = delegatedIpamReason
+	return o
+}
+
+// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam forbidden response
+func (o *PostIpamForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
+	o.DelegatedIpamReason = delegatedIpamReason
+}
+
 // WriteResponse to the client
 func (o *PostIpamForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Delegated-Ipam-Reason
+
+	delegatedIpamReason := o.DelegatedIpamReason
+	if delegatedIpamReason != "" {
+		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
+	}
 
 	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
 

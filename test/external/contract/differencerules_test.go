@@ -43,6 +43,7 @@ func differenceRules() map[string]differenceRule {
 		"header over 100 lines":                           {"", values{headerPart: {"over 100 lines"}}},
 		"text of 500 and 502":                             {"text", values{operation: posts}},
 		"`Retry-After` of 500 and 502":                    {"Retry-After", values{operation: posts}},
+		"`X-Request-Id`":                                  {"X-Request-Id", nil},
 
 		"`GET /v1/ipam`":                                 {"", values{operation: {"list"}}},
 		"`Allow` of 405 on `/v1/ipam`":                   {"Allow", values{operation: {"list", "other method", "allocate"}}},

@@ -55,6 +55,9 @@ func newAnswer(resp *http.Response, body []byte, held map[string]string) answer 
 	for _, name := range []string{"Content-Type", "Retry-After"} {
 		a.parts[name] = resp.Header.Get(name)
 	}
+	if resp.Header.Get("X-Request-Id") != "" {
+		a.parts["X-Request-Id"] = "an ID"
+	}
 	allow := strings.Split(resp.Header.Get("Allow"), ",")
 	slices.Sort(allow)
 	a.parts["Allow"] = strings.Join(allow, ",")

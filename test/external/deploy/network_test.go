@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -44,13 +46,46 @@ func TestNoCommonRange(t *testing.T) {
 			return
 		}
 		text := d.template(t)
-		if strings.Contains(text, "subnet") || strings.Count(text, "{{ranges}}") != 1 {
+		if strings.Contains(text, "subnet") || strings.Count(text, `"${ranges}"`) != 1 {
 			t.Errorf("the template is not for the node's own ranges:\n%s", text)
 		}
-		if rendered := strings.ReplaceAll(text, "{{ranges}}", "[]"); !json.Valid([]byte(rendered)) {
-			t.Errorf("not JSON:\n%s", rendered)
+		if !json.Valid([]byte(text)) {
+			t.Errorf("not JSON:\n%s", text)
 		}
 	})
+}
+
+// All installations with a template have the same one, and all with one configuration for all nodes
+// have the same configuration, except for white space.
+func TestSameNetwork(t *testing.T) {
+	first := map[string]string{}
+	count := map[string]int{}
+	for _, i := range installations {
+		if i.network == "" {
+			continue
+		}
+		d := render(t, i)
+		var text string
+		switch i.network {
+		case "network":
+			text = d.template(t)
+		case "conflist":
+			text = d.files(t, "/etc/delegated-ipam/conflist")["pods.conflist"]
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, []byte(text)); err != nil {
+			t.Fatalf("%s: %v:\n%s", i.name, err, text)
+		}
+		if count[i.network]++; count[i.network] == 1 {
+			first[i.network] = compact.String()
+		}
+		if got := compact.String(); got != first[i.network] {
+			t.Errorf("%s: the network is\n%s\nwant that of the other installations\n%s", i.name, got, first[i.network])
+		}
+	}
+	if want := map[string]int{"network": 3, "conflist": 2}; !maps.Equal(count, want) {
+		t.Errorf("installations with a template and with a configuration for all nodes: %v; want %v", count, want)
+	}
 }
 
 // The token of delegated-ipam-network must not be visible to the sidecar, which runs plugins.

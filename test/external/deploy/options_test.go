@@ -41,7 +41,7 @@ func serveOptions(t *testing.T) []string {
 // With the chart an option that is missing in the volume cannot be set.
 func TestChartOptions(t *testing.T) {
 	want := slices.DeleteFunc(serveOptions(t), func(o string) bool { return slices.Contains(fixed, o) })
-	shared := []string{"enable-ipv4", "enable-ipv6", "local-router-ipv4", "local-router-ipv6"}
+	shared := []string{"enable-ipv4", "enable-ipv6", "ipam-default-ip-pool", "local-router-ipv4", "local-router-ipv6"}
 	each(t, func(t *testing.T, d deployed) {
 		if !d.inChart() {
 			t.Skip("every key of the ConfigMap is an option")
@@ -130,7 +130,7 @@ func TestServeWithOptions(t *testing.T) {
 			// The agent writes this configuration for its pods.
 			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
 		case "network":
-			rendered := strings.ReplaceAll(d.template(t), "{{ranges}}", `[[{"subnet": "10.244.1.0/24"}]], "dataDir": "`+n.StoreDir+`"`)
+			rendered := strings.ReplaceAll(d.template(t), `"${ranges}"`, `[[{"subnet": "10.244.1.0/24"}]], "dataDir": "`+n.StoreDir+`"`)
 			write(t, filepath.Join(n.Dir, "network"), map[string]string{"pods.conflist": rendered}, inTest)
 		case "conflist":
 			t.Skip("whereabouts needs an API server: make plugin-test")

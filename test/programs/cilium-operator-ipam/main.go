@@ -39,11 +39,13 @@ type settings struct {
 
 func main() {
 	var s settings
-	flag.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file")
-	flag.StringVar(&s.prefix, "prefix", "", "begin of the names of the CiliumNodes to serve")
-	flag.DurationVar(&s.delay, "delay", 0, "time of one call of the cloud, which allocates any number of addresses")
-	flag.DurationVar(&s.releaseDelay, "release-delay", 180*time.Second, "excess-ip-release-delay, at least 1s")
-	flag.Parse()
+	// Not flag.CommandLine: packages of the operator declare flags there, such as --kubeconfig.
+	flags := flag.NewFlagSet("cilium-operator-ipam", flag.ExitOnError)
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file")
+	flags.StringVar(&s.prefix, "prefix", "", "begin of the names of the CiliumNodes to serve")
+	flags.DurationVar(&s.delay, "delay", 0, "time of one call of the cloud, which allocates any number of addresses")
+	flags.DurationVar(&s.releaseDelay, "release-delay", 180*time.Second, "excess-ip-release-delay, at least 1s")
+	_ = flags.Parse(os.Args[1:]) // exits on an error
 	if err := run(context.Background(), s); err != nil {
 		fmt.Fprintln(os.Stderr, "cilium-operator-ipam:", err)
 		os.Exit(1)

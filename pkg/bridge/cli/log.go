@@ -7,11 +7,23 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/klog/v2"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// logClient sends the messages of the Kubernetes client to our log. The client uses klog, whose
-// settings are those of the process.
+// newLog returns the log of a command, which also gets the messages of the Kubernetes client. A wrong
+// option is an error of usage.
+func newLog(stderr io.Writer, o options.Log) (*logrus.Logger, error) {
+	log, err := logging.New(stderr, o.LogLevel, o.LogFormat == options.LogJSON)
+	if err != nil {
+		return nil, command.Usage(err)
+	}
+	return log, logClient(log)
+}
+
+// logClient sends the messages of the Kubernetes client to a log. The client uses klog, whose settings
+// are those of the process.
 func logClient(log logrus.FieldLogger) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

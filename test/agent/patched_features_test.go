@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+)
+
+// A feature that is switched off leaves its address held; the command of docs/install/cilium-agent.md releases it.
+func TestPatchedAgentFeaturesOff(t *testing.T) {
+	tb := newPatchedTestbed(t, dualStack())
+	tb.sidecar.MustStart(t)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
+	own := tb.mustAgentAddresses(t, agentOwners())
+
+	tb.agent.End(syscall.SIGTERM)
+	without := tb.newPatchedAgent(t, "agent-without-features", "--enable-endpoint-health-checking=false", "--enable-envoy-config=false")
+	tb.waitHealthy(t, without.MustStart(t))
+	if out, err := exec.Command(tb.ownProgram("delegated-ipam"), "gc", "--host=unix://"+sidecarSocket, "--owner=health,ingress", "--yes").CombinedOutput(); err != nil {
+		t.Fatalf("gc: %v: %s", err, out)
+	}
+	tb.wantSameAddresses(t, "without health and ingress", own, []string{"router"})
+
+	without.End(syscall.SIGTERM)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
+	now := tb.mustAgentAddresses(t, agentOwners())
+	tb.checkPatchedConnectivity(t, now, nil)
+}
+
+// The agent sends the name of its default pool with each request.
+func TestPatchedAgentPool(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	tb.sidecar = tb.newProgram(t, "blue-sidecar", nil, tb.sidecarArgs("--owners=router,health,ingress", "--ipam-default-ip-pool=blue")...)
+	tb.sidecar.MustStart(t)
+	tb.agent = tb.newPatchedAgent(t, "blue-agent", "--ipam-default-ip-pool=blue")
+	tb.waitHealthy(t, tb.agent.MustStart(t))
+	tb.mustAgentAddresses(t, agentOwners())
+	listed, err := listAttachments()
+	must(t, err)
+	for _, a := range listed {
+		if a.Pool != "blue" {
+			t.Errorf("%s is in pool %q; want blue", a.Owner, a.Pool)
+		}
+	}
+}
+
+// In a range that is too small the agent ends with the plugin's text. It starts when the range has
+// grown.
+func TestPatchedAgentFullRange(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	wide := tb.hostLocal()
+	tb.subnets = []string{"10.42.0.0/30"} // of which the plugin keeps the gateway
+	tb.writeNetwork(t, "net.d", tb.hostLocal())
+	tb.sidecar.MustStart(t)
+	now := tb.agent.MustStart(t)
+	cluster.MustEventually(t, "the agent to end", 2*time.Minute, func() error {
+		if now.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	log, err := os.ReadFile(tb.path(tb.agent.Name() + ".log"))
+	must(t, err)
+	reason := regexp.MustCompile(`(?m)^.*msg="Failed to start hive".*$`).FindString(string(log))
+	for _, want := range []string{"no IP addresses available in range set", "request "} {
+		if !strings.Contains(reason, want) {
+			t.Errorf("the agent ended with %q; want %q in it", reason, want)
+		}
+	}
+
+	tb.subnets = ipv4Only().subnets
+	tb.writeNetwork(t, "net.d", wide)
+	tb.signal(t, tb.sidecar, syscall.SIGHUP)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
+	tb.mustAgentAddresses(t, agentOwners())
+}
