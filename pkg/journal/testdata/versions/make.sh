@@ -48,12 +48,12 @@ cat >/opt/cni/bin/remote-ipam <<'PLUGIN'
 case $CNI_COMMAND in
 VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
 ADD)
-	cat >/dev/null
-	if [ -e /opt/run/hang ]; then touch /opt/run/hanging; exec sleep 600; fi
-	echo '{"cniVersion":"1.0.0","ips":[{"address":"10.9.0.7/24","gateway":"10.9.0.1"}]}' ;;
+  cat >/dev/null
+  if [ -e /opt/run/hang ]; then touch /opt/run/hanging; exec sleep 600; fi
+  echo '{"cniVersion":"1.0.0","ips":[{"address":"10.9.0.7/24","gateway":"10.9.0.1"}]}' ;;
 DEL)
-	cat >/dev/null
-	if [ -e /opt/run/crash ]; then rm /opt/run/crash; kill -KILL $$; fi ;;
+  cat >/dev/null
+  if [ -e /opt/run/crash ]; then rm /opt/run/crash; kill -KILL $$; fi ;;
 esac
 PLUGIN
 chmod 755 /opt/cni/bin/remote-ipam
