@@ -3,8 +3,10 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
 # Inputs for each fuzz target. Not a time: "go test" sometimes reports its end as a failure.
 FUZZTIME ?= 30000x
-# The version of govulncheck.
+# The versions of govulncheck and actionlint. tools/go.mod cannot have the latter: it needs an older YAML
+# library than other tools.
 GOVULNCHECK ?= v1.1.4
+ACTIONLINT  ?= v1.7.12
 # The coverage of pkg/ below which "make cover" fails, in percent.
 MIN_COVERAGE ?= 95.0
 # The tag in the manifests of deploy/.
@@ -22,6 +24,7 @@ TEST_BIN    := $(CACHE)/test/delegated-ipam
 SCRIPTED    := $(CACHE)/test/scripted
 FAILPOINTS  := $(CACHE)/test/delegated-ipam-failpoints
 CILIUM_DBG  := $(CACHE)/test/cilium-dbg
+PREVIOUS    := $(CACHE)/test/previous
 COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
 BENCH_NODES := $(CACHE)/bench-bridge
@@ -96,6 +99,17 @@ image: sbom ## build both images for amd64 and arm64 into bin/*.tar, tagged IMAG
 	  go run -C tools ./image -name $$name -tag $(IMAGE_TAG) -version $(VERSION) -revision $(REVISION) -time $(IMAGE_TIME) \
 	    -license $(CURDIR)/LICENSE -out $(CURDIR)/$(BIN)/$$name.tar $(IMAGE_ARCHES:%=$(CURDIR)/$(CACHE)/image/%/$$name) || exit 1; done
 
+# Programs, images and bills of materials of the release, before they get their names on the page.
+RELEASE_PARTS := $(CACHE)/release
+
+# The check comes first: the builds take minutes.
+.PHONY: release
+release: ## write what the release page of VERSION needs to bin/release/VERSION: programs, images, manifests, chart, checksums, notes; needs no network
+	@go run -C tools ./release -check -version '$(VERSION)' -root $(CURDIR)
+	@$(MAKE) --no-print-directory image BIN=$(RELEASE_PARTS) IMAGE_TAG=$(VERSION)
+	@go run -C tools ./release -version $(VERSION) -time $(IMAGE_TIME) -root $(CURDIR) -programs $(CURDIR)/$(CACHE)/image \
+	  -parts $(CURDIR)/$(RELEASE_PARTS) -out $(CURDIR)/$(BIN)/release/$(VERSION)
+
 .PHONY: run
 run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
@@ -154,11 +168,11 @@ test-observe: ## test the dashboard and each alert with Prometheus' parsers and 
 
 .PHONY: test-tools
 test-tools: ## run the tests of tools/
-	go test -C tools ./image ./sbom
+	go test -C tools ./goinstall ./image ./release ./sbom
 
 .PHONY: reproducible
-reproducible: ## build the programs, bills of materials and images twice and compare them
-	tools/reproducible.sh $(VERSION)
+reproducible: ## build the programs and a release twice and compare them
+	tools/reproducible.sh
 
 # Not part of "make ci": it needs the database of https://vuln.go.dev.
 .PHONY: vulncheck
@@ -173,6 +187,15 @@ test-cilium-dbg: $(CILIUM_DBG) plugins test-binaries ## build the real cilium-db
 
 $(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
 	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
+
+# Not part of "make ci": a shallow clone lacks the earlier commit.
+.PHONY: test-upgrade
+test-upgrade: plugins test-binaries ## go from the build of FROM=REVISION to this one, back, and forward again
+	@git rev-parse --quiet --verify '$(FROM)^{commit}' >/dev/null || { echo "FROM is '$(FROM)'; expected a tag or commit of this clone" >&2; exit 1; }
+	@rm -rf $(CACHE)/previous && mkdir -p $(CACHE)/previous $(COVER)/binary
+	git archive --output $(CACHE)/previous.tar $(FROM) && tar -x -f $(CACHE)/previous.tar -C $(CACHE)/previous
+	CGO_ENABLED=0 go build -C $(CACHE)/previous -o $(CURDIR)/$(PREVIOUS) ./cmd/delegated-ipam
+	DELEGATED_IPAM_TEST_PREVIOUS=$(CURDIR)/$(PREVIOUS) $(TEST_ENV) go test $(NOCACHE) -run PreviousBuild -v ./test/e2e
 
 # Not part of "make ci": needs root, BPF and time (test/agent/README.md).
 .PHONY: agent-test
@@ -324,7 +347,7 @@ tour: ## play the sessions of docs/operate/tour.md again and draw their pictures
 ci: test checks ## run the tests, then the checks
 
 .PHONY: checks
-checks: lint tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
+checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code
@@ -337,12 +360,19 @@ lint: $(TOOLS)/golangci-lint ## check imports, format and code (.golangci.yml)
 	cd test/external && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	cd tools && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
+.PHONY: lint-workflows
+lint-workflows: $(TOOLS)/actionlint ## check .github/workflows
+	$(TOOLS)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
+
 .PHONY: tidy-check
 tidy-check: ## fail if "go mod tidy" would change a go.mod or go.sum
 	@for module in $(MODULES); do go -C $$module mod tidy -diff || { echo "$$module is not tidy; run 'go mod tidy' there" >&2; exit 1; }; done
 
 $(TOOLS)/golangci-lint: tools/go.mod tools/go.sum
 	go build -C tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(TOOLS)/actionlint:
+	GOBIN=$(CURDIR)/$(TOOLS) go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 
 # --- generated files
 

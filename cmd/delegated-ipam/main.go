@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
-// version is set by the build of a release: -ldflags "-X main.version=v1.2.3".
+// version is set by the build of a release: -ldflags "-X main.version=v0.1.0".
 var version string
 
 func main() { command.Main(cli.Run, version) }

@@ -13,17 +13,18 @@ import (
 
 const (
 	// version is raised when an older program would misread a record, but not for a field
-	// that an older program may ignore.
-	version = 1
+	// that an older program may ignore. docs/reference/versioning.md lists the versions;
+	// testdata/versions has journals of each.
+	version = 2
 
 	// maxFile bounds what Load reads into memory, in bytes. A record has a few kilobytes, and
 	// more with several invocations of large configurations.
 	maxFile = 16 << 20
 )
 
-// envelope is the content of a file: {"version":1,"sha256":"…","record":{…}} and a line feed.
-// The checksum is that of the bytes of "record". Spaces before the line feed, with which earlier
-// builds padded files, are accepted.
+// envelope is the content of a file: {"version":2,"sha256":"…","record":{…}} and a line feed.
+// The checksum is that of the bytes of "record". Spaces before the line feed, with which builds of
+// version 1 padded files, are accepted.
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
@@ -53,7 +54,7 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := seal(raw)
+	data := seal(prefix, raw)
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(data), maxFile)
 	}
@@ -66,17 +67,25 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 // decode returns the valid record of a file, or why it has none; *futureVersionError for an
 // envelope of a newer version.
 func decode(data []byte) (record.Record, error) {
-	raw, ok := unseal(data)
-	if !ok {
-		return record.Record{}, envelopeError(data)
+	if raw, ok := unseal(prefix, data); ok {
+		return parseRecord(raw)
 	}
-	return parseRecord(raw)
+	if raw, ok := unseal(prefix1, data); ok {
+		return validRecord(record.UnmarshalVersion1(raw))
+	}
+	return record.Record{}, envelopeError(data)
 }
 
-// parseRecord returns the valid record of its JSON.
+// parseRecord returns the valid record of its JSON in the current version.
 func parseRecord(raw []byte) (record.Record, error) {
 	var r record.Record
-	if err := json.Unmarshal(raw, &r); err != nil {
+	err := json.Unmarshal(raw, &r)
+	return validRecord(r, err)
+}
+
+// validRecord returns a record that was read without an error, if it is valid.
+func validRecord(r record.Record, err error) (record.Record, error) {
+	if err != nil {
 		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
 	}
 	if err := r.Validate(); err != nil {
@@ -85,7 +94,7 @@ func parseRecord(raw []byte) (record.Record, error) {
 	return r, nil
 }
 
-// envelopeError returns why a file is not an envelope of the current version.
+// envelopeError returns why a file is not an envelope of a supported version.
 func envelopeError(data []byte) error {
 	if len(data) == 0 {
 		return errors.New("empty file")
@@ -97,22 +106,23 @@ func envelopeError(data []byte) error {
 	if e.Version > version {
 		return newFutureVersionError(e)
 	}
-	if e.Version != version {
+	if e.Version < 1 {
 		return fmt.Errorf("version %d; expected 1 to %d", e.Version, version)
 	}
 	return errors.New("damaged: checksum or form does not match the record")
 }
 
-// The parts of a sealed envelope around checksum and record.
+// The parts of a sealed envelope around checksum and record; prefix1 is the prefix of version 1.
 const (
-	prefix  = `{"version":1,"sha256":"`
+	prefix  = `{"version":2,"sha256":"`
+	prefix1 = `{"version":1,"sha256":"`
 	middle  = `","record":`
 	closing = '}'
 	newline = '\n'
 )
 
-// seal puts the JSON of a record into an envelope of the current version.
-func seal(raw []byte) []byte {
+// seal puts the JSON of a record into an envelope of the version that has the prefix.
+func seal(prefix string, raw []byte) []byte {
 	sum := sha256.Sum256(raw)
 	data := make([]byte, 0, len(prefix)+2*len(sum)+len(middle)+len(raw)+2)
 	data = hex.AppendEncode(append(data, prefix...), sum[:])
@@ -120,18 +130,18 @@ func seal(raw []byte) []byte {
 	return append(data, closing, newline)
 }
 
-// unseal returns the JSON of a record if data is exactly what seal returns for it, apart from
-// spaces at its end. JSON readers accept variants (letter case of keys, repeated keys, white
+// unseal returns the JSON of a record if data is exactly what seal returns for prefix and record,
+// apart from spaces at its end. JSON readers accept variants (letter case of keys, repeated keys, white
 // space), but a damaged envelope must not pass because its record is intact.
-func unseal(data []byte) (raw []byte, ok bool) {
-	const before = len(prefix) + 2*sha256.Size + len(middle)
+func unseal(prefix string, data []byte) (raw []byte, ok bool) {
+	before := len(prefix) + 2*sha256.Size + len(middle)
 	text, ended := bytes.CutSuffix(data, []byte{newline})
 	text = bytes.TrimRight(text, " ")
 	if !ended || len(text) <= before {
 		return nil, false
 	}
 	raw = text[before : len(text)-1]
-	return raw, bytes.Equal(seal(raw), append(text[:len(text):len(text)], newline))
+	return raw, bytes.Equal(seal(prefix, raw), append(text[:len(text):len(text)], newline))
 }
 
 // newFutureVersionError reads the names that a newer version probably still uses.

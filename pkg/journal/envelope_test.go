@@ -53,7 +53,7 @@ func TestSeal(t *testing.T) {
 	sum := sha256.Sum256(raw)
 	text, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
 	must(t, err)
-	if got, want := string(seal(raw)), string(text)+"\n"; got != want {
+	if got, want := string(seal(prefix, raw)), string(text)+"\n"; got != want {
 		t.Errorf("the file is %q; want %q", got, want)
 	}
 }
@@ -75,8 +75,9 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(data)
-	f.Add([]byte(`{"version":2,"record":{"owner":1}}`))
-	f.Add([]byte(`{"version":1,"sha256":"","record":null}`))
+	f.Add([]byte(`{"version":3,"record":{"owner":1}}`))
+	f.Add([]byte(`{"version":2,"sha256":"","record":null}`))
+	f.Add([]byte(`{"containerID":"a","owner":"o","pool":"p","state":"spent","contexts":[{"config":{}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if r, err := decode(data); err == nil {
 			if err := r.Validate(); err != nil {
@@ -84,13 +85,15 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		// The fuzzer cannot guess a checksum, so each input is tried as the record itself, too.
-		r, err := decode(seal(data))
-		if err != nil {
-			return
-		}
-		if again, err := (&Journal{}).encode(r); err == nil {
-			if back, err := decode(again); err != nil || !sameRecord(back, r) {
-				t.Errorf("%+v became %+v, %v", r, back, err)
+		for _, prefix := range []string{prefix, prefix1} {
+			r, err := decode(seal(prefix, data))
+			if err != nil {
+				continue
+			}
+			if again, err := (&Journal{}).encode(r); err == nil {
+				if back, err := decode(again); err != nil || !sameRecord(back, r) {
+					t.Errorf("%+v became %+v, %v", r, back, err)
+				}
 			}
 		}
 	})

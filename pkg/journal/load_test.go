@@ -102,8 +102,8 @@ func TestFutureVersion(t *testing.T) {
 		want          FutureVersion
 	}{
 		"readable owner": {
-			"a.json", `{"version":2,"sum":"x","record":{"owner":"router","pool":"blue","more":1}}`,
-			FutureVersion{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 2},
+			"a.json", `{"version":3,"sum":"x","record":{"owner":"router","pool":"blue","more":1}}`,
+			FutureVersion{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 3},
 		},
 		"other record format": {
 			"a.json", `{"version":7,"record":[1,2]}`,
@@ -119,7 +119,7 @@ func TestFutureVersion(t *testing.T) {
 			j := open(t, dir)
 			must(t, os.WriteFile(attachmentFile(dir, c.file), []byte(c.content), 0o600))
 			_, err := decode([]byte(c.content))
-			if err == nil || !strings.Contains(err.Error(), "supports versions up to 1") {
+			if err == nil || !strings.Contains(err.Error(), "supports versions up to 2") {
 				t.Errorf("error %v", err)
 			}
 			if got, want := load(t, j), (Loaded{FutureVersions: []FutureVersion{c.want}}); !reflect.DeepEqual(got, want) {

@@ -32,7 +32,7 @@ func recordFaults() map[string]recordFault {
 		"wrong file name":         {rename, "name does not match"},
 		"zeros":                   {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
 		"version 0":               {rewrite(version("0")), "version 0; expected"},
-		"without a checksum":      {rewrite(func([]byte) []byte { return []byte(`{"version":1,"sha256":"","record":{}}`) }), "damaged"},
+		"without a checksum":      {rewrite(func([]byte) []byte { return []byte(`{"version":2,"sha256":"","record":{}}`) }), "damaged"},
 	}
 }
 

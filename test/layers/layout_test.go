@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -43,6 +44,25 @@ func TestLayout(t *testing.T) {
 	}
 	for directory := range rows {
 		t.Errorf("%s has a row in %s but is not a package", directory, layoutPage)
+	}
+}
+
+// topLevel are the tracked directories and files at the top level.
+var topLevel = []string{
+	".ci", ".editorconfig", ".github", ".gitignore", ".golangci.yml",
+	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+	"api", "client", "cmd", "deploy", "docs", "go.mod", "go.sum", "pkg", "server", "swagger.yaml", "test", "tools",
+}
+
+func TestTopLevel(t *testing.T) {
+	cmd := exec.Command("git", "ls-tree", "--name-only", "HEAD")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := strings.Fields(string(out)); !slices.Equal(found, topLevel) {
+		t.Errorf("the top level has %q; want %q", found, topLevel)
 	}
 }
 

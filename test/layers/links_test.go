@@ -29,8 +29,12 @@ var (
 
 func TestLinks(t *testing.T) {
 	pages := files(t, "docs", ".md")
-	maps.Copy(pages, files(t, "deploy", ".md"))
-	pages["README.md"] = read(t, "README.md")
+	for _, dir := range []string{"deploy", "pkg", "test"} {
+		maps.Copy(pages, files(t, dir, ".md"))
+	}
+	for _, page := range []string{".github/PULL_REQUEST_TEMPLATE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"} {
+		pages[page] = read(t, page)
+	}
 	checked := 0
 	for page, text := range pages {
 		for _, m := range linkInDocs.FindAllStringSubmatch(fencedInDocs.ReplaceAllString(text, ""), -1) {
