@@ -18,8 +18,8 @@ const firstBatch = 4
 // burst is how long after an acquisition the next one belongs to the same burst of pods.
 const burst = 10 * time.Second
 
-// state is what the bridge knows besides what it observes. It is lost with the process, at the cost of
-// delays that start again.
+// state is the state of the bridge that no observation shows. It is lost with the process; the delays
+// start again then.
 type state struct {
 	// delay is how long slots must be in excess to be released, drainDelay how long a cordoned address
 	// must then be unused.
@@ -36,11 +36,11 @@ type state struct {
 	// acquireBackoff is set from a refused acquisition to the next success.
 	acquireBackoff *backoff
 	pods           sampledPods
-	// surge is for a node whose pods are not known.
+	// surge is used if the pods of the node are unknown.
 	surge surge
 	// missingSince is when slots were first observed missing; zero when the last one is published.
 	missingSince time.Time
-	// batch is how many slots are acquired at once, acquired the time of the last acquisition.
+	// batch is the number of slots in the next batch, acquired the time of the last acquisition.
 	batch    int
 	acquired time.Time
 }
@@ -81,8 +81,7 @@ func (s *state) planned(v planner.View, plan []planner.Action) {
 	}
 }
 
-// missing records whether slots are missing. When they have just been acquired, they are still to be
-// published.
+// missing records whether slots are missing. Acquired slots count until they are published.
 func (s *state) missing(is bool) {
 	if is && s.missingSince.IsZero() {
 		s.missingSince = time.Now()
@@ -100,10 +99,10 @@ func (s *state) acquiredBatch(slots int) {
 // addTo adds the state to a view. settings are those of the plan; pods is the number of pods, 0 if
 // unknown.
 func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
-	// A batch is not smaller than what is acquired ahead for one pod more.
+	// A batch has at least as many slots as are acquired ahead for one more pod.
 	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
 	if s.acquireBackoff != nil {
-		v.Batch = 1 // one request finds out whether the shortage lasts
+		v.Batch = 1 // one request shows whether the shortage lasts
 	}
 	s.forget(*v)
 	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
@@ -120,7 +119,7 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
 	v.Excess = s.excess.lasting(s.delay)
 }
 
-// forget ends the backoffs of addresses that are gone.
+// forget removes the backoffs of addresses that no longer exist.
 func (s *state) forget(v planner.View) {
 	known := map[netip.Addr]bool{}
 	for _, slot := range v.Slots {

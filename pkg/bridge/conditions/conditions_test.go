@@ -38,7 +38,7 @@ func (e *events) Event(about runtime.Object, kind, reason, message string) {
 	e.got = append(e.got, reason+" "+message)
 }
 
-// Each step is what happens at a time after the start, in seconds.
+// Each step is an action at a time after the start, in seconds.
 type step struct {
 	at int
 	do func(c *Conditions)
