@@ -1,5 +1,5 @@
 // Package journal keeps records on disk, so that they survive the process and a power loss: one
-// file per record, replaced as a whole (docs/design/how-it-works.md, On disk).
+// file per record, replaced as a whole (docs/design/state-directory.md).
 //
 // Layout of the state directory:
 //
