@@ -192,7 +192,7 @@ func recordedNetworks(records []record.Record) []string {
 func (a *app) reportProblems() {
 	for _, p := range a.loaded.Problems {
 		a.log.WithError(p.Reason).WithFields(logrus.Fields{"file": p.File, "containerID": p.ContainerID, "movedTo": p.MovedTo}).
-			Error("Quarantined an unusable record; what its owner holds is unknown")
+			Error("Quarantined an unusable record; the addresses of its owner are unknown")
 		if p.MoveErr != nil {
 			a.log.WithError(p.MoveErr).WithField("file", p.File).Error("Failed to move the record to quarantine/")
 		}
@@ -202,7 +202,8 @@ func (a *app) reportProblems() {
 	}
 	for _, n := range a.loaded.FutureVersions {
 		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
-		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID}).Error(reason)
+		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID, "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
+			Error("A record of a newer version was found; its owner is not served")
 		a.problems = append(a.problems, restapi.Quarantined{File: n.File, Reason: reason, Since: a.started})
 	}
 }

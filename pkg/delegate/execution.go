@@ -118,7 +118,7 @@ func (x *execution) log(took time.Duration, result process.Result, err error) {
 	log.WithFields(logrus.Fields{
 		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "plugin": x.plugin, "verb": x.verb,
 		"duration": took, "exit": result.Exit.String(), "stderr": x.stderr,
-	}).WithError(err).Debug("plugin call ended")
+	}).WithError(err).Debug("Plugin call ended")
 }
 
 // interpret returns what the result of a process means for the call. Only a well-formed error

@@ -51,7 +51,7 @@ func Authorize(next, health http.Handler, callers Callers, refusals *logging.Rep
 			refusals.Warn(logrus.Fields{
 				"request": logging.Shorten(r.Method+" "+r.URL.Path, maxLoggedRequest),
 				"peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
-			}, "caller rejected; --allow-uids and --allow-gids allow more callers")
+			}, "Caller rejected; --allow-uids and --allow-gids allow more callers")
 			w.WriteHeader(http.StatusForbidden)
 		}
 	})

@@ -56,7 +56,7 @@ func (d dependencies) runNetwork(cmd *cobra.Command, o *options.Network, set *op
 	}
 	log.WithFields(logrus.Fields{
 		"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
-	}).Info("delegated-ipam-bridge network starts")
+	}).Info("Starting delegated-ipam-bridge network")
 	defer command.OnEach(hangups, func() {
 		log.Info("SIGHUP: nothing to read again: the template is watched, and every option is a flag; restart the process to change one")
 	})()

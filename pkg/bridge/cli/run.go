@@ -89,7 +89,7 @@ func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Se
 	}
 	log.WithFields(logrus.Fields{
 		"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
-	}).Info("delegated-ipam-bridge starts")
+	}).Info("Starting delegated-ipam-bridge")
 	defer command.OnEach(hangups, func() {
 		log.Info("SIGHUP: nothing to read again, because every option is a flag; restart the bridge to change one")
 	})()
