@@ -111,11 +111,11 @@ func poolOrDefault(pool string) string {
 }
 
 func familyDisabledError(what string, f record.Family) error {
-	return newError(FamilyDisabled, "%s: family %s is switched off (--enable-%s)", what, f, f)
+	return newError(FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
 }
 
 func notFoundError(pool string, ip netip.Addr) error {
-	return newError(NotFound, "address %s is not handed out in pool %q", ip, pool)
+	return newError(NotFound, "address %s is not allocated in pool %q", ip, pool)
 }
 
 func stoppingError(k key) error {
