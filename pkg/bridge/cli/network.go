@@ -43,7 +43,7 @@ func (d dependencies) runNetwork(cmd *cobra.Command, o *options.Network, set *op
 		serve: func(log logrus.FieldLogger) error {
 			log.WithFields(logrus.Fields{
 				"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
-			}).Info("delegated-ipam-bridge network starts")
+			}).Info("Starting delegated-ipam-bridge network")
 			return d.serveNetwork(cmd.Context(), *o, log)
 		},
 	})

@@ -76,7 +76,7 @@ func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Se
 			config := bridge.Config{Bridge: *o}
 			log.WithFields(logrus.Fields{
 				"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
-			}).Info("delegated-ipam-bridge starts")
+			}).Info("Starting delegated-ipam-bridge")
 			return d.serve(cmd.Context(), config, log)
 		},
 	})

@@ -155,7 +155,7 @@ func (c *Conditions) end(ended func(reason string, a *active) bool) {
 
 // set begins a condition, or updates it.
 func (c *Conditions) set(reason string, to Condition, failure bool) {
-	log := c.log.WithField("reason", reason)
+	log := c.log.WithFields(logrus.Fields{"reason": reason, "condition": to.Message})
 	a, exists := c.active[reason]
 	if !exists {
 		a = &active{}
@@ -165,9 +165,9 @@ func (c *Conditions) set(reason string, to Condition, failure bool) {
 	changed := !exists || a.Subject != to.Subject
 	a.Condition, a.failure, a.missed = to, failure, 0
 	if !changed {
-		log.Debug(to.Message)
+		log.Debug("Condition persists")
 	} else {
-		log.Warn(to.Message)
+		log.Warn("Condition set")
 	}
 	switch {
 	case a.reported != nil && *a.reported == to.Subject:

@@ -144,7 +144,7 @@ func (m *model) mayDrop(ip netip.Addr) bool {
 
 // drain lets enough time pass for a running agent to restore its endpoints and to write which
 // addresses it uses. An agent that does not run, or is killed before that, is the limit that
-// docs/operate/bridge.md names.
+// docs/design/bridge.md names.
 func (m *model) drain() {
 	m.restoreEndpoints()
 	if !m.agent.restored {

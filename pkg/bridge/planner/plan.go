@@ -10,7 +10,7 @@ import (
 // actions on its addresses and executes the others; if a write fails, it stops. Then it plans again
 // from a new view.
 //
-// The order keeps two invariants at every instant (docs/operate/bridge.md): an address in the pool is held by
+// The order keeps two invariants at every instant (docs/design/bridge.md): an address in the pool is held by
 // the sidecar, and an address that the agent uses stays in the pool.
 func Plan(v View, s Settings) []Action {
 	b := newBuilder(v, s)

@@ -1,5 +1,5 @@
 // Package planner plans what the bridge does: a pure function from a view of the sidecar, the
-// CiliumNode and the agent to the actions that make them agree (docs/operate/bridge.md). It depends on neither
+// CiliumNode and the agent to the actions that make them agree (docs/design/bridge.md). It depends on neither
 // Kubernetes nor HTTP.
 package planner
 
