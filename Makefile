@@ -306,6 +306,13 @@ bench-counts: plugins test-binaries ## count heap allocations, processes, fsyncs
 charts: ## draw the charts of docs/reference/performance.md from its tables
 	go run -C tools ./chart $(CURDIR)/docs/reference/performance.md $(CURDIR)/docs/reference/performance
 
+# --- pictures of the docs
+
+# Not part of "make ci", whose tests compare the sessions and the pictures.
+.PHONY: tour
+tour: ## play the sessions of docs/operate/tour.md again and draw their pictures; needs Node.js and npm
+	tools/tour.sh $(CACHE)/tour
+
 # --- checks
 
 .PHONY: ci
