@@ -58,6 +58,8 @@ NOCACHE := -count=1
 FAULTS := test/faults/campaign.sh $(NOCACHE) -parallel 6
 # Without the race detector, which allocates.
 COUNTS := go test $(NOCACHE) -bench . -benchtime 20x ./test/bench
+# The packages of Cilium whose tests the patch of deploy/cilium/agent changes.
+PATCHED := pkg/ipam pkg/option
 # The tests that start isc-dhcp-server.
 DHCP_TESTS := RealDHCP
 
@@ -199,6 +201,7 @@ test-upgrade: plugins test-binaries ## go from the build of FROM=REVISION to thi
 agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour
 	test/agent/build.sh $(CACHE)/agent-test
 	go build -o $(SCRIPTED) ./test/scripted
+	go test -C test/programs -modfile $(CURDIR)/$(CACHE)/agent-test/patched/patched.mod $(PATCHED:%=github.com/cilium/cilium/%)
 	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
 	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
 	  test/agent/run.sh $(CACHE)/agent-test/agent.test
@@ -298,7 +301,7 @@ BENCH_PAIRS ?= 300
 
 # State and store are below the checkout, on its disk: /tmp may be memory.
 .PHONY: bench
-bench: $(BIN)/delegated-ipam plugins ## measure the cost beside the bare plugin, and beside Cilium after bench-cilium; takes minutes, on a quiet machine
+bench: $(BIN)/delegated-ipam plugins ## compare the cost with the bare plugin, and after bench-cilium with Cilium; takes minutes, on a quiet machine
 	@mkdir -p $(BENCH)
 	go build -o $(BENCH)/bench ./test/bench
 	$(BENCH)/bench -binary $(BIN)/delegated-ipam -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
@@ -307,7 +310,7 @@ bench: $(BIN)/delegated-ipam plugins ## measure the cost beside the bare plugin,
 
 # Cilium's server with all its dependencies takes minutes to build the first time.
 .PHONY: bench-cilium
-bench-cilium: ## bench, also beside Cilium's own server and allocator
+bench-cilium: ## bench, also with Cilium's own server and allocator
 	@mkdir -p $(BENCH)
 	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
@@ -330,13 +333,20 @@ bench-counts: plugins test-binaries ## count heap allocations, processes, fsyncs
 charts: ## draw the charts of docs/reference/performance.md from its tables
 	go run -C tools ./chart $(CURDIR)/docs/reference/performance.md $(CURDIR)/docs/reference/performance
 
+# --- pictures of the docs
+
+# Not part of "make ci", whose tests compare the sessions and the pictures.
+.PHONY: tour
+tour: ## play the sessions of docs/operate/tour.md again and draw their pictures; needs Node.js and npm
+	tools/tour.sh $(CACHE)/tour
+
 # --- checks
 
 .PHONY: ci
 ci: test checks ## run the tests, then the checks
 
 .PHONY: checks
-checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run all that "make test" leaves out
+checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code

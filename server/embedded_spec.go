@@ -34,7 +34,7 @@ func init() {
   "paths": {
     "/config": {
       "get": {
-        "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients ask\nfor it until it is answered before they ask for anything else.\n",
+        "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients repeat\nthis request until it is answered, before any other request.\n",
         "tags": [
           "daemon"
         ],
@@ -51,7 +51,7 @@ func init() {
     },
     "/healthz": {
       "get": {
-        "description": "Returns whether addresses can be handed out, which are handed out, and\nwhat stands in the way.\n",
+        "description": "Returns whether addresses can be allocated, why not, and the allocated\naddresses.\n",
         "tags": [
           "daemon"
         ],
@@ -59,14 +59,14 @@ func init() {
         "parameters": [
           {
             "type": "boolean",
-            "description": "If true, the answer holds the overall state only.\n",
+            "description": "If true, the answer contains the overall state only.\n",
             "name": "brief",
             "in": "header"
           },
           {
             "type": "boolean",
             "default": true,
-            "description": "Accepted as in Cilium. It changes nothing, because the sidecar does not talk to Kubernetes.\n",
+            "description": "Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.\n",
             "name": "require-k8s-connectivity",
             "in": "header"
           }
@@ -83,7 +83,7 @@ func init() {
     },
     "/ipam": {
       "get": {
-        "description": "Returns what is known of each attachment, sorted by pool and owner.\n",
+        "description": "Returns the attachments, sorted by pool and owner.\n",
         "tags": [
           "ipam"
         ],
@@ -102,7 +102,7 @@ func init() {
         "x-delegated-ipam-extension": true
       },
       "post": {
-        "description": "Hands out the addresses of an owner, one for each family asked for. The same\nowner gets the same addresses until they are released.\n",
+        "description": "Allocates the addresses of an owner, one for each requested family. The same\nowner gets the same addresses until they are released.\n",
         "tags": [
           "ipam"
         ],
@@ -148,7 +148,7 @@ func init() {
               "Retry-After": {
                 "pattern": "^[0-9]+$",
                 "type": "string",
-                "description": "Whole seconds after which to ask again; absent if there is nothing to say",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
                 "x-delegated-ipam-extension": true
               }
             },
@@ -159,7 +159,7 @@ func init() {
     },
     "/ipam/{ip}": {
       "post": {
-        "description": "Hands out exactly this address, or fails.\n",
+        "description": "Allocates exactly this address, or fails.\n",
         "tags": [
           "ipam"
         ],
@@ -173,6 +173,9 @@ func init() {
           },
           {
             "$ref": "#/parameters/ipam-pool"
+          },
+          {
+            "$ref": "#/parameters/ipam-also"
           }
         ],
         "responses": {
@@ -223,7 +226,7 @@ func init() {
               "Retry-After": {
                 "pattern": "^[0-9]+$",
                 "type": "string",
-                "description": "Whole seconds after which to ask again; absent if there is nothing to say",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
                 "x-delegated-ipam-extension": true
               }
             },
@@ -244,7 +247,7 @@ func init() {
         }
       },
       "delete": {
-        "description": "Takes back the address. The plugin's DEL runs when no family of the\nattachment is handed out any more.\n",
+        "description": "Releases the address. The plugin's DEL runs when the last claimed family of\nthe attachment is released.\n",
         "tags": [
           "ipam"
         ],
@@ -307,7 +310,7 @@ func init() {
               "Retry-After": {
                 "pattern": "^[0-9]+$",
                 "type": "string",
-                "description": "Whole seconds after which to ask again; absent if there is nothing to say",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
                 "x-delegated-ipam-extension": true
               }
             },
@@ -331,7 +334,7 @@ func init() {
   },
   "definitions": {
     "AddressPair": {
-      "description": "Addresses handed out, one for each family",
+      "description": "Allocated addresses, one for each family",
       "type": "object",
       "properties": {
         "ipv4": {
@@ -368,7 +371,7 @@ func init() {
       }
     },
     "Attachment": {
-      "description": "What one owner holds in one network",
+      "description": "The addresses of one owner in one network",
       "type": "object",
       "required": [
         "owner",
@@ -389,13 +392,13 @@ func init() {
           }
         },
         "changed": {
-          "description": "When its state last changed",
+          "description": "Time of the last change of its state",
           "type": "string",
           "format": "date-time",
           "x-nullable": false
         },
         "claims": {
-          "description": "Families that are handed out",
+          "description": "Allocated families",
           "type": "array",
           "items": {
             "type": "string",
@@ -411,13 +414,13 @@ func init() {
           "x-nullable": false
         },
         "created": {
-          "description": "When it was made",
+          "description": "Time of its creation",
           "type": "string",
           "format": "date-time",
           "x-nullable": false
         },
         "expiration": {
-          "description": "By when the hand-out must be confirmed; absent if it is",
+          "description": "Until when the allocation must be confirmed; absent if it is",
           "$ref": "#/definitions/AttachmentExpiration"
         },
         "interface": {
@@ -425,30 +428,30 @@ func init() {
           "type": "string"
         },
         "last-error": {
-          "description": "Last failure of work on it; absent after a success",
+          "description": "Last failure of an operation on it; absent after a success",
           "type": "string"
         },
         "last-used": {
-          "description": "When a request last asked for it; absent if none did in this life of the process",
+          "description": "Time of its last request since the start of the process; absent if none",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
         },
         "lost": {
-          "description": "Whether the plugin says that it does not hold the addresses any more",
+          "description": "Whether the plugin has reported that it no longer holds the addresses",
           "type": "boolean",
           "x-omitempty": false
         },
         "network": {
-          "description": "Name of the CNI network configuration whose plugin gave the addresses",
+          "description": "Name of the CNI network configuration whose plugin returned the addresses",
           "type": "string"
         },
         "node": {
-          "description": "Name of the node when the attachment was made",
+          "description": "Name of the node at the creation of the attachment",
           "type": "string"
         },
         "owner": {
-          "description": "Who holds it",
+          "description": "Its owner",
           "type": "string",
           "x-nullable": false
         },
@@ -458,13 +461,13 @@ func init() {
           "x-nullable": false
         },
         "release-at": {
-          "description": "When an attachment in cooldown is given back",
+          "description": "End of the cooldown",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
         },
         "state": {
-          "description": "Where it stands",
+          "description": "State in the protocol",
           "type": "string",
           "enum": [
             "adding",
@@ -475,7 +478,7 @@ func init() {
           "x-nullable": false
         },
         "verified": {
-          "description": "When the plugin last confirmed it; absent if it did not in this life of the process",
+          "description": "Time of its last verification since the start of the process; absent if none",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -496,7 +499,7 @@ func init() {
           ]
         },
         "gateway": {
-          "description": "Address of the gateway; absent if the plugin named none",
+          "description": "Address of the gateway; absent if the plugin returned none",
           "type": "string"
         },
         "ip": {
@@ -511,7 +514,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "AttachmentExpiration": {
-      "description": "Deadline of a hand-out that is not confirmed",
+      "description": "Deadline of an unconfirmed allocation",
       "type": "object",
       "properties": {
         "deadline": {
@@ -520,7 +523,7 @@ func init() {
           "format": "date-time"
         },
         "uuid": {
-          "description": "The expiration-uuid that was answered",
+          "description": "The expiration-uuid of the response",
           "type": "string"
         }
       },
@@ -568,11 +571,11 @@ func init() {
           }
         },
         "last-error": {
-          "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
+          "description": "The last failure since the start of the process, resolved or not: of an operation on an\nattachment, or why the sidecar was not ready; absent if none\n",
           "$ref": "#/definitions/LastError"
         },
         "moved-plugins": {
-          "description": "Plugins whose executable recorded attachments name and which does not exist any more, by pool,\ntype and recorded path; absent if there are none\n",
+          "description": "Plugins whose executable recorded attachments name and which does not exist any more, by pool,\ntype and recorded path; absent if empty\n",
           "type": "array",
           "items": {
             "$ref": "#/definitions/MovedPlugin"
@@ -588,7 +591,7 @@ func init() {
           "$ref": "#/definitions/PendingRelease"
         },
         "options": {
-          "description": "Every option of serve with its value, and where that came from; by name",
+          "description": "Every option of serve with its value and the source of that; by name",
           "type": "array",
           "items": {
             "$ref": "#/definitions/OptionValue"
@@ -604,7 +607,7 @@ func init() {
           "x-omitempty": false
         },
         "quarantined": {
-          "description": "Records that could not be read and were put aside",
+          "description": "Unusable records in quarantine",
           "type": "array",
           "items": {
             "$ref": "#/definitions/QuarantinedRecord"
@@ -612,7 +615,7 @@ func init() {
           "x-omitempty": false
         },
         "ready": {
-          "description": "Whether addresses can be handed out",
+          "description": "Whether addresses can be allocated",
           "type": "boolean",
           "x-omitempty": false
         },
@@ -625,7 +628,7 @@ func init() {
           "x-omitempty": false
         },
         "since": {
-          "description": "Since when it is ready, or not, as whoever asked has seen it",
+          "description": "Since when it is ready, or not ready, as observed by requests",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -646,7 +649,7 @@ func init() {
       "type": "string"
     },
     "IPAMAddressResponse": {
-      "description": "One address with what belongs to it",
+      "description": "One address with its gateway, ranges and expiration",
       "type": "object",
       "properties": {
         "cidrs": {
@@ -661,7 +664,7 @@ func init() {
           "type": "string"
         },
         "gateway": {
-          "description": "Address of the gateway; absent if the plugin named none",
+          "description": "Address of the gateway; absent if the plugin returned none",
           "type": "string"
         },
         "interface-number": {
@@ -673,7 +676,7 @@ func init() {
           "type": "string"
         },
         "master-mac": {
-          "description": "MAC of the uplink; absent if the plugin named none",
+          "description": "MAC of the uplink; absent if the plugin returned none",
           "type": "string"
         },
         "skip-masquerade": {
@@ -683,7 +686,7 @@ func init() {
       }
     },
     "IPAMResponse": {
-      "description": "Answer to an allocation",
+      "description": "Response to an allocation",
       "type": "object",
       "required": [
         "address",
@@ -705,7 +708,7 @@ func init() {
       }
     },
     "IPAMStatus": {
-      "description": "Addresses that are handed out",
+      "description": "Allocated addresses",
       "type": "object",
       "properties": {
         "allocations": {
@@ -726,13 +729,13 @@ func init() {
           }
         },
         "status": {
-          "description": "The same as counts, for a person",
+          "description": "The number of addresses of each family, as text",
           "type": "string"
         }
       }
     },
     "LastError": {
-      "description": "A failure, with when and whose",
+      "description": "A failure, with its time and attachment",
       "type": "object",
       "required": [
         "text",
@@ -744,7 +747,7 @@ func init() {
           "type": "string"
         },
         "owner": {
-          "description": "Whose attachment it was; absent if it was of none",
+          "description": "Owner of the attachment; absent without an attachment",
           "type": "string"
         },
         "pool": {
@@ -752,12 +755,12 @@ func init() {
           "type": "string"
         },
         "text": {
-          "description": "What went wrong",
+          "description": "The error",
           "type": "string",
           "x-nullable": false
         },
         "time": {
-          "description": "When",
+          "description": "Time of the failure",
           "type": "string",
           "format": "date-time",
           "x-nullable": false
@@ -780,11 +783,11 @@ func init() {
           "x-nullable": false
         },
         "error": {
-          "description": "Why there is none, and what to do",
+          "description": "Why none exists, and the remedy",
           "type": "string"
         },
         "executable": {
-          "description": "Path of the executable that they are verified and released with instead; absent if there is none",
+          "description": "Path of the executable with which they are verified and released instead; absent if none exists",
           "type": "string"
         },
         "plugin": {
@@ -844,12 +847,12 @@ func init() {
       ],
       "properties": {
         "name": {
-          "description": "Name of the option, as its flag has it without \"--\"",
+          "description": "Name of the option, that of its flag without \"--\"",
           "type": "string",
           "x-nullable": false
         },
         "source": {
-          "description": "Where the value came from",
+          "description": "Source of the value",
           "type": "string",
           "enum": [
             "flag",
@@ -860,7 +863,7 @@ func init() {
           "x-nullable": false
         },
         "value": {
-          "description": "Its value, as the flag takes it",
+          "description": "Its value in the format of the flag",
           "type": "string",
           "x-nullable": false
         }
@@ -883,11 +886,11 @@ func init() {
           "x-nullable": false
         },
         "last-error": {
-          "description": "Why the last DEL failed; absent if none has yet",
+          "description": "Why the last DEL failed; absent if none has failed",
           "type": "string"
         },
         "owner": {
-          "description": "Who held it",
+          "description": "Its owner",
           "type": "string",
           "x-nullable": false
         },
@@ -906,7 +909,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "PoolStatus": {
-      "description": "One pool and the plugin behind it",
+      "description": "One pool and its plugin",
       "type": "object",
       "required": [
         "pool"
@@ -921,7 +924,7 @@ func init() {
           "type": "string"
         },
         "error": {
-          "description": "Why the present configuration cannot be used; absent if it can",
+          "description": "Why the present configuration is unusable; absent if it is usable",
           "type": "string"
         },
         "file": {
@@ -933,7 +936,7 @@ func init() {
           "type": "string"
         },
         "not-ready": {
-          "description": "Why the plugin says that it cannot serve now (STATUS); absent if it can",
+          "description": "The error of STATUS; absent if the plugin can serve",
           "type": "string"
         },
         "plugin": {
@@ -941,7 +944,7 @@ func init() {
           "type": "string"
         },
         "plugin-versions": {
-          "description": "CNI versions that the plugin says it knows (VERSION); absent while it was not asked",
+          "description": "CNI versions that the plugin supports (VERSION); absent before its first call",
           "type": "array",
           "items": {
             "type": "string"
@@ -958,18 +961,18 @@ func init() {
           "type": "string"
         },
         "profile-facts": {
-          "description": "What that profile says of the plugin, as --plugin-profile takes it",
+          "description": "The fields of that profile, in the format of --plugin-profile",
           "type": "object",
           "additionalProperties": {}
         },
         "since": {
-          "description": "Since when the pool is as it is said here, as whoever asked has seen it",
+          "description": "Since when the pool has this status, as observed by requests",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
         },
         "verification": {
-          "description": "How held attachments are verified now; absent while the plugin is not known",
+          "description": "How held attachments are verified now; absent while the plugin is unknown",
           "$ref": "#/definitions/PoolVerification"
         }
       },
@@ -983,7 +986,7 @@ func init() {
       ],
       "properties": {
         "by": {
-          "description": "What verifies them; lookup reads the plugin's store and runs no plugin",
+          "description": "Method of the verification; lookup reads the plugin's store without running the plugin",
           "type": "string",
           "enum": [
             "lookup",
@@ -1001,19 +1004,19 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "QuarantinedRecord": {
-      "description": "One record that was put aside",
+      "description": "One record in quarantine",
       "type": "object",
       "properties": {
         "file": {
-          "description": "Where it is",
+          "description": "Its path",
           "type": "string"
         },
         "reason": {
-          "description": "What is wrong with it",
+          "description": "Why it is unusable",
           "type": "string"
         },
         "since": {
-          "description": "When it was put aside, or found",
+          "description": "Time of its move to quarantine, or of its discovery",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -1026,7 +1029,7 @@ func init() {
       "type": "object",
       "properties": {
         "msg": {
-          "description": "What a person should know",
+          "description": "Details of the state",
           "type": "string"
         },
         "state": {
@@ -1046,7 +1049,7 @@ func init() {
       "type": "object",
       "properties": {
         "cilium": {
-          "description": "Whether addresses can be handed out, and if not, why",
+          "description": "Whether addresses can be allocated, and if not, why",
           "$ref": "#/definitions/Status"
         },
         "cni-file": {
@@ -1054,16 +1057,16 @@ func init() {
           "$ref": "#/definitions/Status"
         },
         "delegated-ipam": {
-          "description": "What Cilium's status has no place for",
+          "description": "The parts of the status that Cilium does not have",
           "x-delegated-ipam-extension": true,
           "$ref": "#/definitions/DelegatedIPAMStatus"
         },
         "ipam": {
-          "description": "Addresses that are handed out",
+          "description": "Allocated addresses",
           "$ref": "#/definitions/IPAMStatus"
         },
         "stale": {
-          "description": "Pools that still use an older CNI configuration, because the present one cannot be used",
+          "description": "Pools that still use an older CNI configuration, because the present one is unusable",
           "type": "object",
           "additionalProperties": {
             "description": "Since when",
@@ -1075,9 +1078,16 @@ func init() {
     }
   },
   "parameters": {
+    "ipam-also": {
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
+      "name": "delegated-ipam-also",
+      "in": "header"
+    },
     "ipam-expiration": {
       "type": "boolean",
-      "description": "If true, the address is taken back unless it is confirmed in time",
+      "description": "If true, the address is released unless it is confirmed in time",
       "name": "expiration",
       "in": "header"
     },
@@ -1103,7 +1113,7 @@ func init() {
       "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
       "type": "string",
       "x-delegated-ipam": "maxLength and pattern are additions; the limit counts bytes",
-      "description": "Who holds the address",
+      "description": "Owner of the address",
       "name": "owner",
       "in": "query"
     },
@@ -1116,7 +1126,7 @@ func init() {
     "ipam-skip-release-delay": {
       "type": "boolean",
       "x-delegated-ipam-extension": true,
-      "description": "If true, the plugin gets the address back at once, whatever --release-delay says, also one that is\nreleased already and waits for its end\n",
+      "description": "If true, the plugin releases the address immediately: --release-delay does not apply, also to an\naddress in cooldown\n",
       "name": "skip-release-delay",
       "in": "header"
     }
@@ -1145,7 +1155,7 @@ func init() {
   "paths": {
     "/config": {
       "get": {
-        "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients ask\nfor it until it is answered before they ask for anything else.\n",
+        "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients repeat\nthis request until it is answered, before any other request.\n",
         "tags": [
           "daemon"
         ],
@@ -1162,7 +1172,7 @@ func init() {
     },
     "/healthz": {
       "get": {
-        "description": "Returns whether addresses can be handed out, which are handed out, and\nwhat stands in the way.\n",
+        "description": "Returns whether addresses can be allocated, why not, and the allocated\naddresses.\n",
         "tags": [
           "daemon"
         ],
@@ -1170,14 +1180,14 @@ func init() {
         "parameters": [
           {
             "type": "boolean",
-            "description": "If true, the answer holds the overall state only.\n",
+            "description": "If true, the answer contains the overall state only.\n",
             "name": "brief",
             "in": "header"
           },
           {
             "type": "boolean",
             "default": true,
-            "description": "Accepted as in Cilium. It changes nothing, because the sidecar does not talk to Kubernetes.\n",
+            "description": "Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.\n",
             "name": "require-k8s-connectivity",
             "in": "header"
           }
@@ -1194,7 +1204,7 @@ func init() {
     },
     "/ipam": {
       "get": {
-        "description": "Returns what is known of each attachment, sorted by pool and owner.\n",
+        "description": "Returns the attachments, sorted by pool and owner.\n",
         "tags": [
           "ipam"
         ],
@@ -1213,7 +1223,7 @@ func init() {
         "x-delegated-ipam-extension": true
       },
       "post": {
-        "description": "Hands out the addresses of an owner, one for each family asked for. The same\nowner gets the same addresses until they are released.\n",
+        "description": "Allocates the addresses of an owner, one for each requested family. The same\nowner gets the same addresses until they are released.\n",
         "tags": [
           "ipam"
         ],
@@ -1234,7 +1244,7 @@ func init() {
             "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
             "type": "string",
             "x-delegated-ipam": "maxLength and pattern are additions; the limit counts bytes",
-            "description": "Who holds the address",
+            "description": "Owner of the address",
             "name": "owner",
             "in": "query"
           },
@@ -1246,7 +1256,7 @@ func init() {
           },
           {
             "type": "boolean",
-            "description": "If true, the address is taken back unless it is confirmed in time",
+            "description": "If true, the address is released unless it is confirmed in time",
             "name": "expiration",
             "in": "header"
           }
@@ -1278,7 +1288,7 @@ func init() {
               "Retry-After": {
                 "pattern": "^[0-9]+$",
                 "type": "string",
-                "description": "Whole seconds after which to ask again; absent if there is nothing to say",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
                 "x-delegated-ipam-extension": true
               }
             },
@@ -1289,7 +1299,7 @@ func init() {
     },
     "/ipam/{ip}": {
       "post": {
-        "description": "Hands out exactly this address, or fails.\n",
+        "description": "Allocates exactly this address, or fails.\n",
         "tags": [
           "ipam"
         ],
@@ -1307,7 +1317,7 @@ func init() {
             "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
             "type": "string",
             "x-delegated-ipam": "maxLength and pattern are additions; the limit counts bytes",
-            "description": "Who holds the address",
+            "description": "Owner of the address",
             "name": "owner",
             "in": "query"
           },
@@ -1316,6 +1326,13 @@ func init() {
             "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
             "in": "query"
+          },
+          {
+            "type": "string",
+            "x-delegated-ipam-extension": true,
+            "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
+            "name": "delegated-ipam-also",
+            "in": "header"
           }
         ],
         "responses": {
@@ -1366,7 +1383,7 @@ func init() {
               "Retry-After": {
                 "pattern": "^[0-9]+$",
                 "type": "string",
-                "description": "Whole seconds after which to ask again; absent if there is nothing to say",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
                 "x-delegated-ipam-extension": true
               }
             },
@@ -1387,7 +1404,7 @@ func init() {
         }
       },
       "delete": {
-        "description": "Takes back the address. The plugin's DEL runs when no family of the\nattachment is handed out any more.\n",
+        "description": "Releases the address. The plugin's DEL runs when the last claimed family of\nthe attachment is released.\n",
         "tags": [
           "ipam"
         ],
@@ -1409,7 +1426,7 @@ func init() {
           {
             "type": "boolean",
             "x-delegated-ipam-extension": true,
-            "description": "If true, the plugin gets the address back at once, whatever --release-delay says, also one that is\nreleased already and waits for its end\n",
+            "description": "If true, the plugin releases the address immediately: --release-delay does not apply, also to an\naddress in cooldown\n",
             "name": "skip-release-delay",
             "in": "header"
           }
@@ -1461,7 +1478,7 @@ func init() {
               "Retry-After": {
                 "pattern": "^[0-9]+$",
                 "type": "string",
-                "description": "Whole seconds after which to ask again; absent if there is nothing to say",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
                 "x-delegated-ipam-extension": true
               }
             },
@@ -1485,7 +1502,7 @@ func init() {
   },
   "definitions": {
     "AddressPair": {
-      "description": "Addresses handed out, one for each family",
+      "description": "Allocated addresses, one for each family",
       "type": "object",
       "properties": {
         "ipv4": {
@@ -1522,7 +1539,7 @@ func init() {
       }
     },
     "Attachment": {
-      "description": "What one owner holds in one network",
+      "description": "The addresses of one owner in one network",
       "type": "object",
       "required": [
         "owner",
@@ -1543,13 +1560,13 @@ func init() {
           }
         },
         "changed": {
-          "description": "When its state last changed",
+          "description": "Time of the last change of its state",
           "type": "string",
           "format": "date-time",
           "x-nullable": false
         },
         "claims": {
-          "description": "Families that are handed out",
+          "description": "Allocated families",
           "type": "array",
           "items": {
             "type": "string",
@@ -1565,13 +1582,13 @@ func init() {
           "x-nullable": false
         },
         "created": {
-          "description": "When it was made",
+          "description": "Time of its creation",
           "type": "string",
           "format": "date-time",
           "x-nullable": false
         },
         "expiration": {
-          "description": "By when the hand-out must be confirmed; absent if it is",
+          "description": "Until when the allocation must be confirmed; absent if it is",
           "$ref": "#/definitions/AttachmentExpiration"
         },
         "interface": {
@@ -1579,30 +1596,30 @@ func init() {
           "type": "string"
         },
         "last-error": {
-          "description": "Last failure of work on it; absent after a success",
+          "description": "Last failure of an operation on it; absent after a success",
           "type": "string"
         },
         "last-used": {
-          "description": "When a request last asked for it; absent if none did in this life of the process",
+          "description": "Time of its last request since the start of the process; absent if none",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
         },
         "lost": {
-          "description": "Whether the plugin says that it does not hold the addresses any more",
+          "description": "Whether the plugin has reported that it no longer holds the addresses",
           "type": "boolean",
           "x-omitempty": false
         },
         "network": {
-          "description": "Name of the CNI network configuration whose plugin gave the addresses",
+          "description": "Name of the CNI network configuration whose plugin returned the addresses",
           "type": "string"
         },
         "node": {
-          "description": "Name of the node when the attachment was made",
+          "description": "Name of the node at the creation of the attachment",
           "type": "string"
         },
         "owner": {
-          "description": "Who holds it",
+          "description": "Its owner",
           "type": "string",
           "x-nullable": false
         },
@@ -1612,13 +1629,13 @@ func init() {
           "x-nullable": false
         },
         "release-at": {
-          "description": "When an attachment in cooldown is given back",
+          "description": "End of the cooldown",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
         },
         "state": {
-          "description": "Where it stands",
+          "description": "State in the protocol",
           "type": "string",
           "enum": [
             "adding",
@@ -1629,7 +1646,7 @@ func init() {
           "x-nullable": false
         },
         "verified": {
-          "description": "When the plugin last confirmed it; absent if it did not in this life of the process",
+          "description": "Time of its last verification since the start of the process; absent if none",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -1650,7 +1667,7 @@ func init() {
           ]
         },
         "gateway": {
-          "description": "Address of the gateway; absent if the plugin named none",
+          "description": "Address of the gateway; absent if the plugin returned none",
           "type": "string"
         },
         "ip": {
@@ -1665,7 +1682,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "AttachmentExpiration": {
-      "description": "Deadline of a hand-out that is not confirmed",
+      "description": "Deadline of an unconfirmed allocation",
       "type": "object",
       "properties": {
         "deadline": {
@@ -1674,7 +1691,7 @@ func init() {
           "format": "date-time"
         },
         "uuid": {
-          "description": "The expiration-uuid that was answered",
+          "description": "The expiration-uuid of the response",
           "type": "string"
         }
       },
@@ -1722,11 +1739,11 @@ func init() {
           }
         },
         "last-error": {
-          "description": "The last failure in this life of the process, mended or not: of work on an attachment, or why\nthe sidecar was not ready; absent if there was none\n",
+          "description": "The last failure since the start of the process, resolved or not: of an operation on an\nattachment, or why the sidecar was not ready; absent if none\n",
           "$ref": "#/definitions/LastError"
         },
         "moved-plugins": {
-          "description": "Plugins whose executable recorded attachments name and which does not exist any more, by pool,\ntype and recorded path; absent if there are none\n",
+          "description": "Plugins whose executable recorded attachments name and which does not exist any more, by pool,\ntype and recorded path; absent if empty\n",
           "type": "array",
           "items": {
             "$ref": "#/definitions/MovedPlugin"
@@ -1742,7 +1759,7 @@ func init() {
           "$ref": "#/definitions/PendingRelease"
         },
         "options": {
-          "description": "Every option of serve with its value, and where that came from; by name",
+          "description": "Every option of serve with its value and the source of that; by name",
           "type": "array",
           "items": {
             "$ref": "#/definitions/OptionValue"
@@ -1758,7 +1775,7 @@ func init() {
           "x-omitempty": false
         },
         "quarantined": {
-          "description": "Records that could not be read and were put aside",
+          "description": "Unusable records in quarantine",
           "type": "array",
           "items": {
             "$ref": "#/definitions/QuarantinedRecord"
@@ -1766,7 +1783,7 @@ func init() {
           "x-omitempty": false
         },
         "ready": {
-          "description": "Whether addresses can be handed out",
+          "description": "Whether addresses can be allocated",
           "type": "boolean",
           "x-omitempty": false
         },
@@ -1779,7 +1796,7 @@ func init() {
           "x-omitempty": false
         },
         "since": {
-          "description": "Since when it is ready, or not, as whoever asked has seen it",
+          "description": "Since when it is ready, or not ready, as observed by requests",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -1800,7 +1817,7 @@ func init() {
       "type": "string"
     },
     "IPAMAddressResponse": {
-      "description": "One address with what belongs to it",
+      "description": "One address with its gateway, ranges and expiration",
       "type": "object",
       "properties": {
         "cidrs": {
@@ -1815,7 +1832,7 @@ func init() {
           "type": "string"
         },
         "gateway": {
-          "description": "Address of the gateway; absent if the plugin named none",
+          "description": "Address of the gateway; absent if the plugin returned none",
           "type": "string"
         },
         "interface-number": {
@@ -1827,7 +1844,7 @@ func init() {
           "type": "string"
         },
         "master-mac": {
-          "description": "MAC of the uplink; absent if the plugin named none",
+          "description": "MAC of the uplink; absent if the plugin returned none",
           "type": "string"
         },
         "skip-masquerade": {
@@ -1837,7 +1854,7 @@ func init() {
       }
     },
     "IPAMResponse": {
-      "description": "Answer to an allocation",
+      "description": "Response to an allocation",
       "type": "object",
       "required": [
         "address",
@@ -1859,7 +1876,7 @@ func init() {
       }
     },
     "IPAMStatus": {
-      "description": "Addresses that are handed out",
+      "description": "Allocated addresses",
       "type": "object",
       "properties": {
         "allocations": {
@@ -1880,13 +1897,13 @@ func init() {
           }
         },
         "status": {
-          "description": "The same as counts, for a person",
+          "description": "The number of addresses of each family, as text",
           "type": "string"
         }
       }
     },
     "LastError": {
-      "description": "A failure, with when and whose",
+      "description": "A failure, with its time and attachment",
       "type": "object",
       "required": [
         "text",
@@ -1898,7 +1915,7 @@ func init() {
           "type": "string"
         },
         "owner": {
-          "description": "Whose attachment it was; absent if it was of none",
+          "description": "Owner of the attachment; absent without an attachment",
           "type": "string"
         },
         "pool": {
@@ -1906,12 +1923,12 @@ func init() {
           "type": "string"
         },
         "text": {
-          "description": "What went wrong",
+          "description": "The error",
           "type": "string",
           "x-nullable": false
         },
         "time": {
-          "description": "When",
+          "description": "Time of the failure",
           "type": "string",
           "format": "date-time",
           "x-nullable": false
@@ -1934,11 +1951,11 @@ func init() {
           "x-nullable": false
         },
         "error": {
-          "description": "Why there is none, and what to do",
+          "description": "Why none exists, and the remedy",
           "type": "string"
         },
         "executable": {
-          "description": "Path of the executable that they are verified and released with instead; absent if there is none",
+          "description": "Path of the executable with which they are verified and released instead; absent if none exists",
           "type": "string"
         },
         "plugin": {
@@ -1998,12 +2015,12 @@ func init() {
       ],
       "properties": {
         "name": {
-          "description": "Name of the option, as its flag has it without \"--\"",
+          "description": "Name of the option, that of its flag without \"--\"",
           "type": "string",
           "x-nullable": false
         },
         "source": {
-          "description": "Where the value came from",
+          "description": "Source of the value",
           "type": "string",
           "enum": [
             "flag",
@@ -2014,7 +2031,7 @@ func init() {
           "x-nullable": false
         },
         "value": {
-          "description": "Its value, as the flag takes it",
+          "description": "Its value in the format of the flag",
           "type": "string",
           "x-nullable": false
         }
@@ -2037,11 +2054,11 @@ func init() {
           "x-nullable": false
         },
         "last-error": {
-          "description": "Why the last DEL failed; absent if none has yet",
+          "description": "Why the last DEL failed; absent if none has failed",
           "type": "string"
         },
         "owner": {
-          "description": "Who held it",
+          "description": "Its owner",
           "type": "string",
           "x-nullable": false
         },
@@ -2060,7 +2077,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "PoolStatus": {
-      "description": "One pool and the plugin behind it",
+      "description": "One pool and its plugin",
       "type": "object",
       "required": [
         "pool"
@@ -2075,7 +2092,7 @@ func init() {
           "type": "string"
         },
         "error": {
-          "description": "Why the present configuration cannot be used; absent if it can",
+          "description": "Why the present configuration is unusable; absent if it is usable",
           "type": "string"
         },
         "file": {
@@ -2087,7 +2104,7 @@ func init() {
           "type": "string"
         },
         "not-ready": {
-          "description": "Why the plugin says that it cannot serve now (STATUS); absent if it can",
+          "description": "The error of STATUS; absent if the plugin can serve",
           "type": "string"
         },
         "plugin": {
@@ -2095,7 +2112,7 @@ func init() {
           "type": "string"
         },
         "plugin-versions": {
-          "description": "CNI versions that the plugin says it knows (VERSION); absent while it was not asked",
+          "description": "CNI versions that the plugin supports (VERSION); absent before its first call",
           "type": "array",
           "items": {
             "type": "string"
@@ -2112,18 +2129,18 @@ func init() {
           "type": "string"
         },
         "profile-facts": {
-          "description": "What that profile says of the plugin, as --plugin-profile takes it",
+          "description": "The fields of that profile, in the format of --plugin-profile",
           "type": "object",
           "additionalProperties": {}
         },
         "since": {
-          "description": "Since when the pool is as it is said here, as whoever asked has seen it",
+          "description": "Since when the pool has this status, as observed by requests",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
         },
         "verification": {
-          "description": "How held attachments are verified now; absent while the plugin is not known",
+          "description": "How held attachments are verified now; absent while the plugin is unknown",
           "$ref": "#/definitions/PoolVerification"
         }
       },
@@ -2137,7 +2154,7 @@ func init() {
       ],
       "properties": {
         "by": {
-          "description": "What verifies them; lookup reads the plugin's store and runs no plugin",
+          "description": "Method of the verification; lookup reads the plugin's store without running the plugin",
           "type": "string",
           "enum": [
             "lookup",
@@ -2155,19 +2172,19 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "QuarantinedRecord": {
-      "description": "One record that was put aside",
+      "description": "One record in quarantine",
       "type": "object",
       "properties": {
         "file": {
-          "description": "Where it is",
+          "description": "Its path",
           "type": "string"
         },
         "reason": {
-          "description": "What is wrong with it",
+          "description": "Why it is unusable",
           "type": "string"
         },
         "since": {
-          "description": "When it was put aside, or found",
+          "description": "Time of its move to quarantine, or of its discovery",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -2180,7 +2197,7 @@ func init() {
       "type": "object",
       "properties": {
         "msg": {
-          "description": "What a person should know",
+          "description": "Details of the state",
           "type": "string"
         },
         "state": {
@@ -2200,7 +2217,7 @@ func init() {
       "type": "object",
       "properties": {
         "cilium": {
-          "description": "Whether addresses can be handed out, and if not, why",
+          "description": "Whether addresses can be allocated, and if not, why",
           "$ref": "#/definitions/Status"
         },
         "cni-file": {
@@ -2208,16 +2225,16 @@ func init() {
           "$ref": "#/definitions/Status"
         },
         "delegated-ipam": {
-          "description": "What Cilium's status has no place for",
+          "description": "The parts of the status that Cilium does not have",
           "x-delegated-ipam-extension": true,
           "$ref": "#/definitions/DelegatedIPAMStatus"
         },
         "ipam": {
-          "description": "Addresses that are handed out",
+          "description": "Allocated addresses",
           "$ref": "#/definitions/IPAMStatus"
         },
         "stale": {
-          "description": "Pools that still use an older CNI configuration, because the present one cannot be used",
+          "description": "Pools that still use an older CNI configuration, because the present one is unusable",
           "type": "object",
           "additionalProperties": {
             "description": "Since when",
@@ -2229,9 +2246,16 @@ func init() {
     }
   },
   "parameters": {
+    "ipam-also": {
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
+      "name": "delegated-ipam-also",
+      "in": "header"
+    },
     "ipam-expiration": {
       "type": "boolean",
-      "description": "If true, the address is taken back unless it is confirmed in time",
+      "description": "If true, the address is released unless it is confirmed in time",
       "name": "expiration",
       "in": "header"
     },
@@ -2257,7 +2281,7 @@ func init() {
       "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
       "type": "string",
       "x-delegated-ipam": "maxLength and pattern are additions; the limit counts bytes",
-      "description": "Who holds the address",
+      "description": "Owner of the address",
       "name": "owner",
       "in": "query"
     },
@@ -2270,7 +2294,7 @@ func init() {
     "ipam-skip-release-delay": {
       "type": "boolean",
       "x-delegated-ipam-extension": true,
-      "description": "If true, the plugin gets the address back at once, whatever --release-delay says, also one that is\nreleased already and waits for its end\n",
+      "description": "If true, the plugin releases the address immediately: --release-delay does not apply, also to an\naddress in cooldown\n",
       "name": "skip-release-delay",
       "in": "header"
     }

@@ -40,14 +40,17 @@ cat <<EOF
 
 Serving on $socket. Stop with Ctrl-C. To try it, in another terminal:
 
-  # the owner "demo" gets its address
+  # the owner "demo" gets some address
   curl --unix-socket '$socket' -X POST 'http://localhost/v1/ipam?owner=demo&family=ipv4'
+
+  # the owner "router" gets this one
+  curl --unix-socket '$socket' -X POST 'http://localhost/v1/ipam/10.15.0.20?owner=router'
 
   # list all attachments
   curl --unix-socket '$socket' 'http://localhost/v1/ipam'
 
-  # release the address of "demo"
-  curl --unix-socket '$socket' -X DELETE "http://localhost/v1/ipam/\$(curl -s --unix-socket '$socket' -X POST 'http://localhost/v1/ipam?owner=demo&family=ipv4' | sed 's/.*"ipv4":"\([0-9.]*\)".*/\1/')"
+  # release the address of "router"
+  curl --unix-socket '$socket' -X DELETE 'http://localhost/v1/ipam/10.15.0.20'
 
 EOF
 

@@ -9,7 +9,7 @@ import (
 	"github.com/go-openapi/swag/jsonutils"
 )
 
-// AddressPair Addresses handed out, one for each family
+// AddressPair Allocated addresses, one for each family
 //
 // swagger:model AddressPair
 type AddressPair struct {

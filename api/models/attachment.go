@@ -15,7 +15,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// Attachment What one owner holds in one network
+// Attachment The addresses of one owner in one network
 //
 // swagger:model Attachment
 type Attachment struct {
@@ -24,12 +24,12 @@ type Attachment struct {
 	// Required: true
 	Addresses []*AttachmentAddress `json:"addresses"`
 
-	// When its state last changed
+	// Time of the last change of its state
 	// Required: true
 	// Format: date-time
 	Changed strfmt.DateTime `json:"changed"`
 
-	// Families that are handed out
+	// Allocated families
 	// Required: true
 	Claims []string `json:"claims"`
 
@@ -37,34 +37,34 @@ type Attachment struct {
 	// Required: true
 	ContainerID string `json:"container-id"`
 
-	// When it was made
+	// Time of its creation
 	// Required: true
 	// Format: date-time
 	Created strfmt.DateTime `json:"created"`
 
-	// By when the hand-out must be confirmed; absent if it is
+	// Until when the allocation must be confirmed; absent if it is
 	Expiration *AttachmentExpiration `json:"expiration,omitempty"`
 
 	// CNI_IFNAME of the plugin calls
 	Interface string `json:"interface,omitempty"`
 
-	// Last failure of work on it; absent after a success
+	// Last failure of an operation on it; absent after a success
 	LastError string `json:"last-error,omitempty"`
 
-	// When a request last asked for it; absent if none did in this life of the process
+	// Time of its last request since the start of the process; absent if none
 	// Format: date-time
 	LastUsed *strfmt.DateTime `json:"last-used,omitempty"`
 
-	// Whether the plugin says that it does not hold the addresses any more
+	// Whether the plugin has reported that it no longer holds the addresses
 	Lost bool `json:"lost"`
 
-	// Name of the CNI network configuration whose plugin gave the addresses
+	// Name of the CNI network configuration whose plugin returned the addresses
 	Network string `json:"network,omitempty"`
 
-	// Name of the node when the attachment was made
+	// Name of the node at the creation of the attachment
 	Node string `json:"node,omitempty"`
 
-	// Who holds it
+	// Its owner
 	// Required: true
 	Owner string `json:"owner"`
 
@@ -72,16 +72,16 @@ type Attachment struct {
 	// Required: true
 	Pool string `json:"pool"`
 
-	// When an attachment in cooldown is given back
+	// End of the cooldown
 	// Format: date-time
 	ReleaseAt *strfmt.DateTime `json:"release-at,omitempty"`
 
-	// Where it stands
+	// State in the protocol
 	// Required: true
 	// Enum: ["adding","held","cooldown","releasing"]
 	State string `json:"state"`
 
-	// When the plugin last confirmed it; absent if it did not in this life of the process
+	// Time of its last verification since the start of the process; absent if none
 	// Format: date-time
 	Verified *strfmt.DateTime `json:"verified,omitempty"`
 }

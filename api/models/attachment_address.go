@@ -22,7 +22,7 @@ type AttachmentAddress struct {
 	// Enum: ["ipv4","ipv6"]
 	Family string `json:"family,omitempty"`
 
-	// Address of the gateway; absent if the plugin named none
+	// Address of the gateway; absent if the plugin returned none
 	Gateway string `json:"gateway,omitempty"`
 
 	// The address, without a prefix length

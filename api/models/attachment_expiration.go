@@ -12,7 +12,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// AttachmentExpiration Deadline of a hand-out that is not confirmed
+// AttachmentExpiration Deadline of an unconfirmed allocation
 //
 // swagger:model AttachmentExpiration
 type AttachmentExpiration struct {
@@ -21,7 +21,7 @@ type AttachmentExpiration struct {
 	// Format: date-time
 	Deadline strfmt.DateTime `json:"deadline,omitempty"`
 
-	// The expiration-uuid that was answered
+	// The expiration-uuid of the response
 	UUID string `json:"uuid,omitempty"`
 }
 

@@ -25,13 +25,13 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
-	// The last failure in this life of the process, mended or not: of work on an attachment, or why
-	// the sidecar was not ready; absent if there was none
+	// The last failure since the start of the process, resolved or not: of an operation on an
+	// attachment, or why the sidecar was not ready; absent if none
 	//
 	LastError *LastError `json:"last-error,omitempty"`
 
 	// Plugins whose executable recorded attachments name and which does not exist any more, by pool,
-	// type and recorded path; absent if there are none
+	// type and recorded path; absent if empty
 	//
 	MovedPlugins []*MovedPlugin `json:"moved-plugins,omitempty"`
 
@@ -41,22 +41,22 @@ type DelegatedIPAMStatus struct {
 	// The attachment in state releasing that has waited longest for its DEL; absent if there is none
 	OldestPendingRelease *PendingRelease `json:"oldest-pending-release,omitempty"`
 
-	// Every option of serve with its value, and where that came from; by name
+	// Every option of serve with its value and the source of that; by name
 	Options []*OptionValue `json:"options,omitempty"`
 
 	// Every pool, by name
 	Pools []*PoolStatus `json:"pools"`
 
-	// Records that could not be read and were put aside
+	// Unusable records in quarantine
 	Quarantined []*QuarantinedRecord `json:"quarantined"`
 
-	// Whether addresses can be handed out
+	// Whether addresses can be allocated
 	Ready bool `json:"ready"`
 
 	// Why it is not ready; empty if it is
 	Reasons []string `json:"reasons"`
 
-	// Since when it is ready, or not, as whoever asked has seen it
+	// Since when it is ready, or not ready, as observed by requests
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 

@@ -9,7 +9,7 @@ import (
 	"github.com/go-openapi/swag/jsonutils"
 )
 
-// IPAMAddressResponse One address with what belongs to it
+// IPAMAddressResponse One address with its gateway, ranges and expiration
 //
 // swagger:model IPAMAddressResponse
 type IPAMAddressResponse struct {
@@ -20,7 +20,7 @@ type IPAMAddressResponse struct {
 	// UUID of the expiration timer; absent for a confirmed address
 	ExpirationUUID string `json:"expiration-uuid,omitempty"`
 
-	// Address of the gateway; absent if the plugin named none
+	// Address of the gateway; absent if the plugin returned none
 	Gateway string `json:"gateway,omitempty"`
 
 	// "0" if there is a master-mac, else absent
@@ -29,7 +29,7 @@ type IPAMAddressResponse struct {
 	// The address, without a prefix length
 	IP string `json:"ip,omitempty"`
 
-	// MAC of the uplink; absent if the plugin named none
+	// MAC of the uplink; absent if the plugin returned none
 	MasterMac string `json:"master-mac,omitempty"`
 
 	// Whether the datapath should not masquerade traffic of this address

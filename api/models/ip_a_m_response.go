@@ -13,7 +13,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// IPAMResponse Answer to an allocation
+// IPAMResponse Response to an allocation
 //
 // swagger:model IPAMResponse
 type IPAMResponse struct {

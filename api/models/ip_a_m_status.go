@@ -12,7 +12,7 @@ import (
 	"github.com/go-openapi/swag/typeutils"
 )
 
-// IPAMStatus Addresses that are handed out
+// IPAMStatus Allocated addresses
 //
 // swagger:model IPAMStatus
 type IPAMStatus struct {
@@ -26,7 +26,7 @@ type IPAMStatus struct {
 	// IPv6 keys of allocations
 	IPv6 []string `json:"ipv6"`
 
-	// The same as counts, for a person
+	// The number of addresses of each family, as text
 	Status string `json:"status,omitempty"`
 }
 

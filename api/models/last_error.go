@@ -11,7 +11,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// LastError A failure, with when and whose
+// LastError A failure, with its time and attachment
 //
 // swagger:model LastError
 type LastError struct {
@@ -19,17 +19,17 @@ type LastError struct {
 	// CNI_CONTAINERID of its plugin calls
 	ContainerID string `json:"container-id,omitempty"`
 
-	// Whose attachment it was; absent if it was of none
+	// Owner of the attachment; absent without an attachment
 	Owner string `json:"owner,omitempty"`
 
 	// Name of its pool
 	Pool string `json:"pool,omitempty"`
 
-	// What went wrong
+	// The error
 	// Required: true
 	Text string `json:"text"`
 
-	// When
+	// Time of the failure
 	// Required: true
 	// Format: date-time
 	Time strfmt.DateTime `json:"time"`

@@ -20,10 +20,10 @@ type MovedPlugin struct {
 	// Required: true
 	Binary string `json:"binary"`
 
-	// Why there is none, and what to do
+	// Why none exists, and the remedy
 	Error string `json:"error,omitempty"`
 
-	// Path of the executable that they are verified and released with instead; absent if there is none
+	// Path of the executable with which they are verified and released instead; absent if none exists
 	Executable string `json:"executable,omitempty"`
 
 	// Type of the IPAM plugin

@@ -17,16 +17,16 @@ import (
 // swagger:model OptionValue
 type OptionValue struct {
 
-	// Name of the option, as its flag has it without "--"
+	// Name of the option, that of its flag without "--"
 	// Required: true
 	Name string `json:"name"`
 
-	// Where the value came from
+	// Source of the value
 	// Required: true
 	// Enum: ["flag","environment","config-dir","default"]
 	Source string `json:"source"`
 
-	// Its value, as the flag takes it
+	// Its value in the format of the flag
 	// Required: true
 	Value string `json:"value"`
 }

@@ -20,10 +20,10 @@ type PendingRelease struct {
 	// Required: true
 	ContainerID string `json:"container-id"`
 
-	// Why the last DEL failed; absent if none has yet
+	// Why the last DEL failed; absent if none has failed
 	LastError string `json:"last-error,omitempty"`
 
-	// Who held it
+	// Its owner
 	// Required: true
 	Owner string `json:"owner"`
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// PoolStatus One pool and the plugin behind it
+// PoolStatus One pool and its plugin
 //
 // swagger:model PoolStatus
 type PoolStatus struct {
@@ -24,7 +24,7 @@ type PoolStatus struct {
 	// CNI version of the calls
 	CniVersion string `json:"cni-version,omitempty"`
 
-	// Why the present configuration cannot be used; absent if it can
+	// Why the present configuration is unusable; absent if it is usable
 	Error string `json:"error,omitempty"`
 
 	// File of that configuration
@@ -33,13 +33,13 @@ type PoolStatus struct {
 	// Name of the CNI network configuration in use
 	Network string `json:"network,omitempty"`
 
-	// Why the plugin says that it cannot serve now (STATUS); absent if it can
+	// The error of STATUS; absent if the plugin can serve
 	NotReady string `json:"not-ready,omitempty"`
 
 	// Type of the IPAM plugin
 	Plugin string `json:"plugin,omitempty"`
 
-	// CNI versions that the plugin says it knows (VERSION); absent while it was not asked
+	// CNI versions that the plugin supports (VERSION); absent before its first call
 	PluginVersions []string `json:"plugin-versions,omitempty"`
 
 	// Name of the pool
@@ -49,14 +49,14 @@ type PoolStatus struct {
 	// Name of the plugin profile in use
 	Profile string `json:"profile,omitempty"`
 
-	// What that profile says of the plugin, as --plugin-profile takes it
+	// The fields of that profile, in the format of --plugin-profile
 	ProfileFacts map[string]any `json:"profile-facts,omitempty"`
 
-	// Since when the pool is as it is said here, as whoever asked has seen it
+	// Since when the pool has this status, as observed by requests
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 
-	// How held attachments are verified now; absent while the plugin is not known
+	// How held attachments are verified now; absent while the plugin is unknown
 	Verification *PoolVerification `json:"verification,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 // swagger:model PoolVerification
 type PoolVerification struct {
 
-	// What verifies them; lookup reads the plugin's store and runs no plugin
+	// Method of the verification; lookup reads the plugin's store without running the plugin
 	// Required: true
 	// Enum: ["lookup","check","add","nothing"]
 	By string `json:"by"`

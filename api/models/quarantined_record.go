@@ -12,18 +12,18 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// QuarantinedRecord One record that was put aside
+// QuarantinedRecord One record in quarantine
 //
 // swagger:model QuarantinedRecord
 type QuarantinedRecord struct {
 
-	// Where it is
+	// Its path
 	File string `json:"file,omitempty"`
 
-	// What is wrong with it
+	// Why it is unusable
 	Reason string `json:"reason,omitempty"`
 
-	// When it was put aside, or found
+	// Time of its move to quarantine, or of its discovery
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 }

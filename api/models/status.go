@@ -18,7 +18,7 @@ import (
 // swagger:model Status
 type Status struct {
 
-	// What a person should know
+	// Details of the state
 	Msg string `json:"msg,omitempty"`
 
 	// State the component is in

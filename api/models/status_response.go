@@ -18,19 +18,19 @@ import (
 // swagger:model StatusResponse
 type StatusResponse struct {
 
-	// Whether addresses can be handed out, and if not, why
+	// Whether addresses can be allocated, and if not, why
 	Cilium *Status `json:"cilium,omitempty"`
 
 	// The CNI configuration in use
 	CniFile *Status `json:"cni-file,omitempty"`
 
-	// What Cilium's status has no place for
+	// The parts of the status that Cilium does not have
 	DelegatedIpam *DelegatedIPAMStatus `json:"delegated-ipam,omitempty"`
 
-	// Addresses that are handed out
+	// Allocated addresses
 	Ipam *IPAMStatus `json:"ipam,omitempty"`
 
-	// Pools that still use an older CNI configuration, because the present one cannot be used
+	// Pools that still use an older CNI configuration, because the present one is unusable
 	Stale map[string]strfmt.DateTime `json:"stale,omitempty"`
 }
 

@@ -73,8 +73,8 @@ type ClientService interface {
 
 // GetConfig gets configuration of the sidecar.
 //
-// Returns the addressing of the node and the IPAM mode. Cilium's clients ask
-// for it until it is answered before they ask for anything else.
+// Returns the addressing of the node and the IPAM mode. Cilium's clients repeat
+// this request until it is answered, before any other request.
 // .
 //
 // This method does not support injected context.
@@ -94,8 +94,8 @@ func (a *Client) GetConfig(params *GetConfigParams, opts ...ClientOption) (*GetC
 
 // GetConfigContext gets configuration of the sidecar.
 //
-// Returns the addressing of the node and the IPAM mode. Cilium's clients ask
-// for it until it is answered before they ask for anything else.
+// Returns the addressing of the node and the IPAM mode. Cilium's clients repeat
+// this request until it is answered, before any other request.
 // .
 //
 // Do not use the deprecated [GetConfigParams.Context] with this method: it would be ignored.
@@ -143,8 +143,8 @@ func (a *Client) GetConfigContext(ctx context.Context, params *GetConfigParams, 
 
 // GetHealthz gets health of the sidecar.
 //
-// Returns whether addresses can be handed out, which are handed out, and
-// what stands in the way.
+// Returns whether addresses can be allocated, why not, and the allocated
+// addresses.
 // .
 //
 // This method does not support injected context.
@@ -164,8 +164,8 @@ func (a *Client) GetHealthz(params *GetHealthzParams, opts ...ClientOption) (*Ge
 
 // GetHealthzContext gets health of the sidecar.
 //
-// Returns whether addresses can be handed out, which are handed out, and
-// what stands in the way.
+// Returns whether addresses can be allocated, why not, and the allocated
+// addresses.
 // .
 //
 // Do not use the deprecated [GetHealthzParams.Context] with this method: it would be ignored.

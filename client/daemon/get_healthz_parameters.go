@@ -65,13 +65,13 @@ type GetHealthzParams struct {
 
 	// Brief.
 	//
-	// If true, the answer holds the overall state only.
+	// If true, the answer contains the overall state only.
 	//
 	Brief *bool
 
 	// RequireK8sConnectivity.
 	//
-	// Accepted as in Cilium. It changes nothing, because the sidecar does not talk to Kubernetes.
+	// Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.
 	//
 	//
 	// Default: true

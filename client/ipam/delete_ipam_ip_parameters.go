@@ -75,8 +75,8 @@ type DeleteIpamIPParams struct {
 
 	// SkipReleaseDelay.
 	//
-	// If true, the plugin gets the address back at once, whatever --release-delay says, also one that is
-	// released already and waits for its end
+	// If true, the plugin releases the address immediately: --release-delay does not apply, also to an
+	// address in cooldown
 	//
 	SkipReleaseDelay *bool
 

@@ -85,8 +85,8 @@ type ClientService interface {
 
 // DeleteIpamIP releases an allocated IP address.
 //
-// Takes back the address. The plugin's DEL runs when no family of the
-// attachment is handed out any more.
+// Releases the address. The plugin's DEL runs when the last claimed family of
+// the attachment is released.
 // .
 //
 // This method does not support injected context.
@@ -106,8 +106,8 @@ func (a *Client) DeleteIpamIP(params *DeleteIpamIPParams, opts ...ClientOption) 
 
 // DeleteIpamIPContext releases an allocated IP address.
 //
-// Takes back the address. The plugin's DEL runs when no family of the
-// attachment is handed out any more.
+// Releases the address. The plugin's DEL runs when the last claimed family of
+// the attachment is released.
 // .
 //
 // Do not use the deprecated [DeleteIpamIPParams.Context] with this method: it would be ignored.
@@ -155,7 +155,7 @@ func (a *Client) DeleteIpamIPContext(ctx context.Context, params *DeleteIpamIPPa
 
 // GetIpam lists every attachment.
 //
-// Returns what is known of each attachment, sorted by pool and owner.
+// Returns the attachments, sorted by pool and owner.
 // .
 //
 // This method does not support injected context.
@@ -175,7 +175,7 @@ func (a *Client) GetIpam(params *GetIpamParams, opts ...ClientOption) (*GetIpamO
 
 // GetIpamContext lists every attachment.
 //
-// Returns what is known of each attachment, sorted by pool and owner.
+// Returns the attachments, sorted by pool and owner.
 // .
 //
 // Do not use the deprecated [GetIpamParams.Context] with this method: it would be ignored.
@@ -223,7 +223,7 @@ func (a *Client) GetIpamContext(ctx context.Context, params *GetIpamParams, opts
 
 // PostIpam allocates an IP address.
 //
-// Hands out the addresses of an owner, one for each family asked for. The same
+// Allocates the addresses of an owner, one for each requested family. The same
 // owner gets the same addresses until they are released.
 // .
 //
@@ -244,7 +244,7 @@ func (a *Client) PostIpam(params *PostIpamParams, opts ...ClientOption) (*PostIp
 
 // PostIpamContext allocates an IP address.
 //
-// Hands out the addresses of an owner, one for each family asked for. The same
+// Allocates the addresses of an owner, one for each requested family. The same
 // owner gets the same addresses until they are released.
 // .
 //
@@ -293,7 +293,7 @@ func (a *Client) PostIpamContext(ctx context.Context, params *PostIpamParams, op
 
 // PostIpamIP allocates a particular IP address.
 //
-// Hands out exactly this address, or fails.
+// Allocates exactly this address, or fails.
 // .
 //
 // This method does not support injected context.
@@ -313,7 +313,7 @@ func (a *Client) PostIpamIP(params *PostIpamIPParams, opts ...ClientOption) (*Po
 
 // PostIpamIPContext allocates a particular IP address.
 //
-// Hands out exactly this address, or fails.
+// Allocates exactly this address, or fails.
 // .
 //
 // Do not use the deprecated [PostIpamIPParams.Context] with this method: it would be ignored.

@@ -62,6 +62,13 @@ PostIpamIPParams contains all the parameters to send to the API endpoint
 */
 type PostIpamIPParams struct {
 
+	// DelegatedIpamAlso.
+	//
+	// The address of the other family that the owner had. If the owner holds nothing, the plugin is asked
+	// for both at once; the request does not fail without this one.
+	//
+	DelegatedIpamAlso *string
+
 	// IP.
 	//
 	// IP address, without a prefix length and without a zone
@@ -69,7 +76,7 @@ type PostIpamIPParams struct {
 
 	// Owner.
 	//
-	// Who holds the address
+	// Owner of the address
 	Owner *string
 
 	// Pool.
@@ -134,6 +141,17 @@ func (o *PostIpamIPParams) SetHTTPClient(client *http.Client) {
 	o.HTTPClient = client
 }
 
+// WithDelegatedIpamAlso adds the delegatedIpamAlso to the post ipam IP params.
+func (o *PostIpamIPParams) WithDelegatedIpamAlso(delegatedIpamAlso *string) *PostIpamIPParams {
+	o.SetDelegatedIpamAlso(delegatedIpamAlso)
+	return o
+}
+
+// SetDelegatedIpamAlso adds the delegatedIpamAlso to the post ipam IP params.
+func (o *PostIpamIPParams) SetDelegatedIpamAlso(delegatedIpamAlso *string) {
+	o.DelegatedIpamAlso = delegatedIpamAlso
+}
+
 // WithIP adds the ip to the post ipam IP params.
 func (o *PostIpamIPParams) WithIP(ip string) *PostIpamIPParams {
 	o.SetIP(ip)
@@ -173,6 +191,14 @@ func (o *PostIpamIPParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.Re
 		return err
 	}
 	var res []error
+
+	if o.DelegatedIpamAlso != nil {
+
+		// header param delegated-ipam-also
+		if err := r.SetHeaderParam("delegated-ipam-also", *o.DelegatedIpamAlso); err != nil {
+			return err
+		}
+	}
 
 	// path param ip
 	if err := r.SetPathParam("ip", o.IP); err != nil {

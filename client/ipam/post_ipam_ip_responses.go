@@ -318,7 +318,7 @@ func NewPostIpamIPFailure() *PostIpamIPFailure {
 // IP allocation failure. Details in message.
 type PostIpamIPFailure struct {
 
-	// Whole seconds after which to ask again; absent if there is nothing to say
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
 	RetryAfter string
 
 	Payload models.Error

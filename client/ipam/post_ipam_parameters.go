@@ -65,7 +65,7 @@ type PostIpamParams struct {
 
 	// Expiration.
 	//
-	// If true, the address is taken back unless it is confirmed in time
+	// If true, the address is released unless it is confirmed in time
 	Expiration *bool
 
 	// Family.
@@ -75,7 +75,7 @@ type PostIpamParams struct {
 
 	// Owner.
 	//
-	// Who holds the address
+	// Owner of the address
 	Owner *string
 
 	// Pool.

@@ -186,7 +186,7 @@ func NewPostIpamFailure() *PostIpamFailure {
 // Allocation failure
 type PostIpamFailure struct {
 
-	// Whole seconds after which to ask again; absent if there is nothing to say
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
 	RetryAfter string
 
 	Payload models.Error

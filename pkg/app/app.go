@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// budget is the longest time a request waits: Cilium's clients give up after 90 s.
+	// budget is the longest time that a request waits: Cilium's clients end it after 90 s.
 	budget = 80 * time.Second
 
 	// repeatedInterval is the time between two lines about events that callers repeat.
@@ -117,7 +117,7 @@ func (a *app) connect(boot, machine string) (err error) {
 	}, unnamedDefaultPool{a.metrics.Journal(a.journal), c.IPAMDefaultIPPool}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
 
 	for _, n := range a.loaded.FutureVersions {
-		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("its record %s has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
+		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}
 
 	api, err := restapi.New(restapi.Options{
@@ -193,7 +193,7 @@ func recordedNetworks(records []record.Record) []string {
 func (a *app) reportProblems() {
 	for _, p := range a.loaded.Problems {
 		a.log.WithError(p.Reason).WithFields(logrus.Fields{"file": p.File, "containerID": p.ContainerID, "movedTo": p.MovedTo}).
-			Error("Quarantined an unusable record; what its owner holds is unknown")
+			Error("Quarantined an unusable record; the addresses of its owner are unknown")
 		if p.MoveErr != nil {
 			a.log.WithError(p.MoveErr).WithField("file", p.File).Error("Failed to move the record to quarantine/")
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// Config is what Run needs: the completed options of `serve`, and what the status reports of them.
+// Config is the input of Run: the completed options of `serve`, and their report in the status.
 type Config struct {
 	options.Sidecar
 	// Version is the version of the program.
@@ -28,7 +28,7 @@ type Config struct {
 	Reread func() []options.Setting
 }
 
-// Validate reports each option that cannot work: its name, its value and what is expected. Beyond
+// Validate reports each invalid option: its name, its value and the expected values. Beyond
 // options.Sidecar.Validate it has the checks that the plugin runner and the socket define. Files
 // that may still change, those of --plugin-profile and the CNI configuration, are not part of it.
 func (c Config) Validate() error {

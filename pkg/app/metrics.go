@@ -31,7 +31,7 @@ func (a *app) route(api *restapi.API) http.Handler {
 	}))
 }
 
-// callers returns who may call the API.
+// callers returns the authorized callers of the API.
 func (a *app) callers() unixsock.Callers {
 	return unixsock.Callers{UIDs: a.config.AllowUIDs, GIDs: a.config.AllowGIDs}
 }

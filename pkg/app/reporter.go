@@ -134,7 +134,7 @@ func notReady(p restapi.PoolReport) []string {
 
 // stateDirStatus is the status of the state directory.
 type stateDirStatus struct {
-	// err is why nothing can be written there; empty if it can.
+	// err is why it cannot be written; empty if it can.
 	err         string
 	quarantined []restapi.Quarantined
 }

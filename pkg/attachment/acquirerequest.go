@@ -141,11 +141,11 @@ func (r acquireRequest) familiesToClaim(addresses []call.Address, asked []netip.
 }
 
 // preferFound requests the addresses that the owner held before its journal was lost, beside
-// the required ones.
+// the required ones and those that the request prefers already.
 func (r *acquireRequest) preferFound(found []call.Address) {
 	r.known = append(slices.Clone(r.known), found...)
 	prefer := slices.Clone(r.required)
-	for _, ip := range addrs(found) {
+	for _, ip := range slices.Concat(r.preferred, addrs(found)) {
 		same := func(other netip.Addr) bool { return record.FamilyOf(other) == record.FamilyOf(ip) }
 		if !slices.ContainsFunc(prefer, same) {
 			prefer = append(prefer, ip)

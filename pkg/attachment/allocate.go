@@ -27,8 +27,8 @@ func (op *operation) allocate(f record.Family, expire bool) error {
 	})
 }
 
-// restore allocates exactly this address.
-func (op *operation) restore(ip netip.Addr) error {
+// restore allocates exactly this address. also is RestoreRequest.Also.
+func (op *operation) restore(ip, also netip.Addr) error {
 	have := op.addresses()
 	if op.entry.rec != nil && op.entry.rec.State == record.Releasing {
 		have = nil // it is being released
@@ -37,13 +37,28 @@ func (op *operation) restore(ip netip.Addr) error {
 		return newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
 	}
 	want := acquireRequest{required: []netip.Addr{ip}, families: []record.Family{record.FamilyOf(ip)}}
-	if len(have) > 0 {
-		if !slices.Contains(have, ip) {
-			return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
-		}
+	switch {
+	case len(have) == 0:
+		want.preferred = op.together(ip, also)
+	case !slices.Contains(have, ip):
+		return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
+	default:
 		want.preferred = have
 	}
 	return op.verifyOrAcquire(want)
+}
+
+// together returns the addresses to request at once, none if there is no second one: one DEL frees
+// both families, so a request for the first alone would give up the second
+// (docs/design/how-it-works.md, Restore).
+func (op *operation) together(ip, also netip.Addr) []netip.Addr {
+	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) {
+		return nil
+	}
+	if other, _, ok := op.engine.holder(op.entry.pool, also); ok && other != op.entry.key {
+		return nil
+	}
+	return []netip.Addr{ip, also}
 }
 
 // verifyOrAcquire grants a held attachment if the plugin still holds it; anything else is

@@ -62,7 +62,11 @@ type AllocateRequest struct {
 
 // RestoreRequest requests one particular address. Owner and Pool are as in AllocateRequest.
 type RestoreRequest struct {
-	IP    netip.Addr
+	IP netip.Addr
+	// Also is the address of the other family that the owner had, if it is known: it is requested
+	// together with IP if the owner holds nothing. It is not claimed, and the request does not fail
+	// without it.
+	Also  netip.Addr
 	Owner string
 	Pool  string
 }

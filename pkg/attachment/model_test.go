@@ -79,9 +79,9 @@ func (m *model) restored(rt *rapid.T, owner string, ip netip.Addr, err error) {
 			rt.Fatalf("%s was restored for %s, but %s has it", ip, owner, k.owner)
 		}
 	}
-	m.held[claim{owner, record.IPv4}] = ip
+	m.held[claim{owner, record.FamilyOf(ip)}] = ip
 	if m.uncertain[owner] || m.forgotten[owner] { // perhaps held, but not claimed before the next request
-		delete(m.held, claim{owner, record.IPv6})
+		delete(m.held, claim{owner, otherFamily(record.FamilyOf(ip))})
 	}
 	delete(m.uncertain, owner)
 	delete(m.forgotten, owner)

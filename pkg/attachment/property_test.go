@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -92,6 +93,17 @@ func (s *simulation) withNode(do func(n *fakeNode)) {
 
 func drawOwner(rt *rapid.T) string { return rapid.SampledFrom(simulatedOwners).Draw(rt, "owner") }
 
+func drawFamily(rt *rapid.T) record.Family {
+	return rapid.SampledFrom([]record.Family{record.IPv4, record.IPv6}).Draw(rt, "family")
+}
+
+func otherFamily(f record.Family) record.Family {
+	if f == record.IPv4 {
+		return record.IPv6
+	}
+	return record.IPv4
+}
+
 func drawAddr(rt *rapid.T, family record.Family) netip.Addr {
 	return rangeAddr(family, rapid.IntRange(1, 8).Draw(rt, "address"))
 }
@@ -108,19 +120,68 @@ func (s *simulation) Allocate(rt *rapid.T) {
 }
 
 func (s *simulation) Restore(rt *rapid.T) {
-	owner, ip := drawOwner(rt), drawAddr(rt, record.IPv4)
-	_, err := s.engine.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip})
-	s.node.logStep("restore", owner, ip, err)
-	s.model.restored(rt, owner, ip, err)
-	if a, ok := s.engine.Lookup(defaults.Pool, owner); ok && s.model.storeLost && !a.Claimed(record.IPv6) {
-		// The attachment was lost with the store and acquired again for this address. The other
-		// family changed and is not claimed any more, so no response has the old one.
-		delete(s.model.held, claim{owner, record.IPv6})
+	s.restore(rt, drawOwner(rt), drawAddr(rt, drawFamily(rt)), netip.Addr{})
+}
+
+// RestoreBoth restores the addresses that an owner had, as an agent does after its start: one
+// after the other, each with the other.
+func (s *simulation) RestoreBoth(rt *rapid.T) {
+	owner, ips := drawOwner(rt), []netip.Addr{drawAddr(rt, record.IPv4), drawAddr(rt, record.IPv6)}
+	for i, f := range []record.Family{record.IPv4, record.IPv6} {
+		if had, ok := s.model.held[claim{owner, f}]; ok {
+			ips[i] = had
+		}
+	}
+	if rapid.Bool().Draw(rt, "IPv6 first") {
+		slices.Reverse(ips)
+	}
+	before, both := s.free(owner, ips), true
+	for i, ip := range ips {
+		both = s.restore(rt, owner, ip, ips[1-i]) && both
+	}
+	if before && !both {
+		rt.Fatalf("%s did not get %v, which were free\n%s", owner, ips, s.model.steps())
 	}
 }
 
+// free reports whether the plugin can give exactly these addresses to an owner without an
+// attachment, and nothing goes wrong.
+func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
+	if _, ok := s.engine.Lookup(defaults.Pool, owner); ok || !s.node.ipv6 {
+		return false
+	}
+	for _, ip := range ips {
+		if _, _, taken := s.engine.holder(defaults.Pool, ip); taken {
+			return false
+		}
+	}
+	s.withNode(func(n *fakeNode) {
+		own := containerid.For(owner, "node1", n.networks[defaults.Pool])
+		free = n.fault == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
+		for id, stored := range n.store {
+			other := id != own && slices.ContainsFunc(stored, func(ip netip.Addr) bool { return slices.Contains(ips, ip) })
+			free = free && !other
+		}
+	})
+	return free
+}
+
+// restore restores an address, and reports whether the owner has it.
+func (s *simulation) restore(rt *rapid.T, owner string, ip, also netip.Addr) bool {
+	_, err := s.engine.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip, Also: also})
+	s.node.logStep("restore", owner, ip, also, err)
+	s.model.restored(rt, owner, ip, err)
+	other := otherFamily(record.FamilyOf(ip))
+	if a, ok := s.engine.Lookup(defaults.Pool, owner); ok && s.model.storeLost && !a.Claimed(other) {
+		// The attachment was lost with the store and acquired again for this address. The other
+		// family changed and is not claimed any more, so no response has the old one.
+		delete(s.model.held, claim{owner, other})
+	}
+	return err == nil
+}
+
 func (s *simulation) Release(rt *rapid.T) {
-	ip := drawAddr(rt, rapid.SampledFrom([]record.Family{record.IPv4, record.IPv6}).Draw(rt, "family"))
+	ip := drawAddr(rt, drawFamily(rt))
 	_, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip})
 	s.node.logStep("release", ip, err)
 	s.model.released(ip, err)

@@ -42,7 +42,7 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 	family := record.FamilyOf(r.IP)
 	req := request{
 		action: ActionRestore, families: []record.Family{family}, generated: r.Owner == "",
-		work: func(op *operation) error { return op.restore(r.IP) },
+		work: func(op *operation) error { return op.restore(r.IP, r.Also) },
 		fulfilled: func(op *operation) bool {
 			return op.fulfilled(acquireRequest{required: []netip.Addr{r.IP}, families: []record.Family{family}})
 		},

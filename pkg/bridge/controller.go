@@ -41,7 +41,7 @@ type slotAllocator interface {
 	checkNode(ctx context.Context) error
 	slots(ctx context.Context) ([]planner.Slot, error)
 	acquire(ctx context.Context, slot int) error
-	restore(ctx context.Context, slot int, ip netip.Addr) error
+	restore(ctx context.Context, slot int, ip, also netip.Addr) error
 	release(ctx context.Context, ip netip.Addr) error
 }
 

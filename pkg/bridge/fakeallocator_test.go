@@ -76,7 +76,7 @@ func (f *fixture) acquire(_ context.Context, slot int) error {
 	return exhausted()
 }
 
-func (f *fixture) restore(_ context.Context, slot int, ip netip.Addr) error {
+func (f *fixture) restore(_ context.Context, slot int, ip, _ netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.restores++

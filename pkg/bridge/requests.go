@@ -128,7 +128,7 @@ func (r *requests) request(ctx context.Context, a planner.Action, ip netip.Addr)
 	backoffs := r.state.restoreBackoffs
 	var err error
 	if a.Kind == planner.Restore {
-		err = r.allocator.restore(ctx, a.Slot, ip)
+		err = r.allocator.restore(ctx, a.Slot, ip, a.Also)
 	} else {
 		backoffs = r.state.releaseBackoffs
 		err = r.allocator.release(ctx, ip)

@@ -64,9 +64,10 @@ func (s sidecarClient) acquire(ctx context.Context, n int) error {
 	return requestError("acquire an address for "+owner, err)
 }
 
-// restore allocates exactly this address to a slot. The error is a refusal if only this request failed.
-func (s sidecarClient) restore(ctx context.Context, n int, ip netip.Addr) error {
-	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool})
+// restore allocates exactly this address to a slot. also is the address of the other family that the
+// slot had; the zero Addr if it is not known. The error is a refusal if only this request failed.
+func (s sidecarClient) restore(ctx context.Context, n int, ip, also netip.Addr) error {
+	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool, Also: also})
 	return requestError("restore "+ip.String(), err)
 }
 

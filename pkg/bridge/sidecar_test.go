@@ -25,7 +25,11 @@ type fakeServer struct {
 }
 
 func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
+	text := r.Method + " " + r.URL.RequestURI()
+	if also := r.Header.Get("delegated-ipam-also"); also != "" {
+		text += " also=" + also
+	}
+	s.requests = append(s.requests, text)
 	w.Header().Set("Content-Type", "application/json")
 	if s.retryAfter != "" {
 		w.Header().Set("Retry-After", s.retryAfter)
@@ -100,7 +104,10 @@ func TestSlots(t *testing.T) {
 
 func TestSidecarErrors(t *testing.T) {
 	acquire := func(t *testing.T, s sidecarClient) error { return s.acquire(t.Context(), 3) }
-	restore := func(t *testing.T, s sidecarClient) error { return s.restore(t.Context(), 3, ip(9)) }
+	restore := func(t *testing.T, s sidecarClient) error { return s.restore(t.Context(), 3, ip(9), netip.Addr{}) }
+	restoreBoth := func(t *testing.T, s sidecarClient) error {
+		return s.restore(t.Context(), 3, ip(9), netip.MustParseAddr("fd00::9"))
+	}
 	release := func(t *testing.T, s sidecarClient) error { return s.release(t.Context(), ip(9)) }
 	list := func(t *testing.T, s sidecarClient) error { _, err := s.slots(t.Context()); return err }
 	for name, tt := range map[string]struct {
@@ -109,20 +116,21 @@ func TestSidecarErrors(t *testing.T) {
 		request string
 		reason  planner.Reason
 	}{
-		"acquired":          {acquire, fakeServer{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", ""},
-		"exhausted":         {acquire, fakeServer{code: 502, body: `"no IP addresses available in range set: 10.0.0.1-10.0.0.9"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", reasonPoolExhausted},
-		"plugin failed":     {acquire, fakeServer{code: 502, body: `"etcd is not reachable"`}, "", reasonPluginFailed},
-		"queue full":        {acquire, fakeServer{code: 502, body: `"no IP addresses available"`, retryAfter: "5"}, "", reasonSidecarBusy},
-		"owner forbidden":   {acquire, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
-		"restored":          {restore, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue", ""},
-		"not restored":      {restore, fakeServer{code: 500, body: `"another"`}, "", reasonPluginFailed},
-		"another owner":     {restore, fakeServer{code: 409}, "", reasonPluginFailed},
-		"restore forbidden": {restore, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
-		"restore later":     {restore, fakeServer{code: 500, body: `"full"`, retryAfter: "5"}, "", reasonSidecarBusy},
-		"released":          {release, fakeServer{code: 200}, "DELETE /v1/ipam/10.0.0.9?pool=blue", ""},
-		"released before":   {release, fakeServer{code: 404}, "", ""},
-		"release failed":    {release, fakeServer{code: 500, body: `"DEL failed"`}, "", reasonPluginFailed},
-		"no list":           {list, fakeServer{code: 404}, "GET /v1/ipam", reasonSidecarUnavailable},
+		"acquired":           {acquire, fakeServer{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", ""},
+		"exhausted":          {acquire, fakeServer{code: 502, body: `"no IP addresses available in range set: 10.0.0.1-10.0.0.9"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", reasonPoolExhausted},
+		"plugin failed":      {acquire, fakeServer{code: 502, body: `"etcd is not reachable"`}, "", reasonPluginFailed},
+		"queue full":         {acquire, fakeServer{code: 502, body: `"no IP addresses available"`, retryAfter: "5"}, "", reasonSidecarBusy},
+		"owner forbidden":    {acquire, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
+		"restored":           {restore, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue", ""},
+		"restored, IPv6 too": {restoreBoth, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue also=fd00::9", ""},
+		"not restored":       {restore, fakeServer{code: 500, body: `"another"`}, "", reasonPluginFailed},
+		"another owner":      {restore, fakeServer{code: 409}, "", reasonPluginFailed},
+		"restore forbidden":  {restore, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
+		"restore later":      {restore, fakeServer{code: 500, body: `"full"`, retryAfter: "5"}, "", reasonSidecarBusy},
+		"released":           {release, fakeServer{code: 200}, "DELETE /v1/ipam/10.0.0.9?pool=blue", ""},
+		"released before":    {release, fakeServer{code: 404}, "", ""},
+		"release failed":     {release, fakeServer{code: 500, body: `"DEL failed"`}, "", reasonPluginFailed},
+		"no list":            {list, fakeServer{code: 404}, "GET /v1/ipam", reasonSidecarUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tt.call(t, clientOf(t, &tt.server))

@@ -18,13 +18,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
-// releaseAll releases all that the sidecar lists and waits until it lists nothing. A release that
-// fails does not end it: the sidecar retries, and the result is what remains.
+// releaseAll releases all listed attachments and waits until the list is empty. A failed release does
+// not end it: the sidecar retries, and the result has the remaining ones.
 func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	ctx, c := cmd.Context(), d.connect(o.clientFlags)
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 	if o.ifRunning && notListening(err) {
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` reads what the journal has\n", c.socket)
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` checks the journal\n", c.socket)
 		return err
 	}
 	if err != nil {
@@ -152,8 +152,8 @@ func (f clientFlags) printReleased(w io.Writer, done []released) error {
 	return nil
 }
 
-// waitUntilEmpty waits until nothing is listed, and returns what still is after the timeout
-// without progress.
+// waitUntilEmpty waits until the list is empty, and returns the remaining attachments after the
+// timeout without progress.
 func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o releaseOptions) ([]*models.Attachment, error) {
 	ctx := cmd.Context()
 	fewest, changed := -1, d.now()

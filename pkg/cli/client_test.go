@@ -62,6 +62,7 @@ func TestRestoreAndRelease(t *testing.T) {
 		"restore":                  {[]string{"restore", "10.15.0.2", "router"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router"},
 		"restore in a pool":        {[]string{"restore", "10.15.0.2", "router", "--pool=blue"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue"},
 		"restore with JSON":        {[]string{"restore", "fd00::2", "router", "-o=json"}, "{\n  \"ip\": \"fd00::2\",\n  \"owner\": \"router\",\n  \"pool\": \"default\"\n}\n", "POST /v1/ipam/fd00::2?owner=router"},
+		"restore both families":    {[]string{"restore", "10.15.0.2", "router", "--also=fd00::2"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router delegated-ipam-also=fd00::2"},
 		"release":                  {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
 		"release in a pool":        {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue"},
 		"release with JSON":        {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},

@@ -13,7 +13,7 @@ import (
 // codeHelp has a text for each status code that one operation returns without a body.
 type codeHelp map[int]string
 
-// explain returns the error of a request as a text from which a person can act.
+// explain returns the error of a request with its remedy.
 func (c connection) explain(ctx context.Context, err error, help codeHelp) error {
 	var refused *client.Error
 	var dial *net.OpError
@@ -23,12 +23,12 @@ func (c connection) explain(ctx context.Context, err error, help codeHelp) error
 	case errors.As(err, &refused):
 		return explainRefusal(refused, help)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return errors.New("interrupted; the sidecar completes what it has begun, and `delegated-ipam list` shows it")
+		return errors.New("interrupted; the sidecar completes a request in progress, and `delegated-ipam list` shows the result")
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("no sidecar can be reached at %s: %w; check that `delegated-ipam serve` runs on this node, that its --socket-path is this one (-H or %s names it), and that this user may open it",
 			c.socket, dial.Err, defaults.SocketEnv)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer from the sidecar at %s within %s; it completes what it has begun, and `delegated-ipam list` shows it", c.socket, c.limit)
+		return fmt.Errorf("no answer from the sidecar at %s within %s; it completes a request in progress, and `delegated-ipam list` shows the result", c.socket, c.limit)
 	}
 	return err
 }

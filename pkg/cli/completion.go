@@ -22,8 +22,8 @@ type completionFunc func(cmd *cobra.Command, given int) []string
 // listedFunc returns completions from the attachments of a pool.
 type listedFunc func(all []*models.Attachment, pool string) []string
 
-// addCompletions completes what only the sidecar knows, and flags that accept one of a few words.
-// Without a sidecar there are no completions, and no error: a shell has no place for one.
+// addCompletions completes values of the sidecar, and flags with a fixed set of values. Without a
+// sidecar the former are missing; errors are dropped, because a shell cannot show them.
 func (d dependencies) addCompletions(root *cobra.Command) {
 	arguments := map[string]completionFunc{
 		"release":  d.completeListed(allocatedAddresses),

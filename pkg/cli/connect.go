@@ -36,7 +36,7 @@ func decode[Model any](raw json.RawMessage) (*Model, error) {
 	return m, nil
 }
 
-// Formats of what client commands print (-o).
+// Output formats of client commands (-o).
 const (
 	outputTable = options.OutputTable
 	outputJSON  = options.OutputJSON
@@ -54,7 +54,7 @@ func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more .
 	options.Register(cmd.Flags(), more...)
 }
 
-// outputOption declares the format of what a command prints.
+// outputOption declares the output format of a command.
 func (f *clientFlags) outputOption() options.Option {
 	return options.Output(&f.output)
 }

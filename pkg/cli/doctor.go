@@ -37,9 +37,9 @@ func (d dependencies) doctorCommand() *cobra.Command {
 		Short: "Diagnose configuration, plugin and node",
 		Long: `Check the sidecar, its directories and socket, the CNI configuration, the plugin and
 the files of the plugin, and report for each what was found and how to fix it. Nothing
-is changed without --repair, and no plugin verb but VERSION is run.
+is changed without --repair, and VERSION is the only plugin verb that is run.
 
-While the sidecar runs, its own options apply. Otherwise those that serve would have do:
+While the sidecar runs, its own options apply, otherwise those that serve would have:
 doctor accepts every flag of serve (see "serve --help"), its environment variables and
 --config-dir. Run it where the sidecar runs, with its mounts and as its user.
 docs/operate/doctor.md lists the checks.

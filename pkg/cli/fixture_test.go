@@ -142,7 +142,7 @@ func (s *testSidecar) next(r *http.Request) *answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := r.Method + " " + r.URL.RequestURI()
-	for _, name := range []string{"expiration", "skip-release-delay", "brief"} {
+	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also", "brief"} {
 		if v := r.Header.Get(name); v != "" {
 			text += " " + name + "=" + v
 		}

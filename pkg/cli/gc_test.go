@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
 )
 
-// Attachments for `gc`; the clock of the tests stands at noon.
+// Attachments for `gc`; the time of the tests is noon.
 const (
 	oldPod   = `{"owner":"default/old","pool":"default","container-id":"o","state":"held","claims":["ipv4"],"created":"2026-02-27T12:00:00.000Z","last-used":"2026-02-28T09:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.1"}]}`
 	youngPod = `{"owner":"default/young","pool":"default","container-id":"y","state":"held","claims":["ipv4"],"created":"2026-03-01T11:59:00.000Z","last-used":"2026-03-01T11:59:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.2"}]}`

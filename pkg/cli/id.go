@@ -23,7 +23,7 @@ type identified struct {
 	ContainerID string `json:"container-id"`
 	// InUse reports that the sidecar lists the ID; otherwise it is computed.
 	InUse bool `json:"in-use"`
-	// note says of a computed ID what it was computed from.
+	// note has the inputs of a computed ID.
 	note string
 }
 
@@ -35,9 +35,9 @@ func (d dependencies) idCommand() *cobra.Command {
 		Long: `Print the container ID (CNI_CONTAINERID) under which the plugin knows an owner.
 
 For an owner that has an attachment it is the ID in use, as in list, with its suffix: an
-owner gets a new ID (-gN, or -u and random digits) where an earlier DEL may still act on
+owner gets a new ID (-gN, or -u and random digits) while an earlier DEL may still act on
 the old one. Otherwise the ID of a new attachment is computed from the owner and the names
-of node and network, which standard error says.
+of node and network, and a note on standard error reports that.
 
 With --node-name or --cni-network the ID is always computed, for that node and network,
 and the other name is that of the sidecar. With both no sidecar is needed.`,
@@ -106,7 +106,7 @@ func (c connection) usedID(ctx context.Context, owner, pool string) (string, err
 	return "", nil
 }
 
-// complete adds the names that are not given from the status of the sidecar.
+// complete adds missing names from the status of the sidecar.
 func (c connection) complete(ctx context.Context, o *idOptions) error {
 	status, err := c.health(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ func (d dependencies) listCommand() *cobra.Command {
 
   STATE      adding     an ADD runs, or was interrupted and may have allocated
              held       the plugin holds the addresses for the owner
-             cooldown   released; the plugin gets the addresses back later
+             cooldown   released; the plugin releases the addresses later
              releasing  the DEL of the plugin has not succeeded yet
   ADDRESSES  all addresses that the plugin returned
   CLAIMS     the families that a client has allocated
@@ -100,7 +100,7 @@ func joinAddresses(a *models.Attachment) string {
 	return strings.Join(ips, ",")
 }
 
-// note returns what is unusual about an attachment.
+// note returns the unusual properties of an attachment.
 func note(a *models.Attachment, now time.Time) string {
 	var out []string
 	if a.Lost {

@@ -21,7 +21,7 @@ import (
 )
 
 // probeTimeout is below the default timeoutSeconds of the kubelet, 1 s, so that the reason is
-// printed before it gives up.
+// printed before the kubelet ends the probe.
 const probeTimeout = 900 * time.Millisecond
 
 // Kinds of `probe`.
@@ -49,10 +49,10 @@ usage. The kubelet cannot speak HTTP to a unix socket, so this is for exec probe
            node cilium-agent itself writes the CNI configuration, and waits for the sidecar
   ready    it has a CNI configuration, its plugin reports that it can serve, and the
            journal can be written
-  live     a process answers, whatever the state of plugin, journal and configuration
+  live     a process answers; plugin, journal and configuration have no effect
 
 For startup and ready the answer must come from this PID namespace: while a pod is
-replaced, the old one still answers on the same socket, and the new one waits for it.`,
+replaced, the old sidecar still answers on the same socket, and the new one waits for it.`,
 		Example: `  delegated-ipam probe ready && echo ready
 
   # In a pod

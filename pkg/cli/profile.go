@@ -19,8 +19,8 @@ import (
 func (d dependencies) profileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile COMMAND",
-		Short: "List, show and find out plugin profiles",
-		Long: `A profile is what is known of a plugin type: what its verbs really mean
+		Short: "List, show and try plugin profiles",
+		Long: `A profile describes a plugin type: the effect and the guarantees of its verbs
 (docs/reference/plugins.md). "list" and "show" print the profiles that serve would use, "try" runs
 a plugin and proposes a profile. No sidecar is needed.`,
 		Example: `  delegated-ipam profile list

@@ -55,7 +55,7 @@ func TestProfileList(t *testing.T) {
 	}
 }
 
-// What is shown can be read as a file of --plugin-profile.
+// The shown profile can be read as a file of --plugin-profile.
 func TestProfileShow(t *testing.T) {
 	file := writeOwnProfile(t)
 	for name, c := range map[string]struct {

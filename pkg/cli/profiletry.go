@@ -28,20 +28,20 @@ func (d dependencies) profileTryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "try TYPE",
 		Short: "Run a plugin on scratch container IDs and propose a profile",
-		Long: `Run the verbs of a plugin on scratch container IDs in a safe order, report what it does,
+		Long: `Run the verbs of a plugin on scratch container IDs in a safe order, report its behaviour,
 and propose a profile. TYPE is the ipam.type of a configured network: of a pool of serve,
 or of the file of --cni-conf-file.
 
 At most two IDs hold addresses at a time, and all are released, also if a call fails or the
-command is interrupted. No other container ID is touched, and no GC is run. What could not
-be released is printed with the command that does it.
+command is interrupted. No other container ID is touched, and GC is not run. An ID that could
+not be released is printed with the command that releases it.
 
-Fields that no trial can find out are those of the profile in use, which is "unknown" for
-a new type: the proposal says of each field where it comes from. Differences from the
+Fields that no trial can determine are those of the profile in use, which is "unknown" for
+a new type: the report has the origin of each field. Differences from the
 profile of the type are explained.
 
 The exit status is 0 if every step was possible and everything is released, with
-differences or without, and 1 otherwise.`,
+or without differences, and 1 otherwise.`,
 		Example: `  # In the sidecar's container: its network and its plugin
   delegated-ipam profile try host-local
 
@@ -105,7 +105,7 @@ func trialOptions(plugin delegate.Options, lockFile, pluginType string) (trial.O
 	set = maps.Clone(set)
 	set[pluginType] = used
 	plugin.Profiles = func() (profile.Set, error) { return set, nil }
-	// The dangers are those of an address in use. What makes a trial unsafe is a field of its own.
+	// The dangers are those of an address in use. A separate field marks an unsafe trial.
 	plugin.AcceptUnsafe = true
 	plugin.LockFile = lockFile
 	runner, err := delegate.New(plugin)
@@ -144,7 +144,7 @@ func networkOf(s options.Sidecar, pluginType string) (cniconf.Network, error) {
 	return cniconf.Network{}, fmt.Errorf("no network with ipam.type %q: %s; expected TYPE to be the ipam.type of a network, which --cni-conf-file or --cni-network selects", pluginType, strings.Join(found, "; "))
 }
 
-// printTrial prints the report of a trial. Without a step there is nothing for a person in it.
+// printTrial prints the report of a trial. Without a step the page would be empty.
 func printTrial(w io.Writer, r trial.Report, format string) error {
 	if format == outputJSON {
 		return output.JSON(w, r)

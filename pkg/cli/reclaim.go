@@ -30,25 +30,25 @@ func (d dependencies) reclaimCommand() *cobra.Command {
 	o := &reclaimOptions{}
 	cmd := &cobra.Command{
 		Use:   "reclaim {--node NAME | --from FILE}",
-		Short: "Release what the sidecar of a lost node held",
-		Long: `Release what the sidecar of another node held, which has ended without a release and will
-not come back: each owner's container ID is computed from owner, node and network, and the
+		Short: "Release the addresses of the sidecar of a lost node",
+		Long: `Release the addresses of the sidecar of another node, which has ended without a release and
+will not return: each owner's container ID is computed from owner, node and network, and the
 plugin's DEL is run with it, for each pool. No sidecar is needed. Run it where the
 plugin works as on the lost node, with the same options and the same CNI configuration:
 it accepts the flags of serve, its environment variables and --config-dir.
 
-THE NODE MUST BE GONE. What it still uses is allocated a second time afterwards. This
-command cannot see another node. It refuses only its own, and one whose sidecar runs on
-this machine. --yes-the-node-is-gone confirms it, with the name once more, or --yes for
+THE NODE MUST BE REMOVED. Addresses that it still uses are allocated a second time afterwards.
+This command cannot observe another node. It refuses only its own, and one whose sidecar runs
+on this machine. --yes-the-node-is-gone confirms it, with the name once more, or --yes for
 the list of --from, which delegated-ipam-bridge lost-nodes writes from the Nodes of the
 API server and which must not be older than 15 minutes.
 
 It refuses plugins whose DEL does not work from any node (docs/reference/plugins.md,
 delFromAnyNode). A DEL that finds nothing succeeds as well. IDs with a suffix -gN, which
-an owner gets where an earlier DEL might still act, are tried with --generations only.
+an owner gets while an earlier DEL might still act, are tried with --generations only.
 
 The exit status is 0 if each DEL has succeeded, and 1 otherwise. With --report it is 0 if
-the report was written, which has the failures.`,
+the report was written, which contains the failures.`,
 		Example: `  # What would be released
   delegated-ipam reclaim --node=worker-7 --dry-run
 
@@ -71,7 +71,7 @@ the report was written, which has the failures.`,
 		options.Option{Name: "node", Value: options.Text(&o.node, "name"), Help: "name of the lost node: the --node-name of its sidecar"},
 		options.Option{
 			Name: "owner", Value: options.Texts(&o.owners, "owners"), Default: usualOwners,
-			Help: "list of owners that may hold addresses of --node; PREFIX and FIRST..LAST stand for numbered ones",
+			Help: "list of owners that may hold addresses of --node; PREFIX and FIRST..LAST expand to numbered ones",
 		},
 		options.Option{Name: "from", Value: options.Path(&o.from), Help: "file with lost nodes and their owners, of delegated-ipam-bridge lost-nodes"},
 		options.Option{Name: "report", Value: options.Path(&o.report), Help: "file to write for delegated-ipam-bridge lost-nodes --forget, with --from"},
@@ -103,7 +103,7 @@ func (o *reclaimOptions) check(cmd *cobra.Command) error {
 	case o.from != "" && !o.yes:
 		return command.Usagef("the addresses of lost nodes would be released; expected --yes to confirm it, or --dry-run")
 	case o.node != "" && o.confirmed != o.node:
-		return command.Usagef("the addresses of node %s would be released, in use or not; expected --yes-the-node-is-gone=%s to confirm that it will not come back with them, or --dry-run; got %q", o.node, o.node, o.confirmed)
+		return command.Usagef("the addresses of node %s would be released, in use or not; expected --yes-the-node-is-gone=%s to confirm that it will not return with them, or --dry-run; got %q", o.node, o.node, o.confirmed)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func TestReclaimUsage(t *testing.T) {
 	}
 }
 
-// A list that is too old, or of the future, is not evidence that a node is gone.
+// A list that is too old, or of the future, is not evidence that a node was removed.
 func TestReclaimListAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		0:                 "no CNI configuration", // it comes as far as that

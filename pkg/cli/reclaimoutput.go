@@ -32,7 +32,7 @@ func (o reclaimOptions) printReclaimed(cmd *cobra.Command, results []reclaim.Res
 	return errors.Join(t.Flush(), err)
 }
 
-// reportOf returns what became of each node. One of which nothing was tried is in neither list.
+// reportOf returns the result for each node. A node without any attempt is in neither list.
 func reportOf(nodes []reclaim.Node, results []reclaim.Result) lostnodes.Report {
 	report := lostnodes.Report{Reclaimed: []string{}, Failed: map[string]string{}}
 	count := map[string]map[reclaim.State]int{}

@@ -20,7 +20,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/reclaim"
 )
 
-// maxListAge is how long the list of --from is believed: a node may have come back since.
+// maxListAge is how long the list of --from is valid: a node may have returned since.
 const maxListAge = 15 * time.Minute
 
 func (d dependencies) reclaim(cmd *cobra.Command, o reclaimOptions) error {
@@ -75,12 +75,12 @@ func (d dependencies) runReclaim(cmd *cobra.Command, o reclaimOptions, r reclaim
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of %d container IDs were not released; run it again, a repeated DEL does no harm", left, len(results))
+		return fmt.Errorf("%d of %d container IDs were not released; run it again: a repeated DEL is harmless", left, len(results))
 	}
 	return nil
 }
 
-// lost returns the lost nodes, and until when they are believed to be.
+// lost returns the lost nodes, and the end of the validity of their list.
 func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 	list := lostnodes.List{Nodes: []lostnodes.Node{{Name: o.node, Owners: o.owners}}}
 	var until time.Time
@@ -91,7 +91,7 @@ func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 		}
 		until = list.Time.Add(maxListAge)
 		if age := now.Sub(list.Time); age > maxListAge || age < -maxListAge {
-			return nil, until, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have come back since", o.from, list.Time.Format(time.RFC3339), maxListAge)
+			return nil, until, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
 		}
 	}
 	nodes := make([]reclaim.Node, len(list.Nodes))

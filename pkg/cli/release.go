@@ -52,9 +52,9 @@ Whether the address is in use is not checked.
 
 With --all every address in every pool is released, those of the agent itself included,
 for a node from which the sidecar will be removed. --release-delay does not apply then,
-nor to what was released before. The command waits until the plugin has everything, and
-ends with status 1 and a list of what remains after --timeout without progress. The
-sidecar keeps retrying; run the command again for the result.
+also not to addresses in cooldown. The command waits until the plugin has released
+everything, and ends with status 1 and a list of the remaining attachments after --timeout
+without progress. The sidecar keeps retrying; run the command again for the result.
 
 Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
 that does not answer yet, and --if-running makes it a success that none listens on the
@@ -140,7 +140,7 @@ func (c connection) explainRelease(ctx context.Context, err error, r released) e
 	return c.explain(ctx, err, codeHelp{
 		http.StatusBadRequest:     notAnAddress(r.IP),
 		http.StatusForbidden:      callerRejected,
-		http.StatusNotFound:       fmt.Sprintf("address %s is not allocated in pool %q, or there is no such pool; `delegated-ipam list` shows what is allocated", r.IP, r.Pool),
+		http.StatusNotFound:       fmt.Sprintf("address %s is not allocated in pool %q, or the pool does not exist; `delegated-ipam list` shows the allocated addresses", r.IP, r.Pool),
 		http.StatusNotImplemented: familyDisabled(r.IP),
 	})
 }

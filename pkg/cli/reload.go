@@ -14,12 +14,12 @@ type reloader struct {
 	env map[string]string
 	set *options.Set
 	log *logrus.Logger
-	// running are the options that the sidecar runs with.
+	// running are the options of the running sidecar.
 	running []options.Setting
 }
 
 // reread applies the options that can change while the sidecar runs, logs which others need a
-// restart, and returns those that it runs with now. After an error it runs on with the old ones.
+// restart, and returns the present ones. After an error the old ones stay.
 func (r *reloader) reread() []options.Setting {
 	sidecar, set := options.NewSidecar(r.env)
 	now, err := r.set.Reread(set, r.env)
@@ -28,7 +28,7 @@ func (r *reloader) reread() []options.Setting {
 	}
 	if err != nil {
 		for _, e := range split(err) {
-			r.log.WithError(e).Error("SIGHUP: the options are invalid; the sidecar keeps those that it runs with")
+			r.log.WithError(e).Error("SIGHUP: the options are invalid; the sidecar keeps its options")
 		}
 		return slices.Clone(r.running)
 	}

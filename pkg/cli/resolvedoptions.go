@@ -14,7 +14,7 @@ import (
 )
 
 // serviceLink matches the variables that Kubernetes sets in each pod for a Service whose name
-// begins with delegated-ipam (Kubernetes, pkg/kubelet/envvars). They are not a mistake.
+// begins with delegated-ipam (Kubernetes, pkg/kubelet/envvars). They are ignored.
 var serviceLink = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
 // ownOptions are the options of serve as doctor reads them for itself.
@@ -94,7 +94,7 @@ func (r resolvedOptions) invalid(err error) check.Options {
 }
 
 // differs reports whether doctor has another value than the sidecar, from a source that would take
-// precedence for the sidecar, too. An option that a flag of the sidecar overrides is no
+// precedence for the sidecar, too. An option that a flag of the sidecar overrides is not a
 // difference, nor is a default.
 func differs(own, theirs options.Setting, from options.Source) bool {
 	return own.Source != "" && own.Source != options.FromDefault && own.Source.Before(from) && own.Value != theirs.Value

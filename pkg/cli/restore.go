@@ -9,15 +9,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
 // restoreOptions are the flags of `restore`.
 type restoreOptions struct {
 	clientFlags
 	pool string
+	also netip.Addr
 }
 
-// restored is what `restore -o json` prints.
+// restored is the output of `restore -o json`.
 type restored struct {
 	IP    string `json:"ip"`
 	Owner string `json:"owner"`
@@ -33,13 +35,22 @@ func (d dependencies) restoreCommand() *cobra.Command {
 
 It succeeds if the owner holds the address already, or if the plugin can still
 allocate this address. Any other address that the plugin returns instead is released.
-IP has no prefix length.`,
+IP has no prefix length.
+
+If the owner held an address of each family, give the other one with --also and
+then restore it, too: a plugin that is asked for one address returns any of the
+other family.`,
 		Example: `  # The address that the router had before
-  delegated-ipam restore 10.15.0.2 router`,
+  delegated-ipam restore 10.15.0.2 router
+
+  # Both addresses that the router had before
+  delegated-ipam restore 10.15.0.2 router --also=fd00:15::2
+  delegated-ipam restore fd00:15::2 router`,
 		Args: args("IP", "OWNER"),
 		RunE: func(cmd *cobra.Command, args []string) error { return d.restore(cmd, *o, args[0], args[1]) },
 	}
-	o.register(cmd, d.env, poolOption(&o.pool, "pool of the address"))
+	o.register(cmd, d.env, poolOption(&o.pool, "pool of the address"),
+		options.Option{Name: "also", Value: options.Address(&o.also, "an IP address"), Help: "address of the other family that the owner had, to request both at once"})
 	return cmd
 }
 
@@ -57,7 +68,7 @@ func (c connection) restore(ctx context.Context, o restoreOptions, ip, owner str
 	}
 	// The argument was checked before (args).
 	address, _ := netip.ParseAddr(ip)
-	return c.explain(ctx, api.Restore(ctx, address, owner, client.RestoreOptions{Pool: o.pool}), codeHelp{
+	return c.explain(ctx, api.Restore(ctx, address, owner, client.RestoreOptions{Pool: o.pool, Also: o.also}), codeHelp{
 		http.StatusBadRequest:     notAnAddress(ip),
 		http.StatusForbidden:      ownerRejected(owner),
 		http.StatusConflict:       fmt.Sprintf("address %s of pool %q belongs to another owner, which `delegated-ipam list` shows", ip, poolName(o.pool)),

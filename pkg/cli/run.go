@@ -1,4 +1,4 @@
-// Package cli is the command line of delegated-ipam: commands, their flags and what they print.
+// Package cli is the command line of delegated-ipam: commands, their flags and their output.
 package cli
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// dependencies is what the commands get from their process; tests replace it.
+// dependencies are the inputs of the commands from their process; tests replace them.
 type dependencies struct {
 	version string
 	env     map[string]string
@@ -22,7 +22,7 @@ type dependencies struct {
 	serve   func(context.Context, app.Config, logrus.FieldLogger) error
 	// requestLimit is the time limit of one request.
 	requestLimit time.Duration
-	// pollInterval is how often `release --all` looks what remains.
+	// pollInterval is the interval at which `release --all` lists the remaining attachments.
 	pollInterval time.Duration
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/trial"
 )
 
-// trialPrinter prints the report of a trial for people.
+// trialPrinter prints the report of a trial as a page.
 type trialPrinter struct{ io.Writer }
 
 func (p trialPrinter) print(r trial.Report) error {
@@ -104,7 +104,7 @@ func (p trialPrinter) proposal(r trial.Report) error {
 	return errors.Join(p.title("Proposed profile"), output.JSON(p, r.Proposal))
 }
 
-// leftovers prints what could not be released last, where it is seen.
+// leftovers prints the IDs that could not be released at the end, where they are visible.
 func (p trialPrinter) leftovers(all []trial.Leftover) error {
 	if len(all) == 0 {
 		return nil

@@ -28,17 +28,17 @@ func (d dependencies) uninstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall --yes",
 		Short: "Remove the state directory and the socket of a sidecar that has ended",
-		Long: `Remove what the sidecar leaves on this node: its state directory and its socket. Run it
+		Long: `Remove the state directory and the socket of the sidecar from this node. Run it
 after "release --all --yes", when no process uses the addresses any more. The paths are
 those that serve would have here, from the same sources.
 
 The command waits until the sidecar has ended, because its lock must be free, and names
 the process that holds it. It refuses while the journal has an attachment, or a file of
-unknown content: without the journal the plugin would keep the address for ever. Files
+unknown content: without the journal the plugin would keep the address forever. Files
 that the sidecar did not make stay, symbolic links are not followed, and a mount point is
 emptied.
 
-Nothing to remove is success, so the command can be repeated. The exit status is 1 if
+It succeeds if neither exists, so the command can be repeated. The exit status is 1 if
 anything stays.`,
 		Example: `  # After the sidecar's DaemonSet was deleted, with its mounts and as its user
   delegated-ipam uninstall --yes --config-dir=/etc/delegated-ipam`,

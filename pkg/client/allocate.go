@@ -78,7 +78,7 @@ func (c *Client) Allocate(ctx context.Context, owner string, o AllocateOptions) 
 		query: parameters("owner", owner, "family", string(o.Family), "pool", o.Pool),
 	}
 	if o.Expiration {
-		r.header = "expiration"
+		r.header, r.value = "expiration", "true"
 	}
 	var raw json.RawMessage
 	if err := c.send(ctx, r, readAll(&raw)); err != nil {

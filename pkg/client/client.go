@@ -83,8 +83,8 @@ type request struct {
 	// path is escaped and below the base path.
 	path  string
 	query url.Values
-	// header is the name of a header that is "true"; empty for none.
-	header string
+	// header is the name of a header, empty for none; value is its value.
+	header, value string
 }
 
 // addressPath is the path of the operations on one address. An invalid one is left to the sidecar.
@@ -118,7 +118,7 @@ func (c *Client) send(ctx context.Context, r request, read func(body io.Reader) 
 		return err
 	}
 	if r.header != "" {
-		req.Header.Set(r.header, "true")
+		req.Header.Set(r.header, r.value)
 	}
 	req.Header.Set("Accept", "application/json")
 	answer, err := c.http.Do(req)

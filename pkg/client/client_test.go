@@ -98,6 +98,11 @@ func TestRequests(t *testing.T) {
 				return c.Restore(ctx, netip.MustParseAddr("fd00:15::2"), "router", client.RestoreOptions{})
 			}, "", "POST /v1/ipam/fd00:15::2?owner=router",
 		},
+		"restore with the other family": {
+			func(c *client.Client) error {
+				return c.Restore(ctx, ip, "router", client.RestoreOptions{Also: netip.MustParseAddr("fd00:15::2")})
+			}, "", "POST /v1/ipam/10.15.0.2?owner=router delegated-ipam-also=fd00:15::2",
+		},
 		"release": {
 			func(c *client.Client) error { return c.Release(ctx, ip, client.ReleaseOptions{}) },
 			"", "DELETE /v1/ipam/10.15.0.2",

@@ -30,7 +30,7 @@ type fakeSidecar struct {
 
 func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.request = r.Method + " " + r.URL.RequestURI()
-	for _, name := range []string{"expiration", "skip-release-delay"} {
+	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also"} {
 		if v := r.Header.Get(name); v != "" {
 			s.request += " " + name + "=" + v
 		}

@@ -25,7 +25,7 @@ type ReleaseOptions struct {
 func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) error {
 	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool)}
 	if o.SkipReleaseDelay {
-		r.header = "skip-release-delay"
+		r.header, r.value = "skip-release-delay", "true"
 	}
 	return c.send(ctx, r, nil)
 }

@@ -10,6 +10,10 @@ import (
 type RestoreOptions struct {
 	// Pool is the pool of the address; [DefaultPool] if it is empty.
 	Pool string
+	// Also is the address of the other family that the owner had, if there is one. If the owner
+	// holds nothing, the plugin is asked for both at once, so that a later Restore of Also succeeds
+	// as far as the plugin can be asked for two addresses. Restore does not fail without it.
+	Also netip.Addr
 }
 
 // Restore allocates exactly this address to an owner, or fails. It succeeds if the owner holds the
@@ -20,7 +24,9 @@ type RestoreOptions struct {
 // holds another address, the plugin does not give this one, the pool is unknown, …),
 // [ErrRetryLater], and those of the connection.
 func (c *Client) Restore(ctx context.Context, ip netip.Addr, owner string, o RestoreOptions) error {
-	return c.send(ctx, request{
-		method: http.MethodPost, path: addressPath(ip), query: parameters("owner", owner, "pool", o.Pool),
-	}, nil)
+	r := request{method: http.MethodPost, path: addressPath(ip), query: parameters("owner", owner, "pool", o.Pool)}
+	if o.Also.IsValid() {
+		r.header, r.value = "delegated-ipam-also", o.Also.String()
+	}
+	return c.send(ctx, r, nil)
 }

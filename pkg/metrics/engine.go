@@ -35,7 +35,7 @@ func newEngineObserver(f factory, pools []string) *engineObserver {
 		pools: pools, events: map[event]prometheus.Counter{}, waits: map[attachment.Queue]prometheus.Observer{},
 		counters: f.counters("events_total", "Completed actions on attachments, one for each address family.", "action", "family", "pool", "outcome"),
 	}
-	waits := f.seconds("queue_wait_seconds", "Time in seconds that operations waited in a queue, including those that gave up.", processBuckets(), "queue")
+	waits := f.seconds("queue_wait_seconds", "Time in seconds that operations waited in a queue, including those whose wait was canceled.", processBuckets(), "queue")
 	for _, w := range []attachment.Queue{attachment.QueueEntry, attachment.QueueProcess} {
 		o.waits[w] = waits.WithLabelValues(string(w))
 	}

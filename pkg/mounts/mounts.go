@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID identifies a mount. Two paths with one ID are on one mount. It tells a directory of the host
-// from the container's own even where both are on one device. A kernel before 5.8 reports only
+// ID identifies a mount. Two paths with one ID are on one mount. It distinguishes a directory of the
+// host from the container's own even if both are on one device. A kernel before 5.8 reports only
 // the device.
 type ID struct {
 	mount        uint64

@@ -52,7 +52,7 @@ type Locks struct {
 	queries sync.WaitGroup
 }
 
-// New returns no locks yet, for the sidecar of a node with the given state directory. process
+// New returns an empty set of locks, for the sidecar of a node with the given state directory. process
 // describes this process in at most 400 bytes, for example by its pod (journal.Holder).
 func New(node, stateDir, process string) *Locks {
 	return &Locks{
@@ -109,7 +109,7 @@ func (l *Locks) serve(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		// The description is only shown, so a lost one does no harm.
+		// The description is only shown, so a lost one is harmless.
 		_ = conn.SetDeadline(time.Now().Add(QueryTimeout))
 		_, _ = fmt.Fprintln(conn, l.line)
 		_ = conn.Close()

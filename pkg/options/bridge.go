@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 )
 
-// Bridge is the options of delegated-ipam-bridge. The declarations say what each field is.
+// Bridge is the options of delegated-ipam-bridge. The declarations describe the fields.
 type Bridge struct {
 	NodeName          string
 	Kubeconfig        string
@@ -37,7 +37,7 @@ func (b *Bridge) declare(env map[string]string) []Option {
 		kubeconfig(&b.Kubeconfig),
 		Host(&b.Host, env),
 		{
-			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to take addresses from",
+			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to acquire addresses from",
 			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
 		},
 	}, b.declareSizes(), b.Log.declare(Restart), []Option{
@@ -62,7 +62,7 @@ func (b *Bridge) declareSizes() []Option {
 		},
 		{
 			Name: "pre-allocate", Value: Count(&b.PreAllocate), Default: "8", Help: "number of free slots to keep",
-			// With none in reserve the next pod waits for ever: only a used address asks for more.
+			// Without a free slot the next pod waits forever: only a used address causes an acquisition.
 			Valid: func() bool { return b.PreAllocate >= 1 }, Expected: "1 or more",
 		},
 		{
@@ -77,5 +77,5 @@ func (b *Bridge) declareSizes() []Option {
 	}
 }
 
-// Validate reports each option that cannot work: its name, its value and what is expected.
+// Validate reports each invalid option: its name, its value and the expected values.
 func (b Bridge) Validate() error { return validate(b.declare(nil)) }

@@ -2,14 +2,14 @@ package options
 
 import "slices"
 
-// Formats of what a command prints (--output).
+// Output formats of a command (--output).
 const (
 	OutputTable = "table"
 	OutputJSON  = "json"
 )
 
 // Cluster is the options of the commands of delegated-ipam-bridge that read a whole cluster. The
-// declarations say what each field is.
+// declarations describe the fields.
 type Cluster struct {
 	Kubeconfig string
 	Output     string // OutputTable or OutputJSON
@@ -25,7 +25,7 @@ func NewCluster() (*Cluster, *Set) {
 	}, c.Log.declare(Restart)))
 }
 
-// Output declares the format of what a command prints.
+// Output declares the output format of a command.
 func Output(target *string) Option {
 	return Option{Name: "output", Short: "o", Value: Choice(target, OutputTable, OutputJSON), Default: OutputTable, Help: "output format"}
 }

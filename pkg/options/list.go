@@ -92,7 +92,7 @@ func (l pathList) makeAbsolute() error {
 // IDs accepts a list of numeric user or group IDs.
 func IDs(target *[]int, kind, expected string) Value {
 	return &list[int]{target: target, kind: kind, expected: expected, parse: func(s string) (int, error) {
-		// 31 bits: the syscalls that take an ID have no room for more.
+		// 31 bits: the syscalls that accept an ID have no more.
 		id, err := strconv.ParseUint(s, 10, 31)
 		return int(id), err
 	}}

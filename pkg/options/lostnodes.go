@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// LostNodes is the options of delegated-ipam-bridge lost-nodes. The declarations say what each field
-// is.
+// LostNodes is the options of delegated-ipam-bridge lost-nodes. The declarations describe the fields.
 type LostNodes struct {
 	Kubeconfig string
 	Namespace  string
@@ -64,5 +63,5 @@ func (l *LostNodes) declare() []Option {
 	}, l.Log.declare(Restart))
 }
 
-// Validate reports each option that cannot work: its name, its value and what is expected.
+// Validate reports each invalid option: its name, its value and the expected values.
 func (l LostNodes) Validate() error { return validate(l.declare()) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Network is the options of delegated-ipam-bridge network. The declarations say what each field is.
+// Network is the options of delegated-ipam-bridge network. The declarations describe the fields.
 type Network struct {
 	NodeName       string
 	Kubeconfig     string
@@ -44,5 +44,5 @@ func (n *Network) declare(env map[string]string) []Option {
 	}, n.Log.declare(Restart))
 }
 
-// Validate reports each option that cannot work: its name, its value and what is expected.
+// Validate reports each invalid option: its name, its value and the expected values.
 func (n Network) Validate() error { return validate(n.declare(nil)) }

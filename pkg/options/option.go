@@ -91,8 +91,8 @@ func validate(all []Option) error {
 	return errors.Join(errs...)
 }
 
-// InvalidValue returns the error of a value that an option cannot read: where it came from, the
-// value, and what is expected. err is that of a FlagSet.
+// InvalidValue returns the error of a value that an option cannot read: its source, the value, and the
+// expected values. err is that of a FlagSet.
 func InvalidValue(where string, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

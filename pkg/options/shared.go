@@ -12,7 +12,7 @@ const (
 	LogJSON = "json"
 )
 
-// Who gets the details of GET /v1/healthz (--health-details).
+// Recipients of the details of GET /v1/healthz (--health-details).
 const (
 	HealthAll        = "all"
 	HealthAuthorized = "authorized"
@@ -90,6 +90,6 @@ func metricsAddress(target *string, help string) Option {
 func singleNode(target *bool) Option {
 	return Option{
 		Name: "single-node", Value: Bool(target),
-		Help: "accept one range for all nodes although the plugin knows the allocations of its own node alone: the cluster has one node (docs/install/ranges.md)",
+		Help: "accept one range for all nodes although the plugin knows only the allocations of its node: for a cluster of one node (docs/install/ranges.md)",
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
 )
 
-// Sidecar is the options of delegated-ipam serve. The declarations say what each field is.
+// Sidecar is the options of delegated-ipam serve. The declarations describe the fields.
 type Sidecar struct {
 	SocketPath  string
 	SocketMode  fs.FileMode
@@ -76,7 +76,7 @@ type Sidecar struct {
 // sidecarPrefix begins the environment variable of each option of the sidecar.
 const sidecarPrefix = "DELEGATED_IPAM_"
 
-// Upper limits of what a node can bear: more is a slip, and would take its memory.
+// Upper limits: a higher value is a mistake, and would exhaust the memory of the node.
 const (
 	maxProcesses = 1024
 	maxQueued    = 1 << 20
@@ -117,7 +117,7 @@ func (s *Sidecar) declareSocket() []Option {
 		},
 		{
 			Name: "health-details", Value: Choice(&s.HealthDetails, HealthAll, HealthAuthorized), Default: HealthAll,
-			Help: "who gets the details of the status: each user who can connect, or only those who may call the API; others get its state",
+			Help: "recipients of the details of the status: each user who can connect, or only authorized callers of the API; others get its state",
 		},
 	}
 }
@@ -251,8 +251,8 @@ var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
 func isIfName(name string) bool { return ifName.MatchString(name) && name != "." && name != ".." }
 
 // Complete returns the options with the default pool among the pools and with absolute paths. The
-// error is that --pool contradicts --cni-network or --ipam-default-ip-pool, that --socket-path names an abstract
-// socket, or that there is no working directory.
+// error is that --pool contradicts --cni-network or --ipam-default-ip-pool, that --socket-path names an
+// abstract socket, or that the working directory is unknown.
 func (s Sidecar) Complete() (Sidecar, error) {
 	defaultPool := cmp.Or(s.IPAMDefaultIPPool, defaults.Pool)
 	all := map[string]string{defaultPool: s.CNINetwork}

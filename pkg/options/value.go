@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scalar is a Value whose error names what is expected.
+// scalar is a Value whose error names the expected values.
 type scalar[T any] struct {
 	target *T
 	// kind stands for the value in the help text.
@@ -122,7 +122,7 @@ func Mode(target *fs.FileMode) Value {
 	}
 }
 
-// Choice accepts one of a few words.
+// Choice accepts one of a fixed set of values.
 func Choice(target *string, choices ...string) Value { return chosen(target, nil, choices) }
 
 // chosen accepts the choices, in the spelling that normalize returns; nil for as they are.

@@ -1,5 +1,5 @@
-// Package response has the http.ResponseWriter that middlewares use: it reports the status code
-// and holds a short response back until it is complete.
+// Package response has the http.ResponseWriter of the middlewares: it reports the status code
+// and buffers a short response until it is complete.
 package response
 
 import (
@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// maxBuffered is the size, in bytes, up to which a body is held back. All responses but lists
+// maxBuffered is the size, in bytes, up to which a body is buffered. All responses except lists
 // of attachments are much shorter.
 const maxBuffered = 4 << 10
 
 // Writer is an http.ResponseWriter that sends the first status code only, as net/http does, and
-// holds back what fits into its buffer.
+// buffers a response up to its limit.
 type Writer struct {
 	to http.ResponseWriter
 	// limit is the size of the buffer in bytes; 0 for none.
@@ -29,7 +29,7 @@ type Writer struct {
 	started bool
 }
 
-// NewBuffer returns a Writer that holds the response to r back: Send sends a short one in one
+// NewBuffer returns a Writer that buffers the response to r: Send sends a short one in one
 // piece, with its length, and Reset discards it. A longer one is sent as it is written.
 func NewBuffer(to http.ResponseWriter, r *http.Request) *Writer {
 	return &Writer{to: to, limit: maxBuffered, head: r.Method == http.MethodHead}

@@ -71,6 +71,10 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 		logField(ctx, "error", err.Error())
 		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
 	}
+	if request.Also, err = parseAlso(conv.Value(p.DelegatedIpamAlso), request.IP); err != nil {
+		logField(ctx, "error", err.Error())
+		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+	}
 	logRequest(ctx, request.Owner, request.Pool, "")
 	got, err := h.engine.Restore(ctx, request)
 	logAttachment(ctx, got)

@@ -102,6 +102,41 @@ func TestInvalidAddresses(t *testing.T) {
 	}
 }
 
+func TestAlso(t *testing.T) {
+	shared := newFixture(t, dualStack, restapi.Report{})
+	for name, tt := range map[string]struct {
+		ip, also string
+		code     int
+		want     string
+	}{
+		"IPv6 beside IPv4":   {"10.1.2.3", "FD00::3", http.StatusOK, "fd00::3"},
+		"IPv4 beside IPv6":   {"fd00::3", "10.1.2.3", http.StatusOK, "10.1.2.3"},
+		"4-in-6 beside IPv6": {"fd00::3", "::ffff:10.1.2.3", http.StatusOK, "10.1.2.3"},
+		"empty":              {"10.1.2.3", "", http.StatusOK, ""},
+		"the same family":    {"10.1.2.3", "10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
+		"4-in-6 beside IPv4": {"10.1.2.3", "::ffff:10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
+		"a word":             {"10.1.2.3", "health", http.StatusBadRequest, "delegated-ipam-also"},
+		"a prefix":           {"10.1.2.3", "fd00::3/64", http.StatusBadRequest, "delegated-ipam-also"},
+		"multicast":          {"10.1.2.3", "ff02::1", http.StatusBadRequest, "delegated-ipam-also"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := shared.reset()
+			got := f.send(t, http.MethodPost, "/v1/ipam/"+tt.ip+"?owner=router", "Delegated-Ipam-Also", tt.also)
+			wantCode(t, got, tt.code)
+			if tt.code != http.StatusOK {
+				if reason := got.header.Get("Delegated-Ipam-Reason"); !strings.Contains(reason, tt.want) || f.engine.calls() != 0 {
+					t.Errorf("the reason is %q after %d calls of the engine; want %q and none", reason, f.engine.calls(), tt.want)
+				}
+				return
+			}
+			want, _ := netip.ParseAddr(tt.want)
+			if also := f.engine.restored[0].Also; also != want {
+				t.Errorf("the engine was called with %s; want %s", also, want)
+			}
+		})
+	}
+}
+
 func TestAddressParameter(t *testing.T) {
 	shared := newFixture(t, dualStack, restapi.Report{})
 	for in, want := range map[string]string{

@@ -66,7 +66,7 @@ func neighbours(a call.Address, n int) []netip.Prefix {
 }
 
 // otherResult returns a prevResult that the first ID does not hold: that of the second ID or, if
-// both have an address in common or there is no second one, one with a neighbouring address. It
+// both have an address in common or the second one is missing, one with a neighbouring address. It
 // returns false if there is none.
 func otherResult(first, second call.Result) (call.Result, bool) {
 	if len(second.Addresses) > 0 && len(shared(first, second)) == 0 {

@@ -73,7 +73,7 @@ func TestOneFailure(t *testing.T) {
 	}
 }
 
-// From some call on every one fails: what is held is reported.
+// From some call on every one fails: held addresses are reported.
 func TestLastingFailure(t *testing.T) {
 	w := ways{repeated: profile.RepeatedAddAnotherAddress, check: "allocating"}
 	for _, outcome := range []call.Outcome{call.NotStarted, call.Refused, call.Unknown} {
@@ -99,7 +99,7 @@ func TestLastingFailure(t *testing.T) {
 	}
 }
 
-// Whenever the command is interrupted, everything is released, and there is no proposal.
+// At any interruption of the command, everything is released, and no proposal is made.
 func TestInterrupted(t *testing.T) {
 	w := ways{check: "allocating", repeated: profile.RepeatedAddSameAnswer}
 	p := used(t, "dhcp")

@@ -8,8 +8,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// ProfileFor returns the profile with which a plugin type is tried. One without a profile is given a
-// pod: a plugin that wants one would release nothing without it.
+// ProfileFor returns the profile with which a plugin type is tried. A type without a profile gets a
+// pod: a plugin that needs one would release nothing without it.
 func ProfileFor(set profile.Set, pluginType string) profile.Profile {
 	p := set.For(pluginType)
 	if p.Type != pluginType {
@@ -21,8 +21,8 @@ func ProfileFor(set profile.Set, pluginType string) profile.Profile {
 // draft is a proposal in the making. It begins as a copy of the profile in use.
 type draft struct {
 	profile.Profile
-	// tried has for each field (its JSON name) that the trial has found out what it saw; notTried
-	// has why it has not, for fields that it finds out in general.
+	// tried has the observation for each field (its JSON name) that the trial has determined;
+	// notTried has the reason for each field that this trial could not determine.
 	tried, notTried map[string]string
 }
 
@@ -70,7 +70,7 @@ func (t *trial) concludeUnique(d *draft) {
 	d.tried[field] = fmt.Sprintf("two IDs got %s and %s at the same time", join(prefixes(t.seen.first.result)), join(prefixes(t.seen.second.result)))
 }
 
-// withoutADD adds to what was seen why no ADD was run.
+// withoutADD adds to an observation why no ADD was run.
 func (t *trial) withoutADD(saw string) string {
 	if t.noAdd == "" {
 		return saw
@@ -78,8 +78,8 @@ func (t *trial) withoutADD(saw string) string {
 	return saw + ": " + t.noAdd
 }
 
-// concludeCheck concludes what CHECK proves, what it says of a loss, and what attachments are
-// verified by. CHECK proves something only if it told each of the held IDs from each of the others.
+// concludeCheck sets checkProves, lost and verifyBy. CHECK proves something only if it distinguished
+// each of the held IDs from each of the others.
 func (t *trial) concludeCheck(d *draft) {
 	if !t.seen.hasCheck {
 		for _, field := range []string{"checkProves", "verifyBy", "lost"} {
@@ -102,7 +102,7 @@ func (t *trial) concludeCheck(d *draft) {
 // never mean a loss.
 func isOwnRefusal(a attempt) bool { return a.refused() && a.err.IsPluginRefusal() }
 
-// concludeLost is for a CHECK that tells held IDs from others.
+// concludeLost is for a CHECK that distinguishes held IDs from others.
 func (t *trial) concludeLost(d *draft) {
 	e := t.seen
 	saw := "CHECK of a released address " + e.checkDeleted.text()
@@ -152,7 +152,7 @@ func (t *trial) variables() []string {
 	return all
 }
 
-// concludeVerify prefers CHECK. Whether an ADD that fails releases what is held cannot be tried, so
+// concludeVerify prefers CHECK. Whether a failed ADD releases held addresses cannot be tried, so
 // ADD is not proposed unless the profile in use has it.
 func (t *trial) concludeVerify(d *draft) {
 	const field = "verifyBy"
@@ -161,12 +161,12 @@ func (t *trial) concludeVerify(d *draft) {
 	case d.CheckProves != profile.ProvesNothing:
 		d.VerifyBy = profile.VerifyCheck
 	case d.VerifyBy == profile.VerifyAdd && d.RepeatedAdd == profile.RepeatedAddSameAnswer:
-		saw += ", and a repeated ADD returns the same; that an ADD that fails releases nothing is taken from the profile"
+		saw += ", and a repeated ADD returns the same; that a failed ADD releases nothing is taken from the profile"
 	default:
 		if d.VerifyBy == profile.VerifyAdd {
 			saw += ", and a repeated ADD does not return the same"
 		} else if d.RepeatedAdd == profile.RepeatedAddSameAnswer {
-			saw += `; "add" may be right if an ADD that fails never releases what is held, which cannot be tried`
+			saw += `; "add" may be correct if a failed ADD never releases held addresses, which cannot be tried`
 		}
 		d.VerifyBy = profile.VerifyNothing
 	}

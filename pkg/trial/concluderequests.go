@@ -74,8 +74,8 @@ func (t *trial) form(all requestEvidence) profile.RequestForm {
 	return best
 }
 
-// of returns the verdict on a convention in a form, and all that was seen of it. A convention that
-// is ignored in one form is not believed in the other just because that was refused.
+// of returns the verdict on a convention in a form, and all observations of it. A convention that
+// is ignored in one form is not accepted in the other just because that was refused.
 func (all requestEvidence) of(c profile.Request, form profile.RequestForm) (verdict, string) {
 	got := all[c][form]
 	var saw []string

@@ -33,7 +33,7 @@ type ways struct {
 	same bool
 	// strictDel refuses a DEL of an ID that holds nothing.
 	strictDel bool
-	// rollback releases what an ID holds when its repeated ADD is refused.
+	// rollback releases the addresses of an ID when its repeated ADD is refused.
 	rollback bool
 	// version is the CNI version; empty for 1.1.0.
 	version string

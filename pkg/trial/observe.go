@@ -6,7 +6,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// evidence is what the steps have shown. An attempt that was not made proves nothing.
+// evidence has the results of the steps. An attempt that was not made proves nothing.
 type evidence struct {
 	// hasCheck reports that the invocation has CHECK.
 	hasCheck bool
@@ -23,7 +23,7 @@ type evidence struct {
 }
 
 // observe runs the steps in a safe order: DEL before the first ADD, so that a plugin that cannot
-// release is not given an address, and never more than two held at a time.
+// release does not allocate, and never more than two held addresses at a time.
 func (t *trial) observe(ctx context.Context) error {
 	one, err := t.newScratch(ctx, "1")
 	if err != nil {
@@ -100,7 +100,7 @@ func (t *trial) observeNew(ctx context.Context, _ *scratch) error {
 	if !never.dirty {
 		return nil
 	}
-	_, err = t.del(ctx, never, "release what that CHECK may have allocated")
+	_, err = t.del(ctx, never, "release a possible allocation of that CHECK")
 	return err
 }
 
@@ -113,7 +113,7 @@ func (t *trial) observeRepeated(ctx context.Context, one *scratch) (err error) {
 	return err
 }
 
-// observeDeleted releases the first ID, and looks what is left of it.
+// observeDeleted releases the first ID, and observes the effect.
 func (t *trial) observeDeleted(ctx context.Context, one *scratch) (err error) {
 	if _, err = t.del(ctx, one, "release the first ID"); err != nil {
 		return err
@@ -124,6 +124,6 @@ func (t *trial) observeDeleted(ctx context.Context, one *scratch) (err error) {
 	if t.seen.checkDeleted, err = t.check(ctx, one, t.seen.first.result, "check a released address"); err != nil || !one.dirty {
 		return err
 	}
-	_, err = t.del(ctx, one, "release what that CHECK may have allocated")
+	_, err = t.del(ctx, one, "release a possible allocation of that CHECK")
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 // Origins of a Fact.
 const (
-	// FromTrial: the trial has found it out.
+	// FromTrial: the trial has determined it.
 	FromTrial = "tried"
 	// FromProfile: it is taken from the profile in use.
 	FromProfile = "profile"
@@ -25,7 +25,7 @@ type Fact struct {
 	Value json.RawMessage `json:"value"`
 	// From is FromTrial or FromProfile.
 	From string `json:"from"`
-	// Reason is what the trial saw, or why the field was not tried.
+	// Reason is the observation of the trial, or why the field was not tried.
 	Reason string `json:"reason"`
 }
 
@@ -36,33 +36,33 @@ type Difference struct {
 	// Profile and Proposal are its values.
 	Profile  json.RawMessage `json:"profile"`
 	Proposal json.RawMessage `json:"proposal"`
-	// Reason is what the trial saw.
+	// Reason is the observation of the trial.
 	Reason string `json:"reason"`
 }
 
-// untriable has for each field that no trial can find out why. A test compares it with the fields
-// of a profile.
+// untriable has, for each field that no trial can determine, the reason. A test compares it with the
+// fields of a profile.
 var untriable = map[string]string{
 	"type":               "the plugin under trial",
 	"addOutlivesSeconds": "an ADD would have to be killed in the middle",
 	"delOutlivesSeconds": "a DEL would have to be killed in the middle",
-	"del":                "what a DEL has released is in the plugin's store, which has a form of its own",
-	"store":              "where the plugin keeps its allocations is not in its answers",
-	"lookup":             "the plugin's store has a form of its own",
-	"waitsForConfig":     "what the plugin does before it reads its configuration is not in its answers",
-	"podIdentity":        "whether it is harmful to name a pod, or none, depends on what else uses the plugin",
+	"del":                "the effect of a DEL is in the plugin's store, whose format is unknown",
+	"store":              "the place of its allocations is not in the plugin's results",
+	"lookup":             "the format of the plugin's store is unknown",
+	"waitsForConfig":     "the actions of the plugin before it reads its configuration are not in its results",
+	"podIdentity":        "whether it is harmful to name a pod, or none, depends on the other users of the plugin",
 	"namespace":          "the trial has one CNI_NETNS",
-	"stateDirKey":        "the plugin's own files are not in its answers",
-	"defaultStateDir":    "the plugin's own files are not in its answers",
+	"stateDirKey":        "the plugin's own files are not in its results",
+	"defaultStateDir":    "the plugin's own files are not in its results",
 	"networkName":        "the network has one name",
 	"statusProves":       "the backend would have to be stopped",
 	"nodeLocal":          "a second node would be needed",
 	"delFromAnyNode":     "a second node would be needed",
 	"delGivesUpSeconds":  "the backend would have to be stopped",
-	"requires":           "what the plugin reads is not in its answers",
-	"dangers":            "what a backend does later is not in the plugin's answers",
-	"tryUnsafe":          "it is about trials",
-	"sources":            "for people",
+	"requires":           "the files that the plugin reads are not in its results",
+	"dangers":            "the later actions of a backend are not in the plugin's results",
+	"tryUnsafe":          "it concerns trials",
+	"sources":            "for readers",
 }
 
 // propose makes the proposal of the report from the evidence. The error is that some fact could not
@@ -70,7 +70,7 @@ var untriable = map[string]string{
 func (t *trial) propose() error {
 	d := t.conclude()
 	if !t.ownProfile() {
-		d.Sources = []string{fmt.Sprintf("tried with delegated-ipam profile try, CNI version %s; what that cannot find out is taken from the profile %q", t.report.CNIVersion, t.Profile.Type)}
+		d.Sources = []string{fmt.Sprintf("tried with delegated-ipam profile try, CNI version %s; the other fields are taken from the profile %q", t.report.CNIVersion, t.Profile.Type)}
 	}
 	proposal, err := parsed(d.Profile)
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *trial) propose() error {
 	return nil
 }
 
-// parsed returns a profile as a file of --plugin-profile with it is read.
+// parsed returns a profile as it is read from a file of --plugin-profile.
 func parsed(p profile.Profile) (profile.Profile, error) {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -127,28 +127,28 @@ func jsonOf(v reflect.Value) json.RawMessage {
 	return data
 }
 
-// addNotes adds to the report what is not in a field.
+// addNotes adds the observations without a field to the report.
 func (t *trial) addNotes(d draft) {
 	e := t.seen
 	if !t.ownProfile() {
-		t.note("%s has no profile: the calls, and what the trial cannot find out, are those of the careful one, %q", t.Type, t.Profile.Type)
+		t.note("%s has no profile: the calls, and the fields that cannot be tried, are those of the careful one, %q", t.Type, t.Profile.Type)
 	}
 	if e.delNew.refused() {
-		t.note("DEL of an ID that never had an ADD %s; the sidecar runs one before each ADD unless repeatedAdd is %q, and would never get to the ADD", e.delNew.text(), profile.RepeatedAddSameAnswer)
+		t.note("DEL of an ID that never had an ADD %s; the sidecar runs one before each ADD unless repeatedAdd is %q, and would never reach the ADD", e.delNew.text(), profile.RepeatedAddSameAnswer)
 	}
 	if e.delTwice.refused() {
 		t.note("a second DEL %s; the sidecar repeats a DEL until it succeeds", e.delTwice.text())
 	}
 	if e.again.refused() && d.CheckProves != profile.ProvesNothing && !e.checkAgain.succeeded() {
-		t.note("after the refused ADD, CHECK of the held address %s: an ADD that is refused may release what its ID holds", e.checkAgain.text())
+		t.note("after the refused ADD, CHECK of the held address %s: a refused ADD may release the addresses of its ID", e.checkAgain.text())
 	}
 	if !d.Unique && t.seen.second.succeeded() && d.CheckProves == profile.ProvesNothing {
-		t.note("two IDs got the same address, and CHECK succeeds for any ID: if the plugin keeps nothing by design, nothing can be lost, and any verifyBy is right")
+		t.note("two IDs got the same address, and CHECK succeeds for any ID: if the plugin keeps nothing by design, nothing can be lost, and any verifyBy is correct")
 	}
 	switch d.Del {
 	case profile.DelQueued:
-		t.note("by the profile a DEL that succeeds is carried out later; until then the plugin may still hold the addresses of the trial")
+		t.note("by the profile a successful DEL is executed later; until then the plugin may still hold the addresses of the trial")
 	case profile.DelUnproved:
-		t.note("by the profile a DEL that succeeds may have released nothing; look for %s in the plugin's store", t.IDPrefix)
+		t.note("by the profile a successful DEL may have released nothing; search the plugin's store for %s", t.IDPrefix)
 	}
 }

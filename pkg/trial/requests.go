@@ -17,7 +17,7 @@ var (
 	forms       = []profile.RequestForm{profile.FormAddress, profile.FormCIDR}
 )
 
-// verdict is what a plugin makes of a request.
+// verdict is the effect of a request on a plugin.
 type verdict int
 
 const (
@@ -26,7 +26,7 @@ const (
 	honoured
 	// ignored: another address was returned, or one more.
 	ignored
-	// rejected: the ADD was refused, which does not tell why.
+	// rejected: the ADD was refused, for an unknown reason.
 	rejected
 )
 
@@ -66,7 +66,7 @@ func (t *trial) observeRequests(ctx context.Context, _ *scratch) error {
 }
 
 // targets returns two addresses of one family to be requested, or why there are none. Those that
-// two IDs have got are certainly in the pool. A plugin that gives both the same address has no pool.
+// two IDs have got are certainly in the pool. A plugin that returns the same address to both has no pool.
 func (t *trial) targets() (targets []netip.Prefix, why string) {
 	first, second := t.seen.first.result, t.seen.second.result
 	if !t.seen.second.succeeded() {
@@ -88,11 +88,11 @@ func (t *trial) targets() (targets []netip.Prefix, why string) {
 	return targets[:2], ""
 }
 
-// request requests the second address, then the first, then that again: no plugin that ignores
+// request requests the second address, then the first, then the second again: no plugin that ignores
 // requests returns the two in this order by a rule such as the lowest, the last or the next
-// address. The first would be a bad beginning: as the lowest one, and the one released last, it may
-// be what the plugin returns anyway, and a plugin that adds the requested address to that would
-// return it twice, which is not a valid result.
+// address. It does not begin with the first: as the lowest one, and the one released last, the
+// plugin may return it anyway, and a plugin that adds the requested address to that would return it
+// twice, which is not a valid result.
 func (t *trial) request(ctx context.Context, s *scratch, convention profile.Request, targets []netip.Prefix) (requested, error) {
 	if _, err := s.call.Invocation.Convention(1); err != nil {
 		return requested{why: fmt.Sprintf("the network does not declare the capability %q", call.CapabilityIPs)}, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// idBase begins every container ID of a trial, so that a person recognizes it in the plugin's
+// idBase begins every container ID of a trial, so that an operator recognizes it in the plugin's
 // store. The IDs of the sidecar begin otherwise (containerid.Match).
 const idBase = "delegated-ipam-try-"
 
@@ -81,7 +81,7 @@ func (t *trial) releaseAll(ctx context.Context) {
 		}
 		for range maxDels {
 			if s.dirty {
-				t.run(ctx, s, call.VerbDel, "release what the trial has allocated")
+				t.run(ctx, s, call.VerbDel, "release the allocations of the trial")
 			}
 		}
 		switch {

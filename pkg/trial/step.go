@@ -16,7 +16,7 @@ type Step struct {
 	Verb string `json:"verb"`
 	// ContainerID is that of the call; empty for STATUS.
 	ContainerID string `json:"container-id,omitempty"`
-	// Purpose is what the step is to find out.
+	// Purpose is the question that the step answers.
 	Purpose string `json:"purpose"`
 	// Outcome is Succeeded or a call.Outcome.
 	Outcome string `json:"outcome"`
@@ -43,7 +43,7 @@ func (a attempt) succeeded() bool { return a.made && a.err == nil }
 // refused reports whether the plugin returned a well-formed error.
 func (a attempt) refused() bool { return a.made && a.err != nil && a.err.Outcome == call.Refused }
 
-// text returns the outcome for a person.
+// text returns the outcome as text.
 func (a attempt) text() string {
 	switch {
 	case !a.made:
@@ -137,7 +137,7 @@ func (t *trial) add(ctx context.Context, s *scratch, purpose string) (attempt, e
 }
 
 // del runs DEL. It ends the trial if the container ID may hold an address and the DEL failed: a
-// plugin that does not release is not given more to hold.
+// plugin that does not release must not allocate more.
 func (t *trial) del(ctx context.Context, s *scratch, purpose string) (attempt, error) {
 	a, err := t.try(ctx, s, call.VerbDel, purpose)
 	if err == nil && a.err != nil && (s.dirty || a.err.Outcome == call.Unknown) {

@@ -1,6 +1,6 @@
-// Package trial finds out what a CNI IPAM plugin does: it runs the plugin's verbs on scratch
-// container IDs in a safe order, releases everything again, and proposes a profile from what it has
-// seen (docs/reference/plugins.md, Try a plugin). It runs no process itself.
+// Package trial determines the behaviour of a CNI IPAM plugin: it runs the plugin's verbs on scratch
+// container IDs in a safe order, releases everything again, and proposes a profile from its
+// observations (docs/reference/plugins.md, Try a plugin). It does not run processes itself.
 package trial
 
 import (
@@ -23,7 +23,7 @@ type Plugin interface {
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
 	Status(ctx context.Context, inv call.Invocation) error
-	// CommandLine returns a shell command that makes a call by hand.
+	// CommandLine returns a shell command that repeats a call manually.
 	CommandLine(verb string, c call.Call) string
 }
 
@@ -66,13 +66,13 @@ type Report struct {
 	// Differences are the fields in which the proposal differs from the profile of the type; none
 	// if the type has no profile.
 	Differences []Difference `json:"differences"`
-	// Notes are what else a person should know.
+	// Notes are further facts for the reader.
 	Notes []string `json:"notes"`
-	// Leftovers are what the trial could not release.
+	// Leftovers are the container IDs that the trial could not release.
 	Leftovers []Leftover `json:"leftovers"`
 }
 
-// Run tries a plugin. Whatever happens, it ends with a DEL of each container ID that may hold an
+// Run tries a plugin. In every case it ends with a DEL of each container ID that may hold an
 // address. The report is valid with an error, too. Errors: the plugin cannot be run in the network,
 // the trial ended early (no proposal), some fact could not be tried, or something could not be
 // released (Report.Leftovers). If ctx is done, no further step is begun but that release.
@@ -95,12 +95,12 @@ type trial struct {
 	report Report
 	// scratches are the container IDs in the order of their first use.
 	scratches []*scratch
-	// noAdd is why no further ADD is run; empty if one may be.
+	// noAdd is the reason against further ADDs; empty if they are allowed.
 	noAdd string
 	seen  evidence
 }
 
-// stop returns the error of a trial that cannot go on.
+// stop returns the error of a trial that cannot continue.
 func (t *trial) stop(format string, args ...any) error {
 	return fmt.Errorf("the trial of %s ended early, and proposes no profile: %w", t.Type, fmt.Errorf(format, args...))
 }

@@ -164,12 +164,12 @@ func TestNotes(t *testing.T) {
 		want string
 	}{
 		"no profile":         {ways{}, profile.Unknown, "fake has no profile"},
-		"DEL of an unknown":  {ways{strictDel: true}, "host-local", "would never get to the ADD"},
+		"DEL of an unknown":  {ways{strictDel: true}, "host-local", "would never reach the ADD"},
 		"second DEL":         {ways{strictDel: true}, "host-local", "repeats a DEL until it succeeds"},
-		"roll-back":          {ways{rollback: true}, "host-local", "may release what its ID holds"},
+		"roll-back":          {ways{rollback: true}, "host-local", "may release the addresses of its ID"},
 		"keeps nothing":      {ways{same: true, check: "always"}, "static", "nothing can be lost"},
-		"DEL may be nothing": {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "look for " + fakeIDPrefix},
-		"DEL is queued":      {ways{check: "always", repeated: profile.RepeatedAddSameAnswer}, "azure-ipam", "carried out later"},
+		"DEL may be nothing": {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "search the plugin's store for " + fakeIDPrefix},
+		"DEL is queued":      {ways{check: "always", repeated: profile.RepeatedAddSameAnswer}, "azure-ipam", "executed later"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), newFake(t, c.ways).options(used(t, c.used)))

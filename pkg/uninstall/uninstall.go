@@ -1,4 +1,4 @@
-// Package uninstall removes what a sidecar leaves on its node: the state directory and the socket.
+// Package uninstall removes the state directory and the socket of a sidecar from its node.
 package uninstall
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// Options say what to remove.
+// Options locate the files to remove.
 type Options struct {
 	// StateDir and SocketPath are those of the sidecar, absolute.
 	StateDir, SocketPath string
@@ -29,10 +29,10 @@ type Options struct {
 	OnWait func(holder string)
 }
 
-// Run removes the state directory, after the sidecar's end, then the socket. It returns the paths
-// that it removed, also with an error. An error is why something stays: an attachment
+// Run removes the state directory, after the sidecar's end, then the socket. It returns the removed
+// paths, also with an error. An error names a part that stays: an attachment
 // (*journal.InUseError), a file that is not the sidecar's, a sidecar that does not end. A second
-// run completes the first one; nothing there is success.
+// run completes the first one; it succeeds if neither exists.
 func Run(ctx context.Context, o Options) (removed []string, err error) {
 	if o.Timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.Timeout))

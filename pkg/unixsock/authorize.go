@@ -39,9 +39,9 @@ const maxLoggedRequest = 256
 
 // Authorize returns a handler that passes requests of allowed callers to next. Other requests get
 // 403 without a body (swagger.yaml, as in Cilium), with the reason in a header, and are logged to
-// refusals, except GET
-// /v1/healthz, which health gets, without what health does not need. It must be served by Server,
-// which adds the peer to the context; a request without a known peer gets 403 too.
+// refusals, except GET /v1/healthz, which is passed to health without headers and parameters that
+// health ignores. It must be served by Server, which adds the peer to the context; a request without
+// a known peer gets 403 too.
 func Authorize(next, health http.Handler, callers Callers, refusals *logging.Repeated) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, known := PeerFrom(r.Context())

@@ -19,8 +19,8 @@ func openDir(parent *os.File, name string) (*os.File, error) {
 	return openAt(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 }
 
-// openName opens whatever has a name in a directory, without any right to its content. The
-// descriptor is that of a symbolic link itself, not of its target.
+// openName opens the file of a name in a directory, without any right to its content. The descriptor
+// of a symbolic link is that of the link, not of its target.
 func openName(parent *os.File, name string) (*os.File, error) {
 	return openAt(parent, name, unix.O_PATH|unix.O_NOFOLLOW)
 }
@@ -51,7 +51,7 @@ func checkPrivate(dir *os.File) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s: mode %s, not a private directory of user %d; another process has replaced it, so restrict who can write to %s",
+		return fmt.Errorf("%s: mode %s, not a private directory of user %d; another process has replaced it, so restrict write access to %s",
 			dir.Name(), info.Mode(), os.Geteuid(), filepath.Dir(dir.Name()))
 	}
 	return nil

@@ -41,7 +41,7 @@ func setGroup(socket *os.File, gid int) error {
 		return fmt.Errorf("%w: %w", notMemberError(gid, groups), err)
 	}
 	if err != nil {
-		return fmt.Errorf("its group cannot be set to %d (--socket-group): %w", gid, err)
+		return fmt.Errorf("set group %d (--socket-group): %w", gid, err)
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func notMemberError(gid int, groups []int) error {
 	for i, g := range groups {
 		all[i] = fmt.Sprint(g)
 	}
-	return fmt.Errorf("its group cannot be set to %d (--socket-group), because this process is not a member of that group (it has %s) and lacks CAP_CHOWN; "+
+	return fmt.Errorf("set group %d (--socket-group): this process is not a member of that group (it has %s) and lacks CAP_CHOWN; "+
 		"in Kubernetes add %[1]d to supplementalGroups in the pod's securityContext, or make it runAsGroup of the container; in a systemd unit name it in SupplementaryGroups=",
 		gid, strings.Join(all, ", "))
 }

@@ -68,7 +68,7 @@ func admitted(t *testing.T, path string, uid int) bool {
 }
 
 func TestLimit(t *testing.T) {
-	const first, second, third, stranger, otherStranger, thirdStranger = 70001, 70002, 70003, 70011, 70012, 70013
+	const first, second, third, denied, otherDenied, thirdDenied = 70001, 70002, 70003, 70011, 70012, 70013
 	type step struct {
 		uid  int
 		want bool
@@ -95,12 +95,12 @@ func TestLimit(t *testing.T) {
 		},
 		"refused user": {
 			limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1},
-			[]step{{stranger, true}, {stranger, false}, {otherStranger, true}, {first, true}, {first, true}},
+			[]step{{denied, true}, {denied, false}, {otherDenied, true}, {first, true}, {first, true}},
 			"1 of a user who may not call",
 		},
 		"refused users": {
 			limits{total: 9, ordinary: 9, user: 9, refused: 2, refusedUser: 1},
-			[]step{{stranger, true}, {otherStranger, true}, {thirdStranger, false}, {first, true}, {0, true}},
+			[]step{{denied, true}, {otherDenied, true}, {thirdDenied, false}, {first, true}, {0, true}},
 			"2 of users who may not call",
 		},
 	} {

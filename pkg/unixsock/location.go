@@ -34,7 +34,7 @@ func openLocation(path string) (location, error) {
 	return location{dir, filepath.Base(path)}, nil
 }
 
-// findStale opens the stale socket; nil if there is no file. It returns an error for a live socket
+// findStale opens the stale socket; nil without a file. It returns an error for a live socket
 // or another file, which must stay.
 func (l location) findStale() (*os.File, error) {
 	f, err := openName(l.dir, l.name)
@@ -85,7 +85,7 @@ func (l location) remove(installed fs.FileInfo) error {
 		return nil
 	}
 	if err := unix.Unlinkat(int(l.dir.Fd()), l.name, 0); err != nil {
-		return fmt.Errorf("removing it: %w", err)
+		return fmt.Errorf("remove: %w", err)
 	}
 	return nil
 }

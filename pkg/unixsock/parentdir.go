@@ -16,7 +16,7 @@ func checkParentOwner(dir *os.File) error {
 		return err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("its directory belongs to user %d; expected root or our own user %d, so change the owner or choose another directory (--socket-path)",
+		return fmt.Errorf("the directory belongs to user %d; expected root or user %d, so change the owner or choose another directory (--socket-path)",
 			stat.Uid, os.Geteuid())
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 )
 
 // Remove removes the stale socket at a path and the staging directories of its sidecar, and returns
-// the paths that it removed. Nothing there is success. A socket on which a process listens, a file
-// that is not a socket, and a socket of another user stay, and are an error. No link is followed
-// but in the directory of the path.
+// the removed paths. It succeeds if neither exists. A socket on which a process listens, a file that
+// is not a socket, and a socket of another user stay, and are an error. Links are followed only in
+// the directory of the path.
 func Remove(path string) (removed []string, err error) {
 	dir, err := os.OpenFile(filepath.Dir(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func (l location) removeStale() (bool, error) {
 		return false, err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return false, fmt.Errorf("it belongs to user %d; expected our own user %d, so run the command as that user", stat.Uid, os.Geteuid())
+		return false, fmt.Errorf("belongs to user %d; expected user %d, so run the command as user %[1]d", stat.Uid, os.Geteuid())
 	}
 	return true, l.remove(info)
 }

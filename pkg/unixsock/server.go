@@ -17,15 +17,15 @@ const (
 	readTimeout   = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 
-	// writeTimeout is above the 90 s after which Cilium's clients give up, so that they and not
-	// the server end a slow request.
+	// writeTimeout is above the 90 s after which Cilium's clients end a request, so that they and not
+	// the server end a slow one.
 	writeTimeout = 100 * time.Second
 
 	// maxHeader and maxBody are in bytes. No operation of the API has a body.
 	maxHeader = 8 << 10
 	maxBody   = 64 << 10
 
-	// headerSlop is what net/http adds to http.Server.MaxHeaderBytes.
+	// headerSlop is the number of bytes that net/http adds to http.Server.MaxHeaderBytes.
 	headerSlop = 4 << 10
 )
 

@@ -114,7 +114,7 @@ func (s *stagingDir) restrict(mode fs.FileMode, gid int) (fs.FileInfo, error) {
 	// fchmod(2) refuses a descriptor that was opened with O_PATH, and only such a one is possible
 	// for a socket.
 	if err := os.Chmod(pathOf(socket), mode); err != nil {
-		return nil, fmt.Errorf("its mode cannot be set: %w", err)
+		return nil, fmt.Errorf("set mode: %w", err)
 	}
 	return socket.Stat()
 }
@@ -143,7 +143,7 @@ func (s *stagingDir) install(stale *os.File) error {
 }
 
 // rename moves the socket from the staging directory to the path: with the flags of renameat2(2)
-// or, on a file system without flags, in place of whatever is there.
+// or, on a file system without flags, in place of any file there.
 func (s *stagingDir) rename(flags uint) error {
 	from, to := int(s.dir.Fd()), int(s.target.dir.Fd())
 	err := unix.Renameat2(from, stagedName, to, s.target.name, flags)
@@ -151,7 +151,7 @@ func (s *stagingDir) rename(flags uint) error {
 		err = unix.Renameat(from, stagedName, to, s.target.name)
 	}
 	if err != nil {
-		return fmt.Errorf("moving it to its path: %w", err)
+		return fmt.Errorf("move to its path: %w", err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func hasOperation(m *dto.Metric, operation string) bool {
 	return false
 }
 
-// recordBridge records what the bridge did between two scrapes.
+// recordBridge records the actions of the bridge between two scrapes.
 func (tb *testbed) recordBridge(t *testing.T, before, after bridgeMetrics) {
 	t.Helper()
 	for _, h := range []struct{ what, name, operation string }{

@@ -22,7 +22,7 @@ func TestBurst(t *testing.T) { testBurst(t, time.Second) }
 // TestBurstDefaultRate has the default of --ipam-cilium-node-update-rate.
 func TestBurstDefaultRate(t *testing.T) { testBurst(t, 15*time.Second) }
 
-// testBurst binds pods to the node at once. The release delay is the bridge's default.
+// testBurst binds pods to the node at the same time. The release delay is the bridge's default.
 func testBurst(t *testing.T, updateRate time.Duration) {
 	tb := newTestbed(t, ipv4Only(), delays{update: updateRate, release: 3 * time.Minute})
 	tb.sidecar.MustStart(t)

@@ -17,7 +17,7 @@ const (
 	podBackoffJitter = 0.5
 )
 
-// kubelet imitates the kubelet for pods that are bound at once. As there, each pod has a worker, so
+// kubelet imitates the kubelet for pods that are bound together. As there, each pod has a worker, so
 // the ADDs of all pods run concurrently, and a failed one is repeated in a new sandbox after a delay.
 type kubelet struct {
 	testbed *testbed
@@ -33,7 +33,7 @@ type burstPod struct {
 	failed []time.Time
 }
 
-// start binds pods to the node at once, and returns when all run or ctx ends. The sandboxes of the
+// start binds pods to the node together, and returns when all run or ctx ends. The sandboxes of the
 // first attempts exist before. It returns the time at which it created the first pod.
 func (k *kubelet) start(ctx context.Context, t *testing.T, count int) (time.Time, []*burstPod) {
 	t.Helper()

@@ -17,7 +17,7 @@ const (
 	deletedPods = 30
 )
 
-// shortDelays are the delays of tests that neither kill programs at random nor start many pods at once.
+// shortDelays are the delays of tests that neither kill programs at random nor start many pods at the same time.
 func shortDelays() delays { return delays{update: time.Second, release: 3 * time.Second} }
 
 // agentOwners returns the owners of the agent's own addresses.

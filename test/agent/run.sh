@@ -12,7 +12,7 @@ AGENT_TEST_CLANG=$(command -v clang-19 || command -v clang)
 export AGENT_TEST_CLANG
 
 # BPF programs for sockets are attached at the root of a cgroup namespace. A
-# cgroup of its own keeps them away from the processes of the host.
+# separate cgroup keeps them away from the processes of the host.
 unified=$(findmnt -n -o TARGET -t cgroup2 | head -n 1)
 [ -n "$unified" ] || { echo "no cgroup2 is mounted; expected one, as systemd mounts at /sys/fs/cgroup" >&2; exit 1; }
 group=$unified/delegated-ipam-agent-test-$$

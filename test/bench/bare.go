@@ -26,7 +26,7 @@ func newBare(plugins, store string) (*bare, error) {
 	return &bare{path: filepath.Join(plugins, "host-local"), config: config}, err
 }
 
-// run runs one verb for an owner's container ID and returns what it printed.
+// run runs one verb for an owner's container ID and returns its output.
 func (b *bare) run(verb, owner string, config []byte) ([]byte, error) {
 	cmd := exec.Command(b.path)
 	cmd.Env = []string{

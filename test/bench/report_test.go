@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// example is a report of made-up figures.
+// example is a report of invented values.
 func example() *report {
 	r := &report{Machine: "a machine & its disk", Pairs: 4, Growth: []point{
 		{Attachments: 10, Plugin: sample{7, 8, 9}, Own: sample{2}, Held: sample{0.2}},

@@ -8,14 +8,14 @@ import (
 // row is one line of the table. A missing figure is NaN.
 type row struct {
 	Case, Reference string
-	// Unit is the unit of the four figures.
+	// Unit is the unit of the four values.
 	Unit string
 
 	Ours, OursP99     float64
 	Theirs, TheirsP99 float64
 
 	Goal goal
-	// Note takes the place of missing figures; otherwise empty.
+	// Note replaces missing values; otherwise empty.
 	Note string
 }
 

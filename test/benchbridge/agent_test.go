@@ -43,7 +43,7 @@ type agent struct {
 	history   []observation
 }
 
-// observation is what a CiliumNode had when the agent saw it.
+// observation is the content of a CiliumNode when the agent saw it.
 type observation struct {
 	at time.Time
 	// pool is the number of entries of the pool, free of those that can be allocated, cordoned of

@@ -19,7 +19,7 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	pods := b.kubelet.create(t, n, "burst", count)
 	all := waitUntil(t, limit, func() bool { return len(starts(pods)) == count })
 	started := starts(pods)
-	// The last status update of the agent, and what the supplier makes of it.
+	// The last status update of the agent, and the reaction of the supplier to it.
 	waitUntil(t, 2*updateRate+5*time.Second, func() bool { return n.agent.used() == count+agentAddresses })
 	end := time.Now()
 

@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// TestAudit checks what is read from lines of an audit log.
+// TestAudit checks the values that are read from lines of an audit log.
 func TestAudit(t *testing.T) {
 	const lines = `
 {"auditID":"1","stage":"ResponseComplete","requestURI":"/apis/cilium.io/v2/ciliumnodes/a","verb":"patch","objectRef":{"resource":"ciliumnodes","name":"a"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:01.000000Z","stageTimestamp":"2026-01-01T00:00:01.010000Z"}
@@ -56,7 +56,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAgent checks the answers of the imitated agent (docs/operate/bridge.md, What the agent does).
+// TestAgent checks the answers of the imitated agent (docs/design/bridge.md, Behaviour of the agent).
 func TestAgent(t *testing.T) {
 	a := &agent{refresh: make(chan struct{}, 1), allocated: map[string]any{"10.0.0.1": nil}}
 	a.observe(&unstructured.Unstructured{Object: map[string]any{

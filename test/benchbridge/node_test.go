@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// releaseDelay is --excess-ip-release-delay, except where a case says otherwise. It is scaled: the
+	// releaseDelay is --excess-ip-release-delay, except in cases that set another one. It is scaled: the
 	// default is 3 minutes.
 	releaseDelay = 10 * time.Second
 	// pluginDelay is the time of a plugin call: that of host-local (docs/reference/performance.md).

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/benchpage"
 )
 
-// report has the figures of one run.
+// report has the results of one run.
 type report struct {
 	// Machine names the machine.
 	Machine string

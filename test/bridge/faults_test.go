@@ -124,6 +124,35 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// An uninstall released everything and left the CiliumNode: the addresses of a slot are restored together.
+func TestUninstalledPool(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f *fixture) {
+		p := f.serve(t, 4, smallFlags()...)
+		f.addPods(t, 3)
+		p.end(t, syscall.SIGTERM)
+		before, _ := f.server.Node(t, f.node.Name)
+		f.sidecar.Stop(t)
+		f.node.WipeJournal(t)
+		f.node.WipeStore(t)
+		f.node.ResetHistory()
+		f.sidecar = f.node.Start(t)
+		for range len(before.Pool) { // so that host-local would return other addresses next
+			f.sidecar.Release(t, f.sidecar.AllocateFor(t, "other")...)
+		}
+
+		startBridge(t, f.server, f.node, smallFlags()...)
+		f.eventually(t, "the addresses of the old pool to be held", func() error {
+			now, _ := f.server.Node(t, f.node.Name)
+			for ip := range before.Pool {
+				if _, published := now.Pool[ip]; !published {
+					t.Fatalf("%s is not in the pool any more: %v", ip, now.Pool)
+				}
+			}
+			return compare(t, f.server, f.node)
+		})
+	})
+}
+
 func TestExhausted(t *testing.T) {
 	f := newFixture(t, false)
 	network := harness.IPv4Only()

@@ -47,7 +47,7 @@ func TestDeadlineFromClockAhead(t *testing.T) {
 	}
 }
 
-// The sidecar waits for a late call at most as long as the profile says, even if the record has a
+// The sidecar waits for a late call at most for the time in the profile, even if the record has a
 // later time that was written while the clock was ahead.
 func TestLateCallTimeFromClockAhead(t *testing.T) {
 	t.Parallel()

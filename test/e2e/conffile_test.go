@@ -10,7 +10,7 @@ import (
 )
 
 // delegated-ipam-bridge network removes the file when its range may be another node's: a sidecar that
-// has read it allocates nothing from it any more, and serves what is held.
+// has read it allocates nothing from it any more, and serves held addresses.
 func TestConfFileRemoved(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

@@ -168,7 +168,7 @@ func writeWhileDoctorWaits(ctx context.Context, lock *os.File, file string) erro
 
 // openedByDoctor reports whether a `doctor` process has a file open.
 func openedByDoctor(file string) bool {
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is valid, so there is no error
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is valid, so it cannot fail
 	return slices.ContainsFunc(links, func(link string) bool {
 		target, err := os.Readlink(link)
 		if err != nil || target != file {

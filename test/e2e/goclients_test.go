@@ -18,8 +18,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// nobody is an address that no owner holds.
-var nobody = netip.MustParseAddr("10.15.0.200")
+// unallocated is an address that no owner holds.
+var unallocated = netip.MustParseAddr("10.15.0.200")
 
 func TestGoClient(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestGoClient(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := c.Release(ctx, nobody, client.ReleaseOptions{}); !errors.Is(err, client.ErrNotFound) {
+	if err := c.Release(ctx, unallocated, client.ReleaseOptions{}); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("got %v; want ErrNotFound", err)
 	}
 	wantLeaseCount(t, n, 0)
@@ -61,7 +61,7 @@ func TestGeneratedClient(t *testing.T) {
 	ctx, n := t.Context(), nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	c := generatedClient(s.Socket)
-	owner, none := "pod", nobody.String()
+	owner, none := "pod", unallocated.String()
 	created, err := c.Ipam.PostIpamContext(ctx, ipam.NewPostIpamParams().WithOwner(&owner))
 	harness.Must(t, err)
 	address := created.Payload.Address

@@ -150,7 +150,7 @@ func startCentral(t *testing.T, outlivesSeconds int, flags ...string) (*harness.
 func wantLateCallsHarmless(t *testing.T, server harness.Central, held []string) {
 	t.Helper()
 	if server.LateCalls(t) == 0 {
-		t.Fatal("there are no late calls; the test proves nothing")
+		t.Fatal("no call is late; the test proves nothing")
 	}
 	server.RunLateCalls(t)
 	wantNoPodGets(t, server, held)

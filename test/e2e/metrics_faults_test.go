@@ -17,7 +17,7 @@ func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
 		for series, value := range want {
 			name := "delegated_ipam_" + series[0]
 			if seen[name] == nil {
-				return fmt.Errorf("there is no metric %s", name)
+				return fmt.Errorf("missing metric %s", name)
 			}
 			if got := sum(seen, name, series[1], series[2]); got != value {
 				return fmt.Errorf("%q is %v; want %v, among %v", series, got, value, seen[name])

@@ -76,7 +76,7 @@ func TestCalicoGCKeepsHeld(t *testing.T) {
 }
 
 // Trap: calico lacks STATUS, because its CNI library is older than 1.1.0, and that of azure and
-// whereabouts succeeds whatever its backend does.
+// whereabouts succeeds regardless of its backend.
 func TestSTATUSNotCalled(t *testing.T) {
 	t.Parallel()
 	for pluginType, version := range map[string]string{"calico-ipam": "1.0.0", "azure-ipam": "1.1.0", "whereabouts": "1.1.0"} {

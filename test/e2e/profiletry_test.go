@@ -91,7 +91,7 @@ func TestRealDHCPProfileTry(t *testing.T) {
 	}
 }
 
-// A plugin of a type without a profile: what the trial finds out is that of host-local, and the rest
+// A plugin of a type without a profile: the tried fields are those of host-local, and the rest
 // that of the careful profile.
 func TestProfileTryUnknownType(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ fi
 exec "$0.real"
 `
 
-// The printed commands release what the trial could not.
+// The printed commands release the leftovers of the trial.
 func TestProfileTryLeftovers(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

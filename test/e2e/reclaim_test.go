@@ -42,7 +42,7 @@ func runReclaim(t *testing.T, n *harness.Node, flags ...string) harness.CommandR
 	return n.Command(t, args...)
 }
 
-// gone confirms that a node is gone.
+// gone confirms that a node was removed.
 func gone(n *harness.Node) []string {
 	return []string{"--node=" + n.Name, "--yes-the-node-is-gone=" + n.Name}
 }

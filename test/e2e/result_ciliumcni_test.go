@@ -17,7 +17,7 @@ import (
 //
 //   - address.ipv4 and address.ipv6 have no prefix length, as in the agent's API;
 //   - a missing or unspecified gateway is empty instead of "<nil>";
-//   - without a master-mac there is no interface-number.
+//   - without a master-mac, interface-number is absent.
 func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
 	t.Helper()
 	var out harness.Allocation

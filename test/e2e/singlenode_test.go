@@ -24,7 +24,7 @@ func mountConfigMap(t *testing.T, n *harness.Node) string {
 }
 
 // host-local on every node with the range of a ConfigMap would allocate each address on every node.
-// What is held is served, and can be released.
+// Held addresses are served, and can be released.
 func TestSharedRange(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

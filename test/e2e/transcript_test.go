@@ -59,9 +59,14 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// normalize replaces the paths and the name of the test's node by those of a real one, and
-// values that differ between runs.
+// normalize replaces what differs between runs, and aligns the columns.
 func normalize(n *harness.Node, list []harness.Attachment, text string) string {
+	return alignColumns(replaceVarying(n, list, text))
+}
+
+// replaceVarying replaces the paths and the name of the test's node by those of a real one, and
+// values that differ between runs.
+func replaceVarying(n *harness.Node, list []harness.Attachment, text string) string {
 	const node = "worker-1"
 	replace := []string{
 		n.Socket, "/var/run/cilium/delegated-ipam.sock", n.StateDir, "/var/lib/delegated-ipam", n.ConfDir, "/etc/cni/net.d",
@@ -72,7 +77,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 	}
 	text = strings.NewReplacer(append(replace, n.Name, node)...).Replace(text)
 	for _, r := range [][2]string{
-		{`(Version: +)\S+`, "${1}v0.1.0"},
+		{`(Version: +|version=|sidecar )\S+( not ready|\n)`, "${1}v0.1.0${2}"},
 		{`\b(?:\d+m(?:\d+s)?|\d+s)\b`, "5s"},
 		{`expires in \S+`, "expires in 9m55s"},
 		{`returned in \S+`, "returned in 59m"},
@@ -86,7 +91,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
 	}
-	return alignColumns(text)
+	return text
 }
 
 // alignColumns aligns the columns of each paragraph.
@@ -109,9 +114,10 @@ func alignColumns(text string) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// withoutMachineChecks removes the checks of doctor that depend on the machine: a test may run
-// on a tmpfs or as another user.
+// machineChecks matches the checks of doctor that depend on the machine: a test may run on a tmpfs
+// or as another user.
+var machineChecks = regexp.MustCompile(`(?m)^\w+ +(environment|machine-id|socket|state-dir|disk-space) .*\n(?: +remedy: .*\n)?`)
+
 func withoutMachineChecks(text string) string {
-	machine := regexp.MustCompile(`(?m)^\w+ +(environment|machine-id|socket|state-dir|disk-space) .*\n(?: +remedy: .*\n)?`)
-	return alignColumns(machine.ReplaceAllString(text, ""))
+	return alignColumns(machineChecks.ReplaceAllString(text, ""))
 }

@@ -81,7 +81,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// With --health-details=authorized a user who may not call the API gets the state, and nothing else.
+// With --health-details=authorized a user who may not call the API gets only the state.
 func TestHealthDetails(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)

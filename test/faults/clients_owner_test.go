@@ -11,10 +11,10 @@ import (
 type sharedOwner struct {
 	name string
 	mu   sync.Mutex
-	// held has the addresses, by family, that it holds whatever the outcome of pending
+	// held has the addresses, by family, that it holds regardless of the outcome of pending
 	// requests. Only they are released, because a release does not name an owner.
 	held [2]netip.Addr
-	// releasing says that a release of a family is pending; released is when the last one ended.
+	// releasing means that a release of a family is pending; released is when the last one ended.
 	releasing [2]bool
 	released  [2]int64
 }

@@ -144,7 +144,7 @@ func (c *clients) release(o *sharedOwner, ip netip.Addr) {
 	c.record(o, op)
 }
 
-// send sends a request when a sidecar serves. It returns false if there is no response, so
+// send sends a request when a sidecar serves. It returns false without a response, so
 // that the outcome is unknown.
 func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bool) {
 	for {

@@ -37,7 +37,7 @@ type modelFile struct {
 	state string
 	// written and synced are the times of the last write and the last fsync.
 	written, synced int
-	// failed says that a write or an fsync has failed: the content on disk is unknown, even after
+	// failed means that a write or an fsync has failed: the content on disk is unknown, even after
 	// another fsync.
 	failed bool
 }

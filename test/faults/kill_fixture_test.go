@@ -25,11 +25,11 @@ type fixture struct {
 	history *oracle.History
 	// requests are those since the plan was set.
 	requests []request
-	// unanswered says that one of them got no response.
+	// unanswered means that one of them got no response.
 	unanswered bool
 	// pluginKillable tolerates failed requests, because the plugin is killed too.
 	pluginKillable bool
-	// endsEmpty says that the scenario leaves no attachment.
+	// endsEmpty means that the scenario leaves no attachment.
 	endsEmpty bool
 }
 
@@ -200,7 +200,7 @@ func (f *fixture) leaveOneTempFile() {
 	harness.Must(f.t, os.WriteFile(filepath.Join(dir, ".left.json1"), nil, 0o600))
 }
 
-// startAndRetry starts a sidecar whose clients allocate what they hold, including addresses whose
+// startAndRetry starts a sidecar whose clients allocate their addresses again, including addresses whose
 // response they missed. So an address is verified during a request instead of in the
 // background, and only once.
 func (f *fixture) startAndRetry(requests []request) {

@@ -13,7 +13,7 @@ type scenario struct {
 	// network defaults to a dual-stack one.
 	network harness.Network
 	flags   []string
-	// endsEmpty says that no attachment remains at the end, wherever the sidecar is killed.
+	// endsEmpty means that no attachment remains at the end, wherever the sidecar is killed.
 	endsEmpty bool
 	// prepare establishes the state in which the scenario begins.
 	prepare func(*fixture)

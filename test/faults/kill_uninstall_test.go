@@ -12,7 +12,7 @@ import (
 )
 
 // killUninstall kills uninstall at each visit of a failpoint. Then another run completes the removal,
-// or the next sidecar starts with what is left.
+// or the next sidecar starts with the rest.
 func killUninstall(t *testing.T) {
 	st := newStats(t, uninstallKilled)
 	f := released(t)
@@ -87,7 +87,7 @@ func (f *fixture) wantUninstalled() {
 	}
 }
 
-// wantServed wants that a sidecar serves with what an unfinished removal has left.
+// wantServed wants that a sidecar serves after an unfinished removal.
 func (f *fixture) wantServed() {
 	f.t.Helper()
 	f.start()

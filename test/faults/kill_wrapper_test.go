@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
-// killWrapperScript runs the real host-local and kills it as the file "$0.plan" says. "ADD write 2"
+// killWrapperScript runs the real host-local and kills it by the file "$0.plan". "ADD write 2"
 // kills the next ADD at its second write, by strace; "ADD none 0" only traces it; "ADD after 700"
 // kills it after 700 µs, without strace. The next call of the verb consumes the file. A background
 // job of the shell has no stdin unless it is given one.

@@ -21,7 +21,7 @@ type pluginFault struct {
 	// status and err are the response to the allocate; err is empty if it succeeds.
 	status int
 	err    string
-	// unknown says that the ADD may still act, for as long as the profile says.
+	// unknown means that the ADD may still act, for the time in the profile.
 	unknown bool
 	// onlyADD excludes CHECK and DEL, which have no result, or for which the fault adds nothing.
 	onlyADD bool
@@ -115,7 +115,7 @@ func TestPluginFaultInADD(t *testing.T) {
 
 				undo()
 				if got := f.AllocateFor(t, "router"); len(got) != 1 || got[0] == otherAddress {
-					t.Errorf("afterwards the owner got %q; want an address of its own", got)
+					t.Errorf("afterwards the owner got %q; want another address", got)
 				}
 				f.wantState(t, "router", "held")
 				f.wantOther(t)

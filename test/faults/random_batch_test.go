@@ -40,7 +40,7 @@ type batch struct {
 type batchOwner struct {
 	name string
 	dice *rand.Rand
-	// interrupted says that the last request got no response.
+	// interrupted means that the last request got no response.
 	interrupted bool
 	// last is the last address of the owner.
 	last netip.Addr
@@ -120,7 +120,7 @@ func (b *batch) kill() {
 func (b *batch) resume() { b.requestLock.Unlock() }
 
 // send sends a request of an owner, and records the response. It waits while no sidecar serves,
-// and returns false if there is no response.
+// and returns false without a response.
 func (b *batch) send(o *batchOwner, r request) (harness.Response, bool) {
 	b.requestLock.RLock()
 	defer b.requestLock.RUnlock()

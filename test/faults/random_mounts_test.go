@@ -39,7 +39,7 @@ func TestRandomMounts(t *testing.T) {
 // mountBatch is a batch whose state directory is a mount that is covered or detached.
 type mountBatch struct {
 	*batch
-	// checkedReadiness says that readiness was checked. Once in a batch is enough, because it is
+	// checkedReadiness means that readiness was checked. Once in a batch is enough, because it is
 	// updated every few seconds; changes are refused immediately.
 	checkedReadiness bool
 }

@@ -186,7 +186,7 @@ func (n *Node) renameToReal(t testing.TB, name string) {
 const scriptSuffix = ".becomes"
 
 // becomeScript executes the script of a test binary that InstallELFScript has installed as a
-// plugin. It returns if there is no script.
+// plugin. It returns without a script.
 func becomeScript() {
 	script, err := os.ReadFile(os.Args[0] + scriptSuffix)
 	if err != nil {

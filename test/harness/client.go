@@ -39,7 +39,7 @@ type Response struct {
 // String formats a response for a failure message.
 func (r Response) String() string { return fmt.Sprintf("%d %s", r.Status, r.Body) }
 
-// Do sends a request and fails the test if there is no response. The path starts with /v1;
+// Do sends a request and fails the test without a response. The path starts with /v1;
 // header is name, value, name, value. The end of the test is checked against the addresses
 // in the response (Sidecar.WaitConsistent).
 func (c Client) Do(t testing.TB, method, path string, header ...string) Response {

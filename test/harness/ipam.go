@@ -80,14 +80,14 @@ type Attachment struct {
 	LastError string    `json:"last-error"`
 }
 
-// TryAllocate sends an allocate and returns the response, whatever its status.
+// TryAllocate sends an allocate and returns the response, regardless of its status.
 func (c Client) TryAllocate(t testing.TB, r Request) Response {
 	t.Helper()
 	return c.Do(t, http.MethodPost, r.path(), r.header()...)
 }
 
 // AllocateConcurrently sends the requests concurrently and returns the responses in the
-// order of the requests, whatever their status.
+// order of the requests, regardless of their status.
 func (c Client) AllocateConcurrently(t testing.TB, requests []Request) []Response {
 	t.Helper()
 	responses, errs := make([]Response, len(requests)), make([]error, len(requests))

@@ -11,7 +11,7 @@ import (
 )
 
 // MountState makes every sidecar that is started from now on reach the state directory through
-// a mount of its own, which MountOverState, UnmountState and RemountState change while it runs.
+// a separate mount, which MountOverState, UnmountState and RemountState change while it runs.
 // Without root the test is skipped.
 func (n *Node) MountState(t testing.TB) {
 	t.Helper()

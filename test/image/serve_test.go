@@ -81,7 +81,7 @@ func (s served) start(t *testing.T, user string) {
 // as returns the options with a user.
 func (s served) as(user string) []string { return append([]string{"--user=" + user}, s.options...) }
 
-// pid returns the sidecar's process ID from the socket; 0 if there is no peer.
+// pid returns the sidecar's process ID from the socket; 0 without a peer.
 func (s served) pid() int {
 	conn, err := net.Dial("unix", s.Socket)
 	if err != nil {

@@ -68,7 +68,7 @@ func (c *churn) delete(ctx context.Context, number int) error {
 	return err
 }
 
-// stop waits until all pods run, deletes them and waits until they are gone. It returns the number of
+// stop waits until all pods run, deletes them and waits until they are removed. It returns the number of
 // pods that were created.
 func (c *churn) stop(t *testing.T) int {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// hungLimit is the limit of the issue that asked for it; a slow machine may miss it.
+	// hungLimit is the required limit; a slow machine may miss it.
 	hungLimit = 100 * time.Second
 	// hungTimeout is when the case fails.
 	hungTimeout = 150 * time.Second

@@ -25,7 +25,7 @@ const (
 	// systemNamespace is the namespace of the manifests.
 	systemNamespace = "kube-system"
 	// convergeTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
-	// says nothing about how long anything may take.
+	// does not limit the time of any operation.
 	convergeTimeout = 10 * time.Minute
 )
 

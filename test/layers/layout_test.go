@@ -12,19 +12,22 @@ import (
 	"testing"
 )
 
-// layoutRow is a row of the table in README.md, Layout: a directory and what it contains.
+// layoutPage is the page with the table of directories, in its section Layout.
+const layoutPage = "docs/design/development.md"
+
+// layoutRow is a row of that table: a directory and what it contains.
 var layoutRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$")
 
 // whole are the directories with one row for everything below them.
 var whole = []string{"api/models", "server", "client", "deploy", "docs", "tools"}
 
 func TestLayout(t *testing.T) {
-	_, section, _ := strings.Cut(files(t, ".", "README.md")["README.md"], "\n## Layout\n")
+	_, section, _ := strings.Cut(read(t, layoutPage), "\n## Layout\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := map[string]bool{}
 	for _, row := range layoutRow.FindAllStringSubmatch(section, -1) {
 		if directory := strings.TrimSuffix(row[1], "/"); rows[directory] {
-			t.Errorf("%s has two rows", directory)
+			t.Errorf("%s has two rows in %s", directory, layoutPage)
 		} else {
 			rows[directory] = true
 		}
@@ -35,12 +38,12 @@ func TestLayout(t *testing.T) {
 	}
 	for _, directory := range slices.Sorted(maps.Keys(directories)) {
 		if !rows[directory] {
-			t.Errorf("%s has no row", directory)
+			t.Errorf("%s has no row in %s, Layout", directory, layoutPage)
 		}
 		delete(rows, directory)
 	}
 	for directory := range rows {
-		t.Errorf("%s has a row but is not a package", directory)
+		t.Errorf("%s has a row in %s but is not a package", directory, layoutPage)
 	}
 }
 

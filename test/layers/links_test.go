@@ -68,7 +68,7 @@ func TestRunbooks(t *testing.T) {
 
 func TestBrokenLinks(t *testing.T) {
 	for link, is := range map[string]string{
-		"nowhere.md": "there is no such file", "../reference/plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
+		"nowhere.md": "the file does not exist", "../reference/plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
 		"../reference/plugins.md": "", "../../pkg": "", "how-it-works.md#on-disk": "", "#known-limits": "",
 	} {
 		if got := broken(t, "docs/design/how-it-works.md", link); got != is {
@@ -77,7 +77,7 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
-// broken returns what is wrong with a link of a page; nothing if its target exists.
+// broken returns the fault of a link of a page; empty if its target exists.
 func broken(t *testing.T, page, link string) string {
 	t.Helper()
 	path, anchor, _ := strings.Cut(link, "#")
@@ -86,7 +86,7 @@ func broken(t *testing.T, page, link string) string {
 		target = filepath.Join(filepath.Dir(page), path)
 	}
 	if _, err := os.Stat(filepath.Join(root, target)); err != nil {
-		return "there is no such file"
+		return "the file does not exist"
 	}
 	if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
 		return "that page has no such heading"

@@ -61,7 +61,7 @@ func names(t *testing.T, file, function string) map[string]bool {
 		})
 	}
 	if len(found) == 0 {
-		t.Errorf("there is no function %s in %s", function, file)
+		t.Errorf("%s has no function %s", file, function)
 	}
 	return found
 }

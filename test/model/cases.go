@@ -3,7 +3,7 @@ package main
 // check is one run of the model.
 type check struct {
 	name string
-	// flags are the definitions for spin: the plugin, the bounds, and what is removed.
+	// flags are the definitions for spin: the plugin, the bounds, and the removed rules.
 	flags []string
 	// violated is the property of which the run must find a counterexample; empty for a run
 	// that must find none.

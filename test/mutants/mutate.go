@@ -30,7 +30,7 @@ func (m mutant) apply(source []byte) []byte {
 	return append(append(append([]byte(nil), source[:m.start]...), m.text...), source[m.end:]...)
 }
 
-// operators are the binary operators with what they are replaced by. The boundary of a
+// operators are the binary operators with their replacements. The boundary of a
 // comparison moves by one; its negation is a mutation of the condition.
 var operators = map[token.Token]string{
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">",

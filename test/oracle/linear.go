@@ -142,7 +142,7 @@ func (a addressState) after(o Op) []any {
 	return append(unchangedIf(o.Outcome == Unknown, a), next)
 }
 
-// ownerState is what an owner holds: at most one address of each family, of which each may
+// ownerState has the addresses of an owner: at most one address of each family, of which each may
 // be claimed. The zero value holds nothing.
 type ownerState struct {
 	exists bool

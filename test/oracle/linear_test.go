@@ -146,7 +146,7 @@ func TestLongHistory(t *testing.T) {
 	for round := range int64(12) {
 		ip := netip.AddrFrom4([4]byte{10, 0, byte(round), 2}).String()
 		at := 100 * round
-		// Eight concurrent clients; one releases what the others get.
+		// Eight concurrent clients; one releases the addresses of the others.
 		for i := range int64(7) {
 			ops = append(ops, did(oracle.Allocate, oracle.Done, at+i, at+50+i, ip))
 		}

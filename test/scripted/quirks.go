@@ -8,10 +8,10 @@ type quirks struct {
 	Check string `json:"check"`
 	// KeyedBy identifies a holder: "interface" (container ID and interface, default), "id",
 	// "network" (network and container ID) or "pod" (pod and interface; an ADD without a pod is
-	// refused. Its DEL frees what the container ID has, if it names some pod).
+	// refused. Its DEL frees the addresses of the container ID, if it names some pod).
 	KeyedBy string `json:"keyedBy"`
-	// OtherInterface is what an ADD of a held ID with another interface does: "ignored" (default), or
-	// "frees": it fails, and frees what the ID holds.
+	// OtherInterface is the effect of an ADD of a held ID with another interface: "ignored" (default),
+	// or "frees": it fails, and frees the addresses of the ID.
 	OtherInterface string `json:"otherInterface"`
 	// FailedAdd is what an ADD frees that fails while the file daemon-stalled exists: "nothing"
 	// (default), or "held": what its container ID holds.
@@ -45,7 +45,7 @@ type quirks struct {
 	LateSeconds int `json:"lateSeconds"`
 }
 
-// quirksOf returns the quirks of a plugin type (docs/reference/plugins.md). Keys of the ipam section override
+// quirksOf returns the quirks of a plugin type (docs/reference/plugin-behaviour.md). Keys of the ipam section override
 // them.
 func quirksOf(pluginType string) quirks {
 	switch pluginType {

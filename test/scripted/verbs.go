@@ -85,7 +85,7 @@ func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfi
 	return p.allocateFrom(s, h, requested)
 }
 
-// allocateAgain returns what the holder has.
+// allocateAgain returns the addresses of the holder.
 func (p plugin) allocateAgain(s *store, h holder, held []netip.Addr) ([]*current.IPConfig, error) {
 	same, err := s.find(func(text string) bool { return text == h.text() })
 	if err == nil && len(same) == 0 && p.conf.IPAM.OtherInterface == "frees" {

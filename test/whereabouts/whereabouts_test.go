@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// Trap: what the real whereabouts does. All cases use one API server, because starting it takes most of the time.
+// Trap: the behaviour of the real whereabouts. All cases use one API server, because starting it takes most of the time.
 // Each case has its own Kubernetes namespace, and so its own IPPools.
 func TestWhereabouts(t *testing.T) {
 	tb := newTestbed(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -38,15 +39,16 @@ func newPlot(title, machine string) *plot.Plot {
 	return p
 }
 
-// drawCases draws one bar for each case, as long as its ratio, red if it misses its goal.
+// drawCases draws one bar for each case, as long as its ratio, red if it misses its goal. The name of
+// a case is above its bar and begins with it, so that it fits in any font.
 func drawCases(machine string, cases []benchmark) ([]byte, error) {
-	p := newPlot("Ours in proportion to the reference (1 = as the reference)", machine)
+	p := newPlot("Ours in proportion to the reference (1 = as the reference; red: misses the goal)", machine)
 	p.X.Min, p.X.Max = 0, widest+1.2 // room for the label of the longest bar
 	p.X.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 1, Label: "1"}, {Value: 2, Label: "2"}, {Value: 3, Label: "3"}, {Value: 4, Label: "4"}}
+	p.HideY()
 	slices.Reverse(cases) // the axis begins at the bottom
 	reached, missed := make(plotter.Values, len(cases)), make(plotter.Values, len(cases))
-	names := make([]string, len(cases))
-	labels := plotter.XYLabels{XYs: make(plotter.XYs, len(cases)), Labels: make([]string, len(cases))}
+	figures, names := emptyLabels(len(cases)), emptyLabels(len(cases))
 	for i, c := range cases {
 		width := min(c.ratio, widest)
 		if c.missed {
@@ -54,36 +56,44 @@ func drawCases(machine string, cases []benchmark) ([]byte, error) {
 		} else {
 			reached[i] = width
 		}
-		names[i] = c.name
-		labels.XYs[i] = plotter.XY{X: width + 0.05, Y: float64(i)}
-		labels.Labels[i] = fmt.Sprintf("%.2f (%s)", c.ratio, c.goal)
+		figures.XYs[i] = plotter.XY{X: width + 0.05, Y: float64(i)}
+		figures.Labels[i] = fmt.Sprintf("%.2f (%s)", c.ratio, c.goal)
+		names.XYs[i] = plotter.XY{X: 0, Y: float64(i) + 0.45}
+		names.Labels[i] = strings.ReplaceAll(c.name, "`", "")
 	}
 	for _, bars := range []struct {
 		widths plotter.Values
 		color  color.Color
 	}{{reached, blue}, {missed, red}} {
-		chart, err := plotter.NewBarChart(bars.widths, vg.Points(12))
+		chart, err := plotter.NewBarChart(bars.widths, vg.Points(10))
 		if err != nil {
 			return nil, err
 		}
 		chart.Horizontal, chart.Color, chart.LineStyle.Width = true, bars.color, 0
 		p.Add(chart)
 	}
-	text, err := plotter.NewLabels(labels)
-	if err != nil {
-		return nil, err
-	}
-	for i := range text.TextStyle {
-		text.TextStyle[i].YAlign = draw.YCenter
-	}
 	one, err := plotter.NewLine(plotter.XYs{{X: 1, Y: -0.5}, {X: 1, Y: float64(len(cases)) - 0.5}})
 	if err != nil {
 		return nil, err
 	}
 	one.Color = grey
-	p.Add(one, text)
-	p.NominalY(names...)
-	return svg(p, 15*vg.Inch, vg.Points(float64(80+26*len(cases))))
+	p.Add(one)
+	for _, labels := range []plotter.XYLabels{figures, names} {
+		text, err := plotter.NewLabels(labels)
+		if err != nil {
+			return nil, err
+		}
+		for i := range text.TextStyle {
+			text.TextStyle[i].YAlign = draw.YCenter
+		}
+		p.Add(text)
+	}
+	p.Y.Max = float64(len(cases)) - 0.4
+	return svg(p, 9*vg.Inch, vg.Points(float64(80+32*len(cases))))
+}
+
+func emptyLabels(n int) plotter.XYLabels {
+	return plotter.XYLabels{XYs: make(plotter.XYs, n), Labels: make([]string, n)}
 }
 
 // drawGrowth draws the time of an allocation by the number of attachments: the plugin's share,
@@ -121,11 +131,11 @@ func drawGrowth(machine string, points []point) ([]byte, error) {
 	return svg(p, 9*vg.Inch, 5*vg.Inch)
 }
 
-// svg renders a plot.
+// svg renders a plot, with room for a last tick label that another font makes wider.
 func svg(p *plot.Plot, width, height vg.Length) ([]byte, error) {
 	canvas := vgsvg.New(width, height)
-	p.Draw(draw.New(canvas))
+	p.Draw(draw.Crop(draw.New(canvas), vg.Points(6), vg.Points(-16), vg.Points(4), vg.Points(-4)))
 	var b bytes.Buffer
 	_, err := canvas.WriteTo(&b)
-	return bytes.ReplaceAll(b.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans, Arial, sans-serif")), err
+	return bytes.ReplaceAll(b.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif")), err
 }

@@ -50,6 +50,9 @@ type Action struct {
 	Slot int
 	// IPs are the addresses; empty for Acquire.
 	IPs []netip.Addr
+	// Also is for a Restore the address of the other family that the slot had, if it is known and
+	// not held: the plugin is asked for both at once.
+	Also netip.Addr
 	// Reason is set for a Report.
 	Reason Reason
 }
@@ -61,7 +64,10 @@ func (a Action) String() string {
 		return fmt.Sprintf("%s %s %v", a.Kind, a.Reason, a.IPs)
 	case Acquire:
 		return fmt.Sprintf("%s slot %d", a.Kind, a.Slot)
-	default:
-		return fmt.Sprintf("%s %v of slot %d", a.Kind, a.IPs, a.Slot)
+	case Restore:
+		if a.Also.IsValid() {
+			return fmt.Sprintf("%s %v with %s of slot %d", a.Kind, a.IPs, a.Also, a.Slot)
+		}
 	}
+	return fmt.Sprintf("%s %v of slot %d", a.Kind, a.IPs, a.Slot)
 }

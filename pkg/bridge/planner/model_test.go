@@ -142,7 +142,7 @@ func (m *model) execute(a Action) bool {
 		}
 		m.held[a.Slot], m.lost[a.Slot] = ips, false
 	case Restore:
-		return m.restore(a.Slot, a.IPs[0])
+		return m.restore(a.Slot, a.IPs[0], a.Also)
 	case Release:
 		return m.release(a)
 	case Publish, Cordon:

@@ -25,8 +25,9 @@ func (m *model) release(a Action) bool {
 	return true
 }
 
-// restore restores an address unless another client has it.
-func (m *model) restore(n int, ip netip.Addr) bool {
+// restore restores an address unless another client has it. The plugin returns the wanted address of
+// the other family if it is free, and any if none is wanted.
+func (m *model) restore(n int, ip, also netip.Addr) bool {
 	ips, present := m.held[n]
 	if m.taken[ip] || m.holds(ip) || present && !slices.Contains(ips, ip) {
 		m.refused[ip] = true
@@ -34,7 +35,28 @@ func (m *model) restore(n int, ip netip.Addr) bool {
 	}
 	if !present {
 		m.held[n] = []netip.Addr{ip}
+		if other, ok := m.otherAddress(ip, also); ok && m.families == 2 {
+			m.held[n] = append(m.held[n], other)
+		}
 	}
 	m.lost[n] = false
 	return true
+}
+
+// otherAddress returns the address of the other family that the plugin gives beside ip, if it has one.
+func (m *model) otherAddress(ip, also netip.Addr) (netip.Addr, bool) {
+	free := func(ip netip.Addr) bool { return !m.taken[ip] && !m.holds(ip) }
+	if also.IsValid() && free(also) {
+		return also, true
+	}
+	family := 0
+	if ip.Is4() {
+		family = 1
+	}
+	for i := 1; i <= m.size; i++ {
+		if other := address(family, i); free(other) {
+			return other, true
+		}
+	}
+	return netip.Addr{}, false
 }

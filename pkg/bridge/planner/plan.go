@@ -65,6 +65,22 @@ func (b *builder) add(k Kind, slot int, ips ...netip.Addr) {
 	}
 }
 
+// restore plans to restore an address of a slot, together with that of the other family: the plugin
+// returns any other one, if it is asked for this one alone.
+func (b *builder) restore(n int, ip netip.Addr) {
+	a := Action{Kind: Restore, Slot: n, IPs: []netip.Addr{ip}}
+	for _, entries := range []map[netip.Addr]Entry{b.Pool, b.Used} {
+		for _, other := range sortedAddrs(entries) {
+			slot, ours := entries[other].Slot()
+			_, held := b.slotOf[other]
+			if ours && slot == n && !held && other.Is4() != ip.Is4() && !a.Also.IsValid() {
+				a.Also = other
+			}
+		}
+	}
+	b.actions = append(b.actions, a)
+}
+
 // sort brings the actions into the order of their execution: consecutive actions on one target are one
 // write, so that the number of writes does not depend on the number of slots. What is held is published
 // before anything that may take long.
@@ -124,7 +140,7 @@ func (b *builder) republishUsed() {
 			b.add(Publish, n, ip)
 			b.unmark(n, ip)
 		case ours && !b.Refused[ip]:
-			b.add(Restore, tagged, ip)
+			b.restore(tagged, ip)
 		default:
 			b.report(AddressNotHeld, ip)
 		}
@@ -170,7 +186,7 @@ func (b *builder) recoverPublished() {
 			b.unmark(n, ip)
 			b.report(AddressNotHeld, ip)
 		case used || !b.Refused[ip] && b.Handshakes[ip] != Ready:
-			b.add(Restore, n, ip)
+			b.restore(n, ip)
 			b.draining = b.draining || entry.Cordoned() && !used && b.Handshakes[ip] == ""
 		default:
 			b.unheld = append(b.unheld, Slot{Number: n, Addresses: []netip.Addr{ip}})

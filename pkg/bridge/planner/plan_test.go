@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -17,6 +18,8 @@ func newFixture() fixture {
 		Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{}, ReleaseFailed: map[netip.Addr]bool{},
 	}}
 }
+
+func ipv6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00::%x", n)) }
 
 func (f *fixture) held(numbers ...int) {
 	for _, n := range numbers {
@@ -135,6 +138,27 @@ func TestPlan(t *testing.T) {
 		},
 		"published, not held": {
 			view: func(f *fixture) { f.atRest(6, 4); f.published(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
+		},
+		"published, not held, two families": {
+			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.Pool[ipv6(9)] = EntryOf(9, false) },
+			want: []string{"restore [10.0.0.10] with fd00::9 of slot 9", "restore [fd00::9] with 10.0.0.10 of slot 9"},
+		},
+		"used, not held, two families": {
+			view: func(f *fixture) {
+				f.atRest(6, 4)
+				f.used(9)
+				f.Pool[ipv6(9)] = EntryOf(9, false)
+			},
+			want: []string{"restore [10.0.0.10] with fd00::9 of slot 9", "restore [fd00::9] with 10.0.0.10 of slot 9"},
+		},
+		"published, two families, one held": {
+			view: func(f *fixture) {
+				f.atRest(6, 4)
+				f.held(9)
+				f.published(9)
+				f.Pool[ipv6(9)] = EntryOf(9, false)
+			},
+			want: []string{"restore [fd00::9] of slot 9"},
 		},
 		"published and used, restore refused": {
 			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.used(9); f.Refused[ip(9)] = true },

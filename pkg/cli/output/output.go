@@ -1,4 +1,4 @@
-// Package output prints what the client commands return: JSON, tables and the status page.
+// Package output prints the results of the client commands: JSON, tables and the status page.
 package output
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// JSON prints a value, indented for people.
+// JSON prints a value with indentation.
 func JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

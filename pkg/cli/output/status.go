@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
-// Status prints the status of a sidecar for people. verbose adds the options that have their
+// Status prints the status of a sidecar as a page. verbose adds the options that have their
 // default and the profile of each plugin.
 func Status(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verbose bool) error {
 	return statusPrinter{w, now, verbose}.print(s)
@@ -111,7 +111,7 @@ func (p statusPrinter) printQuarantine(records []*models.QuarantinedRecord) erro
 	return t.Flush()
 }
 
-// printPools prints each pool with its plugin. Errors stand below the pool, because they are
+// printPools prints each pool with its plugin. Errors are below the pool, because they are
 // longer than a column.
 func (p statusPrinter) printPools(pools []*models.PoolStatus) error {
 	for _, pool := range pools {

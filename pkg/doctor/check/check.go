@@ -2,12 +2,12 @@
 // functions that collect them, and the findings that it returns.
 package check
 
-// Check examines one thing.
+// Check is one check of doctor.
 type Check struct {
 	// Name is shown with each finding and has a row in docs/operate/doctor.md.
 	Name string
-	// Run returns the findings, at least one with the state OK if nothing is wrong; none if
-	// the observations that it needs are missing. It may read more of the node and changes
+	// Run returns the findings, at least one with the state OK without a problem, none if the
+	// observations that it needs are missing. It may read more of the node, and changes
 	// nothing.
 	Run func(*Observations) []Finding
 }

@@ -24,7 +24,7 @@ type Finding struct {
 	// Address is the affected address, without a prefix length; empty for none.
 	Address string `json:"address,omitempty"`
 	State   State  `json:"state"`
-	// Message is what was found, and Remedy what to do about it; empty if OK.
+	// Message describes the finding, and Remedy its correction; Remedy is empty if OK.
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
 }

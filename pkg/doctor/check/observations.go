@@ -10,8 +10,8 @@ import (
 
 // Config is the part of the sidecar's options that the checks need.
 type Config struct {
-	// Socket configures the socket, and Callers who may call besides root and the
-	// sidecar's user.
+	// Socket configures the socket, and Callers are the authorized callers besides root and
+	// the sidecar's user.
 	Socket  unixsock.Options
 	Callers unixsock.Callers
 	// StateDir is the path of the state directory.
@@ -22,7 +22,7 @@ type Config struct {
 	Inspect inspect.Options
 }
 
-// Observations are what several checks read. A check collects what it alone needs.
+// Observations are the inputs that checks share. A check collects its further inputs itself.
 type Observations struct {
 	// Options are the options, compared with those of the sidecar.
 	Options Options
@@ -49,7 +49,7 @@ type Observations struct {
 	ListErr       error
 }
 
-// CollectNode sets Config and what depends on it. socket is the path of the socket on
+// CollectNode sets Config and the fields that depend on it. socket is the path of the socket on
 // which the sidecar was queried. It changes nothing and calls no plugin verb but VERSION.
 func (o *Observations) CollectNode(ctx context.Context, c Config, socket string) {
 	o.Config = &c

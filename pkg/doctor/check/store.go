@@ -26,8 +26,7 @@ type Store struct {
 	// Stale are the addresses whose files contain no container ID, and Removed those whose
 	// stale files were removed.
 	Stale, Removed []netip.Addr
-	// Unexpected are the addresses in whose place is something that host-local never
-	// creates.
+	// Unexpected are the addresses whose files are not ones that host-local creates.
 	Unexpected []netip.Addr
 	// Err is why the store could not be found, read or repaired.
 	Err error
@@ -77,9 +76,9 @@ func (s *Store) collect(ctx context.Context, p *models.PoolStatus, repair bool) 
 	}
 }
 
-// openStore opens the directory of a network. For a change it must not be a symbolic link: who may
-// write to the data directory could have files of another directory removed. Links in the path of
-// the data directory itself are the administrator's and are followed.
+// openStore opens the directory of a network. For a change it must not be a symbolic link: a user
+// who may write to the data directory could have files of another directory removed. Links in the
+// path of the data directory itself are the administrator's and are followed.
 func openStore(path string, change bool) (*os.Root, error) {
 	dir, err := hostlocal.OpenDir(path)
 	if err != nil || !change {
@@ -91,7 +90,7 @@ func openStore(path string, change bool) (*os.Root, error) {
 		named, err = os.Lstat(path)
 	}
 	if err == nil && !os.SameFile(opened, named) {
-		err = fmt.Errorf("%s: a symbolic link, or replaced while it was opened; expected a directory, because a repair follows no symbolic link", path)
+		err = fmt.Errorf("%s: a symbolic link, or replaced while it was opened; expected a directory, because a repair does not follow symbolic links", path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())

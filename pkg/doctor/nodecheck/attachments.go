@@ -9,9 +9,9 @@ import (
 )
 
 // Attachments checks that no attachment is lost or blocked by its plugin, and that no
-// record is in quarantine. It relies on what the sidecar reports: CHECK needs the recorded
-// invocation, and with some plugins it changes what they hold (docs/reference/plugins.md, Which
-// plugin works how).
+// record is in quarantine. It relies on the report of the sidecar: CHECK needs the recorded
+// invocation, and with some plugins it changes their allocations (docs/reference/plugin-behaviour.md,
+// Verbs).
 var Attachments = check.Check{Name: "attachments", Run: attachments}
 
 func attachments(o *check.Observations) []check.Finding {
@@ -30,7 +30,7 @@ func attachments(o *check.Observations) []check.Finding {
 		}
 	}
 	for _, q := range o.Status.Quarantined {
-		all = append(all, check.Warn("inspect the file; the addresses of its owner show as leases that are not listed, or are found when the owner requests them again",
+		all = append(all, check.Warn("inspect the file; the addresses of its owner are leases that are not listed, or are found when the owner requests them again",
 			"record %s is unusable: %s", q.File, q.Reason))
 	}
 	if len(all) == 0 && o.ListErr == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 )
 
-// Environment checks that doctor has the sidecar's mounts and user, so that it sees what
-// the sidecar sees.
+// Environment checks that doctor has the sidecar's mounts and user, so that both see the same
+// files.
 var Environment = check.Check{Name: "environment", Run: environment}
 
 func environment(o *check.Observations) []check.Finding {

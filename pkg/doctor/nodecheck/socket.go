@@ -29,7 +29,7 @@ var Socket = check.Check{Name: "socket", Run: func(o *check.Observations) []chec
 
 // socket describes the sidecar's socket and its directory.
 type socket struct {
-	// options are its path, mode and group, and callers who may call.
+	// options are its path, mode and group, and callers the authorized callers.
 	options unixsock.Options
 	callers unixsock.Callers
 	// invalid is why the options cannot be used.
@@ -89,7 +89,7 @@ func (s socket) findings() []check.Finding {
 	return all
 }
 
-// access describes who can open the socket and who may call.
+// access describes which users can open the socket and which may call.
 func (s socket) access(mode fs.FileMode) string {
 	text := fmt.Sprintf("%s does not exist yet and gets mode %04o", s.options.Path, uint32(mode))
 	if s.exists {

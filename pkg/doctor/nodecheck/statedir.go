@@ -73,7 +73,7 @@ func (s stateDir) finding() check.Finding {
 	return check.Pass("%s is durable and writable (%s)", text, s.Mount.Type)
 }
 
-// notDurable returns what removes the directory; empty if nothing known does. In a pod, the
+// notDurable returns the event that removes the directory; empty if none is known. In a pod, the
 // root is the container's own file system, of any type. An overlay alone is not
 // evidence: it can be the file system of the whole node, and so of a hostPath.
 func (s stateDir) notDurable() string {

@@ -28,7 +28,7 @@ func store(s check.Store) []check.Finding {
 			"%s is not a file that host-local creates: it blocks the address, and host-local can hang on it", s.File(ip)).Of(ip))
 	}
 	if s.Err != nil {
-		all = append(all, check.Fail("run doctor as the sidecar's user and with its mounts; if the file is at fault, fix it", "%s", s.Err))
+		all = append(all, check.Fail("run doctor as the sidecar's user and with its mounts; if the file is faulty, fix it", "%s", s.Err))
 	}
 	if len(all) == 0 {
 		all = append(all, check.Pass("%s has %d leases", s.Dir, len(s.Leases)))

@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 )
 
-// Verification checks that held attachments are verified as the plugin's profile says.
+// Verification checks that held attachments are verified by the method of the plugin's profile.
 var Verification = check.Check{Name: "verification", Run: func(o *check.Observations) []check.Finding {
 	if o.Status == nil {
 		return nil

@@ -30,8 +30,8 @@ func NewGetConfig(ctx *middleware.Context, handler GetConfigHandler) *GetConfig 
 //
 // # Get configuration of the sidecar
 //
-// Returns the addressing of the node and the IPAM mode. Cilium's clients ask
-// for it until it is answered before they ask for anything else.
+// Returns the addressing of the node and the IPAM mode. Cilium's clients repeat
+// this request until it is answered, before any other request.
 type GetConfig struct {
 	Context *middleware.Context
 	Handler GetConfigHandler

@@ -30,8 +30,8 @@ func NewGetHealthz(ctx *middleware.Context, handler GetHealthzHandler) *GetHealt
 //
 // # Get health of the sidecar
 //
-// Returns whether addresses can be handed out, which are handed out, and
-// what stands in the way.
+// Returns whether addresses can be allocated, why not, and the allocated
+// addresses.
 type GetHealthz struct {
 	Context *middleware.Context
 	Handler GetHealthzHandler

@@ -33,11 +33,11 @@ func NewGetHealthzParams() GetHealthzParams {
 type GetHealthzParams struct {
 	// HTTP Request Object
 	HTTPRequest *http.Request `json:"-"`
-	// If true, the answer holds the overall state only.
+	// If true, the answer contains the overall state only.
 	//
 	// In: header
 	Brief *bool
-	// Accepted as in Cilium. It changes nothing, because the sidecar does not talk to Kubernetes.
+	// Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.
 	//
 	// In: header
 	// Default: true

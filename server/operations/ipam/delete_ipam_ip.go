@@ -30,8 +30,8 @@ func NewDeleteIpamIP(ctx *middleware.Context, handler DeleteIpamIPHandler) *Dele
 //
 // # Release an allocated IP address
 //
-// Takes back the address. The plugin's DEL runs when no family of the
-// attachment is handed out any more.
+// Releases the address. The plugin's DEL runs when the last claimed family of
+// the attachment is released.
 type DeleteIpamIP struct {
 	Context *middleware.Context
 	Handler DeleteIpamIPHandler

@@ -34,8 +34,8 @@ type DeleteIpamIPParams struct {
 	// Name of a pool; the default pool if absent or "default"
 	// In: query
 	Pool *string
-	// If true, the plugin gets the address back at once, whatever --release-delay says, also one that is
-	// released already and waits for its end
+	// If true, the plugin releases the address immediately: --release-delay does not apply, also to an
+	// address in cooldown
 	//
 	// In: header
 	SkipReleaseDelay *bool

@@ -175,7 +175,7 @@ const DeleteIpamIPFailureCode int = 500
 // swagger:response deleteIpamIpFailure
 type DeleteIpamIPFailure struct {
 
-	// Whole seconds after which to ask again; absent if there is nothing to say
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
 	// Pattern: ^[0-9]+$
 	RetryAfter string `json:"Retry-After"`
 

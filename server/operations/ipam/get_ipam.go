@@ -30,7 +30,7 @@ func NewGetIpam(ctx *middleware.Context, handler GetIpamHandler) *GetIpam {
 //
 // # List every attachment
 //
-// Returns what is known of each attachment, sorted by pool and owner.
+// Returns the attachments, sorted by pool and owner.
 type GetIpam struct {
 	Context *middleware.Context
 	Handler GetIpamHandler

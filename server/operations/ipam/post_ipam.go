@@ -30,7 +30,7 @@ func NewPostIpam(ctx *middleware.Context, handler PostIpamHandler) *PostIpam {
 //
 // # Allocate an IP address
 //
-// Hands out the addresses of an owner, one for each family asked for. The same
+// Allocates the addresses of an owner, one for each requested family. The same
 // owner gets the same addresses until they are released.
 type PostIpam struct {
 	Context *middleware.Context

@@ -30,7 +30,7 @@ func NewPostIpamIP(ctx *middleware.Context, handler PostIpamIPHandler) *PostIpam
 //
 // # Allocate a particular IP address
 //
-// Hands out exactly this address, or fails.
+// Allocates exactly this address, or fails.
 type PostIpamIP struct {
 	Context *middleware.Context
 	Handler PostIpamIPHandler

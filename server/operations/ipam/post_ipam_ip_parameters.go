@@ -27,11 +27,16 @@ func NewPostIpamIPParams() PostIpamIPParams {
 type PostIpamIPParams struct {
 	// HTTP Request Object
 	HTTPRequest *http.Request `json:"-"`
+	// The address of the other family that the owner had. If the owner holds nothing, the plugin is asked
+	// for both at once; the request does not fail without this one.
+	//
+	// In: header
+	DelegatedIpamAlso *string
 	// IP address, without a prefix length and without a zone
 	// Required: true
 	// In: path
 	IP string
-	// Who holds the address
+	// Owner of the address
 	// Max Length: 512
 	// Pattern: ^[^\x00-\x1f\x7f-\x9f]*$
 	// In: query
@@ -51,6 +56,10 @@ func (o *PostIpamIPParams) BindRequest(r *http.Request, route *middleware.Matche
 	o.HTTPRequest = r
 	qs := runtime.Values(r.URL.Query())
 
+	if err := o.bindDelegatedIpamAlso(r.Header[http.CanonicalHeaderKey("delegated-ipam-also")], true, route.Formats); err != nil {
+		res = append(res, err)
+	}
+
 	rIP, rhkIP, _ := route.Params.GetOK("ip")
 	if err := o.bindIP(rIP, rhkIP, route.Formats); err != nil {
 		res = append(res, err)
@@ -68,6 +77,23 @@ func (o *PostIpamIPParams) BindRequest(r *http.Request, route *middleware.Matche
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+// bindDelegatedIpamAlso binds and validates parameter DelegatedIpamAlso from header.
+func (o *PostIpamIPParams) bindDelegatedIpamAlso(rawData []string, hasKey bool, formats strfmt.Registry) error {
+	var raw string
+	if len(rawData) > 0 {
+		raw = rawData[len(rawData)-1]
+	}
+
+	// Required: false
+
+	if raw == "" { // empty values pass all other validations
+		return nil
+	}
+	o.DelegatedIpamAlso = &raw
+
 	return nil
 }
 

@@ -28,13 +28,13 @@ func NewPostIpamParams() PostIpamParams {
 type PostIpamParams struct {
 	// HTTP Request Object
 	HTTPRequest *http.Request `json:"-"`
-	// If true, the address is taken back unless it is confirmed in time
+	// If true, the address is released unless it is confirmed in time
 	// In: header
 	Expiration *bool
 	// Address family; each enabled one if absent
 	// In: query
 	Family *string
-	// Who holds the address
+	// Owner of the address
 	// Max Length: 512
 	// Pattern: ^[^\x00-\x1f\x7f-\x9f]*$
 	// In: query

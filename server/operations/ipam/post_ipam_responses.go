@@ -103,7 +103,7 @@ const PostIpamFailureCode int = 502
 // swagger:response postIpamFailure
 type PostIpamFailure struct {
 
-	// Whole seconds after which to ask again; absent if there is nothing to say
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
 	// Pattern: ^[0-9]+$
 	RetryAfter string `json:"Retry-After"`
 

@@ -1,5 +1,5 @@
 // Package agent imitates cilium-agent in ipam mode crd, as far as the CiliumNode shows it
-// (docs/operate/bridge.md, What the agent does). A test drives it step by step.
+// (docs/design/bridge.md, Behaviour of the agent). A test drives it step by step.
 package agent
 
 import (
@@ -52,7 +52,7 @@ func (a *Agent) Start(t testing.TB) {
 	a.Step(t)
 }
 
-// Step does what the agent does without pods: it reads the CiliumNode, answers the marks, and writes
+// Step is a step of the agent without pods: it reads the CiliumNode, answers the marks, and writes
 // which addresses it uses, unless another client wrote since.
 func (a *Agent) Step(t testing.TB) {
 	t.Helper()

@@ -11,7 +11,7 @@ const (
 	resourcePods  = "pods"
 )
 
-// AddPods binds pods to a node, all at once, and returns their names.
+// AddPods binds pods to a node with one change, and returns their names.
 func (s *Server) AddPods(node string, count int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ type Server struct {
 	others map[string][]Object
 	// expire is the number of further pages that are refused because their list has expired.
 	expire int
-	// noCRD reports whether there is no CRD of CiliumNodes.
+	// noCRD reports whether the CRD of CiliumNodes is missing.
 	noCRD  bool
 	writes int
 	reads  int
@@ -83,7 +83,7 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// Allow permits only what the function returns true for.
+// Allow permits only requests for which the function returns true.
 func (s *Server) Allow(allowed func(Permission) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -126,7 +126,7 @@ func runLine(t *testing.T, dir string, l line) {
 	}
 }
 
-// requireCurl skips a test if there is no curl; in CI it fails.
+// requireCurl skips a test without curl; in CI it fails.
 func requireCurl(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {

@@ -19,7 +19,7 @@ type documentedDifference struct {
 	differenceRule
 }
 
-// differenceRule says which differences are those of a row.
+// differenceRule decides which differences belong to a row.
 type differenceRule struct {
 	// part are the parts of the difference, separated by commas; empty for the code.
 	part string

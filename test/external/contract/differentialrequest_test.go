@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// labels say what a generated request has, by the part of the request. A part that is missing is as
+// labels describe a generated request, by the part of the request. A part that is missing is as
 // usual.
 type labels map[string]string
 
@@ -47,7 +47,7 @@ type request struct {
 	owner  string
 }
 
-// String returns what a failure needs.
+// String describes the request for the message of a failure.
 func (r request) String() string {
 	return fmt.Sprintf("%s %.200s, header %.100q, body of %d bytes; %v", r.method, r.target, r.header, len(r.body), r.labels)
 }
@@ -176,7 +176,7 @@ func (g generator) addPool(r *request, add func(name, value string)) {
 	}
 }
 
-// address returns what is in the path in place of {ip}.
+// address returns the text in the path in place of {ip}.
 func (g generator) address(r *request) string {
 	texts := map[string]string{
 		"free": freeIPv4, "the owner's": "{own4}", "another owner's": "{other4}", "an endpoint's": "{other4}",

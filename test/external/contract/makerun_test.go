@@ -20,8 +20,8 @@ func TestMakeRunLines(t *testing.T) {
 	failOnError(t, n.Dir)
 	for range 2 {
 		run, lines := makeRun(t, n)
-		if len(lines) != 3 {
-			t.Fatalf("make run prints the curl lines %q; want three", lines)
+		if len(lines) != 4 {
+			t.Fatalf("make run prints the curl lines %q; want four", lines)
 		}
 		for range 2 {
 			for i, text := range lines {

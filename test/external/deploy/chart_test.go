@@ -57,8 +57,11 @@ func TestChartIPAMMode(t *testing.T) {
 		if d.bridge {
 			want = map[string]string{"ipam": option.IPAMCRD, "enable-endpoint-health-checking": "true", "local-router-ipv4": ""}
 		}
+		if d.patched {
+			want["enable-endpoint-health-checking"], want["local-router-ipv4"] = "true", ""
+		}
 		want["enable-endpoint-routes"] = "true"
-		want["enable-envoy-config"] = "" // refused in delegated-plugin mode
+		want["enable-envoy-config"] = "" // a stock agent refuses it in delegated-plugin mode
 		for key := range want {
 			if config[key] != want[key] {
 				t.Errorf("%s is %q, want %q", key, config[key], want[key])
@@ -97,6 +100,10 @@ func TestChartOtherwiseUnchanged(t *testing.T) {
 		{"the sidecar of the bridge", []string{sidecarYAML, overlayYAML}, []string{
 			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-routes", "ipam",
 			"ipam-cilium-node-update-rate", "ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
+		}},
+		{"the sidecar of a patched agent", []string{sidecarYAML, patchedYAML}, []string{
+			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-routes", "ipam",
+			"ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

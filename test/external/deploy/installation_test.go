@@ -34,28 +34,31 @@ type installation struct {
 	objects rendering
 	// daemonSet is the name of the DaemonSet with the sidecar.
 	daemonSet string
-	// bridge says that the sidecar serves the bridge.
+	// bridge means that the sidecar serves the bridge.
 	bridge bool
 	// network is the directory of the CNI configuration, below /etc/delegated-ipam: "network" if it is
 	// rendered for the node, "conflist" if one is for all nodes, empty if it is the node's own.
 	network string
+	// patched says that the agent has the patch of deploy/cilium/agent.
+	patched bool
 }
 
 // installations has every installation.
 var installations = []installation{
-	{"the chart, on the oldest Kubernetes", once(func(t *testing.T) []runtime.Object { return chart(t, oldest, sidecarYAML) }), "cilium", false, ""},
-	{"the chart", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML) }), "cilium", false, ""},
-	{"the chart with the bridge", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, overlayYAML) }), "cilium", true, "network"},
+	{"the chart, on the oldest Kubernetes", once(func(t *testing.T) []runtime.Object { return chart(t, oldest, sidecarYAML) }), "cilium", false, "", false},
+	{"the chart", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML) }), "cilium", false, "", false},
+	{"the chart with the bridge", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, overlayYAML) }), "cilium", true, "network", false},
 	{"the chart with whereabouts", once(func(t *testing.T) []runtime.Object {
 		return chart(t, newest, sidecarYAML, overlayYAML, sharedYAML)
-	}), "cilium", true, "conflist"},
-	{"the DaemonSet", once(func(t *testing.T) []runtime.Object { return kustomized(t, "sidecar") }), "delegated-ipam", false, ""},
-	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true, "network"},
-	{"the DaemonSet with whereabouts", once(func(t *testing.T) []runtime.Object { return kustomized(t, "whereabouts") }), "delegated-ipam", true, "conflist"},
-	{"our chart", once(func(t *testing.T) []runtime.Object { return daemonSets(t) }), "delegated-ipam", true, "network"},
+	}), "cilium", true, "conflist", false},
+	{"the chart with a patched agent", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, patchedYAML) }), "cilium", false, "", true},
+	{"the DaemonSet", once(func(t *testing.T) []runtime.Object { return kustomized(t, "sidecar") }), "delegated-ipam", false, "", false},
+	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true, "network", false},
+	{"the DaemonSet with whereabouts", once(func(t *testing.T) []runtime.Object { return kustomized(t, "whereabouts") }), "delegated-ipam", true, "conflist", false},
+	{"our chart", once(func(t *testing.T) []runtime.Object { return daemonSets(t) }), "delegated-ipam", true, "network", false},
 	{"our chart without the bridge", once(func(t *testing.T) []runtime.Object {
 		return daemonSets(t, "bridge.enabled=false", "network.enabled=false")
-	}), "delegated-ipam", false, ""},
+	}), "delegated-ipam", false, "", false},
 }
 
 // deployed is a rendered installation.

@@ -164,7 +164,7 @@ func TestPolicyOnlyWhereSupported(t *testing.T) {
 	}
 }
 
-// While addresses are released, only the sidecar is left, and nothing that asks for new ones.
+// While addresses are released, only the sidecar runs, and no client that requests new ones.
 func TestUninstall(t *testing.T) {
 	sets := func(all []runtime.Object) (names []string) {
 		for _, o := range all {

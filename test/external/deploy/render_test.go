@@ -34,6 +34,7 @@ const (
 	sidecarYAML = "../../../deploy/cilium/values.yaml"
 	overlayYAML = "../../../deploy/cilium/bridge.yaml"
 	sharedYAML  = "../../../deploy/cilium/whereabouts.yaml"
+	patchedYAML = "../../../deploy/cilium/agent/values.yaml"
 	ourChart    = "../../../deploy/chart"
 	systemdUnit = "../../../deploy/systemd/delegated-ipam.service"
 )

@@ -80,7 +80,7 @@ func groupedBy(node parser.Node) []string {
 func ofSelector(known map[string]catalog.Metric, s *parser.VectorSelector, available map[string]bool) []string {
 	has, values, ok := labelsOf(known, s.Name)
 	if !ok {
-		return []string{"there is no metric " + s.Name}
+		return []string{"missing metric " + s.Name}
 	}
 	for _, l := range has {
 		available[l] = true
@@ -139,9 +139,9 @@ func TestProblems(t *testing.T) {
 	known := metrics(t)
 	for query, want := range map[string]string{
 		`sum(`:                       "parse error",
-		`delegated_ipam_nothing > 0`: "there is no metric",
-		`delegated_ipam_plugin_call_duration_seconds > 0`:                                "there is no metric",
-		`delegated_ipam_ready_bucket > 0`:                                                "there is no metric",
+		`delegated_ipam_nothing > 0`: "missing metric",
+		`delegated_ipam_plugin_call_duration_seconds > 0`:                                "missing metric",
+		`delegated_ipam_ready_bucket > 0`:                                                "missing metric",
 		`delegated_ipam_ready{pool="default"}`:                                           "has no label pool",
 		`delegated_ipam_attachments{state="free"}`:                                       "is never free",
 		`delegated_ipam_plugin_calls_total{verb=~"ADD|DELETE"}`:                          "is never DELETE",

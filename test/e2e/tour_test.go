@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// tourDir has the sessions of docs/operate/tour.md as text, and the pictures that tools/tour draws.
+const tourDir = "../../docs/operate/tour"
+
+// tourNetwork is the CNI configuration of the node.
+const tourNetwork = `{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [{
+    "type": "cilium-cni",
+    "ipam": {
+      "type": "host-local",
+      "dataDir": "/var/lib/cni/networks",
+      "ranges": [[{"subnet": "10.15.0.0/24"}], [{"subnet": "fd00:15::/112"}]]
+    }
+  }]
+}
+`
+
+// TestTour plays the sessions of the tour. Each picture must be drawn from what is printed now.
+func TestTour(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	n.WriteConf(t, "05-cilium.conflist", []byte(strings.ReplaceAll(tourNetwork, "/var/lib/cni/networks", n.StoreDir)))
+	harness.Must(t, os.Mkdir(filepath.Join(n.Dir, "path"), 0o755))
+	harness.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.Dir, "path", "delegated-ipam")))
+
+	c := &console{node: n}
+	c.run(t, "ls /opt/cni/bin", "cat /etc/cni/net.d/05-cilium.conflist")
+	s := c.serve(t)
+	c.run(t, "delegated-ipam probe ready && echo ready")
+	c.compare(t, "serve")
+
+	c.run(t, "delegated-ipam allocate router", "delegated-ipam allocate health --family=ipv4",
+		"delegated-ipam restore 10.15.0.77 ingress", "delegated-ipam list", "delegated-ipam release 10.15.0.77", "delegated-ipam list")
+	c.compare(t, "addresses")
+
+	c.print("delegated-ipam doctor | less -S", c.output(t, "delegated-ipam doctor"))
+	c.compare(t, "doctor")
+
+	c.run(t, "rm /var/lib/cni/networks/pods/10.15.0.2   # the plugin loses an address of router",
+		"delegated-ipam doctor 2>&1 | grep -v '^ok'", "delegated-ipam allocate router", "delegated-ipam doctor 2>&1 | grep -v '^ok'")
+	c.compare(t, "lost-lease")
+
+	c.run(t, "mv /opt/cni/bin/host-local /tmp")
+	s.WaitNotReady(t, "ipam.type", "no longer exists")
+	c.run(t, "delegated-ipam probe ready", "delegated-ipam allocate ingress", "mv /tmp/host-local /opt/cni/bin")
+	s.WaitReady(t)
+	c.run(t, "delegated-ipam allocate ingress")
+	c.compare(t, "no-plugin")
+
+	s.Kill(t)
+	c.print("kill -9 $(pidof delegated-ipam)", "")
+	c.run(t, ">/var/lib/cni/networks/pods/10.15.0.9   # host-local, killed before it wrote the container ID")
+	c.serve(t)
+	c.run(t, "delegated-ipam list", "delegated-ipam doctor 2>&1 | grep -v '^ok'", "delegated-ipam doctor --repair | grep stale")
+	c.compare(t, "crash")
+}
+
+// console is a terminal on a node.
+type console struct {
+	node  *harness.Node
+	shown strings.Builder
+}
+
+// run runs lines of shell and shows them with what they print.
+func (c *console) run(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		c.print(line, c.output(t, line))
+	}
+}
+
+// output runs a line of shell, with the paths of a real node, and returns what it prints.
+func (c *console) output(t *testing.T, line string) string {
+	t.Helper()
+	n := c.node
+	n.ResetHistory() // the line may change what clients hold
+	local := strings.NewReplacer("/etc/cni/net.d", n.ConfDir, "/opt/cni/bin", n.BinDir, "/var/lib/cni/networks", n.StoreDir, "/tmp", n.Dir)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", local.Replace(line))
+	cmd.Dir = n.Dir
+	cmd.Env = []string{"CILIUM_SOCK=" + n.Socket, "PATH=" + filepath.Join(n.Dir, "path") + ":" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return string(out)
+}
+
+// serve starts the sidecar and shows its log.
+func (c *console) serve(t *testing.T) *harness.Sidecar {
+	t.Helper()
+	s := c.node.Start(t, "--verify-interval=0", "--log-level=info")
+	harness.Eventually(t, "the sidecar to log that it is ready", func() error {
+		if !strings.Contains(s.Log(), "msg=Ready") {
+			return errors.New("its log lacks msg=Ready")
+		}
+		return nil
+	})
+	c.print("delegated-ipam serve --local-router-ipv4=10.15.0.1 --local-router-ipv6=fd00:15::1 --verify-interval=0 &", s.Log())
+	return s
+}
+
+func (c *console) print(line, output string) {
+	fmt.Fprintf(&c.shown, "$ %s\n%s", line, output)
+}
+
+// compare compares the session since the last call with the recorded one, and that one with its
+// picture. With -update it records the session.
+func (c *console) compare(t *testing.T, name string) {
+	t.Helper()
+	var ids []harness.Attachment
+	for _, owner := range []string{"router", "health", "ingress"} {
+		ids = append(ids, harness.Attachment{Owner: owner, Network: "pods", ContainerID: containerid.For(owner, c.node.Name, "pods")})
+	}
+	got := replaceVarying(c.node, ids, c.shown.String())
+	c.shown.Reset()
+	file := filepath.Join(tourDir, name+".txt")
+	if *update {
+		harness.Must(t, os.WriteFile(file, []byte(got), 0o644))
+		return
+	}
+	want, err := os.ReadFile(file)
+	harness.Must(t, err)
+	if withoutWarnings(got) != withoutWarnings(string(want)) {
+		t.Errorf("a real run prints\n%s\nbut %s has\n%s\n(update: make tour)", got, file, want)
+	}
+	picture, err := os.ReadFile(filepath.Join(tourDir, name+".svg"))
+	harness.Must(t, err)
+	if source := fmt.Sprintf("%s.txt %x", name, sha256.Sum256(want)); !strings.Contains(string(picture), source) {
+		t.Errorf("%s.svg was not drawn from %s: it lacks %q (draw: make tour)", name, file, source)
+	}
+}
+
+// withoutWarnings removes the checks that depend on the machine, the line and the widths that
+// follow from them.
+func withoutWarnings(text string) string {
+	text = regexp.MustCompile(`(?m)^Error: doctor: .*\n`).ReplaceAllString(machineChecks.ReplaceAllString(text, ""), "")
+	return regexp.MustCompile(` +`).ReplaceAllString(text, " ")
+}

@@ -1,0 +1,132 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+const (
+	patches = "../../../deploy/cilium/agent/"
+	// socketOption is the option that the patch adds to cilium-agent.
+	socketOption = "delegated-ipam-socket"
+	// models is the file in which patch.sh looks for the names of the generated fields.
+	models = "api/v1/models/address_pair.go"
+)
+
+func TestPatchedAgentSocket(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) {
+		if !d.inChart() {
+			t.Skip("the chart is not touched")
+		}
+		want := ""
+		if d.patched {
+			want = defaults.SocketPath
+		}
+		if config, _ := d.configMap("cilium-config"); config[socketOption] != want {
+			t.Errorf("%s is %q; want %q", socketOption, config[socketOption], want)
+		}
+		if got := d.files(t, "/etc/delegated-ipam/options")["owners"]; d.patched && got != "router,health,ingress" {
+			t.Errorf("owners is %q; want those of the agent", got)
+		}
+	})
+}
+
+// A patch must apply without fuzz to each release that a module of the tests has. "make agent-test"
+// compiles it and runs its tests.
+func TestPatchApplies(t *testing.T) {
+	for _, c := range []struct {
+		name, module, line string
+		// renamed changes the models to those of later releases of the line.
+		renamed bool
+	}{
+		{"the agent of make agent-test", "../../programs", "v1.19", false},
+		{"the same with the models of later releases", "../../programs", "v1.19", true},
+		{"cilium-cni of make agent-test", "../../agent/cilium-cni", "v1.20", false},
+		{"the chart", ".", "v1.20", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			source := touchedFiles(t, ciliumDir(t, c.module), patches+c.line+".patch")
+			field := "IPV4"
+			if text := read(t, filepath.Join(source, models)); c.renamed || !strings.Contains(text, "IPV4 string") {
+				field = "IPv4"
+				harness.Must(t, os.WriteFile(filepath.Join(source, models), []byte(strings.ReplaceAll(text, "IPV4", field)), 0o644))
+			}
+			patched := filepath.Join(t.TempDir(), "patched")
+			if out, err := exec.Command(patches+"patch.sh", source, patched).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Fatalf("%v: %s", err, out)
+			}
+			allocator := read(t, filepath.Join(patched, "pkg/ipam/delegated.go"))
+			if want := "= pair." + field + "\n"; !strings.Contains(allocator, want) {
+				t.Errorf("the allocator does not read %s", want)
+			}
+			for _, f := range []string{"pkg/ipam/ipam.go", "pkg/option/config.go", "daemon/cmd/daemon_main.go"} {
+				if !strings.Contains(read(t, filepath.Join(patched, f)), "DelegatedIPAMSocket") {
+					t.Errorf("%s is not patched", f)
+				}
+			}
+			if !strings.Contains(read(t, filepath.Join(patched, "Documentation/cmdref/cilium-agent.md")), "--"+socketOption) {
+				t.Errorf("the command reference lacks --%s", socketOption)
+			}
+		})
+	}
+}
+
+func TestNoPatchForRelease(t *testing.T) {
+	source := t.TempDir()
+	harness.Must(t, os.WriteFile(filepath.Join(source, "VERSION"), []byte("1.18.6"), 0o644))
+	out, err := exec.Command(patches+"patch.sh", source, filepath.Join(t.TempDir(), "patched")).CombinedOutput()
+	if want := "no patch for Cilium v1.18.6; there are: v1.19.patch v1.20.patch\n"; err == nil || string(out) != want {
+		t.Errorf("got %v, %q; want an error and %q", err, out, want)
+	}
+}
+
+// ciliumDir returns the directory of Cilium's sources in the version that a module requires.
+func ciliumDir(t *testing.T, module string) string {
+	t.Helper()
+	command := exec.Command("go", "mod", "download", "-json", "github.com/cilium/cilium")
+	command.Dir = module
+	out, err := command.Output()
+	harness.Must(t, err)
+	var downloaded struct{ Dir string }
+	harness.Must(t, json.Unmarshal(out, &downloaded))
+	return downloaded.Dir
+}
+
+// changedFile matches the line of a patch with the path of a file that it changes or adds.
+var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(.*)$`)
+
+// touchedFiles copies the files that a patch and patch.sh read, which is faster than copying all.
+func touchedFiles(t *testing.T, source, patch string) string {
+	t.Helper()
+	files := []string{"VERSION", models}
+	for _, m := range changedFile.FindAllStringSubmatch(read(t, patch), -1) {
+		files = append(files, m[1])
+	}
+	dir := t.TempDir()
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(source, f))
+		if os.IsNotExist(err) && strings.Contains(f, "/delegated") {
+			continue // the patch adds it
+		}
+		harness.Must(t, err)
+		harness.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755))
+		harness.Must(t, os.WriteFile(filepath.Join(dir, f), text, 0o644))
+	}
+	return dir
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	harness.Must(t, err)
+	return string(text)
+}
