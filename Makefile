@@ -67,8 +67,7 @@ DHCP_TESTS := RealDHCP
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
-	  while IFS='|' read -r name does; do printf '  %-16s %s\n' "$$name" "$$does"; done
+	@awk -F ':.*## ' '/^# --- / { print "\n" substr($$0, 7) ":" } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- build and run
 

@@ -94,7 +94,7 @@ func unpack(t *testing.T, archive []byte) (content map[string]string, modes map[
 func TestFiles(t *testing.T) {
 	got := build(t, "v1.2.3-snapshot", root)
 	want := []string{
-		"RELEASE_NOTES.md", "SHA256SUMS", "chart-values.yaml", "cilium-values-bridge.yaml", "cilium-values-whereabouts.yaml", "cilium-values.yaml",
+		"RELEASE_NOTES.md", "SHA256SUMS", "chart-values.yaml", "cilium-values.yaml",
 		"delegated-ipam-1.2.3-snapshot.tgz", "delegated-ipam-bridge-image.tar",
 		"delegated-ipam-bridge-linux-amd64.cdx.json", "delegated-ipam-bridge-linux-amd64.tar.gz",
 		"delegated-ipam-bridge-linux-arm64.cdx.json", "delegated-ipam-bridge-linux-arm64.tar.gz",
@@ -106,6 +106,13 @@ func TestFiles(t *testing.T) {
 	must(t, err)
 	for _, path := range kustomizations {
 		want = append(want, "kubernetes-"+filepath.Base(filepath.Dir(path))+".yaml")
+	}
+	overlays, err := filepath.Glob(root + "/deploy/cilium/*.yaml")
+	must(t, err)
+	for _, path := range overlays {
+		if name := filepath.Base(path); name != "values.yaml" {
+			want = append(want, "cilium-values-"+name)
+		}
 	}
 	slices.Sort(want)
 	if names := slices.Sorted(maps.Keys(got)); len(kustomizations) == 0 || !slices.Equal(names, want) {

@@ -80,7 +80,7 @@ func (r release) writeFromTree(tree []file, f file) error {
 	switch {
 	case dir == "deploy/cilium/" && name == "values.yaml":
 		return r.save("cilium-values.yaml", f.content)
-	case dir == "deploy/cilium/":
+	case dir == "deploy/cilium/" && filepath.Ext(name) == ".yaml":
 		return r.save("cilium-values-"+name, f.content)
 	case f.name == "deploy/chart/values.yaml":
 		return r.save("chart-values.yaml", f.content)
