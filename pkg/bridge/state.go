@@ -15,6 +15,10 @@ import (
 // twice as large as the one before. So 100 slots are 5 writes.
 const firstBatch = 4
 
+// smallExcessDelays is how many release delays a small excess waits for a larger one, or for pods that
+// need its slots.
+const smallExcessDelays = 5
+
 // burst is how long after an acquisition the next one belongs to the same burst of pods.
 const burst = 10 * time.Second
 
@@ -116,7 +120,17 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
 	counts := planner.Count(*v, settings)
 	s.missing(counts.Missing > 0)
 	s.excess.observe(counts.Excess)
-	v.Excess = s.excess.lasting(s.delay)
+	v.Excess = s.releasable(settings)
+}
+
+// releasable returns how many slots have been in excess for the release delay. A release costs the
+// same writes for one slot as for many, so a number below half of the watermark's waits for
+// smallExcessDelays.
+func (s *state) releasable(settings planner.Settings) int {
+	if n := s.excess.lasting(s.delay); n >= settings.MaxAboveWatermark/2 {
+		return n
+	}
+	return s.excess.lasting(smallExcessDelays * s.delay)
 }
 
 // forget removes the backoffs of addresses that no longer exist.
@@ -188,6 +202,7 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	}
 	for _, e := range s.excess {
 		consider(e.since.Add(s.delay))
+		consider(e.since.Add(smallExcessDelays * s.delay))
 	}
 	consider(s.pods.next)
 	consider(s.surge.until)
