@@ -18,8 +18,10 @@ func (w *writes) Write(r record.Record) error { w.last = r; return nil }
 
 func TestDefaultPoolInJournal(t *testing.T) {
 	for _, tt := range []struct{ option, inMemory, onDisk string }{
-		{"default", "default", "default"}, {"default", "red", "red"},
-		{"blue", "blue", "default"}, {"blue", "red", "red"},
+		{"default", "default", "default"},
+		{"default", "red", "red"},
+		{"blue", "blue", "default"},
+		{"blue", "red", "red"},
 	} {
 		disk := &writes{}
 		if err := (unnamedDefaultPool{disk, tt.option}).Write(record.Record{Pool: tt.inMemory}); err != nil || disk.last.Pool != tt.onDisk {

@@ -40,7 +40,7 @@ func TestExcess(t *testing.T) {
 
 // One slot costs as many writes as a set, so an excess below half of the watermark waits for more.
 func TestSmallExcess(t *testing.T) {
-	for excess, delays := range map[int]time.Duration{3: smallExcessDelays, 4: 1} {
+	for excess, after := range map[int]time.Duration{3: smallExcessDelays * drainDelay, 4: drainDelay} {
 		t.Run(fmt.Sprint(excess), func(t *testing.T) {
 			f := newFixture()
 			settings := smallSettings()
@@ -48,9 +48,9 @@ func TestSmallExcess(t *testing.T) {
 			wanted := 4 + settings.MaxAboveWatermark
 			f.hold(wanted + excess)
 			runController(t, f, settings, func(t *testing.T, _ *metrics) {
-				advance(delays*drainDelay - time.Second)
+				advance(after - time.Second)
 				if n := f.count(&f.patches); n > 0 {
-					t.Errorf("%d writes before the excess has lasted for %d delays", n, delays)
+					t.Errorf("%d writes before the excess has lasted for %s", n, after)
 				}
 				advance(2*time.Second + drainDelay)
 				if len(f.pool()) != wanted || len(f.held) != wanted {
