@@ -340,6 +340,11 @@ charts: ## draw the charts of docs/reference/performance.md from its tables
 tour: ## play the sessions of docs/operate/tour.md again and draw their pictures; needs Node.js and npm
 	tools/tour.sh $(CACHE)/tour
 
+# Not part of "make ci": takes minutes.
+.PHONY: screenshot
+screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge ## run sidecars and a bridge under Prometheus and draw the dashboard; needs prometheus, Node.js, chromium, pngquant
+	$(TEST_ENV) tools/screenshot.sh $(CACHE)/screenshot $(CURDIR)/$(BIN)/delegated-ipam-bridge
+
 # --- checks
 
 .PHONY: ci

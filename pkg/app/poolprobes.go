@@ -67,7 +67,7 @@ func (p *poolProbes) refresh(pool string, n cniconf.Network) *cachedprobe.Probe[
 	probe, ok := p.byPool[pool]
 	if !ok || !probe.network.Equal(n) {
 		probe = poolProbe{n, &cachedprobe.Probe[pluginStatus]{
-			Run:        func() pluginStatus { return p.run(pool, n) },
+			Run:        func() pluginStatus { return p.run(n) },
 			TTL:        func(s pluginStatus) time.Duration { return ttl(s.Error == "" && s.NotReady == "") },
 			StuckAfter: p.timeout,
 			Running:    p.running,
@@ -80,23 +80,23 @@ func (p *poolProbes) refresh(pool string, n cniconf.Network) *cachedprobe.Probe[
 
 // run checks whether a pool's plugin can be used. It reads the executable and calls
 // STATUS and, unless the versions are known, VERSION: each may take long.
-func (p *poolProbes) run(pool string, n cniconf.Network) pluginStatus {
+func (p *poolProbes) run(n cniconf.Network) pluginStatus {
 	s := pluginStatus{PoolReport: restapi.PoolReport{Plugin: n.IPAMType}}
 	if err := p.locks.Acquire(n.Name, 0); err != nil {
-		s.Error = fmt.Sprintf("pool %q: %v", pool, err)
+		s.Error = err.Error()
 		return s
 	}
 	ctx := context.Background()
 	c, err := p.runner.NewInvocation(ctx, inspect.Network(n), "", "")
 	s.Profile = c.Profile // known even if the plugin cannot be used
 	if err != nil {
-		s.Error = fmt.Sprintf("pool %q: %v", pool, err)
+		s.Error = err.Error()
 		return s
 	}
 	s.invocation = c
 	s.Binary, s.CNIVersion, s.PluginVersions = c.Binary, c.CNIVersion, p.runner.Versions(c.Binary)
 	if err := p.runner.Status(ctx, c); err != nil {
-		s.NotReady = fmt.Sprintf("pool %q: %v", pool, err)
+		s.NotReady = err.Error()
 	}
 	return s
 }
@@ -115,7 +115,7 @@ func (r *reporter) pool(ctx context.Context, pool string) (restapi.PoolReport, c
 		p.Verification = restapi.Verification(r.runner.Verification(status.invocation))
 	}
 	if state != cachedprobe.Fresh {
-		p = restapi.PoolReport{Plugin: n.IPAMType, NotReady: fmt.Sprintf("pool %q: plugin %s does not respond to VERSION or STATUS", pool, n.IPAMType)}
+		p = restapi.PoolReport{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
 	}
 	p.Pool, p.Network, p.File, p.Since = pool, s.Network, s.File, s.Since
 	if p.Error == "" && s.Err != nil {

@@ -124,10 +124,10 @@ func (r *reporter) refresh() {
 func notReady(p restapi.PoolReport) []string {
 	var reasons []string
 	if p.Error != "" && p.Binary == "" {
-		reasons = append(reasons, p.Error)
+		reasons = append(reasons, fmt.Sprintf("pool %q: %s", p.Pool, p.Error))
 	}
 	if p.NotReady != "" {
-		reasons = append(reasons, p.NotReady)
+		reasons = append(reasons, fmt.Sprintf("pool %q: %s", p.Pool, p.NotReady))
 	}
 	return reasons
 }

@@ -58,7 +58,7 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	inv.Requested = want.prefixes(requests[0])
 	defer op.prestart(op.acquireCalls(old, inv))()
 	if err := op.writeAdding(inv); err != nil { // step 3
-		return false, errors.Join(fmt.Errorf("%s: %w; the plugin was not called any more", op, err), failed)
+		return false, errors.Join(fmt.Errorf("%s: %w; the ADD was not run", op, err), failed)
 	}
 	deleted := op.delEach(old, inv) // step 4: continue even if it fails
 	if failed != nil && !deleted {
@@ -68,7 +68,7 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	if op.idInUseByDel(inv) { // use another one
 		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
 		if err := op.writeAdding(inv); err != nil {
-			return false, fmt.Errorf("%s: %w; the plugin was not called any more", op, err)
+			return false, fmt.Errorf("%s: %w; the ADD was not run", op, err)
 		}
 	}
 	err = op.add(inv, *want)
@@ -230,7 +230,7 @@ func (op *operation) commit(inv call.Invocation, res call.Result, families []rec
 	return nil
 }
 
-// undoAcquire releases whatever a failed acquisition may have allocated and returns cause with
+// undoAcquire releases what a failed acquisition may have allocated, and returns cause with
 // the identity of the attachment. The record stays adding until a DEL has succeeded after the
 // last moment at which the plugin may act. Then it is removed, unless the owner holds claims:
 // those must be reacquired.
@@ -279,7 +279,7 @@ type duplicateError struct {
 
 // retryable reports whether an ADD that requests less may succeed: the plugin works but refuses
 // this request. CNI's own codes (try again later, invalid configuration) do not say that, and
-// an address that may be available later is not given up for them.
+// an address that may be available later is not lost for them.
 func retryable(err error) bool {
 	var unusable *unusableResult
 	var duplicate *duplicateError

@@ -29,9 +29,9 @@ type acquireRequest struct {
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests
-// any. Sets that the plugin cannot be asked for are left out. Of several claimed addresses
-// each is also requested alone before all are given up: one that another owner has, or that
-// CNI_ARGS cannot carry beside another, is no reason to lose the other.
+// any. Sets that cannot be requested are left out. Of several claimed addresses
+// each is also requested alone before all are lost: one that another owner has, or that
+// CNI_ARGS cannot carry beside another, does not cost the owner the other.
 func (r acquireRequest) candidates(c call.Invocation) [][]netip.Addr {
 	candidates := [][]netip.Addr{r.preferred, r.claimed}
 	for _, ip := range r.claimed {
@@ -98,7 +98,7 @@ func (r acquireRequest) accept(res call.Result, asked []netip.Prefix) ([]record.
 	}
 	for _, ip := range r.required {
 		if !slices.Contains(came, ip) {
-			return nil, fmt.Errorf("%s is required, but the plugin cannot be asked for it, and returned %v", ip, came)
+			return nil, fmt.Errorf("%s is required, but cannot be requested from the plugin, which returned %v", ip, came)
 		}
 	}
 	for _, p := range asked {
@@ -172,7 +172,7 @@ func sameAddresses(a, b []call.Address) bool {
 }
 
 // previousLast moves the previously returned addresses behind the others: of several addresses
-// of a family the last one is returned to the owner, whatever their order is now.
+// of a family the last one is returned to the owner, regardless of their order now.
 func previousLast(res call.Result, before record.Record) call.Result {
 	answered := func(a call.Address) bool {
 		b, ok := before.Address(record.FamilyOf(a.Addr()))

@@ -240,7 +240,7 @@ func TestExpiration(t *testing.T) {
 	})
 }
 
-// A request is fulfilled without plugin and journal only by what is held, claimed for good and
+// A request is fulfilled without plugin and journal only if the attachment is held, claimed for good and
 // recently verified.
 func TestFulfilled(t *testing.T) {
 	first := addr("10.0.0.1")

@@ -101,7 +101,7 @@ const (
 	Forbidden Kind = "forbidden"
 	// FamilyDisabled: the address family is disabled.
 	FamilyDisabled Kind = "family disabled"
-	// UnknownPool: there is no pool of that name.
+	// UnknownPool: no pool has that name.
 	UnknownPool Kind = "unknown pool"
 	// NotFound: no attachment has the address.
 	NotFound Kind = "not found"

@@ -1,6 +1,6 @@
 // Package attachment is the allocation engine: it keeps the attachment of each owner in step
-// with the journal and the plugin (docs/design/how-it-works.md). It knows neither HTTP nor processes
-// nor files: it works on a Journal and a Plugin.
+// with the journal and the plugin (docs/design/how-it-works.md). It does not depend on HTTP,
+// processes or files: it works on a Journal and a Plugin.
 package attachment
 
 import (
@@ -80,8 +80,8 @@ type Engine struct {
 	failure  Failure
 }
 
-// key identifies an attachment. A record is found by owner and pool, whatever the node or the
-// network is called now (docs/design/how-it-works.md, Identity).
+// key identifies an attachment. A record is found by owner and pool, regardless of the
+// present names of node and network (docs/design/how-it-works.md, Identity).
 type key struct{ pool, owner string }
 
 // String names owner and pool for errors.

@@ -76,7 +76,7 @@ func withProfile(p profile.Profile, changes ...func(*profile.Profile)) setup {
 	return func(n *fakeNode, _ *Options) { n.profile = p }
 }
 
-// unknownPlugin has one family, cannot be asked for addresses, and may act late.
+// unknownPlugin has one family, takes no requests for addresses, and may act late.
 func unknownPlugin(n *fakeNode, _ *Options) { n.profile, n.ipv6 = pluginProfile("unknown"), false }
 
 func verifyInterval(d time.Duration) setup {
@@ -100,7 +100,7 @@ func onlyOwner(owner string) setup {
 	return func(_ *fakeNode, o *Options) { o.Owners, _ = ownermatch.Parse([]string{owner}) }
 }
 
-// bluePool adds a pool "blue" with a network of its own.
+// bluePool adds a pool "blue" with a separate network.
 func bluePool(n *fakeNode, o *Options) {
 	n.networks["blue"] = "blue-net"
 	o.Pools = []string{defaults.Pool, "blue"}

@@ -74,7 +74,7 @@ func (e *Engine) inferInFlight(r record.Record) record.Record {
 func (e *Engine) capDeadlines(r record.Record) record.Record {
 	now := time.Now()
 	delay := e.opts.ReleaseDelay
-	if delay <= 0 { // switched off since: what it was then
+	if delay <= 0 { // disabled since: the delay at that time
 		delay = max(0, r.ReleaseAt.Sub(r.Changed))
 	}
 	r.ReleaseAt = earlier(r.ReleaseAt, now.Add(delay))

@@ -93,8 +93,8 @@ func TestClockAhead(t *testing.T) {
 		f.restart(setups...)
 	}
 	for name, setup := range map[string]setup{
-		"release delay":                   releaseDelay(time.Minute),
-		"release delay, switched off now": nil,
+		"release delay":               releaseDelay(time.Minute),
+		"release delay, disabled now": nil,
 	} {
 		run(t, name, func(t *testing.T) {
 			f := newFixture(t, releaseDelay(time.Minute))

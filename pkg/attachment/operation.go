@@ -39,10 +39,10 @@ func (op *operation) callCtx() context.Context {
 
 // String identifies the attachment for errors.
 func (op *operation) String() string {
-	return fmt.Sprintf("%s (container ID %s)", op.entry.key, op.entry.idInUse())
+	return op.entry.key.String()
 }
 
-// request is what a client asked for.
+// request is the request of a client.
 type request struct {
 	action   Action
 	families []record.Family
@@ -74,7 +74,7 @@ func (e *Engine) run(ctx context.Context, k key, req request) (Attachment, error
 }
 
 // runDetached executes a request that may take long. It returns when the work is done, the
-// client is gone or the budget is spent. In the last two cases work in progress continues and
+// client has left or the budget is spent. In the last two cases work in progress continues and
 // its outcome is recorded.
 func (op *operation) runDetached(ctx context.Context, req request, locked bool) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, op.engine.opts.Budget)
@@ -138,12 +138,12 @@ func (e *Engine) clientError(ctx context.Context, k key, err error) error {
 		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
 			"%s: no result within %s; work in progress continues and is recorded, so a retry returns its result", k, e.opts.Budget)}
 	default:
-		return newError(Busy, "%s: the client is gone", k)
+		return newError(Busy, "%s: the client has disconnected", k)
 	}
 }
 
 // background reports whether no client requested the operation.
 func (op *operation) background() bool { return op.slot == nil }
 
-// canceled reports whether the client is gone or the engine is stopping.
+// canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }

@@ -334,7 +334,7 @@ func (s *simulation) recover(rt *rapid.T) {
 	synctest.Wait()
 }
 
-// releaseAll releases everything. Then whatever an attachment ever got must be free, also
+// releaseAll releases everything. Then every address that an attachment had must be free, also
 // an address that a plugin allocated twice.
 func (s *simulation) releaseAll(rt *rapid.T) {
 	for _, a := range s.engine.List() {

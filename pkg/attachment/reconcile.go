@@ -97,7 +97,7 @@ func (op *operation) reverify() error {
 }
 
 // reacquire completes an interrupted acquisition, and reacquires lost addresses that were
-// allocated to the owner, if the plugin can be asked for them. Addresses that were never
+// allocated to the owner, if they can be requested. Addresses that were never
 // allocated to the owner are released.
 func (op *operation) reacquire() error {
 	if op.entry.rec.State == record.Adding && len(op.entry.rec.Claims) == 0 {
@@ -109,7 +109,7 @@ func (op *operation) reacquire() error {
 	if canRequest(c, op.claimedAddresses()) {
 		return op.acquire(acquireRequest{preferred: op.addresses(), required: op.claimedAddresses()})
 	}
-	op.setLost(fmt.Errorf("plugin %s cannot be asked for these addresses; the next request of the owner gets others", c.Plugin))
+	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", c.Plugin))
 	if op.entry.rec.State != record.Adding {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 	case other == nil:
 		return nil
 	case !inv.Profile.Unique:
-		return &unusableResult{fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: use a network of its own, or request another address",
+		return &unusableResult{fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
 			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
 	}
 	op.engine.counters.Duplicates++
@@ -106,7 +106,7 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 	err := &duplicateError{other: other, unrequested: len(inv.Requested) > 0 && !slices.ContainsFunc(inv.Requested, requested), error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; ours was released",
 		inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
 	if other.lost {
-		err.error = fmt.Errorf("%w; the plugin does not hold it for that owner any more: if that owner is gone, release its address", err.error)
+		err.error = fmt.Errorf("%w; the plugin no longer holds it for that owner: if that owner does not exist, release its address", err.error)
 	}
 	op.log().WithError(err).Error("Duplicate address from the plugin")
 	if other.failures > 0 {

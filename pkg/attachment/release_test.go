@@ -127,7 +127,7 @@ func TestReleaseDelay(t *testing.T) {
 		f.allocate("router")
 		f.release("10.0.0.1")
 		f.steps()
-		f.wantError(f.tryRelease("10.0.0.1"), NotFound, "not handed out")
+		f.wantError(f.tryRelease("10.0.0.1"), NotFound, "not allocated")
 		f.wantSteps("")
 		f.releaseNow("10.0.0.1")
 		f.wantSteps("write releasing, DEL, remove")

@@ -106,11 +106,11 @@ func (e *Engine) reject(req request, pool string, err error) (Attachment, error)
 func (e *Engine) poolOrDefault(pool string) string { return cmp.Or(pool, e.opts.DefaultPool) }
 
 func familyDisabledError(what string, f record.Family) error {
-	return newError(FamilyDisabled, "%s: family %s is switched off (--enable-%s)", what, f, f)
+	return newError(FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
 }
 
 func notFoundError(pool string, ip netip.Addr) error {
-	return newError(NotFound, "address %s is not handed out in pool %q", ip, pool)
+	return newError(NotFound, "address %s is not allocated in pool %q", ip, pool)
 }
 
 func stoppingError(k key) error {

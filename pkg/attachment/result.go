@@ -56,8 +56,8 @@ func (op *operation) reportBackground(was Attachment, families []record.Family, 
 	}
 	switch {
 	case err != nil:
-		op.outcomeLogger(was.Addrs()).WithError(err).Warn("Background work failed; it is tried again")
-	case op.action != "" && op.action != ActionReacquire: // which says itself what it led to
+		op.outcomeLogger(was.Addrs()).WithError(err).Warn("Background work failed; it is retried")
+	case op.action != "" && op.action != ActionReacquire: // which logs its own outcome
 		op.outcomeLogger(was.Addrs()).Info("Background work done")
 	}
 }
@@ -81,13 +81,13 @@ func (op *operation) pending() bool {
 // requested are left to the owner's next request.
 func (op *operation) reacquireError() error {
 	if op.action == ActionReacquire && op.describe().Lost {
-		return errors.New("the plugin cannot be asked for these addresses")
+		return errors.New("these addresses cannot be requested from the plugin")
 	}
 	return nil
 }
 
-// recordResult records how the work on an attachment ended. A rejection by our own rules, and a
-// client that left the queue, say nothing about the attachment.
+// recordResult records how the work on an attachment ended. A rejection by a rule of the engine,
+// and a client that left the queue, do not count as failures of the attachment.
 func (op *operation) recordResult(err error) {
 	var refusal *Error
 	if errors.As(err, &refusal) || err != nil && op.canceled() && !op.hasProcess {
@@ -101,7 +101,7 @@ func (op *operation) recordResult(err error) {
 	}
 	op.entry.lastErr = err.Error()
 	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: op.entry.lastErr, At: time.Now()}
-	if op.background() || op.entry.failures == 0 { // a client that asks again postpones nothing
+	if op.background() || op.entry.failures == 0 { // a client that repeats its request postpones nothing
 		op.entry.failures++
 		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))
 	}
@@ -117,7 +117,7 @@ func (op *operation) setLost(why error) {
 	}
 	op.engine.mu.Unlock()
 	if first {
-		op.outcomeLogger(op.addresses()).WithError(why).Error("Lost: the plugin does not hold what was handed out")
+		op.outcomeLogger(op.addresses()).WithError(why).Error("Lost: the plugin does not hold the allocated addresses")
 	}
 }
 

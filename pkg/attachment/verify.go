@@ -90,7 +90,7 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 			return true, nil
 		}
 		// This ADD allocated other addresses. They are released like those of any ADD that
-		// returns something else: with its DEL, settle time and generation.
+		// returns something else: with its DEL, deadline and generation.
 		r := op.entry.rec.Clone()
 		r.State = record.Adding
 		return false, op.write(r)

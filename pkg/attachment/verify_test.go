@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// verifiedByAdd makes the plugin one that is verified by ADD and cannot be asked for addresses.
+// verifiedByAdd makes the plugin one that is verified by ADD and takes no requests for addresses.
 func verifiedByAdd(n *fakeNode, _ *Options) {
 	n.profile.VerifyBy, n.profile.RepeatedAdd, n.profile.Requests = profile.VerifyAdd, profile.RepeatedAddSameAnswer, nil
 }

@@ -44,7 +44,7 @@ func TestNodeMissing(t *testing.T) {
 	})
 }
 
-// What the bridge has written itself is newer than a cache that has not received it.
+// The bridge's own write is newer than a cache that has not received it.
 func TestStaleCache(t *testing.T) {
 	f := newFixture()
 	f.inCache = clone(f.node) // an empty pool, permanently
@@ -110,7 +110,7 @@ func TestWrongMode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
 			tt.set(f.node)
-			if err := checkMode(f.node); err == nil || !strings.Contains(err.Error(), tt.named) || !strings.Contains(err.Error(), "deleted once") {
+			if err := checkMode(f.node); err == nil || !strings.Contains(err.Error(), tt.named) || !strings.Contains(err.Error(), "delete the CiliumNode once") {
 				t.Errorf("the refusal is %v; want it to name %q and the remedy", err, tt.named)
 			}
 			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {

@@ -30,7 +30,7 @@ func (c *controller) reportFailure(err error) {
 	c.log.WithError(err).Warn("Reconciliation failed")
 }
 
-// conditions returns the conditions of what was observed.
+// conditions returns the conditions of an observation.
 func (s snapshot) conditions(st *state) map[planner.Reason]conditions.Condition {
 	subjects := map[planner.Reason][]string{}
 	if len(s.malformed) > 0 {
@@ -78,12 +78,12 @@ func describe(reason planner.Reason, subjects []string) string {
 	}
 	switch reason {
 	case planner.ForeignEntry:
-		return fmt.Sprintf("spec.ipam.pool has %d entries that the bridge did not write, and leaves alone: %s", count, names)
+		return fmt.Sprintf("spec.ipam.pool has %d entries that the bridge did not write and does not change: %s", count, names)
 	case planner.AddressNotHeld:
-		return fmt.Sprintf("%d used addresses are not held by the sidecar and could not be restored: %s. One that is in spec.ipam.pool stays there while it is used; "+
-			"one that is not is not published, and the agent drops its endpoint when it restarts. "+
+		return fmt.Sprintf("%d used addresses are not held by the sidecar and could not be restored: %s. Those in spec.ipam.pool stay there while they are used; "+
+			"the others are not published, and the agent drops their endpoints when it restarts. "+
 			"The plugin may allocate them to another client: recreate their pods", count, names)
 	default:
-		return fmt.Sprintf("spec.ipam.pool has %d keys that are not addresses as cilium-agent spells them; they are left alone: %s", count, names)
+		return fmt.Sprintf("spec.ipam.pool has %d keys that are not addresses as cilium-agent spells them; the bridge does not change them: %s", count, names)
 	}
 }

@@ -26,9 +26,9 @@ const (
 	maxConflicts = 5
 )
 
-// nodeClient reads and writes the node's CiliumNode. cached returns what the watch has, nil for
-// nothing, and whether the watch works. checkWriteAccess reports whether the CiliumNode may be written,
-// and writes nothing.
+// nodeClient reads and writes the node's CiliumNode. cached returns the object of the watch, nil for
+// none, and whether the watch works. checkWriteAccess checks whether the CiliumNode may be written,
+// without a write.
 type nodeClient interface {
 	cached() (n *ciliumnode.Node, watching bool)
 	get(ctx context.Context) (*ciliumnode.Node, error)
@@ -45,7 +45,7 @@ type slotAllocator interface {
 	release(ctx context.Context, ip netip.Addr) error
 }
 
-// controller reconciles the sidecar and the CiliumNode, one reconciliation after the other.
+// controller reconciles the sidecar and the CiliumNode, one reconciliation at a time.
 type controller struct {
 	log       logrus.FieldLogger
 	node      nodeClient
@@ -61,7 +61,8 @@ type controller struct {
 	// sidecarChecked reports whether the sidecar is that of this node. After one of its failures it may
 	// be another.
 	sidecarChecked bool
-	// writable reports whether the CiliumNode may be written. After a refusal the right may be gone.
+	// writable reports whether the CiliumNode may be written. After a refusal the right may have been
+	// revoked.
 	writable bool
 	// wake receives a value when the CiliumNode has changed.
 	wake <-chan struct{}
@@ -79,7 +80,8 @@ func (c *controller) run(ctx context.Context) {
 			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
 			continue
 		}
-		// An event does not end this delay: an unavailable sidecar would get a request for each.
+		// An event does not end this delay: otherwise an unavailable sidecar would get a request for
+		// each event.
 		c.sleep(ctx, retry.Next(), nil)
 	}
 }
@@ -146,7 +148,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 }
 
 // recordFailure counts an error and sets its condition. If the API server may have been unavailable,
-// every drain starts again: the agent was unable to write to it.
+// every drain starts again: the agent could not write its used addresses.
 func (c *controller) recordFailure(err error) {
 	var e *reconcileError
 	ofSidecar := errors.As(err, &e) && e.ofSidecar()

@@ -33,11 +33,11 @@ func errorReasons() []planner.Reason {
 	}
 }
 
-// refusal is an answer of the sidecar that it did not execute a request. It concerns one slot only.
+// refusal is a response of the sidecar that it has not executed a request. It affects one slot only.
 type refusal struct {
 	reason planner.Reason
 	err    error
-	// after is when the sidecar asks to repeat the request; 0 if it does not.
+	// after is the delay that the response names (Retry-After); 0 for none.
 	after time.Duration
 }
 
@@ -47,7 +47,7 @@ func (r *refusal) Error() string { return string(r.reason) + ": " + r.err.Error(
 // Unwrap returns the cause.
 func (r *refusal) Unwrap() error { return r.err }
 
-// reconcileError is why a reconciliation failed, with the reason of its condition.
+// reconcileError is the error of a failed reconciliation, with the reason of its condition.
 type reconcileError struct {
 	reason planner.Reason
 	err    error
@@ -59,8 +59,8 @@ func (e *reconcileError) Error() string { return string(e.reason) + ": " + e.err
 // Unwrap returns the cause.
 func (e *reconcileError) Unwrap() error { return e.err }
 
-// terminal reports whether only a change of the CiliumNode can end the error, so that a retry is of
-// no use.
+// terminal reports whether only a change of the CiliumNode can end the error, so that a retry is
+// useless.
 func (e *reconcileError) terminal() bool {
 	return e.reason == reasonWrongMode || e.reason == reasonNodeMissing
 }

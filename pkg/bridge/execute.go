@@ -72,6 +72,6 @@ func (c *controller) logStep(step []planner.Action) {
 			ips = append(ips, step[0].IPs...)
 			step = step[1:]
 		}
-		c.log.WithFields(logrus.Fields{"slots": slots, "ipAddrs": ips}).Info(string(kind))
+		c.log.WithFields(logrus.Fields{"action": string(kind), "slots": slots, "ipAddrs": ips}).Info("Action completed")
 	}
 }

@@ -38,7 +38,7 @@ func TestWriteAccess(t *testing.T) {
 		f.setUsed(ip(1), ip(2), ip(3), ip(4))
 		advance(time.Minute)
 		f.update(func() {
-			delete(f.held, 4) // what was acquired before the refusal; so one is missing again
+			delete(f.held, 4) // the slot that was acquired before the refusal; so one is missing again
 			f.acquires = 0
 		})
 		advance(time.Hour)
@@ -90,7 +90,7 @@ func TestRetry(t *testing.T) {
 					t.Error("nothing is published after the failure")
 				}
 				f.update(func() { tt.set(f, tt.err) })
-				f.setUsed(ip(1), ip(2), ip(3), ip(4)) // so that there is something to do
+				f.setUsed(ip(1), ip(2), ip(3), ip(4)) // so that a slot is missing
 				advance(2 * time.Minute)
 				if got := f.eventReasons(); len(got) != 2 {
 					t.Errorf("the Events are %v; want a second one for the second failure", got)

@@ -9,8 +9,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
 
-// fakeAgent imitates an agent that allocates addresses of the pool at once and writes which it uses
-// once in an interval, and a kubelet that repeats each ADD until it succeeds.
+// fakeAgent imitates an agent that allocates addresses of the pool immediately and writes its used
+// addresses once in an interval, and a kubelet that repeats each ADD until it succeeds.
 type fakeAgent struct {
 	f   *fixture
 	ctx context.Context
@@ -105,7 +105,7 @@ func (a *fakeAgent) addPod(life time.Duration) {
 	})
 }
 
-// changePods changes what the watch of pods has.
+// changePods changes the number of pods of the watch.
 func (f *fixture) changePods(by int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,8 +22,8 @@ type fakeNode struct {
 	// node is nil if there is none; version is that of its last change.
 	node    *ciliumnode.Node
 	version int
-	// inCache is what the watch has; nil for the CiliumNode itself. watchDown is a watch that does not
-	// work.
+	// inCache is the object of the watch; nil for the CiliumNode itself. watchDown is a watch that
+	// does not work.
 	inCache   *ciliumnode.Node
 	watchDown bool
 	wake      chan struct{}
@@ -33,7 +33,7 @@ type fakeNode struct {
 	beforeGet func()
 	// conflicts is the number of patches that another client's write precedes.
 	conflicts int
-	// agentSilent is an agent that does not answer.
+	// agentSilent is an agent that does not respond.
 	agentSilent bool
 	// apiLatency is the duration of a request.
 	apiLatency time.Duration

@@ -15,7 +15,7 @@ const (
 	progressLimit = 5 * time.Minute
 )
 
-// health is what /readyz and /healthz report. Its methods may be called concurrently.
+// health is the state that /readyz and /healthz report. Its methods may be called concurrently.
 type health struct {
 	// published reports whether an entry of the bridge is in the pool.
 	published atomic.Bool
@@ -31,7 +31,7 @@ func (i *instant) set(at time.Time) { i.at.Store(&at) }
 
 func (i *instant) clear() { i.at.Store(nil) }
 
-// age returns the time since then, 0 for none.
+// age returns the time since the instant, 0 for none.
 func (i *instant) age() time.Duration {
 	if at := i.at.Load(); at != nil {
 		return time.Since(*at)
@@ -47,18 +47,18 @@ func newHealth() *health {
 	return h
 }
 
-// notReady returns why the node is not served; nil if it is.
+// notReady returns the reason why the node is not served; nil if it is.
 func (h *health) notReady() error {
 	if !h.published.Load() {
-		return fmt.Errorf("nothing is published in spec.ipam.pool; the log and the Events of the Node have the reason")
+		return fmt.Errorf("no address is published in spec.ipam.pool; for the reason see the log and the Events of the Node")
 	}
 	if age := h.observed.age(); age > observationLimit {
-		return fmt.Errorf("sidecar and CiliumNode were last observed %s ago; the log and the Events of the Node have the reason", age.Round(time.Second))
+		return fmt.Errorf("sidecar and CiliumNode were last observed %s ago; for the reason see the log and the Events of the Node", age.Round(time.Second))
 	}
 	return nil
 }
 
-// stuck returns why the process should be restarted; nil if it should not.
+// stuck returns the reason to restart the process; nil for none.
 func (h *health) stuck() error {
 	if age := h.progressed.age(); age > progressLimit {
 		return fmt.Errorf("no progress for %s", age.Round(time.Second))

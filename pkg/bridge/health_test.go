@@ -52,7 +52,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// What a transport measures is labeled by the verbs of RBAC.
+// The transport labels requests with the verbs of RBAC.
 func TestOperation(t *testing.T) {
 	for want, request := range map[string][2]string{
 		"get": {http.MethodGet, "/apis/cilium.io/v2/ciliumnodes/worker"}, "list": {http.MethodGet, "/apis/cilium.io/v2/ciliumnodes?limit=1"},

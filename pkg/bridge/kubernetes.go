@@ -30,7 +30,7 @@ func watchNode(ctx context.Context, client dynamic.Interface, name string, m *me
 	return w
 }
 
-// cached returns the CiliumNode that the watch has, nil for none, and whether the watch works.
+// cached returns the CiliumNode of the watch, nil for none, and whether the watch works.
 func (w watchedNode) cached() (n *ciliumnode.Node, watching bool) {
 	return w.store.get(), w.watcher.connected()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// metrics are the metrics in a separate registry, and the health that some of them show.
+// metrics has the metrics, in a separate registry, and the health that some of them show.
 type metrics struct {
 	*health
 	registry                    *prometheus.Registry
@@ -107,7 +107,7 @@ func (m *metrics) shortage(b *backoff) {
 	m.exhausted.set(b.since)
 }
 
-// observe sets the gauges to what was observed.
+// observe sets the gauges from an observation.
 func (m *metrics) observe(v planner.View) {
 	var pool, used, releasing int
 	for ip, e := range v.Pool {

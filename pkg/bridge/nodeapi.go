@@ -30,8 +30,8 @@ func (n nodeAPI) get(ctx context.Context) (*ciliumnode.Node, error) {
 	return ciliumnode.Parse(object)
 }
 
-// checkWriteAccess checks whether spec and status may be written, by empty patches with dryRun. Without
-// the right the API server answers 403.
+// checkWriteAccess checks whether spec and status may be written, by empty patches with dryRun.
+// Without the right the API server responds with 403.
 func (n nodeAPI) checkWriteAccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
@@ -39,7 +39,7 @@ func (n nodeAPI) checkWriteAccess(ctx context.Context) error {
 	for _, p := range []patch{{target: targetSpec}, {target: targetStatus}} {
 		_, err := n.resource.Patch(ctx, n.name, types.MergePatchType, []byte("{}"), dryRun, p.subresource()...)
 		// A webhook without support for dryRun makes it 400. The rights are checked before any webhook
-		// is called, so that is not a missing right.
+		// is called, so 400 does not mean a missing right.
 		if err != nil && !apierrors.IsBadRequest(err) {
 			return err
 		}

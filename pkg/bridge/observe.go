@@ -11,21 +11,21 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// observed is what the controller keeps of its observations.
+// observed is the part of its observations that the controller keeps.
 type observed struct {
 	// newest is the CiliumNode that the last read or write returned.
 	newest *ciliumnode.Node
 	// lastRead is when the CiliumNode was last read from the API server.
 	lastRead time.Time
-	// mustRead is set after a conflict or a failure: what is cached may be outdated.
+	// mustRead is set after a conflict or a failure: the cached CiliumNode may be outdated.
 	mustRead bool
 	// releasing reports whether a release was in progress at the last observation.
 	releasing bool
 }
 
-// observe returns a snapshot. The CiliumNode is the newest that is known without a request; one that is
-// outdated does no harm, because every write carries its version. A plan that withdraws or releases is
-// made from one that was just read.
+// observe returns a snapshot. The CiliumNode is the newest one that needs no request; an outdated one
+// is harmless, because every write has its version. A plan that withdraws or releases is made from a
+// fresh one.
 func (c *controller) observe(ctx context.Context) (snapshot, error) {
 	s, fresh, err := c.observeOnce(ctx)
 	if err == nil && !fresh && s.withdraws() {
@@ -50,7 +50,7 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 	v, _ := n.View()
 	c.state.observe(n.Metadata.UID, v)
 	if !c.sidecarChecked {
-		// Once, not each time: a status request costs a plugin call.
+		// Only once: a status request costs a plugin call.
 		if err := c.allocator.checkNode(ctx); err != nil {
 			return snapshot{}, fresh, err
 		}
@@ -90,7 +90,7 @@ func isNewer(a, b *ciliumnode.Node) bool {
 	return err == nil && order > 0
 }
 
-// plan makes a snapshot of what was observed and of the state.
+// plan makes a snapshot of an observation and of the state.
 func (c *controller) plan(n *ciliumnode.Node, slots []planner.Slot) snapshot {
 	s := snapshot{version: n.Metadata.ResourceVersion}
 	s.view, s.malformed = n.View()
@@ -116,7 +116,7 @@ func (s snapshot) changes() []planner.Action {
 	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
 }
 
-// withdraws reports whether the plan takes addresses away.
+// withdraws reports whether the plan withdraws or releases addresses.
 func (s snapshot) withdraws() bool {
 	return slices.ContainsFunc(s.plan, func(a planner.Action) bool { return a.Kind == planner.Withdraw || a.Kind == planner.Release })
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// target is what an action writes to. Consecutive actions on one target are one write.
+// target is the destination of an action. Consecutive actions on one target are one write.
 type target int
 
 const (
@@ -72,7 +72,7 @@ func (p patch) subresource() []string {
 	return nil
 }
 
-// body returns the JSON object of the patch. The API server answers with a conflict if the version is
+// body returns the JSON object of the patch. The API server responds with a conflict if the version is
 // not that of the CiliumNode.
 func (p patch) body() map[string]any {
 	body := map[string]any{"metadata": map[string]any{"resourceVersion": p.version}}

@@ -14,9 +14,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
-// podStore counts the pods of a node that have or need an address, for a reflector. It keeps their UIDs
-// only. All of them are counted, with and without an address, because what the agent has written about
-// used addresses is older.
+// podStore counts the pods of a node that have or need an address, for a reflector. It keeps their
+// UIDs only. All of them are counted, with and without an address, because the agent's list of used
+// addresses is older.
 type podStore struct {
 	// wake is called after each change of the number.
 	wake func()

@@ -18,9 +18,9 @@ import (
 // component is the source of the Events and the user agent of requests.
 const component = "delegated-ipam-bridge"
 
-// Run serves one node until ctx ends, and then returns nil. It releases nothing at its end: the agent
-// keeps working with the published addresses. It fails if the options are invalid, if there is no
-// configuration for the API server, and if the metrics address is in use.
+// Run serves one node until ctx ends, and then returns nil. It does not release addresses at its end:
+// the agent keeps working with the published ones. It fails if the options are invalid, if the
+// configuration for the API server is missing, and if the metrics address is in use.
 func Run(ctx context.Context, c Config, log logrus.FieldLogger) error {
 	if err := c.Validate(); err != nil {
 		return err

@@ -38,6 +38,29 @@ func TestExcess(t *testing.T) {
 	})
 }
 
+// One slot costs as many writes as a set, so an excess below half of the watermark waits for more.
+func TestSmallExcess(t *testing.T) {
+	for excess, delays := range map[int]time.Duration{3: smallExcessDelays, 4: 1} {
+		t.Run(fmt.Sprint(excess), func(t *testing.T) {
+			f := newFixture()
+			settings := smallSettings()
+			settings.MaxAboveWatermark = 8
+			wanted := 4 + settings.MaxAboveWatermark
+			f.hold(wanted + excess)
+			runController(t, f, settings, func(t *testing.T, _ *metrics) {
+				advance(delays*drainDelay - time.Second)
+				if n := f.count(&f.patches); n > 0 {
+					t.Errorf("%d writes before the excess has lasted for %d delays", n, delays)
+				}
+				advance(2*time.Second + drainDelay)
+				if len(f.pool()) != wanted || len(f.held) != wanted {
+					t.Errorf("%d addresses are published and %d slots held; want %d", len(f.pool()), len(f.held), wanted)
+				}
+			})
+		})
+	}
+}
+
 // The smallest excess of the release delay is released.
 func TestExcessShrinks(t *testing.T) {
 	f := newFixture()

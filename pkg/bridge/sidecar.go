@@ -34,9 +34,7 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	return slots, nil
 }
 
-// checkNode fails if the sidecar is that of another node, whose addresses are not for this one, or
-// lists the attachments of the pool under another name (--ipam-default-ip-pool), so that slots would
-// seem to be missing.
+// checkNode fails if the sidecar serves another node: its addresses must not be published on this one.
 func (s sidecarClient) checkNode(ctx context.Context) error {
 	status, err := s.api.Status(ctx)
 	if err != nil {
@@ -87,7 +85,7 @@ func requestError(what string, err error) error {
 		return nil
 	}
 	if errors.Is(err, client.ErrForbidden) {
-		return &reconcileError{reasonOwnerNotAdmitted, fmt.Errorf("the sidecar does not let the bridge %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
+		return &reconcileError{reasonOwnerNotAdmitted, fmt.Errorf("the sidecar does not permit the bridge to %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
 			what, planner.OwnerPrefix+"*")}
 	}
 	var answer *client.Error

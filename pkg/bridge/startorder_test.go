@@ -9,8 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
 
-// The parts of an installation may start in any order: what each waits for, for less than a minute,
-// is not a Warning. Without an end it becomes one.
+// The parts of an installation may start in any order: only a wait of a minute or more is a Warning.
 func TestStartOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		begin, end func(f *fixture)

@@ -15,11 +15,15 @@ import (
 // twice as large as the one before. So 100 slots are 5 writes.
 const firstBatch = 4
 
+// smallExcessDelays is how many release delays a small excess waits for a larger one, or for pods that
+// need its slots.
+const smallExcessDelays = 5
+
 // burst is how long after an acquisition the next one belongs to the same burst of pods.
 const burst = 10 * time.Second
 
-// state is what the bridge knows besides what it observes. It is lost with the process, at the cost of
-// delays that start again.
+// state is the state of the bridge that no observation shows. It is lost with the process; the delays
+// start again then.
 type state struct {
 	// delay is how long slots must be in excess to be released, drainDelay how long a cordoned address
 	// must then be unused.
@@ -36,11 +40,11 @@ type state struct {
 	// acquireBackoff is set from a refused acquisition to the next success.
 	acquireBackoff *backoff
 	pods           sampledPods
-	// surge is for a node whose pods are not known.
+	// surge is used if the pods of the node are unknown.
 	surge surge
 	// missingSince is when slots were first observed missing; zero when the last one is published.
 	missingSince time.Time
-	// batch is how many slots are acquired at once, acquired the time of the last acquisition.
+	// batch is the number of slots in the next batch, acquired the time of the last acquisition.
 	batch    int
 	acquired time.Time
 }
@@ -81,8 +85,7 @@ func (s *state) planned(v planner.View, plan []planner.Action) {
 	}
 }
 
-// missing records whether slots are missing. When they have just been acquired, they are still to be
-// published.
+// missing records whether slots are missing. Acquired slots count until they are published.
 func (s *state) missing(is bool) {
 	if is && s.missingSince.IsZero() {
 		s.missingSince = time.Now()
@@ -100,10 +103,10 @@ func (s *state) acquiredBatch(slots int) {
 // addTo adds the state to a view. settings are those of the plan; pods is the number of pods, 0 if
 // unknown.
 func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
-	// A batch is not smaller than what is acquired ahead for one pod more.
+	// A batch has at least as many slots as are acquired ahead for one more pod.
 	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
 	if s.acquireBackoff != nil {
-		v.Batch = 1 // one request finds out whether the shortage lasts
+		v.Batch = 1 // one request shows whether the shortage lasts
 	}
 	s.forget(*v)
 	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
@@ -117,10 +120,20 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
 	counts := planner.Count(*v, settings)
 	s.missing(counts.Missing > 0)
 	s.excess.observe(counts.Excess)
-	v.Excess = s.excess.lasting(s.delay)
+	v.Excess = s.releasable(settings)
 }
 
-// forget ends the backoffs of addresses that are gone.
+// releasable returns how many slots have been in excess for the release delay. A release costs the
+// same writes for one slot as for many, so a number below half of the watermark's waits for
+// smallExcessDelays.
+func (s *state) releasable(settings planner.Settings) int {
+	if n := s.excess.lasting(s.delay); n >= settings.MaxAboveWatermark/2 {
+		return n
+	}
+	return s.excess.lasting(smallExcessDelays * s.delay)
+}
+
+// forget removes the backoffs of addresses that no longer exist.
 func (s *state) forget(v planner.View) {
 	known := map[netip.Addr]bool{}
 	for _, slot := range v.Slots {
@@ -189,6 +202,7 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	}
 	for _, e := range s.excess {
 		consider(e.since.Add(s.delay))
+		consider(e.since.Add(smallExcessDelays * s.delay))
 	}
 	consider(s.pods.next)
 	consider(s.surge.until)

@@ -8,18 +8,19 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// surge is how many free slots are needed because none was free: pods may wait for an address, and
-// without a watch it is not known how many. It doubles as long as the agent uses up what it gets.
+// surge is the number of free slots that are needed because none was free: pods may wait for an
+// address, and without a watch their number is unknown. It doubles each time the agent has used all of
+// them.
 type surge struct {
 	slots int
-	// until is when it ends: the agent has not used what it got.
+	// until is the time at which the surge ends, if the agent has not used new addresses.
 	until time.Time
 	// used are the addresses that the agent used when slots was determined.
 	used map[netip.Addr]planner.Entry
 }
 
-// observe returns the surge of a view. It changes when the agent has written which addresses it uses,
-// and ends after a time without such a write.
+// observe returns the surge of a view. It changes when the agent has written its used addresses, and
+// ends after a time without such a write.
 func (s *surge) observe(v planner.View, settings planner.Settings, end time.Duration) int {
 	switch {
 	case maps.Equal(s.used, v.Used):
@@ -41,11 +42,11 @@ func (s *surge) observe(v planner.View, settings planner.Settings, end time.Dura
 type sampledPods struct {
 	pods    int
 	changed time.Time
-	// next is when the next change counts, if there was one since; otherwise zero.
+	// next is when a pending change counts; zero for none.
 	next time.Time
 }
 
-// observe returns the number to plan with.
+// observe returns the number of pods for the plan.
 func (s *sampledPods) observe(pods int) int {
 	s.next = time.Time{}
 	switch at := s.changed.Add(coalesce); {

@@ -72,7 +72,7 @@ func TestExhaustedThenFree(t *testing.T) {
 	})
 }
 
-// A request that is refused concerns one slot only.
+// A refused request affects one slot only.
 func TestIndependence(t *testing.T) {
 	refused := &refusal{reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
 	t.Run("restore beside held slots", func(t *testing.T) {

@@ -29,8 +29,8 @@ func (w waker) wake() {
 	}
 }
 
-// watcher keeps a store up to date with a list and a watch, and knows whether the watch works. Unlike
-// client-go's informers, whose delays grow up to a minute, it retries as the controller does.
+// watcher keeps a store up to date with a list and a watch, and records whether the watch works.
+// Unlike client-go's informers, whose delays grow up to a minute, it retries as the controller does.
 type watcher struct {
 	metrics  *metrics
 	resource string
@@ -95,7 +95,7 @@ func (w *watcher) setConnected(is bool) {
 	}
 }
 
-// withoutKind hides the errors after which the reflector itself would retry, with its own delays.
+// withoutKind hides the errors after which the reflector would retry with its own delays.
 func withoutKind(err error) error {
 	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
 		return fmt.Errorf("watch: %v", err) //nolint:errorlint // hidden on purpose

@@ -51,7 +51,7 @@ func (d dependencies) allocate(cmd *cobra.Command, o allocateOptions, owner stri
 	c := d.connect(o.clientFlags)
 	allocated, err := c.allocate(cmd.Context(), o, owner)
 	if err != nil {
-		return fmt.Errorf("allocate %s: %w", owner, err)
+		return fmt.Errorf("allocate: %w", err)
 	}
 	if o.output == outputJSON {
 		return output.JSON(cmd.OutOrStdout(), allocated)
@@ -59,7 +59,7 @@ func (d dependencies) allocate(cmd *cobra.Command, o allocateOptions, owner stri
 	for _, ip := range []string{allocated.Address.IPv4, allocated.Address.IPv6} {
 		if ip != "" {
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), ip); err != nil {
-				return fmt.Errorf("allocate %s: the addresses could not be printed: %w", owner, err)
+				return fmt.Errorf("allocate: the addresses of %s could not be printed: %w", owner, err)
 			}
 		}
 	}

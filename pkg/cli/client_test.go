@@ -91,15 +91,15 @@ func TestRefusal(t *testing.T) {
 		answer answer
 		words  []string
 	}{
-		"allocate: plugin failed":      {allocate, jsonAnswer(502, `"no addresses left in pods"`), []string{"Error: allocate router: no addresses left in pods\n"}},
+		"allocate: plugin failed":      {allocate, jsonAnswer(502, `"no addresses left in pods"`), []string{"Error: allocate: no addresses left in pods\n"}},
 		"allocate: retry later":        {allocate, answer{502, "application/json", "5", `"the queue is full"`}, []string{"the queue is full (try again in 5s)"}},
 		"allocate: owner rejected":     {allocate, answer{code: 403}, []string{"not authorized", `"router"`, "--owners", "--allow-uids"}},
-		"allocate: parameter rejected": {allocate, jsonAnswer(422, `{"code":604,"message":"owner in query is too long"}`), []string{"allocate router: owner in query is too long"}},
+		"allocate: parameter rejected": {allocate, jsonAnswer(422, `{"code":604,"message":"owner in query is too long"}`), []string{"allocate: owner in query is too long"}},
 		"allocate: internal error":     {allocate, jsonAnswer(500, `{"code":500,"message":"internal error"}`), []string{"internal error"}},
 		"allocate: undocumented code":  {allocate, answer{code: 418}, []string{"418", "I'm a teapot"}},
 		"allocate: plain text":         {allocate, answer{404, "text/plain", "", "404 page not found\n"}, []string{"404 page not found"}},
 		"allocate: no address":         {allocate, jsonAnswer(201, `{}`), []string{"without an address"}},
-		"restore: malformed address":   {restore, answer{code: 400}, []string{"restore 10.0.0.1 for router", `does not accept "10.0.0.1"`}},
+		"restore: malformed address":   {restore, answer{code: 400}, []string{"restore 10.0.0.1", `does not accept "10.0.0.1"`}},
 		"restore: owner rejected":      {restore, answer{code: 403}, []string{"not authorized", `"router"`}},
 		"restore: another owner":       {restore, answer{code: 409}, []string{`10.0.0.1 of pool "default" belongs to another owner`, "delegated-ipam list"}},
 		"restore: plugin failed":       {restore, jsonAnswer(500, `"asked for 10.0.0.1"`), []string{"asked for 10.0.0.1"}},

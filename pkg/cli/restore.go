@@ -56,7 +56,7 @@ other family.`,
 
 func (d dependencies) restore(cmd *cobra.Command, o restoreOptions, ip, owner string) error {
 	if err := d.connect(o.clientFlags).restore(cmd.Context(), o, ip, owner); err != nil {
-		return fmt.Errorf("restore %s for %s: %w", ip, owner, err)
+		return fmt.Errorf("restore %s: %w", ip, err)
 	}
 	return o.printOutcome(cmd.OutOrStdout(), restored{ip, owner, poolName(o.pool)}, fmt.Sprintf("restored %s for %s", ip, owner))
 }

@@ -70,7 +70,7 @@ func (d dependencies) runServe(cmd *cobra.Command, o *options.Sidecar, set *opti
 		return command.Usage(err)
 	}
 	for _, name := range set.UnknownVariables(d.env) {
-		log.WithField("variable", name).Warn("this environment variable is not an option of delegated-ipam and has no effect")
+		log.WithField("variable", name).Warn("Ignored an environment variable that is not an option of delegated-ipam")
 	}
 	logSkipped(log, set)
 	logSettings(log, config.Settings)
@@ -85,7 +85,7 @@ func (d dependencies) runServe(cmd *cobra.Command, o *options.Sidecar, set *opti
 // logSkipped warns of each file of --config-dir that has no effect.
 func logSkipped(log logrus.FieldLogger, set *options.Set) {
 	for _, path := range set.SkippedFiles() {
-		log.WithField("file", path).Warn("this file of --config-dir is a directory or a backup file, and has no effect")
+		log.WithField("file", path).Warn("Ignored a directory or backup file in --config-dir")
 	}
 }
 
@@ -95,5 +95,5 @@ func logSettings(log logrus.FieldLogger, settings []options.Setting) {
 	for _, s := range settings {
 		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
 	}
-	log.WithFields(fields).Debug("options")
+	log.WithFields(fields).Debug("Options")
 }

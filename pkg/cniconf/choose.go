@@ -54,7 +54,7 @@ func choose(candidates []candidate, name, lastFile string) (Network, error) {
 	for _, c := range candidates {
 		switch {
 		case c.invalid() && c.file == lastFile:
-			return Network{}, fmt.Errorf("%s: %w", c.file, c.err)
+			return Network{}, c.err
 		case c.invalid(), name != "" && c.name != name, name == "" && c.err != nil:
 			continue
 		case c.err != nil:

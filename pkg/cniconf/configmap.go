@@ -12,8 +12,8 @@ import (
 // have it, too, and are as shared.
 const dataLink = "..data"
 
-// inConfigMap reports whether a file is in such a volume, or cannot be resolved. A file that is mounted alone (subPath)
-// is a plain bind mount, and cannot be distinguished from one of the node.
+// inConfigMap reports whether a file is in such a volume, or cannot be resolved. A file that is
+// mounted alone (subPath) is a plain bind mount, and cannot be distinguished from one of the node.
 func inConfigMap(file string) bool {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {

@@ -24,7 +24,7 @@ type candidate struct {
 	network Network
 	// err is why the file has no network: errNoIPAM, or why it is invalid.
 	err error
-	// missing reports that there is no such file.
+	// missing reports that the file does not exist.
 	missing bool
 }
 
@@ -32,9 +32,13 @@ type candidate struct {
 func (c candidate) invalid() bool { return c.err != nil && !errors.Is(c.err, errNoIPAM) }
 
 // readDir reads the files of a directory that a container runtime would read (.conflist,
-// .conf, .json), in name order.
+// .conf, .json), in name order. The error does not contain the directory; the caller adds it.
 func readDir(dir string) ([]candidate, error) {
-	if _, err := os.Stat(dir); err != nil {
+	_, err := os.Stat(dir)
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, pathErr.Err
+	}
+	if err != nil {
 		return nil, err
 	}
 	files, err := libcni.ConfFiles(dir, []string{".conflist", ".conf", ".json"})

@@ -207,11 +207,11 @@ func (w *Watcher) update(name string, before pool, candidates []candidate, readE
 		return pool{network: &n, since: before.since}
 	}
 	if before.network == nil || w.source.withdrawn(candidates) {
-		return pool{err: fmt.Errorf("pool %q has no CNI configuration in %s: %w", name, w.source, err), since: before.since}
+		return pool{err: fmt.Errorf("no CNI configuration in %s: %w", w.source, err), since: before.since}
 	}
 	return pool{
 		network: before.network,
-		err:     fmt.Errorf("pool %q keeps network %q as last read from %s: %w", name, before.network.Name, before.network.File, err),
+		err:     fmt.Errorf("network %q is kept as last read from %s: %w", before.network.Name, before.network.File, err),
 		since:   before.since,
 	}
 }
@@ -225,8 +225,8 @@ func withoutConflict(name string, p pool, usedBy map[string]string) pool {
 	}
 	if first, ok := usedBy[p.network.Name]; ok {
 		p.conflict = true
-		p.err = fmt.Errorf("pools %q and %q have the same network, %q of %s; give each its own (--pool name=network)",
-			first, name, p.network.Name, p.network.File)
+		p.err = fmt.Errorf("network %q of %s is that of pool %q; configure a separate network for each pool (--pool name=network)",
+			p.network.Name, p.network.File, first)
 		return p
 	}
 	usedBy[p.network.Name] = name

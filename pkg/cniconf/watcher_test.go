@@ -100,6 +100,25 @@ func TestNamedNetwork(t *testing.T) {
 	}
 }
 
+// The callers add the pool.
+func TestErrorsStateFactsOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "net.d")
+	w := watcher(t, Options{Dir: dir})
+	_, err := w.Network("")
+	if want := "no CNI configuration in directory " + dir + ": no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("a missing directory: got %v; want %s", err, want)
+	}
+	must(t, os.Mkdir(dir, 0o755))
+	put(t, dir, "10-a.conflist", list("a"))
+	w.reload()
+	put(t, dir, "10-a.conflist", "{")
+	w.reload()
+	want := `network "a" is kept as last read from ` + filepath.Join(dir, "10-a.conflist") + ": "
+	if err := w.Status("").Err; err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), dir) != 1 {
+		t.Errorf("an invalid file: got %v; want %q, and %s once", err, want, dir)
+	}
+}
+
 func TestNamedNetworkDelegates(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-plain.conflist", noIPAM)
@@ -266,14 +285,14 @@ func TestNetworkConflict(t *testing.T) {
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "", "blue": "a", "azure": ""}})
 	expect(t, w, "default", "a", "10-a.conflist")
-	expectNone(t, w, "azure", `"default" and "azure"`, `"a"`, "10-a.conflist")
-	expectNone(t, w, "blue", `"default" and "blue"`, `"a"`, "10-a.conflist")
+	expectNone(t, w, "azure", `of pool "default"`, `"a"`, "10-a.conflist")
+	expectNone(t, w, "blue", `of pool "default"`, `"a"`, "10-a.conflist")
 
 	// When the default pool gets another network, the next pool gets the first one.
 	put(t, dir, "05-b.conflist", list("b"))
 	w.reload()
 	expect(t, w, "default", "b", "05-b.conflist")
-	expectNone(t, w, "azure", `"default" and "azure"`, `"b"`)
+	expectNone(t, w, "azure", `of pool "default"`, `"b"`)
 	expect(t, w, "blue", "a", "10-a.conflist")
 
 	// A kept network is in use, too.

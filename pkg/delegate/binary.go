@@ -20,7 +20,7 @@ import (
 // findPlugin returns the absolute path of a plugin's executable in the plugin directories.
 func (r *Runner) findPlugin(pluginType string) (string, error) {
 	if err := profile.CheckType(pluginType); err != nil {
-		return "", err
+		return "", fmt.Errorf("ipam.type %q: %w", pluginType, err)
 	}
 	binary, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
 	if err != nil {
@@ -31,8 +31,8 @@ func (r *Runner) findPlugin(pluginType string) (string, error) {
 
 // Executable returns the path of the executable that calls with a recorded invocation use: the
 // recorded one, or, where that no longer exists or is in none of the plugin directories, the one of
-// the plugin's type there. A record must not be able to name any program for execution: whoever can
-// change one may be less privileged than we are. The error says what to do if there is neither.
+// the plugin's type there. A record must not be able to name any program for execution: a user
+// who can change one may be less privileged than the sidecar. The error names the remedy if there is neither.
 func (r *Runner) Executable(plugin, recorded string) (string, error) {
 	why := "no longer exists"
 	if !r.inPluginDirs(plugin, recorded) {

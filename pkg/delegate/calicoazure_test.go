@@ -36,7 +36,7 @@ func TestCalicoCheck(t *testing.T) {
 	}
 }
 
-// Trap: calico returns the family of the request alone, and cannot be asked for both.
+// Trap: calico returns the family of the request alone, and cannot return both.
 func TestCalicoRequest(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	target := f.call("id")

@@ -12,7 +12,7 @@ const undoNetNS = "delegated-ipam-call"
 
 // CommandLine returns a shell command that makes a call by hand: the executable with the same CNI
 // variables and the same standard input. Other variables (--plugin-env) are those of the shell, so
-// that no secret is printed. If the call cannot be made, it returns a comment that says why.
+// that no secret is printed. If the call cannot be made, it returns a comment with the reason.
 func (r *Runner) CommandLine(verb string, c call.Call) string {
 	x := r.execution(verb, c)
 	args, stdin, err := x.prepare(&c)

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// The shell passes on what the runner would have, whatever is in it.
+// The shell passes on what the runner would have, with any characters.
 func TestCommandLine(t *testing.T) {
 	f := newFake(t)
 	target := f.call("id")

@@ -102,7 +102,7 @@ func TestRealDHCPRequest(t *testing.T) {
 	d.must(target, call.VerbDel)
 }
 
-// Trap: killing the client does not stop its daemon, which goes on for up to its resend time (6 s
+// Trap: killing the client does not stop its daemon, which continues for up to its resend time (6 s
 // here, 208 s by default).
 func TestRealDHCPKilledAdd(t *testing.T) {
 	d := newDHCP(t)
@@ -117,7 +117,7 @@ func TestRealDHCPKilledAdd(t *testing.T) {
 	}
 }
 
-// Trap: CHECK or ADD hang when the interface is gone.
+// Trap: CHECK or ADD hang when the interface does not exist.
 func TestRealDHCPWithoutInterface(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("id")

@@ -124,7 +124,7 @@ func (x *execution) log(took time.Duration, result process.Result, err error) {
 	if x.requestID != "" {
 		fields[logging.FieldRequestID] = x.requestID
 	}
-	log.WithFields(fields).WithError(err).Debug("plugin call ended")
+	log.WithFields(fields).WithError(err).Debug("Plugin call ended")
 }
 
 // interpret returns what the result of a process means for the call. Only a well-formed error

@@ -209,7 +209,7 @@ func TestCallLog(t *testing.T) {
 	f.script(call.VerbDel, `{"error":`+goodError+`,"stderr":"trouble"}`)
 	err := wantError(t, f.run(call.VerbDel, target), call.Refused, "999")
 	line := lines.LastEntry()
-	if line == nil || line.Message != "plugin call ended" || line.Level != logrus.DebugLevel {
+	if line == nil || line.Message != "Plugin call ended" || line.Level != logrus.DebugLevel {
 		t.Fatalf("got the line %v, want the call's", line)
 	}
 	for field, want := range map[string]any{

@@ -42,7 +42,7 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 			target.Invocation.NetNS = path
 
 			// With the refusal the plugin is not started.
-			wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "is our own")
+			wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "of this process")
 			if _, err := os.Stat(f.leaseDir()); err == nil {
 				t.Error("host-local has created its directory, want it not started")
 			}
@@ -52,7 +52,7 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 				t.Error("a runner with that --cni-netns was made, want it refused")
 			}
 
-			// Without it both addresses are allocated, and the result says that none was.
+			// Without it both addresses are allocated, and the result reports none.
 			stdout, exit := f.byHand(call.VerbAdd, target, target.Invocation.Config)
 			if n := countDocuments(t, stdout); exit != 1 || n != 2 {
 				t.Errorf("got exit status %d and %d JSON documents by hand, want 1 and 2: %s", exit, n, stdout)

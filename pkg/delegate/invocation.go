@@ -45,18 +45,18 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 		return inv, fmt.Errorf("plugin %s is refused as unsafe: %s. --accept-unsafe-plugin uses it anyway", inv.Plugin, danger)
 	}
 	if n.Shared && inv.Profile.NeedsOwnRange() && !r.opts.SingleNode {
-		return inv, fmt.Errorf("the configuration is from a ConfigMap, which every node has, and plugin %s knows the allocations of its own node alone: "+
-			"two nodes would allocate the same addresses; expected ranges of the node's own (delegated-ipam-bridge network, docs/install/ranges.md) or a plugin for the whole cluster. "+
+		return inv, fmt.Errorf("the configuration is from a ConfigMap, which is the same on every node, and plugin %s knows only the allocations of its node: "+
+			"two nodes would allocate the same addresses; expected separate ranges for each node (delegated-ipam-bridge network, docs/install/ranges.md) or a plugin for the whole cluster. "+
 			"--single-node accepts it in a cluster of one node", inv.Plugin)
 	}
 	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name)); err != nil {
 		return inv, err
 	}
 	if inv.Binary, err = r.findPlugin(inv.Plugin); err != nil {
-		return inv, fmt.Errorf("ipam.type %q: %w", inv.Plugin, err)
+		return inv, err
 	}
 	if inv.CNIVersion, err = r.negotiate(ctx, inv.Plugin, inv.Binary); err != nil {
-		return inv, fmt.Errorf("ipam.type %q: %w", inv.Plugin, err)
+		return inv, err
 	}
 	if inv.Capabilities, err = object.capabilities(); err != nil {
 		return inv, err
@@ -81,7 +81,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 func (r *Runner) namespace(p profile.Profile, plugin string) (string, error) {
 	netns := r.opts.NetNS
 	if p.Namespace == profile.NamespaceLink && (netns == "" || netns == EphemeralNetNS) {
-		return "", fmt.Errorf("plugin %s needs a network namespace that lasts, with the interface %s in it; name it with --cni-netns", p.Type, r.opts.IfName)
+		return "", fmt.Errorf("plugin %s needs a persistent network namespace with the interface %s; set it by --cni-netns", p.Type, r.opts.IfName)
 	}
 	if netns == "" {
 		netns = DefaultNetNS
@@ -93,7 +93,7 @@ func (r *Runner) namespace(p profile.Profile, plugin string) (string, error) {
 		return netns, nil
 	}
 	if err := r.netnsProbe.try(); err != nil {
-		return "", fmt.Errorf("plugin %s gets a network namespace for each call (%q), and none can be created: %w; grant what is missing, or name another namespace with --cni-netns", plugin, EphemeralNetNS, err)
+		return "", fmt.Errorf("plugin %s gets a network namespace for each call (%q), and none can be created: %w; grant the missing privilege, or set another namespace by --cni-netns", plugin, EphemeralNetNS, err)
 	}
 	return netns, nil
 }

@@ -25,7 +25,7 @@ func TestInvalidConfig(t *testing.T) {
 		"ipam.type absolute":             {`{"ipam":{"type":"/bin/sh"}}`, "without a path"},
 		"ipam.type dots":                 {`{"ipam":{"type":".."}}`, "expected the file name of a plugin"},
 		"ipam.type with a control byte":  {`{"ipam":{"type":"a\u0000b"}}`, "without a path"},
-		"missing plugin":                 {`{"ipam":{"type":"absent"}}`, "--cni-bin-dir"},
+		"missing plugin":                 {`{"ipam":{"type":"absent"}}`, `network "net": failed to find plugin "absent"`},
 		"capabilities not an object":     {`{"ipam":{"type":"scripted"},"capabilities":["ips"]}`, "capabilities: "},
 		"args not an object":             {`{"ipam":{"type":"scripted"},"args":7}`, "args: "},
 		"args.cni not an object":         {`{"ipam":{"type":"scripted"},"args":{"cni":7}}`, "args.cni: "},

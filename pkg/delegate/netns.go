@@ -31,7 +31,7 @@ func findOwnNetNS() ownNetNS {
 	return own
 }
 
-// check returns an error if path is one of them, under whatever name: a symbolic link or a bind
+// check returns an error if path is one of them, under any name: a symbolic link or a bind
 // mount has the same device and inode. A path that does not exist is accepted, as plugins do.
 func (own ownNetNS) check(path string) error {
 	if path != "" && !filepath.IsAbs(path) {
@@ -46,7 +46,7 @@ func (own ownNetNS) check(path string) error {
 	}
 	for _, o := range own {
 		if os.SameFile(info, o) {
-			return fmt.Errorf("network namespace %q is our own, in which plugins fail after they have allocated; expected another one, a path that does not exist, or %q", path, EphemeralNetNS)
+			return fmt.Errorf("network namespace %q is that of this process or of process 1, in which plugins fail after they have allocated; expected another one, a path that does not exist, or %q", path, EphemeralNetNS)
 		}
 	}
 	return nil
@@ -63,7 +63,7 @@ func (own ownNetNS) checkOption(netns string) error {
 	return nil
 }
 
-// CheckNetNS returns an error if the value of --cni-netns is a namespace of our own
+// CheckNetNS returns an error if the value of --cni-netns is such a namespace
 // (docs/reference/plugins.md, Network namespaces), or not an absolute path. It accepts EphemeralNetNS.
 func CheckNetNS(netns string) error { return findOwnNetNS().checkOption(netns) }
 

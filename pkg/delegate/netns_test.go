@@ -95,12 +95,12 @@ func TestOwnNetNS(t *testing.T) {
 
 // Trap: our own namespace leaks an address, also by a name that no /proc has.
 func TestOwnNetNSBindMount(t *testing.T) {
-	wantText(t, findOwnNetNS().check(bindOwnNetNS(t)), "is our own")
+	wantText(t, findOwnNetNS().check(bindOwnNetNS(t)), "of this process")
 }
 
 func TestCheckNetNS(t *testing.T) {
 	for path, want := range map[string]string{
-		"/proc/self/ns/net": "is our own", "relative": "absolute",
+		"/proc/self/ns/net": "of this process", "relative": "absolute",
 		"": "", EphemeralNetNS: "", DefaultNetNS: "",
 	} {
 		err := CheckNetNS(path)

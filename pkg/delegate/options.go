@@ -107,7 +107,7 @@ func (o Options) checked() (Options, error) {
 		return o, errors.New("the lock file of plugin calls is not set; expected a path inside --state-dir")
 	}
 	if o.Profiles == nil {
-		return o, errors.New("there are no plugin profiles; expected a function that returns them")
+		return o, errors.New("the plugin profiles are not set; expected a function that returns them")
 	}
 	for _, name := range o.Env {
 		if name == "" || strings.HasPrefix(name, "CNI_") || strings.ContainsAny(name, "=\x00") {

@@ -13,7 +13,7 @@ import (
 
 // prevResults remembers which results can be sent to a plugin as prevResult unchanged, so that a
 // result is parsed once and not before each of its CHECKs. It keeps digests of the bytes, and so is
-// right about a result whatever has happened to the attachment. It is safe for concurrent use.
+// right about a result regardless of its attachment. It is safe for concurrent use.
 type prevResults struct {
 	mu sync.Mutex
 	// Two digests of one slot replace each other: a result that is not found is parsed again.

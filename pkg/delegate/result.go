@@ -169,7 +169,7 @@ func masterMAC(interfaces []*current.Interface, linkMAC func(string) (string, er
 			continue
 		}
 		if i.Mac == "" && i.Name == "" {
-			return "", nil // cilium-cni goes on without an uplink, too
+			return "", nil // as cilium-cni does
 		}
 		if i.Mac == "" {
 			return linkMAC(i.Name)

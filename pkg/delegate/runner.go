@@ -1,10 +1,12 @@
 // Package delegate runs a delegated CNI IPAM plugin (docs/design/how-it-works.md, Running a plugin). It
 // makes the invocation of a call, runs the plugin's process within limits, and returns its result,
-// or an error that says what the plugin may have done.
+// or an error with the known outcome.
 package delegate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -41,7 +43,7 @@ type Runner struct {
 	linkMAC func(name string) (string, error)
 }
 
-// New returns a runner. The error names the invalid option. A NetNS that is our own network
+// New returns a runner. The error names the invalid option. A NetNS that is the own network
 // namespace is refused, because the CNI skeleton lets the plugin work first and fails afterwards
 // (docs/reference/plugins.md, Network namespaces).
 func New(o Options) (*Runner, error) {
@@ -86,6 +88,9 @@ func (x *execution) add(ctx context.Context, c call.Call) (call.Result, error) {
 		return call.Result{}, err
 	}
 	printed, err := parseResult(ctx, stdout, c.Invocation.CNIVersion)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = syntax // the library's text repeats that the result cannot be parsed
+	}
 	if err != nil {
 		return call.Result{}, x.unknown(fmt.Errorf("its result cannot be parsed: %w", err))
 	}

@@ -13,7 +13,7 @@ const (
 	staticIPs  = "10.1.0.5/24 via 10.1.0.1, fd00::5/64"
 )
 
-// Trap: static's CHECK needs prevResult. Without it the error is about the call, and says nothing
+// Trap: static's CHECK needs prevResult. Without it the error is about the call, and proves nothing
 // about the address.
 func TestRealStaticVerbs(t *testing.T) {
 	f := newReal(t, staticIPAM)

@@ -32,7 +32,7 @@ func (r *Runner) Versions(binary string) []string {
 }
 
 // negotiate returns the highest CNI version that the library and the plugin both support.
-// Concurrent callers share one VERSION call, which goes on when one of them leaves.
+// Concurrent callers share one VERSION call, which continues when one of them leaves.
 func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (string, error) {
 	info, err := os.Stat(binary)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]s
 // version runs VERSION. A plugin from before CNI 0.2.0 refuses that verb with a fixed text, and
 // supports 0.1.0.
 func (x *execution) version(ctx context.Context, binary string) ([]string, error) {
-	// Plugins built with an old CNI skeleton want all variables for every verb.
+	// Plugins built with an old CNI skeleton require all variables for every verb.
 	env := environment{
 		common: x.runner.env, verb: x.verb,
 		netns: "dummy", ifName: "dummy", path: "dummy",

@@ -60,7 +60,7 @@ func TestUnsafePluginReason(t *testing.T) {
 	}
 }
 
-// What an unsafe plugin holds is released also when it is no longer accepted.
+// The addresses of an unsafe plugin are released also when it is no longer accepted.
 func TestUnsafePluginRelease(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -84,8 +84,8 @@ func TestWhereaboutsPodKey(t *testing.T) {
 		t.Errorf("the address is of %q (%v), want its container ID rewritten", data, err)
 	}
 
-	// The interface is the other half of the key of ADD; that of DEL is the container ID, whatever
-	// pod it names.
+	// The interface is the other half of the key of ADD; that of DEL is the container ID, with
+	// any pod.
 	samePod.Invocation.IfName = "eth1"
 	f.wantAdd(samePod, secondIPs)
 	samePod.Invocation.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=any"
@@ -124,7 +124,7 @@ func TestWhereaboutsDropsErrors(t *testing.T) {
 }
 
 // Trap: whereabouts accepts GC and STATUS and does nothing, so that neither a runtime's GC frees ours
-// nor STATUS tells whether it can serve.
+// nor STATUS reports whether it can serve.
 func TestWhereaboutsGCAndStatus(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -167,7 +167,7 @@ func TestWhereaboutsReconciler(t *testing.T) {
 	f.wantHeld("10.1.0.2", "fd00::2")
 }
 
-// Trap: whereabouts' CHECK always fails. If that meant lost, every address would be given up.
+// Trap: whereabouts' CHECK always fails. If that meant lost, every address would be lost.
 func TestWhereaboutsCheck(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")

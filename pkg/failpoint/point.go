@@ -1,6 +1,7 @@
 // Package failpoint names the points at which a test kills the program: before and after each step
 // that must survive a crash. Reach does nothing without the build tag "failpoints", which shipped
-// programs do not have (docs/design/reliability.md). docs/design/choices.md says why it is not gofail.
+// programs do not have (docs/design/reliability.md). docs/design/adr/0024-own-code.md explains why
+// gofail is not used.
 package failpoint
 
 // Point is a place in the program at which it can be killed.

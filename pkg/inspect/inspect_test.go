@@ -41,7 +41,7 @@ func TestPools(t *testing.T) {
 	if first.Name != "default" || first.ConfErr != nil || first.Network.Name != "pods" || first.Plugin.FindErr == nil {
 		t.Errorf("got %+v; want the network, and no plugin", first)
 	}
-	if first.NetNSErr == nil || !strings.Contains(first.NetNSErr.Error(), "is our own") || first.Plugin.NetNS == "" {
+	if first.NetNSErr == nil || !strings.Contains(first.NetNSErr.Error(), "of this process") || first.Plugin.NetNS == "" {
 		t.Errorf("got %+v; want the namespace rejected and the rest inspected", first)
 	}
 	if second.Name != "blue" || second.ConfErr == nil {

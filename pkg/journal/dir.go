@@ -43,7 +43,7 @@ func openStateDir(path string) (*directory, error) {
 		d, err = openDirectory(func() (fs.FileInfo, error) { return os.Lstat(path) }, func() (*os.Root, error) { return os.OpenRoot(path) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %w", path, err)
+		return nil, fmt.Errorf("state directory %s: %w", path, withoutPath(err, path))
 	}
 	return d, nil
 }
@@ -56,7 +56,7 @@ func openSubdir(state *directory, name string) (*directory, error) {
 		d, err = openDirectory(func() (fs.FileInfo, error) { return state.Lstat(name) }, func() (*os.Root, error) { return state.OpenRoot(name) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %s: %w", filepath.Join(state.Name(), name), err)
+		return nil, fmt.Errorf("state directory %s: %s: %w", state.Name(), name, withoutPath(err, name))
 	}
 	return d, nil
 }
@@ -92,9 +92,18 @@ func CheckDir(path string) error {
 		err = checkDir(info)
 	}
 	if err != nil {
-		return fmt.Errorf("state directory %s: %w", path, err)
+		return fmt.Errorf("state directory %s: %w", path, withoutPath(err, filepath.Clean(path)))
 	}
 	return nil
+}
+
+// withoutPath returns the error of a system call on path without the path, which the text of the
+// caller has.
+func withoutPath(err error, path string) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok && filepath.Base(p.Path) == filepath.Base(path) {
+		return fmt.Errorf("%s: %w", p.Op, p.Err)
+	}
+	return err
 }
 
 // mkdirAll is os.MkdirAll that makes each new directory durable.
@@ -130,13 +139,13 @@ func ensureDir(mkdir, syncParent func() error) error {
 }
 
 // checkDir accepts only a directory of this user: another owner could change its records at any
-// time, whatever its mode.
+// time, regardless of its mode.
 func checkDir(info fs.FileInfo) error {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		return errors.New("symbolic link; expected a directory: configure the target of the link instead")
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("not a directory (%s); expected a directory, or nothing", info.Mode().Type())
+		return errors.New("not a directory; expected a directory, or a path that does not exist")
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("owned by user %d; expected user %d: change its owner or configure another directory", stat.Uid, os.Geteuid())

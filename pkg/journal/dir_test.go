@@ -75,10 +75,14 @@ func TestOpenRefused(t *testing.T) {
 				_ = j.Close()
 				t.Fatal("opened")
 			}
-			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("error %q lacks %s or %q", err, dir, c.want)
+			if !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), dir) != 1 {
+				t.Errorf("error %q; want %q, and %s once", err, c.want, dir)
 			}
 		})
+	}
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 256))
+	if _, err := Open(long, Options{}); err == nil || err.Error() != "state directory "+long+": mkdir: file name too long" {
+		t.Errorf("got %v; want the path and the reason, once each", err)
 	}
 	if _, err := Open("", Options{}); err == nil {
 		t.Error("an empty path was opened")

@@ -1,5 +1,5 @@
 // Package journal keeps records on disk, so that they survive the process and a power loss: one
-// file per record, replaced as a whole (docs/design/how-it-works.md, On disk).
+// file per record, replaced as a whole (docs/design/state-directory.md).
 //
 // Layout of the state directory:
 //
@@ -113,7 +113,7 @@ func (j *Journal) Write(r record.Record) error {
 		err = j.whileAvailable(func() error { return j.replace(r.ContainerID, data) })
 	}
 	if err != nil {
-		return fmt.Errorf("journal: write record of container ID %q: %w", r.ContainerID, err)
+		return fmt.Errorf("record of container ID %q: %w", r.ContainerID, err)
 	}
 	return nil
 }
@@ -123,10 +123,10 @@ func (j *Journal) Write(r record.Record) error {
 // Available.
 func (j *Journal) Remove(containerID string) error {
 	if !record.ValidContainerID(containerID) {
-		return fmt.Errorf("journal: remove record: %q is not a container ID", containerID)
+		return fmt.Errorf("record of %q: not a container ID", containerID)
 	}
 	if err := j.whileAvailable(func() error { return j.remove(containerID) }); err != nil {
-		return fmt.Errorf("journal: remove record of container ID %q: %w", containerID, err)
+		return fmt.Errorf("record of container ID %q: %w", containerID, err)
 	}
 	return nil
 }
@@ -135,10 +135,12 @@ func (j *Journal) Remove(containerID string) error {
 // missing or replaced), by writing, syncing and removing a file beside the records. Nothing is
 // written while the state directory is not Available.
 func (j *Journal) Writable() error {
-	if err := j.whileAvailable(j.probe); err != nil {
-		return fmt.Errorf("journal: the state directory cannot be written: %w", err)
-	}
-	return nil
+	return j.whileAvailable(func() error {
+		if err := j.probe(); err != nil {
+			return fmt.Errorf("state directory %s cannot be written: %w", j.state.Name(), err)
+		}
+		return nil
+	})
 }
 
 // whileAvailable changes the directory. The change counts only if the directory is available

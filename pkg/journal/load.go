@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -63,20 +64,20 @@ type FutureVersion struct {
 // finds every record.
 func (j *Journal) Load() (Loaded, error) {
 	if err := j.Available(); err != nil {
-		return Loaded{}, fmt.Errorf("journal: load: %w", err)
+		return Loaded{}, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	entries, err := fs.ReadDir(j.attachments.FS(), ".")
 	if err != nil {
-		return Loaded{}, fmt.Errorf("journal: read %s: %w", j.attachments.Name(), err)
+		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), withoutPath(err, "."))
 	}
 	j.reloadReasons()
 	var l Loaded
 	clear(j.futureVersions)
 	for _, e := range entries {
 		if err := j.loadFile(&l, e.Name()); err != nil {
-			return Loaded{}, fmt.Errorf("journal: read %s in %s: %w", e.Name(), j.attachments.Name(), err)
+			return Loaded{}, fmt.Errorf("record %s: %w", filepath.Join(j.attachments.Name(), e.Name()), err)
 		}
 	}
 	slices.SortFunc(l.Records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
@@ -132,26 +133,26 @@ func (j *Journal) readRecord(name string) (record.Record, error) {
 func readFile(in *directory, name string) ([]byte, error) {
 	info, err := in.Lstat(name)
 	if err != nil {
-		return nil, &unreadableError{err}
+		return nil, &unreadableError{withoutPath(err, name)}
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
 	}
 	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, &unreadableError{err}
+		return nil, &unreadableError{withoutPath(err, name)}
 	}
 	defer f.Close()
 	opened, err := f.Stat()
 	if err != nil {
-		return nil, &unreadableError{err}
+		return nil, &unreadableError{withoutPath(err, name)}
 	}
 	if !os.SameFile(info, opened) {
 		return nil, errors.New("replaced while it was read")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, &unreadableError{err}
+		return nil, &unreadableError{withoutPath(err, name)}
 	}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("more than %d bytes", maxFile)

@@ -200,8 +200,8 @@ func TestLoadUnreadable(t *testing.T) {
 			write(t, j, sample("a"))
 			var err error
 			tt.without(t, attachmentFile(dir, "a.json"), func() { _, err = j.Load() })
-			if !errors.Is(err, tt.want) {
-				t.Errorf("Load: %v; want %v", err, tt.want)
+			if !errors.Is(err, tt.want) || strings.Count(err.Error(), dir) != 1 {
+				t.Errorf("Load: %v; want %v, and %s once", err, tt.want, dir)
 			}
 			if got := load(t, j); !reflect.DeepEqual(got, Loaded{Records: []record.Record{sample("a")}}) {
 				t.Errorf("without the cause: loaded %+v", got)

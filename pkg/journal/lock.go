@@ -42,7 +42,7 @@ type Holder struct {
 // String describes this process as the holder, in one line of at most 400 bytes. In a pod that is,
 // for example, "pod kube-system/delegated-ipam-x7k2p since 2026-11-22T15:04:05Z (PID 1)", because
 // each has the same PID there and the node's host name; otherwise "PID 4711 on host worker-1 since
-// 2026-11-22T15:04:05Z". The PID is that of its own PID namespace.
+// 2026-11-22T15:04:05Z". The PID is that in its PID namespace.
 func (h Holder) String() string {
 	since := h.Started.UTC().Format(time.RFC3339)
 	if h.Pod != "" {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -51,7 +50,7 @@ func openMarker(state *directory) (marker, error) {
 		}
 	}
 	if err != nil {
-		return marker{}, fmt.Errorf("state directory: %s: %w", filepath.Join(state.Name(), markerName), err)
+		return marker{}, fmt.Errorf("state directory %s: %s: %w", state.Name(), markerName, withoutPath(err, markerName))
 	}
 	return m, nil
 }
@@ -66,7 +65,7 @@ func writeMarker(state *directory) error {
 	}
 	id := make([]byte, markerBytes)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
-	return replace(state, temporaryMarker, markerName, []byte(hex.EncodeToString(id)+"\n"))
+	return withoutPath(replace(state, temporaryMarker, markerName, []byte(hex.EncodeToString(id)+"\n")), temporaryMarker)
 }
 
 // readMarker opens an existing marker. It does not follow a link.

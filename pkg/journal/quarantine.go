@@ -29,7 +29,7 @@ type Quarantined struct {
 // Only an operator removes them.
 func (j *Journal) Quarantined() ([]Quarantined, error) {
 	if err := j.Available(); err != nil {
-		return nil, fmt.Errorf("journal: read %s: %w", j.quarantine.Name(), err)
+		return nil, err
 	}
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -38,7 +38,7 @@ func (j *Journal) Quarantined() ([]Quarantined, error) {
 		return nil, nil // an operator has removed the directory
 	}
 	if err != nil {
-		return nil, fmt.Errorf("journal: read %s: %w", j.quarantine.Name(), err)
+		return nil, fmt.Errorf("directory %s: %w", j.quarantine.Name(), withoutPath(err, "."))
 	}
 	found := make([]Quarantined, len(entries))
 	for i, e := range entries {

@@ -194,8 +194,8 @@ func (r *remover) removeRecords(j *Journal) error {
 	return nil
 }
 
-// removeRest removes the files beside the records. What is not a regular file is foreign, whatever
-// its name.
+// removeRest removes the files beside the records. An entry that is not a regular file is
+// foreign, regardless of its name.
 func (r *remover) removeRest(state *directory) error {
 	for _, name := range append(slices.Clone(r.options.OtherFiles), temporaryMarker, markerName, lockName) {
 		info, err := state.Lstat(name)

@@ -236,7 +236,7 @@ func TestRemoveNoStateDir(t *testing.T) {
 	}
 }
 
-// An empty directory is removed as it is, whatever its mode.
+// An empty directory is removed as it is, with any mode.
 func TestRemoveEmptyDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	must(t, os.Mkdir(dir, 0o755))

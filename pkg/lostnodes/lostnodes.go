@@ -1,6 +1,6 @@
-// Package lostnodes has the files by which delegated-ipam-bridge, which reads Nodes, and
-// delegated-ipam reclaim, which runs plugins, tell each other of lost nodes
-// (docs/operate/operations.md, Lost nodes).
+// Package lostnodes has the files through which delegated-ipam-bridge, which reads Nodes, and
+// delegated-ipam reclaim, which runs plugins, exchange lost nodes and results (docs/operate/operations.md,
+// Lost nodes).
 package lostnodes
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/regularfile"
 )
 
-// maxSize bounds a file, in bytes: 10,000 nodes have about a megabyte.
+// maxSize limits a file, in bytes: 10,000 nodes take about a megabyte.
 const maxSize = 16 << 20
 
-// List is the nodes that are lost: they have no Node object.
+// List has the lost nodes: those without a Node object.
 type List struct {
-	// Time is when the API server was asked. A node may have come back since.
+	// Time is when the Nodes were listed. A node may have returned since.
 	Time time.Time `json:"time"`
 	// Nodes are in the order in which they were lost.
 	Nodes []Node `json:"nodes"`
@@ -28,16 +28,16 @@ type List struct {
 type Node struct {
 	// Name is the name of the Node, and the --node-name of its sidecar.
 	Name string `json:"name"`
-	// AbsentSince is when the Node was first seen to be absent.
+	// AbsentSince is when the Node was first found absent.
 	AbsentSince time.Time `json:"absentSince,omitzero"`
 	// Owners are those that may hold addresses, as Expand reads them.
 	Owners []string `json:"owners"`
-	// Generations is the highest suffix -gN of their container IDs that the plugin's store has; 0 if it
-	// is not known.
+	// Generations is the highest suffix -gN of their container IDs that the plugin's store has; 0 if
+	// unknown.
 	Generations int `json:"generations,omitempty"`
 }
 
-// Report is what became of a List.
+// Report is the result for a List.
 type Report struct {
 	// Reclaimed are the names of the nodes of which every owner was released.
 	Reclaimed []string `json:"reclaimed"`
@@ -61,7 +61,8 @@ func Read[T List | Report](file string) (T, error) {
 	return v, nil
 }
 
-// Write replaces a file atomically. It need not outlive a crash of the machine.
+// Write replaces a file atomically. The file is not synced: it need not survive a crash of the
+// machine.
 func Write[T List | Report](file string, v T) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

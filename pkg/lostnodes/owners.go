@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// maxOwners bounds the owners of one node: no node has more pods.
+// maxOwners limits the owners of one node: no node has more pods.
 const maxOwners = 65536
 
 // span matches numbered owners: a prefix, the first number and the last.
 var span = regexp.MustCompile(`^(.*?)(0|[1-9][0-9]*)\.\.(0|[1-9][0-9]*)$`)
 
 // Expand returns owners, each once: "ciliumnode-0..2" stands for ciliumnode-0, ciliumnode-1 and
-// ciliumnode-2, and any other text for itself. The error names the text and what is expected.
+// ciliumnode-2, and any other text for itself. The error names the text and the expectation.
 func Expand(texts []string) ([]string, error) {
 	var owners []string
 	for _, text := range texts {

@@ -19,7 +19,8 @@ type node interface {
 	get(ctx context.Context) (*render.Node, error)
 }
 
-// controller keeps the file as the Node and the template give it, one reconciliation after the other.
+// controller keeps the output file up to date with the Node and the template. It runs one
+// reconciliation at a time.
 type controller struct {
 	log        logrus.FieldLogger
 	name       string
@@ -32,8 +33,8 @@ type controller struct {
 	// wake receives a value when Node or template may have changed.
 	wake chan struct{}
 
-	// last is the Node as last read or observed, once confirmed. confirmed reports that it was read from the API
-	// server itself since the start: a LIST may come from a cache that is older than this node.
+	// last is the Node of the last read or observation. confirmed reports whether it was read with a
+	// GET since the start: a LIST may come from a cache of the API server with an older Node.
 	last      *render.Node
 	confirmed bool
 }
@@ -46,7 +47,7 @@ func (c *controller) notify() {
 	}
 }
 
-// run reconciles until ctx ends. It leaves the file.
+// run reconciles until ctx ends. It does not remove the file.
 func (c *controller) run(ctx context.Context) {
 	var retry kubeapi.Retry
 	for ctx.Err() == nil {
@@ -58,7 +59,8 @@ func (c *controller) run(ctx context.Context) {
 			}
 			continue
 		}
-		// A change does not end this delay: an unavailable API server would get a request for each.
+		// A change does not end this delay: otherwise an unavailable API server would get a request
+		// for each change.
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry.Next()):
@@ -66,8 +68,8 @@ func (c *controller) run(ctx context.Context) {
 	}
 }
 
-// reconcile makes the file what Node and template give. It returns false after a failure, which may
-// end without a change of either.
+// reconcile brings the file up to date with Node and template. It returns false after a failure that
+// may end without a change of either, so that the caller must retry.
 func (c *controller) reconcile(ctx context.Context) bool {
 	observed, synced, refused := c.node.observed()
 	if synced {
@@ -79,7 +81,7 @@ func (c *controller) reconcile(ctx context.Context) bool {
 			return true
 		}
 	}
-	// What is written or removed follows from the Node as it is now: the watch may lag behind.
+	// Each write and removal is based on a fresh read of the Node: the watch may lag behind.
 	now, err := c.node.get(ctx)
 	if ctx.Err() != nil {
 		return true
@@ -98,21 +100,22 @@ func (c *controller) reconcile(ctx context.Context) bool {
 	return true
 }
 
-// decision is what the file must be.
+// decision is the wanted state of the file.
 type decision struct {
-	// content is the wanted content, nil for no file; existing the present one.
+	// content is the wanted content, existing the present one; nil for no file.
 	content, existing []byte
-	// problem is why the file is not what the Node gives; nil if it is.
+	// problem is the reason why the file is not up to date; nil if it is.
 	problem *problem
 }
 
-// done reports whether the file is as it must be.
+// done reports whether the file has the wanted content.
 func (d decision) done() bool {
 	return (d.content == nil) == (d.existing == nil) && bytes.Equal(d.content, d.existing)
 }
 
-// decide returns what the file must be for a Node, nil for none. A refused template does not stop a
-// working node: a file that was rendered for the same Node with the same podCIDRs is kept.
+// decide returns the wanted state of the file for a Node; nil is a Node that does not exist. A refused
+// template does not stop a working node: a file that was rendered for the same Node with the same
+// podCIDRs is kept.
 func (c *controller) decide(n *render.Node) decision {
 	d := decision{existing: c.output.read()}
 	if n == nil {
@@ -133,7 +136,7 @@ func (c *controller) decide(n *render.Node) decision {
 	return d
 }
 
-// apply changes the file.
+// apply writes or removes the file.
 func (c *controller) apply(want decision) error {
 	switch {
 	case want.done():
@@ -151,8 +154,8 @@ func (c *controller) apply(want decision) error {
 	return nil
 }
 
-// succeed reports the end of a reconciliation: with a problem that only a change of Node or template
-// ends, nil for none. refused is why the Node cannot be watched.
+// succeed records a completed reconciliation. p is a problem that only a change of Node or template
+// ends, nil for none; refused is the error of a watch that is not permitted.
 func (c *controller) succeed(p *problem, refused error) {
 	if p == nil && refused != nil {
 		p = apiProblem(refused)
@@ -166,7 +169,7 @@ func (c *controller) succeed(p *problem, refused error) {
 	c.status.set(p)
 }
 
-// fail reports a failure that is retried.
+// fail records a failure that is retried.
 func (c *controller) fail(p *problem) {
 	c.conditions.Fail(p.reason, p.message)
 	c.status.set(p)

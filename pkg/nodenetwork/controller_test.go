@@ -20,7 +20,7 @@ const (
 	second = `"subnet":"10.244.2.0/24"`
 )
 
-// A node registers, and gets its podCIDRs later: no Event is created.
+// A node registers and is assigned its podCIDRs later: no Event is created.
 func TestStartOrder(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		defer f.start(t)()
@@ -133,8 +133,8 @@ func TestTemplateChanged(t *testing.T) {
 	})
 }
 
-// A template that becomes invalid does not stop a working node; one that is moved to other podCIDRs
-// stops.
+// A template that becomes invalid does not stop a working node. A node that is created again gets no
+// file.
 func TestTemplateBecomesInvalid(t *testing.T) {
 	for name, template := range map[string]string{"invalid": "{", "shared range": fixed} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestAPIServerDown(t *testing.T) {
 		stop := f.start(t)
 		f.failRequests(unavailable(), "get", "list", "watch")
 		advance(time.Hour)
-		f.wantReady(t, "") // the file is what the Node gave last
+		f.wantReady(t, "") // the file has the last podCIDRs
 		stop()
 		stop = f.start(t)
 		advance(time.Hour)
@@ -202,7 +202,7 @@ func TestAPIServerDown(t *testing.T) {
 	})
 }
 
-// The Node is another one when the API server responds again.
+// The Node has been replaced when the API server responds again.
 func TestRecreatedMeanwhile(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "1", "10.244.1.0/24")
@@ -295,7 +295,7 @@ func TestTemporaryFiles(t *testing.T) {
 	if err != nil || len(entries) != 1 || string(o.read()) != "all" {
 		t.Errorf("the directory has %v, %v; want the file alone", entries, err)
 	}
-	// Something that is not a file is in its place.
+	// The path is a directory.
 	taken := output(filepath.Join(t.TempDir(), "pods.conflist"))
 	if err := os.MkdirAll(filepath.Join(string(taken), "x"), 0o755); err != nil {
 		t.Fatal(err)

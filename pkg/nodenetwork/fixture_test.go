@@ -37,8 +37,8 @@ const (
 	labels = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"calico-ipam","zone":"${labels[zone]}"}}]}`
 )
 
-// TestMain removes the handlers of errors that client-go has for the process: one sleeps by the time
-// since the last error, which was not in simulated time.
+// TestMain removes client-go's global error handlers: one sleeps depending on the time of the last
+// error, which is not simulated time.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	os.Exit(m.Run())
@@ -111,13 +111,13 @@ func (f *fixture) start(t *testing.T) (stop func()) {
 	}
 }
 
-// nodes is a client whose watches fail as the fixture says, which the fake client's cannot.
+// nodes is a client whose watches can fail, which those of the fake client cannot.
 type nodes struct {
 	typedcorev1.NodeInterface
 	f *fixture
 }
 
-// Watch fails after a second, in which the controller sees what is before it.
+// Watch fails after a second, in which the controller observes the LIST before it.
 func (n nodes) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := n.f.failure("watch"); err != nil {
 		time.Sleep(time.Second)

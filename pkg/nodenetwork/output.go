@@ -20,8 +20,8 @@ const (
 // output is the file that the sidecar reads.
 type output string
 
-// read returns its content, nil if there is none. A file that cannot be read, or is not one, counts as
-// content that no template renders.
+// read returns the content of the file, nil if it does not exist. For an unreadable file or a
+// directory it returns empty content, which differs from any rendered one.
 func (o output) read() []byte {
 	content, err := regularfile.Read(string(o), maxFile)
 	switch {
@@ -38,13 +38,13 @@ func (o output) temporaryFiles() string {
 	return filepath.Join(filepath.Dir(string(o)), "."+filepath.Base(string(o))+".*.tmp")
 }
 
-// write replaces the file atomically: a reader sees the old content or all of the new one, whatever
-// happens in between. Its directory must exist. The file is on a tmpfs, which no fsync makes durable;
-// on another file system it is synced before it gets its name.
+// write replaces the file atomically: a reader gets the complete old or the complete new content, even
+// if the process is killed. The directory must exist. The content is synced before the rename, because
+// the file system need not be a tmpfs.
 func (o output) write(content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(string(o)), filepath.Base(o.temporaryFiles()))
 	if err != nil {
-		return fmt.Errorf("%w; expected a directory of the node, mounted writable", err)
+		return fmt.Errorf("%w; expected a writable directory of the host", err)
 	}
 	defer func() {
 		if err != nil {
@@ -61,7 +61,7 @@ func (o output) write(content []byte) (err error) {
 	return os.Rename(f.Name(), string(o))
 }
 
-// remove removes the file; that there is none is not an error.
+// remove removes the file. A missing file is not an error.
 func (o output) remove() error {
 	if err := os.Remove(string(o)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -69,12 +69,12 @@ func (o output) remove() error {
 	return nil
 }
 
-// removeTemporary removes the files that a killed process has left. A process that runs at the same
-// time and loses its file fails to write, and repeats it.
+// removeTemporary removes the temporary files of killed processes. A concurrent process whose file is
+// removed fails to write, and retries.
 func (o output) removeTemporary() {
 	left, err := filepath.Glob(o.temporaryFiles())
 	if err != nil {
-		return // a path that is not a pattern; such files do no harm
+		return // the path is not a valid pattern; the files are harmless
 	}
 	for _, path := range left {
 		_ = os.Remove(path)

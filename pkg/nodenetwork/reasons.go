@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
 )
 
-// Reasons why the file is not what the Node gives (docs/install/ranges.md, Not ready).
+// Reasons why the file is not up to date (docs/install/ranges.md, Not ready).
 const (
 	reasonNoPodCIDR       = "NoPodCIDR"
 	reasonNodeMissing     = "NodeMissing"
@@ -26,14 +26,14 @@ func reasons() []string {
 	}
 }
 
-// problem is why the file is not what the Node gives: a reason, and a message with what was expected
-// and what to do.
+// problem is a reason why the file is not up to date, with a message that names the expectation and
+// the remedy.
 type problem struct{ reason, message string }
 
 func (p problem) String() string { return p.reason + ": " + p.message }
 
 func (c *controller) nodeMissing() *problem {
-	return &problem{reasonNodeMissing, fmt.Sprintf("there is no Node %q, so no range is this node's; expected the kubelet to register it, under the name of --node-name. The file %s is removed",
+	return &problem{reasonNodeMissing, fmt.Sprintf("Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed",
 		c.name, c.output)}
 }
 
@@ -55,9 +55,9 @@ func apiProblem(err error) *problem {
 	if notPermitted(err) {
 		return &problem{reasonNotPermitted, fmt.Sprintf("%s; expected the rights to get, list and watch nodes, as deploy/kubernetes/network/rbac.yaml grants them", err)}
 	}
-	return &problem{reasonAPIUnavailable, fmt.Sprintf("the Node cannot be read: %s; the file stays as it is until the API server responds", err)}
+	return &problem{reasonAPIUnavailable, fmt.Sprintf("cannot read the Node: %s; the file stays unchanged until the API server responds", err)}
 }
 
 func (c *controller) writeProblem(err error) *problem {
-	return &problem{reasonNotWritten, fmt.Sprintf("--output %s cannot be changed: %s", c.output, err)}
+	return &problem{reasonNotWritten, fmt.Sprintf("cannot change --output %s: %s", c.output, err)}
 }

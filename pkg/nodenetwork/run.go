@@ -22,10 +22,9 @@ import (
 // component is the source of the Events and the user agent of requests.
 const component = "delegated-ipam-network"
 
-// Run keeps the file of one node until ctx ends, and then returns nil and leaves the file; with the
-// option Remove it removes the file and returns. It fails if
-// the options are invalid, if there is no configuration for the API server, and if the metrics address
-// is in use.
+// Run keeps the output file of one node up to date until ctx ends, and then returns nil without
+// removing the file. With the option Remove it only removes the file. It fails if the options are
+// invalid, if the configuration for the API server is missing, and if the metrics address is in use.
 func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// nodeServer serves one Node, and watches that show no change.
+// nodeServer serves one Node, and watches without events.
 func nodeServer(t *testing.T, n corev1.Node) (kubeconfig string) {
 	t.Helper()
 	n.APIVersion, n.Kind = "v1", "Node"
@@ -54,7 +54,7 @@ func nodeServer(t *testing.T, n corev1.Node) (kubeconfig string) {
 	return path
 }
 
-// freePort returns a TCP address that no process has now.
+// freePort returns an unused TCP address.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

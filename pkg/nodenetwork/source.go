@@ -18,8 +18,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodenetwork/render"
 )
 
-// nodeSource is the Node of one name at the API server. It keeps what a template may use, and nothing
-// else of the object. It implements cache.ReflectorStore.
+// nodeSource reads and watches one Node at the API server. It keeps only the fields that a template
+// may use. It implements cache.ReflectorStore.
 type nodeSource struct {
 	client typedcorev1.NodeInterface
 	name   string
@@ -29,12 +29,12 @@ type nodeSource struct {
 	failed func(operation string)
 
 	mu sync.Mutex
-	// last is the Node as last observed, nil for none; synced reports whether the API server has
-	// responded.
+	// last is the Node of the last observation, nil if it does not exist; synced reports whether the
+	// API server has responded.
 	last   *render.Node
 	synced bool
-	// refused is why the last LIST and the last watch were not permitted, by operation: the reflector
-	// lists before each watch.
+	// refused are the errors of the last LIST and the last watch if they were not permitted, by
+	// operation: the reflector lists before each watch.
 	refused map[string]error
 }
 
@@ -92,7 +92,7 @@ func (s *nodeSource) record(operation string, err error) {
 
 func notPermitted(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// get reads the Node as it is now, not from a cache; nil for none.
+// get reads the Node from the API server, not from a cache; nil if it does not exist.
 func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
@@ -107,15 +107,15 @@ func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
 	return reduce(n), nil
 }
 
-// observed returns the Node as last observed by LIST or watch, nil for none. synced is false before
-// the first response, and refused why the Node cannot be watched.
+// observed returns the Node of the last LIST or watch event, nil if it does not exist. synced is false
+// before the first response; refused is the error of a LIST or watch that is not permitted.
 func (s *nodeSource) observed() (n *render.Node, synced bool, refused error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last, s.synced, cmp.Or(s.refused["list"], s.refused["watch"])
 }
 
-// reduce returns what a template may use.
+// reduce returns the fields that a template may use.
 func reduce(n *corev1.Node) *render.Node {
 	return &render.Node{Name: n.Name, UID: string(n.UID), PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels, Annotations: n.Annotations}
 }

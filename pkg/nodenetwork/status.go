@@ -18,7 +18,7 @@ const (
 	changeRemoved = "removed"
 )
 
-// status is the present state, as metrics and probes show it. Its methods may be called concurrently.
+// status is the state that metrics and probes show. Its methods may be called concurrently.
 type status struct {
 	registry  *prometheus.Registry
 	rendered  prometheus.Gauge
@@ -28,15 +28,15 @@ type status struct {
 	apiErrors *prometheus.CounterVec
 
 	mu sync.Mutex
-	// notReady is why the file is not what the Node gives; empty if it is.
+	// notReady is the reason why the file is not up to date; empty if it is.
 	notReady string
 }
 
 func newStatus() *status {
 	s := &status{registry: prometheus.NewRegistry(), notReady: "the Node has not been read yet"}
-	s.rendered = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "rendered", Help: "1 if the file is what the Node and the template give, otherwise 0."})
-	s.success = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "last_success_timestamp_seconds", Help: "Time at which the file was last seen to be that, in seconds since 1970; 0 for never."})
-	s.condition = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "condition", Help: "1 for the reason why the file is not that, otherwise 0."}, []string{"reason"})
+	s.rendered = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "rendered", Help: "1 if the file is up to date with the Node and the template, otherwise 0."})
+	s.success = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "last_success_timestamp_seconds", Help: "Time at which the file was last found up to date, in seconds since 1970; 0 for never."})
+	s.condition = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "condition", Help: "1 for the reason why the file is not up to date, otherwise 0."}, []string{"reason"})
 	s.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "file_changes_total", Help: "Changes of the file."}, []string{"change"})
 	s.apiErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "api_errors_total", Help: "Failed requests to the API server."}, []string{"operation"})
 	s.registry.MustRegister(s.rendered, s.success, s.condition, s.changes, s.apiErrors)
@@ -75,7 +75,7 @@ func (s *status) changed(how string) { s.changes.WithLabelValues(how).Inc() }
 
 func (s *status) apiFailed(operation string) { s.apiErrors.WithLabelValues(operation).Inc() }
 
-// why returns why the file is not what the Node gives; empty if it is.
+// why returns the reason why the file is not up to date; empty if it is.
 func (s *status) why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,6 +3,7 @@ package options
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,9 @@ func (s *Set) readConfigDir() (dir string, values map[string]string, err error) 
 	}
 	dir = f.Value.String()
 	entries, err := os.ReadDir(dir)
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pathErr.Err
+	}
 	if err != nil {
 		return dir, nil, fmt.Errorf("--%s is %q; expected a readable directory: %w", configDir, dir, err)
 	}

@@ -1,6 +1,6 @@
-// Package reclaim releases what the sidecar of a lost node held (docs/operate/operations.md, Lost nodes).
-// Container IDs are computed from owner, node and network, so any node can do that with a plugin
-// whose DEL works from any node.
+// Package reclaim releases the addresses that the sidecar of a lost node held (docs/operate/operations.md,
+// Lost nodes). Container IDs are computed from owner, node and network, so any node can do that with a
+// plugin whose DEL works from any node.
 package reclaim
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
-// maxFailures is how many calls may fail one after the other: a plugin without its backend takes its
-// whole time limit for each.
+// maxFailures limits the failed calls in a row: a plugin without its backend takes the whole time
+// limit for each.
 const maxFailures = 5
 
 // Plugin runs plugins, as delegate.Runner does.
@@ -38,10 +38,10 @@ type Node struct {
 	Generations int
 }
 
-// Options are how a Reclaim works.
+// Options configure a reclaim.
 type Options struct {
 	Plugin Plugin
-	// Pools are at least one.
+	// Pools has at least one pool.
 	Pools []Pool
 	// Self is the name of the node on which this process runs.
 	Self string
@@ -49,29 +49,29 @@ type Options struct {
 	Sidecar func(node, network string) string
 	// DryRun returns the container IDs and calls no DEL.
 	DryRun bool
-	// Until is when no further node is begun, because what is known of the nodes is too old; zero
-	// for never.
+	// Until is the time after which no further node is begun, because the list of lost nodes is too
+	// old; zero for no limit.
 	Until time.Time
 	// Now returns the time.
 	Now func() time.Time
 }
 
-// State is what became of a container ID.
+// State is the outcome for a container ID.
 type State string
 
 // The states.
 const (
 	// WouldRelease: a dry run.
 	WouldRelease State = "would-release"
-	// Released: the DEL has succeeded, whether anything was held or not.
+	// Released: the DEL has succeeded, whether or not an address was allocated.
 	Released State = "released"
 	// Failed: the DEL has failed.
 	Failed State = "failed"
-	// NotTried: an earlier failure, an interruption or Options.Until came before.
+	// NotTried: earlier failures, an interruption or Options.Until prevented the DEL.
 	NotTried State = "not-tried"
 )
 
-// Result is what became of one container ID.
+// Result is the outcome for one container ID.
 type Result struct {
 	Node        string `json:"node"`
 	Owner       string `json:"owner"`
@@ -79,16 +79,17 @@ type Result struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"container-id"`
 	State       State  `json:"state"`
-	// Error is why the DEL failed.
+	// Error is the error of the DEL.
 	Error string `json:"error,omitempty"`
 }
 
-// Check returns why nothing of these nodes may be released from here. It calls no verb but VERSION.
+// Check fails if this process must not release the addresses of these nodes. It calls no verb except
+// VERSION.
 func (o Options) Check(ctx context.Context, nodes []Node) error {
 	for _, p := range o.Pools {
 		id := containerid.For("", o.Self, p.Network.Name)
 		inv, err := o.Plugin.NewInvocation(ctx, p.Network, id, "")
-		if inv.Profile.Type != "" { // otherwise it is not known
+		if inv.Profile.Type != "" { // otherwise the plugin is unknown
 			if refused := inv.Profile.CheckReclaim(); refused != nil {
 				err = refused
 			}
@@ -106,7 +107,7 @@ func (o Options) Check(ctx context.Context, nodes []Node) error {
 
 func (o Options) checkNode(n Node) error {
 	if n.Name == o.Self {
-		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases what its sidecar holds", n.Name)
+		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", n.Name)
 	}
 	for _, p := range o.Pools {
 		if holder := o.Sidecar(n.Name, p.Network.Name); holder != "" {
@@ -116,8 +117,9 @@ func (o Options) checkNode(n Node) error {
 	return nil
 }
 
-// Run releases, one call after the other, what the owners of the nodes may hold, and returns a result
-// for each container ID. After ctx has ended, or several failures in a row, the others are not tried.
+// Run releases the addresses of the owners of the nodes, one call after the other, and returns a
+// result for each container ID. After the end of ctx, or several failures in a row, the remaining ones
+// are not tried.
 func (o Options) Run(ctx context.Context, nodes []Node) []Result {
 	var all []Result
 	failures := 0
@@ -141,7 +143,7 @@ func (o Options) Run(ctx context.Context, nodes []Node) []Result {
 	return all
 }
 
-// target is a Result with what its call needs.
+// target is a Result with the data of its call.
 type target struct {
 	Result
 	pool Pool

@@ -97,7 +97,9 @@ func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
 		return
 	}
 	logField(r.Context(), "error", fmt.Sprint(cause))
-	logging.ForRequest(r.Context(), a.log).WithField("stacktrace", string(debug.Stack())).Errorf("panic in %s: %v", requestName(r), cause)
+	logging.ForRequest(r.Context(), a.log).WithFields(logrus.Fields{
+		"request": requestName(r), "panic": cause, "stacktrace": string(debug.Stack()),
+	}).Error("Panic in a request")
 	if w.Reset() {
 		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
 	}

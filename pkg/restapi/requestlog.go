@@ -89,10 +89,10 @@ func (l *requestLog) reportUndelivered(ctx context.Context, code int, sendErr er
 // write writes the log line of a request: at warning for a failure of the sidecar or the
 // plugin, at debug for a successful GET (probes send one every few seconds), otherwise at info.
 func (l *requestLog) write(log *logrus.Entry, r *http.Request, code int, duration time.Duration) {
-	level, message := logrus.InfoLevel, "request completed"
+	level, message := logrus.InfoLevel, "Request completed"
 	switch {
 	case code >= http.StatusInternalServerError:
-		level, message = logrus.WarnLevel, "request failed"
+		level, message = logrus.WarnLevel, "Request failed"
 	case r.Method == http.MethodGet && code < http.StatusMultipleChoices:
 		level = logrus.DebugLevel
 	}

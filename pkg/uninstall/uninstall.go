@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// Options locate the files to remove.
+// Options configure an uninstallation.
 type Options struct {
 	// StateDir and SocketPath are those of the sidecar, absolute.
 	StateDir, SocketPath string
@@ -21,7 +21,7 @@ type Options struct {
 	PodName string
 	// OtherFiles are the names of the files in the state directory that are not the journal's.
 	OtherFiles []string
-	// DiscardQuarantine removes the quarantined files, too, which may name held addresses.
+	// DiscardQuarantine also removes the quarantined files, which may name held addresses.
 	DiscardQuarantine bool
 	// Timeout is how long to wait for the end of the sidecar; 0 for no limit.
 	Timeout time.Duration
@@ -29,10 +29,10 @@ type Options struct {
 	OnWait func(holder string)
 }
 
-// Run removes the state directory, after the sidecar's end, then the socket. It returns the removed
-// paths, also with an error. An error names a part that stays: an attachment
-// (*journal.InUseError), a file that is not the sidecar's, a sidecar that does not end. A second
-// run completes the first one; it succeeds if neither exists.
+// Run waits for the end of the sidecar, then removes the state directory and the socket. It returns
+// the removed paths, also with an error. It fails if an attachment exists (*journal.InUseError), if
+// the sidecar does not end, and if the directory has foreign files, which stay. A second run completes
+// the first one. Without directory and socket it succeeds.
 func Run(ctx context.Context, o Options) (removed []string, err error) {
 	if o.Timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.Timeout))
@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options) (removed []string, err error) {
 		return state.Removed, err
 	}
 	if len(state.Foreign) > 0 {
-		err = fmt.Errorf("state directory %s: %d files are not those of delegated-ipam and stay:\n  %s", o.StateDir, len(state.Foreign), strings.Join(state.Foreign, "\n  "))
+		err = fmt.Errorf("state directory %s: %d files do not belong to delegated-ipam and stay:\n  %s", o.StateDir, len(state.Foreign), strings.Join(state.Foreign, "\n  "))
 	}
 	socket, socketErr := unixsock.Remove(o.SocketPath)
 	return append(state.Removed, socket...), errors.Join(err, socketErr)

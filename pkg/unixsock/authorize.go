@@ -55,7 +55,7 @@ func Authorize(next, health http.Handler, callers Callers, refusals *logging.Rep
 				logging.FieldRequestID: logging.RequestID(r.Context()),
 				"request":              logging.Shorten(r.Method+" "+r.URL.Path, maxLoggedRequest),
 				"peerPID":              peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
-			}, "caller rejected; --allow-uids and --allow-gids allow more callers")
+			}, "Caller rejected; --allow-uids and --allow-gids allow more callers")
 			w.Header().Set(response.ReasonHeader, refusedCaller(peer, known))
 			w.WriteHeader(http.StatusForbidden)
 		}

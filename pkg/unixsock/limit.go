@@ -86,7 +86,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			if c.peer != nil {
 				fields["peerPID"], fields["peerUID"], fields["peerGID"] = c.peer.PID, c.peer.UID, c.peer.GID
 			}
-			l.log.Warn(fields, "connection closed: too many connections are open")
+			l.log.Warn(fields, "Connection closed: too many connections are open")
 			continue
 		}
 		return c, nil

@@ -120,8 +120,11 @@ func groupID(group string) (int, error) {
 		return int(gid), nil
 	}
 	g, err := user.LookupGroup(group)
+	if _, ok := errors.AsType[user.UnknownGroupError](err); ok {
+		return 0, fmt.Errorf("unknown group %q; expected the name of a group of this system, or a number (--socket-group)", group)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("unknown group %q; expected the name of a group of this system, or a number (--socket-group): %w", group, err)
+		return 0, fmt.Errorf("--socket-group %q: %w", group, err)
 	}
 	return strconv.Atoi(g.Gid)
 }

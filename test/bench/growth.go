@@ -126,7 +126,7 @@ func (g *loadedServer) pluginTime() (time.Duration, error) {
 			Message  string        `json:"msg"`
 			Duration time.Duration `json:"duration"`
 		}
-		if !strings.Contains(line, `"plugin call ended"`) {
+		if !strings.Contains(line, `"Plugin call ended"`) {
 			continue
 		}
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {

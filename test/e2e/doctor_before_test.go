@@ -93,7 +93,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 			flags: []string{"--plugin-profile=/no/such/profile.json"}, want: []string{"error plugin"}, contains: []string{"--plugin-profile", "/no/such/profile.json"},
 		},
 		"own network namespace": {
-			flags: []string{"--cni-netns=/proc/self/ns/net"}, want: []string{"error netns"}, contains: []string{"is our own", "--cni-netns"},
+			flags: []string{"--cni-netns=/proc/self/ns/net"}, want: []string{"error netns"}, contains: []string{"of this process", "--cni-netns"},
 		},
 		"relative plugin directory": {
 			make: func(t *testing.T, n *harness.Node) {

@@ -124,8 +124,8 @@ func TestLogPluginFailure(t *testing.T) {
 		t.Fatal(a)
 	}
 	for _, want := range []map[string]any{
-		{"level": "warning", "msg": "request failed"},
-		{"level": "warning", "msg": "Background work failed; it is tried again", "action": "cleanup"},
+		{"level": "warning", "msg": "Request failed"},
+		{"level": "warning", "msg": "Background work failed; it is retried", "action": "cleanup"},
 	} {
 		line := waitForLogLine(t, s, want)
 		wantAttachmentFields(t, line, ip)
@@ -179,7 +179,7 @@ func TestLogNoSecrets(t *testing.T) {
 				if strings.Contains(s.Log(), "hunter2") {
 					t.Errorf("the log has a password:\n%s", s.Log())
 				}
-				if level == "debug" && (!strings.Contains(s.Log(), "plugin call ended") || !strings.Contains(s.Log(), "trouble")) {
+				if level == "debug" && (!strings.Contains(s.Log(), "Plugin call ended") || !strings.Contains(s.Log(), "trouble")) {
 					t.Errorf("the log has no plugin calls; the test proves nothing:\n%s", s.Log())
 				}
 			})
@@ -205,7 +205,7 @@ func TestLogClientDisconnected(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Fatal("the disconnected client got a response")
 	}
-	waitForLogLine(t, s, map[string]any{"msg": "request failed", "owner": "router"})
+	waitForLogLine(t, s, map[string]any{"msg": "Request failed", "owner": "router"})
 	plugin.Open(t, "open")
 	line := waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Completed after the client had left", "action": "allocate"})
 	wantAttachmentFields(t, line, "10.15.0.2")

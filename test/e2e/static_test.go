@@ -31,7 +31,7 @@ func TestStaticSecondOwner(t *testing.T) {
 		t.Errorf("got %+v; want 10.15.0.9 with its gateway", first.IPv4)
 	}
 	a := s.TryAllocate(t, harness.Request{Owner: "health"})
-	a.WantError(t, http.StatusBadGateway, "static", "same addresses", "10.15.0.9", "router", "network of its own")
+	a.WantError(t, http.StatusBadGateway, "static", "same addresses", "10.15.0.9", "router", "separate network")
 	wantNoAttachment(t, s, "health")
 	s.WantCounters(t, map[string]int64{"duplicates": 0, "lost": 0})
 	if strings.Contains(s.Log(), "level=error") {

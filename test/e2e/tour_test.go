@@ -95,7 +95,7 @@ func (c *console) output(t *testing.T, line string) string {
 	local := strings.NewReplacer("/etc/cni/net.d", n.ConfDir, "/opt/cni/bin", n.BinDir, "/var/lib/cni/networks", n.StoreDir, "/tmp", n.Dir)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", local.Replace(line))
 	cmd.Dir = n.Dir
-	cmd.Env = []string{"CILIUM_SOCK=" + n.Socket, "PATH=" + filepath.Join(n.Dir, "path") + ":" + os.Getenv("PATH")}
+	cmd.Env = append(n.Environment(), "CILIUM_SOCK="+n.Socket, "PATH="+filepath.Join(n.Dir, "path")+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatalf("%s: %v", line, err)

@@ -158,7 +158,7 @@ func TestUninstallStateDirReplaced(t *testing.T) {
 
 	foreign := filepath.Join(n.StateDir, "notes")
 	harness.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
-	wantUninstall(t, n, 1, "1 files are not those of delegated-ipam", foreign)
+	wantUninstall(t, n, 1, "1 files do not belong to delegated-ipam", foreign)
 	wantUninstall(t, n, 1, "not a state directory", "notes")
 	if content, err := os.ReadFile(foreign); err != nil || string(content) != "precious" {
 		t.Errorf("the foreign file has %q, %v", content, err)

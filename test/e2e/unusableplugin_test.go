@@ -64,7 +64,7 @@ func TestUnusablePlugin(t *testing.T) {
 			s := n.Launch(t)
 			s.WaitServing(t)
 			a, ready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()
-			texts := append(tt.texts, n.ConfDir, "05-cilium.con", "ipam")
+			texts := append(tt.texts, n.ConfDir, "05-cilium.con")
 			a.WantError(t, http.StatusBadGateway, texts...)
 			wantNotReady(t, ready, texts...)
 

@@ -29,7 +29,7 @@ func (f pluginFault) documented() documentedFault {
 	case f.status == http.StatusCreated:
 		d.journal = "`held`"
 	case f.unknown:
-		d.journal = "unknown: `adding`, or none"
+		d.journal = "unknown"
 	}
 	if f.onlyADD {
 		d.tests = "A"

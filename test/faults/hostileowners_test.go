@@ -208,7 +208,7 @@ func TestHostileOwnersInLog(t *testing.T) {
 
 			requests := 0
 			for line := range strings.Lines(s.Log()) {
-				if strings.HasPrefix(read(t, strings.TrimSuffix(line, "\n")), "request ") && strings.Contains(line, "/v1/ipam") {
+				if strings.HasPrefix(read(t, strings.TrimSuffix(line, "\n")), "Request ") && strings.Contains(line, "/v1/ipam") {
 					requests++
 				}
 			}

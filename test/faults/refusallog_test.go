@@ -32,7 +32,7 @@ func TestRefusedCallersLog(t *testing.T) {
 	}
 	s.Stop(t)
 	log := s.Log()[before:]
-	if !strings.Contains(log, "caller rejected") || !strings.Contains(log, "repeated=199") {
+	if !strings.Contains(log, "Caller rejected") || !strings.Contains(log, "repeated=199") {
 		t.Errorf("the log lacks the refusals or their number:\n%.2000s", log)
 	}
 	if len(log) > limit {

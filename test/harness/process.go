@@ -29,7 +29,7 @@ func (n *Node) startProcess(t testing.TB, args []string) *process {
 	line := slices.Concat(n.Wrapper, []string{n.program(t)}, args)
 	p := &process{cmd: exec.Command(line[0], line[1:]...), out: &lockedBuffer{}, done: make(chan struct{})}
 	p.cmd.Dir = n.Dir
-	p.cmd.Env = n.environment()
+	p.cmd.Env = n.Environment()
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	Must(t, p.cmd.Start())
 	go func() {
@@ -47,9 +47,9 @@ func (n *Node) program(t testing.TB) string {
 	return Binary(t)
 }
 
-// environment returns the search path, the coverage directory and the node's settings. By
+// Environment returns the search path, the coverage directory and the node's settings. By
 // default the race detector sleeps a second at each exit.
-func (n *Node) environment() []string {
+func (n *Node) Environment() []string {
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}, n.Env...)
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
 		env = append(env, "GOCOVERDIR="+dir)

@@ -195,7 +195,7 @@ func (n *Node) Command(t testing.TB, args ...string) CommandResult {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
 	cmd.Dir = n.Dir
-	cmd.Env = append(n.environment(), "CILIUM_SOCK="+n.Socket)
+	cmd.Env = append(n.Environment(), "CILIUM_SOCK="+n.Socket)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError

@@ -96,7 +96,7 @@ func (n *Node) Reboot(t testing.TB) {
 }
 
 // EditRecords edits every record of a stopped sidecar, such as its deadlines, and updates the
-// checksums (docs/design/how-it-works.md, On disk).
+// checksums (docs/design/state-directory.md, Records).
 func (n *Node) EditRecords(t testing.TB, edit func(record map[string]any)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", "cilium-agent-*.json"))

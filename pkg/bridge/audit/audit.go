@@ -19,7 +19,7 @@ type Pod struct {
 	Ready bool
 }
 
-// Cluster is what was read of a cluster.
+// Cluster has the objects that were read from a cluster.
 type Cluster struct {
 	table  *table
 	nodes  []node
@@ -29,7 +29,7 @@ type Cluster struct {
 	outside []netip.Addr
 }
 
-// node is what is kept of a CiliumNode besides its addresses.
+// node has the kept fields of a CiliumNode besides its addresses.
 type node struct {
 	name string
 	// pool and used count its addresses; ours are those in the pool that the bridge wrote.
@@ -39,7 +39,7 @@ type node struct {
 	malformed []malformedKey
 }
 
-// NewCluster returns a cluster of which nothing was read.
+// NewCluster returns a cluster without objects.
 func NewCluster() *Cluster {
 	c := &Cluster{}
 	c.CiliumNodes()
@@ -199,12 +199,12 @@ func (c *Cluster) perNode() []Finding {
 // needsBridge reports whether a bridge must run on a node: its pool has entries of the bridge; or it
 // is empty, no other ipam mode shows, and the cluster has bridge pods. The last condition is for a
 // cluster in mode delegated-plugin, whose CiliumNodes look like those of crd before the bridge has
-// filled them. A pool of foreign entries alone is another component's.
+// filled them. A pool with foreign entries only belongs to another component.
 func (c *Cluster) needsBridge(n node) bool {
 	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.pods) > 0
 }
 
-// bridgeMissing returns why a node has no bridge; empty if it has one.
+// bridgeMissing returns the reason why a node lacks a ready bridge; empty if it has one.
 func (c *Cluster) bridgeMissing(n node) string {
 	pods := c.pods[n.name]
 	if slices.ContainsFunc(pods, func(p Pod) bool { return p.Ready }) {

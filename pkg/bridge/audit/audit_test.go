@@ -108,7 +108,7 @@ func TestFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := NewCluster()
-			for range 2 { // what was added before the second begin does not count
+			for range 2 { // objects from before the second begin do not count
 				addAll(c, tt.nodes, tt.deleted...)
 			}
 			var got []string

@@ -25,9 +25,9 @@ const (
 // Finding is one fault.
 type Finding struct {
 	Check Check `json:"check"`
-	// Node is the CiliumNode; empty if it is about several, which are the Holders.
+	// Node is the CiliumNode; empty for a finding about several, which are the Holders.
 	Node string `json:"node,omitempty"`
-	// Address is the address that it is about; empty for none.
+	// Address is the affected address; empty for none.
 	Address string `json:"address,omitempty"`
 	Message string `json:"message"`
 	Remedy  string `json:"remedy"`
@@ -51,15 +51,15 @@ type Report struct {
 // maxNamed limits the holders that a message names; the finding has all of them.
 const maxNamed = 8
 
-// remedies returns what to do about the findings of each check.
+// remedies returns the remedy for the findings of each check.
 func remedies() map[Check]string {
 	return map[Check]string{
-		TwoPools: "give each node ranges of its own, or all nodes one plugin that knows the whole cluster (docs/install/kubernetes.md); " +
+		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/kubernetes.md); " +
 			"then recreate the pods that use the address on all nodes but one",
 		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
-		NodeDeleted: "if the Node does not return, delete the CiliumNode; of a plugin that knows the whole cluster, free the node's addresses as docs/reference/plugins.md says",
-		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no more addresses",
-		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge leaves it alone",
+		NodeDeleted: "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/reference/plugins.md)",
+		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
+		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it",
 	}
 }
 

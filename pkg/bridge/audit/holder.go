@@ -31,8 +31,8 @@ type Holder struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 	// Handshake is the state of its release (status.ipam.release-ips); empty for none.
 	Handshake string `json:"handshake,omitempty"`
-	// Used reports whether the agent uses the address, and UsedBy for what: NAMESPACE/NAME of a pod,
-	// or a name such as "router"; empty if that is unknown.
+	// Used reports whether the agent uses the address. UsedBy is the user: NAMESPACE/NAME of a pod, or
+	// a name such as "router"; empty if unknown.
 	Used   bool   `json:"used"`
 	UsedBy string `json:"usedBy,omitempty"`
 }
@@ -67,12 +67,12 @@ func by(name string) string {
 // malformedKey is a key of a CiliumNode that is not an address as the agent spells it.
 type malformedKey struct{ field, key string }
 
-// readAddresses returns what a CiliumNode has about each address, and its malformed keys, sorted.
+// readAddresses returns the data of a CiliumNode about each address, and its malformed keys, sorted.
 func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
 	all := make(map[netip.Addr]Holder, len(n.Spec.IPAM.Pool))
 	var malformed []malformedKey
-	// parse returns what is known about the address of a key. Of several spellings of one address the
-	// one of the agent, which comes last, counts.
+	// parse returns the entry for the address of a key. Of several spellings of one address the one of
+	// the agent, which comes last, counts.
 	parse := func(field, key string) (Holder, netip.Addr) {
 		ip, wellFormed := ciliumnode.ParseAddress(key)
 		if !wellFormed {

@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
 
-// State is what is known about the holder of an address. It does not change between versions.
+// State describes the holders of an address. Its values do not change between versions.
 type State string
 
 // The states.
@@ -29,7 +29,7 @@ type Range struct {
 	CIDR string `json:"cidr"`
 }
 
-// Answer is what is known about one address.
+// Answer is the result for one address.
 type Answer struct {
 	Address netip.Addr `json:"address"`
 	State   State      `json:"state"`
@@ -46,7 +46,7 @@ type Lookup struct {
 	exists  map[string]bool
 }
 
-// NewLookup returns a lookup of these addresses, of which nothing was read.
+// NewLookup returns a lookup of these addresses, without objects.
 func NewLookup(ips []netip.Addr) *Lookup {
 	l := &Lookup{answers: map[netip.Addr]*Answer{}}
 	for _, ip := range ips {
@@ -100,7 +100,7 @@ func (l *Lookup) Nodes() (add func(name string, podCIDRs []string)) {
 	}
 }
 
-// Answers returns what is known about each address, in the order of NewLookup, each once.
+// Answers returns the result for each address, in the order of NewLookup, each once.
 func (l *Lookup) Answers() []Answer {
 	all := []Answer{}
 	for _, ip := range l.ips {

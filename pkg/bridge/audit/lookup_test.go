@@ -21,7 +21,7 @@ func TestLookup(t *testing.T) {
 		ips = append(ips, addr(text))
 	}
 	l := NewLookup(ips)
-	for range 2 { // what was added before the second begin does not count
+	for range 2 { // objects from before the second begin do not count
 		addNode, addCiliumNode := l.Nodes(), l.CiliumNodes()
 		for _, n := range nodes {
 			addCiliumNode(n)

@@ -15,8 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 )
 
-// Node is what the bridge and its audit read of a CiliumNode (Cilium's pkg/k8s/apis/cilium.io/v2 and
-// pkg/ipam/types).
+// Node has the fields of a CiliumNode that the bridge and its audit read (Cilium's
+// pkg/k8s/apis/cilium.io/v2 and pkg/ipam/types).
 type Node struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -53,10 +53,10 @@ type Node struct {
 
 // AllocationIP is an entry of the pool or of the used addresses.
 type AllocationIP struct {
-	// Owner is, of a pool entry, the only client to which the agent allocates it, empty for any; of
-	// a used address, what uses it, such as "namespace/pod" or "router".
+	// Owner is, of a pool entry, the only client to which the agent allocates it, empty for any; of a
+	// used address, its user, such as "namespace/pod" or "router".
 	Owner string `json:"owner"`
-	// Resource is what the address belongs to (planner.EntryOf).
+	// Resource names the owner of the slot (planner.EntryOf).
 	Resource string `json:"resource"`
 }
 
@@ -90,8 +90,8 @@ func (n *Node) View() (v planner.View, malformed []string) {
 	return v, malformed
 }
 
-// Settings returns the settings of this node: its own, with the meaning that they have for Cilium's
-// operator, and otherwise those of the flags.
+// Settings returns the settings of this node: those of the CiliumNode, with the meaning that they have
+// for Cilium's operator, otherwise those of the flags.
 func (n *Node) Settings(flags planner.Settings) planner.Settings {
 	own, s := n.Spec.IPAM, flags
 	s.MinAllocate = cmp.Or(own.MinAllocate, flags.MinAllocate)
@@ -115,9 +115,9 @@ func byAddress[From, To any](in map[string]From, convert func(From) To) (out map
 	return out, malformed
 }
 
-// ParseAddress returns the address that a key of a map stands for, without zone and as IPv4 if it is
-// IPv4-mapped; the zero Addr if it stands for none. wellFormed reports whether it is spelled as the
-// agent spells addresses.
+// ParseAddress returns the address of a map key, without zone and as IPv4 if it is IPv4-mapped; the
+// zero Addr if the key is not an address. wellFormed reports whether it is spelled as the agent spells
+// addresses.
 func ParseAddress(key string) (ip netip.Addr, wellFormed bool) {
 	parsed, err := netip.ParseAddr(key)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// exitFindings is the exit code of a command that has found a fault. A command that could not
-	// find out ends with command.ExitFailed.
+	// exitFindings is the exit code of a command that has found a fault. A command without a result
+	// ends with command.ExitFailed.
 	exitFindings = 3
 	// exitFree is the exit code of holder if an address has no holder.
 	exitFree = 4

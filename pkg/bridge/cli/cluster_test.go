@@ -65,7 +65,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("exit code %d, %q; want %d", code, stderr, exitFindings)
 	}
 	wantText(t, stdout, "CHECK", "address-in-two-pools   -          10.0.2.1   in 2 pools: worker-2 (ciliumnode-0, not used), worker-3 (whose Node is deleted,",
-		"remedy: give each node ranges", "node-deleted           worker-3   -", "2 findings; read 3 CiliumNodes")
+		"remedy: give each node separate ranges", "node-deleted           worker-3   -", "2 findings; read 3 CiliumNodes")
 	code, stdout, _ = runOn(t, s, "audit", "-o", "json")
 	var got audit.Report
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitFindings {
@@ -141,7 +141,7 @@ func TestHolder(t *testing.T) {
 	wantKeys(t, stdout, "address", "state", "holders", "podCIDRs", "node", "inPool", "slot", "used", "usedBy", "cidr")
 }
 
-// A command that could not find out does not end as one that found nothing, or something.
+// A command without a result has neither the exit code of a finding nor that of none.
 func TestClusterFailures(t *testing.T) {
 	down := serveCluster(t, true)
 	down.Down()

@@ -26,7 +26,7 @@ uses it that does not have it in its pool.
 Nothing is changed. It needs the right to list ciliumnodes and nodes (the ClusterRole
 delegated-ipam-audit).
 
-Exit status: 0 each address is held by one node; 1 failed, so that it is unknown; 2 wrong
+Exit status: 0 each address is held by one node; 1 failed, holders unknown; 2 wrong
 usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 		Example: `  delegated-ipam-bridge holder 10.1.2.3
   delegated-ipam-bridge holder 10.1.2.3 fd00::1:3 -o json | jq -r '.[].holders[].usedBy'`,
@@ -116,7 +116,7 @@ func usedBy(h audit.Holder) string {
 	return h.UsedBy
 }
 
-// note returns what the other columns do not have.
+// note returns the facts that no other column has.
 func note(h audit.Holder) string {
 	notes := ""
 	for _, n := range []struct {
@@ -142,7 +142,7 @@ func note(h audit.Holder) string {
 	return notes
 }
 
-// whereFree returns which Nodes could have an address that none has.
+// whereFree describes the Nodes whose pod CIDRs contain an unused address.
 func whereFree(a audit.Answer) string {
 	if len(a.PodCIDRs) == 0 {
 		return "in no pool, and in no pod CIDR of a Node"

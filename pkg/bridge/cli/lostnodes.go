@@ -23,19 +23,19 @@ func (d dependencies) lostNodesCommand() *cobra.Command {
 	o, set := options.NewLostNodes()
 	cmd := &cobra.Command{
 		Use:   "lost-nodes",
-		Short: "List nodes that are gone, and the owners that they may have left behind",
+		Short: "List lost nodes and the owners that may still hold addresses",
 		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the nodes
 that have been absent for --grace, each with the owners that may still hold addresses: the
 agent's own, and the slots of its last pool. A CiliumNode is removed with its Node, so the
 Nodes and the size of their pools are remembered in --config-map. Run it regularly: a
 node that no run has seen is not found.
 
-With --whereabouts-namespace only what the IPPools hold is listed, also under IDs with a
-suffix -gN, and a node is forgotten when they hold nothing of it. Without it a node is
-forgotten when each DEL has succeeded.
+With --whereabouts-namespace only owners with a reservation in the IPPools are listed,
+also under IDs with a suffix -gN, and a node is forgotten when it has no reservation.
+Without it a node is forgotten when each DEL has succeeded.
 
 delegated-ipam reclaim --from releases the addresses of the list, and with --forget its
-report is applied. Only this command talks to the API server, and only that one runs plugins
+report is applied. Only this command uses the API server, and only that one runs plugins
 (deploy/kubernetes/reclaim). It needs the rights to list nodes and ciliumnodes, and to get
 and update the ConfigMap; and to list ippools with --whereabouts-namespace.
 

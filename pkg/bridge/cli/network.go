@@ -18,9 +18,9 @@ func (d dependencies) networkCommand() *cobra.Command {
 a CNI network configuration list with it, and keeps the result in a file that the sidecar
 reads (--cni-conf-file). So each node allocates from its own range.
 
-The file is replaced atomically, and removed when this Node has no range (any more). It
-stays when this command ends, and is checked when it starts. SIGUSR1 writes the stacks of
-all goroutines to stderr. docs/install/ranges.md describes the template.
+The file is replaced atomically, and removed when this Node has no range. It stays when
+this command ends, and is checked when it starts. SIGUSR1 writes the stacks of all
+goroutines to stderr. docs/install/ranges.md describes the template.
 
 Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
@@ -39,11 +39,11 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 func (d dependencies) runNetwork(cmd *cobra.Command, o *options.Network, set *options.Set) error {
 	return d.start(cmd, service{
 		set: set, log: &o.Log, validate: func() error { return o.Validate() },
-		onHangup: "SIGHUP: nothing to read again: the template is watched, and every option is a flag; restart the process to change one",
+		onHangup: "SIGHUP ignored: the template is watched, and every option is a flag; restart the process to change one",
 		serve: func(log logrus.FieldLogger) error {
 			log.WithFields(logrus.Fields{
 				"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
-			}).Info("delegated-ipam-bridge network starts")
+			}).Info("Starting delegated-ipam-bridge network")
 			return d.serveNetwork(cmd.Context(), *o, log)
 		},
 	})

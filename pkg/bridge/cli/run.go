@@ -15,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
-// dependencies is what the command gets from its process; tests replace it.
+// dependencies are the parts of the process that the commands use. Tests replace them.
 type dependencies struct {
 	version string
 	env     map[string]string
@@ -45,9 +45,9 @@ func (d dependencies) command() *cobra.Command {
 crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that the
 sidecar has from the delegated CNI IPAM plugin, and releases those that are not needed.
 
-It has no state: it can be killed and started at any moment. SIGTERM or SIGINT ends it
-and releases nothing. SIGHUP is logged and has no effect: every option is a flag. SIGUSR1
-writes the stacks of all goroutines to stderr.
+It is stateless: it can be killed and started at any moment. SIGTERM or SIGINT ends it
+without releasing an address. SIGHUP is logged and has no effect: every option is a flag.
+SIGUSR1 writes the stacks of all goroutines to stderr.
 
 Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
@@ -71,12 +71,12 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
 	return d.start(cmd, service{
 		set: set, log: &o.Log, validate: func() error { return bridge.Config{Bridge: *o}.Validate() },
-		onHangup: "SIGHUP: nothing to read again, because every option is a flag; restart the bridge to change one",
+		onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
 		serve: func(log logrus.FieldLogger) error {
 			config := bridge.Config{Bridge: *o}
 			log.WithFields(logrus.Fields{
 				"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
-			}).Info("delegated-ipam-bridge starts")
+			}).Info("Starting delegated-ipam-bridge")
 			return d.serve(cmd.Context(), config, log)
 		},
 	})

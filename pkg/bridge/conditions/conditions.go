@@ -1,5 +1,5 @@
-// Package conditions reports what needs attention on a Node: in the log as soon as it begins and
-// ends, and as a Kubernetes Event when it has lasted. Time is that of package time, which
+// Package conditions reports conditions of a Node that need attention: in the log when they begin and
+// end, and as a Kubernetes Event when they have lasted. Time is that of package time, which
 // testing/synctest simulates.
 package conditions
 
@@ -17,15 +17,15 @@ import (
 
 const (
 	// EventDelay is how long a condition lasts before its Event is created. The parts of an
-	// installation start in any order, and each waits for the others: a minute is enough to pull
-	// their images and to start them, so what is left then needs an operator.
+	// installation start in any order, and each waits for the others: a minute is enough to pull their
+	// images and to start them, so a condition that lasts longer needs an operator.
 	EventDelay = time.Minute
 	// checkBefore is how long before its Event a condition should be checked again: the next
 	// attempt of a reconciliation may be much later, and the condition may have ended since the
 	// last one. It leaves time for the check.
 	checkBefore = 5 * time.Second
-	// maxMissed is how many failures in a row with other reasons end the condition of a failure.
-	// After one alone it may return: two parts that fail in turns are two conditions.
+	// maxMissed is how many failures in a row with other reasons end the condition of a failure. After
+	// a single failure it may return: two parts that fail in turns are two conditions.
 	maxMissed = 2
 )
 
@@ -36,7 +36,7 @@ type Recorder interface {
 
 // Condition is a state that needs attention while it lasts.
 type Condition struct {
-	// Subject is what the condition is about, such as addresses. An Event is created for each
+	// Subject identifies the affected objects, such as addresses. An Event is created for each
 	// subject; a change of the message alone creates none.
 	Subject string
 	// Message is the text of log and Event.
@@ -69,7 +69,7 @@ type active struct {
 	reported *string
 }
 
-// New returns the conditions of the Node of a name; there are none yet.
+// New returns empty conditions for the Node of a name.
 func New(log logrus.FieldLogger, r Recorder, node string) *Conditions {
 	return &Conditions{
 		log: log, recorder: r, active: map[string]*active{},
@@ -155,7 +155,7 @@ func (c *Conditions) end(ended func(reason string, a *active) bool) {
 
 // set begins a condition, or updates it.
 func (c *Conditions) set(reason string, to Condition, failure bool) {
-	log := c.log.WithField("reason", reason)
+	log := c.log.WithFields(logrus.Fields{"reason": reason, "condition": to.Message})
 	a, exists := c.active[reason]
 	if !exists {
 		a = &active{}
@@ -165,9 +165,9 @@ func (c *Conditions) set(reason string, to Condition, failure bool) {
 	changed := !exists || a.Subject != to.Subject
 	a.Condition, a.failure, a.missed = to, failure, 0
 	if !changed {
-		log.Debug(to.Message)
+		log.Debug("Condition persists")
 	} else {
-		log.Warn(to.Message)
+		log.Warn("Condition set")
 	}
 	switch {
 	case a.reported != nil && *a.reported == to.Subject:

@@ -3,6 +3,7 @@ package conditions
 import (
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -38,7 +39,7 @@ func (e *events) Event(about runtime.Object, kind, reason, message string) {
 	e.got = append(e.got, reason+" "+message)
 }
 
-// Each step is what happens at a time after the start, in seconds.
+// Each step is an action at a time after the start, in seconds.
 type step struct {
 	at int
 	do func(c *Conditions)
@@ -169,9 +170,10 @@ func TestLog(t *testing.T) {
 	c.Succeed()
 	var got []string
 	for _, e := range hook.AllEntries() {
-		got = append(got, e.Level.String()+" "+e.Message)
+		condition, _ := e.Data["condition"].(string)
+		got = append(got, strings.TrimSpace(e.Level.String()+" "+e.Message+" "+condition))
 	}
-	if want := []string{"warning failed", "info Condition cleared"}; !slices.Equal(got, want) {
+	if want := []string{"warning Condition set failed", "info Condition cleared"}; !slices.Equal(got, want) {
 		t.Errorf("logged %q; want %q", got, want)
 	}
 }

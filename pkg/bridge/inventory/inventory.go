@@ -23,9 +23,9 @@ import (
 // bridgePods selects the pods of the bridge.
 const bridgePods = "app.kubernetes.io/name=delegated-ipam-bridge"
 
-// Cluster reads the objects of a cluster. It needs the right to list them, and no other.
+// Cluster reads the objects of a cluster. It needs only the right to list them.
 type Cluster struct {
-	// cilium reads CiliumNodes without decoding what is not needed of them.
+	// cilium reads CiliumNodes without decoding unused fields.
 	cilium   rest.Interface
 	core     typedcorev1.CoreV1Interface
 	metadata metadata.Interface
@@ -140,7 +140,7 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// describe adds to an error what was listed, and what to do.
+// describe adds the listed objects and the remedy to an error.
 func describe(what string, err error) error {
 	switch {
 	case err == nil:

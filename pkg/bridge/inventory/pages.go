@@ -11,14 +11,14 @@ import (
 const (
 	// pageSize is the number of objects in a page.
 	pageSize = 500
-	// maxRestarts limits how often one list starts again. Its pages are of one moment, which the API
-	// server keeps for about five minutes.
+	// maxRestarts limits how often one list starts again. Its pages are of one resource version, which
+	// the API server keeps for about five minutes.
 	maxRestarts = 3
 )
 
 // pages lists all objects of a kind, page by page, and drops each page before the next. Its pages are
-// of one moment; if they expire it starts again. begin is called at each start and returns the
-// function that gets the pages.
+// of one resource version; if that expires it starts again. begin is called at each start and returns
+// the function that gets the pages.
 //
 // client-go's pager is not used: when its pages expire it reads everything in one response.
 func pages[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), begin func() func(L)) error {

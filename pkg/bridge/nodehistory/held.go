@@ -16,7 +16,7 @@ const (
 	maxGeneration = 8
 )
 
-// PluginStore lists what a plugin holds, where that is possible.
+// PluginStore is a plugin's store that can be listed.
 type PluginStore interface {
 	// ContainerIDs returns the container IDs of all reservations.
 	ContainerIDs(ctx context.Context) (map[string]bool, error)
@@ -30,7 +30,7 @@ type held struct {
 	owners []string
 }
 
-// of returns the owners of a node that hold something, and the highest generation of their IDs.
+// of returns the owners of a node with a reservation, and the highest generation of their IDs.
 func (h held) of(node string) (owners []string, generation int) {
 	candidates, _ := lostnodes.Expand(h.owners) // checked with the options
 	for slot := range maxSlot {
@@ -45,7 +45,7 @@ func (h held) of(node string) (owners []string, generation int) {
 	return owners, generation
 }
 
-// generation returns the highest generation of an owner's IDs that holds something.
+// generation returns the highest generation of an owner's IDs with a reservation.
 func (h held) generation(owner, node string) (highest int, ok bool) {
 	for _, network := range h.networks {
 		id := containerid.For(owner, node, network)
@@ -58,8 +58,8 @@ func (h held) generation(owner, node string) (highest int, ok bool) {
 	return highest, ok
 }
 
-// check returns why the list cannot be that of these nodes: it has container IDs of sidecars, and none
-// of a known node; or it has none although pools have slots.
+// check fails if the list cannot be that of these nodes: it has container IDs of sidecars, but none of
+// a known node; or it has none although pools have slots.
 func (h held) check(known History) error {
 	ours := 0
 	for id := range h.ids {
@@ -85,8 +85,8 @@ func (h held) check(known History) error {
 	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, h.networks)
 }
 
-// narrow returns the nodes with the owners that hold something, and the names of those of which none
-// does.
+// narrow returns the nodes with the owners that have a reservation, and the names of the nodes without
+// any.
 func (h held) narrow(nodes []lostnodes.Node) (holding []lostnodes.Node, empty []string) {
 	for _, n := range nodes {
 		n.Owners, n.Generations = h.of(n.Name)
@@ -99,7 +99,7 @@ func (h held) narrow(nodes []lostnodes.Node) (holding []lostnodes.Node, empty []
 	return holding, empty
 }
 
-// remaining returns an error that names the nodes that still hold something.
+// remaining returns an error that names the nodes that still have a reservation.
 func (h held) remaining(names []string) (released []string, err error) {
 	var errs []error
 	for _, name := range names {

@@ -55,8 +55,8 @@ func lostTracker(t *testing.T, ids ...map[string]bool) (Tracker, *fakeCluster, *
 
 func remembered(f *fakeCluster) []string { return slices.Sorted(maps.Keys(f.stored.Data)) }
 
-// Only what the store has is listed, also beyond the last pool and with a suffix, and a node without
-// anything is forgotten.
+// Only reservations in the store are listed, also beyond the last pool and with a suffix, and a node
+// without any is forgotten.
 func TestLostInStore(t *testing.T) {
 	renamed := containerid.Generation(containerid.For("ciliumnode-900", "a", "pods"), 2)
 	tracker, f, _ := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3", "unknown"), map[string]bool{renamed: true, "pod": true})
@@ -82,7 +82,7 @@ func TestLostGraceInStore(t *testing.T) {
 	}
 }
 
-// A store that cannot be that of the sidecars is not evidence that nodes hold nothing.
+// A store that cannot be that of the sidecars is not evidence that nodes have no reservation.
 func TestStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Tracker, *fakeStore)

@@ -1,6 +1,6 @@
-// Package nodehistory remembers the Nodes of a cluster and how many slots each had, so that what a
-// node held can be released after its Node and its CiliumNode are gone: a CiliumNode is removed with
-// its Node, and no other object has its last pool (docs/operate/operations.md, Lost nodes).
+// Package nodehistory records the Nodes of a cluster and their numbers of slots, so that the addresses
+// of a node can be released after its Node and its CiliumNode are deleted: a CiliumNode is removed
+// with its Node, and no other object has its last pool (docs/operate/operations.md, Lost nodes).
 package nodehistory
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
 )
 
-// Entry is what is remembered of a node.
+// Entry is the record of a node.
 type Entry struct {
 	// Slots is one more than the highest number of a slot that its pool has had.
 	Slots int `json:"slots,omitempty"`
-	// AbsentSince is when its Node was first seen to be absent; zero while there is one.
+	// AbsentSince is when its Node was first found absent; zero while it exists.
 	AbsentSince time.Time `json:"absentSince,omitzero"`
 }
 
@@ -26,8 +26,8 @@ type Entry struct {
 type History map[string]Entry
 
 // Observe returns the history after the API server has listed the names of the Nodes, and the slots in
-// the pools of the CiliumNodes, which were listed before. A node that has come back keeps its slots:
-// those of its earlier run may still be held.
+// the pools of the CiliumNodes, which were listed before. A node that has returned keeps its slots:
+// they may still be held from before.
 func (h History) Observe(nodes map[string]bool, slots map[string]int, now time.Time) History {
 	next := History{}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(h)), slices.Collect(maps.Keys(slots)), slices.Collect(maps.Keys(nodes))) {
@@ -44,18 +44,18 @@ func (h History) Observe(nodes map[string]bool, slots map[string]int, now time.T
 	return next
 }
 
-// Selection is which lost nodes to list.
+// Selection selects lost nodes.
 type Selection struct {
 	// Grace is how long a Node must have been absent.
 	Grace time.Duration
-	// Max is how many nodes are listed, those that are lost longest.
+	// Max limits the number of listed nodes; those that have been lost longest are first.
 	Max int
 	// ExtraSlots are added to the slots of each node: its pool may have grown since it was last seen.
 	ExtraSlots int
 }
 
-// Lost returns the nodes that have been absent for the grace period, those that are lost longest first.
-// owners are those of each, besides its slots. It is not limited to Selection.Max.
+// Lost returns the nodes that have been absent for the grace period, those that have been lost longest
+// first. owners are those of each node besides its slots. The result is not limited to Selection.Max.
 func (h History) Lost(s Selection, owners []string, now time.Time) []lostnodes.Node {
 	all := []lostnodes.Node{}
 	for name, e := range h {
@@ -74,7 +74,7 @@ func (h History) Lost(s Selection, owners []string, now time.Time) []lostnodes.N
 	return all
 }
 
-// Forget returns the history without the nodes that were reclaimed. One that has come back since stays.
+// Forget returns the history without the nodes that were reclaimed. One that has returned since stays.
 func (h History) Forget(names []string) History {
 	next := maps.Clone(h)
 	for _, name := range names {

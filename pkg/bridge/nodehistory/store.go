@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConfigMaps are those of one namespace, as the client of client-go has them.
+// ConfigMaps reads and updates the ConfigMaps of one namespace, as client-go's client does.
 type ConfigMaps interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.ConfigMap, error)
 	Update(ctx context.Context, m *corev1.ConfigMap, o metav1.UpdateOptions) (*corev1.ConfigMap, error)
@@ -25,8 +25,8 @@ type Store struct {
 	Name string
 }
 
-// update replaces the history by what change returns. Nothing is written if it is the same. A write
-// of another process since the read is an error.
+// update replaces the history by the result of change. An equal history is not written. A write of
+// another process since the read is an error.
 func (s Store) update(ctx context.Context, change func(History) History) (History, error) {
 	stored, err := s.ConfigMaps.Get(ctx, s.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

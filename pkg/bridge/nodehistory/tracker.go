@@ -63,8 +63,7 @@ func (t Tracker) Lost(ctx context.Context, s Selection) (lostnodes.List, error) 
 	return lostnodes.List{Time: now.UTC(), Nodes: lost[:min(len(lost), s.Max)]}, nil
 }
 
-// compare returns those of the lost nodes that hold something by the plugin's store, and forgets the
-// others.
+// compare returns the lost nodes with a reservation in the plugin's store, and forgets the others.
 func (t Tracker) compare(ctx context.Context, h History, lost []lostnodes.Node) ([]lostnodes.Node, error) {
 	held, err := t.held(ctx)
 	if err == nil {
@@ -83,7 +82,7 @@ func (t Tracker) held(ctx context.Context) (held, error) {
 	return held{ids, t.Networks, t.Owners}, err
 }
 
-// Forget removes the reclaimed nodes of a report from the history. One that has come back stays. The
+// Forget removes the reclaimed nodes of a report from the history. One that has returned stays. The
 // error names the nodes that could not be reclaimed; they are listed again.
 func (t Tracker) Forget(ctx context.Context, r lostnodes.Report) error {
 	now := t.Now()
@@ -115,7 +114,7 @@ func failures(r lostnodes.Report) error {
 	return fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:\n%s", len(lines), strings.Join(lines, "\n"))
 }
 
-// nodes returns the names of the Nodes. A cluster without any is not believed: each node would be
+// nodes returns the names of the Nodes. An empty list is an error: otherwise every node would count as
 // lost.
 func (t Tracker) nodes(ctx context.Context) (map[string]bool, error) {
 	nodes := map[string]bool{}

@@ -125,7 +125,7 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// A node that came back after it was listed stays in the history.
+// A node that returned after it was listed stays in the history.
 func TestForgetCameBack(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"a", "b"}}
 	mustList(t, f, noon)
@@ -152,7 +152,7 @@ func TestForgetFailed(t *testing.T) {
 	}
 }
 
-// What cannot be read is not evidence that nodes are lost.
+// A failed read is not evidence that nodes are lost.
 func TestTrackerErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakeCluster)

@@ -5,10 +5,10 @@ import (
 	"net/netip"
 )
 
-// Kind is what an action does.
+// Kind is the kind of an action.
 type Kind string
 
-// The kinds of action (docs/operate/bridge.md, Order of writes).
+// The kinds of action (docs/design/bridge.md, Order of writes).
 const (
 	// Acquire allocates slot Slot at the sidecar.
 	Acquire Kind = "acquire"
@@ -18,7 +18,7 @@ const (
 	Publish Kind = "publish"
 	// Cordon writes IPs to the pool so that the agent does not allocate them any more.
 	Cordon Kind = "cordon"
-	// MarkForRelease writes marked-for-release: the agent answers whether it releases IPs.
+	// MarkForRelease writes marked-for-release: the agent responds whether it releases IPs.
 	MarkForRelease Kind = "mark-for-release"
 	// Unmark removes IPs from the handshakes.
 	Unmark Kind = "unmark"
@@ -44,7 +44,7 @@ const (
 
 // Action is one step of a plan. Each is safe after those before it, and safe to repeat.
 type Action struct {
-	// Kind is what the action does.
+	// Kind is the kind of the action.
 	Kind Kind
 	// Slot is the number of the slot; 0 for a Report and for an address of no slot.
 	Slot int

@@ -25,8 +25,8 @@ func (n node) clone() node {
 	return node{n.version, maps.Clone(n.pool), maps.Clone(n.used), maps.Clone(n.handshakes)}
 }
 
-// model is everything that the bridge works with: the CiliumNode, the agent and the sidecar. It fails
-// the test at once when an invariant is violated.
+// model is the environment of the bridge: the CiliumNode, the agent and the sidecar. It fails the test
+// immediately when an invariant is violated.
 type model struct {
 	t        *rapid.T
 	families int
@@ -48,7 +48,8 @@ type model struct {
 	delFails map[netip.Addr]bool
 	// foreign is a pool entry that the bridge did not write.
 	foreign netip.Addr
-	// recreated reports whether the CiliumNode was deleted and created again, which loses what was used.
+	// recreated reports whether the CiliumNode was deleted and created again, which loses the list of
+	// used addresses.
 	recreated bool
 	// forgotten are addresses of endpoints that neither the sidecar nor the CiliumNode can know any
 	// more: one has lost them, the other was created again.

@@ -9,7 +9,7 @@ import (
 // podOwner is the owner of every endpoint.
 const podOwner = "default/pod"
 
-// agent imitates cilium-agent in crd mode (docs/operate/bridge.md, What the agent does).
+// agent imitates cilium-agent in crd mode (docs/design/bridge.md, Behaviour of the agent).
 type agent struct {
 	// running is its process; restored reports whether it has restored its endpoints since the start.
 	running, restored bool
@@ -19,7 +19,7 @@ type agent struct {
 	endpoints map[netip.Addr]bool
 }
 
-// sync is the agent reading the CiliumNode, and answering the marks.
+// sync makes the agent read the CiliumNode and respond to the marks.
 func (m *model) sync() {
 	a := &m.agent
 	a.seen = m.node.clone()
@@ -42,7 +42,8 @@ func (m *model) sync() {
 	}
 }
 
-// writeStatus is the agent writing its whole status, unless another client wrote since its last read.
+// writeStatus makes the agent write its whole status, unless another client has written since its last
+// read.
 func (m *model) writeStatus() {
 	a := &m.agent
 	if a.seen.version != m.node.version {
@@ -53,7 +54,7 @@ func (m *model) writeStatus() {
 	a.seen.version = m.node.version
 }
 
-// startAgent starts the agent: it answers before it has restored its endpoints.
+// startAgent starts the agent: it responds before it has restored its endpoints.
 func (m *model) startAgent() {
 	a := &m.agent
 	a.running, a.restored, a.allocated = true, false, map[netip.Addr]Entry{}
@@ -143,7 +144,7 @@ func (m *model) mayDrop(ip netip.Addr) bool {
 
 // drain lets enough time pass for a running agent to restore its endpoints and to write which
 // addresses it uses. An agent that does not run, or is killed before that, is the limit that
-// docs/operate/bridge.md names.
+// docs/design/bridge.md names.
 func (m *model) drain() {
 	m.restoreEndpoints()
 	if !m.agent.restored {

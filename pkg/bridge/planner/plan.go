@@ -10,7 +10,7 @@ import (
 // actions on its addresses and executes the others; if a write fails, it stops. Then it plans again
 // from a new view.
 //
-// The order keeps two invariants at every instant (docs/operate/bridge.md): an address in the pool is held by
+// The order keeps two invariants at every instant (docs/design/bridge.md): an address in the pool is held by
 // the sidecar, and an address that the agent uses stays in the pool.
 func Plan(v View, s Settings) []Action {
 	b := newBuilder(v, s)
@@ -54,7 +54,7 @@ type builder struct {
 	canceled map[int]bool
 	// unheld are the published addresses to withdraw because no slot holds them.
 	unheld []Slot
-	// draining reports whether a slot needs the probe, or its answer.
+	// draining reports whether a slot needs the probe, or waits for the response.
 	draining bool
 	actions  []Action
 }
@@ -82,8 +82,8 @@ func (b *builder) restore(n int, ip netip.Addr) {
 }
 
 // sort brings the actions into the order of their execution: consecutive actions on one target are one
-// write, so that the number of writes does not depend on the number of slots. What is held is published
-// before anything that may take long.
+// write, so that the number of writes does not depend on the number of slots. Held slots are published
+// before any action that may take long.
 func (b *builder) sort() {
 	cordons := b.plans(Cordon)
 	phase := func(a Action) int {
@@ -91,7 +91,7 @@ func (b *builder) sort() {
 		case Publish, Cordon, Withdraw:
 			return 1
 		case Unmark, MarkForRelease:
-			// An answer to the probe from before a cordon is not evidence.
+			// A response to the probe from before a cordon is not evidence.
 			if cordons && a.Kind == Unmark && a.IPs[0] == Probe {
 				return 0
 			}

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// scaleDown releases the excess as one set: cordon, probe, drain, mark, withdraw, release. Each step is
-// one write for the whole set. Addresses that no slot holds are withdrawn by the same steps: the cordon
-// keeps the agent from allocating one that the plugin may allocate to another client.
+// scaleDown releases the excess as one set: cordon, probe, drain, mark, withdraw, release. Each step
+// is one write for the whole set. Addresses that no slot holds are withdrawn by the same steps: the
+// cordon keeps the agent from allocating one that the plugin may allocate to another client.
 //
-// The agent answers a mark from its memory. After a restart it has not restored its endpoints yet, and
-// would release an address that an endpoint uses. So an address is marked only after it cannot be
-// allocated any more (cordon), a running agent has seen that (probe), and the agent has had the time
-// to write which addresses it uses (drain).
+// The agent responds to a mark from its memory. Before it has restored its endpoints after a restart,
+// it would release an address that an endpoint uses. So an address is marked only after it cannot be
+// allocated any more (cordon), a running agent has seen that (probe), and the agent has had time to
+// write its used addresses (drain).
 func (b *builder) scaleDown() {
 	set := slices.Clone(b.unheld)
 	for _, slot := range b.held {
@@ -28,14 +28,14 @@ func (b *builder) scaleDown() {
 	}
 	switch {
 	case b.plans(Cordon) || !b.draining:
-		b.unmark(0, Probe) // an answer from before the cordon is not evidence
+		b.unmark(0, Probe) // a response from before the cordon is not evidence
 	case b.Handshakes[Probe] == "":
 		b.add(MarkForRelease, 0, Probe)
 	}
 }
 
-// excess returns the slots to release, those with the highest numbers; none while something else is
-// left to do.
+// excess returns the slots to release, those with the highest numbers; none while other actions are
+// pending.
 func (b *builder) excess() []Slot {
 	if slices.ContainsFunc(b.actions, func(a Action) bool { return a.Kind != Report }) || !b.published() {
 		return nil
@@ -58,13 +58,13 @@ func (b *builder) advanceRelease(slot Slot) {
 	case slot.Held && b.used[slot.Number] || states[DoNotRelease]+states[Released] > 0:
 		b.cancelRelease(slot)
 	case states[Marked] > 0:
-		// The agent has not answered yet.
+		// The agent has not responded yet.
 	case len(b.uncordoned(slot)) > 0:
 		b.add(Cordon, slot.Number, b.uncordoned(slot)...)
 	case states[""] > 0 && drained:
 		b.add(MarkForRelease, slot.Number, b.inState(slot, "")...)
 	case states[""] > 0:
-		b.draining = true // until the agent has answered the probe, and the slot is drained
+		b.draining = true // until the agent has responded to the probe, and the slot is drained
 	case states[Ready] > 0:
 		b.withdraw(slot)
 	}

@@ -43,9 +43,9 @@ func (b *builder) low() int {
 	return b.limit(max(b.settings.MinAllocate, need+b.settings.PreAllocate+b.Surge))
 }
 
-// agentSlots is the number of slots for the agent itself. It takes them at its start, which is not
-// always over, and without ingress one less than agentAddresses: a slot that is held for it costs less
-// than a release on each node.
+// agentSlots is the number of slots for the agent itself. The agent takes them at its start, which may
+// not have finished, and without ingress it takes one less than agentAddresses: keeping that slot
+// costs less than releasing one on each node.
 func (b *builder) agentSlots() int {
 	v4, v6 := 0, 0
 	for ip, e := range b.Used {
@@ -63,8 +63,8 @@ func (b *builder) agentSlots() int {
 // high is the number of slots up to which they are acquired, and above which they are released.
 func (b *builder) high() int { return b.limit(b.low() + b.settings.MaxAboveWatermark) }
 
-// initial returns how many slots the first publication needs: the agent takes a pool that is too small
-// for exhausted, and terminates.
+// initial returns how many slots the first publication needs: the agent regards a pool that is too
+// small as exhausted, and terminates.
 func (b *builder) initial() int { return b.limit(agentAddresses) }
 
 func (b *builder) limit(n int) int {

@@ -1,5 +1,5 @@
 // Package planner plans what the bridge does: a pure function from a view of the sidecar, the
-// CiliumNode and the agent to the actions that make them agree (docs/operate/bridge.md). It depends on neither
+// CiliumNode and the agent to the actions that make them agree (docs/design/bridge.md). It depends on neither
 // Kubernetes nor HTTP.
 package planner
 
@@ -24,8 +24,8 @@ const (
 	cordonOwner = "delegated-ipam/cordoned"
 )
 
-// Probe is an address that no pool has. The agent answers a mark on it with do-not-release, and writes
-// which addresses it uses. The answer proves that the agent runs and has seen the writes before.
+// Probe is an address that no pool has. The agent responds to a mark on it with do-not-release, and
+// writes its used addresses. The response proves that the agent runs and has seen the earlier writes.
 var Probe = netip.IPv4Unspecified()
 
 // Owner returns the sidecar's owner of slot n.
@@ -70,8 +70,8 @@ func (e Entry) Slot() (int, bool) {
 	return ParseOwner(owner)
 }
 
-// ofPod reports whether a used address is that of a pod, whose owner is "namespace/name"; the others are
-// the agent's own.
+// ofPod reports whether a used address is that of a pod, whose owner is "namespace/name"; the others
+// are those of the agent.
 func (e Entry) ofPod() bool { return strings.Contains(e.Owner, "/") }
 
 // Cordoned reports whether the agent does not allocate the entry any more.
@@ -88,7 +88,7 @@ const (
 	Released     Handshake = "released"
 )
 
-// View is what the bridge knows at one moment.
+// View is the state of sidecar, CiliumNode and bridge at one moment.
 type View struct {
 	// Slots are the sidecar's list.
 	Slots []Slot
@@ -96,8 +96,8 @@ type View struct {
 	Pool       map[netip.Addr]Entry
 	Used       map[netip.Addr]Entry
 	Handshakes map[netip.Addr]Handshake
-	// Drained are the cordoned addresses that have been unused for long enough since the agent answered
-	// the probe.
+	// Drained are the cordoned addresses that have been unused for long enough since the agent
+	// responded to the probe.
 	Drained map[netip.Addr]bool
 	// Refused are the addresses that the sidecar has recently not restored, ReleaseFailed those that it
 	// has recently not released.

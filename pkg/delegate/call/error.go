@@ -20,7 +20,7 @@ const (
 )
 
 // Error is a plugin call that did not succeed. The engine decides by Outcome, Code and the profile;
-// Error() is for people.
+// Error() is the text for users.
 type Error struct {
 	// Verb is ADD, DEL, CHECK, STATUS or VERSION.
 	Verb string
@@ -37,7 +37,7 @@ type Error struct {
 	Details string
 	// Stderr is the end of what the plugin wrote to its standard error.
 	Stderr string
-	// Err is what went wrong on our side of the call; nil for Refused.
+	// Err is the failure on the side of the caller; nil for Refused.
 	Err error
 }
 
@@ -67,10 +67,10 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns what went wrong on our side of the call.
+// Unwrap returns the failure on the side of the caller.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsPluginRefusal reports whether the plugin refused with an error code of its own. CNI's codes
+// IsPluginRefusal reports whether the plugin refused with a plugin-defined error code. CNI's codes
 // (below profile.FirstPluginCode) report an unsuitable configuration, environment or moment, never
 // the state of the attachment.
 func (e *Error) IsPluginRefusal() bool {

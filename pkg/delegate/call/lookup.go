@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrNoLookup is wrapped by every LookupError: what the plugin holds is unknown, and only its verbs
-// can tell.
+// ErrNoLookup is wrapped by every LookupError: the allocations of the plugin are unknown, and only
+// its verbs can report them.
 var ErrNoLookup = errors.New("lookup in the plugin's store failed")
 
 // LookupError is a lookup that found out nothing. It wraps ErrNoLookup.

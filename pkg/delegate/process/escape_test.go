@@ -44,7 +44,7 @@ func TestEscapedProcessIsTerminated(t *testing.T) {
 	}
 }
 
-// A process that may not be signalled is given up, and keeps its lock until its end.
+// A process that may not be signalled is abandoned, and keeps its lock until its end.
 func TestUnendedProcess(t *testing.T) {
 	const inner = "PROCESS_TEST_WITHOUT_CAP_KILL"
 	if os.Getenv(inner) == "" {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// pollInterval is the pause between two looks at processes that cannot be waited for.
+	// pollInterval is the interval at which processes that cannot be waited for are checked.
 	pollInterval = 10 * time.Millisecond
 	// reapTimeout is how long the end of a process group is waited for after SIGKILL: only one
 	// that hangs in the kernel takes longer.
@@ -51,7 +51,7 @@ func (g processGroup) waitEmpty(timeout time.Duration) bool {
 	}
 }
 
-// reapZombies reaps members that have ended and are children of ours. In a container this is
+// reapZombies reaps members that have ended and are children of this process. In a container this is
 // process 1, which adopts them when their parent has ended. No other process would reap them: the
 // zombies would stay, and the group with them.
 func (g processGroup) reapZombies() {

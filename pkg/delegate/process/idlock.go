@@ -20,14 +20,14 @@ import (
 )
 
 // IDLocks are locks on container IDs that plugin processes inherit. When this process is killed, a
-// plugin that goes on keeps its lock: after a restart a call on that ID first waits for it
+// plugin that continues keeps its lock: after a restart a call on that ID first waits for it
 // (docs/design/how-it-works.md, Running a plugin, "The inherited lock"). It is safe for concurrent use.
 type IDLocks struct {
 	// Dir is the open directory of the lock file; nil to open the file by its path.
 	Dir *os.File
 	// Path is the lock file. Each ID locks one byte, far beyond its end.
 	Path string
-	// Timeout is how long a holder of a previous run may go on before it is terminated.
+	// Timeout is how long a holder of a previous run may continue before it is terminated.
 	Timeout time.Duration
 	// Grace is the time from SIGTERM to SIGKILL.
 	Grace time.Duration
@@ -51,8 +51,8 @@ type IDLock struct {
 
 // Lock locks a container ID. While a process of a previous run has the lock, it waits for Timeout,
 // then sends it SIGTERM and after Grace SIGKILL. It fails when ctx is done, when another call of
-// this process has the lock, when the holder does not end, and at once when that is a process that
-// this one could not end; the error names its process IDs.
+// this process has the lock, when the holder does not end, and immediately when that is a process
+// that this one could not end; the error names its process IDs.
 func (l *IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error) {
 	lock, err := l.open(containerID)
 	if err != nil {

@@ -92,8 +92,8 @@ func (p *pipeReader) read(size int) (int, error) {
 	return n, nil
 }
 
-// drain reads what is in the pipe now and closes the stream: a child of the plugin that goes on
-// writing must not block us. It is called once, after the plugin has ended; all that the plugin
+// drain reads what is in the pipe now and closes the stream: a child of the plugin that
+// continues to write must not block the call. It is called once, after the plugin has ended; all that the plugin
 // wrote is then in the buffer or in the pipe.
 func (p *pipeReader) drain() error {
 	defer p.closeReader()

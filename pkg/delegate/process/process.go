@@ -137,7 +137,7 @@ func (p *Process) signalAndWait(poll *poller, sig unix.Signal, within time.Durat
 	return ended
 }
 
-// abandon gives up a process that could not be ended. It is reaped when it ends, and keeps its lock
+// abandon stops waiting for a process that could not be ended. It is reaped when it ends, and keeps its lock
 // until then.
 func (p *Process) abandon() {
 	if p.command.Lock != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Trap: a dynamically linked plugin without its loader is "no such file" although it exists; any
-// other reason is told apart from that one.
+// other reason is distinguished from that one.
 func TestStartError(t *testing.T) {
 	for name, c := range map[string]struct {
 		data string // none: a directory

@@ -27,7 +27,7 @@ func (p Profile) SingleUseIDs() bool { return p.Del == DelQueued }
 // ends every process that could still change it.
 func (p Profile) OnNode() bool { return p.Store == StoreNode }
 
-// NeedsOwnRange reports whether each node needs a range of its own, because the plugin would allocate
+// NeedsOwnRange reports whether each node needs a separate range, because the plugin would allocate
 // from a common one on every node as if no other node did.
 func (p Profile) NeedsOwnRange() bool { return p.NodeLocal }
 

@@ -14,7 +14,7 @@ type RepeatedAdd string
 const (
 	// RepeatedAddRefused: it is refused.
 	RepeatedAddRefused RepeatedAdd = "refused"
-	// RepeatedAddSameAnswer: it returns what is held.
+	// RepeatedAddSameAnswer: it returns the held addresses.
 	RepeatedAddSameAnswer RepeatedAdd = "same-answer"
 	// RepeatedAddAnotherAddress: it allocates once more.
 	RepeatedAddAnotherAddress RepeatedAdd = "another-address"
@@ -26,7 +26,7 @@ type Verify string
 const (
 	// VerifyCheck: by CHECK, where the CNI version has it.
 	VerifyCheck Verify = "check"
-	// VerifyAdd: by ADD, which returns what is held.
+	// VerifyAdd: by ADD, which returns the held addresses.
 	VerifyAdd Verify = "add"
 	// VerifyNothing: not by the plugin; the journal decides.
 	VerifyNothing Verify = "nothing"
@@ -199,7 +199,7 @@ type Profile struct {
 	// Lost is how a CHECK reports "not held"; empty unless attachments are verified by CHECK.
 	Lost Lost `json:"lost"`
 	// AddOutlivesSeconds is how many seconds an ADD may still allocate after its process was ended
-	// or lost, because a daemon behind it goes on. A DEL before that proves nothing.
+	// or lost, because a daemon behind it continues. A DEL before that proves nothing.
 	AddOutlivesSeconds int `json:"addOutlivesSeconds"`
 	// DelOutlivesSeconds is how many seconds a DEL whose outcome is unknown may still release after
 	// its process was ended or lost. No ADD uses the container ID before that. A file without it
@@ -209,7 +209,7 @@ type Profile struct {
 	Del Del `json:"del"`
 	// Store is where the plugin keeps its allocations.
 	Store Store `json:"store"`
-	// NodeLocal reports that the plugin knows the allocations of its own node alone, so that two
+	// NodeLocal reports that the plugin knows only the allocations of its node, so that two
 	// nodes with one configuration allocate the same addresses. A file without it gets true for a
 	// store on the node, otherwise false.
 	NodeLocal bool `json:"nodeLocal"`
@@ -246,8 +246,8 @@ type Profile struct {
 	DelGivesUpSeconds int `json:"delGivesUpSeconds,omitempty"`
 	// Requires are files without which the plugin does not work.
 	Requires []Requirement `json:"requires,omitempty"`
-	// Dangers are the ways in which the plugin loses addresses or allocates them twice whatever the
-	// sidecar does; empty for a safe plugin. A plugin with dangers is refused without
+	// Dangers are the ways in which the plugin loses addresses or allocates them twice regardless of
+	// the sidecar; empty for a safe plugin. A plugin with dangers is refused without
 	// --accept-unsafe-plugin.
 	Dangers []string `json:"dangers,omitempty"`
 	// TryUnsafe is why "profile try" must not run the plugin; empty if it may.

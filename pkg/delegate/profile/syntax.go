@@ -24,7 +24,7 @@ func locate(data []byte, err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s: unexpected end; expected one JSON object", position(data, int64(len(data))))
 	}
-	// An unknown field, which has no error type of its own.
+	// An unknown field, which has no separate error type.
 	return fmt.Errorf("%s; expected a field of docs/reference/plugins.md, Profile fields", strings.TrimPrefix(err.Error(), "json: "))
 }
 

@@ -64,7 +64,7 @@ func (p Profile) validateVerify() error {
 	return nil
 }
 
-// validateLost wants the answer "not held" of CHECK exactly where attachments are verified by CHECK.
+// validateLost requires the answer "not held" of CHECK exactly where attachments are verified by CHECK.
 func (p Profile) validateLost() error {
 	l := p.Lost
 	switch {
@@ -124,7 +124,7 @@ func (p Profile) validateRequires() error {
 	return nil
 }
 
-// validateLookup wants the directory that a lookup reads.
+// validateLookup requires the directory that a lookup reads.
 func (p Profile) validateLookup() error {
 	if p.Lookup == LookupHostLocal && (p.StateDirKey == "" || p.Store != StoreNode) {
 		return p.errorf("lookup is %q although store is %q and stateDirKey is %q; expected %q and the key of ipam that names the directory", p.Lookup, p.Store, p.StateDirKey, StoreNode)

@@ -7,8 +7,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 )
 
-// ipam is the part of an ipam object that names addresses, in the words of host-local (subnet,
-// ranges) and static (addresses).
+// ipam has the fields of an ipam object that name addresses: those of host-local (subnet, ranges) and
+// of static (addresses).
 type ipam struct {
 	addressRange
 	Ranges    [][]addressRange `json:"ranges"`
@@ -23,8 +23,8 @@ type addressRange struct {
 	RangeEnd   string `json:"rangeEnd,omitempty"`
 }
 
-// rangesOf returns each range or address from which a network allocates, as JSON. For a plugin in
-// whose configuration none is found that is the whole ipam object.
+// rangesOf returns each range or address from which a network allocates, as JSON. If the configuration
+// has none of these fields, it returns the whole ipam object.
 func rangesOf(n cniconf.Network) ([]string, error) {
 	var plugin struct {
 		IPAM json.RawMessage `json:"ipam"`
@@ -34,7 +34,7 @@ func rangesOf(n cniconf.Network) ([]string, error) {
 	}
 	var found ipam
 	if err := json.Unmarshal(plugin.IPAM, &found); err != nil {
-		return nil, fmt.Errorf("the ipam object of its result cannot be read: %w; expected what plugin %s documents", err, n.IPAMType)
+		return nil, fmt.Errorf("cannot read the ipam object of the result: %w; expected the fields that plugin %s documents", err, n.IPAMType)
 	}
 	var all []string
 	add := func(r addressRange) error {

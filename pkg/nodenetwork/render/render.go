@@ -10,8 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
-// provenanceKey is the key of a rendered configuration with the node for which it was rendered. CNI
-// ignores it.
+// provenanceKey is the key in a rendered configuration that names its node. CNI ignores it.
 const provenanceKey = "renderedFor"
 
 // provenance identifies the state of a Node for which a configuration was rendered.
@@ -19,7 +18,7 @@ type provenance struct {
 	Node     string   `json:"node"`
 	UID      string   `json:"uid"`
 	PodCIDRs []string `json:"podCIDRs"`
-	// SingleNode reports that its ranges may be those of other nodes, too.
+	// SingleNode reports whether other nodes may have the same ranges.
 	SingleNode bool `json:"singleNode,omitempty"`
 }
 
@@ -44,9 +43,9 @@ type Options struct {
 }
 
 // Render returns the network configuration of a node: the template with its variables replaced, which
-// must be a CNI network configuration list that delegates IPAM, with the node in the key renderedFor. The error
-// says what was wrong and what was expected; it wraps ErrNoPodCIDRs for a node that has none and needs
-// them, and a *SharedRangeError for a range that other nodes would have too.
+// must be a CNI network configuration list that delegates IPAM, with the node in the key renderedFor.
+// The error wraps ErrNoPodCIDRs if the template uses the podCIDRs of a node without any, and a
+// *SharedRangeError if other nodes would get the same range.
 func Render(text string, n Node, o Options) ([]byte, error) {
 	rendered, network, err := configuration(text, n)
 	if err != nil {
@@ -60,7 +59,7 @@ func Render(text string, n Node, o Options) ([]byte, error) {
 	return withProvenance(rendered, n, o)
 }
 
-// configuration executes a template, and reads its result as the sidecar does.
+// configuration executes a template, and parses the result as the sidecar does.
 func configuration(text string, n Node) ([]byte, cniconf.Network, error) {
 	rendered, err := execute(text, n)
 	if err != nil {
@@ -68,12 +67,12 @@ func configuration(text string, n Node) ([]byte, cniconf.Network, error) {
 	}
 	network, err := cniconf.ParseList(rendered)
 	if err != nil {
-		return nil, cniconf.Network{}, fmt.Errorf("its result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
+		return nil, cniconf.Network{}, fmt.Errorf("the result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
 	}
 	return rendered, network, nil
 }
 
-// withProvenance adds the node to a configuration. The other keys keep their values.
+// withProvenance adds the node to a configuration. Other keys are not changed.
 func withProvenance(config []byte, n Node, o Options) ([]byte, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(config, &object); err != nil {
@@ -94,8 +93,8 @@ func withProvenance(config []byte, n Node, o Options) ([]byte, error) {
 	return out.Bytes(), checkSize(out.Len())
 }
 
-// IsOf reports whether a rendered configuration is of this node: of the object with its UID, and of
-// the podCIDRs that it has now. One that was rendered with SingleNode is only with it.
+// IsOf reports whether a configuration was rendered for this Node, with its UID and its present
+// podCIDRs. A configuration that was rendered with SingleNode counts only with SingleNode.
 func IsOf(config []byte, n Node, o Options) bool {
 	var object map[string]json.RawMessage // a struct would accept another case of the key
 	var from provenance
@@ -108,24 +107,24 @@ func IsOf(config []byte, n Node, o Options) bool {
 	return n.UID != "" && from.Node == n.Name && from.UID == n.UID && slices.Equal(from.PodCIDRs, n.PodCIDRs)
 }
 
-// SharedRangeError is the error of a template that gives two nodes the same range.
+// SharedRangeError is the error of a template with the same range for two nodes.
 type SharedRangeError struct {
-	// Plugin is the type of the plugin, Shared the common part of the two configurations.
+	// Plugin is the type of the plugin, Shared the common range.
 	Plugin, Shared string
 }
 
-// Error returns the common range, what was expected and what to do.
+// Error names the common range, the expectation and the remedy.
 func (e *SharedRangeError) Error() string {
-	return fmt.Sprintf("each node would get %s, and plugin %s knows the allocations of its own node alone: two nodes would allocate the same addresses; "+
-		`expected ranges of the node's own, such as ${ranges} from Node.spec.podCIDRs, or a cluster-wide plugin. --single-node accepts it in a cluster of one node`, e.Shared, e.Plugin)
+	return fmt.Sprintf("every node would get %s, and plugin %s knows only the allocations of its own node, so two nodes would allocate the same addresses; "+
+		"expected ranges of this node, such as ${ranges} (Node.spec.podCIDRs), or a cluster-wide plugin. In a cluster of one node set --single-node", e.Shared, e.Plugin)
 }
 
-// checkOwnRange refuses a template that gives this node a range that it also gives to an imaginary
-// node that has nothing in common with it.
+// checkOwnRange rejects a template that yields the same range for this node and for an imaginary node
+// with other properties.
 func checkOwnRange(text string, n Node, network cniconf.Network) error {
 	_, others, err := configuration(text, imaginary(n))
 	if err != nil {
-		return fmt.Errorf("whether other nodes would get the same range is unknown, because it fails for a node with other labels, annotations and podCIDRs: %w; "+
+		return fmt.Errorf("cannot determine whether other nodes would get the same range, because the template fails for a node with other labels, annotations and podCIDRs: %w; "+
 			"expected a template that works for any values, or --single-node in a cluster of one node", err)
 	}
 	mine, err := rangesOf(network)

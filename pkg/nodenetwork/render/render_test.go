@@ -94,7 +94,7 @@ func TestRender(t *testing.T) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 			if !IsOf(rendered, c.node, options(t)) {
-				t.Errorf("it is not of its node: %s", rendered)
+				t.Errorf("not rendered for its node: %s", rendered)
 			}
 			again, err := Render(c.template, c.node, options(t))
 			if err != nil || string(again) != string(rendered) {
@@ -142,10 +142,10 @@ func TestRefuse(t *testing.T) {
 		"single plugin":          {`{"name":"pods","type":"cilium-cni","ipam":{"type":"host-local"}}`, []string{"not a CNI network configuration list"}},
 		"no name":                {`{"plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","ranges":"${ranges}"}}]}`, []string{"name"}},
 		"no plugin delegates":    {`{"name":"pods","plugins":[{"type":"cilium-cni"}]}`, []string{"no plugin of its chain sets ipam.type"}},
-		"ranges of a wrong form": {hostLocal(`"${podCIDRs[0]}"`), []string{"ipam object", "expected what plugin host-local documents"}},
+		"ranges of a wrong form": {hostLocal(`"${podCIDRs[0]}"`), []string{"ipam object", "expected the fields that plugin host-local documents"}},
 		"fails elsewhere": {
 			strings.Replace(hostLocal(`"${ranges}"`), `"cniVersion":"1.0.0"`, `"cniVersions":["1.0.0","${annotations[example.com/version]}"]`, 1),
-			[]string{"unknown", "--single-node"},
+			[]string{"cannot determine", "--single-node"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestSharedRange(t *testing.T) {
 				t.Fatalf("with SingleNode: %v", err)
 			}
 			if !IsOf(rendered, n, o) || IsOf(rendered, n, options(t)) {
-				t.Error("it counts as this node's without SingleNode, or does not with it")
+				t.Error("counts as that of this node without SingleNode, or not with SingleNode")
 			}
 		})
 	}
@@ -252,8 +252,7 @@ func TestAnotherText(t *testing.T) {
 	}
 }
 
-// FuzzRender renders any template: the result is a list that libcni accepts, of this node, with no
-// range that another node gets.
+// FuzzRender renders any template: libcni accepts the result, and it counts as that of its node only.
 func FuzzRender(f *testing.F) {
 	for _, template := range []string{
 		hostLocal(`"${ranges}"`), hostLocal(`[[{"subnet":"10.0.0.0/16"}]]`), hostLocal(`[[{"subnet":"${podCIDRs[1]}"}]]`), `{`,
@@ -279,12 +278,12 @@ func FuzzRender(f *testing.F) {
 			t.Fatalf("libcni refuses %s: %v", rendered, err)
 		}
 		if !IsOf(rendered, n, o) {
-			t.Fatalf("it is not of its node: %s", rendered)
+			t.Fatalf("not rendered for its node: %s", rendered)
 		}
 		other := n
 		other.Name, other.UID, other.PodCIDRs = "worker-2", "uid-2", []string{"192.168.77.0/24", "fd77::/64"}
 		if IsOf(rendered, other, o) {
-			t.Fatalf("it is of another node: %s", rendered)
+			t.Fatalf("counts as that of another node: %s", rendered)
 		}
 	})
 }

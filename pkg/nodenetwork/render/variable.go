@@ -12,7 +12,7 @@ import (
 // ErrNoPodCIDRs is the error of a template that uses the podCIDRs of a node without any.
 var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
 
-// Node is what a template may use of a Node.
+// Node has the fields of a Node that a template may use.
 type Node struct {
 	// Name and UID are those of its metadata. A node that is deleted and created again has the
 	// same name and another UID.

@@ -14,7 +14,7 @@ import (
 
 const apiPage = documentation + "/docs/reference/api.md"
 
-// metricsOperation is served on the socket and is not part of swagger.yaml (docs/design/choices.md).
+// metricsOperation is served on the socket and is not part of swagger.yaml (docs/design/adr/0018-readiness-and-metrics.md).
 const metricsOperation = "GET /metrics"
 
 // docs/reference/api.md must have a section for each operation of swagger.yaml, with its parameters, its
