@@ -167,7 +167,7 @@ test-observe: ## test the dashboard and each alert with Prometheus' parsers and 
 
 .PHONY: test-tools
 test-tools: ## run the tests of tools/
-	go test -C tools ./goinstall ./image ./release ./sbom
+	go test -C tools $(NOCACHE) ./goinstall ./image ./release ./sbom
 
 .PHONY: reproducible
 reproducible: ## build the programs and a release twice and compare them

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"os"
@@ -86,41 +85,6 @@ func moveJournal(t *testing.T, n *harness.Node, from string) {
 			inv["config"].(map[string]any)["ipam"].(map[string]any)["dataDir"] = n.StoreDir
 		}
 	})
-}
-
-// TestDowngrade starts the sidecar with a record of the next format version, whose form it cannot
-// know, and then as the newer build would find it.
-func TestDowngrade(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	router, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
-	file := filepath.Join(n.StateDir, "attachments", s.Attachment(t, "router").ContainerID+".json")
-	s.Stop(t)
-	present, err := os.ReadFile(file)
-	harness.Must(t, err)
-	_, rest, _ := bytes.Cut(present, []byte(","))
-	future := append([]byte(`{"version":99,`), rest...)
-	harness.Must(t, os.WriteFile(file, future, 0o600))
-
-	s = n.Start(t)
-	s.TryAllocate(t, harness.Request{Owner: "router"}).WantStatus(t, http.StatusBadGateway)
-	s.TryRestore(t, router[0], "router").WantStatus(t, http.StatusInternalServerError)
-	wantAddresses(t, s.AllocateFor(t, "health"), health)
-	wantDisjoint(t, s.AllocateFor(t, "other"), router)
-	wantCommand(t, n, command{line: "status", stdout: "version 99"})
-	wantCommand(t, n, command{line: "release --all --yes"})
-	wantLeased(t, n, router...)
-	wantLeaseCount(t, n, len(router))
-	s.Stop(t)
-	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, future) {
-		t.Errorf("the file is now %q, %v; want it unchanged", got, err)
-	}
-
-	harness.Must(t, os.WriteFile(file, present, 0o600))
-	n.ResetHistory()
-	s = n.Start(t)
-	wantAddresses(t, s.AllocateFor(t, "router"), router)
 }
 
 // TestPreviousBuild goes from an earlier build to this one, back, and forward again.

@@ -73,22 +73,27 @@ func TestNewerRecord(t *testing.T) {
 	held := s.AllocateFor(t, "router")
 	file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
 	s.Stop(t)
-	rewrite(version("2"))(t, file)
+	present, err := os.ReadFile(file)
+	harness.Must(t, err)
+	rewrite(version("99"))(t, file)
 	newer, err := os.ReadFile(file)
 	harness.Must(t, err)
 
 	s = n.Launch(t)
 	s.WaitReady(t)
-	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "version 2")
-	s.TryRestore(t, held[0], "router").WantError(t, http.StatusInternalServerError, "version 2")
+	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "version 99")
+	s.TryRestore(t, held[0], "router").WantError(t, http.StatusInternalServerError, "version 99")
 	wantNotGiven(t, s, "health", held)
+	if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, "version 99") {
+		t.Errorf("health has the quarantined records %+v; want the one of version 99", got)
+	}
 	s.Stop(t)
 	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, newer) {
 		t.Errorf("the record was changed: %q, %v", now, err)
 	}
 
-	// After a downgrade of the record it is used again.
-	rewrite(version("1"))(t, file)
+	// The newer program would find it as it was.
+	harness.Must(t, os.WriteFile(file, present, 0o600))
 	s = n.Start(t)
 	wantHeld(t, s, "router", held)
 }
@@ -148,7 +153,7 @@ var (
 func ofAnotherMachine(data []byte) []byte {
 	raw := machineOf.ReplaceAll(sealed.FindSubmatch(data)[1], []byte(`"machineID":"another"`))
 	sum := sha256.Sum256(raw)
-	return fmt.Appendf(nil, "{\"version\":1,\"sha256\":%q,\"record\":%s}\n", hex.EncodeToString(sum[:]), raw)
+	return fmt.Appendf(nil, "{\"version\":2,\"sha256\":%q,\"record\":%s}\n", hex.EncodeToString(sum[:]), raw)
 }
 
 func version(v string) func([]byte) []byte {
