@@ -32,7 +32,7 @@ func heldEngine(others int) (*attachment.Engine, error) {
 	log.SetOutput(io.Discard)
 	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
 	e := attachment.New(attachment.Options{
-		Node: nodeName, Pools: []string{defaults.Pool}, EnableIPv4: true, Owners: owners,
+		Node: nodeName, Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool, EnableIPv4: true, Owners: owners,
 		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
 	}, backend, backend)
 	e.Start(nil)
