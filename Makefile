@@ -196,6 +196,12 @@ test-upgrade: plugins test-binaries ## go from the build of FROM=REVISION to thi
 	CGO_ENABLED=0 go build -C $(CACHE)/previous -o $(CURDIR)/$(PREVIOUS) ./cmd/delegated-ipam
 	DELEGATED_IPAM_TEST_PREVIOUS=$(CURDIR)/$(PREVIOUS) $(TEST_ENV) go test $(NOCACHE) -run PreviousBuild -v ./test/e2e
 
+# Not part of "make ci": builds six releases of Cilium's client, which takes minutes the first time.
+.PHONY: client-test
+client-test: plugins test-binaries ## run Cilium's Go clients of v1.15 to v1.20 against the sidecar; needs the network
+	@mkdir -p $(CACHE)/client-test $(COVER)/binary
+	CLIENT_TEST_DIR=$(CURDIR)/$(CACHE)/client-test $(TEST_ENV) go test $(NOCACHE) -timeout 1h ./test/clients
+
 # Not part of "make ci": needs root, BPF and time (test/agent/README.md).
 .PHONY: agent-test
 agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour

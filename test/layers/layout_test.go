@@ -66,16 +66,22 @@ func TestTopLevel(t *testing.T) {
 	}
 }
 
-// packageDirs returns the directories of cmd, pkg and test that contain Go files.
+// packageDirs returns the directories of cmd, pkg and test that contain Go files, except testdata.
 func packageDirs(t *testing.T) map[string]bool {
 	t.Helper()
 	directories := map[string]bool{}
 	for _, top := range []string{"cmd", "pkg", "test"} {
 		err := fs.WalkDir(os.DirFS(root), top, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") {
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if !d.IsDir() && strings.HasSuffix(path, ".go") {
 				directories[filepath.Dir(path)] = true
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
