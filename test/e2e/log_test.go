@@ -97,7 +97,7 @@ func TestLogRequestID(t *testing.T) {
 		t.Fatalf("%v with the request ID %q; want that of the caller", got, id)
 	}
 	for _, line := range []map[string]any{
-		{"msg": "request completed", "owner": "router"}, {"msg": "plugin call ended", "verb": "DEL"}, {"msg": "plugin call ended", "verb": "ADD"},
+		{"msg": "Request completed", "owner": "router"}, {"msg": "Plugin call ended", "verb": "DEL"}, {"msg": "Plugin call ended", "verb": "ADD"},
 	} {
 		line["requestID"] = "agent-17"
 		waitForLogLine(t, s, line)
