@@ -42,6 +42,9 @@ type Attachment struct {
 	// Format: date-time
 	Created strfmt.DateTime `json:"created"`
 
+	// Whether it keeps an address of --exclude-addresses from being allocated; absent if not
+	Excluded bool `json:"excluded,omitempty"`
+
 	// By when the hand-out must be confirmed; absent if it is
 	Expiration *AttachmentExpiration `json:"expiration,omitempty"`
 
