@@ -110,7 +110,7 @@ func (a *app) connect(boot, machine string) (err error) {
 		return fmt.Errorf("--owners: %w", err)
 	}
 	a.engine = attachment.New(attachment.Options{
-		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool,
+		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Exclude: c.ExcludeAddresses,
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics.Engine(),

@@ -18,7 +18,7 @@ func (op *operation) acquire(want acquireRequest) error {
 	if err := op.acquireProcess(); err != nil {
 		return err
 	}
-	want.known = op.entry.rec.Addresses()
+	want.known, want.hides = op.entry.rec.Addresses(), op.hides
 	var failed error
 	for {
 		next, err := op.tryAcquire(&want, failed)
@@ -53,6 +53,9 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 		if absent {
 			old = nil // no DEL is needed
 		}
+		if err := op.checkRequired(*want); err != nil {
+			return false, err
+		}
 	}
 	requests := want.candidates(inv)
 	inv.Requested = want.prefixes(requests[0])
@@ -65,6 +68,9 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 		// Leftovers of the previous try must be gone before the next ADD.
 		return false, op.undoAcquire(inv, failed)
 	}
+	if x, ok := errors.AsType[*excludedError](failed); ok {
+		op.setAside(inv, x.ip)
+	}
 	if op.idInUseByDel(inv) { // use another one
 		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
 		if err := op.writeAdding(inv); err != nil {
@@ -74,6 +80,12 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	err = op.add(inv, *want)
 	if err == nil {
 		return false, nil
+	}
+	if x, ok := errors.AsType[*excludedError](err); ok {
+		if want.excluded++; want.excluded < maxExcluded {
+			return true, err
+		}
+		return false, op.undoAcquire(inv, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", x, want.excluded-1))
 	}
 	if deleted && !want.repeatAfter(err) { // otherwise leftovers may have caused the failure: request the same again
 		want.tried++
@@ -190,6 +202,9 @@ func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation)
 func (op *operation) add(inv call.Invocation, want acquireRequest) error {
 	res, err := op.engine.plugin.Add(op.callCtx(), op.call(inv)) // step 5
 	if err != nil {
+		return err
+	}
+	if err := op.checkExcluded(inv, res); err != nil {
 		return err
 	}
 	families, err := want.accept(res, inv.Requested)

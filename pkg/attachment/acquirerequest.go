@@ -24,8 +24,12 @@ type acquireRequest struct {
 	expires bool
 	// known are previously held addresses, whose subnets are known.
 	known []call.Address
-	// tried counts the candidates that were requested, repeated the repetitions.
-	tried, repeated int
+	// hides reports whether an address that was not requested must not be allocated; nil for no
+	// such address.
+	hides func(netip.Addr) bool
+	// tried counts the candidates that were requested, repeated the repetitions, and excluded the
+	// results that were set aside.
+	tried, repeated, excluded int
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests
@@ -124,20 +128,33 @@ func unrequested(ip netip.Addr, came []netip.Addr, asked []netip.Prefix) (netip.
 // their ADD requested: of those, a plugin such as calico-ipam returns no other family.
 func (r acquireRequest) familiesToClaim(addresses []call.Address, asked []netip.Prefix) ([]record.Family, error) {
 	var there, missing []record.Family
+	var hidden []netip.Addr
 	for _, f := range r.families {
-		if slices.ContainsFunc(addresses, func(a call.Address) bool { return record.FamilyOf(a.Addr()) == f }) {
+		answered, ok := record.Record{Result: call.Result{Addresses: addresses}}.Address(f)
+		switch {
+		case ok && r.isHidden(answered.Addr()):
+			hidden = append(hidden, answered.Addr())
+		case ok:
 			there = append(there, f)
-		} else {
+		default:
 			missing = append(missing, f)
 		}
 	}
-	if len(missing) == 0 || r.anyFamily && len(there) > 0 {
+	if len(missing)+len(hidden) == 0 || r.anyFamily && len(there) > 0 {
 		return there, nil
+	}
+	if len(hidden) > 0 {
+		return nil, fmt.Errorf("%v is excluded (--exclude-addresses), so it is not allocated: release the attachment and allocate it again", hidden)
 	}
 	if len(asked) > 0 {
 		return nil, fmt.Errorf("plugin returned %v for the request of %v, and no address of %v: release the attachment and allocate it again to get both families", addrs(addresses), asked, missing)
 	}
 	return nil, fmt.Errorf("plugin returned %v, and no address of %v: its configuration has no range of that family", addrs(addresses), missing)
+}
+
+// isHidden reports whether an address must not be allocated. A required one was accepted.
+func (r acquireRequest) isHidden(ip netip.Addr) bool {
+	return r.hides != nil && r.hides(ip) && !slices.Contains(r.required, ip)
 }
 
 // preferFound requests the addresses that the owner held before its journal was lost, beside

@@ -1,6 +1,8 @@
 package attachment
 
 import (
+	"slices"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
@@ -13,9 +15,12 @@ func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, 
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}
-	families, unfit := want.accept(found, nil)
-	if err != nil || unfit != nil {
-		want.preferFound(found.Addresses)
+	// An address that is excluded by now was allocated before, and may be in use.
+	served := *want
+	served.hides = nil
+	families, unfit := served.accept(found, nil)
+	if _, hidden := firstAddr(found.Addresses, op.hides); err != nil || unfit != nil || !hidden && keepsExcluded(op.entry.owner) {
+		want.preferFound(slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.hides(a.Addr()) }))
 		return false, false, nil
 	}
 	if err := op.reserve(inv, found); err != nil {

@@ -9,13 +9,16 @@ import (
 )
 
 // loseJournal kills the engine and starts another one without the records.
-func (f *fixture) loseJournal() {
+func (f *fixture) loseJournal() { f.t.Helper(); f.loseJournalWith() }
+
+// loseJournalWith is loseJournal with setups for the other engine.
+func (f *fixture) loseJournalWith(setups ...setup) {
 	f.t.Helper()
 	f.node.kill(f.t, f.Engine)
 	f.node.mu.Lock()
 	clear(f.node.records)
 	f.node.mu.Unlock()
-	f.restart()
+	f.restart(setups...)
 }
 
 func TestAdopt(t *testing.T) {

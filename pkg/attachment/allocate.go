@@ -21,10 +21,16 @@ import (
 
 // allocate returns held addresses, or acquires new ones.
 func (op *operation) allocate(f record.Family, expire bool) error {
-	return op.verifyOrAcquire(acquireRequest{
-		preferred: op.addresses(), claimed: op.claimedAddresses(),
-		families: op.engine.requestedFamilies(f), anyFamily: f == "", expires: expire,
-	})
+	want := acquireRequest{families: op.engine.requestedFamilies(f), anyFamily: f == "", expires: expire}
+	held := op.addresses()
+	if slices.ContainsFunc(held, op.hides) {
+		if len(op.entry.rec.Claims) == 0 {
+			return op.acquire(want) // released, and excluded since
+		}
+		held = op.claimedAddresses()
+	}
+	want.preferred, want.claimed = held, op.claimedAddresses()
+	return op.verifyOrAcquire(want)
 }
 
 // restore allocates exactly this address. also is RestoreRequest.Also.
@@ -33,7 +39,13 @@ func (op *operation) restore(ip, also netip.Addr) error {
 	if op.entry.rec != nil && op.entry.rec.State == record.Releasing {
 		have = nil // it is being released
 	}
+	if op.entry.rec != nil && op.hides(ip) { // without a record it may be found in the plugin's store
+		return op.excludedRequestError(ip)
+	}
 	if other, id, ok := op.engine.holder(op.entry.pool, ip); ok && other != op.entry.key && !slices.Contains(have, ip) {
+		if keepsExcluded(other.owner) {
+			return op.excludedRequestError(ip)
+		}
 		return newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
 	}
 	want := acquireRequest{required: []netip.Addr{ip}, families: []record.Family{record.FamilyOf(ip)}}
@@ -52,7 +64,7 @@ func (op *operation) restore(ip, also netip.Addr) error {
 // both families, so a request for the first alone would give up the second
 // (docs/design/how-it-works.md, Restore).
 func (op *operation) together(ip, also netip.Addr) []netip.Addr {
-	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) {
+	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) || op.hides(also) {
 		return nil
 	}
 	if other, _, ok := op.engine.holder(op.entry.pool, also); ok && other != op.entry.key {
@@ -82,6 +94,7 @@ func (op *operation) fulfilled(want acquireRequest) bool {
 	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() {
 		return false
 	}
+	want.hides = op.hides
 	families, err := want.familiesToClaim(op.entry.rec.Result.Addresses, nil)
 	unclaimed := func(f record.Family) bool { return !op.entry.rec.Claimed(f) }
 	elsewhere := func(ip netip.Addr) bool { return !op.entry.rec.Holds(ip) }
@@ -92,6 +105,7 @@ func (op *operation) fulfilled(want acquireRequest) bool {
 // the record only if it changed.
 func (op *operation) grant(want acquireRequest) error {
 	r := op.entry.rec.Clone()
+	want.hides = op.hides
 	families, err := want.familiesToClaim(r.Result.Addresses, op.lastInvocation().Requested)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)

@@ -29,6 +29,8 @@ type Options struct {
 	Pools []string
 	// DefaultPool is the name of the pool of a request without one.
 	DefaultPool string
+	// Exclude are the addresses that are not allocated. A bare address is a prefix of full length.
+	Exclude []netip.Prefix
 	// EnableIPv4 and EnableIPv6 enable the address families.
 	EnableIPv4, EnableIPv6 bool
 	// Owners are the owners that are served. RetireOwners releases the attachments of others

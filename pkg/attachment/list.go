@@ -88,6 +88,8 @@ type Summary struct {
 	Addresses map[record.Family]int
 	// Lost counts attachments that the plugin does not hold any more.
 	Lost int
+	// Excluded counts attachments that keep excluded addresses.
+	Excluded int
 	// PendingRelease is when the oldest releasing attachment entered that state; zero if there
 	// is none.
 	PendingRelease time.Time
@@ -127,6 +129,9 @@ func (s Summary) with(a *entry) Summary {
 	if a.lost {
 		s.Lost++
 	}
+	if keepsExcluded(a.owner) {
+		s.Excluded++
+	}
 	since := a.rec.Changed
 	if a.rec.State == record.Releasing && (s.PendingRelease.IsZero() || since.Before(s.PendingRelease)) {
 		s.PendingRelease = since
@@ -136,7 +141,7 @@ func (s Summary) with(a *entry) Summary {
 
 // Add returns the sum of two summaries.
 func (s Summary) Add(o Summary) Summary {
-	sum := Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, PendingRelease: s.PendingRelease}
+	sum := Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Excluded: s.Excluded + o.Excluded, PendingRelease: s.PendingRelease}
 	for _, part := range []Summary{s, o} {
 		for state, n := range part.States {
 			sum.States[state] += n

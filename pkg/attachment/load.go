@@ -19,10 +19,20 @@ func (e *Engine) load(r record.Record) {
 		return
 	}
 	r = e.inferInFlight(r)
-	a.retire = e.opts.RetireOwners && !e.opts.Owners.Match(r.Owner)
+	a.retire = e.retires(r)
 	e.byOwner[a.key], e.byID[a.id] = a, a
 	e.indexLoaded(a)
 	e.workqueue.add(a)
+}
+
+// retires reports whether an attachment is released at start: its owner is not among Owners any more
+// (RetireOwners), or it keeps an address that is not excluded any more.
+func (e *Engine) retires(r record.Record) bool {
+	if keepsExcluded(r.Owner) {
+		_, excluded := e.excludedIn(r.Result.Addresses)
+		return !excluded
+	}
+	return e.opts.RetireOwners && !e.opts.Owners.Match(r.Owner)
 }
 
 // indexLoaded adds the addresses of a loaded record to the index. If two records have the same

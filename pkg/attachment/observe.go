@@ -22,6 +22,8 @@ const (
 	ActionRetire Action = "retire"
 	// ActionReacquire: an interrupted or lost acquisition was repeated.
 	ActionReacquire Action = "reacquire"
+	// ActionExclude: an excluded address that the plugin had returned was set aside.
+	ActionExclude Action = "exclude"
 	// ActionCleanup: a released attachment, or one that was never returned to a client, was
 	// deleted from the plugin.
 	ActionCleanup Action = "cleanup"

@@ -57,6 +57,7 @@ type simulation struct {
 	model  *model
 
 	releaseDelay, verifyInterval time.Duration
+	excluded                     []netip.Prefix
 	boot                         int
 	backup                       map[string][]netip.Addr // of the plugin's store
 }
@@ -69,7 +70,8 @@ func newSimulation(t *testing.T, rt *rapid.T, p profile.Profile) *simulation {
 	n.ipv6 = rapid.Bool().Draw(rt, "dual stack")
 	n.storeHidden = rapid.Bool().Draw(rt, "store hidden")
 	s := &simulation{
-		t: t, node: n, model: newModel(n), boot: 1,
+		excluded: drawExcluded(rt),
+		t:        t, node: n, model: newModel(n), boot: 1,
 		releaseDelay:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(rt, "release delay"),
 		verifyInterval: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "verify interval"),
 	}
@@ -81,6 +83,7 @@ func (s *simulation) start() {
 	s.node.logStep("boot", s.boot)
 	o := defaultOptions()
 	o.ReleaseDelay, o.VerifyInterval, o.BootID = s.releaseDelay, s.verifyInterval, fmt.Sprint("boot", s.boot)
+	o.Exclude = s.excluded
 	s.engine = s.node.start(s.t, o)
 }
 
@@ -108,14 +111,49 @@ func drawAddr(rt *rapid.T, family record.Family) netip.Addr {
 	return rangeAddr(family, rapid.IntRange(1, 8).Draw(rt, "address"))
 }
 
+// drawExcluded returns some of the addresses of the range, often none.
+func drawExcluded(rt *rapid.T) []netip.Prefix {
+	var all []netip.Prefix
+	for range max(0, rapid.IntRange(-2, 2).Draw(rt, "excluded")) {
+		ip := drawAddr(rt, drawFamily(rt))
+		all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	return all
+}
+
+// Exclude restarts the engine with other excluded addresses.
+func (s *simulation) Exclude(rt *rapid.T) {
+	stop(s.t, s.engine)
+	s.excluded = drawExcluded(rt)
+	s.node.logStep("excluded", s.excluded)
+	s.start()
+}
+
+// excludes reports whether an address is excluded now.
+func (s *simulation) excludes(ip netip.Addr) bool {
+	return slices.ContainsFunc(s.excluded, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// checkNotExcluded fails if an owner gets an excluded address that was not allocated to it before.
+func (s *simulation) checkNotExcluded(rt *rapid.T, now, before Attachment) {
+	for _, f := range now.Claims {
+		ip, _ := now.Address(f)
+		if s.excludes(ip.Addr()) && !(before.Holds(ip.Addr()) && before.Claimed(f)) && !s.model.forgotten[now.Owner] {
+			rt.Fatalf("%s had %v and gets %s, which is excluded\n%s", now.Owner, before.Addrs(), ip.Addr(), s.model.steps())
+		}
+	}
+}
+
 func (s *simulation) Allocate(rt *rapid.T) {
 	r := AllocateRequest{
 		Owner:  drawOwner(rt),
 		Family: rapid.SampledFrom([]record.Family{"", record.IPv4, record.IPv6}).Draw(rt, "family"),
 		Expire: rapid.IntRange(0, 3).Draw(rt, "expire") == 0,
 	}
+	before, _ := s.engine.Lookup(defaults.Pool, r.Owner)
 	a, err := s.engine.Allocate(context.Background(), r)
 	s.node.logStep("allocate", r.Owner, r.Family, a.Addrs(), a.Claims, err)
+	s.checkNotExcluded(rt, a, before)
 	s.model.allocated(rt, r.Owner, r.Family, a, err)
 }
 
@@ -151,7 +189,7 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 		return false
 	}
 	for _, ip := range ips {
-		if _, _, taken := s.engine.holder(defaults.Pool, ip); taken {
+		if _, _, taken := s.engine.holder(defaults.Pool, ip); taken || s.excludes(ip) {
 			return false
 		}
 	}
@@ -159,8 +197,12 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 		own := containerid.For(owner, "node1", n.networks[defaults.Pool])
 		free = n.fault == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
 		for id, stored := range n.store {
-			other := id != own && slices.ContainsFunc(stored, func(ip netip.Addr) bool { return slices.Contains(ips, ip) })
-			free = free && !other
+			wanted := func(ip netip.Addr) bool { return slices.Contains(ips, ip) }
+			if id == own { // what it has is adopted
+				free = free && !slices.ContainsFunc(stored, func(ip netip.Addr) bool { return !wanted(ip) })
+			} else {
+				free = free && !slices.ContainsFunc(stored, wanted)
+			}
 		}
 	})
 	return free
@@ -168,8 +210,11 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 
 // restore restores an address, and reports whether the owner has it.
 func (s *simulation) restore(rt *rapid.T, owner string, ip, also netip.Addr) bool {
+	before, _ := s.engine.Lookup(defaults.Pool, owner)
 	_, err := s.engine.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip, Also: also})
 	s.node.logStep("restore", owner, ip, also, err)
+	after, _ := s.engine.Lookup(defaults.Pool, owner)
+	s.checkNotExcluded(rt, after, before)
 	s.model.restored(rt, owner, ip, err)
 	other := otherFamily(record.FamilyOf(ip))
 	if a, ok := s.engine.Lookup(defaults.Pool, owner); ok && s.model.storeLost && !a.Claimed(other) {
@@ -338,6 +383,11 @@ func (s *simulation) recover(rt *rapid.T) {
 // an address that a plugin allocated twice.
 func (s *simulation) releaseAll(rt *rapid.T) {
 	for _, a := range s.engine.List() {
+		if a.Excluded() {
+			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: a.Addrs()[0]}); err != nil {
+				rt.Errorf("release %s of %s: %v", a.Addrs()[0], a.Owner, err)
+			}
+		}
 		for _, family := range a.Claims {
 			held, _ := a.Address(family)
 			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: held.Addr()}); err != nil {

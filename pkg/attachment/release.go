@@ -23,6 +23,9 @@ func (op *operation) releaseAddress(ip netip.Addr, skipDelay bool) error {
 	if op.entry.rec.State == record.Releasing || op.entry.rec.State == record.Cooldown && skipDelay {
 		return op.release()
 	}
+	if keepsExcluded(op.entry.owner) {
+		return op.release() // no client has it, so nothing cools down
+	}
 	f := record.FamilyOf(ip)
 	if !op.entry.rec.Claimed(f) {
 		return notFoundError(op.entry.pool, ip)

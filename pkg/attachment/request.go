@@ -87,6 +87,9 @@ func (e *Engine) authorize(owner, pool string) (key, error) {
 	if owner == "" {
 		owner = generatedOwnerPrefix + uuid.NewString()
 	}
+	if keepsExcluded(owner) {
+		return key{}, newError(Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, excludedOwnerPrefix)
+	}
 	if !e.opts.Owners.Match(owner) {
 		return key{}, newError(Forbidden, "owner %q is not admitted by --owners", owner)
 	}

@@ -121,13 +121,13 @@ func (b bulkRelease) releaseOne(ctx context.Context, r released) error {
 }
 
 // releasable returns the addresses to request: the allocated ones and, of an attachment that no
-// client holds any more, one, if requesting it has an effect: the sidecar immediately retries one
-// that is releasing, and with skipDelay ends a cooldown. An attachment without any address ends
+// client holds, one, if requesting it has an effect: the sidecar releases one that keeps an excluded
+// address, immediately retries one that is releasing, and with skipDelay ends a cooldown. An attachment without any address ends
 // automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
-		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
+		again := a.Excluded || a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
 		for _, at := range a.Addresses {
 			if again || slices.Contains(a.Claims, at.Family) {
 				out = append(out, released{at.IP, a.Pool})

@@ -64,6 +64,17 @@ func TestGCRelease(t *testing.T) {
 	s.dependencies().exec(t, "gc", "--unused-for=1h", "--yes").wants(t, command.ExitOK, "released 10.0.0.1 of pool default\n")
 }
 
+// One DEL releases all addresses of an attachment that keeps an excluded one.
+func TestGCExcluded(t *testing.T) {
+	const excluded = `{"owner":"excluded:10.0.0.1","pool":"default","state":"held","claims":[],"excluded":true,"created":"2026-02-20T12:00:00.000Z",` +
+		`"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(excluded + "," + unknown), "DELETE /v1/ipam/10.0.0.1": {{code: 200}}})
+	s.dependencies().exec(t, "gc", "--owner=excluded:*", "--yes").wants(t, command.ExitOK, "released 10.0.0.1 of pool default\n")
+	if o := s.dependencies().exec(t, "list"); !strings.Contains(o.stdout, "excluded: no owner gets it") {
+		t.Errorf("it printed\n%s", o.stdout)
+	}
+}
+
 func TestGCReleaseFails(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(oldPod),

@@ -103,6 +103,9 @@ func joinAddresses(a *models.Attachment) string {
 // note returns the unusual properties of an attachment.
 func note(a *models.Attachment, now time.Time) string {
 	var out []string
+	if a.Excluded {
+		out = append(out, "excluded: no owner gets it (--exclude-addresses)")
+	}
 	if a.Lost {
 		out = append(out, "lost: the plugin does not hold the addresses any more")
 	}

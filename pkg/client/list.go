@@ -62,6 +62,9 @@ type Attachment struct {
 	Lost bool `json:"lost"`
 	// LastError is the last failure of work on the attachment; empty after a success.
 	LastError string `json:"last-error"`
+	// Excluded reports whether the attachment keeps an address of serve --exclude-addresses from
+	// being allocated. No client has its addresses.
+	Excluded bool `json:"excluded"`
 	// Raw is the JSON of the attachment: Attachment of swagger.yaml.
 	Raw json.RawMessage `json:"-"`
 }

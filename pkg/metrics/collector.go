@@ -45,8 +45,8 @@ type collector struct {
 	report func() Report
 	pools  []string
 
-	ready, quarantined                                *prometheus.Desc
-	attachments, addresses, lost, pending, age, queue *prometheus.Desc
+	ready, quarantined                                          *prometheus.Desc
+	attachments, addresses, lost, excluded, pending, age, queue *prometheus.Desc
 }
 
 func newCollector(e Engine, report func() Report, pools []string) *collector {
@@ -60,6 +60,7 @@ func newCollector(e Engine, report func() Report, pools []string) *collector {
 		attachments: desc("attachments", "Number of attachments by state.", "pool", "state"),
 		addresses:   desc("addresses", "Number of allocated addresses.", "pool", "family"),
 		lost:        desc("lost_attachments", "Number of attachments that the plugin has lost and that are not reacquired yet.", "pool"),
+		excluded:    desc("excluded_attachments", "Number of attachments that keep excluded addresses from being allocated.", "pool"),
 		pending:     desc("pending_releases", "Number of attachments that the plugin has not released yet.", "pool"),
 		age:         desc("pending_release_age_seconds", "Age of the oldest pending release in seconds; 0 without one.", "pool"),
 		queue:       desc("queue_length", "Number of operations that wait in a queue.", "queue"),
@@ -68,7 +69,7 @@ func newCollector(e Engine, report func() Report, pools []string) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.ready, c.quarantined, c.attachments, c.addresses, c.lost, c.pending, c.age, c.queue} {
+	for _, d := range []*prometheus.Desc{c.ready, c.quarantined, c.attachments, c.addresses, c.lost, c.excluded, c.pending, c.age, c.queue} {
 		descs <- d
 	}
 }
@@ -93,6 +94,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 			gauge(c.addresses, float64(summary.Addresses[family]), pool, string(family))
 		}
 		gauge(c.lost, float64(summary.Lost), pool)
+		gauge(c.excluded, float64(summary.Excluded), pool)
 		gauge(c.pending, float64(summary.States[record.Releasing]), pool)
 		gauge(c.age, age(summary.PendingRelease), pool)
 	}

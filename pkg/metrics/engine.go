@@ -60,7 +60,7 @@ func actions() map[attachment.Action][]attachment.EventOutcome {
 	return map[attachment.Action][]attachment.EventOutcome{
 		attachment.ActionAllocate: request, attachment.ActionRestore: request, attachment.ActionRelease: request,
 		attachment.ActionExpire: background, attachment.ActionRetire: background,
-		attachment.ActionReacquire: background, attachment.ActionCleanup: background,
+		attachment.ActionReacquire: background, attachment.ActionExclude: background, attachment.ActionCleanup: background,
 	}
 }
 

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,6 +13,28 @@ import (
 // Address accepts an IP address, or nothing for none; expected names its family.
 func Address(target *netip.Addr, expected string) Value {
 	return &scalar[netip.Addr]{target: target, kind: "address", expected: expected, parse: orZero(netip.ParseAddr), format: formatValid[netip.Addr]}
+}
+
+// Addresses accepts a list of IP addresses and prefixes; an address is a prefix of full length.
+func Addresses(target *[]netip.Prefix) Value {
+	return &list[netip.Prefix]{
+		target: target, kind: "addresses", expected: "IP addresses and prefixes without host bits, such as 10.0.0.1 or fd00::/120, separated by commas",
+		parse: parseAddresses,
+	}
+}
+
+// parseAddresses accepts an address without a zone, or a prefix whose host bits are zero: another one
+// could be meant as an address with the length of its subnet.
+func parseAddresses(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		ip = ip.Unmap()
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err == nil && (p != p.Masked() || p.Addr().Is4In6()) {
+		err = errors.New("host bits, or a prefix of IPv4 addresses in IPv6 form")
+	}
+	return p, err
 }
 
 // Prefix accepts an IP prefix, or nothing for none; expected names its family.

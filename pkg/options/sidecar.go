@@ -50,6 +50,8 @@ type Sidecar struct {
 	LocalRouterIPv6 netip.Addr
 	IPv4Range       netip.Prefix
 	IPv6Range       netip.Prefix
+	// ExcludeAddresses are not allocated; a bare address is a prefix of full length.
+	ExcludeAddresses []netip.Prefix
 
 	PluginProfiles     []string
 	AcceptUnsafePlugin bool
@@ -184,6 +186,10 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 		{
 			Name: "ipv6-range", Value: Prefix(&s.IPv6Range, expectedIPv6Prefix), Help: "IPv6 range of the node to report to clients" + asAgent,
 			Valid: func() bool { return !s.IPv6Range.IsValid() || isIPv6(s.IPv6Range.Addr()) }, Expected: expectedIPv6Prefix,
+		},
+		{
+			Name: "exclude-addresses", Value: Addresses(&s.ExcludeAddresses),
+			Help: "list of addresses and prefixes not to allocate, such as those of the node; one that the plugin returns is set aside",
 		},
 		{
 			// The default is Cilium's, too (pkg/defaults of Cilium, IPAMExpiration).

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 // from its status.
 func TestValuesRoundTrip(t *testing.T) {
 	args := []string{
-		"--socket-mode=0600", "--allow-uids=1,2", "--allow-uids=3", "--cni-bin-dir=/a,/b", "--pool=b=y,a=x", "--enable-ipv4=false", "--retire-owners",
+		"--socket-mode=0600", "--allow-uids=1,2", "--allow-uids=3", "--cni-bin-dir=/a,/b", "--pool=b=y,a=x", "--enable-ipv4=false", "--retire-owners", "--exclude-addresses=10.0.0.1,fd00::/120",
 		"--local-router-ipv4=10.0.0.1", "--ipv6-range=fd00::/64", "--plugin-timeout=90s", "--max-queued-requests=7", "--log-level=WARN", "--owners=",
 	}
 	_, set, err := resolve(t, nil, nil, args...)
@@ -28,7 +29,7 @@ func TestValuesRoundTrip(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"socket-mode": "0600", "allow-uids": "1,2,3", "pool": "a=x,b=y", "enable-ipv4": "false", "retire-owners": "true", "plugin-timeout": "1m30s", "log-level": "warning", "owners": "",
+		"socket-mode": "0600", "allow-uids": "1,2,3", "pool": "a=x,b=y", "enable-ipv4": "false", "retire-owners": "true", "plugin-timeout": "1m30s", "log-level": "warning", "exclude-addresses": "10.0.0.1/32,fd00::/120", "owners": "",
 	} {
 		if got := set.Setting(name).Value; got != want {
 			t.Errorf("--%s is %q; want %q", name, got, want)
@@ -36,6 +37,23 @@ func TestValuesRoundTrip(t *testing.T) {
 	}
 	if known, err := again.Set("of-the-future", "1"); known || err != nil {
 		t.Errorf("an unknown option: known %t, %v", known, err)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "10.0.0.1": "10.0.0.1/32", "FD00::1, 10.0.0.0/30": "fd00::1/128,10.0.0.0/30", "::ffff:10.0.0.1": "10.0.0.1/32", "10.0.0.1\n10.0.0.2\n": "10.0.0.1/32,10.0.0.2/32",
+	} {
+		var got []netip.Prefix
+		v := Addresses(&got)
+		if err := v.Set(text); err != nil || v.String() != want {
+			t.Errorf("%q is %q, %v; want %q", text, v, err, want)
+		}
+	}
+	for _, text := range []string{"node", "10.0.0.5/24", "fe80::1%eth0", "fe80::%eth0/64", "10.0.0.0/33", "10.0.0.1-10.0.0.9", "::ffff:10.0.0.0/120"} {
+		if err := Addresses(new([]netip.Prefix)).Set(text); err == nil || !strings.Contains(err.Error(), "expected IP addresses and prefixes") {
+			t.Errorf("%q: %v; want an error that names what is expected", text, err)
+		}
 	}
 }
 

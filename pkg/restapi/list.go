@@ -73,6 +73,7 @@ func attachmentModel(a attachment.Attachment) *models.Attachment {
 		LastUsed:    optionalTime(a.LastUsed),
 		Lost:        a.Lost,
 		LastError:   a.LastError,
+		Excluded:    a.Excluded(),
 	}
 	if n := len(a.Invocations); n > 0 {
 		out.Interface = a.Invocations[n-1].IfName

@@ -131,8 +131,11 @@ func TestListResponse(t *testing.T) {
 	cooldown.Result.Addresses = cooldown.Result.Addresses[:1]
 	cooldown.Result.Addresses[0].Gateway = netip.Addr{}
 
+	excluded := held("excluded:10.1.2.3")
+	excluded.Claims = nil
+
 	f := newFixture(t, dualStack, restapi.Report{})
-	f.engine.all = []attachment.Attachment{blue, health, adding, cooldown}
+	f.engine.all = []attachment.Attachment{blue, health, adding, cooldown, excluded}
 	got := f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)

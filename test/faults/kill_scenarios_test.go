@@ -42,6 +42,11 @@ func requestScenarios() []scenario {
 		{name: "allocate in cooldown", flags: []string{"--release-delay=1h"}, prepare: func(f *fixture) { allocateRouter(f); f.releaseAll("router") }, act: send(router)},
 		{name: "restore", prepare: start, act: send(restore("10.15.0.77", "router"))},
 		{name: "restore again, verified", flags: alwaysVerify, prepare: func(f *fixture) { f.start(); f.send(restore("10.15.0.77", "router")) }, act: send(restore("10.15.0.77", "router"))},
+		{name: "restore both families", prepare: start, act: func(f *fixture) {
+			f.send(restoreBoth("10.15.0.77", "fd00:15::88", "router"))
+			f.send(restoreBoth("fd00:15::88", "10.15.0.77", "router"))
+		}},
+		{name: "allocate beside an excluded address", flags: excludeFirst(), prepare: start, act: send(router)},
 		{name: "release", prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
 		{name: "release with delay", flags: []string{"--release-delay=1h"}, prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
 		{name: "end of release delay", flags: []string{"--release-delay=1ms"}, endsEmpty: true, prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
@@ -61,6 +66,11 @@ func startScenarios() []scenario {
 		{name: "start after a reboot with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t); f.node.WipeStore(f.t) }, act: restart},
 		{name: "start with a damaged record", prepare: damageRecord, act: restart},
 		{name: "start with a temporary file", prepare: leaveTempFile, act: restart},
+		{name: "start without the exclusion", prepare: func(f *fixture) {
+			f.start(excludeFirst()...)
+			f.send(allocation("router", ""))
+			f.kill()
+		}, act: restart},
 		{name: "start that retires an owner", endsEmpty: true, prepare: retireRouter, act: start},
 	}
 }
@@ -81,6 +91,9 @@ func concurrentRequests() scenario {
 }
 
 func start(f *fixture) { f.start() }
+
+// excludeFirst excludes the first address that the plugin returns.
+func excludeFirst() []string { return []string{"--exclude-addresses=10.15.0.2"} }
 
 // allocateRouter starts a sidecar and allocates for the owner "router".
 func allocateRouter(f *fixture) {

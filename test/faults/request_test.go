@@ -58,6 +58,13 @@ func restore(ip, owner string) request {
 	}
 }
 
+// restoreBoth restores an address of an owner that knows the one of the other family.
+func restoreBoth(ip, also, owner string) request {
+	r := restore(ip, owner)
+	r.header = []string{"Delegated-Ipam-Also", also}
+	return r
+}
+
 // release releases an address. If it is repeated, the address may be unknown: the first request
 // may have succeeded without a response.
 func release(ip netip.Addr, owner string) request {
