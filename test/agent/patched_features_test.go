@@ -81,3 +81,30 @@ func TestPatchedAgentFullRange(t *testing.T) {
 	tb.waitHealthy(t, tb.agent.MustStart(t))
 	tb.mustAgentAddresses(t, agentOwners())
 }
+
+// The plugin's range begins with the address of the node, which the agent refuses.
+func TestPatchedAgentExcludedAddress(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	ipam := tb.hostLocal()
+	tb.subnets = []string{"192.0.2.0/24"}
+	node := tb.nodeIPs[0].String()
+	ipam["ranges"] = [][]map[string]string{{{"subnet": tb.subnets[0], "rangeStart": node, "rangeEnd": "192.0.2.50"}}}
+	tb.writeNetwork(t, "net.d", ipam)
+	tb.sidecar = tb.newProgram(t, "excluding-sidecar", nil, tb.sidecarArgs("--owners=router,health,ingress", "--exclude-addresses="+node)...)
+	tb.sidecar.MustStart(t)
+	tb.waitHealthy(t, tb.agent.MustStart(t))
+	var excluded bool
+	listed, err := listAttachments()
+	must(t, err)
+	for _, a := range listed {
+		for _, address := range a.Addresses {
+			own := a.Owner == "excluded:"+node
+			if excluded = excluded || own; (address.IP.String() == node) != own {
+				t.Errorf("%s has %s; want %s only for its own attachment", a.Owner, address.IP, node)
+			}
+		}
+	}
+	if !excluded || len(listed) != len(agentOwners())+1 {
+		t.Errorf("the sidecar lists %d attachments, the excluded one among them: %v; want those of the agent and that one", len(listed), excluded)
+	}
+}
