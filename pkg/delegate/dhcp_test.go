@@ -190,7 +190,7 @@ func TestDHCPNamespace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newReal(t, `{"type":"dhcp"}`, func(o *Options) { o.NetNS = netns })
 			_, err := f.newInvocation("id")
-			wantText(t, err, "plugin dhcp", "the interface eth0 in it", "--cni-netns")
+			wantText(t, err, "plugin dhcp", "the interface eth0", "--cni-netns")
 		})
 	}
 }
