@@ -32,7 +32,7 @@ func live(b *testing.B, interval time.Duration) string {
 		ended <- app.Run(ctx, app.Config{Sidecar: serveoptions.Sidecar{
 			SocketPath: n.Socket, SocketMode: 0o600, StateDir: n.StateDir,
 			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{defaults.Pool: ""},
-			NodeName: n.Name, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},
+			NodeName: n.Name, IPAMDefaultIPPool: defaults.Pool, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},
 			PluginTimeout: time.Minute, MaxPluginProcesses: 4, MaxQueuedRequests: 1024, VerifyInterval: interval,
 			CNIIfName: "eth0", IPAMExpiration: time.Minute,
 		}}, log)
