@@ -364,7 +364,7 @@ func init() {
       }
     },
     "AllocationMap": {
-      "description": "Owner of each address that is handed out; in a pool other than the default one the key is pool/address",
+      "description": "Owner of each allocated address; in a pool other than the default one the key is pool/address",
       "type": "object",
       "additionalProperties": {
         "type": "string"
@@ -1536,7 +1536,7 @@ func init() {
       }
     },
     "AllocationMap": {
-      "description": "Owner of each address that is handed out; in a pool other than the default one the key is pool/address",
+      "description": "Owner of each allocated address; in a pool other than the default one the key is pool/address",
       "type": "object",
       "additionalProperties": {
         "type": "string"

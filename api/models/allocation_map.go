@@ -8,7 +8,7 @@ import (
 	"github.com/go-openapi/strfmt"
 )
 
-// AllocationMap Owner of each address that is handed out; in a pool other than the default one the key is pool/address
+// AllocationMap Owner of each allocated address; in a pool other than the default one the key is pool/address
 //
 // swagger:model AllocationMap
 type AllocationMap map[string]string

@@ -11,8 +11,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// An excluded address that the plugin returns is released and acquired again for an owner of its
-// own, so that the plugin returns another one (docs/design/how-it-works.md, Excluded addresses).
+// An excluded address that the plugin returns is released and acquired again for a separate
+// owner, so that the plugin returns another one (docs/design/how-it-works.md, Excluded addresses).
 
 // excludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
 // follows. No pod has such an owner, because names in Kubernetes have no colon.
@@ -76,7 +76,7 @@ func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 	return nil
 }
 
-// setAside acquires an excluded address that was just released for an owner of its own. Without
+// setAside acquires an excluded address that was just released for a separate owner. Without
 // success the plugin may return it again, which is counted by the caller.
 func (op *operation) setAside(inv call.Invocation, ip netip.Addr) {
 	a, err := op.engine.getOrCreate(key{op.entry.pool, excludedOwnerPrefix + ip.String()})

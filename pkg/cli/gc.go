@@ -58,7 +58,8 @@ matches. An address can be in use without requests, so check the list before you
 }
 
 func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
-	if err := o.validate(); err != nil {
+	owners, err := o.validate()
+	if err != nil {
 		return err
 	}
 	ctx, c := cmd.Context(), d.connect(o.clientFlags)
@@ -69,7 +70,7 @@ func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
 	if err != nil {
 		return fmt.Errorf("gc: %w", err)
 	}
-	matches := o.condition(d.now())
+	matches := o.condition(owners, d.now())
 	matching := make([]*models.Attachment, 0, len(all))
 	for _, a := range all {
 		if matches(a) {
@@ -90,23 +91,23 @@ func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
 	return nil
 }
 
-// validate returns a usage error.
-func (o gcOptions) validate() error {
+// validate returns the patterns of --owner, or a usage error.
+func (o gcOptions) validate() (ownermatch.Patterns, error) {
 	if o.olderThan < 0 || o.unusedFor < 0 {
-		return command.Usagef("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
+		return ownermatch.Patterns{}, command.Usagef("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
 	}
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
-		return command.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
+		return ownermatch.Patterns{}, command.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
 	}
-	if _, err := ownermatch.Parse(o.owners); err != nil {
-		return command.Usagef("--owner: %w", err)
+	owners, err := ownermatch.Parse(o.owners)
+	if err != nil {
+		return ownermatch.Patterns{}, command.Usagef("--owner: %w", err)
 	}
-	return nil
+	return owners, nil
 }
 
-// condition returns a function that reports whether an attachment matches valid options.
-func (o gcOptions) condition(now time.Time) func(*models.Attachment) bool {
-	owners, _ := ownermatch.Parse(o.owners)
+// condition returns a function that reports whether an attachment matches.
+func (o gcOptions) condition(owners ownermatch.Patterns, now time.Time) func(*models.Attachment) bool {
 	return func(a *models.Attachment) bool {
 		return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
 			(o.pool == "" || o.pool == a.Pool) &&
