@@ -16,6 +16,7 @@ import (
 )
 
 func TestAcquire(t *testing.T) {
+	//evidence:reference/plugin-behaviour 4
 	run(t, "new owner: DEL before ADD", func(t *testing.T) {
 		f := newFixture(t)
 		a := f.allocate("router")
@@ -32,6 +33,7 @@ func TestAcquire(t *testing.T) {
 		"no DEL: single-use IDs":                {withProfile(singleUseIDs()), "write adding, ADD[], write held"},
 		"no DEL: empty store":                   {storeReadable, "lookup, write adding, ADD[], write held"},
 		// Its second ADD would allocate a second address.
+		//evidence:reference/plugin-behaviour 33
 		"calico: DEL before ADD": {withProfile(pluginProfile("calico-ipam")), "write adding, DEL, ADD[], write held"},
 	} {
 		run(t, name, func(t *testing.T) {
@@ -120,6 +122,7 @@ func TestAcquireFailure(t *testing.T) {
 			f.wantStored(0)
 		}
 	})
+	//evidence:reference/plugin-behaviour 2
 	run(t, "failed ADD is kept until a DEL succeeds", func(t *testing.T) {
 		f := newFixture(t)
 		f.inject(func(step string) fault {
@@ -133,6 +136,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantNone()
 	})
+	//evidence:reference/plugin-behaviour 22
 	run(t, "timed-out ADD is kept while it may act", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds = 60 }))
 		f.inject(once("ADD", timeoutBefore))
@@ -235,6 +239,7 @@ func TestRequestedAddresses(t *testing.T) {
 		f.allocate("router")
 		f.wantCounters(Counters{Lost: 1})
 	})
+	//evidence:design/reliability an owner keeps its address of one family when that of the other is taken, or blocked by an empty file
 	run(t, "one of two addresses is taken", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("first")
@@ -265,6 +270,7 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.2")
 	})
+	//evidence:reference/plugin-behaviour 15
 	run(t, "plugin with one address for all", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Unique = false }))
 		f.allocate("router")

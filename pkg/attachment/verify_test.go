@@ -56,8 +56,9 @@ func TestVerify(t *testing.T) {
 		"CHECK":                     {nil, "CHECK"},
 		"CNI version without CHECK": {func(n *fakeNode, _ *Options) { n.cniVersion = "0.3.1" }, ""},
 		"ADD":                       {verifiedByAdd, "ADD[]"},
-		"dhcp: ADD, not CHECK":      {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
-		"lookup":                    {storeReadable, ""},
+		//evidence:reference/plugin-behaviour 18
+		"dhcp: ADD, not CHECK": {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
+		"lookup":               {storeReadable, ""},
 	} {
 		run(t, name, func(t *testing.T) {
 			f := newFixture(t, c.setup)
@@ -79,6 +80,7 @@ func TestVerify(t *testing.T) {
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
+	//evidence:reference/plugin-behaviour 34
 	run(t, "calico: CHECK always succeeds, so it is not called", func(t *testing.T) {
 		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
 		f.allocate("router")
@@ -206,6 +208,7 @@ func TestReboot(t *testing.T) {
 		f.restart(rebooted)
 		f.wantSteps("CHECK, write held")
 	})
+	//evidence:reference/plugin-behaviour 10
 	run(t, "CHECK of presence is not enough", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("health")

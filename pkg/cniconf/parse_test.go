@@ -115,6 +115,7 @@ func TestInvalidFile(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F10
 func TestNotRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "a.conf")

@@ -87,6 +87,8 @@ func TestExecutable(t *testing.T) {
 }
 
 // A record cannot name a program to be executed.
+//
+//evidence:operate/security F2
 func TestForeignExecutable(t *testing.T) {
 	f := newFake(t)
 	c := f.call("id")

@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
 
+//evidence:operate/security P2
 func TestOutcome(t *testing.T) {
 	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
 	add := []string{call.VerbAdd}
@@ -80,6 +81,9 @@ func TestUnknownExitStatus(t *testing.T) {
 
 // Trap: host-local that is killed while it writes leaves a file that no verb frees, so that a plugin
 // gets SIGTERM before it is killed.
+//
+//evidence:operate/security P1
+//evidence:reference/plugin-behaviour 3
 func TestHungPluginIsTerminated(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -115,6 +119,9 @@ func TestWithoutPidfd(t *testing.T) {
 
 // Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with it the lock of
 // the attachment.
+//
+//evidence:reference/plugin-behaviour 23
+//evidence:operate/security P1
 func TestChildWithStdoutDoesNotBlock(t *testing.T) {
 	f := newFake(t)
 	t.Cleanup(func() { f.write("end", "") })

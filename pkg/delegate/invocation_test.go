@@ -10,6 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
+//evidence:operate/security F1
 func TestInvalidConfig(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
 		"no ipam section":                {`{"type":"cilium-cni"}`, "ipam.type is missing"},

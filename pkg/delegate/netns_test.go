@@ -79,6 +79,7 @@ func bindOwnNetNS(t *testing.T) string {
 	return mounted
 }
 
+//evidence:operate/security P6
 func TestOwnNetNS(t *testing.T) {
 	own := findOwnNetNS()
 	// That of process 1 is refused where we may read it, because it is known then, and where we may
@@ -94,6 +95,8 @@ func TestOwnNetNS(t *testing.T) {
 }
 
 // Trap: our own namespace leaks an address, also by a name that no /proc has.
+//
+//evidence:reference/plugin-behaviour 1
 func TestOwnNetNSBindMount(t *testing.T) {
 	wantText(t, findOwnNetNS().check(bindOwnNetNS(t)), "of this process")
 }

@@ -41,6 +41,8 @@ func (f *fixture) wantRequestIgnored(c call.Call, convention profile.Request, wa
 
 // Trap: whereabouts' reconciler frees what no live pod has, and nothing notices: the operator has to
 // accept that.
+//
+//evidence:reference/plugin-behaviour 29
 func TestUnsafePluginReason(t *testing.T) {
 	for _, pluginType := range []string{"whereabouts", "cni-ipvlan-vpc-k8s-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
@@ -71,6 +73,8 @@ func TestUnsafePluginRelease(t *testing.T) {
 }
 
 // Trap: two attachments with the same pod name and interface are the same address.
+//
+//evidence:reference/plugin-behaviour 27
 func TestWhereaboutsPodKey(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	one, other := f.call("one"), f.call("other")
@@ -106,6 +110,8 @@ func TestWhereaboutsPodKey(t *testing.T) {
 // Trap: whereabouts' DEL drops every error, so that a reservation stays when the API server refuses
 // the change. One that gets no response does so after 60 s; a DEL that is terminated before counts as
 // failed.
+//
+//evidence:reference/plugin-behaviour 48
 func TestWhereaboutsDropsErrors(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -125,6 +131,8 @@ func TestWhereaboutsDropsErrors(t *testing.T) {
 
 // Trap: whereabouts accepts GC and STATUS and does nothing, so that neither a runtime's GC frees ours
 // nor STATUS reports whether it can serve.
+//
+//evidence:reference/plugin-behaviour 32
 func TestWhereaboutsGCAndStatus(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -139,6 +147,8 @@ func TestWhereaboutsGCAndStatus(t *testing.T) {
 }
 
 // Trap: whereabouts frees nothing without a pod name, so that DEL names that of the ADD.
+//
+//evidence:reference/plugin-behaviour 28
 func TestWhereaboutsWithoutPod(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -155,6 +165,8 @@ func TestWhereaboutsWithoutPod(t *testing.T) {
 
 // Trap: its ip-reconciler frees each reservation whose pod is not a live pod. That is why whereabouts
 // is refused unless it is accepted.
+//
+//evidence:reference/plugin-behaviour 29
 func TestWhereaboutsReconciler(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	ours, pod := f.call("id"), f.call("pod")
@@ -168,6 +180,8 @@ func TestWhereaboutsReconciler(t *testing.T) {
 }
 
 // Trap: whereabouts' CHECK always fails. If that meant lost, every address would be lost.
+//
+//evidence:reference/plugin-behaviour 30
 func TestWhereaboutsCheck(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -181,6 +195,8 @@ func TestWhereaboutsCheck(t *testing.T) {
 
 // Trap: whereabouts' IP= adds an unreserved address, which a pod may get as well, and is refused
 // without a prefix length.
+//
+//evidence:reference/plugin-behaviour 31
 func TestWhereaboutsRequest(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -194,6 +210,8 @@ func TestWhereaboutsRequest(t *testing.T) {
 }
 
 // Trap: the AWS plugin releases what it finds on an interface, and none has our addresses.
+//
+//evidence:reference/plugin-behaviour 43
 func TestAWSPlugin(t *testing.T) {
 	f := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
 	target := f.call("id")
@@ -211,6 +229,8 @@ func TestAWSPlugin(t *testing.T) {
 }
 
 // Trap: it gives a held address to a pod after reuseIPWait.
+//
+//evidence:reference/plugin-behaviour 43
 func TestAWSReuse(t *testing.T) {
 	f := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
 	f.wantAdd(f.call("health"), firstIPs)

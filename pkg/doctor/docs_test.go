@@ -10,6 +10,8 @@ import (
 )
 
 // The table of docs/operate/doctor.md has the checks in the order of their registration.
+//
+//evidence:operate/doctor the page has every check
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate", "doctor.md"))
 	if err != nil {

@@ -129,6 +129,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
+//evidence:operate/doctor each message names what is wrong, and its remedy
 func TestMessages(t *testing.T) {
 	broken := Diagnose(observed(func(o *check.Observations) {
 		o.ListErr = errors.New("list-reason")

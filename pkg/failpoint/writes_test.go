@@ -75,6 +75,7 @@ func otherWriters() map[string]map[string][]string {
 	}
 }
 
+//evidence:design/reliability each call that changes the disk in `pkg/journal` and `pkg/delegate/process` has a point before and after it
 func TestWritesAreBetweenFailpoints(t *testing.T) {
 	for dir, w := range writers() {
 		p := parse(t, filepath.Join("..", dir), true)
@@ -95,6 +96,7 @@ func TestWritesAreBetweenFailpoints(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability no other package writes below the state directory
 func TestOtherPackagesWriteNothing(t *testing.T) {
 	known, ours := otherWriters(), writers()
 	for _, root := range []string{"..", "../../cmd"} {

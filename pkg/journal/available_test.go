@@ -37,6 +37,7 @@ func callAll(j *Journal) map[string]error {
 	}
 }
 
+//evidence:design/state-directory a directory that is moved, replaced, mounted over or unmounted
 func TestReplaced(t *testing.T) {
 	away := func(t *testing.T, path string) { t.Helper(); must(t, os.Rename(path, path+".away")) }
 	tests := map[string]struct {
@@ -118,6 +119,7 @@ func TestAvailableUnknown(t *testing.T) {
 	}
 }
 
+//evidence:design/state-directory a directory that is moved, replaced, mounted over or unmounted
 func TestReplacedDuringChange(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, j *Journal) error{
 		"write":   func(t *testing.T, j *Journal) error { return j.replace("b", encoded(t, "b")) },

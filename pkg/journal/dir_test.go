@@ -7,6 +7,8 @@ import (
 	"testing"
 )
 
+//evidence:operate/security F5
+//evidence:design/state-directory modes of files and directories
 func TestModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "parent", "state")
 	if err := os.MkdirAll(filepath.Join(dir, quarantineName), 0o755); err != nil {
@@ -29,6 +31,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F3
 func TestOpenRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, dir string)

@@ -25,6 +25,7 @@ func sameRecord(a, b record.Record) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
+//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
 func TestDecodeTorn(t *testing.T) {
 	data := encoded(t, "a")
 	for n := range data {
@@ -34,6 +35,8 @@ func TestDecodeTorn(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F6
+//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
 func TestDecodeFlippedBit(t *testing.T) {
 	data := encoded(t, "a")
 	for i := range data {

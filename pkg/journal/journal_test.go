@@ -170,6 +170,7 @@ func TestWriteRefused(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F4
 func TestWriteReplacesLink(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)

@@ -117,6 +117,7 @@ func checkRoundTripOf(t *rapid.T) {
 	}
 }
 
+//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
 func TestRoundTrip(t *testing.T) { rapid.Check(t, checkRoundTripOf) }
 
 func FuzzEncode(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRoundTripOf)) }

@@ -67,6 +67,7 @@ func openVersion(t *testing.T, from string) (*Journal, string) {
 	return j, dir
 }
 
+//evidence:reference/versioning journals of every format are read
 func TestVersions(t *testing.T) {
 	for _, from := range versionDirs(t) {
 		t.Run(filepath.Base(from), func(t *testing.T) {
@@ -122,6 +123,8 @@ func wantGolden(t *testing.T, path string, records []record.Record) {
 }
 
 // The journals of the next version are imitated by its number: this build cannot know its form.
+//
+//evidence:reference/versioning an older program leaves records of a newer format alone
 func TestVersionsDowngrade(t *testing.T) {
 	for _, from := range versionDirs(t) {
 		t.Run(filepath.Base(from), func(t *testing.T) {

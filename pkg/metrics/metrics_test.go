@@ -49,6 +49,7 @@ func newRegistered(e engine) *Metrics {
 	return m
 }
 
+//evidence:reference/metrics names and help texts pass Prometheus' linter
 func TestLint(t *testing.T) {
 	m := newRegistered(engine{})
 	m.API(http.NotFoundHandler(), operations{})
@@ -95,6 +96,7 @@ func TestNotReady(t *testing.T) {
 	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 
+//evidence:reference/metrics the number of series has a bound
 func TestBoundedSeries(t *testing.T) {
 	m := newRegistered(engine{})
 	api := m.API(http.NotFoundHandler(), operations{})

@@ -21,6 +21,8 @@ const (
 )
 
 // A node registers and is assigned its podCIDRs later: no Event is created.
+//
+//evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestStartOrder(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		defer f.start(t)()
@@ -84,6 +86,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+//evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestNodeRecreated(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "1", "10.244.1.0/24")
@@ -102,6 +105,8 @@ func TestNodeRecreated(t *testing.T) {
 }
 
 // A list of the API server's cache that is older than the Node changes nothing.
+//
+//evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestStaleList(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "2", "10.244.2.0/24")

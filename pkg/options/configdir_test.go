@@ -13,6 +13,8 @@ import (
 
 // The layout is that of Kubernetes (pkg/volume/util, AtomicWriter): the files are links into
 // ..data, which is a link to the version in use.
+//
+//evidence:operate/security F8
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_03_01_12_00_00.1")
@@ -41,6 +43,7 @@ func TestUnreadableConfigDir(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F7
 func TestUnreadableConfigFile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		create func(path string) error
@@ -71,6 +74,7 @@ func TestLargestConfigFile(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F8
 func TestSkippedConfigFiles(t *testing.T) {
 	files := map[string]string{"owners": "router", ".hidden": "x"}
 	var want []string

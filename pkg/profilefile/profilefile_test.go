@@ -43,6 +43,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F9
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	fifo, large := filepath.Join(dir, "fifo"), filepath.Join(dir, "large")

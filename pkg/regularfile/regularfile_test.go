@@ -33,6 +33,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F7
 func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		create func(path string) error

@@ -220,6 +220,7 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
+//evidence:operate/security C1
 func TestMethodInLowerCase(t *testing.T) {
 	f := newFixture(t, dualStack, restapi.Report{})
 	for _, method := range []string{"post", "Post", "pOST"} {

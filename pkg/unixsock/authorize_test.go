@@ -105,6 +105,7 @@ func TestAllowedUser(t *testing.T) {
 	}
 }
 
+//evidence:operate/security L3
 func TestUnknownPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -155,6 +156,8 @@ func TestAuthorize(t *testing.T) {
 
 // A refused caller must not choose more of a health request than what health needs: the request log
 // has what callers choose.
+//
+//evidence:operate/security L13
 func TestRefusedHealth(t *testing.T) {
 	var got *http.Request
 	h := authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }), Callers{}, silentRefusals())
@@ -172,6 +175,7 @@ func TestRefusedHealth(t *testing.T) {
 	}
 }
 
+//evidence:operate/security L12
 func TestRefusalLog(t *testing.T) {
 	var out strings.Builder
 	log := logrus.New()

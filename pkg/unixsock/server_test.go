@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+//evidence:operate/security L10
 func TestBodyLimit(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l, err := Listen(Options{Path: path})
@@ -37,6 +38,7 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
+//evidence:operate/security L11
 func TestTimeouts(t *testing.T) {
 	s := Server(http.NotFoundHandler(), silentLogger())
 	const clientTimeout = 90

@@ -17,9 +17,12 @@ const (
 	burstLimit = 15 * time.Minute
 )
 
+//evidence:design/bridge a burst of 100 pods
 func TestBurst(t *testing.T) { testBurst(t, time.Second) }
 
 // TestBurstDefaultRate has the default of --ipam-cilium-node-update-rate.
+//
+//evidence:design/bridge a burst of 100 pods
 func TestBurstDefaultRate(t *testing.T) { testBurst(t, 15*time.Second) }
 
 // testBurst binds pods to the node at the same time. The release delay is the bridge's default.

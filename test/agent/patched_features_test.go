@@ -15,6 +15,8 @@ import (
 
 // A feature that is switched off leaves its address held. The command of docs/install/cilium-agent.md
 // releases that of health. The agent continues to announce that of ingress, so it must not be released.
+//
+//evidence:install/cilium-agent a feature that is turned off, and its address
 func TestPatchedAgentFeaturesOff(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	tb.sidecar.MustStart(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+//evidence:design/bridge settings with which the bridge must not write
 func TestRefuse(t *testing.T) {
 	t.Run("another IPAM mode", func(t *testing.T) {
 		f := newFixture(t, false)
@@ -58,6 +59,8 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
+//evidence:design/reliability API server, sidecar or plugin fail
+//evidence:design/bridge failing API server, sidecar or plugin: the pool stays, and the bridge recovers
 func TestRecovery(t *testing.T) {
 	for name, fault := range map[string]func(t *testing.T, f *fixture, p *process){
 		"API server down": func(t *testing.T, f *fixture, p *process) {

@@ -9,6 +9,8 @@ import (
 
 // TestRequests counts the requests of the bridge: what a burst of pods, their replacement and their end
 // cost the API server.
+//
+//evidence:design/bridge the number of requests for a burst of pods, their end and their replacement
 func TestRequests(t *testing.T) {
 	const pods = 40
 	f := newFixture(t, false)

@@ -26,6 +26,7 @@ const page = "../../docs/reference/command-line.md"
 // generated is a table between its markers.
 var generated = regexp.MustCompile(`(?s)<!-- flags: ([\w-]+) -->\n(.*?)<!-- end -->\n`)
 
+//evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagTables(t *testing.T) {
 	text := read(t)
 	want := tables(t)
@@ -57,6 +58,8 @@ func TestFlagTables(t *testing.T) {
 }
 
 // Every flag and variable on the page, in a table or not, is one of a program, and none is missing.
+//
+//evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagNames(t *testing.T) {
 	// A flag of cilium-agent, to which one of the bridge refers.
 	known := map[string]bool{"--ipam-cilium-node-update-rate": true, "--help": true}

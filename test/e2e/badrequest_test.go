@@ -16,6 +16,7 @@ type badRequest struct {
 	texts []string
 }
 
+//evidence:operate/security C4
 func TestBadRequest(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -68,6 +69,7 @@ func TestFamilyNotInNetwork(t *testing.T) {
 	a.WantError(t, http.StatusBadGateway, "ipv6")
 }
 
+//evidence:operate/security C3
 func TestOwnerNotAdmitted(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -11,6 +11,8 @@ import (
 
 // delegated-ipam-bridge network removes the file when its range may be another node's: a sidecar that
 // has read it allocates nothing from it any more, and serves held addresses.
+//
+//evidence:install/ranges the sidecar does not allocate without its file
 func TestConfFileRemoved(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

@@ -34,6 +34,7 @@ var hostileFiles = map[string]func(path string) error{
 	"directory":    func(path string) error { return os.Mkdir(path, 0o755) },
 }
 
+//evidence:operate/security F7
 func TestHostileConfigDir(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {
@@ -48,6 +49,7 @@ func TestHostileConfigDir(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F9
 func TestHostileProfile(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {
@@ -63,6 +65,7 @@ func TestHostileProfile(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F10
 func TestHostileCNIConf(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {
@@ -86,6 +89,7 @@ func TestOptionsFromEnvironment(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F5
 func TestJournalModes(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -63,6 +63,7 @@ func wantDifferences(t *testing.T, n *harness.Node, pluginType string, want []st
 	}
 }
 
+//evidence:reference/plugins a proposed profile is that of the plugin
 func TestProfileTryHostLocal(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
@@ -123,6 +124,7 @@ case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -TERM $PPID ;; esac
 exec "$0.real"
 `
 
+//evidence:reference/plugins `profile try` leaves nothing behind
 func TestProfileTryInterrupted(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -145,6 +147,8 @@ exec "$0.real"
 `
 
 // The printed commands release the leftovers of the trial.
+//
+//evidence:reference/plugins `profile try` leaves nothing behind
 func TestProfileTryLeftovers(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -193,6 +197,8 @@ func TestProfileTryRefused(t *testing.T) {
 }
 
 // The scripted plugin imitates remote ones.
+//
+//evidence:reference/plugins a proposed profile is that of the plugin
 func TestProfileTryImitated(t *testing.T) {
 	t.Parallel()
 	cooldown := ranges()

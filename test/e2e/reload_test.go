@@ -34,6 +34,7 @@ func optionOf(t *testing.T, s *harness.Sidecar, name string) string {
 	return ""
 }
 
+//evidence:operate/security F13
 func TestReloadOptions(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -64,6 +65,7 @@ func TestReloadOptions(t *testing.T) {
 	}
 }
 
+//evidence:operate/security F13
 func TestReloadInvalidOptions(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -75,6 +77,7 @@ func TestReloadInvalidOptions(t *testing.T) {
 	s.AllocateFor(t, "router")
 }
 
+//evidence:operate/security F13
 func TestReloadProfile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -91,6 +94,8 @@ func TestReloadProfile(t *testing.T) {
 }
 
 // A hangup while the sidecar waits for the state directory does not end it either.
+//
+//evidence:operate/security F13
 func TestHangupBeforeServing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -105,6 +110,7 @@ func TestHangupBeforeServing(t *testing.T) {
 	waitForLog(t, second, "SIGHUP")
 }
 
+//evidence:operate/security F13
 func TestDumpGoroutines(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -122,6 +128,7 @@ func TestDumpGoroutines(t *testing.T) {
 	wantAddresses(t, s.AllocateFor(t, "router"), held)
 }
 
+//evidence:operate/security L19
 func TestAbstractSocket(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

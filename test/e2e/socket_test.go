@@ -15,6 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+//evidence:design/reliability the old pod still runs while the new one starts
+//evidence:operate/operations a second sidecar waits
 func TestSecondInstanceWaits(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -34,6 +36,7 @@ func TestSecondInstanceWaits(t *testing.T) {
 	second.WaitConsistent(t)
 }
 
+//evidence:design/how-it-works a second sidecar of a network waits
 func TestSecondSidecarOfNetwork(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -44,6 +47,7 @@ func TestSecondSidecarOfNetwork(t *testing.T) {
 	first.AllocateFor(t, "router")
 }
 
+//evidence:operate/security L14
 func TestSocketInUse(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -77,6 +81,7 @@ func TestSocketPathIsFile(t *testing.T) {
 	}
 }
 
+//evidence:operate/security L15
 func TestSocketMode(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

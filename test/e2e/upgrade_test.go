@@ -17,6 +17,8 @@ const envPrevious = "DELEGATED_IPAM_TEST_PREVIOUS"
 
 // TestUpgrade starts the sidecar with the journals that earlier builds wrote, over host-local's store
 // as it was.
+//
+//evidence:reference/versioning upgrade from an earlier build
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	journals, err := filepath.Glob("../../pkg/journal/testdata/versions/[0-9]*-*")
@@ -88,6 +90,8 @@ func moveJournal(t *testing.T, n *harness.Node, from string) {
 }
 
 // TestPreviousBuild goes from an earlier build to this one, back, and forward again.
+//
+//evidence:reference/versioning upgrade from an earlier build
 func TestPreviousBuild(t *testing.T) {
 	previous := os.Getenv(envPrevious)
 	if previous == "" {

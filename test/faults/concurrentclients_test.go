@@ -17,6 +17,9 @@ const (
 	ownerCount  = 200
 )
 
+//evidence:design/reliability 64 clients concurrently on 200 owners
+//evidence:operate/security C5
+//evidence:design/reliability the invariants hold, given the responses of the clients
 func TestConcurrentClients(t *testing.T) {
 	t.Parallel()
 	operations := sizeFromEnv(t).of(300, 20_000)
@@ -42,6 +45,7 @@ func TestConcurrentClients(t *testing.T) {
 	})
 }
 
+//evidence:design/reliability the same, and the sidecar is killed repeatedly
 func TestConcurrentClientsAndKills(t *testing.T) {
 	t.Parallel()
 	operations := sizeFromEnv(t).of(300, 20_000)
@@ -70,6 +74,7 @@ func TestConcurrentClientsAndKills(t *testing.T) {
 	s.Stop(t)
 }
 
+//evidence:design/reliability the same, and one sidecar hands over to the next (a rolling update)
 func TestConcurrentClientsAndHandover(t *testing.T) {
 	t.Parallel()
 	operations := sizeFromEnv(t).of(300, 20_000) / 2

@@ -36,6 +36,7 @@ func recordFaults() map[string]recordFault {
 	}
 }
 
+//evidence:design/reliability each damaged record
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, damagedRecords)
@@ -65,6 +66,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability a record of a newer version
+//evidence:reference/versioning an older program leaves records of a newer format alone
 func TestNewerRecord(t *testing.T) {
 	t.Parallel()
 	newStats(t, damagedRecords).countCase(t)
@@ -98,6 +101,7 @@ func TestNewerRecord(t *testing.T) {
 	wantHeld(t, s, "router", held)
 }
 
+//evidence:design/reliability a link or a directory planted at the path of a new record
 func TestRecordPathOccupied(t *testing.T) {
 	t.Parallel()
 	newStats(t, damagedRecords).countCase(t)

@@ -10,6 +10,7 @@ import (
 // In these tests the write before a plugin call is durable and the write after it fails, so the
 // plugin is ahead of the journal.
 
+//evidence:design/reliability the disk fails while ADD runs
 func TestDiskFailsDuringADD(t *testing.T) {
 	t.Parallel()
 	newStats(t, storage).countCase(t)
@@ -21,6 +22,7 @@ func TestDiskFailsDuringADD(t *testing.T) {
 	f.wantOther(t)
 }
 
+//evidence:design/reliability the disk fails while DEL runs
 func TestDiskFailsDuringDEL(t *testing.T) {
 	t.Parallel()
 	newStats(t, storage).countCase(t)

@@ -38,6 +38,8 @@ func (f pluginFault) documented() documentedFault {
 }
 
 // The tables of docs/design/reliability.md have a row for each fault, with its response, and no others.
+//
+//evidence:design/reliability the tables of this page have every fault, and the campaign's table every class
 func TestDocumentedFaults(t *testing.T) {
 	t.Parallel()
 	want := map[string]map[string]documentedFault{"Storage faults": {}, "Damaged records": {}, "Plugin faults": {}}
@@ -81,6 +83,8 @@ func wantRow(t *testing.T, name string, columns []string, f documentedFault) {
 }
 
 // The table of the last campaign has a row for each class, without violations.
+//
+//evidence:design/reliability the tables of this page have every fault, and the campaign's table every class
 func TestDocumentedCampaign(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../docs/design/reliability.md")

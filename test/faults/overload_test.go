@@ -25,6 +25,8 @@ const (
 	memoryPerConnection = 64 << 10
 )
 
+//evidence:design/reliability 400 idle connections, 100 slow clients
+//evidence:operate/security L11
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)
@@ -73,6 +75,8 @@ func TestManyConnections(t *testing.T) {
 	wantServed(t, s, held)
 }
 
+//evidence:design/reliability a flood of requests and a slow plugin
+//evidence:operate/security C6
 func TestQueueFull(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)
@@ -129,6 +133,8 @@ func TestQueueFull(t *testing.T) {
 	s.WaitConsistent(t)
 }
 
+//evidence:design/reliability few descriptors, many connections
+//evidence:operate/security L7
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)
@@ -160,6 +166,8 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability no descriptors left
+//evidence:operate/security L8
 func TestNoDescriptors(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)

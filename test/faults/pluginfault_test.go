@@ -90,6 +90,10 @@ func (f pluginFault) flags() []string {
 	return nil
 }
 
+//evidence:design/reliability A: ADD
+//evidence:operate/security P2
+//evidence:operate/security P3
+//evidence:operate/security P4
 func TestPluginFaultInADD(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, faultyPlugin)
@@ -138,6 +142,7 @@ func (f pluginFault) stateAfter(pluginType string) string {
 	}
 }
 
+//evidence:design/reliability C: CHECK of a held address
 func TestPluginFaultInCHECK(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, faultyPlugin)
@@ -161,6 +166,7 @@ func TestPluginFaultInCHECK(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability D: DEL of a release
 func TestPluginFaultInDEL(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, faultyPlugin)
@@ -184,6 +190,7 @@ func TestPluginFaultInDEL(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability DEL that fails ten times
 func TestDELFailsTenTimes(t *testing.T) {
 	t.Parallel()
 	newStats(t, faultyPlugin).countCase(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+//evidence:design/reliability a plugin outlives a killed sidecar and allocates after the restart
 func TestPluginOutlivesSidecar(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, previousRun)
@@ -58,6 +59,7 @@ func TestPluginOutlivesSidecar(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability a daemon completes an ADD long after its client
 func TestADDFinishesAfterTimeout(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, previousRun)
@@ -96,6 +98,9 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability the state directory is copied to another machine
+//evidence:operate/security F6
+//evidence:operate/operations records of another machine
 func TestStateDirOfOtherMachine(t *testing.T) {
 	t.Parallel()
 	newStats(t, previousRun).countCase(t)
@@ -128,6 +133,8 @@ func TestStateDirOfOtherMachine(t *testing.T) {
 	s.Stop(t)
 }
 
+//evidence:design/reliability the node is renamed
+//evidence:operate/operations a renamed node
 func TestNodeRenamed(t *testing.T) {
 	t.Parallel()
 	newStats(t, previousRun).countCase(t)
@@ -152,6 +159,8 @@ func TestNodeRenamed(t *testing.T) {
 	s.WaitConsistent(t)
 }
 
+//evidence:design/reliability the conflist is changed, renamed, removed or broken before the DEL
+//evidence:operate/operations a changed range, and a release after it
 func TestReleaseAfterConfChange(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, previousRun)

@@ -19,6 +19,7 @@ import (
 // rebootOwners is the number of cases on a node, and rebootSteps that of the steps of each.
 const rebootOwners, rebootSteps = 30, 4
 
+//evidence:design/reliability the lease of one family survived, that of the other did not
 func TestRandomReboots(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, rebootsAtRandom)

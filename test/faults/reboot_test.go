@@ -17,6 +17,7 @@ func killAndReboot(t *testing.T, st *stats, n *harness.Node, s *harness.Sidecar)
 	n.Reboot(t)
 }
 
+//evidence:design/reliability the store survived, is empty, lacks the last write, or has only a pod's address
 func TestRebootKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, reboot)
@@ -50,6 +51,8 @@ func TestRebootKeepsAddresses(t *testing.T) {
 // The store is older than the journal: the leases of both container IDs have the address of the
 // other owner, or a released one. host-local's CHECK, which proves only that the ID has a lease,
 // succeeds.
+//
+//evidence:design/reliability the store has the ID with a wrong address
 func TestRebootWithOlderStore(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, reboot)
@@ -81,6 +84,7 @@ func TestRebootWithOlderStore(t *testing.T) {
 	}
 }
 
+//evidence:design/reliability a pod has the address
 func TestRebootWithAddressOfPod(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, reboot)
@@ -105,6 +109,7 @@ func TestRebootWithAddressOfPod(t *testing.T) {
 	s.WaitConsistent(t)
 }
 
+//evidence:design/reliability power loss in the middle of an allocate
 func TestRebootDuringADD(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, reboot)

@@ -9,6 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+//evidence:operate/security L12
 func TestRefusedCallersLog(t *testing.T) {
 	t.Parallel()
 	newStats(t, accessControl).countCase(t)

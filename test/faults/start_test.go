@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+//evidence:design/reliability start without a state directory; on a full disk
 func TestStartWithoutStateDir(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)
@@ -51,6 +52,9 @@ func TestStartWithoutStateDir(t *testing.T) {
 }
 
 // The record may be intact, so its owner must not lose its addresses.
+//
+//evidence:design/reliability unreadable record at start (permission)
+//evidence:design/reliability I/O error on read at start, or another error of the system
 func TestStartWithUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)
@@ -113,6 +117,7 @@ func wantStartFailure(t *testing.T, s *harness.Sidecar, texts ...string) {
 	}
 }
 
+//evidence:design/reliability start without a state directory; on a full disk
 func TestStartOnFullDisk(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)

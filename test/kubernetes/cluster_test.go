@@ -8,6 +8,8 @@ import (
 )
 
 // TestCluster runs the cases in one cluster. Each brings it into the state that it needs.
+//
+//evidence:install/kubernetes installation, pods, chaos, upgrade, reboot and removal on two real nodes
 func TestCluster(t *testing.T) {
 	tb := newTestbed(t)
 	tb.route(t)

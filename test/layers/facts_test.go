@@ -52,6 +52,7 @@ var readers = map[string]string{
 	"Sources":            "", // documentation
 }
 
+//evidence:reference/plugins each field of a profile is read by one function, that of the table
 func TestFactReaders(t *testing.T) {
 	found := map[string][]string{}
 	for _, p := range loadPackages(t) {

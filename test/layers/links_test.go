@@ -52,6 +52,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+//evidence:operate/operations each alert has its runbook
 func TestRunbooks(t *testing.T) {
 	text := read(t, alertsFile)
 	alerts := alertName.FindAllStringSubmatch(text, -1)

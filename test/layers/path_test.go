@@ -16,6 +16,7 @@ var pathRow = regexp.MustCompile("(?m)^\\| \\d+ \\| `([^`]+)` \\| `([^`]+)` \\| 
 // entryPoints are the rows that net/http and the generated server call.
 var entryPoints = map[string]bool{"Authorize": true, "API.ServeHTTP": true, "PostIpam.ServeHTTP": true, "handlers.allocate": true}
 
+//evidence:design/how-it-works each function of the path of a request exists, and is called by one above it
 func TestRequestPath(t *testing.T) {
 	page := files(t, "docs", ".md")[filepath.Join("docs", "design", "how-it-works.md")]
 	_, section, _ := strings.Cut(page, "\n## The path of a request\n")

@@ -75,6 +75,7 @@ func column(part string, n int) []string {
 	return all
 }
 
+//evidence:design/model functions, steps and flags of this page are those of the code and the model
 func TestDocsFunctions(t *testing.T) {
 	page := readFile(t, "../../docs/design/model.md")
 	known := append(functions(t, "../../pkg/attachment"), "IDLocks.Lock", "pkg/delegate/process")
@@ -89,6 +90,7 @@ func TestDocsFunctions(t *testing.T) {
 	}
 }
 
+//evidence:design/model functions, steps and flags of this page are those of the code and the model
 func TestDocsSteps(t *testing.T) {
 	var steps []string
 	for _, m := range step.FindAllStringSubmatch(readFile(t, "protocol.pml"), -1) {
@@ -102,6 +104,8 @@ func TestDocsSteps(t *testing.T) {
 }
 
 // Each flag of the model is a mutant that is checked, and has a row.
+//
+//evidence:design/model functions, steps and flags of this page are those of the code and the model
 func TestDocsFlags(t *testing.T) {
 	flags := func(text string) []string {
 		all := removed.FindAllString(text, -1)

@@ -32,6 +32,8 @@ func leaveGroup() {
 }
 
 // A plugin that has left its process group gets no signal that is sent to the group.
+//
+//evidence:operate/security P1
 func TestEscapedProcessIsTerminated(t *testing.T) {
 	for name, pidfd := range map[string]bool{"by pidfd": PidfdUsable(), "by process ID": false} {
 		t.Run(name, func(t *testing.T) {
@@ -45,6 +47,8 @@ func TestEscapedProcessIsTerminated(t *testing.T) {
 }
 
 // A process that may not be signalled is abandoned, and keeps its lock until its end.
+//
+//evidence:operate/security P1
 func TestUnendedProcess(t *testing.T) {
 	const inner = "PROCESS_TEST_WITHOUT_CAP_KILL"
 	if os.Getenv(inner) == "" {

@@ -104,6 +104,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
+//evidence:install/ranges every case without a range: no file, and the reason
 func TestRefuse(t *testing.T) {
 	calico := func(value string) string { return list("{\n\"type\":\"calico-ipam\",\n\"x\":\"" + value + "\"}") }
 	for name, c := range map[string]struct {
@@ -164,6 +165,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
+//evidence:install/ranges every case without a range: no file, and the reason
 func TestNoPodCIDRs(t *testing.T) {
 	for name, template := range map[string]string{
 		"ranges":           hostLocal(`"${ranges}"`),
@@ -188,6 +190,7 @@ func TestMalformedPodCIDR(t *testing.T) {
 	}
 }
 
+//evidence:install/ranges a template that gives each node the same range is refused
 func TestSharedRange(t *testing.T) {
 	const fixed = `[[{"subnet":"10.0.0.0/16"}]]`
 	for name, template := range map[string]string{

@@ -33,6 +33,8 @@ func TestLint(t *testing.T) {
 }
 
 // The kustomizations have the objects of the chart.
+//
+//evidence:install/kubernetes the manifests are those of the chart
 func TestOneSource(t *testing.T) {
 	want, got := sources(t, daemonSets(t)), sources(t, kustomized(t, "with-bridge"))
 	if a, b := slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)); !slices.Equal(a, b) {
