@@ -117,14 +117,19 @@ func (x *execution) log(took time.Duration, result process.Result, err error) {
 	if !log.Logger.IsLevelEnabled(logrus.DebugLevel) {
 		return
 	}
-	fields := logrus.Fields{
-		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "plugin": x.plugin, "verb": x.verb,
-		"duration": took, "exit": result.Exit.String(), "stderr": x.stderr,
+	fields := logrus.Fields{"plugin": x.plugin, "verb": x.verb, "duration": took, "exit": result.Exit.String()}
+	for name, text := range map[string]string{
+		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "stderr": x.stderr,
+		logging.FieldRequestID: x.requestID,
+	} {
+		if text != "" {
+			fields[name] = text
+		}
 	}
-	if x.requestID != "" {
-		fields[logging.FieldRequestID] = x.requestID
+	if err != nil {
+		fields[logrus.ErrorKey] = err
 	}
-	log.WithFields(fields).WithError(err).Debug("Plugin call ended")
+	log.WithFields(fields).Debug("Plugin call ended")
 }
 
 // interpret returns what the result of a process means for the call. Only a well-formed error

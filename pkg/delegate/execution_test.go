@@ -2,7 +2,9 @@ package delegate
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,11 +229,22 @@ func TestCallLog(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", field, got, want)
 		}
 	}
-	if id, ok := line.Data["requestID"]; ok {
-		t.Errorf("requestID: got %v, want none without a request", id)
-	}
 	if took, ok := line.Data["duration"].(time.Duration); !ok || took <= 0 {
 		t.Errorf("duration: got %v, want how long it took", line.Data["duration"])
+	}
+}
+
+// A field without a value is left out, so that a line has no "error=<nil>" and no "owner=".
+func TestCallLogWithoutValues(t *testing.T) {
+	logger, lines := logtest.NewNullLogger()
+	logger.SetLevel(logrus.DebugLevel)
+	f := newFake(t, func(o *Options) { o.Log = logger })
+	if err := f.runner.Del(t.Context(), f.call("id")); err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Sorted(maps.Keys(lines.LastEntry().Data))
+	if want := []string{"containerID", "duration", "exit", "plugin", "verb"}; !slices.Equal(got, want) {
+		t.Errorf("got the fields %q, want %q", got, want)
 	}
 }
 
