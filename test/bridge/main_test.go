@@ -38,11 +38,14 @@ type process struct {
 
 // log collects the output of a process.
 type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	begun sync.Once
+	first chan struct{} // closed by the first write
+	mu    sync.Mutex
+	text  bytes.Buffer
 }
 
 func (l *log) Write(p []byte) (int, error) {
+	defer l.begun.Do(func() { close(l.first) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
@@ -57,7 +60,7 @@ func (l *log) String() string {
 // startBridge runs the bridge of a node until the test ends.
 func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...string) *process {
 	t.Helper()
-	p := &process{out: &log{}}
+	p := &process{out: &log{first: make(chan struct{})}}
 	p.cmd = exec.Command(os.Args[0], append([]string{
 		"--node-name=" + n.Name, "--host=" + n.Socket, "--kubeconfig=" + s.Kubeconfig(t), "--excess-ip-release-delay=300ms", "--log-level=debug",
 	}, flags...)...)
@@ -88,9 +91,13 @@ func (p *process) signal(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// end sends a signal to the process and waits for its end.
+// end sends a signal to the process and waits for its end. SIGTERM waits for the first line of the
+// log: before it the process may not handle the signal yet.
 func (p *process) end(t *testing.T, sig syscall.Signal) {
 	t.Helper()
+	if sig == syscall.SIGTERM {
+		<-p.out.first
+	}
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
