@@ -93,6 +93,7 @@ func TestSocketMode(t *testing.T) {
 	}
 }
 
+//evidence:reference/api any `Host` is accepted
 func TestHostHeader(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
