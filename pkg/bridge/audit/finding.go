@@ -54,10 +54,10 @@ const maxNamed = 8
 // remedies returns the remedy for the findings of each check.
 func remedies() map[Check]string {
 	return map[Check]string{
-		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/kubernetes.md); " +
+		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md); " +
 			"then recreate the pods that use the address on all nodes but one",
 		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
-		NodeDeleted: "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/reference/plugins.md)",
+		NodeDeleted: "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
 		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
 		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it",
 	}
