@@ -151,7 +151,16 @@ func TestUninstalledPool(t *testing.T) {
 					t.Fatalf("%s is not in the pool any more: %v", ip, now.Pool)
 				}
 			}
-			return compare(t, f.server, f.node)
+			if err := compare(t, f.server, f.node); err != nil {
+				return err
+			}
+			// One ADD holds both families of a slot before the second request of the bridge claims the other.
+			for _, a := range f.sidecar.List(t) {
+				if len(a.Claims) != len(a.Addresses) {
+					return fmt.Errorf("%s has the claims %v of the addresses %v", a.Owner, a.Claims, a.Addresses)
+				}
+			}
+			return nil
 		})
 	})
 }
