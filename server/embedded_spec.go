@@ -1024,6 +1024,10 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
+        },
+        "version": {
+          "description": "Format version of a record of a newer version of this program, which is not moved and may\nhold addresses; absent for a file in quarantine\n",
+          "type": "integer"
         }
       },
       "x-delegated-ipam-extension": true
@@ -2196,6 +2200,10 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
+        },
+        "version": {
+          "description": "Format version of a record of a newer version of this program, which is not moved and may\nhold addresses; absent for a file in quarantine\n",
+          "type": "integer"
         }
       },
       "x-delegated-ipam-extension": true

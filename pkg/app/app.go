@@ -205,6 +205,6 @@ func (a *app) reportProblems() {
 		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
 		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID, "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
 			Error("A record of a newer version was found; its owner is not served")
-		a.problems = append(a.problems, restapi.Quarantined{File: n.File, Reason: reason, Since: a.started})
+		a.problems = append(a.problems, restapi.Quarantined{File: n.File, Reason: reason, Since: a.started, Version: n.Version})
 	}
 }

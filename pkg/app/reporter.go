@@ -42,7 +42,7 @@ type reporter struct {
 	engine      *attachment.Engine
 	plugins     *poolProbes
 	stateDir    *cachedprobe.Probe[stateDirStatus]
-	moved       *cachedprobe.Probe[[]restapi.MovedPlugin]
+	moved       *cachedprobe.Probe[[]movedPlugin]
 	transitions *transitions
 	probes      sync.WaitGroup // the probes in progress
 	problems    []restapi.Quarantined
@@ -90,9 +90,8 @@ func (r *reporter) report(ctx context.Context) (rep restapi.Report, pending bool
 		rep.Pools = append(rep.Pools, p)
 		rep.Reasons = append(rep.Reasons, notReady(p)...)
 	}
-	moved, reasons, state := r.movedPlugins(ctx)
+	state := r.addMovedPlugins(ctx, &rep)
 	pending = pending || state == cachedprobe.Pending
-	rep.MovedPlugins, rep.Reasons = moved, append(rep.Reasons, reasons...)
 	stateDir, state := r.stateDirStatus(ctx)
 	pending = pending || state == cachedprobe.Pending
 	rep.Quarantined = slices.Concat(stateDir.quarantined, r.problems)

@@ -89,7 +89,7 @@ type Attachment struct {
 	LastUsed time.Time
 	// Lost reports that the plugin does not hold the addresses any more.
 	Lost bool
-	// LastError is the error of the last work on it; empty after a success.
+	// LastError is the error of the last work on it, without owner and pool; empty after a success.
 	LastError string
 }
 

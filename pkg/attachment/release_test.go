@@ -85,6 +85,10 @@ func TestRelease(t *testing.T) {
 			!strings.Contains(last.Text, "could not be released") || !last.At.Equal(began) {
 			t.Errorf("got %+v", last)
 		}
+		// It is shown with the owner and the pool.
+		if got := f.get("router").LastError; !strings.HasPrefix(got, "could not be released; ") || !strings.HasSuffix(last.Text, got) {
+			t.Errorf("the attachment has the error %q; want that without owner and pool", got)
+		}
 		f.sleep(time.Minute)
 		f.wantNoAttachment()
 		if now := f.LastFailure(); now != last {

@@ -3,6 +3,7 @@ package attachment
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -99,12 +100,22 @@ func (op *operation) recordResult(err error) {
 		op.entry.lastErr, op.entry.failures = "", 0
 		return
 	}
-	op.entry.lastErr = err.Error()
-	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: op.entry.lastErr, At: time.Now()}
+	op.entry.lastErr = withoutKey(err, op.entry.key)
+	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: err.Error(), At: time.Now()}
 	if op.background() || op.entry.failures == 0 { // a client that repeats its request postpones nothing
 		op.entry.failures++
 		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))
 	}
+}
+
+// withoutKey returns the text of an error without owner and pool at its start: the error of an
+// attachment is shown with both.
+func withoutKey(err error, k key) string {
+	text := err.Error()
+	if rest, ok := strings.CutPrefix(text, k.String()); ok {
+		return strings.TrimLeft(rest, ": ")
+	}
+	return text
 }
 
 // setLost records that the plugin does not hold the attachment, and logs it once.

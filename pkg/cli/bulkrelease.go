@@ -19,7 +19,8 @@ import (
 )
 
 // releaseAll releases all listed attachments and waits until the list is empty. A failed release does
-// not end it: the sidecar retries, and the result has the remaining ones.
+// not end it: the sidecar retries, and the result has the remaining ones. Records of a newer version
+// are not listed, and remain.
 func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	ctx, c := cmd.Context(), d.connect(o.clientFlags)
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
@@ -38,10 +39,29 @@ func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	if len(left) > 0 {
-		return fmt.Errorf("release --all: %d attachments remain:\n%s", len(left), strings.Join(remaining(left), "\n"))
+	if all := append(remaining(left), c.newerRecords(ctx)...); len(all) > 0 {
+		return fmt.Errorf("release --all: %s", strings.Join(all, "\n"))
 	}
 	return nil
+}
+
+// newerRecords returns a headline and a line for each record of a newer version, which keeps its
+// addresses and is not in the list; nothing if there is none.
+func (c connection) newerRecords(ctx context.Context) []string {
+	status, err := c.health(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("it is unknown whether records of a newer version remain: %s", err)}
+	}
+	var lines []string
+	for _, q := range status.DelegatedIpam.Quarantined {
+		if q.Version > 0 {
+			lines = append(lines, fmt.Sprintf("  %s: %s", q.File, output.OneLine(q.Reason)))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return append([]string{fmt.Sprintf("%d records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:", len(lines))}, lines...)
 }
 
 // listWithin lists the attachments, and repeats a request that fails until wait has passed. The
@@ -176,14 +196,19 @@ func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o release
 	}
 }
 
-// remaining returns a line for each attachment, with its last error if there is one.
+// remaining returns a headline and a line for each attachment, with its last error if there is one;
+// nothing if there is none.
 func remaining(all []*models.Attachment) []string {
-	out := make([]string, len(all))
-	for i, a := range all {
-		out[i] = fmt.Sprintf("  %s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
+	if len(all) == 0 {
+		return nil
+	}
+	out := []string{fmt.Sprintf("%d attachments remain:", len(all))}
+	for _, a := range all {
+		line := fmt.Sprintf("  %s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
 		if a.LastError != "" {
-			out[i] += ": " + output.OneLine(a.LastError)
+			line += ": " + output.OneLine(a.LastError)
 		}
+		out = append(out, line)
 	}
 	return out
 }

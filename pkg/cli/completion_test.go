@@ -34,6 +34,8 @@ func TestCompletion(t *testing.T) {
 		"log level":                  {[]string{"serve", "--log-level", ""}, []string{"error", "warning", "info", "debug", "trace"}},
 		"log format":                 {[]string{"serve", "--log-format", ""}, []string{"text", "json"}},
 		"serve, pool":                {[]string{"serve", "--pool", ""}, nil},
+		"version, command":           {[]string{"vers"}, []string{"version\tPrint the version of this program"}},
+		"version, flag":              {[]string{"--vers"}, []string{"--version\tversion for delegated-ipam"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

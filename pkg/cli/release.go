@@ -54,7 +54,8 @@ With --all every address in every pool is released, those of the agent itself in
 for a node from which the sidecar will be removed. --release-delay does not apply then,
 also not to addresses in cooldown. The command waits until the plugin has released
 everything, and ends with status 1 and a list of the remaining attachments after --timeout
-without progress. The sidecar keeps retrying; run the command again for the result.
+without progress. The sidecar keeps retrying; run the command again for the result. A
+record of a newer version remains, too: only that version can release it.
 
 Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
 that does not answer yet, and --if-running makes it a success that none listens on the

@@ -18,6 +18,9 @@ const (
 	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
 )
 
+// allRead is the status of a sidecar without a record of a newer version.
+const allRead = `{"delegated-ipam":{"ready":true,"quarantined":[{"file":"x.json","reason":"cut off"}]}}`
+
 func lists(bodies ...string) []answer {
 	var out []answer
 	for _, b := range bodies {
@@ -34,6 +37,7 @@ func TestReleaseAll(t *testing.T) {
 			releasing+","+cooldown+","+adding,
 			cooldown,
 			""),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
 	})
 	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, command.ExitOK,
@@ -43,7 +47,7 @@ func TestReleaseAll(t *testing.T) {
 		"DELETE /v1/ipam/10.0.0.1?pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?pool=default skip-release-delay=true",
 		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
 		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
-		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam",
+		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/healthz",
 	}
 	if got := s.requests(); !slices.Equal(got, want) {
 		t.Errorf("the sidecar got the requests %q; want %q", got, want)
@@ -53,6 +57,7 @@ func TestReleaseAll(t *testing.T) {
 func TestReleaseAllRemaining(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
 		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"DEL failed"`)},
 		"DELETE /v1/ipam/10.0.0.3": {jsonAnswer(500, `"DEL failed, too"`)},
@@ -66,6 +71,7 @@ func TestReleaseAllRemaining(t *testing.T) {
 func TestReleaseAllProgress(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(cooldown, cooldown+","+adding+","+releasing, cooldown+","+adding, cooldown+","+adding, cooldown, cooldown, ""),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	d, clock := s.dependencies(), noon()
@@ -79,7 +85,7 @@ func TestReleaseAllProgress(t *testing.T) {
 }
 
 func TestReleaseAllEmpty(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists("")})
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(""), "GET /v1/healthz": {jsonAnswer(200, allRead)}})
 	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json").wants(t, command.ExitOK, "[]\n")
 }
 
@@ -106,6 +112,7 @@ func TestReleaseAllSidecarFails(t *testing.T) {
 func TestReleaseAllHangingPlugin(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"it did not end"`)},
 		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"it did not end"`)},
 	})
@@ -122,7 +129,30 @@ func TestReleaseAllHangingPlugin(t *testing.T) {
 func TestReleaseAllGone(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             lists(releasing, ""),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.3": {{code: 404}},
 	})
 	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, command.ExitOK, "released 10.0.0.3 of pool default\n")
+}
+
+// A record of a newer version is not in the list, and keeps its addresses.
+func TestReleaseAllNewerRecord(t *testing.T) {
+	const newer = `{"delegated-ipam":{"quarantined":[{"file":"x.json","reason":"cut off"},{"file":"y.json","reason":"owner \"router\" has\nversion 99","version":99}]}}`
+	const line = "1 records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:\n  y.json: owner \"router\" has version 99\n"
+	for name, tt := range map[string]struct {
+		list  []answer
+		words []string
+	}{
+		"alone":                {lists(""), []string{"Error: release --all: " + line}},
+		"beside an attachment": {lists(adding), []string{"release --all: 1 attachments remain:\n  new of pool default (adding, container ID n)\n" + line}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": tt.list, "GET /v1/healthz": {jsonAnswer(200, newer)}})
+			s.dependencies().exec(t, "release", "--all", "--yes", "--timeout=0s").wants(t, command.ExitFailed, "", tt.words...)
+		})
+	}
+	t.Run("unknown", func(t *testing.T) {
+		s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(""), "GET /v1/healthz": {{code: 500}}})
+		s.dependencies().exec(t, "release", "--all", "--yes").wants(t, command.ExitFailed, "", "it is unknown whether records of a newer version remain: ")
+	})
 }

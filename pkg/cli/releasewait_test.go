@@ -24,6 +24,7 @@ func advancing(d dependencies) dependencies {
 func TestReleaseAllWaits(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{
 		"GET /v1/ipam":             {{code: http.StatusServiceUnavailable}, {code: http.StatusServiceUnavailable}, jsonAnswer(200, "["+cooldown+"]"), {code: 500}, jsonAnswer(200, "[]")},
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=1m").wants(t, command.ExitOK,

@@ -31,7 +31,8 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	root.SetFlagErrorFunc(command.FlagError)
 	root.AddCommand(d.serveCommand(), d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.gcCommand(),
 		d.statusCommand(), d.doctorCommand(), d.probeCommand(), d.idCommand(), d.profileCommand(), d.reclaimCommand(),
-		d.uninstallCommand(), d.pauseCommand(), d.versionCommand())
+		d.uninstallCommand(), d.pauseCommand())
+	command.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running sidecar."
 	d.addCompletions(root)
 	return root
 }

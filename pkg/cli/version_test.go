@@ -9,7 +9,9 @@ import (
 )
 
 func TestVersion(t *testing.T) {
-	testDependencies(nil).exec(t, "version").wants(t, command.ExitOK, "delegated-ipam v1.2.3\n"+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+"\n")
+	for _, argument := range []string{"version", "--version"} {
+		testDependencies(nil).exec(t, argument).wants(t, command.ExitOK, "delegated-ipam v1.2.3\n"+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+"\n")
+	}
 }
 
 func TestRun(t *testing.T) {

@@ -117,6 +117,9 @@ type QuarantinedRecord struct {
 	Reason string `json:"reason"`
 	// Since is when it was put aside or found; zero if that is not known.
 	Since time.Time `json:"since"`
+	// Version is the format version of a record that only a newer version of the sidecar
+	// understands. Such a record is not put aside, and may hold addresses. 0 for any other.
+	Version int `json:"version"`
 }
 
 // OptionValue is one option of serve.

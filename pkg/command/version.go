@@ -1,6 +1,33 @@
 package command
 
-import "runtime/debug"
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// AddVersion gives a program the flag --version and the command version, which it returns. Both
+// print the same.
+func AddVersion(root *cobra.Command, version string) *cobra.Command {
+	program := root.Name()
+	root.Version = fmt.Sprintf("%s %s\n%s %s/%s\n", program, version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	root.SetVersionTemplate("{{.Version}}")
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program",
+		Long:    "Print the version of this program, of Go, and the platform, as --version does.",
+		Example: "  " + program + " version",
+		Args:    Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), root.Version)
+			return err
+		},
+	}
+	root.AddCommand(cmd)
+	return cmd
+}
 
 // Version returns the version of the build if there is one, else the one that Go wrote into the
 // binary: that of the module or the commit.

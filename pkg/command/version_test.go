@@ -1,9 +1,26 @@
 package command
 
 import (
+	"io"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
+
+func TestAddVersion(t *testing.T) {
+	want := "program v1.2.3\n" + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
+	for _, argument := range []string{"version", "--version"} {
+		root := &cobra.Command{Use: "program COMMAND", RunE: func(*cobra.Command, []string) error { return nil }}
+		AddVersion(root, "v1.2.3")
+		var stdout strings.Builder
+		if code := Execute(t.Context(), root, []string{argument}, &stdout, io.Discard); code != ExitOK || stdout.String() != want {
+			t.Errorf("%s ended with status %d and printed %q; want %q", argument, code, &stdout, want)
+		}
+	}
+}
 
 func TestBuildVersion(t *testing.T) {
 	tests := map[string]struct {

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // ErrReplaced is wrapped by errors of a journal whose state directory, or attachments/ in it, is
@@ -17,14 +19,14 @@ var ErrReplaced = errors.New("nothing is changed until the original returns")
 // its marker and its attachments/. Otherwise the error describes what the path leads to, and
 // wraps ErrReplaced if something is missing or replaced. It takes a few system calls.
 func (j *Journal) Available() error {
-	if err := j.state.checkAt(unix.AT_FDCWD, j.state.Name(), "the path"); err != nil {
+	if err := j.state.checkAt(unix.AT_FDCWD, j.state.Name(), "state directory", j.state.Name()); err != nil {
 		return j.unavailableError(err)
 	}
 	state := int(j.state.file.Fd())
-	if err := j.marker.checkAt(state, markerName, markerName); err != nil {
+	if err := j.marker.checkAt(state, markerName, "marker", j.marker.file.Name()); err != nil {
 		return j.unavailableError(err)
 	}
-	if err := j.attachments.checkAt(state, attachmentsName, attachmentsName); err != nil {
+	if err := j.attachments.checkAt(state, attachmentsName, "directory", j.attachments.Name()); err != nil {
 		return j.unavailableError(err)
 	}
 	return nil
@@ -32,10 +34,9 @@ func (j *Journal) Available() error {
 
 func (j *Journal) unavailableError(err error) error {
 	if !errors.Is(err, ErrReplaced) {
-		return fmt.Errorf("state directory %s: %w", j.state.Name(), err)
+		return fserror.WithRemedy(err, stateDirFlag)
 	}
-	return fmt.Errorf("state directory %s: %w: mount or move back the directory whose file %q has %s, or restart to use the current one",
-		j.state.Name(), err, markerName, j.marker.id)
+	return fmt.Errorf("%w: mount or move back the directory whose file %q has %s, or restart to use the current one", err, markerName, j.marker.id)
 }
 
 // fileID is the device and inode of an open file or directory. While it is open, no other file
@@ -58,8 +59,8 @@ func (id fileID) String() string {
 }
 
 // checkAt returns nil if a name in the directory of a descriptor is the file of this ID. It does
-// not follow a link. label names the file in the error.
-func (id fileID) checkAt(dirfd int, name, label string) error {
+// not follow a link. kind and path name the file in the error.
+func (id fileID) checkAt(dirfd int, name, kind, path string) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	for errors.Is(err, unix.EINTR) { // some file systems return it after a signal
@@ -67,11 +68,11 @@ func (id fileID) checkAt(dirfd int, name, label string) error {
 	}
 	switch found := fileIDFrom(&st); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%s: %w; %w", label, err, ErrReplaced)
+		return fmt.Errorf("%s %s: %w; %w", kind, path, err, ErrReplaced)
 	case err != nil:
-		return fmt.Errorf("%s: %w", label, err)
+		return fmt.Errorf("%s %s: %w", kind, path, err)
 	case found != id:
-		return fmt.Errorf("%s leads to %s (%s; expected %s); %w", label, typeName(st.Mode), found, id, ErrReplaced)
+		return fmt.Errorf("%s %s leads to %s (%s; expected %s); %w", kind, path, typeName(st.Mode), found, id, ErrReplaced)
 	default:
 		return nil
 	}

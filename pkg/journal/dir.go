@@ -6,15 +6,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 const (
 	dirMode = 0o700
 	// parentMode is the mode of new directories above the state directory.
 	parentMode = 0o755
+	// stateDirFlag is the option that names the state directory.
+	stateDirFlag = "--state-dir"
 )
 
 // directory is an open directory. Its entries are accessed through its root, so that a link
@@ -43,20 +48,24 @@ func openStateDir(path string) (*directory, error) {
 		d, err = openDirectory(func() (fs.FileInfo, error) { return os.Lstat(path) }, func() (*os.Root, error) { return os.OpenRoot(path) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %w", path, withoutPath(err, path))
+		return nil, fmt.Errorf("state directory %s: %w", path, withRemedy(err, path))
 	}
 	return d, nil
 }
 
 // openSubdir opens a directory in the state directory, created if it is missing.
 func openSubdir(state *directory, name string) (*directory, error) {
-	err := ensureDir(func() error { return state.Mkdir(name, dirMode) }, func() error { return syncDir(state) })
+	err := ensureDir(func() error { return fserror.In(state.Root, state.Mkdir(name, dirMode)) }, func() error { return syncDir(state) })
 	var d *directory
 	if err == nil {
-		d, err = openDirectory(func() (fs.FileInfo, error) { return state.Lstat(name) }, func() (*os.Root, error) { return state.OpenRoot(name) })
+		d, err = openDirectory(func() (fs.FileInfo, error) { return state.lstat(name) }, func() (*os.Root, error) {
+			root, err := state.OpenRoot(name)
+			return root, fserror.In(state.Root, err)
+		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %s: %w", state.Name(), name, withoutPath(err, name))
+		path := state.path(name)
+		return nil, fmt.Errorf("directory %s: %w", path, withRemedy(err, path))
 	}
 	return d, nil
 }
@@ -92,18 +101,47 @@ func CheckDir(path string) error {
 		err = checkDir(info)
 	}
 	if err != nil {
-		return fmt.Errorf("state directory %s: %w", path, withoutPath(err, filepath.Clean(path)))
+		return fmt.Errorf("state directory %s: %w", path, withRemedy(err, path))
 	}
 	return nil
 }
 
-// withoutPath returns the error of a system call on path without the path, which the text of the
-// caller has.
-func withoutPath(err error, path string) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok && filepath.Base(p.Path) == filepath.Base(path) {
-		return fmt.Errorf("%s: %w", p.Op, p.Err)
+// withRemedy returns an error without path, which the text of the caller has, and with what to do.
+func withRemedy(err error, path string) error {
+	return fserror.WithRemedy(fserror.WithoutPath(err, path), stateDirFlag)
+}
+
+// path returns the path of an entry.
+func (d *directory) path(name string) string { return filepath.Join(d.Name(), name) }
+
+// lstat is Lstat with the full path in its error.
+func (d *directory) lstat(name string) (fs.FileInfo, error) {
+	info, err := d.Lstat(name)
+	return info, fserror.In(d.Root, err)
+}
+
+// open opens a file for reading. It neither follows a link nor waits for the writer of a pipe.
+func (d *directory) open(name string) (*os.File, error) {
+	file, err := d.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	return file, fserror.In(d.Root, err)
+}
+
+// self opens the directory again, which a sync needs.
+func (d *directory) self() (*os.File, error) {
+	file, err := d.Open(".")
+	return file, fserror.In(d.Root, err)
+}
+
+// entries returns the entries, by name.
+func (d *directory) entries() ([]fs.DirEntry, error) {
+	self, err := d.self()
+	if err != nil {
+		return nil, err
 	}
-	return err
+	defer self.Close()
+	all, err := self.ReadDir(-1)
+	slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return all, err
 }
 
 // mkdirAll is os.MkdirAll that makes each new directory durable.
@@ -171,7 +209,7 @@ func newDirectory(root *os.Root, checked fs.FileInfo) (*directory, error) {
 func openRoot(root *os.Root, checked fs.FileInfo) (*directory, error) {
 	file, err := root.Open(".")
 	if err != nil {
-		return nil, err
+		return nil, fserror.In(root, err)
 	}
 	opened, err := file.Stat()
 	if err == nil && !os.SameFile(opened, checked) {
@@ -195,7 +233,10 @@ func restrictMode(root *os.Root, opened fs.FileInfo) error {
 	failpoint.Reach(failpoint.DirTightening)
 	err := root.Chmod(".", dirMode)
 	failpoint.Reach(failpoint.DirTightened)
-	return err
+	if err != nil {
+		return fmt.Errorf("mode %04o cannot be changed to %04o: %w", opened.Mode().Perm(), dirMode, fserror.Cause(err))
+	}
+	return nil
 }
 
 // Close closes the directory. A second Close is not an error.
@@ -207,7 +248,7 @@ func (d *directory) Close() error {
 // syncDir makes the entries of a directory durable. It opens a new descriptor each time, so
 // that a failed fsync is not hidden by an old one.
 func syncDir(d *directory) error {
-	f, err := d.Open(".")
+	f, err := d.self()
 	if err != nil {
 		return err
 	}

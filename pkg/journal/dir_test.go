@@ -84,7 +84,7 @@ func TestOpenRefused(t *testing.T) {
 		})
 	}
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 256))
-	if _, err := Open(long, Options{}); err == nil || err.Error() != "state directory "+long+": mkdir: file name too long" {
+	if _, err := Open(long, Options{}); err == nil || err.Error() != "state directory "+long+": mkdir: file name too long; configure another directory (--state-dir)" {
 		t.Errorf("got %v; want the path and the reason, once each", err)
 	}
 	if _, err := Open("", Options{}); err == nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -81,7 +82,7 @@ func (j *Journal) inUse(discardQuarantine bool) error {
 	}
 	for _, p := range loaded.Problems {
 		if p.MovedTo == "" {
-			return fmt.Errorf("%s cannot be moved to %s/: %w", p.File, quarantineName, p.MoveErr)
+			return fmt.Errorf("unusable record: %w", fserror.WithRemedy(p.MoveErr, stateDirFlag))
 		}
 	}
 	quarantined, err := j.Quarantined()

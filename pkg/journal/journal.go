@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -137,7 +138,8 @@ func (j *Journal) Remove(containerID string) error {
 func (j *Journal) Writable() error {
 	return j.whileAvailable(func() error {
 		if err := j.probe(); err != nil {
-			return fmt.Errorf("state directory %s cannot be written: %w", j.state.Name(), err)
+			// Without the name of the file, which differs each time.
+			return fmt.Errorf("state directory: %s cannot be written: %w", j.attachments.Name(), fserror.WithRemedy(fserror.Cause(err), stateDirFlag))
 		}
 		return nil
 	})

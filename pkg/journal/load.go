@@ -4,15 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -68,16 +66,16 @@ func (j *Journal) Load() (Loaded, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	entries, err := fs.ReadDir(j.attachments.FS(), ".")
+	entries, err := j.attachments.entries()
 	if err != nil {
-		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), withoutPath(err, "."))
+		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), fserror.WithoutPath(err, j.attachments.Name()))
 	}
 	j.reloadReasons()
 	var l Loaded
 	clear(j.futureVersions)
 	for _, e := range entries {
 		if err := j.loadFile(&l, e.Name()); err != nil {
-			return Loaded{}, fmt.Errorf("record %s: %w", filepath.Join(j.attachments.Name(), e.Name()), err)
+			return Loaded{}, fmt.Errorf("record %s: %w", j.attachments.path(e.Name()), err)
 		}
 	}
 	slices.SortFunc(l.Records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
@@ -131,28 +129,28 @@ func (j *Journal) readRecord(name string) (record.Record, error) {
 // one that is planted between Lstat and open. The error is an *unreadableError if the system
 // could not read the file; any other describes the file.
 func readFile(in *directory, name string) ([]byte, error) {
-	info, err := in.Lstat(name)
+	info, err := in.lstat(name)
 	if err != nil {
-		return nil, &unreadableError{withoutPath(err, name)}
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
 	}
-	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := in.open(name)
 	if err != nil {
-		return nil, &unreadableError{withoutPath(err, name)}
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
 	}
 	defer f.Close()
 	opened, err := f.Stat()
 	if err != nil {
-		return nil, &unreadableError{withoutPath(err, name)}
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
 	}
 	if !os.SameFile(info, opened) {
 		return nil, errors.New("replaced while it was read")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, &unreadableError{withoutPath(err, name)}
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
 	}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("more than %d bytes", maxFile)

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 	"unicode"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 const (
@@ -71,7 +71,7 @@ func Lock(ctx context.Context, dir string, self Holder, onWait func(holder strin
 		return nil, err
 	}
 	defer state.Close()
-	path := filepath.Join(dir, lockName)
+	path := state.path(lockName)
 	reported := ""
 	for wait := minLockPoll; ; wait = min(2*wait, maxLockPoll) {
 		file, err := tryLock(state)
@@ -81,7 +81,7 @@ func Lock(ctx context.Context, dir string, self Holder, onWait func(holder strin
 		}
 		held, busy := errors.AsType[*heldError](err)
 		if !busy && !errors.Is(err, errLockReplaced) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, fmt.Errorf("lock %s: %w", path, withRemedy(err, path))
 		}
 		// A new holder writes its name a moment after it has the lock.
 		named := busy && (held.holder != unknownHolder || wait > minLockPoll)
@@ -117,7 +117,7 @@ func tryLock(state *directory) (*os.File, error) {
 	failpoint.Reach(failpoint.LockOpening)
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
-		return nil, err
+		return nil, fserror.In(state.Root, err)
 	}
 	failpoint.Reach(failpoint.LockOpened)
 	if err := flock(state, file); err != nil {
@@ -133,7 +133,7 @@ func flock(state *directory, file *os.File) error {
 		return &heldError{holder: readHolder(file)}
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("flock: %w", err)
 	}
 	opened, err := file.Stat()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 const (
@@ -50,7 +50,7 @@ func openMarker(state *directory) (marker, error) {
 		}
 	}
 	if err != nil {
-		return marker{}, fmt.Errorf("state directory %s: %s: %w", state.Name(), markerName, withoutPath(err, markerName))
+		return marker{}, fmt.Errorf("marker of the state directory: %w", fserror.WithRemedy(err, stateDirFlag))
 	}
 	return m, nil
 }
@@ -61,23 +61,23 @@ func writeMarker(state *directory) error {
 	err := state.Remove(temporaryMarker) // of a process that was killed before its rename
 	failpoint.Reach(failpoint.LeftoverRemoved)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return fserror.In(state.Root, err)
 	}
 	id := make([]byte, markerBytes)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
-	return withoutPath(replace(state, temporaryMarker, markerName, []byte(hex.EncodeToString(id)+"\n")), temporaryMarker)
+	return replace(state, temporaryMarker, markerName, []byte(hex.EncodeToString(id)+"\n"))
 }
 
 // readMarker opens an existing marker. It does not follow a link.
 func readMarker(state *directory) (marker, error) {
-	info, err := state.Lstat(markerName)
+	info, err := state.lstat(markerName)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return marker{}, errNoMarker
 	}
 	if err != nil {
 		return marker{}, err
 	}
-	file, err := state.OpenFile(markerName, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := state.open(markerName)
 	if err != nil {
 		return marker{}, err
 	}

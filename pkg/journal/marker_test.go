@@ -75,7 +75,7 @@ func TestMarkerReplaced(t *testing.T) {
 func TestMarkerIsDir(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, markerName, "full"), 0o700))
-	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), dir+": "+markerName) {
+	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, markerName)) {
 		t.Errorf("got %v; want an error that names the marker", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // maxQuarantineName leaves space for a number within the 255 bytes that file systems allow for a
@@ -33,12 +34,12 @@ func (j *Journal) Quarantined() ([]Quarantined, error) {
 	}
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	entries, err := fs.ReadDir(j.quarantine.FS(), ".")
+	entries, err := j.quarantine.entries()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // an operator has removed the directory
 	}
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", j.quarantine.Name(), withoutPath(err, "."))
+		return nil, fmt.Errorf("directory %s: %w", j.quarantine.Name(), fserror.WithoutPath(err, j.quarantine.Name()))
 	}
 	found := make([]Quarantined, len(entries))
 	for i, e := range entries {
@@ -64,7 +65,7 @@ func renameTime(e fs.DirEntry) time.Time {
 // that cannot be read is reported by Quarantined.
 func (j *Journal) reloadReasons() {
 	clear(j.reasons)
-	entries, err := fs.ReadDir(j.quarantine.FS(), ".")
+	entries, err := j.quarantine.entries()
 	if err != nil {
 		return
 	}
@@ -101,7 +102,7 @@ func (j *Journal) moveToQuarantine(name, reason string) (string, error) {
 	}
 	failpoint.Reach(failpoint.QuarantineMoving)
 	if err := j.state.Rename(filepath.Join(attachmentsName, name), filepath.Join(quarantineName, to)); err != nil {
-		return "", err
+		return "", fserror.In(j.state.Root, err)
 	}
 	// The new name is synced first: after a crash the file may have both names, but not none.
 	failpoint.Reach(failpoint.QuarantineMoved)
@@ -119,7 +120,7 @@ func (j *Journal) unusedName(name string) (string, error) {
 	base := name[:min(len(name), maxQuarantineName)]
 	unused := base
 	for n := 1; ; n++ {
-		_, err := j.quarantine.Lstat(unused)
+		_, err := j.quarantine.lstat(unused)
 		if errors.Is(err, fs.ErrNotExist) {
 			return unused, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // lostAndFound is a directory that mkfs creates in a new file system.
@@ -66,10 +67,7 @@ func RemoveStateDir(ctx context.Context, dir string, o RemoveOptions) (Removal, 
 	if err == nil && len(r.Foreign) == 0 && !o.KeepDir {
 		err = r.removeDir()
 	}
-	if err != nil {
-		return r.Removal, fmt.Errorf("state directory %s: %w", dir, err)
-	}
-	return r.Removal, nil
+	return r.Removal, err
 }
 
 // remover removes one state directory.
@@ -84,7 +82,7 @@ type remover struct {
 func (r *remover) recognize() ([]string, error) {
 	d, err := openDirectoryAsIs(r.dir)
 	if err != nil {
-		return nil, err
+		return nil, r.error(withRemedy(err, r.dir))
 	}
 	defer d.Close()
 	names, err := namesIn(d)
@@ -98,11 +96,14 @@ func (r *remover) recognize() ([]string, error) {
 	}
 	for _, name := range names {
 		if !r.known(name) {
-			return nil, fmt.Errorf("not a state directory: no file %q, and %q is not a file of delegated-ipam; nothing is removed, so remove what remains, or name the right directory with --state-dir", markerName, name)
+			return nil, r.error(fmt.Errorf("not a state directory: no file %q, and %q is not a file of delegated-ipam; nothing is removed, so remove what remains, or name the right directory with --state-dir", markerName, name))
 		}
 	}
 	return names, nil
 }
+
+// error adds the path of the state directory to an error that lacks it.
+func (r *remover) error(err error) error { return fmt.Errorf("state directory %s: %w", r.dir, err) }
 
 // known reports whether a name in the state directory is that of a file of this program.
 func (r *remover) known(name string) bool {
@@ -132,7 +133,7 @@ func openDirectoryAsIs(path string) (*directory, error) {
 
 // namesIn returns the names in a directory, sorted.
 func namesIn(d *directory) ([]string, error) {
-	entries, err := fs.ReadDir(d.FS(), ".")
+	entries, err := d.entries()
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()
@@ -153,9 +154,13 @@ func (r *remover) removeFiles(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	if !lock.guards(j.state) {
-		return errors.New("replaced while it was locked; nothing is removed, so run the command again")
+		return r.error(errors.New("replaced while it was locked; nothing is removed, so run the command again"))
 	}
-	if err := j.inUse(r.options.DiscardQuarantine); err != nil {
+	err = j.inUse(r.options.DiscardQuarantine)
+	if _, ok := errors.AsType[*InUseError](err); ok {
+		return r.error(err)
+	}
+	if err != nil {
 		return err
 	}
 	if err := r.removeRecords(j); err != nil {
@@ -198,7 +203,7 @@ func (r *remover) removeRecords(j *Journal) error {
 // foreign, regardless of its name.
 func (r *remover) removeRest(state *directory) error {
 	for _, name := range append(slices.Clone(r.options.OtherFiles), temporaryMarker, markerName, lockName) {
-		info, err := state.Lstat(name)
+		info, err := state.lstat(name)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 			continue // the second is found below
 		}
@@ -221,7 +226,7 @@ func (r *remover) removeRest(state *directory) error {
 // remove removes a file or an empty directory; of a symbolic link the link itself. A directory that
 // is not empty is foreign.
 func (r *remover) remove(in *directory, name string) error {
-	path := filepath.Join(in.Name(), name)
+	path := in.path(name)
 	failpoint.Reach(failpoint.UninstallRemoving)
 	err := in.Remove(name)
 	failpoint.Reach(failpoint.UninstallRemoved)
@@ -234,7 +239,7 @@ func (r *remover) remove(in *directory, name string) error {
 		}
 		return nil
 	case err != nil:
-		return err
+		return fserror.WithRemedy(fserror.In(in.Root, err), stateDirFlag)
 	}
 	r.Removed = append(r.Removed, path)
 	return nil
@@ -250,7 +255,7 @@ func (r *remover) removeDir() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("the empty directory cannot be removed: %w", err)
+		return r.error(fmt.Errorf("the empty directory cannot be removed: %w", fserror.WithRemedy(err, stateDirFlag)))
 	}
 	r.Removed = append(r.Removed, r.dir)
 	return nil

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // temporaryName returns a file name that is not that of a record, and that no other write uses.
@@ -31,7 +31,7 @@ func (j *Journal) replace(containerID string, data []byte) error {
 // A file is written once: after a failed fsync the kernel may mark lost pages as clean, and a
 // second fsync would succeed.
 func replace(in *directory, temporary, name string, data []byte) error {
-	entries, err := in.Open(".") // before the change, so that its fsync reports each error since
+	entries, err := in.self() // before the change, so that its fsync reports each error since
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func replace(in *directory, temporary, name string, data []byte) error {
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		failpoint.Reach(failpoint.WriteSynced)
-		err = in.Rename(temporary, name)
+		err = fserror.In(in.Root, in.Rename(temporary, name))
 	}
 	if err != nil {
 		_ = in.Remove(temporary)
@@ -64,7 +64,8 @@ func replace(in *directory, temporary, name string, data []byte) error {
 
 // createFile creates an empty file; a file of that name is an error.
 func createFile(in *directory, name string) (*os.File, error) {
-	return in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	f, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	return f, fserror.In(in.Root, err)
 }
 
 // remove durably unlinks the file of a container ID. A missing one is synced too: an earlier
@@ -73,20 +74,20 @@ func (j *Journal) remove(containerID string) error {
 	if j.futureVersions[containerID] {
 		return ErrFutureVersion
 	}
-	entries, err := j.attachments.Open(".") // as in replace
+	entries, err := j.attachments.self() // as in replace
 	if err != nil {
 		return err
 	}
 	defer entries.Close()
 	// The blocks of an open file are not freed. In the fsync, for which a client waits, that
 	// would take as long as the rest of it on a disk mounted with the option discard.
-	f, err := j.attachments.OpenFile(containerID+fileSuffix, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := j.attachments.open(containerID + fileSuffix)
 	if err == nil {
 		defer f.Close()
 	}
 	failpoint.Reach(failpoint.RemoveBegins)
 	if err := j.attachments.Remove(containerID + fileSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return fserror.In(j.attachments.Root, err)
 	}
 	failpoint.Reach(failpoint.RemoveDone)
 	err = entries.Sync()

@@ -36,7 +36,7 @@ func (r Report) delegatedIPAM(s *attachmentStats) *models.DelegatedIPAMStatus {
 		out.MovedPlugins = append(out.MovedPlugins, &models.MovedPlugin{Pool: p.Pool, Plugin: p.Plugin, Binary: p.Binary, Executable: p.Executable, Error: p.Error})
 	}
 	for _, q := range r.Quarantined {
-		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: optionalTime(q.Since)})
+		out.Quarantined = append(out.Quarantined, &models.QuarantinedRecord{File: q.File, Reason: q.Reason, Since: optionalTime(q.Since), Version: int64(q.Version)})
 	}
 	return out
 }

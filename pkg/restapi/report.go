@@ -105,4 +105,7 @@ type Quarantined struct {
 	File, Reason string
 	// Since is when it was quarantined, or found there; zero if not known.
 	Since time.Time
+	// Version is the format version of a record that only a newer version of the program
+	// understands, and that is not in the quarantine; 0 for any other.
+	Version int
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // Another user may be able to write to the directory of the socket and to replace any name in it at
@@ -41,6 +43,15 @@ func openAt(parent *os.File, name string, flags int) (*os.File, error) {
 
 // pathOf returns a path of an open file, which names that file even if its name is replaced.
 func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// entriesOf returns the entries of an open directory.
+func entriesOf(dir *os.File) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(pathOf(dir))
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: dir.Name(), Err: fserror.Cause(err)}
+	}
+	return entries, nil
+}
 
 // checkPrivate returns an error unless an open directory is that of our own user, and no other user
 // can enter it.

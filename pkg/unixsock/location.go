@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // location is the place of the socket: its open directory and its name in it.
@@ -22,11 +24,11 @@ type location struct {
 func openLocation(path string) (location, error) {
 	parent := filepath.Dir(path)
 	if err := os.MkdirAll(parent, parentMode); err != nil {
-		return location{}, err
+		return location{}, withRemedy(err)
 	}
 	dir, err := os.OpenFile(parent, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return location{}, err
+		return location{}, withRemedy(err)
 	}
 	if err := checkParentOwner(dir); err != nil {
 		return location{}, errors.Join(err, dir.Close())
@@ -34,15 +36,21 @@ func openLocation(path string) (location, error) {
 	return location{dir, filepath.Base(path)}, nil
 }
 
+// withRemedy adds to an error of the directory of the socket what to do about it.
+func withRemedy(err error) error { return fserror.WithRemedy(err, "--socket-path") }
+
+// path returns the path of the socket.
+func (l location) path() string { return filepath.Join(l.dir.Name(), l.name) }
+
 // findStale opens the stale socket; nil without a file. It returns an error for a live socket
-// or another file, which must stay.
+// or another file, which must stay. The error lacks the path of the socket.
 func (l location) findStale() (*os.File, error) {
 	f, err := openName(l.dir, l.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, withRemedy(fserror.WithoutPath(err, l.path()))
 	}
 	if err := checkStale(f); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -64,7 +72,7 @@ func checkStale(f *os.File) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("a socket exists, and it is unknown whether a process listens on it: %w", err)
+		return fmt.Errorf("a socket exists, and it is unknown whether a process listens on it: %w", fserror.Cause(err))
 	}
 	defer conn.Close()
 	process := "another process"
@@ -85,7 +93,7 @@ func (l location) remove(installed fs.FileInfo) error {
 		return nil
 	}
 	if err := unix.Unlinkat(int(l.dir.Fd()), l.name, 0); err != nil {
-		return fmt.Errorf("remove: %w", err)
+		return &fs.PathError{Op: "unlink", Path: l.path(), Err: err}
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // Remove removes the stale socket at a path and the staging directories of its sidecar, and returns
@@ -33,7 +35,7 @@ func Remove(path string) (removed []string, err error) {
 	if found {
 		removed = append(removed, path)
 	}
-	entries, err := os.ReadDir(pathOf(dir))
+	entries, err := entriesOf(dir)
 	if err != nil {
 		return removed, fmt.Errorf("socket %s: %w", path, err)
 	}
@@ -66,5 +68,5 @@ func (l location) removeStale() (bool, error) {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
 		return false, fmt.Errorf("belongs to user %d; expected user %d, so run the command as user %[1]d", stat.Uid, os.Geteuid())
 	}
-	return true, l.remove(info)
+	return true, withRemedy(fserror.WithoutPath(l.remove(info), l.path()))
 }

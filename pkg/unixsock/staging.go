@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/fserror"
 )
 
 // stagedName is the name of the socket in its staging directory.
@@ -28,9 +30,9 @@ type stagingDir struct {
 // newStagingDir removes the staging directories of previous runs and creates a new one.
 func newStagingDir(target location) (*stagingDir, error) {
 	prefix := stagingPrefix(target.name)
-	entries, err := os.ReadDir(pathOf(target.dir))
+	entries, err := entriesOf(target.dir)
 	if err != nil {
-		return nil, err
+		return nil, withRemedy(err)
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) {
@@ -39,7 +41,7 @@ func newStagingDir(target location) (*stagingDir, error) {
 	}
 	name := prefix + rand.Text()
 	if err := unix.Mkdirat(int(target.dir.Fd()), name, 0o700); err != nil {
-		return nil, fmt.Errorf("staging directory: %w", &fs.PathError{Op: "mkdir", Path: filepath.Join(target.dir.Name(), name), Err: err})
+		return nil, withRemedy(fmt.Errorf("a staging directory cannot be created in %s: %w", target.dir.Name(), err))
 	}
 	dir, err := openDir(target.dir, name)
 	if err != nil {
@@ -88,7 +90,7 @@ func (s *stagingDir) unlink() { _ = unix.Unlinkat(int(s.dir.Fd()), stagedName, 0
 func (s *stagingDir) bind(mode fs.FileMode, gid int) (*net.UnixListener, fs.FileInfo, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: pathOf(s.dir) + "/" + stagedName, Net: "unix"})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, withRemedy(fmt.Errorf("bind in staging directory %s: %w", s.dir.Name(), fserror.Cause(err)))
 	}
 	l.SetUnlinkOnClose(false)
 	info, err := s.restrict(mode, gid)
@@ -114,7 +116,7 @@ func (s *stagingDir) restrict(mode fs.FileMode, gid int) (fs.FileInfo, error) {
 	// fchmod(2) refuses a descriptor that was opened with O_PATH, and only such a one is possible
 	// for a socket.
 	if err := os.Chmod(pathOf(socket), mode); err != nil {
-		return nil, fmt.Errorf("set mode: %w", err)
+		return nil, withRemedy(fmt.Errorf("set mode %04o: %w", mode, fserror.Cause(err)))
 	}
 	return socket.Stat()
 }
@@ -151,7 +153,7 @@ func (s *stagingDir) rename(flags uint) error {
 		err = unix.Renameat(from, stagedName, to, s.target.name)
 	}
 	if err != nil {
-		return fmt.Errorf("move to its path: %w", err)
+		return withRemedy(fmt.Errorf("move to its path: %w", err))
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ func TestFlagTables(t *testing.T) {
 //
 //evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagNames(t *testing.T) {
-	// A flag of cilium-agent, to which one of the bridge refers.
-	known := map[string]bool{"--ipam-cilium-node-update-rate": true, "--help": true}
+	// A flag of cilium-agent, to which one of the bridge refers, and those of the command-line library.
+	known := map[string]bool{"--ipam-cilium-node-update-rate": true, "--help": true, "--version": true}
 	for _, c := range commands() {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			known["--"+f.Name] = true
@@ -143,12 +143,13 @@ func tables(t *testing.T) map[string]string {
 	return ofBridge
 }
 
-// addOwnTable adds the table of a command with its name, unless there is an equal one.
+// addOwnTable adds the table of a command with its name, unless it has no flags or there is an equal
+// table.
 func addOwnTable(tables map[string]string, c *cobra.Command) {
 	var rows []string
 	c.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, row(name(f), value(f), usage(f))) })
 	text := table(rows, "flag", "default", "meaning")
-	if !slices.Contains(slices.Collect(maps.Values(tables)), text) {
+	if len(rows) > 0 && !slices.Contains(slices.Collect(maps.Values(tables)), text) {
 		tables[c.Name()] = text
 	}
 }

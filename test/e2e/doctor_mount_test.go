@@ -21,7 +21,7 @@ func TestDoctorMounts(t *testing.T) {
 		},
 		"plugin directory almost without inodes": {
 			`mount -t tmpfs -o size=64m,nr_inodes=50 none $STORE`,
-			fault{want: []string{"error disk-space"}, contains: []string{"inodes free", "free space"}},
+			fault{want: []string{"error disk-space"}, contains: []string{"inodes are free", "free space"}},
 		},
 		"plugin directory with little space": {
 			`mount -t tmpfs -o size=4m none $STORE`,

@@ -57,6 +57,21 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	wantLeased(t, n)
 }
 
+// The pool and its attachments have the same plugin, whose absence is reported once.
+func TestPluginOfPoolAndHeldMissing(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	n.Flags = append(n.Flags, "--enable-ipv6=false")
+	s := n.Start(t)
+	s.AllocateFor(t, "router")
+	removeFile(t, filepath.Join(n.BinDir, "host-local"))
+	s.WaitNotReady(t, "conflist: network", "no longer exists")
+	o := n.Command(t, "probe", "ready")
+	if o.ExitCode != 1 || strings.Count(o.Stderr, "failed to find plugin") != 1 || !strings.Contains(o.Stderr, "attachments cannot be verified or released") {
+		t.Errorf("probe ready ended with %d: %s; want the cause once, and its effect", o.ExitCode, o.Stderr)
+	}
+}
+
 // A wrapper named host-local keeps its leases in another directory than the configuration names.
 func TestLookupOffForWrapper(t *testing.T) {
 	t.Parallel()

@@ -131,7 +131,7 @@ func TestProbesStateDirMissing(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t)
 	harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
-	wantProbes(t, n, "state directory "+n.StateDir+": the path: no such file")
+	wantProbes(t, n, "state directory "+n.StateDir+": no such file")
 	harness.Must(t, os.Rename(n.StateDir+".away", n.StateDir))
 	wantProbes(t, n, "")
 }

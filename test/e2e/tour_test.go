@@ -61,7 +61,7 @@ func TestTour(t *testing.T) {
 	c.compare(t, "lost-lease")
 
 	c.run(t, "mv /opt/cni/bin/host-local /tmp")
-	s.WaitNotReady(t, "failed to find plugin", "no longer exists")
+	s.WaitNotReady(t, "conflist: network", "no longer exists")
 	c.run(t, "delegated-ipam probe ready", "delegated-ipam allocate ingress", "mv /tmp/host-local /opt/cni/bin")
 	s.WaitReady(t)
 	c.run(t, "delegated-ipam allocate ingress")

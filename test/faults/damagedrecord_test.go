@@ -90,6 +90,10 @@ func TestNewerRecord(t *testing.T) {
 	if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, "version 99") {
 		t.Errorf("health has the quarantined records %+v; want the one of version 99", got)
 	}
+	out := n.Command(t, "release", "--all", "--yes")
+	if name := filepath.Base(file); out.ExitCode != 1 || !strings.Contains(out.Stderr, name+`: owner "router" in pool "default": its record has version 99`) {
+		t.Errorf("release --all ended with status %d: %s; want 1 and a line about %s", out.ExitCode, out.Stderr, name)
+	}
 	s.Stop(t)
 	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, newer) {
 		t.Errorf("the record was changed: %q, %v", now, err)

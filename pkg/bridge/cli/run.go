@@ -55,7 +55,6 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 
   # Outside a pod
   delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
-		Version:               d.version,
 		Args:                  command.Args(),
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return d.run(cmd, o, set) },
 		DisableFlagsInUseLine: true,
@@ -65,6 +64,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 	cmd.SetFlagErrorFunc(command.FlagError)
 	cmd.Flags().AddFlagSet(set.Flags())
 	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand(), d.lostNodesCommand())
+	command.AddVersion(cmd, d.version)
 	return cmd
 }
 

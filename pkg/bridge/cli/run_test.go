@@ -90,8 +90,11 @@ func TestBadValues(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	var stdout, stderr strings.Builder
-	if code := Run(t.Context(), []string{"--version"}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.Contains(stdout.String(), "v9") {
-		t.Errorf("--version: exit code %d, printed %q", code, &stdout)
+	for _, argument := range []string{"version", "--version"} {
+		stdout.Reset()
+		if code := Run(t.Context(), []string{argument}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam-bridge v9\ngo") {
+			t.Errorf("%s: exit code %d, printed %q", argument, code, &stdout)
+		}
 	}
 	if code := Run(t.Context(), []string{"--kubeconfig=/none"}, []string{"K8S_NODE_NAME=worker"}, &stdout, &stderr, ""); code != command.ExitFailed || !strings.Contains(stderr.String(), "/none") {
 		t.Errorf("without a kubeconfig: exit code %d, printed %q", code, &stderr)

@@ -22,11 +22,11 @@ func attachments(o *check.Observations) []check.Finding {
 	for _, a := range o.After {
 		switch {
 		case a.Lost:
-			all = append(all, check.Fail("allocate for the owner: it gets its address again, or another one",
-				"owner %q (container ID %s): the plugin no longer holds its addresses", a.Owner, a.ContainerID).OfPool(a.Pool))
+			all = append(all, check.Fail("allocate for the owner, which gets its addresses again, or others",
+				"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID).OfPool(a.Pool))
 		case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
 			all = append(all, check.Warn("fix the cause; the sidecar retries automatically",
-				"owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError).OfPool(a.Pool))
+				"the attachment of owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError).OfPool(a.Pool))
 		}
 	}
 	for _, q := range o.Status.Quarantined {
@@ -34,7 +34,7 @@ func attachments(o *check.Observations) []check.Finding {
 			"record %s is unusable: %s", q.File, q.Reason))
 	}
 	if len(all) == 0 && o.ListErr == nil {
-		all = append(all, check.Pass("none of %d is lost, blocked by the plugin or unreadable; %s", len(o.After), lastVerified(o.After)))
+		all = append(all, check.Pass("none of %d attachments is lost, blocked by the plugin or unreadable; %s", len(o.After), lastVerified(o.After)))
 	}
 	return all
 }

@@ -57,5 +57,5 @@ func freeText(f check.Dir) string {
 	if f.Inodes > 0 {
 		text += fmt.Sprintf(" and %d inodes", f.FreeInodes)
 	}
-	return fmt.Sprintf("%s free for %s", text, f.Path)
+	return fmt.Sprintf("%s are free for %s", text, f.Path)
 }

@@ -12,7 +12,7 @@ func heldPlugins(o *check.Observations) []check.Finding {
 	}
 	var all []check.Finding
 	for _, p := range o.Status.MovedPlugins {
-		f := check.Pass("%s is not used any more; %s is", p.Binary, p.Executable)
+		f := check.Pass("%s is not used any more; %s is used in its place", p.Binary, p.Executable)
 		if p.Error != "" {
 			f = check.Fail("install the plugin again, or add its directory to --cni-bin-dir; until then none of its attachments is verified or released", "%s", p.Error)
 		}

@@ -17,7 +17,7 @@ var MachineID = check.Check{Name: "machine-id", Run: func(o *check.Observations)
 func machineID(id string) []check.Finding {
 	if id == "" {
 		return []check.Finding{check.Warn("mount the host's /etc/machine-id into the container, or create one (systemd-machine-id-setup)",
-			"no machine ID: records of another machine, as after a disk was copied, are not detected")}
+			"the machine has no ID: records of another machine, as after a disk was copied, are not detected")}
 	}
 	return []check.Finding{check.Pass("the machine has an ID")}
 }

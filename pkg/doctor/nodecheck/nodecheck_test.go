@@ -36,9 +36,9 @@ func TestSidecar(t *testing.T) {
 	found := func(o check.Observations) []check.Finding { return Sidecar.Run(&o) }
 	ready := &models.DelegatedIPAMStatus{Ready: true}
 	runCases(t, map[string]testCase{
-		"ready":                {found(check.Observations{Status: ready}), states(ok), nil},
+		"ready":                {found(check.Observations{Status: ready}), states(ok), []string{"the sidecar responds"}},
 		"no response":          {found(check.Observations{StatusErr: errors.New("refused")}), states(failed), []string{"refused", "start the sidecar"}},
-		"not ready":            {found(check.Observations{Status: &models.DelegatedIPAMStatus{Reasons: []string{"one", "two"}}}), states(failed, failed), []string{"not ready: one", "not ready: two"}},
+		"not ready":            {found(check.Observations{Status: &models.DelegatedIPAMStatus{Reasons: []string{"one", "two"}}}), states(failed, failed), []string{"the sidecar is not ready: one", "the sidecar is not ready: two"}},
 		"not ready, no reason": {found(check.Observations{Status: &models.DelegatedIPAMStatus{}}), states(failed), []string{"no reason"}},
 		"no list":              {found(check.Observations{Status: ready, ListErr: errors.New("403")}), states(ok, failed), []string{"403", "docs/operate/security.md"}},
 	})
@@ -130,11 +130,11 @@ func TestAttachments(t *testing.T) {
 		return Attachments.Run(&check.Observations{Status: &models.DelegatedIPAMStatus{Quarantined: quarantined}, After: []*models.Attachment{&a}})
 	}
 	runCases(t, map[string]testCase{
-		"held":                  {found(models.Attachment{State: "held"}), states(ok), []string{"none of 1", "1 of 1 held ones were not verified"}},
+		"held":                  {found(models.Attachment{State: "held"}), states(ok), []string{"none of 1 attachments", "1 of 1 held ones were not verified"}},
 		"held and verified":     {found(models.Attachment{State: "held", Verified: &noon}), states(ok), []string{"none before 2026-03-01T12:00:00Z"}},
 		"cooldown":              {found(models.Attachment{State: "cooldown"}), states(ok), []string{"none is held"}},
 		"held, after a failure": {found(models.Attachment{State: "held", LastError: "once"}), states(ok), nil},
-		"lost":                  {found(models.Attachment{State: "held", Lost: true, Owner: "router"}), states(failed), []string{`"router"`, "allocate"}},
+		"lost":                  {found(models.Attachment{State: "held", Lost: true, Owner: "router"}), states(failed), []string{`the addresses of owner "router"`, "allocate"}},
 		"failed DEL":            {found(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), states(warning), []string{"no daemon", `"x"`}},
 		"failed ADD":            {found(models.Attachment{State: "adding", LastError: "full"}), states(warning), []string{"full"}},
 		"DEL in progress":       {found(models.Attachment{State: "releasing"}), states(ok), nil},

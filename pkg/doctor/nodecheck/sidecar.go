@@ -14,14 +14,14 @@ func sidecar(o *check.Observations) []check.Finding {
 	}
 	var all []check.Finding
 	if o.Status.Ready {
-		all = append(all, check.Pass("responds and is ready"))
+		all = append(all, check.Pass("the sidecar responds and is ready"))
 	}
 	reasons := o.Status.Reasons
 	if !o.Status.Ready && len(reasons) == 0 {
 		reasons = []string{"no reason is reported"}
 	}
 	for _, reason := range reasons {
-		all = append(all, check.Fail("fix the cause; `delegated-ipam status` shows each pool", "not ready: %s", reason))
+		all = append(all, check.Fail("fix the cause; `delegated-ipam status` shows each pool", "the sidecar is not ready: %s", reason))
 	}
 	if o.ListErr != nil {
 		all = append(all, check.Fail("run doctor as an authorized user (docs/operate/security.md); no leases could be compared",

@@ -32,7 +32,7 @@ func TestDiskSpace(t *testing.T) {
 		"few inodes":                {space(16<<20, 9999, 1023), states(warning), []string{"1023 inodes"}},
 		"hardly any bytes":          {space(1<<20-1, 9999, 1024), states(failed), []string{"1023 KiB"}},
 		"hardly any inodes":         {space(16<<20, 9999, 63), states(failed), []string{"63 inodes"}},
-		"unlimited inodes":          {space(16<<20, 0, 0), states(ok), []string{"16 MiB free"}},
+		"unlimited inodes":          {space(16<<20, 0, 0), states(ok), []string{"16 MiB are free"}},
 		"unreadable directory":      {diskSpace(check.Dir{Err: errors.New("no")}), nil, nil},
 		"at the limits of an error": {space(1<<20, 9999, 64), states(warning), nil},
 	})

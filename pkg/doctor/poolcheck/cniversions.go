@@ -21,5 +21,5 @@ func cniVersions(p check.Pool) check.Finding {
 	if p.Plugin.VersionErr != nil {
 		return p.Fail("install a plugin that responds to VERSION with a version that delegated-ipam supports", "%s: %s", p.Plugin.Binary, p.Plugin.VersionErr)
 	}
-	return p.Pass("%s is used; %s supports %s", p.Plugin.CNIVersion, p.Plugin.Plugin, strings.Join(p.Plugin.Versions, ", "))
+	return p.Pass("CNI version %s is used; %s supports %s", p.Plugin.CNIVersion, p.Plugin.Plugin, strings.Join(p.Plugin.Versions, ", "))
 }

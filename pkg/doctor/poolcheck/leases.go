@@ -1,6 +1,7 @@
 package poolcheck
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -77,11 +78,26 @@ func heldLeases(list []*models.Attachment, network string) []hostlocal.Lease {
 }
 
 func leaked(s check.Store, l hostlocal.Lease) check.Finding {
-	return check.Warn("allocate for its owner and release it again (`delegated-ipam id OWNER` prints the ID of an owner); for an unknown owner run host-local's DEL with this ID and interface",
-		"%s is leased to container ID %s, interface %q, for which the sidecar does not list it", s.File(l.IP), l.ContainerID, l.Interface).Of(l.IP)
+	return check.Warn("allocate for the owner of the container ID and release its address again (`delegated-ipam id OWNER` prints the ID of an owner); for an unknown owner run host-local's DEL with this ID and interface",
+		"address %s is leased to %s (%s), but the sidecar does not list the address with that container ID and interface", l.IP, holder(l), s.File(l.IP)).Of(l.IP)
 }
 
 func lost(s check.Store, l hostlocal.Lease) check.Finding {
 	return check.Fail("make sure that the sidecar and the plugin of the pods use the same directory; after --verify-interval the owner's next request gets the address again, or another one if it is in use",
-		"the sidecar lists it with container ID %s, interface %q, but %s does not: the plugin may allocate it again", l.ContainerID, l.Interface, s.File(l.IP)).Of(l.IP)
+		"the sidecar lists address %s with %s, but %s", l.IP, holder(l), stored(s, l.IP)).Of(l.IP)
+}
+
+// holder describes the holder of a lease.
+func holder(l hostlocal.Lease) string {
+	return fmt.Sprintf("container ID %s, interface %q", l.ContainerID, l.Interface)
+}
+
+// stored describes what the store has for an address that it does not lease to its holder.
+func stored(s check.Store, ip netip.Addr) string {
+	for _, l := range s.Leases {
+		if l.IP == ip {
+			return fmt.Sprintf("it is leased to %s (%s)", holder(l), s.File(ip))
+		}
+	}
+	return fmt.Sprintf("there is no lease of it (%s): the plugin may allocate the address again", s.File(ip))
 }

@@ -119,7 +119,7 @@ func (s pluginState) finding(p check.Pool) check.Finding {
 	case p.Plugin.StateErr != nil && (s.Path == "" || filepath.IsAbs(s.Path)):
 		return p.Fail(sameDirRemedy, "%s", p.Plugin.StateErr)
 	case s.Path == "":
-		return p.Pass("not checked: the plugin's profile names no directory of its state")
+		return p.Pass("the plugin's state is not checked: its profile names no directory")
 	case !filepath.IsAbs(s.Path):
 		return p.Fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working directory of the plugin, so pods and sidecar may use different directories", key, s.Path)
 	}

@@ -28,7 +28,7 @@ const minGCVersion = "1.1.0"
 func runtimeGC(p check.Pool) check.Finding {
 	switch {
 	case p.Network.DisableGC:
-		return p.Pass("disableGC is set")
+		return p.Pass("disableGC is set in %s", p.Network.File)
 	case !hasGC(p.Network.CNIVersion):
 		return p.Pass("the configuration has CNI version %s, which lacks GC", versionText(p.Network.CNIVersion))
 	case len(p.Plugin.Versions) > 0 && !slices.ContainsFunc(p.Plugin.Versions, hasGC):

@@ -19,14 +19,14 @@ var StaleLeaseFiles = check.Check{Name: "stale-lease-files", Run: func(o *check.
 func staleLeaseFiles(s check.Store) []check.Finding {
 	var all []check.Finding
 	for _, ip := range s.Removed {
-		all = append(all, check.Pass("%s contained no container ID and was removed; the address is free", s.File(ip)).Of(ip))
+		all = append(all, check.Pass("%s contained no container ID and was removed; address %s is free", s.File(ip), ip).Of(ip))
 	}
 	for _, ip := range s.Stale {
 		all = append(all, check.Warn("`delegated-ipam doctor --repair` removes it",
-			"%s contains no container ID: a killed host-local left it, and no CNI call frees the address", s.File(ip)).Of(ip))
+			"%s contains no container ID: a killed host-local left it, and no CNI call frees address %s", s.File(ip), ip).Of(ip))
 	}
 	if len(all) == 0 && s.Err == nil {
-		all = append(all, check.Pass("none in %s", s.Dir))
+		all = append(all, check.Pass("%s has no stale lease file", s.Dir))
 	}
 	return all
 }

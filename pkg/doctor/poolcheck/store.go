@@ -20,12 +20,12 @@ var Store = check.Check{Name: "store", Run: func(o *check.Observations) []check.
 
 func store(s check.Store) []check.Finding {
 	if !s.IsHostLocal() {
-		return []check.Finding{check.Pass("not checked: only the files of host-local are known, and the plugin is %s", cmp.Or(s.Plugin, "unknown"))}
+		return []check.Finding{check.Pass("the store is not checked: only the files of host-local are known, and the plugin is %s", cmp.Or(s.Plugin, "unknown"))}
 	}
 	var all []check.Finding
 	for _, ip := range s.Unexpected {
 		all = append(all, check.Warn("inspect and remove it",
-			"%s is not a file that host-local creates: it blocks the address, and host-local can hang on it", s.File(ip)).Of(ip))
+			"%s is not a file that host-local creates: it blocks address %s, and host-local can hang on it", s.File(ip), ip).Of(ip))
 	}
 	if s.Err != nil {
 		all = append(all, check.Fail("run doctor as the sidecar's user and with its mounts; if the file is faulty, fix it", "%s", s.Err))

@@ -22,7 +22,7 @@ var Verification = check.Check{Name: "verification", Run: func(o *check.Observat
 }}
 
 func verification(p *models.PoolStatus) check.Finding {
-	text := "by " + p.Verification.By
+	text := "held attachments are verified by " + p.Verification.By
 	if p.Verification.Reason != "" {
 		text += ": " + p.Verification.Reason
 	}

@@ -22,7 +22,7 @@ func TestVerification(t *testing.T) {
 		return Verification.Run(&check.Observations{Status: &models.DelegatedIPAMStatus{Pools: p}})
 	}
 	runCases(t, map[string]testCase{
-		"lookup":               {of(newStatus("lookup", "")), states(ok), []string{"by lookup"}},
+		"lookup":               {of(newStatus("lookup", "")), states(ok), []string{"held attachments are verified by lookup"}},
 		"lookup is not proven": {of(newStatus("lookup", "no ADD yet")), states(ok), []string{"no ADD yet"}},
 		"lookup is off":        {of(newStatus("check", "ADD returned 10.0.0.5")), states(warning), []string{"ADD returned 10.0.0.5", "dataDir"}},
 		"no lookup":            {of(none), states(ok), []string{"by check"}},
