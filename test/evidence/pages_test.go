@@ -173,11 +173,15 @@ func TestTargets(t *testing.T) {
 
 func pages(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d pages, %v; want some", len(files), err)
+	var all []string
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "docs/*/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d pages, %v; want some", pattern, len(files), err)
+		}
+		all = append(all, files...)
 	}
-	return files
+	return all
 }
 
 func read(t *testing.T, file string) string {
