@@ -10,13 +10,13 @@ import (
 
 func TestVersion(t *testing.T) {
 	for _, argument := range []string{"version", "--version"} {
-		testDependencies(nil).exec(t, argument).wants(t, command.ExitOK, "delegated-ipam v1.2.3\n"+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+"\n")
+		testDependencies(nil).exec(t, argument).wants(t, command.ExitOK, "delegated-ipam version v1.2.3 ("+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+")\n")
 	}
 }
 
 func TestRun(t *testing.T) {
 	var stdout, stderr strings.Builder
-	if code := Run(t.Context(), []string{"version"}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam v9\n") {
+	if code := Run(t.Context(), []string{"version"}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam version v9 (") {
 		t.Errorf("version ended with status %d and printed %q, to stderr %q", code, &stdout, &stderr)
 	}
 	environ := []string{"=weird", "CILIUM_SOCK=/first", "CILIUM_SOCK=/none/last=1"}

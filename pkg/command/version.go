@@ -9,11 +9,11 @@ import (
 )
 
 // AddVersion gives a program the flag --version and the command version, which it returns. Both
-// print the same.
+// print the same: the text of cobra. Another one would need cobra's templates, and with the package
+// text/template the linker keeps 4 MB more of each program.
 func AddVersion(root *cobra.Command, version string) *cobra.Command {
 	program := root.Name()
-	root.Version = fmt.Sprintf("%s %s\n%s %s/%s\n", program, version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	root.SetVersionTemplate("{{.Version}}")
+	root.Version = fmt.Sprintf("%s (%s %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
@@ -21,7 +21,7 @@ func AddVersion(root *cobra.Command, version string) *cobra.Command {
 		Example: "  " + program + " version",
 		Args:    Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), root.Version)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s version %s\n", program, root.Version)
 			return err
 		},
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAddVersion(t *testing.T) {
-	want := "program v1.2.3\n" + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
+	want := "program version v1.2.3 (" + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + ")\n"
 	for _, argument := range []string{"version", "--version"} {
 		root := &cobra.Command{Use: "program COMMAND", RunE: func(*cobra.Command, []string) error { return nil }}
 		AddVersion(root, "v1.2.3")

@@ -56,8 +56,8 @@ func TestGoInstall(t *testing.T) {
 	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
 		command(t, environ, "go", "install", tagged.Path+"/cmd/"+name+"@"+tagged.Version)
 		got := command(t, nil, filepath.Join(dir, "bin", name), "version")
-		if first, _, _ := strings.Cut(got, "\n"); !strings.HasPrefix(first, name+" ") || !strings.HasSuffix(first, " "+tagged.Version) {
-			t.Errorf("%s version prints %q; want version %s", name, first, tagged.Version)
+		if want := name + " version " + tagged.Version + " ("; !strings.HasPrefix(got, want) {
+			t.Errorf("%s version prints %q; want %q at its beginning", name, got, want)
 		}
 	}
 }

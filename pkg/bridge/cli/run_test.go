@@ -92,7 +92,7 @@ func TestRun(t *testing.T) {
 	var stdout, stderr strings.Builder
 	for _, argument := range []string{"version", "--version"} {
 		stdout.Reset()
-		if code := Run(t.Context(), []string{argument}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam-bridge v9\ngo") {
+		if code := Run(t.Context(), []string{argument}, nil, &stdout, &stderr, "v9"); code != command.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam-bridge version v9 (go") {
 			t.Errorf("%s: exit code %d, printed %q", argument, code, &stdout)
 		}
 	}
