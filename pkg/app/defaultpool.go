@@ -7,8 +7,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// The journal has the default pool under the name defaults.Pool, for any
-// --ipam-default-ip-pool: a start with another name finds the attachments, and a version without the option, too.
+// The journal has the default pool under the name defaults.Pool, for any --ipam-default-ip-pool: a
+// start with another name finds the attachments, and a version without the option, too.
 
 // unnamedDefaultPool is a journal that gets the records of the default pool without its name.
 type unnamedDefaultPool struct {
