@@ -32,7 +32,11 @@ func TestDocsPaths(t *testing.T) {
 			return nil
 		}
 		data, err := os.ReadFile(filepath.Join(root, path))
-		for _, page := range pageInText.FindAllString(string(data), -1) {
+		pages := pageInText.FindAllString(string(data), -1)
+		if len(pages) == 0 {
+			return err
+		}
+		for _, page := range pages {
 			named++
 			if _, err := os.Stat(filepath.Join(root, page)); err != nil {
 				t.Errorf("%s names %s, which does not exist", path, page)
