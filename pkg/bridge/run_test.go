@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,10 +40,15 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// slotServer is a sidecar that allocates and never releases.
-type slotServer struct{ slots map[string]string }
+// slotServer is a sidecar that allocates and never releases. The bridge allocates in parallel.
+type slotServer struct {
+	mu    sync.Mutex
+	slots map[string]string
+}
 
-func (s slotServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *slotServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case r.URL.Path == "/v1/healthz":
@@ -88,7 +94,7 @@ func TestRun(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, Config{options.Bridge{
-			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Host: serveUnix(t, slotServer{map[string]string{}}), Pool: "default",
+			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Host: serveUnix(t, &slotServer{slots: map[string]string{}}), Pool: "default",
 			MinAllocate: 4, PreAllocate: 1, ReleaseDelay: time.Minute, MetricsAddress: address,
 		}}, discardLog())
 	}()

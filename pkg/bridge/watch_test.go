@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
@@ -82,7 +83,8 @@ func TestWatchRetries(t *testing.T) {
 				first, second := newWatcher(m, resourceNodes), newWatcher(m, resourcePods)
 				second.after = first
 				store := newPodStore(func() {})
-				ctx, cancel := context.WithCancel(t.Context())
+				// Thousands of messages would hide the report of another test.
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 				var work sync.WaitGroup
 				work.Go(func() { first.run(ctx, nodes.source(), &corev1.Pod{}, newPodStore(func() {})) })
 				work.Go(func() { second.run(ctx, pods.source(), &corev1.Pod{}, store) })
