@@ -18,12 +18,22 @@ func (op *operation) acquire(want acquireRequest) error {
 	if err := op.acquireProcess(); err != nil {
 		return err
 	}
+	if !op.nested {
+		op.engine.acquisitions.begin()
+		defer op.engine.acquisitions.end()
+	}
 	want.known, want.hides = op.entry.rec.Addresses(), op.hides
 	var failed error
 	for {
-		next, err := op.tryAcquire(&want, failed)
-		var d *duplicateError
-		if errors.As(err, &d) && d.other != nil {
+		var next bool
+		var err error
+		want.othersRan = op.engine.acquisitions.watch()
+		if want.alone {
+			op.engine.acquisitions.alone(func() { next, err = op.tryAcquire(&want, failed) })
+		} else {
+			next, err = op.tryAcquire(&want, failed)
+		}
+		if d, ok := errors.AsType[*duplicateError](err); ok && d.verify {
 			defer op.engine.workqueue.add(d.other)
 		}
 		if !next {
@@ -44,7 +54,7 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	if op.entry.rec == nil {
 		adopted, absent, err := op.adopt(inv, want)
 		if d, ok := errors.AsType[*duplicateError](err); ok { // the DEL below releases ours
-			if d.other != nil {
+			if d.verify {
 				defer op.engine.workqueue.add(d.other)
 			}
 		} else if adopted || err != nil {
@@ -71,6 +81,9 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	if x, ok := errors.AsType[*excludedError](failed); ok {
 		op.setAside(inv, x.ip)
 	}
+	if d, ok := errors.AsType[*duplicateError](failed); ok && d.offer {
+		op.offer(d.other)
+	}
 	if op.idInUseByDel(inv) { // use another one
 		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
 		if err := op.writeAdding(inv); err != nil {
@@ -87,7 +100,8 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 		}
 		return false, op.undoAcquire(inv, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", x, want.excluded-1))
 	}
-	if deleted && !want.repeatAfter(err) { // otherwise leftovers may have caused the failure: request the same again
+	// Leftovers may have caused the failure; then the same is requested again.
+	if deleted && !want.repeatAfter(requests[0], err) && !op.repeatAlone(want, requests[0], err) {
 		want.tried++
 		requests = requests[1:]
 	}
@@ -278,29 +292,6 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 	default:
 		return errors.Join(cause, op.removeRecord())
 	}
-}
-
-// unusableResult is a successful ADD whose result does not match the request.
-type unusableResult struct{ error }
-
-// duplicateError is a successful ADD whose result another attachment has. other is the
-// attachment to verify; nil for none.
-type duplicateError struct {
-	error
-	other *entry
-	// unrequested reports that the address came in addition to the requested ones.
-	unrequested bool
-}
-
-// retryable reports whether an ADD that requests less may succeed: the plugin works but refuses
-// this request. CNI's own codes (try again later, invalid configuration) do not say that, and
-// an address that may be available later is not lost for them.
-func retryable(err error) bool {
-	var unusable *unusableResult
-	var duplicate *duplicateError
-	var e *call.Error
-	return errors.As(err, &unusable) || errors.As(err, &duplicate) ||
-		errors.As(err, &e) && e.IsPluginRefusal()
 }
 
 // outcomeUnknown reports whether the plugin may still act on a failed call.

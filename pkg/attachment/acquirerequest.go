@@ -27,9 +27,14 @@ type acquireRequest struct {
 	// hides reports whether an address that was not requested must not be allocated; nil for no
 	// such address.
 	hides func(netip.Addr) bool
-	// tried counts the candidates that were requested, repeated the repetitions, and excluded the
-	// results that were set aside.
+	// tried counts the candidates that were requested, repeated the repetitions after a conflict, the
+	// last one of which was of the address conflict, and excluded the results that were set aside.
 	tried, repeated, excluded int
+	conflict                  netip.Addr
+	// othersRan reports whether another acquisition has run since the last ADD began to be prepared;
+	// alone reports that none may run during the next one.
+	othersRan func() bool
+	alone     bool
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests
@@ -54,18 +59,20 @@ func (r acquireRequest) candidates(c call.Invocation) [][]netip.Addr {
 	return sets[min(r.tried, len(sets)-1):]
 }
 
-// maxRepeats bounds how often an acquisition repeats a request.
-const maxRepeats = 3
+// maxRepeats bounds how often an acquisition repeats a request because another attachment has an
+// address of the result.
+const maxRepeats = 16
 
-// repeatAfter reports whether the same addresses are requested again: they are available, but
-// another attachment has an address that came with them. A plugin that continues after its
-// last address, as host-local does, returns a different one next time.
-func (r *acquireRequest) repeatAfter(err error) bool {
-	var d *duplicateError
-	if !errors.As(err, &d) || !d.unrequested || r.repeated == maxRepeats {
+// repeatAfter reports whether the same addresses are requested again. A plugin that continues after
+// its last address, as host-local does, returns others next time. One that returns the same address
+// twice, though none was requested, has probably no other. Requested addresses that are available
+// are not given up so soon.
+func (r *acquireRequest) repeatAfter(requested []netip.Addr, err error) bool {
+	d, ok := errors.AsType[*duplicateError](err)
+	if !ok || !d.repeatable || r.repeated == maxRepeats || len(requested) == 0 && d.ip == r.conflict {
 		return false
 	}
-	r.repeated++
+	r.repeated, r.conflict = r.repeated+1, d.ip
 	return true
 }
 

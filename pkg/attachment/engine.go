@@ -63,7 +63,9 @@ type Engine struct {
 
 	processes  *semaphore.Weighted // one per plugin process
 	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
-	workqueue  *workqueue
+	// acquisitions are those that run, but for nested ones.
+	acquisitions *acquisitions
+	workqueue    *workqueue
 	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
 	// plugin process.
 	lockWaiters, processWaiters waiters
@@ -131,10 +133,11 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{
 		opts: o, journal: j, plugin: p,
-		processes:  semaphore.NewWeighted(int64(o.MaxProcesses)),
-		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
-		workqueue:  newWorkqueue(),
-		ctx:        ctx, cancel: cancel,
+		processes:    semaphore.NewWeighted(int64(o.MaxProcesses)),
+		queueSlots:   semaphore.NewWeighted(int64(o.MaxQueued)),
+		acquisitions: newAcquisitions(),
+		workqueue:    newWorkqueue(),
+		ctx:          ctx, cancel: cancel,
 		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[key]error{},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -79,28 +78,19 @@ func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 // setAside acquires an excluded address that was just released for a separate owner. Without
 // success the plugin may return it again, which is counted by the caller.
 func (op *operation) setAside(inv call.Invocation, ip netip.Addr) {
-	a, err := op.engine.getOrCreate(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
-	if err != nil {
-		return // the engine is stopping
-	}
-	// It uses the plugin process of op, and must not wait for a lock while it has that: the holder
-	// of the lock may wait for a process.
-	aside := &operation{
-		engine: op.engine, entry: a, action: ActionExclude, waitCtx: op.waitCtx, started: time.Now(),
-		slot: op.slot, hasProcess: true, requestID: op.requestID,
-	}
-	if !aside.tryLock() {
-		op.engine.unref(a)
+	aside := op.nest(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
+	if aside == nil {
 		return
 	}
+	aside.action, aside.waitCtx, aside.slot, aside.requestID = ActionExclude, op.waitCtx, op.slot, op.requestID
 	defer aside.unlock()
 	var want acquireRequest
 	if canRequest(inv, []netip.Addr{ip}) {
 		want.required = []netip.Addr{ip}
 	}
-	err = aside.acquire(want)
+	err := aside.acquire(want)
 	aside.recordResult(err)
-	op.engine.actionDone(ActionExclude, a.pool, []record.Family{record.FamilyOf(ip)}, err)
+	op.engine.actionDone(ActionExclude, aside.entry.pool, []record.Family{record.FamilyOf(ip)}, err)
 	if err != nil {
 		aside.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
 	} else {

@@ -48,6 +48,11 @@ type fakeNode struct {
 	extraAddr  string            // an address that each ADD returns in addition
 	// ignoresRequests: an ADD accepts requested addresses and returns any.
 	ignoresRequests bool
+	// afterAdd is called when an ADD has allocated, before it ends.
+	afterAdd func(c call.Call)
+	// continues: an ADD continues after last, the number of the address that the last one returned.
+	continues bool
+	last      int
 	// storeHidden: Holds and Lookup fail.
 	storeHidden bool
 	// availableErr is why the state directory cannot be used.

@@ -59,6 +59,9 @@ func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {
 	if n.addGate != nil {
 		<-n.addGate
 	}
+	if n.afterAdd != nil {
+		defer n.afterAdd(c)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.called(ctx, "ADD", c)
@@ -203,7 +206,8 @@ func (n *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 	return got, nil
 }
 
-// pick returns the requested address of a family, or else its first free one.
+// pick returns the requested address of a family, or else its first free one, after the last one if
+// the plugin continues.
 func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Addr, error) {
 	taken := func(ip netip.Addr) bool {
 		for _, held := range n.store {
@@ -222,8 +226,13 @@ func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Add
 		}
 		return ip, nil
 	}
-	for i := 1; i <= n.rangeSize; i++ {
-		if ip := rangeAddr(family, i); !taken(ip) {
+	first := 0
+	if n.continues {
+		first = n.last
+	}
+	for i := range n.rangeSize {
+		n.last = (first+i)%n.rangeSize + 1
+		if ip := rangeAddr(family, n.last); !taken(ip) {
 			return ip, nil
 		}
 	}

@@ -29,6 +29,11 @@ type operation struct {
 	hasProcess, hasSecondProcess bool
 	// requestID is the ID of the client's request; empty for background work.
 	requestID string
+	// nested reports that the operation is part of one on another attachment, whose plugin process it
+	// uses.
+	nested bool
+	// offered reports that the plugin has just freed all addresses of the attachment, which is lost.
+	offered bool
 }
 
 // callCtx returns the context of a plugin call, which never ends: an abandoned call would leave an

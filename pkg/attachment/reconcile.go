@@ -30,14 +30,47 @@ func (e *Engine) reconcile(a *entry) {
 	}
 	defer op.unlock()
 	op.started = time.Now()
+	op.reconcileAndRecord()
+	op.finish()
+}
+
+func (op *operation) reconcileAndRecord() {
 	was := op.describe()
 	families := op.families()
-	err = op.reconcile()
-	if e.ctx.Err() == nil || err == nil {
+	err := op.reconcile()
+	if op.engine.ctx.Err() == nil || err == nil {
 		op.reportBackground(was, families, err)
 	}
 	op.recordResult(err)
-	op.finish()
+}
+
+// nest returns an operation on another attachment that uses the plugin process of op; nil if the
+// engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
+// The caller unlocks it.
+func (op *operation) nest(k key) *operation {
+	a, err := op.engine.getOrCreate(k)
+	if err != nil {
+		return nil
+	}
+	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true}
+	if !other.tryLock() {
+		op.engine.unref(a)
+		return nil
+	}
+	return other
+}
+
+// offer reconciles a lost attachment whose addresses the plugin has just returned to op, which
+// released them. Now the plugin may allocate them to their owner, even if they cannot be requested.
+func (op *operation) offer(a *entry) {
+	other := op.nest(a.key)
+	if other == nil {
+		return
+	}
+	defer other.unlock()
+	other.offered = other.describe().Lost // it may have been reacquired meanwhile
+	other.reconcileAndRecord()
+	other.schedule()
 }
 
 // reconcile is recovery after a start, retry after a failure, and work that a deadline
@@ -85,7 +118,11 @@ func (op *operation) reverify() error {
 	if op.isRecovered() && op.entry.failures == 0 {
 		return op.delOldIDs()
 	}
-	held, err := op.verify()
+	var held bool
+	var err error
+	if !op.offered { // otherwise the plugin holds nothing
+		held, err = op.verify()
+	}
 	if err == nil && !held {
 		err = op.reacquire()
 	}
@@ -106,7 +143,7 @@ func (op *operation) reacquire() error {
 	}
 	op.action = ActionReacquire
 	c := op.lastInvocation()
-	if canRequest(c, op.claimedAddresses()) {
+	if op.offered || canRequest(c, op.claimedAddresses()) {
 		return op.acquire(acquireRequest{preferred: op.addresses(), required: op.claimedAddresses()})
 	}
 	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", c.Plugin))

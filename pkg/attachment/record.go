@@ -102,16 +102,9 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
 	}
 	op.engine.counters.Duplicates++
-	requested := func(p netip.Prefix) bool { return p.Addr() == taken }
-	err := &duplicateError{other: other, unrequested: len(inv.Requested) > 0 && !slices.ContainsFunc(inv.Requested, requested), error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; ours was released",
-		inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
-	if other.lost {
-		err.error = fmt.Errorf("%w; the plugin no longer holds it for that owner: if that owner does not exist, release its address", err.error)
-	}
+	err := op.newDuplicateError(inv, res, other, taken)
 	op.log().WithError(err).Error("Duplicate address from the plugin")
-	if other.failures > 0 {
-		err.other = nil // its retry verifies it anyway
-	} else {
+	if err.verify {
 		other.verified, other.recovered = time.Time{}, false
 	}
 	return err
