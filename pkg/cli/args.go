@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -69,6 +70,27 @@ func (c connection) listedPool(ctx context.Context, name string, all []*models.A
 		return "", err
 	}
 	return listedPool(status, name), nil
+}
+
+// knownPool returns the pool of a value of --pool as the list has it, or an error if the sidecar has no
+// such pool and no attachment of it.
+func (c connection) knownPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
+	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == name }) {
+		return name, nil
+	}
+	status, err := c.health(ctx)
+	if err != nil {
+		return "", err
+	}
+	pool := listedPool(status, name)
+	var known []string
+	for _, p := range status.DelegatedIpam.Pools {
+		known = append(known, p.Pool)
+	}
+	if !slices.Contains(known, pool) {
+		return "", fmt.Errorf("no pool %q: the sidecar has the pools %q, and no attachment is in another one", name, known)
+	}
+	return pool, nil
 }
 
 // listedPool returns the pool of a value of --pool as the list and this status have it.

@@ -65,7 +65,7 @@ func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
 	ctx, c := cmd.Context(), d.connect(o.clientFlags)
 	all, err := c.list(ctx)
 	if err == nil && o.pool != "" {
-		o.pool, err = c.listedPool(ctx, o.pool, all)
+		o.pool, err = c.knownPool(ctx, o.pool, all)
 	}
 	if err != nil {
 		return fmt.Errorf("gc: %w", err)

@@ -49,6 +49,28 @@ func TestGCList(t *testing.T) {
 	}
 }
 
+func TestGCPool(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool, want string
+		code       int
+	}{
+		"configured, without attachments": {"blue", "0 attachments; nothing was released", command.ExitOK},
+		"the default one, by its name":    {"default", "0 attachments; nothing was released", command.ExitOK},
+		"unknown":                         {"bleu", `no pool "bleu": the sidecar has the pools ["pods" "blue"], and no attachment is in another one`, command.ExitFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]answer{
+				"GET /v1/ipam": lists(""),
+				"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"pools":[{"pool":"pods"},{"pool":"blue"}],
+					"options":[{"name":"ipam-default-ip-pool","value":"pods"}]}}`)},
+			})
+			if o := s.dependencies().exec(t, "gc", "--pool", c.pool); o.code != c.code || !strings.Contains(o.stderr, c.want) {
+				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, c.code, c.want)
+			}
+		})
+	}
+}
+
 func TestGCUnknownLastUse(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(unknown)})
 	if o := s.dependencies().exec(t, "gc"); !strings.Contains(o.stdout, "unknown") {
