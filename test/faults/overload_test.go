@@ -148,9 +148,7 @@ func TestFewDescriptors(t *testing.T) {
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
 	open := connect(t, n.Socket, 1, getList)[0]
-	for _, conn := range connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil }) {
-		defer conn.Close()
-	}
+	many := connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil })
 	harness.Eventually(t, "connections to be closed", func() error {
 		if !strings.Contains(s.Log(), "too many connections are open") {
 			return errors.New(s.Log())
@@ -164,6 +162,13 @@ func TestFewDescriptors(t *testing.T) {
 	if status, body := requestOn(t, open, "POST /v1/ipam?owner=router"); !strings.Contains(body, held[0]) {
 		t.Errorf("the router is answered %s %s; want %s", status, body, held[0])
 	}
+	for _, conn := range many {
+		conn.Close()
+	}
+	harness.Eventually(t, "new connections to be served again", func() error {
+		_, err := s.Try(http.MethodGet, "/v1/ipam")
+		return err
+	})
 }
 
 //evidence:design/reliability no descriptors left
