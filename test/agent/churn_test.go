@@ -71,7 +71,8 @@ func (c *churn) runWorker(ctx context.Context, worker int, random *rand.Rand) []
 	return mine
 }
 
-// add tries until the pod runs. It returns false if ctx ends before; then the sandbox is deleted.
+// add tries until the pod runs. It returns false if ctx ends before; then the pod is deleted: the bridge
+// would keep an address for it.
 func (c *churn) add(ctx context.Context, p *pod) bool {
 	begin := time.Now()
 	for ctx.Err() == nil {
@@ -86,6 +87,7 @@ func (c *churn) add(ctx context.Context, p *pod) bool {
 		c.deleteSandbox(p)
 		sleep(ctx, retryPause)
 	}
+	c.deletePod(p)
 	return false
 }
 
@@ -93,6 +95,11 @@ func (c *churn) add(ctx context.Context, p *pod) bool {
 func (c *churn) drop(p *pod) {
 	c.tracker.removed(p.name)
 	c.deleteSandbox(p)
+	c.deletePod(p)
+}
+
+// deletePod tries until the API server has no such pod.
+func (c *churn) deletePod(p *pod) {
 	for c.testbed.kube.deletePod(context.Background(), p.name) != nil {
 		sleep(context.Background(), retryPause)
 	}
