@@ -63,7 +63,7 @@ type Engine struct {
 
 	processes  *semaphore.Weighted // one per plugin process
 	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
-	// acquisitions are those that run, but for nested ones.
+	// acquisitions are the running ones that are not part of another one.
 	acquisitions *acquisitions
 	workqueue    *workqueue
 	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a

@@ -34,6 +34,7 @@ func (e *Engine) reconcile(a *entry) {
 	op.finish()
 }
 
+// reconcileAndRecord reconciles, and logs, counts and records the outcome.
 func (op *operation) reconcileAndRecord() {
 	was := op.describe()
 	families := op.families()
