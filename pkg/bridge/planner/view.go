@@ -19,9 +19,9 @@ const (
 	// follows.
 	resourcePrefix = "delegated-ipam/"
 	// cordonOwner is the owner of a pool entry that must not be allocated: the agent allocates an entry
-	// with an owner to that owner only, and no endpoint has this name. A restored endpoint still gets
-	// its address.
-	cordonOwner = "delegated-ipam/cordoned"
+	// with an owner to that owner only, without looking whether it is used or in release. No pod,
+	// "namespace/name", has this one. A restored endpoint still gets its address.
+	cordonOwner = "delegated-ipam:cordoned"
 )
 
 // Probe is an address that no pool has. The agent responds to a mark on it with do-not-release, and

@@ -1,6 +1,19 @@
 package planner
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The agent would allocate a cordoned entry to a pod of that name.
+func TestCordonOwnerIsNoPod(t *testing.T) {
+	namespace, name, ok := strings.Cut(EntryOf(1, true).Owner, "/")
+	if ok && len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) == 0 {
+		t.Errorf("a cordoned entry has the owner %q, which a pod can have", EntryOf(1, true).Owner)
+	}
+}
 
 func TestSlotNames(t *testing.T) {
 	for text, want := range map[string]int{"ciliumnode-0": 0, "ciliumnode-17": 17, "ciliumnode-01": -1, "ciliumnode--1": -1, "ciliumnode-": -1, "router": -1, "ciliumnode-1x": -1, "ciliumnode-+1": -1} {
