@@ -71,7 +71,12 @@ func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ
 	} else if err := x.runner.ownNetNS.check(x.netns); err != nil {
 		return nil, x.notStarted(err)
 	}
-	if p := x.runner.prestarted.get(x.containerID); p != nil {
+	p := x.runner.prestarted.get(x.containerID)
+	if p != nil && p.lock.Left() {
+		x.runner.endPrestarted(x.containerID, p)
+		p = nil // the call waits for the lock
+	}
+	if p != nil {
 		if started := p.take(cmd, stdin); started != nil {
 			return x.wait(time.Now(), started)
 		}
@@ -106,6 +111,9 @@ func (x *execution) wait(begin time.Time, started *process.Process) ([]byte, err
 	x.runner.opts.Observer.Running(-1)
 	x.stderr = oneLine(result.Stderr)
 	stdout, err := x.interpret(result)
+	if e := (*call.Error)(nil); errors.As(err, &e) && e.Outcome == call.Unknown {
+		started.LeaveLock()
+	}
 	x.log(time.Since(begin), result, err)
 	return stdout, err
 }

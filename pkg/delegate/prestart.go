@@ -32,14 +32,19 @@ func (r *Runner) Prestart(calls ...call.Upcoming) (discard func()) {
 		return func() {}
 	}
 	r.prestarted.put(containerID, p)
-	return func() {
-		r.prestarted.remove(containerID)
-		for _, waiting := range p.waiting {
-			waiting.Discard()
-			r.opts.Observer.Running(-1)
-		}
-		p.lock.Unlock()
+	return func() { r.endPrestarted(containerID, p) }
+}
+
+// endPrestarted ends the unused processes of a container ID, once.
+func (r *Runner) endPrestarted(containerID string, p *prestarted) {
+	if !r.prestarted.remove(containerID, p) {
+		return
 	}
+	for _, waiting := range p.waiting {
+		waiting.Discard()
+		r.opts.Observer.Running(-1)
+	}
+	p.lock.Unlock()
 }
 
 // prestart starts the process of one call, and reports whether it was started. What prevents it is
@@ -108,8 +113,13 @@ func (all *prestartedByID) put(containerID string, p *prestarted) {
 	all.byID[containerID] = p
 }
 
-func (all *prestartedByID) remove(containerID string) {
+// remove removes those of a container ID, and reports whether they were there.
+func (all *prestartedByID) remove(containerID string, p *prestarted) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	delete(all.byID, containerID)
+	found := all.byID[containerID] == p
+	if found {
+		delete(all.byID, containerID)
+	}
+	return found
 }

@@ -27,7 +27,7 @@ type IDLocks struct {
 	Dir *os.File
 	// Path is the lock file. Each ID locks one byte, far beyond its end.
 	Path string
-	// Timeout is how long a holder of a previous run may continue before it is terminated.
+	// Timeout is how long a process of an earlier call may continue before it is terminated.
 	Timeout time.Duration
 	// Grace is the time from SIGTERM to SIGKILL.
 	Grace time.Duration
@@ -45,14 +45,14 @@ type IDLock struct {
 	// offset is the byte that is locked.
 	offset int64
 	locks  *IDLocks
-	// abandoned reports that a process that could not be ended has the lock, too.
-	abandoned bool
+	// left reports that Unlock leaves the lock to the processes that inherited it.
+	left bool
 }
 
-// Lock locks a container ID. While a process of a previous run has the lock, it waits for Timeout,
-// then sends it SIGTERM and after Grace SIGKILL. It fails when ctx is done, when another call of
-// this process has the lock, when the holder does not end, and immediately when that is a process
-// that this one could not end; the error names its process IDs.
+// Lock locks a container ID. While a process of a previous run, or of an earlier call with an unknown
+// outcome, has the lock, it waits for Timeout, then sends it SIGTERM and after Grace SIGKILL. It fails
+// when ctx is done, when another call of this process has the lock, when the holder does not end, and
+// immediately when that is a process that this one could not end; the error names its process IDs.
 func (l *IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error) {
 	lock, err := l.open(containerID)
 	if err != nil {
@@ -137,7 +137,7 @@ func (l *IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID str
 			return findErr
 		}
 		logging.ForRequest(ctx, l.Log).WithFields(logrus.Fields{"containerID": containerID, "holders": holders, "signal": sig.String()}).
-			Warn("a plugin process of a previous run still works on the container ID; terminating it")
+			Warn("a process of an earlier plugin call still works on the container ID; terminating it")
 		signalHolders(holders, sig)
 		locked, err = lock.retry(ctx, l.Grace)
 	}
@@ -167,11 +167,15 @@ func (l *IDLock) try() (bool, error) {
 	return err == nil, err
 }
 
-// abandon leaves the lock to a process that could not be ended: Unlock does not unlock it.
+// abandon leaves the lock to a process that could not be ended.
 func (l *IDLock) abandon(pid int) {
-	l.abandoned = true
+	l.left = true
 	l.locks.setUnended(l.offset, pid)
 }
+
+// Left reports whether processes of a call with an unknown outcome may have the lock, too. Another call
+// must then wait for them, by Lock.
+func (l *IDLock) Left() bool { return l.left }
 
 // setUnended records the process that could not be ended and has a lock; 0 for none.
 func (l *IDLocks) setUnended(offset int64, pid int) {
@@ -204,7 +208,7 @@ func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error)
 		select {
 		case <-ctx.Done():
 			next.Stop()
-			return false, fmt.Errorf("waiting for a plugin process of a previous run: %w", ctx.Err())
+			return false, fmt.Errorf("waiting for a process of an earlier plugin call: %w", ctx.Err())
 		case <-end.C:
 			next.Stop()
 			return l.try()
@@ -216,11 +220,11 @@ func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error)
 	}
 }
 
-// Unlock releases the lock. It unlocks explicitly before it closes the file: a process that the
-// plugin has left behind may still have the same open file description. One that could not be ended
-// keeps the lock.
+// Unlock releases the lock. It unlocks explicitly before it closes the file: a daemon that the plugin
+// has left behind may still have the same open file description. After a call with an unknown outcome
+// such a process keeps the lock, because it may still do the work of the call.
 func (l *IDLock) Unlock() {
-	if !l.abandoned {
+	if !l.left {
 		// Unlocking one's own lock fails only without memory to split the range. Closing is then all
 		// that is left.
 		_ = l.set(unix.F_UNLCK)

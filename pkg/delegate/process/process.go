@@ -146,6 +146,14 @@ func (p *Process) abandon() {
 	go func() { _, _ = p.child.reap() }()
 }
 
+// LeaveLock leaves the lock of the container ID to the descendants of the process: the outcome of its
+// call is unknown, and one that has left its process group may still do its work.
+func (p *Process) LeaveLock() {
+	if p.command.Lock != nil {
+		p.command.Lock.left = true
+	}
+}
+
 // Discard kills a prestarted process that got no configuration, and so has done nothing.
 func (p *Process) Discard() {
 	if p.signalAndWait(p.poller(), unix.SIGKILL, killTimeout) {
