@@ -54,8 +54,13 @@ func (d dependencies) reclaim(cmd *cobra.Command, o reclaimOptions) error {
 		Plugin: runner, Pools: pools, Self: sidecar.NodeName, Sidecar: nodelock.Holder,
 		DryRun: o.dryRun, Until: until, Now: d.now,
 	}
-	if err := r.Check(cmd.Context(), nodes); err != nil {
+	if err := r.Check(cmd.Context()); err != nil {
 		return err
+	}
+	if o.from == "" {
+		if err := r.CheckNode(nodes[0]); err != nil {
+			return err
+		}
 	}
 	return d.runReclaim(cmd, o, r, nodes)
 }
@@ -80,7 +85,8 @@ func (d dependencies) runReclaim(cmd *cobra.Command, o reclaimOptions, r reclaim
 	return nil
 }
 
-// lost returns the lost nodes, and the end of the validity of their list.
+// lost returns the lost nodes, and the end of the validity of their list. A node of the list that is
+// invalid has an error.
 func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 	list := lostnodes.List{Nodes: []lostnodes.Node{{Name: o.node, Owners: o.owners}}}
 	var until time.Time
@@ -97,13 +103,13 @@ func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 	nodes := make([]reclaim.Node, len(list.Nodes))
 	for i, n := range list.Nodes {
 		owners, err := lostnodes.Expand(n.Owners)
-		if err != nil {
+		if err == nil && (n.Name == "" || len(owners) == 0 || n.Generations < 0) {
+			err = fmt.Errorf("node %q has the owners %q and %d generations; expected a name, at least one owner, and 0 or more", n.Name, owners, n.Generations)
+		}
+		if err != nil && o.from == "" {
 			return nil, until, command.Usage(err)
 		}
-		if n.Name == "" || len(owners) == 0 || n.Generations < 0 {
-			return nil, until, command.Usagef("node %q has the owners %q and %d generations; expected a name, at least one owner, and 0 or more", n.Name, owners, n.Generations)
-		}
-		nodes[i] = reclaim.Node{Name: n.Name, Owners: owners, Generations: max(n.Generations, o.generations)}
+		nodes[i] = reclaim.Node{Name: n.Name, Owners: owners, Generations: max(n.Generations, o.generations), Err: err}
 	}
 	return nodes, until, nil
 }

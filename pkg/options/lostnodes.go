@@ -5,12 +5,16 @@ import (
 	"time"
 )
 
+// maxExtraSlots limits --extra-slots, because each slot costs a call of the plugin.
+const maxExtraSlots = 1024
+
 // LostNodes is the options of delegated-ipam-bridge lost-nodes. The declarations describe the fields.
 type LostNodes struct {
 	Kubeconfig string
 	Namespace  string
 	ConfigMap  string
 	Grace      time.Duration
+	MaxGap     time.Duration
 	MaxNodes   int
 	Owners     []string
 	ExtraSlots int
@@ -44,13 +48,17 @@ func (l *LostNodes) declare() []Option {
 			Valid: func() bool { return l.Grace > 0 }, Expected: "more than 0s: longer than a machine can run, or a Node can come back, after its Node was deleted",
 		},
 		{
+			Name: "max-gap", Value: Duration(&l.MaxGap), Default: "30m0s", Help: "longest time between two runs; after a longer one --grace begins anew, because a Node may have existed meanwhile",
+			Valid: func() bool { return l.MaxGap > 0 && l.MaxGap < l.Grace }, Expected: "more than 0s and less than --grace: otherwise two runs that find a Node absent would suffice",
+		},
+		{
 			Name: "max-nodes", Value: Count(&l.MaxNodes), Default: "20", Help: "maximum number of lost nodes to list, those first that are lost longest",
 			Valid: func() bool { return l.MaxNodes >= 1 }, Expected: "1 or more",
 		},
 		{Name: "owners", Value: Texts(&l.Owners, "owners"), Default: "router,health,ingress", Help: "list of owners that each node may have, besides the slots of the bridge"},
 		{
 			Name: "extra-slots", Value: Count(&l.ExtraSlots), Default: "16", Help: "number of slots to add to those of the last pool, which may have grown since it was seen",
-			Valid: func() bool { return l.ExtraSlots >= 0 }, Expected: "0 or more",
+			Valid: func() bool { return l.ExtraSlots >= 0 && l.ExtraSlots <= maxExtraSlots }, Expected: "0 to 1024",
 		},
 		{Name: "whereabouts-namespace", Value: Text(&l.WhereaboutsNamespace, "name"), Help: "namespace of whereabouts' IPPools, with which lost nodes are compared (empty = do not compare)"},
 		{

@@ -5,7 +5,6 @@ package reclaim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +35,8 @@ type Node struct {
 	Owners []string
 	// Generations is the highest suffix -gN of container IDs that is tried beside the ID itself.
 	Generations int
+	// Err is why its addresses cannot be released; nil if they can.
+	Err error
 }
 
 // Options configure a reclaim.
@@ -65,13 +66,13 @@ const (
 	WouldRelease State = "would-release"
 	// Released: the DEL has succeeded, whether or not an address was allocated.
 	Released State = "released"
-	// Failed: the DEL has failed.
+	// Failed: the DEL has failed, or none can be called for the node.
 	Failed State = "failed"
 	// NotTried: earlier failures, an interruption or Options.Until prevented the DEL.
 	NotTried State = "not-tried"
 )
 
-// Result is the outcome for one container ID.
+// Result is the outcome for one container ID, or for a node without any.
 type Result struct {
 	Node        string `json:"node"`
 	Owner       string `json:"owner"`
@@ -79,13 +80,13 @@ type Result struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"container-id"`
 	State       State  `json:"state"`
-	// Error is the error of the DEL.
+	// Error is the error of the DEL, or of the node.
 	Error string `json:"error,omitempty"`
 }
 
-// Check fails if this process must not release the addresses of these nodes. It calls no verb except
+// Check fails if the DEL of a pool's plugin does not work from this node. It calls no verb except
 // VERSION.
-func (o Options) Check(ctx context.Context, nodes []Node) error {
+func (o Options) Check(ctx context.Context) error {
 	for _, p := range o.Pools {
 		id := containerid.For("", o.Self, p.Network.Name)
 		inv, err := o.Plugin.NewInvocation(ctx, p.Network, id, "")
@@ -98,14 +99,14 @@ func (o Options) Check(ctx context.Context, nodes []Node) error {
 			return fmt.Errorf("pool %q: %w", p.Name, err)
 		}
 	}
-	var errs []error
-	for _, n := range nodes {
-		errs = append(errs, o.checkNode(n))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
-func (o Options) checkNode(n Node) error {
+// CheckNode fails if this process must not release the addresses of a node.
+func (o Options) CheckNode(n Node) error {
+	if n.Err != nil {
+		return n.Err
+	}
 	if n.Name == o.Self {
 		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", n.Name)
 	}
@@ -118,18 +119,22 @@ func (o Options) checkNode(n Node) error {
 }
 
 // Run releases the addresses of the owners of the nodes, one call after the other, and returns a
-// result for each container ID. After the end of ctx, or several failures in a row, the remaining ones
-// are not tried.
+// result for each container ID. After the end of ctx the remaining ones are not tried; after several
+// failures in a row those of the same node, and of each further node only the first, until one succeeds.
 func (o Options) Run(ctx context.Context, nodes []Node) []Result {
 	var all []Result
 	failures := 0
 	for _, n := range nodes {
+		if err := o.CheckNode(n); err != nil {
+			all = append(all, Result{Node: n.Name, State: Failed, Error: err.Error()})
+			continue
+		}
 		inTime := o.Until.IsZero() || o.Now().Before(o.Until)
-		for _, r := range o.results(n) {
+		for i, r := range o.results(n) {
 			switch {
 			case o.DryRun:
 				r.State = WouldRelease
-			case ctx.Err() != nil || failures >= maxFailures || !inTime:
+			case ctx.Err() != nil || i > 0 && failures >= maxFailures || !inTime:
 				r.State = NotTried
 			default:
 				failures++

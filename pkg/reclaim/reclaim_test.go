@@ -132,6 +132,29 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// The others are tried, each once while all fail.
+func TestFailingNode(t *testing.T) {
+	away := errors.New("the server is away")
+	for name, c := range map[string]struct {
+		fail func(owner string) error
+		want string
+	}{
+		"one node":   {func(owner string) error { return map[bool]error{true: away}[owner != "good"] }, "5 failed, 3 not-tried, 1 released"},
+		"every node": {func(string) error { return away }, "5 failed, 3 not-tried, 1 failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakePlugin{}
+			f.fail = func(n int) error { return c.fail(f.dels[n-1].Owner) }
+			o := newOptions(f)
+			o.Pools = o.Pools[:1]
+			bad := Node{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}
+			if got := states(o.Run(t.Context(), []Node{bad, {Name: "next", Owners: []string{"good"}}})); got != c.want {
+				t.Errorf("got %s; want %s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &fakePlugin{fail: func(n int) error {
@@ -160,24 +183,33 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakePlugin, *Options)
 		want   string
+		// node reports whether the error is that of one node.
+		node bool
 	}{
-		"nothing wrong":      {func(*fakePlugin, *Options) {}, ""},
-		"this node":          {func(_ *fakePlugin, o *Options) { o.Self = "gone-too" }, "gone-too is this node"},
-		"no plugin":          {func(f *fakePlugin, _ *Options) { f.invalid = errors.New("not found") }, `pool "default": not found`},
-		"store on the node":  {func(f *fakePlugin, _ *Options) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node"},
-		"single-use IDs":     {func(f *fakePlugin, _ *Options) { f.profile.Del = profile.DelQueued }, "random digits"},
-		"not known to do it": {func(f *fakePlugin, _ *Options) { f.profile.DelFromAnyNode = false }, "delFromAnyNode"},
+		"nothing wrong":      {func(*fakePlugin, *Options) {}, "", false},
+		"this node":          {func(_ *fakePlugin, o *Options) { o.Self = "gone-too" }, "gone-too is this node", true},
+		"no plugin":          {func(f *fakePlugin, _ *Options) { f.invalid = errors.New("not found") }, `pool "default": not found`, false},
+		"store on the node":  {func(f *fakePlugin, _ *Options) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node", false},
+		"single-use IDs":     {func(f *fakePlugin, _ *Options) { f.profile.Del = profile.DelQueued }, "random digits", false},
+		"not known to do it": {func(f *fakePlugin, _ *Options) { f.profile.DelFromAnyNode = false }, "delFromAnyNode", false},
 		"its sidecar runs here": {func(_ *fakePlugin, o *Options) {
 			o.Sidecar = func(node, network string) string {
-				return map[string]string{"gone blue-network": "PID 7"}[node+" "+network]
+				return map[string]string{"gone-too blue-network": "PID 7"}[node+" "+network]
 			}
-		}, `the sidecar of node gone and network "blue-network" runs on this machine (PID 7)`},
+		}, `the sidecar of node gone-too and network "blue-network" runs on this machine (PID 7)`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakePlugin{}
 			o := newOptions(f)
 			c.change(f, &o)
-			err := o.Check(t.Context(), lost())
+			err := o.Check(t.Context())
+			o.DryRun = true
+			results := o.Run(t.Context(), lost()[1:])
+			if got := states(results); c.node && got != "1 failed" {
+				t.Errorf("got %s; want the node to fail alone", got)
+			} else if c.node {
+				err = errors.New(results[0].Error)
+			}
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v; want %q", err, c.want)
 			}

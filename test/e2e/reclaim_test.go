@@ -196,6 +196,34 @@ func TestReclaimFrom(t *testing.T) {
 	}
 }
 
+// A node of the list that cannot be reclaimed fails alone, whichever comes first.
+func TestReclaimBadNode(t *testing.T) {
+	t.Parallel()
+	a, b, server := centralNodes(t, nil)
+	lose(t, a, "router")
+	server.SetOwnerScript(t, "DEL", "locked", `{"error":{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}}`)
+	bad := map[string]string{"overflow": "FIRST..LAST", "without-owners": "at least one owner", b.Name: "is this node", "locked": "the store is locked"}
+	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
+	harness.Must(t, lostnodes.Write(list, lostnodes.List{Time: time.Now(), Nodes: []lostnodes.Node{
+		{Name: "overflow", Owners: []string{"ciliumnode-0..9223372036854775807"}}, {Name: "without-owners"}, {Name: b.Name, Owners: []string{"router"}},
+		{Name: "locked", Owners: []string{"locked", "Locked", "LOcked", "LOCked", "LOCKed", "LOCKEd", "LOCKED"}}, {Name: a.Name, Owners: []string{"router"}},
+	}}))
+	if out := runReclaim(t, b, "--from="+list, "--report="+report, "--yes"); out.ExitCode != 0 {
+		t.Fatalf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
+	}
+	wantHolders(t, server)
+	got, err := lostnodes.Read[lostnodes.Report](report)
+	harness.Must(t, err)
+	if !slices.Equal(got.Reclaimed, []string{a.Name}) || len(got.Failed) != len(bad) {
+		t.Errorf("the report is %+v; want %s to be reclaimed, and the others to fail", got, a.Name)
+	}
+	for name, want := range bad {
+		if !strings.Contains(got.Failed[name], want) {
+			t.Errorf("node %s failed with %q; want %q", name, got.Failed[name], want)
+		}
+	}
+}
+
 func TestReclaimRefused(t *testing.T) {
 	t.Parallel()
 	a, b, server := centralNodes(t, nil)

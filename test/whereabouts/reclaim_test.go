@@ -2,6 +2,7 @@ package whereabouts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -124,7 +125,8 @@ type cronJob struct {
 func (j cronJob) run(t *testing.T) (remembered []string, err error) {
 	t.Helper()
 	list, report := filepath.Join(j.n.Dir, "nodes.json"), filepath.Join(j.n.Dir, "report.json")
-	if code, text := j.lostNodes(t, slices.Concat([]string{"--file=" + list, "--grace=1ms", "--owners="}, j.store)...); code != 0 {
+	j.age(t)
+	if code, text := j.lostNodes(t, slices.Concat([]string{"--file=" + list, "--owners="}, j.store)...); code != 0 {
 		t.Fatalf("lost-nodes ended with %d: %s", code, text)
 	}
 	if out := reclaim(t, j.n, "--from="+list, "--report="+report, "--yes"); out.ExitCode != 0 {
@@ -236,6 +238,30 @@ func (tb *testbed) deleteNode(t *testing.T, name string) {
 		version := map[string]string{"": "v1", "cilium.io": "v2"}[resource[0]]
 		harness.Must(t, tb.Resource(resource[0], version, resource[1]).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
+}
+
+// age lets the grace of the absent nodes pass.
+func (tb *testbed) age(t *testing.T) {
+	t.Helper()
+	maps := tb.Resource("", "v1", "configmaps").Namespace("kube-system")
+	object, err := maps.Get(t.Context(), "delegated-ipam-nodes", metav1.GetOptions{})
+	harness.Must(t, err)
+	data, _, err := unstructured.NestedStringMap(object.Object, "data")
+	harness.Must(t, err)
+	for name, text := range data {
+		entry := map[string]any{}
+		harness.Must(t, json.Unmarshal([]byte(text), &entry))
+		if entry["absentSince"] == nil {
+			continue
+		}
+		entry["absentSince"] = time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
+		aged, err := json.Marshal(entry)
+		harness.Must(t, err)
+		data[name] = string(aged)
+	}
+	harness.Must(t, unstructured.SetNestedStringMap(object.Object, data, "data"))
+	_, err = maps.Update(t.Context(), object, metav1.UpdateOptions{})
+	harness.Must(t, err)
 }
 
 // remembered returns the nodes that the ConfigMap has.

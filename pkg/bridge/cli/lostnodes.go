@@ -25,10 +25,11 @@ func (d dependencies) lostNodesCommand() *cobra.Command {
 		Use:   "lost-nodes",
 		Short: "List lost nodes and the owners that may still hold addresses",
 		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the nodes
-that have been absent for --grace, each with the owners that may still hold addresses: the
-agent's own, and the slots of its last pool. A CiliumNode is removed with its Node, so the
-Nodes and the size of their pools are remembered in --config-map. Run it regularly: a
-node that no run has seen is not found.
+that were absent in each run for --grace, each with the owners that may still hold addresses:
+the agent's own, and the slots of its last pool. A CiliumNode is removed with its Node, so the
+Nodes and the size of their pools are remembered in --config-map. Run it regularly, more often
+than --max-gap: a node that no run has seen is not found, and after a longer gap, in which a
+Node may have existed, its grace begins anew.
 
 With --whereabouts-namespace only owners with a reservation in the IPPools are listed,
 also under IDs with a suffix -gN, and a node is forgotten when it has no reservation.
@@ -101,7 +102,7 @@ func newTracker(o *options.LostNodes, userAgent string) (nodehistory.Tracker, er
 		return nodehistory.Tracker{}, err
 	}
 	store := nodehistory.Store{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
-	t := nodehistory.Tracker{Cluster: cluster, Store: store, Networks: o.CNINetworks, Owners: o.Owners, Now: time.Now}
+	t := nodehistory.Tracker{Cluster: cluster, Store: store, Networks: o.CNINetworks, Owners: o.Owners, MaxGap: o.MaxGap, Now: time.Now}
 	if o.WhereaboutsNamespace != "" {
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {

@@ -13,8 +13,11 @@ func TestLostNodesUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"--grace=0s":                "longer than a machine can run",
 		"--grace=-1h":               "--grace",
+		"--grace=30m":               "less than --grace",
+		"--max-gap=0s":              "--max-gap",
 		"--max-nodes=0":             "1 or more",
 		"--extra-slots=-1":          "--extra-slots",
+		"--extra-slots=1025":        "0 to 1024",
 		"--namespace=":              "the name of a namespace",
 		"--config-map=":             "the name of a ConfigMap",
 		"--owners= --extra-slots=0": "expected one of them",

@@ -87,15 +87,23 @@ type ciliumNodeList struct {
 	Items           []ciliumnode.Node `json:"items"`
 }
 
-// NodeNames calls each with the name of every Node, of which only the metadata is read. begin is as
-// for CiliumNodes.
+// NodeNames calls each with the name of every Node. begin is as for CiliumNodes.
 func (c *Cluster) NodeNames(ctx context.Context, begin func() (each func(name string))) error {
+	return c.NodeUIDs(ctx, func() func(string, string) {
+		each := begin()
+		return func(name, _ string) { each(name) }
+	})
+}
+
+// NodeUIDs calls each with the name and the UID of every Node, of which only the metadata is read. begin
+// is as for CiliumNodes.
+func (c *Cluster) NodeUIDs(ctx context.Context, begin func() (each func(name, uid string))) error {
 	nodes := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
 	return describe("Nodes", pages(ctx, nodes.List, func() func(*metav1.PartialObjectMetadataList) {
 		each := begin()
 		return func(list *metav1.PartialObjectMetadataList) {
 			for i := range list.Items {
-				each(list.Items[i].Name)
+				each(list.Items[i].Name, string(list.Items[i].UID))
 			}
 		}
 	}))

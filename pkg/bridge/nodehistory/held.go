@@ -10,11 +10,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
 )
 
-const (
-	// maxSlot and maxGeneration bound the container IDs of a node that are looked up in a store.
-	maxSlot       = 1024
-	maxGeneration = 8
-)
+// maxGeneration bounds the container IDs of an owner that are looked up in a store.
+const maxGeneration = 8
 
 // PluginStore is a plugin's store that can be listed.
 type PluginStore interface {

@@ -48,7 +48,8 @@ func lostTracker(t *testing.T, ids ...map[string]bool) (Tracker, *fakeCluster, *
 	for _, more := range ids {
 		maps.Copy(s.ids, more)
 	}
-	tracker := newTracker(f, noon.Add(2*time.Hour))
+	mustList(t, f, noon.Add(time.Hour/2))
+	tracker := newTracker(f, noon.Add(time.Hour))
 	tracker.Plugin, tracker.Networks, tracker.Owners = s, []string{"blue", "pods"}, []string{"router"}
 	return tracker, f, s
 }

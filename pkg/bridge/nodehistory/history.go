@@ -14,30 +14,58 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
 )
 
-// Entry is the record of a node.
+// maxSlot limits the slots of a node: no node has more pods. Each costs a call of the plugin, and any
+// client that writes to a CiliumNode chooses their numbers.
+const maxSlot = 1024
+
+// Entry is the record of a node that had a Node.
 type Entry struct {
+	// UID is the UID of its last Node.
+	UID string `json:"uid,omitempty"`
 	// Slots is one more than the highest number of a slot that its pool has had.
 	Slots int `json:"slots,omitempty"`
-	// AbsentSince is when its Node was first found absent; zero while it exists.
+	// AbsentSince and AbsentAt are the first and the last look that found its Node absent, with no gap
+	// between them; zero while it exists.
 	AbsentSince time.Time `json:"absentSince,omitzero"`
+	AbsentAt    time.Time `json:"absentAt,omitzero"`
+}
+
+// Pool is the pool of a CiliumNode.
+type Pool struct {
+	// Slots is one more than the highest number of a slot.
+	Slots int
+	// NodeUID is the UID of the Node that owns the CiliumNode; empty for none.
+	NodeUID string
 }
 
 // History has an entry for each node by its name.
 type History map[string]Entry
 
-// Observe returns the history after the API server has listed the names of the Nodes, and the slots in
-// the pools of the CiliumNodes, which were listed before. A node that has returned keeps its slots:
-// they may still be held from before.
-func (h History) Observe(nodes map[string]bool, slots map[string]int, now time.Time) History {
+// Observe returns the history after a look: the API server has listed the UIDs of the Nodes, and the
+// pools of the CiliumNodes, which were listed before. A node that has returned keeps its slots: they may
+// still be held from before. After more than maxGap since the last look a node counts as absent from now
+// on: its Node may have existed meanwhile. So does it while there is a CiliumNode that its Node did not
+// own: another machine has the name. A name that never had a Node is not recorded.
+func (h History) Observe(nodes map[string]string, pools map[string]Pool, maxGap time.Duration, now time.Time) History {
 	next := History{}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(h)), slices.Collect(maps.Keys(slots)), slices.Collect(maps.Keys(nodes))) {
+	now = now.UTC().Truncate(time.Second)
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(h)), slices.Collect(maps.Keys(nodes))) {
 		e := h[name]
-		e.Slots = max(e.Slots, slots[name])
+		pool, inUse := pools[name]
+		e.Slots = max(e.Slots, pool.Slots)
+		uid, exists := nodes[name]
+		gap := now.Sub(e.AbsentAt)
 		switch {
-		case nodes[name]:
-			e.AbsentSince = time.Time{}
-		case e.AbsentSince.IsZero():
-			e.AbsentSince = now.UTC().Truncate(time.Second)
+		case exists:
+			e.UID, e.AbsentSince, e.AbsentAt = uid, time.Time{}, time.Time{}
+		case e.UID == "":
+			continue
+		case inUse && pool.NodeUID != e.UID:
+			e.AbsentSince, e.AbsentAt = time.Time{}, time.Time{}
+		case gap < 0 || gap > maxGap:
+			e.AbsentSince, e.AbsentAt = now, now
+		default:
+			e.AbsentAt = now
 		}
 		next[name] = e
 	}
@@ -63,7 +91,7 @@ func (h History) Lost(s Selection, owners []string, now time.Time) []lostnodes.N
 			continue
 		}
 		n := lostnodes.Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(owners)}
-		if last := e.Slots + s.ExtraSlots - 1; last >= 0 {
+		if last := min(e.Slots, maxSlot) + s.ExtraSlots - 1; last >= 0 {
 			n.Owners = append(n.Owners, fmt.Sprintf("%s..%d", planner.Owner(0), last))
 		}
 		all = append(all, n)

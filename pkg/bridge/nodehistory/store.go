@@ -18,16 +18,28 @@ type ConfigMaps interface {
 }
 
 // Store keeps a History in a ConfigMap, with a key for each node. A ConfigMap has room for about
-// 15,000 nodes.
+// 10,000 nodes.
 type Store struct {
 	ConfigMaps ConfigMaps
 	// Name is the name of the ConfigMap, which must exist.
 	Name string
 }
 
-// update replaces the history by the result of change. An equal history is not written. A write of
-// another process since the read is an error.
-func (s Store) update(ctx context.Context, change func(History) History) (History, error) {
+// maxConflicts limits how often a write of another process is read and changed anew.
+const maxConflicts = 5
+
+// update replaces the history by the result of change, which is called again after a write of another
+// process since the read. An equal history is not written.
+func (s Store) update(ctx context.Context, change func(History) History) (h History, err error) {
+	for range maxConflicts {
+		if h, err = s.tryUpdate(ctx, change); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return h, err
+}
+
+func (s Store) tryUpdate(ctx context.Context, change func(History) History) (History, error) {
 	stored, err := s.ConfigMaps.Get(ctx, s.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%w; expected an empty one before the first run: deploy/kubernetes/reclaim has it", err)

@@ -17,7 +17,7 @@ import (
 // called again if the list starts again.
 type Cluster interface {
 	CiliumNodes(ctx context.Context, begin func() (each func(*ciliumnode.Node))) error
-	NodeNames(ctx context.Context, begin func() (each func(name string))) error
+	NodeUIDs(ctx context.Context, begin func() (each func(name, uid string))) error
 }
 
 // Tracker finds lost nodes by comparing the Nodes of a cluster with its history.
@@ -30,17 +30,19 @@ type Tracker struct {
 	Networks []string
 	// Owners are those that any node may have, besides its slots.
 	Owners []string
+	// MaxGap is the longest time between two looks in which a Node that both found absent did not exist.
+	MaxGap time.Duration
 	// Now returns the time.
 	Now func() time.Time
 }
 
 // Lost brings the history up to date and returns the lost nodes.
 func (t Tracker) Lost(ctx context.Context, s Selection) (lostnodes.List, error) {
-	slots := map[string]int{}
+	pools := map[string]Pool{}
 	// First, because the Node exists before its CiliumNode.
 	err := t.Cluster.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
-		clear(slots)
-		return func(n *ciliumnode.Node) { slots[n.Metadata.Name] = slotsOf(n) }
+		clear(pools)
+		return func(n *ciliumnode.Node) { pools[n.Metadata.Name] = poolOf(n) }
 	})
 	if err != nil {
 		return lostnodes.List{}, err
@@ -50,7 +52,7 @@ func (t Tracker) Lost(ctx context.Context, s Selection) (lostnodes.List, error) 
 	if err != nil {
 		return lostnodes.List{}, err
 	}
-	h, err := t.Store.update(ctx, func(h History) History { return h.Observe(nodes, slots, now) })
+	h, err := t.Store.update(ctx, func(h History) History { return h.Observe(nodes, pools, t.MaxGap, now) })
 	if err != nil {
 		return lostnodes.List{}, err
 	}
@@ -98,7 +100,7 @@ func (t Tracker) Forget(ctx context.Context, r lostnodes.Report) error {
 		}
 		released, remaining = held.remaining(released)
 	}
-	_, err = t.Store.update(ctx, func(h History) History { return h.Observe(nodes, nil, now).Forget(released) })
+	_, err = t.Store.update(ctx, func(h History) History { return h.Observe(nodes, nil, t.MaxGap, now).Forget(released) })
 	return errors.Join(err, remaining, failures(r))
 }
 
@@ -114,13 +116,13 @@ func failures(r lostnodes.Report) error {
 	return fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:\n%s", len(lines), strings.Join(lines, "\n"))
 }
 
-// nodes returns the names of the Nodes. An empty list is an error: otherwise every node would count as
+// nodes returns the UIDs of the Nodes. An empty list is an error: otherwise every node would count as
 // lost.
-func (t Tracker) nodes(ctx context.Context) (map[string]bool, error) {
-	nodes := map[string]bool{}
-	err := t.Cluster.NodeNames(ctx, func() func(string) {
+func (t Tracker) nodes(ctx context.Context) (map[string]string, error) {
+	nodes := map[string]string{}
+	err := t.Cluster.NodeUIDs(ctx, func() func(string, string) {
 		clear(nodes)
-		return func(name string) { nodes[name] = true }
+		return func(name, uid string) { nodes[name] = uid }
 	})
 	if err == nil && len(nodes) == 0 {
 		err = errors.New("the API server lists no Node; expected at least the one on which this runs")
@@ -128,13 +130,18 @@ func (t Tracker) nodes(ctx context.Context) (map[string]bool, error) {
 	return nodes, err
 }
 
-// slotsOf returns one more than the highest number of a slot in a pool.
-func slotsOf(n *ciliumnode.Node) int {
-	slots := 0
+// poolOf returns the pool of a CiliumNode, without impossible slots.
+func poolOf(n *ciliumnode.Node) Pool {
+	var p Pool
 	for _, a := range n.Spec.IPAM.Pool {
-		if slot, ok := a.Entry().Slot(); ok {
-			slots = max(slots, slot+1)
+		if slot, ok := a.Entry().Slot(); ok && slot < maxSlot {
+			p.Slots = max(p.Slots, slot+1)
 		}
 	}
-	return slots
+	for _, owner := range n.Metadata.OwnerReferences {
+		if owner.Kind == "Node" {
+			p.NodeUID = string(owner.UID)
+		}
+	}
+	return p
 }

@@ -28,6 +28,8 @@ type fakeCluster struct {
 	writes int
 	// failNodes is the error of a list of Nodes.
 	failNodes error
+	// conflicts is how many updates find a write of another process.
+	conflicts int
 }
 
 func (f *fakeCluster) CiliumNodes(_ context.Context, begin func() func(*ciliumnode.Node)) error {
@@ -44,11 +46,11 @@ func (f *fakeCluster) CiliumNodes(_ context.Context, begin func() func(*ciliumno
 	return nil
 }
 
-func (f *fakeCluster) NodeNames(_ context.Context, begin func() func(string)) error {
-	begin()("of-an-expired-list")
+func (f *fakeCluster) NodeUIDs(_ context.Context, begin func() func(name, uid string)) error {
+	begin()("of-an-expired-list", "uid")
 	each := begin()
 	for _, name := range f.nodes {
-		each(name)
+		each(name, "uid-"+name)
 	}
 	return f.failNodes
 }
@@ -61,6 +63,11 @@ func (f *fakeCluster) Get(_ context.Context, name string, _ metav1.GetOptions) (
 }
 
 func (f *fakeCluster) Update(_ context.Context, m *corev1.ConfigMap, _ metav1.UpdateOptions) (*corev1.ConfigMap, error) {
+	if f.conflicts > 0 {
+		f.conflicts--
+		f.stored.Data["other"] = `{"uid":"uid-other"}`
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, m.Name, errors.New("modified"))
+	}
 	f.writes++
 	f.stored = m
 	return m, nil
@@ -68,9 +75,9 @@ func (f *fakeCluster) Update(_ context.Context, m *corev1.ConfigMap, _ metav1.Up
 
 func newTracker(f *fakeCluster, now time.Time) Tracker {
 	if f.stored == nil {
-		f.stored = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "nodes"}}
+		f.stored = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "nodes"}, Data: map[string]string{}}
 	}
-	return Tracker{Cluster: f, Store: Store{f, "nodes"}, Now: func() time.Time { return now }}
+	return Tracker{Cluster: f, Store: Store{f, "nodes"}, MaxGap: 59 * time.Minute, Now: func() time.Time { return now }}
 }
 
 func selection() Selection { return Selection{Grace: time.Hour, Max: 5} }
@@ -108,19 +115,20 @@ func TestTracker(t *testing.T) {
 			t.Errorf("after %d minutes: lists %q; want none", minutes, got)
 		}
 	}
-	if f.writes != 2 {
-		t.Errorf("the ConfigMap was written %d times; want 2", f.writes)
-	}
+	writes := f.writes
 	now := noon.Add(70 * time.Minute)
 	for range 2 {
 		if got := mustList(t, f, now); !slices.Equal(got, []string{"a ciliumnode-0..7"}) {
 			t.Errorf("lists %q; want a with its slots", got)
 		}
 	}
+	if f.writes != writes+1 {
+		t.Errorf("the same look was written %d times; want once", f.writes-writes)
+	}
 	if err := newTracker(f, now).Forget(t.Context(), lostnodes.Report{Reclaimed: []string{"a"}}); err != nil {
 		t.Error(err)
 	}
-	if want := map[string]string{"b": "{}"}; !reflect.DeepEqual(f.stored.Data, want) {
+	if want := map[string]string{"b": `{"uid":"uid-b"}`}; !reflect.DeepEqual(f.stored.Data, want) {
 		t.Errorf("the ConfigMap has %v; want %v", f.stored.Data, want)
 	}
 }
@@ -141,14 +149,69 @@ func TestForgetCameBack(t *testing.T) {
 }
 
 func TestForgetFailed(t *testing.T) {
-	f := &fakeCluster{nodes: []string{"c"}, pools: map[string][]string{"a": nil, "b": nil}}
+	f := &fakeCluster{nodes: []string{"a", "b", "c"}}
 	mustList(t, f, noon)
+	f.nodes = []string{"c"}
 	err := newTracker(f, later).Forget(t.Context(), lostnodes.Report{Reclaimed: []string{"a"}, Failed: map[string]string{"b": "the store is locked"}})
 	if err == nil || !strings.Contains(err.Error(), "b: the store is locked") {
 		t.Errorf("got %v; want the failure", err)
 	}
 	if _, ok := f.stored.Data["a"]; ok || len(f.stored.Data) != 2 {
 		t.Errorf("the ConfigMap has %v; want b and c", f.stored.Data)
+	}
+}
+
+// A Node may have existed in a gap between two looks.
+func TestGap(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"a", "b"}}
+	mustList(t, f, noon)
+	f.nodes = []string{"b"}
+	mustList(t, f, later)
+	for _, minutes := range []int{120, 150, 179} {
+		if got := mustList(t, f, later.Add(time.Duration(minutes)*time.Minute)); got != nil {
+			t.Errorf("after %d minutes: lists %q; want none", minutes, got)
+		}
+	}
+	if got := mustList(t, f, later.Add(3*time.Hour)); !slices.Equal(got, []string{"a "}) {
+		t.Errorf("lists %q after an hour of looks; want a", got)
+	}
+}
+
+// A sidecar can have the name of its machine, and live.
+func TestNeverANode(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"b"}, pools: map[string][]string{"a": {"delegated-ipam/ciliumnode-0"}}}
+	for i := range 20 {
+		if got := mustList(t, f, noon.Add(time.Duration(i)*10*time.Minute)); got != nil {
+			t.Fatalf("lists %q; want none: it never had a Node", got)
+		}
+	}
+}
+
+// A client that writes to a CiliumNode chooses the numbers.
+func TestImpossibleSlot(t *testing.T) {
+	for _, number := range []string{"1024", "65000", "9223372036854775806"} {
+		f := &fakeCluster{nodes: []string{"a", "b"}, pools: map[string][]string{"a": {"delegated-ipam/ciliumnode-" + number, "delegated-ipam/ciliumnode-3"}}}
+		mustList(t, f, noon)
+		f.nodes, f.pools = []string{"b"}, nil
+		mustList(t, f, later)
+		mustList(t, f, later.Add(30*time.Minute))
+		if got := mustList(t, f, later.Add(time.Hour)); !slices.Equal(got, []string{"a ciliumnode-0..3"}) {
+			t.Errorf("slot %s: lists %q; want the possible slots", number, got)
+		}
+	}
+}
+
+// Another process has written since the read.
+func TestConflict(t *testing.T) {
+	for conflicts, want := range map[int]string{1: "", maxConflicts - 1: "", maxConflicts: "modified"} {
+		f := &fakeCluster{nodes: []string{"a"}, conflicts: conflicts}
+		_, err := newTracker(f, noon).Lost(t.Context(), selection())
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d conflicts: got %v; want %q", conflicts, err, want)
+		}
+		if _, ok := f.stored.Data["other"]; !ok || want == "" && len(f.stored.Data) != 2 {
+			t.Errorf("%d conflicts: the ConfigMap has %v; want both writes", conflicts, f.stored.Data)
+		}
 	}
 }
 
