@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
@@ -48,6 +49,8 @@ type fakePlugin struct {
 	// store has the addresses that each ID holds.
 	store map[string][]netip.Addr
 	next  int
+	// earlier are the invocations of an earlier trial that still hold addresses.
+	earlier []call.Invocation
 	// calls counts the calls; before is called with the number of each, from 1, and its verb. An
 	// error that it returns is that of the call; done reports that the call does its work anyway.
 	calls  int
@@ -64,7 +67,7 @@ func newFake(t *testing.T, w ways) *fakePlugin {
 	return &fakePlugin{t: t, ways: w, store: map[string][]netip.Addr{}}
 }
 
-const fakeIDPrefix = idBase + "0123456789ab"
+const fakeIDPrefix = containerid.TrialPrefix + "0123456789ab"
 
 // options returns the options of a trial of the plugin with a profile.
 func (f *fakePlugin) options(p profile.Profile) Options {
@@ -79,6 +82,8 @@ func (f *fakePlugin) NewInvocation(_ context.Context, n call.Network, id, _ stri
 }
 
 func (f *fakePlugin) Versions(string) []string { return []string{f.version} }
+
+func (f *fakePlugin) Held(call.Invocation, string) ([]call.Invocation, error) { return f.earlier, nil }
 
 func (f *fakePlugin) CommandLine(verb string, c call.Call) string { return verb + " " + c.ContainerID }
 
