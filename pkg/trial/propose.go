@@ -58,6 +58,8 @@ var untriable = map[string]string{
 	"statusProves":       "the backend would have to be stopped",
 	"nodeLocal":          "a second node would be needed",
 	"delFromAnyNode":     "a second node would be needed",
+	"perNodeKey":         "a second node would be needed",
+	"networkNameUnless":  "the network has one name",
 	"delGivesUpSeconds":  "the backend would have to be stopped",
 	"requires":           "the files that the plugin reads are not in its results",
 	"dangers":            "the later actions of a backend are not in the plugin's results",
