@@ -35,7 +35,7 @@ IMAGE_PROGRAMS := $(foreach arch,$(IMAGE_ARCHES),$(PROGRAMS:%=$(CACHE)/image/$(a
 
 MODULE    := github.com/delegated-ipam/delegated-ipam
 MODULES   := . test/agent/cilium-cni test/external test/programs tools tools/plugins tools/plugins-v1.4 \
-  tools/plugins-whereabouts
+  tools/plugins-whereabouts tools/plugins-whereabouts-v0.9
 GENERATED := api/models server client
 
 # Without paths in the results, Go's build cache serves each clone of the repository.
@@ -222,13 +222,15 @@ cluster-test: build plugins image ## run images and manifests on two real nodes 
 # Not part of "make ci": needs root, etcd and a kube-apiserver, which "make agent-test" needs too
 # (test/whereabouts/README.md).
 .PHONY: plugin-test
-plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts and a real kube-apiserver; needs root; the first build takes minutes
+plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions, and a real kube-apiserver; needs root; the first build takes minutes
 	@mkdir -p $(COVER)/binary
 	test/cluster/build.sh $(CACHE)/agent-test/bin
-	test/whereabouts/build.sh $(CACHE)/plugin-test
+	@mkdir -p $(CACHE)/plugin-test
 	go test -c -o $(CACHE)/plugin-test/plugin.test ./test/whereabouts
-	PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
-	  test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}"
+	for module in plugins-whereabouts plugins-whereabouts-v0.9; do \
+	  test/whereabouts/build.sh $$module $(CACHE)/plugin-test/$$module && \
+	  PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test/$$module PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
+	    test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}" || exit 1; done
 
 # Not part of "make ci": needs root, etcd and the same kube-apiserver (test/network/README.md).
 .PHONY: network-test

@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -88,7 +91,10 @@ func (d dependencies) profileTry(cmd *cobra.Command, flags profileFlags, format,
 	}
 	o.Network = inspect.Network(network)
 	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
-	report, err := trial.Run(cmd.Context(), o)
+	// A terminal that is closed ends the trial as SIGINT does.
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	report, err := trial.Run(ctx, o)
 	return errors.Join(err, printTrial(cmd.OutOrStdout(), report, format))
 }
 

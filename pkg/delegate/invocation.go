@@ -49,7 +49,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 			"two nodes would allocate the same addresses; expected separate ranges for each node (delegated-ipam-bridge network, docs/install/ranges.md) or a plugin for the whole cluster. "+
 			"--single-node accepts it in a cluster of one node", inv.Plugin)
 	}
-	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name)); err != nil {
+	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name, object)); err != nil {
 		return inv, err
 	}
 	if inv.Binary, err = r.findPlugin(inv.Plugin); err != nil {

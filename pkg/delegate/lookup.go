@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
@@ -114,6 +116,34 @@ func (r *Runner) scan(ctx context.Context, s store, inv call.Invocation) ([]neti
 	}
 	if len(held) == 0 && unknown != nil {
 		return nil, unknown
+	}
+	return held, nil
+}
+
+// Held returns, for each container ID with a prefix and interface for which the plugin's store has an
+// address, the given invocation with both. It runs no plugin and takes no lock.
+func (r *Runner) Held(inv call.Invocation, prefix string) ([]call.Invocation, error) {
+	s, err := r.storeOf(inv)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := hostlocal.OpenDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	entries, err := hostlocal.List(dir)
+	if err != nil {
+		return nil, s.wrapErr(err)
+	}
+	var held []call.Invocation
+	for _, e := range entries {
+		found := inv
+		found.ContainerID, found.IfName = e.Lease.ContainerID, e.Lease.Interface
+		same := func(h call.Invocation) bool { return h.ContainerID == found.ContainerID && h.IfName == found.IfName }
+		if e.Err == nil && strings.HasPrefix(found.ContainerID, prefix) && !slices.ContainsFunc(held, same) {
+			held = append(held, found)
+		}
 	}
 	return held, nil
 }

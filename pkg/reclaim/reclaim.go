@@ -5,6 +5,7 @@ package reclaim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -91,7 +92,9 @@ func (o Options) Check(ctx context.Context) error {
 		id := containerid.For("", o.Self, p.Network.Name)
 		inv, err := o.Plugin.NewInvocation(ctx, p.Network, id, "")
 		if inv.Profile.Type != "" { // otherwise the plugin is unknown
-			if refused := inv.Profile.CheckReclaim(); refused != nil {
+			var object struct{ IPAM json.RawMessage }
+			_ = json.Unmarshal(inv.Config, &object)
+			if refused := inv.Profile.CheckReclaim(object.IPAM); refused != nil {
 				err = refused
 			}
 		}

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -140,6 +141,10 @@ func (t *trial) knownLost(a attempt) bool {
 // variables are the parts of an error that differ between calls.
 func (t *trial) variables() []string {
 	all := []string{t.Network.Name}
+	var config struct{ IPAM any }
+	if len(t.scratches) > 0 && json.Unmarshal(t.scratches[0].call.Invocation.Config, &config) == nil {
+		all = append(all, texts(config.IPAM)...) // such as the name of the plugin's pool
+	}
 	for _, s := range t.scratches {
 		all = append(all, s.call.ContainerID, s.call.Invocation.IfName, s.call.Invocation.NetNS)
 	}
@@ -147,6 +152,23 @@ func (t *trial) variables() []string {
 		all = append(all, prefixes(r)...)
 		for _, ip := range addrs(r) {
 			all = append(all, ip.String())
+		}
+	}
+	return all
+}
+
+// texts returns the texts in a JSON value, without its keys.
+func texts(value any) (all []string) {
+	switch v := value.(type) {
+	case string:
+		all = []string{v}
+	case []any:
+		for _, e := range v {
+			all = append(all, texts(e)...)
+		}
+	case map[string]any:
+		for _, e := range v {
+			all = append(all, texts(e)...)
 		}
 	}
 	return all

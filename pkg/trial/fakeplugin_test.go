@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
@@ -37,6 +38,8 @@ type ways struct {
 	rollback bool
 	// version is the CNI version; empty for 1.1.0.
 	version string
+	// config is the configuration of the plugin.
+	config string
 	// capabilities are those of the network.
 	capabilities []string
 }
@@ -48,6 +51,8 @@ type fakePlugin struct {
 	// store has the addresses that each ID holds.
 	store map[string][]netip.Addr
 	next  int
+	// earlier are the invocations of an earlier trial that still hold addresses.
+	earlier []call.Invocation
 	// calls counts the calls; before is called with the number of each, from 1, and its verb. An
 	// error that it returns is that of the call; done reports that the call does its work anyway.
 	calls  int
@@ -64,7 +69,7 @@ func newFake(t *testing.T, w ways) *fakePlugin {
 	return &fakePlugin{t: t, ways: w, store: map[string][]netip.Addr{}}
 }
 
-const fakeIDPrefix = idBase + "0123456789ab"
+const fakeIDPrefix = containerid.TrialPrefix + "0123456789ab"
 
 // options returns the options of a trial of the plugin with a profile.
 func (f *fakePlugin) options(p profile.Profile) Options {
@@ -74,11 +79,13 @@ func (f *fakePlugin) options(p profile.Profile) Options {
 func (f *fakePlugin) NewInvocation(_ context.Context, n call.Network, id, _ string) (call.Invocation, error) {
 	return call.Invocation{
 		ContainerID: id, Network: n.Name, Plugin: "fake", Binary: "/bin/fake", IfName: "eth0", NetNS: "/none",
-		CNIVersion: f.version, Capabilities: f.capabilities, Profile: profile.Profile{Type: "fake"},
+		CNIVersion: f.version, Config: []byte(f.config), Capabilities: f.capabilities, Profile: profile.Profile{Type: "fake"},
 	}, nil
 }
 
 func (f *fakePlugin) Versions(string) []string { return []string{f.version} }
+
+func (f *fakePlugin) Held(call.Invocation, string) ([]call.Invocation, error) { return f.earlier, nil }
 
 func (f *fakePlugin) CommandLine(verb string, c call.Call) string { return verb + " " + c.ContainerID }
 

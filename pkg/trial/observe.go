@@ -32,6 +32,7 @@ func (t *trial) observe(ctx context.Context) error {
 	inv := one.call.Invocation
 	t.seen.hasCheck = inv.HasCheck()
 	t.report.Binary, t.report.CNIVersion = inv.Binary, inv.CNIVersion
+	t.findEarlier(inv)
 	t.report.Versions = append(t.report.Versions, t.Plugin.Versions(inv.Binary)...)
 	for _, part := range []func(context.Context, *scratch) error{
 		t.observeFirst, t.observeSecond, t.observeNew, t.observeRepeated, t.observeDeleted, t.observeRequests,

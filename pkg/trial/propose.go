@@ -58,6 +58,8 @@ var untriable = map[string]string{
 	"statusProves":       "the backend would have to be stopped",
 	"nodeLocal":          "a second node would be needed",
 	"delFromAnyNode":     "a second node would be needed",
+	"perNodeKey":         "a second node would be needed",
+	"networkNameUnless":  "the network has one name",
 	"delGivesUpSeconds":  "the backend would have to be stopped",
 	"requires":           "the files that the plugin reads are not in its results",
 	"dangers":            "the later actions of a backend are not in the plugin's results",
@@ -132,6 +134,10 @@ func (t *trial) addNotes(d draft) {
 	e := t.seen
 	if !t.ownProfile() {
 		t.note("%s has no profile: the calls, and the fields that cannot be tried, are those of the careful one, %q", t.Type, t.Profile.Type)
+	}
+	if !t.ownProfile() && d.PodIdentity == profile.PodIdentitySynthetic {
+		t.note("podIdentity is %q, because a plugin that needs a pod might release nothing without one. Danger: a controller that frees the addresses of pods that do not exist, as that of whereabouts does, frees held ones; set %q if the plugin needs no pod, or else name such a controller in dangers",
+			d.PodIdentity, profile.PodIdentityNone)
 	}
 	if e.delNew.refused() {
 		t.note("DEL of an ID that never had an ADD %s; the sidecar runs one before each ADD unless repeatedAdd is %q, and would never reach the ADD", e.delNew.text(), profile.RepeatedAddSameAnswer)

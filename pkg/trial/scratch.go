@@ -10,19 +10,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
-
-// idBase begins every container ID of a trial, so that an operator recognizes it in the plugin's
-// store. The IDs of the sidecar begin otherwise (containerid.Match).
-const idBase = "delegated-ipam-try-"
 
 // NewIDPrefix returns a prefix for the container IDs of one trial, with 48 random bits. An ID with it
 // is a DNS label and matches the pattern of the CNI spec (section 2, CNI_CONTAINERID).
 func NewIDPrefix() string {
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
-	return idBase + hex.EncodeToString(random[:])
+	return containerid.TrialPrefix + hex.EncodeToString(random[:])
 }
 
 // scratch is a container ID of the trial.
@@ -66,6 +63,18 @@ type Leftover struct {
 	AfterSeconds int `json:"after-seconds"`
 	// Command is the shell command that releases it: the exact DEL.
 	Command string `json:"command"`
+}
+
+// findEarlier reports the container IDs of earlier trials that were killed. They are not released:
+// another trial may be running. A store that cannot be read shows none.
+func (t *trial) findEarlier(inv call.Invocation) {
+	held, err := t.Plugin.Held(inv, containerid.TrialPrefix)
+	if err != nil {
+		return
+	}
+	for _, earlier := range held {
+		t.leave(&scratch{call: call.Call{ContainerID: earlier.ContainerID, Invocation: earlier}}, 0, "left by an earlier trial that was killed, unless that is still running")
+	}
 }
 
 // maxDels is how often a failed DEL is run at the end.

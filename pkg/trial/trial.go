@@ -23,6 +23,9 @@ type Plugin interface {
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
 	Status(ctx context.Context, inv call.Invocation) error
+	// Held returns an invocation for each container ID with a prefix that holds addresses by the
+	// plugin's store; an error if the store cannot be read.
+	Held(inv call.Invocation, prefix string) ([]call.Invocation, error)
 	// CommandLine returns a shell command that repeats a call manually.
 	CommandLine(verb string, c call.Call) string
 }

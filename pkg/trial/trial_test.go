@@ -20,10 +20,11 @@ func used(t *testing.T, of string) profile.Profile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := ProfileFor(set, of)
-	if of != profile.Unknown {
-		p.Type = "fake"
+	if of == profile.Unknown {
+		return ProfileFor(set, "fake")
 	}
+	p := ProfileFor(set, of)
+	p.Type = "fake"
 	return p
 }
 
@@ -81,6 +82,7 @@ func TestProposal(t *testing.T) {
 		"one address for all": {ways{same: true, check: "always", requests: all("cidr", "honour")}, profile.Unknown, proposed{same, profile.VerifyNothing, profile.ProvesNothing, none, "args.cni.ips CNI_ARGS", "cidr", false}},
 		"CNI's own code":      {ways{checkError: call.Error{Code: 11, Msg: "no such container ID"}}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, none, "", "", true}},
 		"error without text":  {ways{checkError: call.Error{Code: 999, Msg: "ID"}}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, none, "", "", true}},
+		"error with its pool": {ways{config: `{"ipam":{"pools":[{"name":"blue"}]}}`, checkError: call.Error{Code: 999, Msg: "no allocation in pool blue for ID"}}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"no allocation in pool"}`, "", "", true}},
 		"no CHECK":            {ways{version: "0.3.1"}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"minCode":100}`, "", "", true}},
 		"pool of one":         {ways{pool: 1}, "host-local", proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, "args.cni.ips runtimeConfig.ips CNI_ARGS", "address", true}},
 		"pool of two":         {ways{pool: 2}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, notFound, "", "", true}},
@@ -164,13 +166,14 @@ func TestNotes(t *testing.T) {
 		used string
 		want string
 	}{
-		"no profile":         {ways{}, profile.Unknown, "fake has no profile"},
-		"DEL of an unknown":  {ways{strictDel: true}, "host-local", "would never reach the ADD"},
-		"second DEL":         {ways{strictDel: true}, "host-local", "repeats a DEL until it succeeds"},
-		"roll-back":          {ways{rollback: true}, "host-local", "may release the addresses of its ID"},
-		"keeps nothing":      {ways{same: true, check: "always"}, "static", "nothing can be lost"},
-		"DEL may be nothing": {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "search the plugin's store for " + fakeIDPrefix},
-		"DEL is queued":      {ways{check: "always", repeated: profile.RepeatedAddSameAnswer}, "azure-ipam", "executed later"},
+		"no profile":          {ways{}, profile.Unknown, "fake has no profile"},
+		"pod that is not one": {ways{}, profile.Unknown, "Danger: a controller that frees"},
+		"DEL of an unknown":   {ways{strictDel: true}, "host-local", "would never reach the ADD"},
+		"second DEL":          {ways{strictDel: true}, "host-local", "repeats a DEL until it succeeds"},
+		"roll-back":           {ways{rollback: true}, "host-local", "may release the addresses of its ID"},
+		"keeps nothing":       {ways{same: true, check: "always"}, "static", "nothing can be lost"},
+		"DEL may be nothing":  {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "search the plugin's store for " + fakeIDPrefix},
+		"DEL is queued":       {ways{check: "always", repeated: profile.RepeatedAddSameAnswer}, "azure-ipam", "executed later"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), newFake(t, c.ways).options(used(t, c.used)))

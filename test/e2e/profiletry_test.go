@@ -118,20 +118,57 @@ func TestProfileTryUnknownType(t *testing.T) {
 	wantLeaseCount(t, n, 0)
 }
 
-// interruptingHostLocal terminates its parent during the ADD of the second container ID.
+// interruptingHostLocal sends a signal to its parent during the ADD of the second container ID.
 const interruptingHostLocal = `#!/bin/sh
-case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -TERM $PPID ;; esac
+case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -%s $PPID ;; esac
 exec "$0.real"
 `
 
 //evidence:reference/plugins `profile try` leaves nothing behind
 func TestProfileTryInterrupted(t *testing.T) {
 	t.Parallel()
+	for _, signal := range []string{"INT", "TERM", "HUP"} {
+		t.Run(signal, func(t *testing.T) {
+			n := nodeWith(t, harness.DualStack())
+			n.WrapPlugin(t, "host-local", fmt.Sprintf(interruptingHostLocal, signal))
+			r, out := try(t, n, "host-local")
+			if out.ExitCode != 1 || r.Proposal != nil || !strings.Contains(out.Stderr, "interrupted") {
+				t.Errorf("exit code %d, proposal %v: %s; want 1, none, and that it was interrupted", out.ExitCode, r.Proposal, out.Stderr)
+			}
+			wantLeaseCount(t, n, 0)
+		})
+	}
+}
+
+// A trial that was killed leaves what it held. Doctor recognizes it, and the next trial prints the
+// commands that release it.
+//
+//evidence:reference/plugins `profile try` leaves nothing behind
+func TestProfileTryKilled(t *testing.T) {
+	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	n.WrapPlugin(t, "host-local", interruptingHostLocal)
-	r, out := try(t, n, "host-local")
-	if out.ExitCode != 1 || r.Proposal != nil || !strings.Contains(out.Stderr, "interrupted") {
-		t.Errorf("exit code %d, proposal %v: %s; want 1, none, and that it was interrupted", out.ExitCode, r.Proposal, out.Stderr)
+	plugin := n.WrapPlugin(t, "host-local", fmt.Sprintf(interruptingHostLocal, "KILL"))
+	try(t, n, "host-local")
+	harness.Eventually(t, "the orphaned ADD to end", func() error {
+		if got := len(n.Leases(t)); got != 4 {
+			return fmt.Errorf("got %d leases; want those of two IDs", got)
+		}
+		return nil
+	})
+	harness.Must(t, os.Rename(plugin+".real", plugin))
+	n.Start(t)
+	found := n.Command(t, "doctor").Stdout
+	if strings.Count(found, "of `profile try`") != 4 || strings.Contains(found, "leases of others") {
+		t.Errorf("doctor: %s; want the four leases of a trial, and none of others", found)
+	}
+	r, next := try(t, n, "host-local")
+	if next.ExitCode != 1 || len(r.Leftovers) != 2 || r.Proposal == nil {
+		t.Fatalf("exit code %d, leftovers %v: %s; want 1, those of two IDs, and a proposal", next.ExitCode, r.Leftovers, next.Stderr)
+	}
+	for _, l := range r.Leftovers {
+		if text, err := exec.Command("sh", "-c", l.Command).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", l.Command, err, text)
+		}
 	}
 	wantLeaseCount(t, n, 0)
 }

@@ -20,6 +20,8 @@ type invocation struct {
 	args string
 	// subnets are the ranges of its configuration; empty for ipv4Range.
 	subnets []string
+	// node is the name of the node; empty if the plugin needs none.
+	node string
 	// ipam overrides keys of the ipam section; nil deletes one.
 	ipam map[string]any
 }
@@ -57,7 +59,7 @@ func (ns *namespace) run(t *testing.T, i invocation) (ips []string, failure erro
 	cmd.Dir = t.TempDir()
 	cmd.Env = []string{
 		"CNI_COMMAND=" + i.verb, "CNI_CONTAINERID=" + i.containerID, "CNI_IFNAME=" + i.ifName,
-		"CNI_ARGS=" + i.args, "CNI_NETNS=/run/netns/does-not-exist", "CNI_PATH=" + bin,
+		"CNI_ARGS=" + i.args, "CNI_NETNS=/run/netns/does-not-exist", "CNI_PATH=" + bin, "NODENAME=" + i.node,
 	}
 	cmd.Stdin = bytes.NewReader(asJSON(t, map[string]any{"cniVersion": "1.1.0", "name": networkName, "type": "cilium-cni", "ipam": ipam}))
 	out, err := cmd.Output()

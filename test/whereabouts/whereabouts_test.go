@@ -55,6 +55,7 @@ func TestWhereabouts(t *testing.T) {
 		"DEL, update invalid":       func(t *testing.T, tb *testbed) { testDelRefused(t, tb, invalidateUpdates) },
 		"DEL, update delayed":       func(t *testing.T, tb *testbed) { testDelRefused(t, tb, delayUpdates) },
 		"DEL of the second range":   testDelSecondRange,
+		"node slices":               testNodeSlices,
 		"GC and STATUS":             testGCAndStatus,
 		"without its configuration": testWithoutFlatFile,
 	})

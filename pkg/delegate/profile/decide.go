@@ -32,9 +32,14 @@ func (p Profile) OnNode() bool { return p.Store == StoreNode }
 func (p Profile) NeedsOwnRange() bool { return p.NodeLocal }
 
 // CheckReclaim returns why a DEL on this node does not release what the sidecar of another node
-// allocated.
-func (p Profile) CheckReclaim() error {
+// allocated, by the ipam object of the network.
+func (p Profile) CheckReclaim(ipam []byte) error {
+	var object map[string]json.RawMessage
+	_ = json.Unmarshal(ipam, &object) // one that cannot be parsed is for the plugin to refuse
+	_, perNode := object[p.PerNodeKey]
 	switch {
+	case p.PerNodeKey != "" && perNode:
+		return fmt.Errorf("plugin %s has a separate pool for each node with ipam.%s, and a DEL on another node reports success without releasing anything", p.Type, p.PerNodeKey)
 	case p.OnNode():
 		return fmt.Errorf("plugin %s keeps its allocations on the node: those of a lost node are lost with it", p.Type)
 	case p.SingleUseIDs():
@@ -86,8 +91,14 @@ func (p Profile) Required(ipam []byte) []Requirement {
 	return all
 }
 
-// CheckNetworkName returns why the plugin does not work with a network of this name.
-func (p Profile) CheckNetworkName(name string) error {
+// CheckNetworkName returns why the plugin does not work with a network of this name and plugin object.
+func (p Profile) CheckNetworkName(name string, object map[string]json.RawMessage) error {
+	for key, value := range p.NetworkNameUnless {
+		var got string
+		if json.Unmarshal(object[key], &got) == nil && got == value {
+			return nil
+		}
+	}
 	if p.NetworkName == NetworkNameLabel && !dnsLabel.MatchString(name) {
 		return fmt.Errorf("plugin %s makes names of Kubernetes objects of the network's name %q; expected a DNS label: at most 63 lower-case letters, digits and \"-\"", p.Type, name)
 	}

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -94,17 +95,26 @@ func TestRequired(t *testing.T) {
 }
 
 func TestCheckNetworkName(t *testing.T) {
+	object := map[string]json.RawMessage{"datastore_type": json.RawMessage(`"kubernetes"`)}
+	etcd := map[string]json.RawMessage{"datastore_type": json.RawMessage(`"etcdv3"`)}
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.For("calico-ipam").CheckNetworkName("Cal_Net", etcd); err != nil {
+		t.Errorf("with etcd: %v", err)
+	}
 	long := strings.Repeat("a", 63)
 	for name, ok := range map[string]bool{
 		"pods": true, "k8s-pod-network": true, "7": true, long: true,
 		"Cal_Net": false, "cal.net": false, "-a": false, "a-": false, long + "a": false, "a b": false,
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Profile{Type: "calico-ipam", NetworkName: NetworkNameLabel}.CheckNetworkName(name)
+			err := set.For("calico-ipam").CheckNetworkName(name, object)
 			if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected a DNS label") {
 				t.Errorf("got %v, want an error %t", err, !ok)
 			}
-			if err := (Profile{}).CheckNetworkName(name); err != nil {
+			if err := (Profile{}).CheckNetworkName(name, object); err != nil {
 				t.Errorf("a profile that accepts any name: %v", err)
 			}
 		})
@@ -147,11 +157,23 @@ func TestCheckReclaim(t *testing.T) {
 		Unknown:                   "expected delFromAnyNode",
 	} {
 		t.Run(pluginType, func(t *testing.T) {
-			err := set.For(pluginType).CheckReclaim()
+			err := set.For(pluginType).CheckReclaim([]byte(`{"range": "10.15.0.0/24"}`))
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
 		})
+	}
+}
+
+// With node slices whereabouts searches the pool of its own node only.
+func TestCheckReclaimNodeSlices(t *testing.T) {
+	set, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = set.For("whereabouts").CheckReclaim([]byte(`{"node_slice_size": "/28"}`))
+	if err == nil || !strings.Contains(err.Error(), "ipam.node_slice_size") {
+		t.Errorf("got %v, want an error that names the key", err)
 	}
 }
 

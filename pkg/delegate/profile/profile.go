@@ -216,7 +216,10 @@ type Profile struct {
 	// DelFromAnyNode reports that a DEL on any node releases what the ADD on another node allocated,
 	// given the same container ID and configuration.
 	DelFromAnyNode bool `json:"delFromAnyNode,omitempty"`
-	// Lookup is how these can be read without running a verb.
+	// PerNodeKey is the key of ipam with which each node has a separate pool, so that
+	// DelFromAnyNode does not hold; empty for none.
+	PerNodeKey string `json:"perNodeKey,omitempty"`
+	// Lookup is how allocations can be read without running a verb.
 	Lookup Lookup `json:"lookup"`
 	// WaitsForConfig reports that the plugin does nothing before it has read all of its
 	// configuration. Its process can then be started ahead of its call.
@@ -239,6 +242,8 @@ type Profile struct {
 	Unique bool `json:"unique"`
 	// NetworkName is which names of a network the plugin works with.
 	NetworkName NetworkName `json:"networkName,omitempty"`
+	// NetworkNameUnless has keys and values of the plugin object with any one of which every name works.
+	NetworkNameUnless map[string]string `json:"networkNameUnless,omitempty"`
 	// StatusProves is what a STATUS that succeeds proves.
 	StatusProves StatusProves `json:"statusProves,omitempty"`
 	// DelGivesUpSeconds is after how many seconds a DEL whose backend does not respond reports

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
@@ -31,6 +32,10 @@ var Leases = check.Check{Name: "leases", Run: func(o *check.Observations) []chec
 func leases(s check.Store, before, after []*models.Attachment) []check.Finding {
 	var all []check.Finding
 	for _, l := range s.Leases {
+		if ofTrial(l) {
+			all = append(all, check.Warn("unless a trial is running, run `delegated-ipam profile try host-local` with the same network: it prints the command that releases the address",
+				"address %s is leased to %s (%s), of `profile try`", l.IP, holder(l), s.File(l.IP)).Of(l.IP))
+		}
 		if containerid.Match(l.ContainerID) && !explains(before, s.Network, l) && !explains(after, s.Network, l) {
 			all = append(all, leaked(s, l))
 		}
@@ -45,6 +50,11 @@ func leases(s check.Store, before, after []*models.Attachment) []check.Finding {
 		all = append(all, check.Pass("all %d held addresses of network %q are in the store, and no other lease is the sidecar's", len(held), s.Network))
 	}
 	return all
+}
+
+// ofTrial reports whether a lease is that of `profile try`.
+func ofTrial(l hostlocal.Lease) bool {
+	return strings.HasPrefix(l.ContainerID, containerid.TrialPrefix)
 }
 
 // explains reports whether a list accounts for a lease. During an ADD or DEL the list lacks

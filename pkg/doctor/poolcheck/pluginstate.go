@@ -59,13 +59,13 @@ func collectPluginState(f check.Dir, inPod bool) pluginState {
 	return s
 }
 
-// otherLeases returns the number of leases in the store of a pool that are not the
-// sidecar's.
+// otherLeases returns the number of leases in the store of a pool that are neither the sidecar's
+// nor those of a trial.
 func otherLeases(stores []check.Store, pool string) int {
 	n := 0
 	for _, s := range stores {
 		for _, l := range s.Leases {
-			if s.Pool == pool && !containerid.Match(l.ContainerID) {
+			if s.Pool == pool && !containerid.Match(l.ContainerID) && !ofTrial(l) {
 				n++
 			}
 		}
