@@ -385,3 +385,21 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
+
+// Used addresses that are neither in the pool nor held do not count: any client that may write the
+// status could otherwise make the bridge acquire slots.
+func TestUnknownUsedAddresses(t *testing.T) {
+	f := newFixture()
+	f.atRest(6, 4)
+	for n := 10; n < 200; n++ {
+		f.Used[ip(n)] = Entry{Owner: "invented"}
+	}
+	for _, a := range Plan(f.View, smallSettings()) {
+		if a.Kind != Report || a.Reason != AddressNotHeld {
+			t.Errorf("the plan has %v; want reports only", a)
+		}
+	}
+	if got := Count(f.View, smallSettings()).Missing; got != 0 {
+		t.Errorf("%d slots are missing; want none", got)
+	}
+}

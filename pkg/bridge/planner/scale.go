@@ -45,12 +45,14 @@ func (b *builder) low() int {
 
 // agentSlots is the number of slots for the agent itself. The agent takes them at its start, which may
 // not have finished, and without ingress it takes one less than agentAddresses: keeping that slot
-// costs less than releasing one on each node.
+// costs less than releasing one on each node. Only addresses in the pool or of held slots count: the
+// status may have any others.
 func (b *builder) agentSlots() int {
 	v4, v6 := 0, 0
 	for ip, e := range b.Used {
+		_, held := b.slotOf[ip]
 		switch {
-		case e.ofPod():
+		case e.ofPod() || !held && !b.inPool(ip):
 		case ip.Is4():
 			v4++
 		default:
