@@ -93,7 +93,8 @@ func (p Profile) Required(ipam []byte) []Requirement {
 
 // CheckNetworkName returns why the plugin does not work with a network of this name and plugin object.
 func (p Profile) CheckNetworkName(name string, object map[string]json.RawMessage) error {
-	for key, value := range p.NetworkNameUnless {
+	for _, setting := range p.NetworkNameUnless {
+		key, value, _ := strings.Cut(setting, "=")
 		var got string
 		if json.Unmarshal(object[key], &got) == nil && got == value {
 			return nil

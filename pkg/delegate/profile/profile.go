@@ -242,8 +242,9 @@ type Profile struct {
 	Unique bool `json:"unique"`
 	// NetworkName is which names of a network the plugin works with.
 	NetworkName NetworkName `json:"networkName,omitempty"`
-	// NetworkNameUnless has keys and values of the plugin object with any one of which every name works.
-	NetworkNameUnless map[string]string `json:"networkNameUnless,omitempty"`
+	// NetworkNameUnless has settings of the plugin object, as key=value, with any one of which every
+	// name works.
+	NetworkNameUnless []string `json:"networkNameUnless,omitempty"`
 	// StatusProves is what a STATUS that succeeds proves.
 	StatusProves StatusProves `json:"statusProves,omitempty"`
 	// DelGivesUpSeconds is after how many seconds a DEL whose backend does not respond reports
