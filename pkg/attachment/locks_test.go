@@ -47,11 +47,11 @@ func TestQueueSlots(t *testing.T) {
 
 // freeProcesses returns how many more plugin processes may run.
 func (f *fixture) freeProcesses() int {
-	n := 0
-	for f.processes.TryAcquire(1) {
+	n, processes := 0, f.pools[defaults.Pool].processes
+	for processes.TryAcquire(1) {
 		n++
 	}
-	f.processes.Release(int64(n))
+	processes.Release(int64(n))
 	return n
 }
 

@@ -213,8 +213,8 @@ func (op *operation) schedule() {
 	if !ok || op.engine.stopping {
 		return
 	}
-	a, e := op.entry, op.engine
-	op.entry.timer = time.AfterFunc(time.Until(due), func() { e.workqueue.add(a) })
+	a := op.entry
+	a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 }
 
 // nextDue returns when the attachment must be reconciled, if ever.

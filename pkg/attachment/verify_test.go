@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
@@ -161,11 +162,12 @@ func TestLookup(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
 		synctest.Wait() // an operation may hold its process a moment longer than its client waits
-		if !f.processes.TryAcquire(int64(f.opts.MaxProcesses)) {
+		all := int64(f.opts.MaxProcesses)
+		if !f.pools[defaults.Pool].processes.TryAcquire(all) {
 			t.Fatal("a process is in use")
 		}
 		f.allocate("router")
-		f.processes.Release(int64(f.opts.MaxProcesses))
+		f.pools[defaults.Pool].processes.Release(all)
 	})
 }
 
