@@ -43,7 +43,8 @@ type Options struct {
 	ReleaseDelay time.Duration
 	// Expiration is the time within which an expiring allocation must be confirmed.
 	Expiration time.Duration
-	// Budget is the longest time that a request waits for its result.
+	// Budget is the longest time that a request waits for its result. An operation begins no plugin
+	// call later than that after it got its plugin process.
 	Budget time.Duration
 	// MaxProcesses is the maximum number of concurrent plugin processes of one pool, at least 1.
 	// With 1, background work has one in addition.

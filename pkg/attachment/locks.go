@@ -133,12 +133,12 @@ func (op *operation) acquireProcess() error {
 	}
 	if !op.canceled() && op.processes().TryAcquire(1) {
 		op.engine.opts.Observer.QueueWait(QueueProcess, 0)
-		op.hasProcess = true
-		return nil
+	} else if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) }); err != nil {
+		return err
 	}
-	err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) })
-	op.hasProcess = err == nil
-	return err
+	op.hasProcess = true
+	op.calls, op.endCalls = context.WithTimeout(context.Background(), op.engine.opts.Budget)
+	return nil
 }
 
 // maxPrestarted bounds the processes that are started early for one operation.
@@ -176,6 +176,7 @@ func (op *operation) releaseSecondProcess() {
 func (op *operation) finish() {
 	if op.hasProcess {
 		op.processes().Release(1)
+		op.endCalls()
 	}
 	op.schedule()
 }

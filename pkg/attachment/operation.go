@@ -32,14 +32,21 @@ type operation struct {
 	// nested reports that the operation is part of one on another attachment, whose plugin process it
 	// uses.
 	nested bool
+	// calls is the context of its plugin calls from acquireProcess on, and endCalls ends it.
+	calls    context.Context
+	endCalls context.CancelFunc
 	// offered reports that the plugin has just freed all addresses of the attachment, which is lost.
 	offered bool
 }
 
-// callCtx returns the context of a plugin call, which never ends: an abandoned call would leave an
-// unknown outcome.
+// callCtx returns the context of a plugin call. No call begins after its end, so that an operation
+// does not last longer than Options.Budget and one call. A call that has begun ignores it: an
+// abandoned one would leave an unknown outcome.
 func (op *operation) callCtx() context.Context {
-	return logging.WithRequestID(context.Background(), op.requestID)
+	if op.calls == nil {
+		return logging.WithRequestID(context.Background(), op.requestID)
+	}
+	return logging.WithRequestID(op.calls, op.requestID)
 }
 
 // String identifies the attachment for errors.

@@ -114,8 +114,9 @@ func (op *operation) awaitOthers(want *acquireRequest, ended chan struct{}) (beg
 	p := op.entry.shared
 	p.acquisitions.end(ended)
 	op.processes().Release(1)
-	ctx, cancel := context.WithTimeout(op.engine.ctx, maxAwait-want.awaited)
+	ctx, cancel := context.WithTimeout(op.callCtx(), maxAwait-want.awaited)
 	defer cancel()
+	defer context.AfterFunc(op.engine.ctx, cancel)()
 	start := time.Now()
 	p.acquisitions.await(ctx)
 	want.await, want.awaited = false, want.awaited+time.Since(start)

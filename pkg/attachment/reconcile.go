@@ -53,7 +53,7 @@ func (op *operation) nest(k key) *operation {
 	if err != nil {
 		return nil
 	}
-	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true}
+	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true, calls: op.calls}
 	if !other.tryLock() {
 		op.engine.unref(a)
 		return nil
