@@ -110,9 +110,9 @@ type entry struct {
 	lost     bool
 	lastErr  string
 
-	// retire: it must be released, because of --retire-owners, or because its client got no
-	// response and the journal could not be written.
-	retire bool
+	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
+	// got no response and the journal could not be written; empty for none.
+	releaseAs Action
 	// recovered: the reconciliation after the start is done.
 	recovered bool
 	// conflict: an older attachment had the same address at the start.

@@ -22,7 +22,9 @@ func (e *Engine) load(r record.Record) {
 		return
 	}
 	r = e.inferInFlight(r)
-	a.retire = e.retires(r)
+	if e.retires(r) {
+		a.releaseAs = ActionRetire
+	}
 	e.byOwner[a.key], e.byID[a.id] = a, a
 	e.indexLoaded(a)
 	a.shared.workqueue.add(a)

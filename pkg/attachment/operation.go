@@ -80,7 +80,6 @@ func (e *Engine) run(ctx context.Context, k key, req request) (Attachment, error
 	defer op.unlock()
 	defer op.finish()
 	op.setUsed()
-	op.recordResult(nil)
 	e.actionDone(req.action, k.pool, req.families, nil)
 	return op.describe(), nil
 }
@@ -123,7 +122,7 @@ func (op *operation) runDetached(ctx context.Context, req request, locked bool) 
 			op.logOutcome(view.Addrs(), err, "Completed after the client had left")
 			if req.generated && err == nil {
 				op.waitCtx = op.engine.ctx
-				op.recordResult(op.retireUnlessReleasing(op.release()))
+				op.recordResult(op.releaseLaterUnlessReleasing(op.release()))
 			}
 		}
 		op.finish()

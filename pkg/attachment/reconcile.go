@@ -85,8 +85,8 @@ func (op *operation) reconcile() error {
 			return nil
 		}
 		return op.removeRecord()
-	case op.entry.retire:
-		op.action = ActionRetire
+	case op.entry.releaseAs != "":
+		op.action = op.entry.releaseAs
 		return op.release()
 	case op.expired():
 		op.action = ActionExpire
