@@ -82,11 +82,24 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.MetricsAddress = free.Addr().String()
+		if err := free.Close(); err != nil {
+			t.Fatal(err)
+		}
 		log := logrus.New()
 		log.SetOutput(io.Discard)
 		if err := Run(context.Background(), c, log); err == nil || !strings.Contains(err.Error(), c.SocketPath) {
 			t.Errorf("error %v; want one that names the socket", err)
 		}
+		again, err := net.Listen("tcp", c.MetricsAddress)
+		if err != nil {
+			t.Fatalf("the listener of the metrics was not closed: %v", err)
+		}
+		again.Close()
 	})
 }
 

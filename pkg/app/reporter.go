@@ -15,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
@@ -152,6 +153,27 @@ func (r *reporter) checkStateDir() stateDirStatus {
 		s.quarantined = append(s.quarantined, restapi.Quarantined{File: q.Name, Reason: q.Reason, Since: q.Since})
 	}
 	return s
+}
+
+// failingJournal is a journal whose failures end the validity of the last stateDirStatus.
+type failingJournal struct {
+	attachment.Journal
+	failed func()
+}
+
+func (j failingJournal) Write(r record.Record) error { return j.report(j.Journal.Write(r)) }
+
+func (j failingJournal) Remove(containerID string) error {
+	return j.report(j.Journal.Remove(containerID))
+}
+
+func (j failingJournal) Available() error { return j.report(j.Journal.Available()) }
+
+func (j failingJournal) report(err error) error {
+	if err != nil {
+		j.failed()
+	}
+	return err
 }
 
 func (r *reporter) stateDirStatus(ctx context.Context) (stateDirStatus, cachedprobe.State) {

@@ -15,10 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/unixsock"
 )
 
-// callsPerOperation is the largest number of plugin calls in one operation: CHECK, three
-// times DEL and ADD, and the DEL that undoes the last one.
-const callsPerOperation = 8
-
 // serve opens the socket, passes the records to the engine and serves until ctx ends.
 func (a *app) serve(ctx context.Context) error {
 	c := a.config
@@ -28,6 +24,9 @@ func (a *app) serve(ctx context.Context) error {
 	}
 	listener, err := unixsock.Listen(c.SocketOptions())
 	if err != nil {
+		if metricsListener != nil {
+			err = errors.Join(err, metricsListener.Close())
+		}
 		return err
 	}
 	if err := unixsock.CheckParentMode(c.SocketPath); err != nil {
@@ -49,15 +48,17 @@ func (a *app) serve(ctx context.Context) error {
 
 	select {
 	case <-ctx.Done():
-		err = a.stop(server)
 	case err = <-served:
-		err = errors.Join(fmt.Errorf("socket %s: %w", c.SocketPath, err), a.stop(server))
+		err = fmt.Errorf("socket %s: %w", c.SocketPath, err)
 	}
+	stopping, cancel := context.WithTimeout(context.Background(), a.stopTimeout())
+	defer cancel()
+	err = errors.Join(err, a.stop(stopping, server))
 	a.overLimit.Stop()
 	a.refusals.Stop()
 	stopBackground()
 	err = errors.Join(err, waitBackground())
-	a.waitForProbes()
+	a.waitForProbes(stopping)
 	return err
 }
 
@@ -102,27 +103,28 @@ func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
 }
 
 // waitForProbes waits for the end of the probes in progress, so that no plugin process
-// outlives this one; but not for one that exceeds its timeout.
-func (a *app) waitForProbes() {
+// outlives this one, or for the end of ctx.
+func (a *app) waitForProbes(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() { a.probes.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(2 * (a.config.PluginTimeout + delegate.DefaultGrace)):
+	case <-ctx.Done():
 		a.log.Warn("Stopped while a VERSION or STATUS call still runs")
 	}
 }
 
-// stop fails readiness, rejects new work and waits for running operations, at most as long
-// as the plugin calls of one operation may take. It releases nothing.
-func (a *app) stop(server *http.Server) error {
+// stopTimeout returns how long a stop takes at most: an operation begins its last plugin call within
+// its budget.
+func (a *app) stopTimeout() time.Duration { return budget + delegate.MaxCall(a.config.PluginTimeout) }
+
+// stop fails readiness, rejects new work and waits for running operations, or for the end of ctx. It
+// releases nothing.
+func (a *app) stop(ctx context.Context, server *http.Server) error {
 	a.stopping.Store(true)
-	timeout := callsPerOperation * (a.config.PluginTimeout + delegate.DefaultGrace)
-	a.log.WithField("timeout", timeout).Info("Stopping: waiting for running plugin calls")
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
+	a.log.WithField("timeout", a.stopTimeout()).Info("Stopping: waiting for running plugin calls")
 	if err := a.engine.Stop(ctx); err != nil {
-		return errors.Join(fmt.Errorf("plugin calls still run after %s; their operations are recorded as unfinished: %w", timeout, err), server.Close())
+		return errors.Join(fmt.Errorf("plugin calls still run after %s; their operations are recorded as unfinished: %w", a.stopTimeout(), err), server.Close())
 	}
 	if err := server.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("stop: %w", err)

@@ -18,23 +18,21 @@ func (op *operation) acquire(want acquireRequest) error {
 	if err := op.acquireProcess(); err != nil {
 		return err
 	}
+	var running chan struct{}
 	if !op.nested {
-		op.engine.acquisitions.begin()
-		defer op.engine.acquisitions.end()
+		running = op.entry.shared.acquisitions.begin()
+		defer func() { op.entry.shared.acquisitions.end(running) }()
 	}
 	want.known, want.hides = op.entry.rec.Addresses(), op.hides
 	var failed error
 	for {
-		var next bool
-		var err error
-		want.othersRan = op.engine.acquisitions.watch()
-		if want.alone {
-			op.engine.acquisitions.alone(func() { next, err = op.tryAcquire(&want, failed) })
-		} else {
-			next, err = op.tryAcquire(&want, failed)
+		if want.await {
+			running = op.awaitOthers(&want, running)
 		}
+		want.othersRan = op.entry.shared.acquisitions.watch()
+		next, err := op.tryAcquire(&want, failed)
 		if d, ok := errors.AsType[*duplicateError](err); ok && d.verify {
-			defer op.engine.workqueue.add(d.other)
+			defer d.other.shared.workqueue.add(d.other)
 		}
 		if !next {
 			return err
@@ -55,7 +53,7 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 		adopted, absent, err := op.adopt(inv, want)
 		if d, ok := errors.AsType[*duplicateError](err); ok { // the DEL below releases ours
 			if d.verify {
-				defer op.engine.workqueue.add(d.other)
+				defer d.other.shared.workqueue.add(d.other)
 			}
 		} else if adopted || err != nil {
 			return false, err
@@ -101,7 +99,7 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 		return false, op.undoAcquire(inv, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", x, want.excluded-1))
 	}
 	// Leftovers may have caused the failure; then the same is requested again.
-	if deleted && !want.repeatAfter(requests[0], err) && !op.repeatAlone(want, requests[0], err) {
+	if deleted && !want.repeatAfter(requests[0], err) && !op.repeatAfterOthers(want, requests[0], err) {
 		want.tried++
 		requests = requests[1:]
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
@@ -27,14 +28,16 @@ type acquireRequest struct {
 	// hides reports whether an address that was not requested must not be allocated; nil for no
 	// such address.
 	hides func(netip.Addr) bool
-	// tried counts the candidates that were requested, repeated the repetitions after a conflict, the
-	// last one of which was of the address conflict, and excluded the results that were set aside.
+	// tried counts the candidates that were requested, repeated the repetitions of one, and excluded
+	// the results that were set aside. conflict is the address of the last conflict.
 	tried, repeated, excluded int
 	conflict                  netip.Addr
 	// othersRan reports whether another acquisition has run since the last ADD began to be prepared;
-	// alone reports that none may run during the next one.
+	// await reports that the next ADD waits for the end of the others, and awaited is how long that
+	// took so far.
 	othersRan func() bool
-	alone     bool
+	await     bool
+	awaited   time.Duration
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests
@@ -59,8 +62,7 @@ func (r acquireRequest) candidates(c call.Invocation) [][]netip.Addr {
 	return sets[min(r.tried, len(sets)-1):]
 }
 
-// maxRepeats bounds how often an acquisition repeats a request because another attachment has an
-// address of the result.
+// maxRepeats bounds how often an acquisition repeats a request because of another attachment.
 const maxRepeats = 16
 
 // repeatAfter reports whether the same addresses are requested again. A plugin that continues after

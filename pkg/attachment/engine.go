@@ -43,9 +43,11 @@ type Options struct {
 	ReleaseDelay time.Duration
 	// Expiration is the time within which an expiring allocation must be confirmed.
 	Expiration time.Duration
-	// Budget is the longest time that a request waits for its result.
+	// Budget is the longest time that a request waits for its result. An operation begins no plugin
+	// call later than that after it got its plugin process.
 	Budget time.Duration
-	// MaxProcesses is the maximum number of concurrent plugin processes, at least 1.
+	// MaxProcesses is the maximum number of concurrent plugin processes of one pool, at least 1.
+	// With 1, background work has one in addition.
 	MaxProcesses int
 	// MaxQueued is the maximum number of requests that wait or use the plugin; further ones
 	// fail with Busy.
@@ -61,11 +63,9 @@ type Engine struct {
 	journal Journal
 	plugin  Plugin
 
-	processes  *semaphore.Weighted // one per plugin process
 	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
-	// acquisitions are the running ones that are not part of another one.
-	acquisitions *acquisitions
-	workqueue    *workqueue
+	// pools are the configured ones and, from Start on, those of records. It does not change then.
+	pools map[string]*pool
 	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
 	// plugin process.
 	lockWaiters, processWaiters waiters
@@ -95,6 +95,7 @@ func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner
 // only under Engine.mu, so that All can read it.
 type entry struct {
 	key
+	shared *pool
 	// lock is held by the one operation that works on the attachment. Its capacity is 1.
 	lock chan struct{}
 	refs int
@@ -109,9 +110,9 @@ type entry struct {
 	lost     bool
 	lastErr  string
 
-	// retire: it must be released, because of --retire-owners, or because its client got no
-	// response and the journal could not be written.
-	retire bool
+	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
+	// got no response and the journal could not be written; empty for none.
+	releaseAs Action
 	// recovered: the reconciliation after the start is done.
 	recovered bool
 	// conflict: an older attachment had the same address at the start.
@@ -131,14 +132,15 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		o.Observer = nopObserver{}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	pools := map[string]*pool{}
+	for _, name := range o.Pools {
+		pools[name] = newPool(o.MaxProcesses)
+	}
 	return &Engine{
 		opts: o, journal: j, plugin: p,
-		processes:    semaphore.NewWeighted(int64(o.MaxProcesses)),
-		queueSlots:   semaphore.NewWeighted(int64(o.MaxQueued)),
-		acquisitions: newAcquisitions(),
-		workqueue:    newWorkqueue(),
-		ctx:          ctx, cancel: cancel,
-		byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[key]error{},
+		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
+		ctx:        ctx, cancel: cancel,
+		pools: pools, byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[key]error{},
 	}
 }
 
@@ -152,15 +154,15 @@ func (e *Engine) Start(records []record.Record) {
 	for _, r := range records {
 		e.load(r)
 	}
-	// At most half of the plugin processes, so that requests always get one.
-	for range max(1, e.opts.MaxProcesses/2) {
-		e.wg.Add(1)
-		go func() {
-			defer e.wg.Done()
-			for a := e.workqueue.get(); a != nil; a = e.workqueue.get() {
-				e.reconcile(a)
-			}
-		}()
+	for _, p := range e.pools {
+		// At most half of the plugin processes, so that requests always get one.
+		for range max(1, e.opts.MaxProcesses/2) {
+			e.wg.Go(func() {
+				for a := p.workqueue.get(); a != nil; a = p.workqueue.get() {
+					e.reconcile(a)
+				}
+			})
+		}
 	}
 }
 
@@ -176,7 +178,9 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	e.cancel()
-	e.workqueue.shutDown()
+	for _, p := range e.pools {
+		p.workqueue.shutDown()
+	}
 	done := make(chan struct{})
 	go func() { e.wg.Wait(); close(done) }()
 	select {

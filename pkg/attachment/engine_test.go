@@ -32,6 +32,25 @@ func TestStop(t *testing.T) {
 		}
 		f.wantHeld("running", "10.0.0.1")
 	})
+	// Without a budget the operation would be CHECK, four times DEL and ADD, and a DEL.
+	run(t, "begins no plugin call after the budget", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("of a pod", "10.0.0.1", "fd00::1")
+		f.node.callTime = 35 * time.Second
+		f.startAllocate(AllocateRequest{Owner: "router"})
+		ctx, cancel := context.WithTimeout(context.Background(), f.opts.Budget+f.node.callTime)
+		defer cancel()
+		if err := f.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		f.node.callTime = 0
+		f.clearStore()
+		f.restart()
+		f.wantHeld("router", "10.0.0.1")
+		f.wantStoreAgrees()
+	})
 	run(t, "ends with its context", func(t *testing.T) {
 		f := newFixture(t, gatedAdd)
 		f.startAllocate(AllocateRequest{Owner: "running"})

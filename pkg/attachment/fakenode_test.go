@@ -66,6 +66,8 @@ type fakeNode struct {
 	reboots int
 	// onCall, if not nil, is called with each plugin call.
 	onCall func(ctx context.Context, verb string, c call.Call)
+	// callTime is how long a call takes.
+	callTime time.Duration
 	// addGate, if not nil, is received from before each ADD.
 	addGate chan struct{}
 }

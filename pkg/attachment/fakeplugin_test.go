@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
@@ -56,6 +57,9 @@ func (n *fakeNode) NewInvocation(_ context.Context, network call.Network, contai
 }
 
 func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {
+	if err := n.begin(ctx, "ADD", c); err != nil {
+		return call.Result{}, err
+	}
 	if n.addGate != nil {
 		<-n.addGate
 	}
@@ -86,6 +90,9 @@ func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {
 }
 
 func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
+	if err := n.begin(ctx, "DEL", c); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.called(ctx, "DEL", c)
@@ -105,6 +112,9 @@ func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
 }
 
 func (n *fakeNode) Check(ctx context.Context, c call.Call) error {
+	if err := n.begin(ctx, "CHECK", c); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.called(ctx, "CHECK", c)
@@ -165,6 +175,15 @@ func (n *fakeNode) Prestart(calls ...call.Upcoming) func() {
 		defer n.mu.Unlock()
 		n.activePrestarts--
 	}
+}
+
+// begin returns an error if the call must not begin, and otherwise takes the time of a call.
+func (n *fakeNode) begin(ctx context.Context, verb string, c call.Call) error {
+	if ctx.Err() != nil {
+		return pluginError(verb, c, notStarted)
+	}
+	time.Sleep(n.callTime)
+	return nil
 }
 
 func (n *fakeNode) called(ctx context.Context, verb string, c call.Call) {

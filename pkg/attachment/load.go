@@ -12,17 +12,22 @@ import (
 
 // load adds one record at start; Engine.mu is held.
 func (e *Engine) load(r record.Record) {
-	a := &entry{key: key{r.Pool, r.Owner}, lock: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
+	if e.pools[r.Pool] == nil { // a pool that was removed
+		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
+	}
+	a := &entry{key: key{r.Pool, r.Owner}, shared: e.pools[r.Pool], lock: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.key]; ok {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
 	r = e.inferInFlight(r)
-	a.retire = e.retires(r)
+	if e.retires(r) {
+		a.releaseAs = ActionRetire
+	}
 	e.byOwner[a.key], e.byID[a.id] = a, a
 	e.indexLoaded(a)
-	e.workqueue.add(a)
+	a.shared.workqueue.add(a)
 }
 
 // retires reports whether an attachment is released at start: its owner is not among Owners any more

@@ -7,11 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
 // An operation holds up to three things: the lock of its entry (one operation at a time per
-// attachment), a slot of the request queue (--max-queued-requests) and a plugin process
+// attachment), a slot of the request queue (--max-queued-requests) and a plugin process of its pool
 // (--max-plugin-processes). They are acquired in this order.
 
 // queueSlot is a slot of the request queue. A request that can be answered without waiting and
@@ -52,7 +54,7 @@ func (e *Engine) getOrCreate(k key) (*entry, error) {
 	e.wg.Add(1)
 	a, ok := e.byOwner[k]
 	if !ok {
-		a = &entry{key: k, lock: make(chan struct{}, 1)}
+		a = &entry{key: k, shared: e.pools[k.pool], lock: make(chan struct{}, 1)}
 		e.byOwner[k] = a
 	}
 	a.refs++
@@ -109,6 +111,14 @@ func (e *Engine) unref(a *entry) {
 	delete(e.byID, a.id)
 }
 
+// processes returns the plugin processes that the operation may use.
+func (op *operation) processes() *semaphore.Weighted {
+	if op.background() {
+		return op.entry.shared.background
+	}
+	return op.entry.shared.processes
+}
+
 // acquireProcess waits for a plugin process, once per operation. Until it returns nothing has
 // been changed, so an operation without a client ends here.
 func (op *operation) acquireProcess() error {
@@ -121,14 +131,14 @@ func (op *operation) acquireProcess() error {
 	if err := op.engine.journal.Available(); err != nil {
 		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
 	}
-	if !op.canceled() && op.engine.processes.TryAcquire(1) {
+	if !op.canceled() && op.processes().TryAcquire(1) {
 		op.engine.opts.Observer.QueueWait(QueueProcess, 0)
-		op.hasProcess = true
-		return nil
+	} else if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) }); err != nil {
+		return err
 	}
-	err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.engine.processes.Acquire(ctx, 1) })
-	op.hasProcess = err == nil
-	return err
+	op.hasProcess = true
+	op.calls, op.endCalls = context.WithTimeout(context.Background(), op.engine.opts.Budget)
+	return nil
 }
 
 // maxPrestarted bounds the processes that are started early for one operation.
@@ -143,7 +153,7 @@ func (op *operation) prestart(calls []call.Upcoming) (forget func()) {
 	}
 	processes := 1 // the one of the operation
 	// Background work is limited to its share of the processes.
-	if op.slot != nil && len(calls) > processes && op.engine.processes.TryAcquire(1) {
+	if op.slot != nil && len(calls) > processes && op.processes().TryAcquire(1) {
 		processes, op.hasSecondProcess = maxPrestarted, true
 	}
 	done := op.engine.plugin.Prestart(calls[:min(len(calls), processes)]...)
@@ -157,7 +167,7 @@ func (op *operation) prestart(calls []call.Upcoming) (forget func()) {
 // calls has ended.
 func (op *operation) releaseSecondProcess() {
 	if op.hasSecondProcess {
-		op.engine.processes.Release(1)
+		op.processes().Release(1)
 		op.hasSecondProcess = false
 	}
 }
@@ -165,7 +175,8 @@ func (op *operation) releaseSecondProcess() {
 // finish returns the plugin process and schedules the next reconciliation.
 func (op *operation) finish() {
 	if op.hasProcess {
-		op.engine.processes.Release(1)
+		op.processes().Release(1)
+		op.endCalls()
 	}
 	op.schedule()
 }

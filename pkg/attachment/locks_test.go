@@ -47,11 +47,11 @@ func TestQueueSlots(t *testing.T) {
 
 // freeProcesses returns how many more plugin processes may run.
 func (f *fixture) freeProcesses() int {
-	n := 0
-	for f.processes.TryAcquire(1) {
+	n, processes := 0, f.pools[defaults.Pool].processes
+	for processes.TryAcquire(1) {
 		n++
 	}
-	f.processes.Release(int64(n))
+	processes.Release(int64(n))
 	return n
 }
 
@@ -90,7 +90,7 @@ func TestProcesses(t *testing.T) {
 	run(t, "second one released after the first DEL of a release", func(t *testing.T) {
 		f := newFixture(t, maxProcesses(2))
 		f.allocate("router")
-		f.addInvocation("router", "/another")
+		f.addInvocation("router", func(c *call.Invocation) { c.NetNS = "/another" })
 		free := f.recordFreeProcesses()
 		f.releaseNow("10.0.0.1", "fd00::1")
 		check(f, free, 0, 1)
@@ -110,13 +110,13 @@ func TestProcesses(t *testing.T) {
 	})
 }
 
-// addInvocation adds the invocation of an earlier ADD to an owner's record.
-func (f *fixture) addInvocation(owner, netns string) {
+// addInvocation adds the invocation of an earlier ADD, with a change, to an owner's record.
+func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 	f.t.Helper()
 	op := f.lock(owner)
 	defer op.unlock()
 	earlier := op.lastInvocation()
-	earlier.NetNS = netns
+	change(&earlier)
 	r := op.entry.rec.Clone()
 	r.Invocations = slices.Insert(r.Invocations, 0, earlier)
 	if err := op.write(r); err != nil {

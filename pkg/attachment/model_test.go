@@ -143,8 +143,9 @@ func (s *simulation) checkPods(rt *rapid.T) {
 // checkAtRest compares journal, list and plugin's store with the model when no work is left.
 func (s *simulation) checkAtRest(rt *rapid.T) {
 	s.checkNoDuplicates(rt)
-	if all := int64(s.engine.opts.MaxProcesses); s.engine.processes.TryAcquire(all) {
-		s.engine.processes.Release(all)
+	processes := s.engine.pools[defaults.Pool].processes
+	if all := int64(s.engine.opts.MaxProcesses); processes.TryAcquire(all) {
+		processes.Release(all)
 	} else {
 		rt.Errorf("an operation still holds a plugin process")
 	}

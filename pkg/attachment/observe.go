@@ -56,7 +56,7 @@ type Queue string
 const (
 	// QueueEntry: one operation at a time per attachment.
 	QueueEntry Queue = "attachment"
-	// QueueProcess: --max-plugin-processes.
+	// QueueProcess: --max-plugin-processes of a pool.
 	QueueProcess Queue = "process"
 	// QueueBackground: attachments to reconcile.
 	QueueBackground Queue = "background"
@@ -113,10 +113,14 @@ func (op *operation) families() []record.Family {
 
 // QueueLengths returns the number of waiting operations by queue.
 func (e *Engine) QueueLengths() map[Queue]int {
+	background := 0
+	for _, p := range e.pools {
+		background += p.workqueue.len()
+	}
 	return map[Queue]int{
 		QueueEntry:      int(e.lockWaiters.count.Load()),
 		QueueProcess:    int(e.processWaiters.count.Load()),
-		QueueBackground: e.workqueue.len(),
+		QueueBackground: background,
 	}
 }
 

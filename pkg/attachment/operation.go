@@ -32,14 +32,21 @@ type operation struct {
 	// nested reports that the operation is part of one on another attachment, whose plugin process it
 	// uses.
 	nested bool
+	// calls is the context of its plugin calls from acquireProcess on, and endCalls ends it.
+	calls    context.Context
+	endCalls context.CancelFunc
 	// offered reports that the plugin has just freed all addresses of the attachment, which is lost.
 	offered bool
 }
 
-// callCtx returns the context of a plugin call, which never ends: an abandoned call would leave an
-// unknown outcome.
+// callCtx returns the context of a plugin call. No call begins after its end, so that an operation
+// does not last longer than Options.Budget and one call. A call that has begun ignores it: an
+// abandoned one would leave an unknown outcome.
 func (op *operation) callCtx() context.Context {
-	return logging.WithRequestID(context.Background(), op.requestID)
+	if op.calls == nil {
+		return logging.WithRequestID(context.Background(), op.requestID)
+	}
+	return logging.WithRequestID(op.calls, op.requestID)
 }
 
 // String identifies the attachment for errors.
@@ -73,7 +80,6 @@ func (e *Engine) run(ctx context.Context, k key, req request) (Attachment, error
 	defer op.unlock()
 	defer op.finish()
 	op.setUsed()
-	op.recordResult(nil)
 	e.actionDone(req.action, k.pool, req.families, nil)
 	return op.describe(), nil
 }
@@ -116,7 +122,7 @@ func (op *operation) runDetached(ctx context.Context, req request, locked bool) 
 			op.logOutcome(view.Addrs(), err, "Completed after the client had left")
 			if req.generated && err == nil {
 				op.waitCtx = op.engine.ctx
-				op.recordResult(op.retireUnlessReleasing(op.release()))
+				op.recordResult(op.releaseLaterUnlessReleasing(op.release()))
 			}
 		}
 		op.finish()

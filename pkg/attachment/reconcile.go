@@ -53,7 +53,7 @@ func (op *operation) nest(k key) *operation {
 	if err != nil {
 		return nil
 	}
-	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true}
+	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true, calls: op.calls}
 	if !other.tryLock() {
 		op.engine.unref(a)
 		return nil
@@ -85,8 +85,8 @@ func (op *operation) reconcile() error {
 			return nil
 		}
 		return op.removeRecord()
-	case op.entry.retire:
-		op.action = ActionRetire
+	case op.entry.releaseAs != "":
+		op.action = op.entry.releaseAs
 		return op.release()
 	case op.expired():
 		op.action = ActionExpire
@@ -213,8 +213,8 @@ func (op *operation) schedule() {
 	if !ok || op.engine.stopping {
 		return
 	}
-	a, e := op.entry, op.engine
-	op.entry.timer = time.AfterFunc(time.Until(due), func() { e.workqueue.add(a) })
+	a := op.entry
+	a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 }
 
 // nextDue returns when the attachment must be reconciled, if ever.

@@ -1,11 +1,13 @@
 package attachment
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
@@ -95,6 +97,62 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
+	for name, interval := range map[string]time.Duration{"recently verified": time.Hour, "verified by the request": 0} {
+		run(t, "DEL of an earlier container ID not repeated sooner by requests: "+name, func(t *testing.T) {
+			f := newFixture(t, storeReadable, verifyInterval(interval))
+			f.allocate("router")
+			dels := 0
+			f.onCall(func(verb string, _ call.Call) {
+				if verb == "DEL" {
+					dels++
+				}
+			})
+			f.inject(always(notStarted, "DEL"))
+			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
+			f.pools[defaults.Pool].workqueue.add(f.byOwner[key{defaults.Pool, "router"}])
+			for range 100 { // ten seconds
+				f.sleep(100 * time.Millisecond)
+				f.allocate("router")
+			}
+			if dels > 5 { // immediately, after 1 s, 2 s and 4 s
+				t.Errorf("%d DELs in ten seconds", dels)
+			}
+			if got := f.get("router").LastError; got == "" {
+				t.Error("the error of the DEL is not reported")
+			}
+			f.inject(nil)
+			f.sleep(time.Minute)
+			if got := f.get("router"); got.LastError != "" || len(got.Invocations) != 1 {
+				t.Errorf("after a successful DEL: error %q, %d invocations", got.LastError, len(got.Invocations))
+			}
+		})
+	}
+	for name, allocate := range map[string]func(*fixture) error{
+		"the queue is full": func(f *fixture) error {
+			go f.tryRestore("slow", "10.0.0.9") //nolint:errcheck // it only waits
+			synctest.Wait()
+			return f.tryAllocate("router")
+		},
+		"the client has left": func(f *fixture) error {
+			gone, leave := context.WithCancel(context.Background())
+			leave()
+			_, err := f.Allocate(gone, AllocateRequest{Owner: "router"})
+			return err
+		},
+	} {
+		run(t, "a loss is found, and "+name, func(t *testing.T) {
+			f := newFixture(t, ipv4Only, storeReadable, gatedAdd, maxQueued(1))
+			f.startAllocate(AllocateRequest{Owner: "router"})
+			f.openGate()
+			had := f.get("router")
+			f.clearStore()
+			f.wantError(allocate(f), Busy)
+			close(f.node.addGate)
+			f.sleep(time.Minute)
+			f.wantHeld("router", had.Addrs()[0].String())
+			f.wantStoreAgrees()
+		})
+	}
 	run(t, "not postponed by repeated releases", func(t *testing.T) {
 		f := newFixture(t)
 		a := f.allocate("router")

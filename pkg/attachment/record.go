@@ -72,7 +72,7 @@ func (op *operation) removeRecord() error {
 func (op *operation) resetState() {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.retire = false, false, time.Time{}, false
+	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.releaseAs = false, false, time.Time{}, ""
 }
 
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If

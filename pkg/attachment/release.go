@@ -118,19 +118,19 @@ func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	if a.rec == nil || a.rec.State != record.Held {
 		return // it is released already
 	}
-	err := op.retireUnlessReleasing(op.writeReleasing())
+	err := op.releaseLaterUnlessReleasing(op.writeReleasing())
 	op.logOutcome(op.addresses(), err, "Released, because its client did not read the response")
 	op.recordResult(err)
 	op.schedule()
 }
 
-// retireUnlessReleasing makes later reconciliations release an attachment whose record could
+// releaseLaterUnlessReleasing makes later reconciliations release an attachment whose record could
 // not be written. It returns err.
-func (op *operation) retireUnlessReleasing(err error) error {
+func (op *operation) releaseLaterUnlessReleasing(err error) error {
 	if err != nil && op.entry.rec != nil && op.entry.rec.State != record.Releasing {
 		op.engine.mu.Lock()
 		defer op.engine.mu.Unlock()
-		op.entry.retire = true
+		op.entry.releaseAs = ActionCleanup
 	}
 	return err
 }

@@ -160,13 +160,19 @@ func TestAbandon(t *testing.T) {
 		"failed write": once("write releasing", writeFailed),
 	} {
 		run(t, name+" is retried", func(t *testing.T) {
-			f := newFixture(t, delay)
+			o := &fakeObserver{}
+			f := newFixture(t, delay, observer(o))
 			a := f.allocate("")
 			f.inject(injected)
 			f.Abandon(context.Background(), a.Pool, a.Owner)
 			f.sleep(time.Minute)
 			f.wantNone()
 			f.wantRecords(0)
+			for _, e := range o.take() {
+				if strings.HasPrefix(e, string(ActionRetire)) {
+					t.Errorf("event %q without --retire-owners", e)
+				}
+			}
 		})
 	}
 	run(t, "failed write after the client left is retried", func(t *testing.T) {

@@ -3,11 +3,13 @@ package attachment
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
@@ -88,24 +90,39 @@ func (op *operation) reacquireError() error {
 }
 
 // recordResult records how the work on an attachment ended. A rejection by a rule of the engine,
-// and a client that left the queue, do not count as failures of the attachment.
+// and a client that left the queue, are not errors of the attachment; but if it was found to be lost
+// before, it must be reacquired. A request does not end the DELs of earlier container IDs, so they
+// stay as they are.
 func (op *operation) recordResult(err error) {
 	var refusal *Error
-	if errors.As(err, &refusal) || err != nil && op.canceled() && !op.hasProcess {
-		return
-	}
+	rejected := errors.As(err, &refusal) || err != nil && op.canceled() && !op.hasProcess
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	if err == nil {
-		op.entry.lastErr, op.entry.failures = "", 0
+	switch {
+	case err == nil:
+		if op.background() || !op.hasOldIDs() {
+			op.entry.lastErr, op.entry.failures = "", 0
+		}
+		return
+	case !rejected:
+		op.entry.lastErr = withoutKey(err, op.entry.key)
+		op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: err.Error(), At: time.Now()}
+	case !op.entry.lost:
 		return
 	}
-	op.entry.lastErr = withoutKey(err, op.entry.key)
-	op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: err.Error(), At: time.Now()}
 	if op.background() || op.entry.failures == 0 { // a client that repeats its request postpones nothing
 		op.entry.failures++
 		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))
 	}
+}
+
+// hasOldIDs reports whether a held attachment has invocations of earlier container IDs, which need a DEL.
+func (op *operation) hasOldIDs() bool {
+	if op.entry.rec == nil || op.entry.rec.State != record.Held {
+		return false
+	}
+	live := op.lastInvocation().ContainerID
+	return slices.ContainsFunc(op.entry.rec.Invocations, func(c call.Invocation) bool { return c.ContainerID != live })
 }
 
 // withoutKey returns the text of an error without owner and pool at its start: the error of an

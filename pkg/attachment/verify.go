@@ -24,14 +24,19 @@ func (op *operation) verify() (bool, error) {
 			op.setLost(errors.New("an older attachment has the same address"))
 			return false, nil
 		}
-		if op.mayHaveLostWrites(inv) && canRequest(inv, op.claimedAddresses()) {
+		acquireAnew := op.mayHaveLostWrites(inv) && canRequest(inv, op.claimedAddresses())
+		_, networkErr := op.engine.plugin.Network(op.entry.pool)
+		if acquireAnew && networkErr == nil {
 			return false, nil
 		}
 		if err := op.acquireProcess(); err != nil {
 			return false, err
 		}
 		var err error
-		if held, err = op.verifyByPlugin(inv); err != nil {
+		if held, err = op.verifyByPlugin(inv); held && acquireAnew {
+			err = networkErr // the plugin's answer can only prove a loss
+		}
+		if err != nil {
 			return false, fmt.Errorf("%s: the plugin could not verify %v, so nothing was changed: %w",
 				op, op.addresses(), err)
 		}

@@ -1,11 +1,14 @@
 package attachment
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
@@ -161,11 +164,12 @@ func TestLookup(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
 		synctest.Wait() // an operation may hold its process a moment longer than its client waits
-		if !f.processes.TryAcquire(int64(f.opts.MaxProcesses)) {
+		all := int64(f.opts.MaxProcesses)
+		if !f.pools[defaults.Pool].processes.TryAcquire(all) {
 			t.Fatal("a process is in use")
 		}
 		f.allocate("router")
-		f.processes.Release(int64(f.opts.MaxProcesses))
+		f.pools[defaults.Pool].processes.Release(all)
 	})
 }
 
@@ -232,6 +236,38 @@ func TestReboot(t *testing.T) {
 			t.Errorf("router got %v, which a pod has", a.Addrs())
 		}
 	})
+}
+
+// Nothing can be acquired anew in a pool that has no network.
+func TestRebootWithoutNetwork(t *testing.T) {
+	network := func(err error) setup { return func(n *fakeNode, _ *Options) { n.networkErr = err } }
+	for name, c := range map[string]struct {
+		stored []string // since the reboot
+		lost   bool
+	}{
+		"nothing left":   {nil, true},
+		"an older state": {[]string{"10.0.0.9"}, false}, // which CHECK does not notice
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, ipv4Only)
+			id := f.allocate("router").ContainerID
+			f.setStored(id, c.stored...)
+			if c.stored == nil {
+				f.clearStore()
+			}
+			f.restart(rebooted, network(errors.New("no network")))
+			f.sleep(time.Minute)
+			if a := f.get("router"); a.Lost != c.lost || !strings.Contains(a.LastError, "no network") || !a.Verified.IsZero() {
+				t.Errorf("router is lost: %v, want %v; last error %q, verified %v", a.Lost, c.lost, a.LastError, a.Verified)
+			}
+			f.node.mu.Lock()
+			f.node.networkErr = nil
+			f.node.mu.Unlock()
+			f.sleep(time.Hour)
+			f.wantHeld("router", "10.0.0.1")
+			f.wantStoreAgrees()
+		})
+	}
 }
 
 // hideStore makes lookups fail or succeed.

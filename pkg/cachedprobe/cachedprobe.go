@@ -28,6 +28,8 @@ type Probe[T any] struct {
 	started  time.Time     // start of the run in progress
 	last     T
 	lastTime time.Time // time of last; zero before the first result
+	rerun    bool      // Expire was called since the start of the last run
+	expired  bool      // Expire was called since the start of the run that returned last
 }
 
 // State is the validity of a result.
@@ -36,7 +38,7 @@ type State int
 const (
 	// Fresh: the result counts.
 	Fresh State = iota
-	// Pending: there is no result yet, and the first run is recent.
+	// Pending: there is no result yet, or none since Expire, and the run is recent.
 	Pending
 	// Stuck: the run in progress hangs, so no result counts.
 	Stuck
@@ -47,11 +49,11 @@ const (
 func (p *Probe[T]) Refresh() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done != nil || !p.lastTime.IsZero() && time.Since(p.lastTime) < p.TTL(p.last) {
+	if p.done != nil || !p.expired && !p.lastTime.IsZero() && time.Since(p.lastTime) < p.TTL(p.last) {
 		return
 	}
 	done := make(chan struct{})
-	p.done, p.started = done, time.Now()
+	p.done, p.started, p.rerun = done, time.Now(), false
 	p.Running.Add(1)
 	go func() {
 		defer p.Running.Done()
@@ -59,8 +61,15 @@ func (p *Probe[T]) Refresh() {
 		result := p.Run()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.last, p.lastTime, p.done = result, time.Now(), nil
+		p.last, p.lastTime, p.done, p.expired = result, time.Now(), nil, p.rerun
 	}()
+}
+
+// Expire ends the validity of the last result: another operation has found that it no longer holds.
+func (p *Probe[T]) Expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expired, p.rerun = true, true
 }
 
 // Result waits for the run in progress, at most until ctx ends, and returns the last
@@ -80,7 +89,7 @@ func (p *Probe[T]) Result(ctx context.Context) (T, State) {
 	switch {
 	case p.done != nil && time.Since(p.started) >= p.StuckAfter:
 		return p.last, Stuck
-	case p.lastTime.IsZero():
+	case p.lastTime.IsZero(), p.expired:
 		return p.last, Pending
 	default:
 		return p.last, Fresh

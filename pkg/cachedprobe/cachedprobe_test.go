@@ -106,3 +106,22 @@ func TestOldResult(t *testing.T) {
 		finish <- struct{}{}
 	})
 }
+
+func TestExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, finish, _ := blocking()
+		go func() { finish <- struct{}{} }()
+		result(p)
+		p.Expire()
+		if n, state := result(p); state != Pending {
+			t.Errorf("during the run after it: result %d, state %d; want Pending", n, state)
+		}
+		p.Expire()
+		finish <- struct{}{}
+		synctest.Wait()
+		go func() { finish <- struct{}{} }()
+		if n, state := result(p); n != 3 || state != Fresh {
+			t.Errorf("after a second one during a run: result %d, state %d; want that of a third run", n, state)
+		}
+	})
+}

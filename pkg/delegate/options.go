@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/process"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/logging"
 )
@@ -28,6 +29,9 @@ const (
 	// leaves a file that no verb can free.
 	DefaultGrace = 5 * time.Second
 )
+
+// MaxCall returns how long a plugin call with a time limit takes at most.
+func MaxCall(timeout time.Duration) time.Duration { return process.MaxWait(timeout, DefaultGrace) }
 
 // EphemeralNetNS as Options.NetNS creates a network namespace for each call and removes it
 // afterwards. It needs CAP_SYS_ADMIN.

@@ -233,7 +233,7 @@ func (s *Sidecar) declarePlugin() []Option {
 			// A plugin call is mostly start-up and disk: two for each CPU keep both busy. With
 			// fewer than four, one slow plugin would stop all others.
 			Name: "max-plugin-processes", Value: Count(&s.MaxPluginProcesses), Default: strconv.Itoa(max(4, 2*runtime.GOMAXPROCS(0))),
-			DefaultText: "2 per CPU, at least 4", Help: "maximum number of concurrent plugin calls",
+			DefaultText: "2 per CPU, at least 4", Help: "maximum number of concurrent plugin calls of each pool",
 			Valid: func() bool { return 1 <= s.MaxPluginProcesses && s.MaxPluginProcesses <= maxProcesses }, Expected: fmt.Sprintf("1 to %d", maxProcesses),
 		},
 		{
