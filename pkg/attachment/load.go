@@ -12,13 +12,13 @@ import (
 
 // load adds one record at start; Engine.mu is held.
 func (e *Engine) load(r record.Record) {
+	r = e.inferInFlight(r)
 	a := &entry{key: key{r.Pool, r.Owner}, lock: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.key]; ok {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
-	r = e.inferInFlight(r)
 	a.retire = e.retires(r)
 	e.byOwner[a.key], e.byID[a.id] = a, a
 	e.indexLoaded(a)
