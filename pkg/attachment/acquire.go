@@ -55,14 +55,17 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 			if d.verify {
 				defer d.other.shared.workqueue.add(d.other)
 			}
-		} else if adopted || err != nil {
+		} else if err != nil {
 			return false, err
-		}
-		if absent {
-			old = nil // no DEL is needed
 		}
 		if err := op.checkRequired(*want); err != nil {
 			return false, err
+		}
+		if adopted {
+			return false, op.grant(*want)
+		}
+		if absent {
+			old = nil // no DEL is needed
 		}
 	}
 	requests := want.candidates(inv)

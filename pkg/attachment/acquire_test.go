@@ -270,6 +270,18 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.2")
 	})
+	run(t, "the other is verified again if its verification was in progress", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		op := f.lock("router")
+		f.wantError(f.tryAllocate("health"), Failed, "router")
+		f.steps()
+		op.setVerified() // what the plugin said before the duplicate
+		op.unlock()
+		synctest.Wait()
+		f.wantStepsPrefix("CHECK")
+	})
 	//evidence:reference/plugin-behaviour 15
 	run(t, "plugin with one address for all", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Unique = false }))

@@ -119,7 +119,14 @@ func (r acquireRequest) accept(res call.Result, asked []netip.Prefix) ([]record.
 			return nil, fmt.Errorf("requested %s, plugin returned %v, which has %s in addition", p.Addr(), came, extra)
 		}
 	}
-	return r.familiesToClaim(res.Addresses, asked)
+	families, missing, err := r.familiesToClaim(res.Addresses)
+	switch {
+	case err != nil || len(missing) == 0:
+		return families, err
+	case len(asked) > 0: // of requested addresses, a plugin such as calico-ipam returns no other family
+		return nil, fmt.Errorf("plugin returned %v for the request of %v, and no address of %v", came, asked, missing)
+	}
+	return nil, fmt.Errorf("plugin returned %v, and no address of %v: its configuration has no range of that family", came, missing)
 }
 
 // unrequested returns an address of the same family that came with ip without being requested.
@@ -133,10 +140,8 @@ func unrequested(ip netip.Addr, came []netip.Addr, asked []netip.Prefix) (netip.
 	return netip.Addr{}, false
 }
 
-// familiesToClaim returns the wanted families that the addresses have. asked are the addresses that
-// their ADD requested: of those, a plugin such as calico-ipam returns no other family.
-func (r acquireRequest) familiesToClaim(addresses []call.Address, asked []netip.Prefix) ([]record.Family, error) {
-	var there, missing []record.Family
+// familiesToClaim returns the wanted families that the addresses have, and those that they lack.
+func (r acquireRequest) familiesToClaim(addresses []call.Address) (there, missing []record.Family, err error) {
 	var hidden []netip.Addr
 	for _, f := range r.families {
 		answered, ok := record.Record{Result: call.Result{Addresses: addresses}}.Address(f)
@@ -149,16 +154,13 @@ func (r acquireRequest) familiesToClaim(addresses []call.Address, asked []netip.
 			missing = append(missing, f)
 		}
 	}
-	if len(missing)+len(hidden) == 0 || r.anyFamily && len(there) > 0 {
-		return there, nil
+	switch {
+	case r.anyFamily && len(there) > 0:
+		return there, nil, nil
+	case len(hidden) > 0:
+		return nil, missing, fmt.Errorf("%v is excluded (--exclude-addresses), so it is not allocated: release the attachment and allocate it again", hidden)
 	}
-	if len(hidden) > 0 {
-		return nil, fmt.Errorf("%v is excluded (--exclude-addresses), so it is not allocated: release the attachment and allocate it again", hidden)
-	}
-	if len(asked) > 0 {
-		return nil, fmt.Errorf("plugin returned %v for the request of %v, and no address of %v: release the attachment and allocate it again to get both families", addrs(addresses), asked, missing)
-	}
-	return nil, fmt.Errorf("plugin returned %v, and no address of %v: its configuration has no range of that family", addrs(addresses), missing)
+	return there, missing, nil
 }
 
 // isHidden reports whether an address must not be allocated. A required one was accepted.

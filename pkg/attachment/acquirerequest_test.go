@@ -25,7 +25,7 @@ func TestAcceptErrors(t *testing.T) {
 		"requested, one more":     {acquireRequest{families: v4}, asked, "10.0.0.9/24 10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.9 10.0.0.1], which has 10.0.0.1 in addition"},
 		"required, not requested": {acquireRequest{required: []netip.Addr{ip}, families: v4}, nil, "10.0.0.1/24", "10.0.0.9 is required, but cannot be requested from the plugin, which returned [10.0.0.1]"},
 		"required and requested":  {acquireRequest{required: []netip.Addr{ip}, families: v4}, asked, "10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.1]"},
-		"one family requested":    {acquireRequest{families: v6}, asked, "10.0.0.9/24", "for the request of [10.0.0.9/32], and no address of [ipv6]: release the attachment"},
+		"one family requested":    {acquireRequest{families: v6}, asked, "10.0.0.9/24", "for the request of [10.0.0.9/32], and no address of [ipv6]"},
 		"one family configured":   {acquireRequest{families: v6}, nil, "10.0.0.1/24", "plugin returned [10.0.0.1], and no address of [ipv6]: its configuration has no range of that family"},
 		"any family":              {acquireRequest{families: append(v4, v6...), anyFamily: true}, nil, "10.0.0.1/24", ""},
 	} {

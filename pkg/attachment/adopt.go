@@ -4,30 +4,40 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// adopt records what the plugin's store holds for the container ID of an owner without a
-// record: the journal was lost. absent reports that the store provably holds nothing, so that
-// an ADD needs no DEL before it. Addresses that cannot be adopted are requested from the ADD.
-// The error is a *duplicateError, or that the record could not be written.
+// adopt records what the plugin's store holds for the container ID of an owner without a record: the
+// journal was lost. Every family is claimed for good, whatever is requested: the owner may use it.
+// absent reports that the store provably holds nothing, so that an ADD needs no DEL before it.
+// Addresses that cannot be adopted are requested from the ADD. The error is a *duplicateError, that
+// the record could not be written, or that a restore must not replace what cannot be adopted.
 func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, absent bool, err error) {
 	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}
 	// An address that is excluded by now was allocated before, and may be in use.
-	served := *want
-	served.hides = nil
-	families, unfit := served.accept(found, nil)
-	if _, hidden := firstAddr(found.Addresses, op.hides); err != nil || unfit != nil || !hidden && keepsExcluded(op.entry.owner) {
+	_, hidden := firstAddr(found.Addresses, op.hides)
+	excluded := keepsExcluded(op.entry.owner)
+	switch {
+	case err != nil && len(want.required) > 0 && !excluded:
+		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, addrs(found.Addresses), err)
+	case err != nil || excluded && !hidden:
 		want.preferFound(slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.hides(a.Addr()) }))
 		return false, false, nil
+	}
+	var families []record.Family
+	if !excluded {
+		for _, a := range found.Addresses {
+			families = append(families, record.FamilyOf(a.Addr()))
+		}
 	}
 	if err := op.reserve(inv, found); err != nil {
 		return false, false, err
 	}
 	found.InStore = true
-	if err := op.commit(inv, found, families, want.expires); err != nil {
+	if err := op.commit(inv, found, families, false); err != nil {
 		op.unreserve(found)
 		return false, false, err
 	}

@@ -1,11 +1,13 @@
 package attachment
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
 // loseJournal kills the engine and starts another one without the records.
@@ -43,13 +45,57 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("router had %v and now has %v, claims %v", before.Addrs(), after.Addrs(), after.Claims)
 		}
 	})
-	run(t, "restore of another address", func(t *testing.T) { // keeps the other family
+	for name, ip := range map[string]string{
+		"restore of an address of another owner": "10.0.0.2", "restore outside of the range": "192.168.0.1", "restore of a free address": "10.0.0.50",
+	} {
+		run(t, name, func(t *testing.T) { // changes nothing, as with a record
+			f := newFixture(t, storeReadable)
+			router, health := f.allocate("router"), f.allocate("health")
+			f.loseJournal()
+			f.wantError(f.tryRestore("router", ip), Failed, "holds [10.0.0.1 fd00::1], not "+ip)
+			f.wantSteps("lookup, write held")
+			for _, before := range []Attachment{router, health} {
+				if after := f.allocate(before.Owner); !sameAddresses(before.Result.Addresses, after.Result.Addresses) {
+					t.Errorf("%s had %v and gets %v", before.Owner, before.Addrs(), after.Addrs())
+				}
+			}
+		})
+	}
+	run(t, "restore without a configuration of the range", func(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
+		f.node.lookupErr = errors.New("in none of the ranges")
 		f.loseJournal()
-		f.restore("router", "10.0.0.50")
-		f.wantHeld("router", "10.0.0.50")
-		f.wantHeld("router", "fd00::1")
+		f.wantError(f.tryRestore("router", "10.0.0.50"), Failed, "10.0.0.1", "in none of the ranges")
+		f.wantSteps("lookup")
+		f.wantStored(1)
+	})
+	for _, family := range []record.Family{record.IPv4, record.IPv6} {
+		run(t, "every family is claimed by a request for "+string(family), func(t *testing.T) {
+			f := newFixture(t, storeReadable)
+			f.allocate("router")
+			f.loseJournal()
+			a := f.allocateWith(AllocateRequest{Owner: "router", Family: family, Expire: true})
+			answered, _ := a.Address(family)
+			f.release(answered.Addr().String())
+			f.sleep(time.Hour)
+			f.wantStored(1) // the other address was allocated, too
+			if a := f.get("router"); len(a.Claims) != 1 || a.Claimed(family) {
+				t.Errorf("router has the claims %v; want that of the other family", a.Claims)
+			}
+		})
+	}
+	run(t, "one of two addresses is left", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		id := f.allocate("router").ContainerID
+		f.setStored(id, "10.0.0.1")
+		f.loseJournal()
+		err := f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv6})
+		f.wantError(err, Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
+		f.wantError(f.tryRestore("router", "fd00::1"), Failed, "holds [10.0.0.1], not fd00::1")
+		f.wantSteps("lookup, write held")
+		f.releaseAll(f.allocateFamily("router", record.IPv4))
+		f.allocateFamily("router", record.IPv6)
 	})
 	run(t, "released like any other", func(t *testing.T) {
 		f := newFixture(t, storeReadable)

@@ -53,11 +53,16 @@ func (op *operation) restore(ip, also netip.Addr) error {
 	case len(have) == 0:
 		want.preferred = op.together(ip, also)
 	case !slices.Contains(have, ip):
-		return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
+		return op.holdsOthersError(have, ip)
 	default:
 		want.preferred = have
 	}
 	return op.verifyOrAcquire(want)
+}
+
+// holdsOthersError rejects the restore of an address beside the held ones.
+func (op *operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
+	return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
 }
 
 // together returns the addresses to request at once, none if there is no second one: one DEL frees
@@ -95,10 +100,10 @@ func (op *operation) fulfilled(want acquireRequest) bool {
 		return false
 	}
 	want.hides = op.hides
-	families, err := want.familiesToClaim(op.entry.rec.Result.Addresses, nil)
+	families, missing, err := want.familiesToClaim(op.entry.rec.Result.Addresses)
 	unclaimed := func(f record.Family) bool { return !op.entry.rec.Claimed(f) }
 	elsewhere := func(ip netip.Addr) bool { return !op.entry.rec.Holds(ip) }
-	return err == nil && !slices.ContainsFunc(families, unclaimed) && !slices.ContainsFunc(want.required, elsewhere)
+	return err == nil && len(missing) == 0 && !slices.ContainsFunc(families, unclaimed) && !slices.ContainsFunc(want.required, elsewhere)
 }
 
 // grant claims held addresses: it adds claims, confirms or renews the expiration, and writes
@@ -106,9 +111,15 @@ func (op *operation) fulfilled(want acquireRequest) bool {
 func (op *operation) grant(want acquireRequest) error {
 	r := op.entry.rec.Clone()
 	want.hides = op.hides
-	families, err := want.familiesToClaim(r.Result.Addresses, op.lastInvocation().Requested)
+	if i := slices.IndexFunc(want.required, func(ip netip.Addr) bool { return !r.Holds(ip) }); i >= 0 {
+		return op.holdsOthersError(r.Addrs(), want.required[i])
+	}
+	families, missing, err := want.familiesToClaim(r.Result.Addresses)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
+	}
+	if len(missing) > 0 { // an ADD while it is held could free what it holds
+		return fmt.Errorf("%s holds %v, and no address of %v, which only a new ADD returns: if the plugin's configuration has a range of that family, release the attachment and allocate it again", op, r.Addrs(), missing)
 	}
 	op.claim(&r, families, want.expires)
 	r.State, r.ReleaseAt = record.Held, time.Time{}

@@ -29,6 +29,17 @@ func TestAllocate(t *testing.T) {
 		f.wantSteps("write adding, DEL, ADD[], DEL, remove")
 		f.wantNone()
 	})
+	run(t, "family added to the configuration while the address is held", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("health")
+		f.node.ipv6 = true
+		f.steps()
+		err := f.tryAllocateWith(AllocateRequest{Owner: "health", Family: record.IPv6})
+		f.wantError(err, Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
+		f.wantSteps("CHECK")
+		f.release("10.0.0.1")
+		f.allocateFamily("health", record.IPv6)
+	})
 	run(t, "cooldown ends", func(t *testing.T) {
 		f := newFixture(t, ipv4Only, releaseDelay(time.Minute))
 		f.allocate("router")

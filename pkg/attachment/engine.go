@@ -115,6 +115,8 @@ type entry struct {
 	releaseAs Action
 	// recovered: the reconciliation after the start is done.
 	recovered bool
+	// doubted: the plugin has returned its address to another owner since its last verification began.
+	doubted bool
 	// conflict: an older attachment had the same address at the start.
 	conflict bool
 	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner

@@ -55,6 +55,8 @@ type fakeNode struct {
 	last      int
 	// storeHidden: Holds and Lookup fail.
 	storeHidden bool
+	// lookupErr is why Lookup fails although it finds addresses.
+	lookupErr error
 	// availableErr is why the state directory cannot be used.
 	availableErr error
 

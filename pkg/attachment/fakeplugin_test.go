@@ -157,7 +157,7 @@ func (n *fakeNode) Lookup(_ context.Context, inv call.Invocation) (call.Result, 
 		return call.Result{}, errNoLookup
 	}
 	n.steps = append(n.steps, "lookup")
-	return resultOf(n.store[inv.ContainerID]), nil
+	return resultOf(n.store[inv.ContainerID]), n.lookupErr
 }
 
 // Prestart only records the announcement.

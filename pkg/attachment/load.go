@@ -12,6 +12,7 @@ import (
 
 // load adds one record at start; Engine.mu is held.
 func (e *Engine) load(r record.Record) {
+	r = e.inferInFlight(r)
 	if e.pools[r.Pool] == nil { // a pool that was removed
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
@@ -21,7 +22,6 @@ func (e *Engine) load(r record.Record) {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
-	r = e.inferInFlight(r)
 	if e.retires(r) {
 		a.releaseAs = ActionRetire
 	}

@@ -72,7 +72,7 @@ func (op *operation) removeRecord() error {
 func (op *operation) resetState() {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.releaseAs = false, false, time.Time{}, ""
+	op.entry.lost, op.entry.conflict, op.entry.doubted, op.entry.verified, op.entry.releaseAs = false, false, false, time.Time{}, ""
 }
 
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If
@@ -105,7 +105,7 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 	err := op.newDuplicateError(inv, res, other, taken)
 	op.log().WithError(err).Error("Duplicate address from the plugin")
 	if err.verify {
-		other.verified, other.recovered = time.Time{}, false
+		other.doubted = true
 	}
 	return err
 }

@@ -145,12 +145,12 @@ func TestRestoreBoth(t *testing.T) {
 		f.wantSteps("CHECK")
 		f.wantBoth("router", v4, v6)
 	})
-	run(t, "the store has another one", func(t *testing.T) { // the client's is what it uses
+	run(t, "the store has another one", func(t *testing.T) { // which is the owner's
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
 		f.loseJournal()
-		f.restoreBoth("router", "10.0.0.50", "fd00::50")
-		f.wantSteps("lookup, write adding, DEL, ADD[10.0.0.50 fd00::50], write held")
+		f.wantError(f.tryRestoreBoth("router", "10.0.0.50", "fd00::50"), Failed, "holds [10.0.0.1 fd00::1]")
+		f.wantSteps("lookup, write held")
 	})
 	run(t, "being released", func(t *testing.T) {
 		f := newFixture(t)

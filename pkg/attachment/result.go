@@ -175,13 +175,25 @@ func (op *operation) setVerified() {
 func (op *operation) lastVerified() time.Time {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
+	if op.entry.doubted {
+		return time.Time{}
+	}
 	return op.entry.verified
+}
+
+// clearDoubt begins a verification: a duplicate that is found from now on requires another one.
+func (op *operation) clearDoubt() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.doubted {
+		op.entry.doubted, op.entry.verified, op.entry.recovered = false, time.Time{}, false
+	}
 }
 
 func (op *operation) isRecovered() bool {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	return op.entry.recovered
+	return op.entry.recovered && !op.entry.doubted
 }
 
 func (op *operation) setRecovered() {

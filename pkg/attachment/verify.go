@@ -12,11 +12,12 @@ import (
 
 // verify reports whether the plugin still holds the recorded addresses, by the method of the
 // profile. An error means that this is unknown: a failed check is not evidence of loss, so
-// nothing is changed then.
+// the attachment is not given up then.
 func (op *operation) verify() (bool, error) {
 	if op.recentlyVerified() {
 		return true, nil
 	}
+	op.clearDoubt()
 	inv := op.lastInvocation()
 	held, known := op.verifyByLookup(inv)
 	if !known {
@@ -37,8 +38,7 @@ func (op *operation) verify() (bool, error) {
 			err = networkErr // the plugin's answer can only prove a loss
 		}
 		if err != nil {
-			return false, fmt.Errorf("%s: the plugin could not verify %v, so nothing was changed: %w",
-				op, op.addresses(), err)
+			return false, fmt.Errorf("%s: the plugin could not verify %v: %w", op, op.addresses(), err)
 		}
 	}
 	if !held {

@@ -120,7 +120,11 @@ func TestVerifyByAdd(t *testing.T) {
 				}
 				return firstADD(step)
 			})
-			f.wantError(f.tryAllocate("router"), Failed)
+			err := f.tryAllocate("router")
+			f.wantError(err, Failed, "could not verify [10.0.0.1]")
+			if strings.Contains(err.Error(), "nothing was changed") {
+				t.Errorf("error %q although the ADD may have allocated", err)
+			}
 			f.inject(nil)
 			if crash {
 				f.node.kill(t, f.Engine)

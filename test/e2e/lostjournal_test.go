@@ -161,6 +161,26 @@ func TestLostJournalRestore(t *testing.T) {
 	})
 }
 
+// A request that fails changes nothing, and the release of one family keeps the other one.
+func TestLostJournalKeepsAll(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	held, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
+	for name, ip := range map[string]string{"of another owner": health[0], "outside of the range": "192.168.77.7"} {
+		s.Kill(t)
+		n.WipeJournal(t)
+		s = n.Start(t)
+		t.Log("restore of an address", name)
+		s.TryRestore(t, ip, "router").WantError(t, http.StatusInternalServerError, "holds", held[0], ip)
+		wantLeased(t, n, held...)
+	}
+	s.TryAllocate(t, harness.Request{Owner: "health", Family: "ipv4"}).WantStatus(t, http.StatusCreated)
+	s.Release(t, health[0])
+	wantLeased(t, n, health[1])
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+}
+
 func TestLostJournalRestoreIPv6(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
