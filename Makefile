@@ -176,7 +176,7 @@ reproducible: ## build the programs and a release twice and compare them
 # Not part of "make ci": it needs the database of https://vuln.go.dev.
 .PHONY: vulncheck
 vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
-	@for module in . test/external tools; do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...) || exit 1; done
+	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./... tool) || exit 1; done
 
 # Not part of "make ci": the real cilium-dbg takes 8 minutes of CPU to build the first time.
 .PHONY: test-cilium-dbg
