@@ -234,10 +234,11 @@ plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts 
 .PHONY: network-test
 network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network with a real kube-apiserver; needs root; the first build takes minutes
 	test/cluster/build.sh $(CACHE)/agent-test/bin
-	@mkdir -p $(CACHE)/network-test
+	@test/cluster/crds.sh $(CACHE)/network-test/crds
 	go test -c -o $(CACHE)/network-test/network.test ./test/network
 	NETWORK_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
-	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/network/rbac.yaml \
+	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFESTS=$(CURDIR)/deploy/kubernetes \
+	  NETWORK_TEST_CRDS=$(CURDIR)/$(CACHE)/network-test/crds \
 	  test/network/run.sh $(CACHE)/network-test/network.test
 
 # Not part of "make ci": needs root, etcd and the same kube-apiserver (test/audit/README.md).

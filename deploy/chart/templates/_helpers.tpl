@@ -1,17 +1,17 @@
 {{/* The labels of an object. Argument: its name. */}}
-{{- define "labels" -}}
+{{- define "delegated-ipam.labels" -}}
 app.kubernetes.io/name: {{ . }}
 {{- end }}
 
 {{/* The image of a part. Arguments: the image's values, the chart's root. */}}
-{{- define "image" -}}
+{{- define "delegated-ipam.image" -}}
 {{- $image := index . 0 -}}
 {{- $image.repository -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}{{ end -}}
 {{- end }}
 
 {{/* The options of the sidecar: those given, over those that the other values need. */}}
-{{- define "options" -}}
+{{- define "delegated-ipam.options" -}}
 {{- $needed := dict -}}
 {{- if .Values.bridge.enabled -}}
 {{- $_ := set $needed "owners" "ciliumnode-*" -}}
@@ -31,12 +31,12 @@ app.kubernetes.io/name: {{ . }}
 {{- end }}
 
 {{/* The template of the CNI configuration. */}}
-{{- define "template" -}}
+{{- define "delegated-ipam.template" -}}
 {{- .Values.network.template | default (.Files.Get "files/pods.conflist") -}}
 {{- end }}
 
 {{/* What places a pod on every node. */}}
-{{- define "placement" -}}
+{{- define "delegated-ipam.placement" -}}
 hostNetwork: true
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
@@ -60,7 +60,7 @@ affinity:
 {{- end }}
 
 {{/* The address of the API server, if it is not the ClusterIP. */}}
-{{- define "apiserver" -}}
+{{- define "delegated-ipam.apiserver" -}}
 {{- with .Values.apiServer.host }}
 - {name: KUBERNETES_SERVICE_HOST, value: {{ . | quote }}}
 {{- end }}
@@ -70,7 +70,7 @@ affinity:
 {{- end }}
 
 {{/* What every container is denied. */}}
-{{- define "denied" -}}
+{{- define "delegated-ipam.denied" -}}
 readOnlyRootFilesystem: true
 allowPrivilegeEscalation: false
 capabilities: {drop: ["ALL"]}
@@ -79,4 +79,49 @@ seccompProfile: {type: RuntimeDefault}
 seLinuxOptions:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* Not empty if admission policies are installed where they are wanted. */}}
+{{- define "delegated-ipam.policies" -}}
+{{- if and (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") (not .Values.uninstall) }}true{{ end -}}
+{{- end }}
+
+{{/* The policy for the Events of a program. Argument: its name. An update is checked as it was, too:
+otherwise the Event of another object could be made one of the own Node. */}}
+{{- define "delegated-ipam.events-policy" }}
+# The Events of {{ . }} are about its own node.
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ . }}-events
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: ["", "events.k8s.io"]
+        apiVersions: ["*"]
+        operations: ["CREATE", "UPDATE"]
+        resources: ["events"]
+  matchConditions:
+    - name: program
+      expression: >-
+        request.userInfo.username.matches('^system:serviceaccount:[^:]+:{{ . }}$')
+  validations:
+    - reason: Forbidden
+      expression: >-
+        has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra &&
+        request.namespace == 'default' &&
+        (request.operation == 'UPDATE' ? [object, oldObject] : [object]).all(e,
+        (has(e.involvedObject) ? e.involvedObject : e.regarding).kind == 'Node' &&
+        (has(e.involvedObject) ? e.involvedObject : e.regarding).name ==
+        request.userInfo.extra['authentication.kubernetes.io/node-name'][0])
+      message: {{ . }} may create Events about its own Node only
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ . }}-events
+spec:
+  policyName: {{ . }}-events
+  validationActions: ["Deny"]
 {{- end }}
