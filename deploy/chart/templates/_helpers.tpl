@@ -10,12 +10,20 @@ app.kubernetes.io/name: {{ . }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}{{ end -}}
 {{- end }}
 
-{{/* The options of the sidecar: those given, over those that the other values need. */}}
+{{/* An option as text: a number of a file is a float64, which would be 1e+06. */}}
+{{- define "delegated-ipam.value" -}}
+{{ if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* The options of the sidecar: those given, over those that the other values need. Owners and groups are
+joined: the bridge does not work without its own. */}}
 {{- define "delegated-ipam.options" -}}
 {{- $needed := dict -}}
+{{- $given := deepCopy .Values.sidecar.options -}}
 {{- if .Values.bridge.enabled -}}
-{{- $_ := set $needed "owners" "ciliumnode-*" -}}
-{{- $_ := set $needed "allow-gids" (printf "%d" (int64 .Values.group)) -}}
+{{- range $key, $value := dict "owners" "ciliumnode-*" "allow-gids" (printf "%d" (int64 .Values.group)) -}}
+{{- $_ := set $given $key (list (include "delegated-ipam.value" (get $given $key)) $value | compact | join ",") -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.network.enabled -}}
 {{- $_ := set $needed "cni-conf-file" "/etc/delegated-ipam/network/pods.conflist" -}}
@@ -25,8 +33,8 @@ app.kubernetes.io/name: {{ . }}
 {{- if .Values.network.singleNode -}}
 {{- $_ := set $needed "single-node" "true" -}}
 {{- end -}}
-{{- range $key, $value := merge (deepCopy .Values.sidecar.options) $needed }}
-{{ $key }}: {{ $value | quote }}
+{{- range $key, $value := merge $given $needed }}
+{{ $key }}: {{ include "delegated-ipam.value" $value | quote }}
 {{- end }}
 {{- end }}
 
