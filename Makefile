@@ -176,7 +176,7 @@ reproducible: ## build the programs and a release twice and compare them
 # Not part of "make ci": it needs the database of https://vuln.go.dev.
 .PHONY: vulncheck
 vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
-	@for module in . test/external tools; do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...) || exit 1; done
+	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./... tool) || exit 1; done
 
 # Not part of "make ci": the real cilium-dbg takes 8 minutes of CPU to build the first time.
 .PHONY: test-cilium-dbg
@@ -236,10 +236,11 @@ plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts,
 .PHONY: network-test
 network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network with a real kube-apiserver; needs root; the first build takes minutes
 	test/cluster/build.sh $(CACHE)/agent-test/bin
-	@mkdir -p $(CACHE)/network-test
+	@test/cluster/crds.sh $(CACHE)/network-test/crds
 	go test -c -o $(CACHE)/network-test/network.test ./test/network
 	NETWORK_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
-	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/network/rbac.yaml \
+	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFESTS=$(CURDIR)/deploy/kubernetes \
+	  NETWORK_TEST_CRDS=$(CURDIR)/$(CACHE)/network-test/crds \
 	  test/network/run.sh $(CACHE)/network-test/network.test
 
 # Not part of "make ci": needs root, etcd and the same kube-apiserver (test/audit/README.md).

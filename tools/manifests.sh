@@ -24,9 +24,10 @@ render() { # FILE TEMPLATE [FLAGS]
 render sidecar/daemonset.yaml sidecar-daemonset.yaml
 render network/daemonset.yaml network-daemonset.yaml
 render network/rbac.yaml network-rbac.yaml
+render network/admission-policy.yaml network-admission-policy.yaml
 render bridge/daemonset.yaml bridge-daemonset.yaml
 render bridge/rbac.yaml bridge-rbac.yaml
-render bridge/admission-policy.yaml admission-policy.yaml
+render bridge/admission-policy.yaml bridge-admission-policy.yaml
 render audit/audit.yaml audit.yaml --set audit.enabled=true
 render uninstall/daemonset.yaml uninstall.yaml --set uninstall=true
 cp "$chart/files/pods.conflist" "$out/network/pods.conflist"

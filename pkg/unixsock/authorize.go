@@ -67,6 +67,9 @@ func refusedCaller(p Peer, known bool) string {
 	if !known {
 		return "the kernel did not report the user of the caller"
 	}
+	if p.UID == unmappedID {
+		return "the caller's user has no mapping in the user namespace of the sidecar: expected one that has"
+	}
 	return fmt.Sprintf("a caller of user ID %d and group ID %d may not call: expected one that --allow-uids or --allow-gids names", p.UID, p.GID)
 }
 

@@ -15,9 +15,6 @@ import (
 // descriptors. One with a request needs up to 64 KiB of memory.
 const maxConnections = 1024
 
-// unknownUID is the user of a peer that is not known.
-const unknownUID = -1
-
 // limits are the largest numbers of connections.
 type limits struct {
 	// total is that of all users.
@@ -95,7 +92,7 @@ func (l *limited) Accept() (net.Conn, error) {
 
 // admit counts a connection until it is closed. If there are too many, it returns the limit.
 func (l *limited) admit(c *conn) (limit string) {
-	uid, allowed, ordinary := unknownUID, false, true
+	uid, allowed, ordinary := unmappedID, false, true
 	if peer, err := PeerOf(c); err == nil {
 		c.peer = &peer
 		uid, allowed, ordinary = peer.UID, l.callers.Allow(peer), !privileged(peer)

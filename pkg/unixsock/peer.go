@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -18,16 +22,49 @@ const (
 
 	// noUID is the user ID that the kernel returns for sockets of another type.
 	noUID = math.MaxUint32
+
+	// unmappedID stands for the ID of a user or group without a mapping in our user namespace. No
+	// process and no option has it.
+	unmappedID = -1
 )
+
+// overflowUID and overflowGID return the ID that the kernel shows in place of one without a mapping in
+// our user namespace (user_namespaces(7)), and unmappedID if each ID has a mapping. A user who has the
+// shown ID cannot be distinguished.
+var (
+	overflowUID = sync.OnceValue(func() int { return overflowID("uid") })
+	overflowGID = sync.OnceValue(func() int { return overflowID("gid") })
+)
+
+func overflowID(kind string) int {
+	mappings, err := os.ReadFile("/proc/self/" + kind + "_map")
+	if f := strings.Fields(string(mappings)); err != nil || len(f) == 3 && f[2] == strconv.Itoa(math.MaxUint32) {
+		return unmappedID
+	}
+	text, _ := os.ReadFile("/proc/sys/kernel/overflow" + kind)
+	id, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 65534 // the kernel's default
+	}
+	return id
+}
+
+// visible returns an ID, or unmappedID for the ID that the kernel shows in place of others.
+func visible(id, overflow int) int {
+	if id == overflow {
+		return unmappedID
+	}
+	return id
+}
 
 // Peer has the credentials of the process that made a connection, as of that moment (unix(7),
 // SO_PEERCRED).
 type Peer struct {
 	// PID is its process ID; 0 if it is in a PID namespace that is not visible to us.
 	PID int
-	// UID and GID are its effective user and group.
+	// UID and GID are its effective user and group; unmappedID without a mapping in our user namespace.
 	UID, GID int
-	// Groups are its supplementary groups (SO_PEERGROUPS).
+	// Groups are its supplementary groups (SO_PEERGROUPS), in the same way.
 	Groups []int
 }
 
@@ -62,7 +99,10 @@ func peerOf(fd int) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("groups of the peer of a connection (SO_PEERGROUPS): %w", err)
 	}
-	return Peer{PID: int(cred.Pid), UID: int(cred.Uid), GID: int(cred.Gid), Groups: groups}, nil
+	for i, g := range groups {
+		groups[i] = visible(g, overflowGID())
+	}
+	return Peer{PID: int(cred.Pid), UID: visible(int(cred.Uid), overflowUID()), GID: visible(int(cred.Gid), overflowGID()), Groups: groups}, nil
 }
 
 // peerGroups returns the supplementary groups, which SO_PEERCRED lacks. Package unix has a

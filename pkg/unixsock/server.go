@@ -2,6 +2,9 @@ package unixsock
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -45,17 +48,31 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	}
 }
 
-// prepare limits the body of a request to maxBody and reports the request to its connection.
+// prepare reads and drops the body of a request, refuses one above maxBody, and reports the request to
+// its connection.
 func prepare(next http.Handler) http.Handler {
-	limited := http.MaxBytesHandler(next, maxBody)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 			c.startRequest()
 		}
-		if r.Body == http.NoBody {
-			next.ServeHTTP(w, r) // MaxBytesHandler would copy the request for nothing
-			return
+		if r.Body != http.NoBody {
+			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
+			if err != nil {
+				refuseBody(w, err)
+				return
+			}
+			r.Body, r.ContentLength = http.NoBody, n // by the length the router sees that there was one
 		}
-		limited.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
+}
+
+// refuseBody answers a request whose body cannot be read, as net/http does for a header.
+func refuseBody(w http.ResponseWriter, err error) {
+	w.Header().Set("Connection", "close")
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes; no operation has one", maxBody), http.StatusRequestEntityTooLarge)
+		return
+	}
+	http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
 }

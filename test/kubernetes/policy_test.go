@@ -63,7 +63,7 @@ func (tb *testbed) testPolicy(t *testing.T) {
 	}
 	for _, kube := range []cluster.Kube{bridge, network} {
 		harness.Must(t, createEvent(t, kube, own))
-		if err := createEvent(t, kube, other); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "their own Node only") {
+		if err := createEvent(t, kube, other); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "its own Node only") {
 			t.Errorf("an Event about another node: the API server answered %v; want Forbidden", err)
 		}
 		allowed++

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,5 +56,28 @@ func TestWorkflows(t *testing.T) {
 	}
 	if len(commits) == 0 || len(workflows) == 0 {
 		t.Errorf("found %d workflows and %d actions; nothing is checked", len(workflows), len(commits))
+	}
+}
+
+// A check of all modules leaves none out.
+func TestModules(t *testing.T) {
+	makefile := read(t, "Makefile")
+	listed := regexp.MustCompile(`(?m)^MODULES +:= ((?:.*\\\n)*.*)$`).FindStringSubmatch(makefile)
+	if listed == nil {
+		t.Fatal("the Makefile has no MODULES")
+	}
+	var want []string
+	for path := range files(t, ".", "go.mod") {
+		want = append(want, filepath.Dir(path))
+	}
+	got := strings.Fields(strings.ReplaceAll(listed[1], "\\\n", " "))
+	slices.Sort(want)
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("MODULES are %q; want %q", got, want)
+	}
+	for _, target := range []string{"vulncheck", "tidy-check"} {
+		if !regexp.MustCompile(`(?m)^` + target + `:.*\n\t@for module in \$\(MODULES\);`).MatchString(makefile) {
+			t.Errorf("make %s does not check each of MODULES", target)
+		}
 	}
 }

@@ -59,10 +59,16 @@ func newTestbed(t *testing.T) *testbed {
 	tb := &testbed{volume: t.TempDir(), output: filepath.Join(t.TempDir(), "pods.conflist"), Cluster: cluster.Start(t, cluster.Config{
 		Dir: dir, APIServer: cluster.MustEnv(t, "NETWORK_TEST_APISERVER", "network-test"), Host: cluster.Host, ServiceAccounts: accounts,
 	})}
-	tb.Apply(t, cluster.MustEnv(t, "NETWORK_TEST_MANIFEST", "network-test"))
+	tb.Apply(t, manifest(t, "network/rbac.yaml"))
 	tb.setTemplate(t, template)
 	tb.program = tb.as(t, account)
 	return tb
+}
+
+// manifest returns the path of a file in deploy/kubernetes.
+func manifest(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(cluster.MustEnv(t, "NETWORK_TEST_MANIFESTS", "network-test"), name)
 }
 
 // as returns the program with the token of a service account.

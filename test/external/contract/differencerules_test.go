@@ -41,6 +41,7 @@ func differenceRules() map[string]differenceRule {
 		"method in lower case":                            {"", values{methodPart: {"lower case"}}},
 		"header over 8 KiB":                               {"", values{headerPart: {"over 8 KiB"}}},
 		"header over 100 lines":                           {"", values{headerPart: {"over 100 lines"}}},
+		"body over 64 KiB":                                {"", values{bodyPart: {"large"}}},
 		"text of 500 and 502":                             {"text", values{operation: posts}},
 		"`Retry-After` of 500 and 502":                    {"Retry-After", values{operation: posts}},
 		"`X-Request-Id`":                                  {"X-Request-Id", nil},

@@ -2,14 +2,18 @@ package deploy
 
 import (
 	"net"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // bridge returns the pod of the bridge and its container.
@@ -123,6 +127,27 @@ func wantRBAC(t *testing.T, all []runtime.Object, name string) {
 		if r, is := o.(*rbacv1.RoleBinding); is {
 			t.Errorf("RoleBinding %s/%s", r.Namespace, r.Name)
 		}
+	}
+}
+
+// The kustomization without the watch of pods, as the docs have it.
+func TestWithoutPodsRight(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/operate/bridge.md")
+	harness.Must(t, err)
+	_, after, _ := strings.Cut(string(text), "```yaml\npatches:")
+	patches, _, found := strings.Cut(after, "```")
+	if !found {
+		t.Fatal("bridge.md has no patches")
+	}
+	all := overlay(t, "with-bridge", "patches:"+patches)
+	for _, r := range named[*rbacv1.ClusterRole](t, all, "delegated-ipam-bridge").Rules {
+		if slices.Contains(r.Resources, "pods") {
+			t.Errorf("the rule %v is left", r)
+		}
+	}
+	args := named[*appsv1.DaemonSet](t, all, "delegated-ipam-bridge").Spec.Template.Spec.Containers[0].Args
+	if !slices.Contains(args, "--watch-pods=false") {
+		t.Errorf("the arguments are %q", args)
 	}
 }
 

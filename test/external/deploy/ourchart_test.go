@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -9,10 +10,12 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/diff"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/cli/values"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
@@ -156,13 +159,48 @@ func TestPolicyOnlyWhereSupported(t *testing.T) {
 		}
 		return slices.Sorted(slices.Values(names))
 	}
-	if got, want := policies(daemonSets(t)), []string{"delegated-ipam-bridge", "delegated-ipam-events"}; !slices.Equal(got, want) {
-		t.Errorf("the policies are %v; want %v", got, want)
+	for set, want := range map[string][]string{
+		"":                             {"delegated-ipam-bridge", "delegated-ipam-bridge-events", "delegated-ipam-network-events"},
+		"bridge.enabled=false":         {"delegated-ipam-network-events"},
+		"network.enabled=false":        {"delegated-ipam-bridge", "delegated-ipam-bridge-events"},
+		"bridge.admissionPolicy=false": {"delegated-ipam-network-events"},
+		"uninstall=true":               nil,
+	} {
+		if got := policies(daemonSets(t, set)); !slices.Equal(got, want) {
+			t.Errorf("with %q the policies are %v; want %v", set, got, want)
+		}
 	}
 	old, err := template(t, ourChart, oldest, values.Options{})
 	harness.Must(t, err)
 	if got := policies(old); len(got) > 0 {
 		t.Errorf("Kubernetes %s gets %v", oldest, got)
+	}
+}
+
+// Without the watch the token cannot read the pods of the cluster.
+func TestPodsRight(t *testing.T) {
+	for set, want := range map[string]bool{"": true, "bridge.options.watch-pods=true": true, "bridge.options.watch-pods=false": false} {
+		rules := named[*rbacv1.ClusterRole](t, daemonSets(t, set), "delegated-ipam-bridge").Rules
+		if got := slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods") }); got != want {
+			t.Errorf("with %q the right to read pods is granted: %t; want %t", set, got, want)
+		}
+	}
+}
+
+// In an umbrella chart all charts share the names of templates.
+func TestTemplateNames(t *testing.T) {
+	c, err := loader.Load(ourChart)
+	harness.Must(t, err)
+	count := 0
+	for _, f := range c.Templates {
+		for _, m := range regexp.MustCompile(`define "([^"]*)"`).FindAllStringSubmatch(string(f.Data), -1) {
+			if count++; !strings.HasPrefix(m[1], "delegated-ipam.") {
+				t.Errorf("%s defines %q; want a name that begins with delegated-ipam.", f.Name, m[1])
+			}
+		}
+	}
+	if count == 0 {
+		t.Error("no template was found")
 	}
 }
 

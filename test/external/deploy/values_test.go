@@ -1,0 +1,152 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"helm.sh/helm/v3/pkg/cli/values"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// elsewhere has the options of each program that are not in its options of the chart: other values or
+// mounts set them, or they are not for a pod.
+var elsewhere = map[string][]string{
+	"sidecar": {"cni-bin-dir", "cni-conf-dir", "config-dir", "max-plugin-processes", "node-name", "pod-name", "socket-path", "state-dir"},
+	"bridge":  {"host", "kubeconfig", "metrics-address", "node-name"},
+	"network": {"kubeconfig", "metrics-address", "node-name", "output", "remove", "single-node", "template"},
+}
+
+// Each option of a program can be set, and no other; a value that the program refuses is refused before
+// the release is installed.
+func TestOptionsOfChart(t *testing.T) {
+	_, serve := options.NewSidecar(nil)
+	_, bridge := options.NewBridge(nil)
+	_, network := options.NewNetwork(nil)
+	for program, flags := range map[string]*pflag.FlagSet{"sidecar": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags()} {
+		accepts := func(name string, value any) error {
+			text, err := json.Marshal(map[string]any{program: map[string]any{"options": map[string]any{name: value}}})
+			harness.Must(t, err)
+			file := filepath.Join(t.TempDir(), "values.json")
+			harness.Must(t, os.WriteFile(file, text, 0o600))
+			_, err = template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
+			return err
+		}
+		flags.VisitAll(func(f *pflag.Flag) {
+			good, bad := samples(f)
+			if slices.Contains(elsewhere[program], f.Name) {
+				good, bad = nil, append(bad, good...)
+			}
+			for _, value := range good {
+				if err := accepts(f.Name, value); err != nil {
+					t.Errorf("%s: %s: %#v: %v", program, f.Name, value, err)
+				}
+			}
+			for _, value := range bad {
+				if err := accepts(f.Name, value); err == nil {
+					t.Errorf("%s: %s: %#v is accepted", program, f.Name, value)
+				}
+			}
+		})
+		if accepts("unknown", "x") == nil {
+			t.Errorf("%s: an unknown option is accepted", program)
+		}
+	}
+}
+
+// samples returns values of an option that the chart must accept, and some that it must refuse.
+func samples(f *pflag.Flag) (good, bad []any) {
+	switch kind := f.Value.Type(); {
+	case f.Name == "socket-group":
+		return []any{77, "77"}, []any{"cilium"}
+	case kind == "bool":
+		return []any{true, false, "true", "false"}, []any{"maybe", 7}
+	case kind == "count":
+		return []any{1, "1"}, []any{-1, "x", 1.5}
+	case kind == "duration":
+		return []any{"3m", "1h30m", "500ms"}, []any{"3 minutes", 180, ""}
+	case kind == "uids", kind == "gids":
+		return []any{1000, "1000,1001"}, []any{"cilium", -1}
+	case kind == "mode":
+		return []any{"0660", "660"}, []any{"rw", "0888"}
+	case strings.Contains(kind, "|"):
+		for _, choice := range strings.Split(kind, "|") {
+			good = append(good, choice)
+		}
+		return good, []any{"x", 1}
+	}
+	return []any{"x"}, []any{1, true}
+}
+
+// A refused value is one that would stop a program after the installation.
+func TestConnectionsRefused(t *testing.T) {
+	for set, refused := range map[string]bool{
+		"apiServer.host=192.0.2.1":                     false,
+		"apiServer.host=fd00::1,apiServer.port=6443":   false,
+		"apiServer.host=api.example.com":               false,
+		"apiServer.host=https://192.0.2.1":             true,
+		"apiServer.host=192.0.2.1:6443":                true,
+		"apiServer.host=api.example.com/x":             true,
+		"apiServer.port=6443":                          true,
+		"apiServer.port=,apiServer.host=":              false,
+		"bridge.metricsAddress=0.0.0.0:9000":           false,
+		"bridge.metricsAddress=[::]:9000":              false,
+		"bridge.metricsAddress=:9000":                  true,
+		"bridge.metricsAddress=":                       true,
+		"network.metricsAddress=node.example.com:9000": true,
+	} {
+		if _, err := template(t, ourChart, newest, values.Options{Values: []string{set}}); (err != nil) != refused {
+			t.Errorf("%s: %v; want it refused: %t", set, err, refused)
+		}
+	}
+}
+
+// The probes follow the address of the metrics.
+func TestMetricsAddress(t *testing.T) {
+	for _, part := range []string{"bridge", "network"} {
+		for _, address := range []string{"127.0.0.1:9000", "0.0.0.0:9000", "[::]:9000"} {
+			c := named[*appsv1.DaemonSet](t, daemonSets(t, part+".metricsAddress="+address), "delegated-ipam-"+part).Spec.Template.Spec.Containers[0]
+			if want := "--metrics-address=" + address; !slices.Contains(c.Args, want) {
+				t.Errorf("%s: the arguments %q lack %s", part, c.Args, want)
+			}
+			for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+				if got := p.HTTPGet; got.Host != "127.0.0.1" || got.Port.IntValue() != 9000 {
+					t.Errorf("%s at %s: a probe is for %s:%s", part, address, got.Host, got.Port.String())
+				}
+			}
+		}
+	}
+}
+
+// The bridge's own owners and group stay.
+func TestOptionsJoined(t *testing.T) {
+	for set, want := range map[string][2]string{
+		"": {"ciliumnode-*", "60913"},
+		`sidecar.options.owners=router\,health,sidecar.options.allow-gids=1000600000`: {"router,health,ciliumnode-*", "1000600000,60913"},
+		"sidecar.options.owners=":                            {"ciliumnode-*", "60913"},
+		"bridge.enabled=false,sidecar.options.owners=router": {"router", ""},
+	} {
+		got := named[*corev1.ConfigMap](t, daemonSets(t, set), "delegated-ipam").Data
+		if got := [2]string{got["owners"], got["allow-gids"]}; got != want {
+			t.Errorf("%s: owners and allow-gids are %q; want %q", set, got, want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	harness.Must(t, os.WriteFile(file, fmt.Append(nil, "sidecar: {options: {enable-ipv6: true, allow-gids: 1000600000}}"), 0o600))
+	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
+	harness.Must(t, err)
+	got := named[*corev1.ConfigMap](t, all, "delegated-ipam").Data
+	if got["enable-ipv6"] != "true" || got["allow-gids"] != "1000600000,60913" {
+		t.Errorf("the options are %v", got)
+	}
+}
