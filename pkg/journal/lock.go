@@ -87,7 +87,7 @@ func Lock(ctx context.Context, dir string, self Holder, onWait func(holder strin
 		named := busy && (held.holder != unknownHolder || wait > minLockPoll)
 		if named && held.holder != reported && onWait != nil {
 			reported = held.holder
-			onWait(reported)
+			onWait(withHolders(reported, held.lock))
 		}
 		select {
 		case <-ctx.Done():
@@ -105,7 +105,11 @@ func (l *DirLock) Unlock() error {
 }
 
 // heldError: another process holds the lock.
-type heldError struct{ holder string }
+type heldError struct {
+	holder string
+	// lock is the lock file.
+	lock fileID
+}
 
 func (e *heldError) Error() string { return "held by " + e.holder }
 
@@ -130,7 +134,8 @@ func tryLock(state *directory) (*os.File, error) {
 func flock(state *directory, file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return &heldError{holder: readHolder(file)}
+		id, err := fileIDOf(file)
+		return errors.Join(err, &heldError{readHolder(file), id})
 	}
 	if err != nil {
 		return fmt.Errorf("flock: %w", err)

@@ -193,3 +193,25 @@ func TestReadHolder(t *testing.T) {
 		must(t, file.Close())
 	}
 }
+
+// A child between fork and exec has a copy of each descriptor of its parent: when the sidecar is killed
+// and the child hangs there, it keeps the lock, and the lock file names a process that has ended.
+//
+//evidence:design/reliability the sidecar is killed while a child hangs between fork and exec
+func TestLockOfChild(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Lock(t.Context(), dir, Holder{}, nil)
+	must(t, err)
+	child := exec.Command("sleep", "3600")
+	child.ExtraFiles = []*os.File{l.file}
+	must(t, child.Start())
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	must(t, l.file.Close()) // as the end of this process does
+	second := startHolder(t, dir)
+	second.expect(t, fmt.Sprintf("(now held by the process IDs [%d])", child.Process.Pid))
+	must(t, child.Process.Kill())
+	second.expect(t, "holds")
+}

@@ -205,8 +205,11 @@ func TestReclaimBadNode(t *testing.T) {
 	bad := map[string]string{"overflow": "FIRST..LAST", "without-owners": "at least one owner", b.Name: "is this node", "locked": "the store is locked"}
 	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
 	harness.Must(t, lostnodes.Write(list, lostnodes.List{Time: time.Now(), Nodes: []lostnodes.Node{
-		{Name: "overflow", Owners: []string{"ciliumnode-0..9223372036854775807"}}, {Name: "without-owners"}, {Name: b.Name, Owners: []string{"router"}},
-		{Name: "locked", Owners: []string{"locked", "Locked", "LOcked", "LOCked", "LOCKed", "LOCKEd", "LOCKED"}}, {Name: a.Name, Owners: []string{"router"}},
+		{Name: "overflow", Owners: []string{"ciliumnode-0..9223372036854775807"}},
+		{Name: "without-owners"},
+		{Name: b.Name, Owners: []string{"router"}},
+		{Name: "locked", Owners: []string{"locked", "Locked", "LOcked", "LOCked", "LOCKed", "LOCKEd", "LOCKED"}},
+		{Name: a.Name, Owners: []string{"router"}},
 	}}))
 	if out := runReclaim(t, b, "--from="+list, "--report="+report, "--yes"); out.ExitCode != 0 {
 		t.Fatalf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)

@@ -137,7 +137,7 @@ func (l *IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID str
 			return findErr
 		}
 		logging.ForRequest(ctx, l.Log).WithFields(logrus.Fields{"containerID": containerID, "holders": holders, "signal": sig.String()}).
-			Warn("a process of an earlier plugin call still works on the container ID; terminating it")
+			Warn("a plugin process of an earlier call still works on the container ID; terminating it")
 		signalHolders(holders, sig)
 		locked, err = lock.retry(ctx, l.Grace)
 	}
@@ -208,7 +208,7 @@ func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error)
 		select {
 		case <-ctx.Done():
 			next.Stop()
-			return false, fmt.Errorf("waiting for a process of an earlier plugin call: %w", ctx.Err())
+			return false, fmt.Errorf("waiting for a plugin process of an earlier call: %w", ctx.Err())
 		case <-end.C:
 			next.Stop()
 			return l.try()
