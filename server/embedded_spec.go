@@ -464,6 +464,14 @@ func init() {
           "type": "string",
           "x-nullable": false
         },
+        "range": {
+          "description": "Where the addresses are, compared with the ranges from which the plugin allocates now:\noutside, or unconfigured if the pool has no CNI configuration. Absent if they are inside, or\nif the ranges are not known\n",
+          "type": "string",
+          "enum": [
+            "outside",
+            "unconfigured"
+          ]
+        },
         "release-at": {
           "description": "End of the cooldown",
           "type": "string",
@@ -1639,6 +1647,14 @@ func init() {
           "description": "Name of the pool",
           "type": "string",
           "x-nullable": false
+        },
+        "range": {
+          "description": "Where the addresses are, compared with the ranges from which the plugin allocates now:\noutside, or unconfigured if the pool has no CNI configuration. Absent if they are inside, or\nif the ranges are not known\n",
+          "type": "string",
+          "enum": [
+            "outside",
+            "unconfigured"
+          ]
         },
         "release-at": {
           "description": "End of the cooldown",

@@ -75,6 +75,13 @@ type Attachment struct {
 	// Required: true
 	Pool string `json:"pool"`
 
+	// Where the addresses are, compared with the ranges from which the plugin allocates now:
+	// outside, or unconfigured if the pool has no CNI configuration. Absent if they are inside, or
+	// if the ranges are not known
+	//
+	// Enum: ["outside","unconfigured"]
+	Range string `json:"range,omitempty"`
+
 	// End of the cooldown
 	// Format: date-time
 	ReleaseAt *strfmt.DateTime `json:"release-at,omitempty"`
@@ -126,6 +133,10 @@ func (m *Attachment) Validate(formats strfmt.Registry) error {
 	}
 
 	if err := m.validatePool(formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.validateRange(formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -306,6 +317,48 @@ func (m *Attachment) validateOwner(formats strfmt.Registry) error {
 func (m *Attachment) validatePool(formats strfmt.Registry) error {
 
 	if err := validate.RequiredString("pool", "body", m.Pool); err != nil {
+		return err
+	}
+
+	return nil
+}
+
+var attachmentTypeRangePropEnum []any
+
+func init() {
+	var res []string
+	if err := json.Unmarshal([]byte(`["outside","unconfigured"]`), &res); err != nil {
+		panic(err)
+	}
+	for _, v := range res {
+		attachmentTypeRangePropEnum = append(attachmentTypeRangePropEnum, v)
+	}
+}
+
+const (
+
+	// AttachmentRangeOutside captures enum value "outside"
+	AttachmentRangeOutside string = "outside"
+
+	// AttachmentRangeUnconfigured captures enum value "unconfigured"
+	AttachmentRangeUnconfigured string = "unconfigured"
+)
+
+// prop value enum
+func (m *Attachment) validateRangeEnum(path, location string, value string) error {
+	if err := validate.EnumCase(path, location, value, attachmentTypeRangePropEnum, true); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (m *Attachment) validateRange(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Range) { // not required
+		return nil
+	}
+
+	// value enum
+	if err := m.validateRangeEnum("range", "body", m.Range); err != nil {
 		return err
 	}
 

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"net/netip"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
@@ -23,4 +25,13 @@ func (p plugins) Network(pool string) (call.Network, error) {
 		return call.Network{}, err
 	}
 	return inspect.Network(n), p.locks.Acquire(n.Name, 0)
+}
+
+// Range compares addresses with the ranges of the network that a pool has now.
+func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {
+	n, err := p.conf.Network(pool)
+	if err != nil {
+		return call.RangeUnconfigured
+	}
+	return p.Runner.Range(inspect.Network(n), addrs)
 }

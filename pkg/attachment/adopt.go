@@ -24,7 +24,7 @@ func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, 
 	case err != nil && len(want.required) > 0 && !excluded:
 		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, addrs(found.Addresses), err)
 	case err != nil || excluded && !hidden:
-		want.preferFound(slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.hides(a.Addr()) }))
+		want.preferFound(slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.hides(a.Addr()) || op.outside(a.Addr()) }))
 		return false, false, nil
 	}
 	var families []record.Family

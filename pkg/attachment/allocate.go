@@ -29,7 +29,10 @@ func (op *operation) allocate(f record.Family, expire bool) error {
 		}
 		held = op.claimedAddresses()
 	}
-	want.preferred, want.claimed = held, op.claimedAddresses()
+	want.preferred, want.claimed = op.inRange(held), op.inRange(op.claimedAddresses())
+	if op.anyOutside(want.families) {
+		return op.acquire(want)
+	}
 	return op.verifyOrAcquire(want)
 }
 
@@ -48,6 +51,9 @@ func (op *operation) restore(ip, also netip.Addr) error {
 		}
 		return newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
 	}
+	if op.outside(ip) {
+		return op.outsideError(ip)
+	}
 	want := acquireRequest{required: []netip.Addr{ip}, families: []record.Family{record.FamilyOf(ip)}}
 	switch {
 	case len(have) == 0:
@@ -55,7 +61,7 @@ func (op *operation) restore(ip, also netip.Addr) error {
 	case !slices.Contains(have, ip):
 		return op.holdsOthersError(have, ip)
 	default:
-		want.preferred = have
+		want.preferred = op.inRange(have)
 	}
 	return op.verifyOrAcquire(want)
 }
@@ -69,7 +75,7 @@ func (op *operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
 // both families, so a request for the first alone would give up the second
 // (docs/design/how-it-works.md, Restore).
 func (op *operation) together(ip, also netip.Addr) []netip.Addr {
-	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) || op.hides(also) {
+	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) || op.hides(also) || op.outside(also) {
 		return nil
 	}
 	if other, _, ok := op.engine.holder(op.entry.pool, also); ok && other != op.entry.key {
@@ -96,7 +102,7 @@ func (op *operation) verifyOrAcquire(want acquireRequest) error {
 // fulfilled reports whether the wanted addresses are held, claimed for good and recently
 // verified, so that neither plugin nor journal is needed.
 func (op *operation) fulfilled(want acquireRequest) bool {
-	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() {
+	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() || op.anyOutside(want.families) {
 		return false
 	}
 	want.hides = op.hides

@@ -32,6 +32,8 @@ type Plugin interface {
 	// NewInvocation returns the invocation of a new ADD for an owner, or why there is none
 	// (plugin not found, VERSION failed, unsafe plugin not accepted).
 	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
+	// Range compares addresses with the ranges of the network behind a pool as it is configured now.
+	Range(pool string, addrs []netip.Addr) call.Range
 	Add(ctx context.Context, c call.Call) (call.Result, error)
 	Del(ctx context.Context, c call.Call) error
 	Check(ctx context.Context, c call.Call) error
@@ -89,6 +91,8 @@ type Attachment struct {
 	LastUsed time.Time
 	// Lost reports that the plugin does not hold the addresses any more.
 	Lost bool
+	// Range compares its addresses with the ranges of the present configuration; only All sets it.
+	Range call.Range
 	// LastError is the error of the last work on it, without owner and pool; empty after a success.
 	LastError string
 }

@@ -92,9 +92,10 @@ func (f *fixture) wantRecords(n int) {
 // wantStoreAgrees fails unless the plugin's store has the addresses of each held attachment.
 func (f *fixture) wantStoreAgrees() {
 	f.t.Helper()
+	all := f.List()
 	f.node.mu.Lock()
 	defer f.node.mu.Unlock()
-	for _, a := range f.List() {
+	for _, a := range all {
 		if stored := f.node.store[lastID(a.Record)]; a.State == record.Held && !sameAddresses(resultOf(stored).Addresses, a.Result.Addresses) {
 			f.t.Errorf("%s holds %v, and the plugin's store has %v for its ID", a.Owner, a.Addrs(), stored)
 		}

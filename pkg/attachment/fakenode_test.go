@@ -43,6 +43,7 @@ type fakeNode struct {
 	networks   map[string]string // by pool
 	ipv6       bool              // the plugin has an IPv6 range as well
 	rangeSize  int               // addresses per family
+	outside    []netip.Prefix    // not in the ranges of the configuration
 	networkErr error             // why Network fails
 	pluginErr  error             // why NewInvocation fails
 	extraAddr  string            // an address that each ADD returns in addition

@@ -47,6 +47,19 @@ func (n *fakeNode) Network(pool string) (call.Network, error) {
 	return call.Network{Name: n.networks[pool]}, n.networkErr
 }
 
+func (n *fakeNode) Range(_ string, ips []netip.Addr) call.Range {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.networkErr != nil:
+		return call.RangeUnconfigured
+	case slices.ContainsFunc(ips, n.isOutside):
+		return call.RangeOutside
+	default:
+		return ""
+	}
+}
+
 func (n *fakeNode) NewInvocation(_ context.Context, network call.Network, containerID, _ string) (call.Invocation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -240,7 +253,7 @@ func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Add
 		if record.FamilyOf(ip) != family {
 			continue
 		}
-		if taken(ip) {
+		if taken(ip) || n.isOutside(ip) {
 			return netip.Addr{}, fmt.Errorf("requested address %s is not available", ip)
 		}
 		return ip, nil
@@ -251,11 +264,16 @@ func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Add
 	}
 	for i := range n.rangeSize {
 		n.last = (first+i)%n.rangeSize + 1
-		if ip := rangeAddr(family, n.last); !taken(ip) {
+		if ip := rangeAddr(family, n.last); !taken(ip) && !n.isOutside(ip) {
 			return ip, nil
 		}
 	}
 	return netip.Addr{}, errors.New("no addresses available in range set")
+}
+
+// isOutside reports whether an address is outside the ranges.
+func (n *fakeNode) isOutside(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.outside, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // rangeAddr returns the i-th address of a family's range.

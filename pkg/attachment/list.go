@@ -22,6 +22,7 @@ func (e *Engine) All() iter.Seq[Attachment] {
 		for part := range slices.Chunk(e.sorted(), listChunk) {
 			views = e.appendViews(views[:0], part)
 			for _, v := range views {
+				v.Range = e.plugin.Range(v.Pool, v.Addrs())
 				if !yield(v) {
 					return
 				}

@@ -135,7 +135,7 @@ func (op *operation) reverify() error {
 }
 
 // reacquire completes an interrupted acquisition, and reacquires lost addresses that were
-// allocated to the owner, if they can be requested. Addresses that were never
+// allocated to the owner, if they can be requested and are in the ranges. Addresses that were never
 // allocated to the owner are released.
 func (op *operation) reacquire() error {
 	if op.entry.rec.State == record.Adding && len(op.entry.rec.Claims) == 0 {
@@ -143,9 +143,9 @@ func (op *operation) reacquire() error {
 		return op.release()
 	}
 	op.action = ActionReacquire
-	c := op.lastInvocation()
-	if op.offered || canRequest(c, op.claimedAddresses()) {
-		return op.acquire(acquireRequest{preferred: op.addresses(), required: op.claimedAddresses()})
+	c, claimed := op.lastInvocation(), op.claimedAddresses()
+	if !slices.ContainsFunc(claimed, op.outside) && (op.offered || canRequest(c, claimed)) {
+		return op.acquire(acquireRequest{preferred: op.inRange(op.addresses()), required: claimed})
 	}
 	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", c.Plugin))
 	if op.entry.rec.State != record.Adding {

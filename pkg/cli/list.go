@@ -109,6 +109,9 @@ func note(a *models.Attachment, now time.Time) string {
 	if a.Lost {
 		out = append(out, "lost: the plugin does not hold the addresses any more")
 	}
+	if a.Range == models.AttachmentRangeOutside {
+		out = append(out, "outside the ranges of the present configuration")
+	}
 	if a.Expiration != nil {
 		out = append(out, "expires in "+output.Duration(time.Time(a.Expiration.Deadline).Sub(now)))
 	}

@@ -28,6 +28,16 @@ const (
 	StateReleasing State = "releasing"
 )
 
+// Range is a position of addresses, compared with ranges.
+type Range string
+
+const (
+	// RangeOutside: an address is outside. It is not allocated any more.
+	RangeOutside Range = "outside"
+	// RangeUnconfigured: the pool has no CNI configuration now.
+	RangeUnconfigured Range = "unconfigured"
+)
+
 // Attachment is what one owner holds in one pool: one container ID, and the addresses of one ADD.
 type Attachment struct {
 	// Owner is the owner, Pool the pool. Together they identify the attachment.
@@ -65,6 +75,9 @@ type Attachment struct {
 	// Excluded reports whether the attachment keeps an address of serve --exclude-addresses from
 	// being allocated. No client has its addresses.
 	Excluded bool `json:"excluded"`
+	// Range is where the addresses are, compared with the ranges from which the plugin allocates now;
+	// empty if they are inside, or if the ranges are not known.
+	Range Range `json:"range"`
 	// Raw is the JSON of the attachment: Attachment of swagger.yaml.
 	Raw json.RawMessage `json:"-"`
 }

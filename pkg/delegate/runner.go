@@ -38,6 +38,7 @@ type Runner struct {
 	prestarted prestartedByID
 	// stores are what lookups have shown to be the plugins' own.
 	stores stores
+	ranges rangeCache
 	// pidfd reports that plugin processes can be waited for by pidfds.
 	pidfd   bool
 	linkMAC func(name string) (string, error)
@@ -64,6 +65,7 @@ func New(o Options) (*Runner, error) {
 		ownNetNS:   own,
 		prestarted: prestartedByID{byID: map[string]*prestarted{}},
 		stores:     stores{known: map[store]proof{}},
+		ranges:     rangeCache{known: map[string]parsedRanges{}},
 		pidfd:      process.PidfdUsable(),
 		linkMAC:    linkMAC,
 	}, nil

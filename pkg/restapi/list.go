@@ -74,6 +74,7 @@ func attachmentModel(a attachment.Attachment) *models.Attachment {
 		Lost:        a.Lost,
 		LastError:   a.LastError,
 		Excluded:    a.Excluded(),
+		Range:       string(a.Range),
 	}
 	if n := len(a.Invocations); n > 0 {
 		out.Interface = a.Invocations[n-1].IfName

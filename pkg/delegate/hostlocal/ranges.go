@@ -109,6 +109,12 @@ func (c Config) find(ip netip.Addr) (set int, r addressRange, ok bool) {
 	return 0, addressRange{}, false
 }
 
+// Contains reports whether an address is in a range.
+func (c Config) Contains(ip netip.Addr) bool {
+	_, _, ok := c.find(ip)
+	return ok
+}
+
 // Result returns the result of the ADD that reserved these addresses, without dns, which host-local
 // reads from another file (ipam.resolvConf). The error names an address that is in none of the
 // ranges.
