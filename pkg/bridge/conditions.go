@@ -83,6 +83,9 @@ func describe(reason planner.Reason, subjects []string) string {
 		return fmt.Sprintf("%d used addresses are not held by the sidecar and could not be restored: %s. Those in spec.ipam.pool stay there while they are used; "+
 			"the others are not published, and the agent drops their endpoints when it restarts. "+
 			"The plugin may allocate them to another client: recreate their pods", count, names)
+	case planner.AddressOutsideRange:
+		return fmt.Sprintf("%d used addresses are outside the ranges of this node's present CNI configuration: %s. Another node may have them: "+
+			"recreate their pods, which get other addresses, and restart the agent with a new CiliumNode for its own (docs/install/ranges.md). They are not allocated again", count, names)
 	default:
 		return fmt.Sprintf("spec.ipam.pool has %d keys that are not addresses as cilium-agent spells them; the bridge does not change them: %s", count, names)
 	}

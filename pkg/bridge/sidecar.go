@@ -28,7 +28,10 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	for i := range all {
 		a := &all[i]
 		if n, ours := planner.ParseOwner(a.Owner); ours && a.Pool == s.pool {
-			slots = append(slots, planner.Slot{Number: n, Addresses: a.Allocated(), Held: a.State == client.StateHeld && !a.Lost})
+			slots = append(slots, planner.Slot{
+				Number: n, Addresses: a.Allocated(), Held: a.State == client.StateHeld && !a.Lost,
+				Outside: a.Range == client.RangeOutside, Unconfigured: a.Range == client.RangeUnconfigured,
+			})
 		}
 	}
 	return slots, nil

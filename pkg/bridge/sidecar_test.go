@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
@@ -74,6 +75,9 @@ func newSidecarClient(t *testing.T, socket string) sidecarClient {
 func TestSlots(t *testing.T) {
 	const attachment = `{"owner":%q,"pool":%q,"state":%q,"lost":%v,"container-id":"c","created":"2026-01-01T00:00:00Z","changed":"2026-01-01T00:00:00Z",` +
 		`"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv4","ip":"10.0.0.9"},{"family":"ipv6","ip":"fd00::9"}],"claims":[%s]}`
+	inRange := func(text string) string {
+		return strings.Replace(fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4"`), `"lost"`, fmt.Sprintf(`"range":%q,"lost"`, text), 1)
+	}
 	v4, v6 := netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")
 	for name, tt := range map[string]struct {
 		json string
@@ -82,6 +86,8 @@ func TestSlots(t *testing.T) {
 		"held":                {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4","ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4, v6}, Held: true}}},
 		"one family released": {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true}}},
 		"lost":                {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", true, `"ipv4"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}}}},
+		"outside the ranges":  {inRange("outside"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Outside: true}}},
+		"no configuration":    {inRange("unconfigured"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Unconfigured: true}}},
 		"adding":              {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []planner.Slot{{Number: 3}}},
 		"another owner":       {fmt.Sprintf(attachment, "router", "blue", "held", false, `"ipv4"`), nil},
 		"another spelling":    {fmt.Sprintf(attachment, "ciliumnode-03", "blue", "held", false, `"ipv4"`), nil},

@@ -40,6 +40,8 @@ const (
 	ForeignEntry Reason = "ForeignPoolEntry"
 	// AddressNotHeld: a used address is not held by the sidecar and could not be restored.
 	AddressNotHeld Reason = "AddressNotHeld"
+	// AddressOutsideRange: a used address is outside the ranges from which the plugin allocates now.
+	AddressOutsideRange Reason = "AddressOutsideRange"
 )
 
 // Action is one step of a plan. Each is safe after those before it, and safe to repeat.

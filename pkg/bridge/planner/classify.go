@@ -46,8 +46,12 @@ func (b *builder) usedSlots() map[int]bool {
 	return used
 }
 
-// releasing reports whether the release of a slot is in progress.
+// releasing reports whether the release of a slot is in progress. One outside the ranges is released as
+// soon as it is unused.
 func (b *builder) releasing(slot Slot) bool {
+	if slot.Outside {
+		return !b.used[slot.Number]
+	}
 	return !b.canceled[slot.Number] && slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
 		return b.Pool[ip].Cordoned() || b.Handshakes[ip] != ""
 	})
@@ -59,6 +63,11 @@ func (b *builder) withdrawn(slot Slot) bool {
 	return slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
 		return !b.inPool(ip) && b.Handshakes[ip] != ""
 	})
+}
+
+// publishable returns the held slots that may be published.
+func (b *builder) publishable() []Slot {
+	return slices.DeleteFunc(slices.Clone(b.held), func(s Slot) bool { return s.Outside || s.Unconfigured })
 }
 
 // retained returns the held slots that are not being released.

@@ -35,6 +35,8 @@ type model struct {
 	// held are the sidecar's slots; lost are those that the plugin denies.
 	held map[int][]netip.Addr
 	lost map[int]bool
+	// outside are those outside the ranges.
+	outside map[int]bool
 	// taken are the addresses that the plugin has allocated to another client; size is their number in
 	// total.
 	taken map[netip.Addr]bool
@@ -61,7 +63,7 @@ func newModel(t *rapid.T) *model {
 		t: t, families: rapid.IntRange(1, 2).Draw(t, "families"), size: rapid.IntRange(8, 24).Draw(t, "size"),
 		node:  newNode(0),
 		agent: agent{allocated: map[netip.Addr]Entry{}, endpoints: map[netip.Addr]bool{}},
-		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, taken: map[netip.Addr]bool{},
+		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, outside: map[int]bool{}, taken: map[netip.Addr]bool{},
 		drained: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{}, releaseFailed: map[netip.Addr]bool{}, delFails: map[netip.Addr]bool{},
 		foreign: netip.MustParseAddr("172.16.0.1"), forgotten: map[netip.Addr]bool{},
 	}
@@ -84,7 +86,7 @@ func (m *model) view(s Settings) View {
 		Batch: m.batch, Pods: m.pods, Surge: m.surge,
 	}
 	for n, ips := range m.held {
-		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n]})
+		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n], Outside: m.outside[n]})
 	}
 	if m.excess {
 		v.Excess = Count(v, s).Excess
@@ -94,7 +96,7 @@ func (m *model) view(s Settings) View {
 
 // String returns the whole state of the model.
 func (m *model) String() string {
-	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.drained, m.refused, m.releaseFailed, m.exhausted)
+	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.outside, m.drained, m.refused, m.releaseFailed, m.exhausted)
 }
 
 // free returns the number of an address that the plugin can allocate.
@@ -141,7 +143,7 @@ func (m *model) execute(a Action) bool {
 		for f := range m.families {
 			ips = append(ips, address(f, i))
 		}
-		m.held[a.Slot], m.lost[a.Slot] = ips, false
+		m.held[a.Slot], m.lost[a.Slot], m.outside[a.Slot] = ips, false, false
 	case Restore:
 		return m.restore(a.Slot, a.IPs[0], a.Also)
 	case Release:
@@ -150,6 +152,9 @@ func (m *model) execute(a Action) bool {
 		for _, ip := range a.IPs {
 			if a.Kind == Publish && !m.holds(ip) {
 				m.t.Fatalf("%v: %s is not held", a, ip)
+			}
+			if a.Kind == Publish && m.outside[a.Slot] {
+				m.t.Fatalf("%v: %s is outside the ranges", a, ip)
 			}
 			m.node.pool[ip] = EntryOf(a.Slot, a.Kind == Cordon)
 			delete(m.drained, ip)

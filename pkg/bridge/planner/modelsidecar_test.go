@@ -21,6 +21,7 @@ func (m *model) release(a Action) bool {
 	if len(m.held[a.Slot]) == 0 {
 		delete(m.held, a.Slot)
 		delete(m.lost, a.Slot)
+		delete(m.outside, a.Slot)
 	}
 	return true
 }
@@ -29,7 +30,7 @@ func (m *model) release(a Action) bool {
 // the other family if it is free, and any if none is wanted.
 func (m *model) restore(n int, ip, also netip.Addr) bool {
 	ips, present := m.held[n]
-	if m.taken[ip] || m.holds(ip) || present && !slices.Contains(ips, ip) {
+	if m.taken[ip] || m.outside[n] || m.holds(ip) || present && !slices.Contains(ips, ip) {
 		m.refused[ip] = true
 		return false
 	}

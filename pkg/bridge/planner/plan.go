@@ -18,6 +18,7 @@ func Plan(v View, s Settings) []Action {
 	b.finishHandshakes()
 	b.recoverPublished()
 	b.recoverSlots()
+	b.drainOutside()
 	b.scaleUp()
 	b.publish()
 	b.scaleDown()
@@ -26,12 +27,13 @@ func Plan(v View, s Settings) []Action {
 }
 
 func newBuilder(v View, s Settings) *builder {
-	b := &builder{View: v, settings: s, slotOf: map[netip.Addr]int{}, canceled: map[int]bool{}}
+	b := &builder{View: v, settings: s, slotOf: map[netip.Addr]int{}, canceled: map[int]bool{}, outside: map[int]bool{}}
 	for _, slot := range v.Slots {
 		if !slot.Held {
 			continue
 		}
 		b.held = append(b.held, slot)
+		b.outside[slot.Number] = slot.Outside
 		for _, ip := range slot.Addresses {
 			b.slotOf[ip] = slot.Number
 		}
@@ -50,6 +52,8 @@ type builder struct {
 	slotOf map[netip.Addr]int
 	// used are the held slots of which the agent uses an address.
 	used map[int]bool
+	// outside are the held slots outside the ranges.
+	outside map[int]bool
 	// canceled are the slots whose release this plan cancels.
 	canceled map[int]bool
 	// unheld are the published addresses to withdraw because no slot holds them.
@@ -135,6 +139,8 @@ func (b *builder) republishUsed() {
 		n, held := b.slotOf[ip]
 		tagged, ours := b.Used[ip].Slot()
 		switch {
+		case held && b.outside[n]:
+			// drainOutside publishes it cordoned.
 		case held:
 			b.canceled[n] = true
 			b.add(Publish, n, ip)
@@ -213,15 +219,38 @@ func (b *builder) recoverSlots() {
 	}
 }
 
+// drainOutside keeps the agent from allocating slots outside the ranges, and reports those that it
+// uses. They stay in the pool as long as they are used. Slots that the agent does not know are released.
+func (b *builder) drainOutside() {
+	for _, slot := range b.held {
+		switch {
+		case !slot.Outside:
+		case b.used[slot.Number]:
+			for _, ip := range slot.Addresses {
+				if b.known(ip) && !b.Pool[ip].Cordoned() {
+					b.add(Cordon, slot.Number, ip)
+				}
+				b.unmark(slot.Number, ip)
+				if _, used := b.Used[ip]; used {
+					b.report(AddressOutsideRange, ip)
+				}
+			}
+		case !slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool { return b.known(ip) || b.Handshakes[ip] != "" || b.ReleaseFailed[ip] }):
+			b.add(Release, slot.Number, slot.Addresses...)
+		}
+	}
+}
+
 // publish publishes the held slots. The first publication waits until there are enough for the start
 // of the agent.
 func (b *builder) publish() {
-	enough := len(b.held) >= b.initial()
+	slots := b.publishable()
+	enough := len(slots) >= b.initial()
 	// The first publication must have every address that an endpoint may use.
 	if !b.published() && (!enough || b.plans(Restore)) {
 		return
 	}
-	for _, slot := range b.held {
+	for _, slot := range slots {
 		for _, ip := range slot.Addresses {
 			entry, published := b.Pool[ip]
 			_, used := b.Used[ip]

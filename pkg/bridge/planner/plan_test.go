@@ -50,6 +50,13 @@ func (f *fixture) atRest(n, used int) {
 	}
 }
 
+// outside moves held slots out of the ranges.
+func (f *fixture) outside(numbers ...int) {
+	for _, n := range numbers {
+		f.Slots[n].Outside = true
+	}
+}
+
 func smallSettings() Settings { return Settings{MinAllocate: 4, PreAllocate: 2, ReleaseExcess: true} }
 
 func TestPlan(t *testing.T) {
@@ -346,6 +353,83 @@ func TestPlan(t *testing.T) {
 				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
 			},
 			want: []string{"release [10.0.0.7] of slot 6"},
+		},
+		"outside the ranges, not published": {
+			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.outside(6) }, want: []string{"release [10.0.0.7] of slot 6"},
+		},
+		"outside the ranges, not published, release failed": {
+			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.outside(6); f.ReleaseFailed[ip(6)] = true },
+		},
+		"outside the ranges, new CiliumNode": {
+			view: func(f *fixture) { f.held(0, 1, 2, 3); f.outside(0, 1, 2, 3) },
+			want: []string{
+				"release [10.0.0.1] of slot 0", "release [10.0.0.2] of slot 1", "release [10.0.0.3] of slot 2", "release [10.0.0.4] of slot 3",
+				"acquire slot 4", "acquire slot 5", "acquire slot 6",
+			},
+		},
+		"outside the ranges, free": {
+			view: func(f *fixture) { f.atRest(7, 4); f.outside(6) }, settings: func(s *Settings) { s.ReleaseExcess = false },
+			want: []string{"cordon [10.0.0.7] of slot 6"},
+		},
+		"outside the ranges, free, and needed": {
+			view: func(f *fixture) { f.atRest(6, 4); f.outside(5); f.Pool[ip(5)] = EntryOf(5, true) },
+			want: []string{"mark-for-release [0.0.0.0] of slot 0", "acquire slot 6"},
+		},
+		"outside the ranges, ready": {
+			view: func(f *fixture) {
+				f.atRest(7, 4)
+				f.outside(6)
+				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), Ready
+			},
+			want: []string{"withdraw [10.0.0.7] of slot 6", "release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6"},
+		},
+		"outside the ranges, do-not-release": {
+			view: func(f *fixture) {
+				f.atRest(7, 4)
+				f.outside(6)
+				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), DoNotRelease
+			},
+			want: []string{"unmark [10.0.0.7] of slot 6"},
+		},
+		"outside the ranges, used": {
+			view: func(f *fixture) { f.atRest(6, 4); f.outside(0, 1); f.Handshakes[ip(1)] = Marked },
+			want: []string{
+				"cordon [10.0.0.1] of slot 0", "cordon [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1",
+				"report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
+			},
+		},
+		"outside the ranges, used and cordoned": {
+			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.Pool[ip(0)] = EntryOf(0, true) },
+			want: []string{"report AddressOutsideRange [10.0.0.1]"},
+		},
+		"outside the ranges, used, not published": {
+			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); delete(f.Pool, ip(0)) },
+			want: []string{"cordon [10.0.0.1] of slot 0", "report AddressOutsideRange [10.0.0.1]"},
+		},
+		"outside the ranges, another slot lost": {
+			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.used(9) },
+			want: []string{"cordon [10.0.0.1] of slot 0", "restore [10.0.0.10] of slot 9", "report AddressOutsideRange [10.0.0.1]"},
+		},
+		"in the ranges again": {
+			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(0)] = EntryOf(0, true) },
+			want: []string{"publish [10.0.0.1] of slot 0"},
+		},
+		"no configuration": {
+			view: func(f *fixture) {
+				f.atRest(6, 4)
+				f.held(6)
+				for i := range f.Slots {
+					f.Slots[i].Unconfigured = true
+				}
+			},
+		},
+		"no configuration, new CiliumNode": {
+			view: func(f *fixture) {
+				f.held(0, 1, 2, 3, 4)
+				for i := range f.Slots {
+					f.Slots[i].Unconfigured = true
+				}
+			},
 		},
 		"two families, one ready": {
 			view: func(f *fixture) {

@@ -61,6 +61,15 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 			m.recreated = true
 			m.recordForgotten()
 		},
+		"ranges change": func(rt *rapid.T) {
+			for n, ips := range m.held {
+				m.outside[n] = true
+				for _, ip := range ips {
+					m.taken[ip] = true // by another node
+				}
+			}
+			m.recordForgotten()
+		},
 		"drain":        func(*rapid.T) { m.drain() },
 		"backoffs end": func(*rapid.T) { m.endBackoffs() },
 		"excess lasts": func(rt *rapid.T) { m.excess = rapid.Bool().Draw(rt, "lasted") },
@@ -165,13 +174,19 @@ func (m *model) converge(s Settings) {
 func (m *model) checkCounts(s Settings) {
 	held, used := 0, 0
 	for n, ips := range m.held {
+		if m.lost[n] && m.outside[n] {
+			continue // its unused addresses are withdrawn
+		}
 		m.checkPublished(n, ips)
 		if m.lost[n] {
 			continue
 		}
 		held++
-		if m.uses(n) {
+		switch {
+		case m.uses(n):
 			used++
+		case m.outside[n]:
+			m.t.Fatalf("slot %d is unused, outside the ranges and held", n)
 		}
 	}
 	least := max(s.MinAllocate, max(used, m.pods+agentAddresses)+s.PreAllocate)

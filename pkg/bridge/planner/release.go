@@ -81,11 +81,12 @@ func (b *builder) withdraw(slot Slot) {
 }
 
 // cancelRelease publishes a slot again and removes its handshakes. The entries of a slot that is not
-// held stay cordoned.
+// held, or outside the ranges, stay cordoned.
 func (b *builder) cancelRelease(slot Slot) {
-	b.canceled[slot.Number] = b.canceled[slot.Number] || slot.Held
+	kept := slot.Held && !slot.Outside
+	b.canceled[slot.Number] = b.canceled[slot.Number] || kept
 	for _, ip := range slot.Addresses {
-		if e, published := b.Pool[ip]; published && e.Cordoned() && slot.Held {
+		if e, published := b.Pool[ip]; published && e.Cordoned() && kept {
 			b.add(Publish, slot.Number, ip)
 		}
 		b.unmark(slot.Number, ip)

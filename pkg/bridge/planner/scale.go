@@ -11,7 +11,7 @@ func (b *builder) scaleUp() {
 	}
 	missing := b.high() - retained
 	for _, slot := range b.held {
-		if missing > 0 && b.releasing(slot) && !b.withdrawn(slot) {
+		if missing > 0 && !slot.Outside && b.releasing(slot) && !b.withdrawn(slot) {
 			b.cancelRelease(slot)
 			missing--
 		}
@@ -26,8 +26,8 @@ func (b *builder) scaleUp() {
 	if b.Batch > 0 {
 		missing = min(missing, b.Batch)
 	}
-	if len(b.held) < b.initial() && !b.published() {
-		missing = min(missing, b.initial()-len(b.held))
+	if lacking := b.initial() - len(b.publishable()); lacking > 0 && !b.published() {
+		missing = min(missing, lacking)
 	}
 	for n := 0; missing > 0; n++ {
 		if !reserved[n] {

@@ -47,6 +47,10 @@ type Slot struct {
 	Addresses []netip.Addr
 	// Held reports whether it is allocated and the plugin has not denied it.
 	Held bool
+	// Outside reports whether an address is outside the ranges from which the plugin allocates now:
+	// another node may have it. Unconfigured reports that the ranges are unknown, because the pool has
+	// no configuration now.
+	Outside, Unconfigured bool
 }
 
 // Entry is an entry of spec.ipam.pool.
