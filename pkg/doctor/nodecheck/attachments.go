@@ -2,13 +2,14 @@ package nodecheck
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
 )
 
-// Attachments checks that no attachment is lost or blocked by its plugin, and that no
+// Attachments checks that no attachment is lost, outside the ranges or blocked by its plugin, and that no
 // record is in quarantine. It relies on the report of the sidecar: CHECK needs the recorded
 // invocation, and with some plugins it changes their allocations (docs/reference/plugin-behaviour.md,
 // Verbs).
@@ -24,6 +25,9 @@ func attachments(o *check.Observations) []check.Finding {
 		case a.Lost:
 			all = append(all, check.Fail("allocate for the owner, which gets its addresses again, or others",
 				"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID).OfPool(a.Pool))
+		case a.Range == models.AttachmentRangeOutside && !a.Excluded:
+			all = append(all, check.Fail("restart the owner, which gets another address (docs/install/ranges.md, Addresses outside the ranges)",
+				"owner %q has %s outside the ranges of the present configuration; another node may have it", a.Owner, addresses(a)).OfPool(a.Pool))
 		case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
 			all = append(all, check.Warn("fix the cause; the sidecar retries automatically",
 				"the attachment of owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError).OfPool(a.Pool))
@@ -34,9 +38,18 @@ func attachments(o *check.Observations) []check.Finding {
 			"record %s is unusable: %s", q.File, q.Reason))
 	}
 	if len(all) == 0 && o.ListErr == nil {
-		all = append(all, check.Pass("none of %d attachments is lost, blocked by the plugin or unreadable; %s", len(o.After), lastVerified(o.After)))
+		all = append(all, check.Pass("none of %d attachments is lost, outside the ranges, blocked by the plugin or unreadable; %s", len(o.After), lastVerified(o.After)))
 	}
 	return all
+}
+
+// addresses returns the addresses of an attachment as text.
+func addresses(a *models.Attachment) string {
+	var ips []string
+	for _, at := range a.Addresses {
+		ips = append(ips, at.IP)
+	}
+	return strings.Join(ips, " and ")
 }
 
 // lastVerified describes when held attachments were last verified: a later loss is still

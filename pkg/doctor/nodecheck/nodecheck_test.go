@@ -135,9 +135,15 @@ func TestAttachments(t *testing.T) {
 		"cooldown":              {found(models.Attachment{State: "cooldown"}), states(ok), []string{"none is held"}},
 		"held, after a failure": {found(models.Attachment{State: "held", LastError: "once"}), states(ok), nil},
 		"lost":                  {found(models.Attachment{State: "held", Lost: true, Owner: "router"}), states(failed), []string{`the addresses of owner "router"`, "allocate"}},
-		"failed DEL":            {found(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), states(warning), []string{"no daemon", `"x"`}},
-		"failed ADD":            {found(models.Attachment{State: "adding", LastError: "full"}), states(warning), []string{"full"}},
-		"DEL in progress":       {found(models.Attachment{State: "releasing"}), states(ok), nil},
+		"outside the ranges": {
+			found(models.Attachment{State: "held", Range: "outside", Owner: "router", Addresses: []*models.AttachmentAddress{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}),
+			states(failed), []string{`owner "router" has 10.0.0.1 and fd00::1 outside the ranges`, "restart the owner"},
+		},
+		"excluded, outside the ranges": {found(models.Attachment{State: "held", Range: "outside", Excluded: true}), states(ok), nil},
+		"no configuration":             {found(models.Attachment{State: "held", Range: "unconfigured"}), states(ok), nil},
+		"failed DEL":                   {found(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), states(warning), []string{"no daemon", `"x"`}},
+		"failed ADD":                   {found(models.Attachment{State: "adding", LastError: "full"}), states(warning), []string{"full"}},
+		"DEL in progress":              {found(models.Attachment{State: "releasing"}), states(ok), nil},
 		"quarantined record": {
 			found(models.Attachment{}, &models.QuarantinedRecord{File: "quarantine/x", Reason: "cut off"}), states(warning), []string{"quarantine/x", "cut off"},
 		},
