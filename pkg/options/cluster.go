@@ -17,12 +17,20 @@ type Cluster struct {
 }
 
 // NewCluster returns the options with their defaults, and the set that fills them from flags.
-func NewCluster() (*Cluster, *Set) {
+func NewCluster(more ...Option) (*Cluster, *Set) {
 	c := &Cluster{}
 	return c, newSet("", slices.Concat([]Option{
 		clusterKubeconfig(&c.Kubeconfig),
 		Output(&c.Output),
-	}, c.Log.declare(Restart)))
+	}, c.Log.declare(Restart), more))
+}
+
+// SharedRange declares that the nodes do not take their addresses from their podCIDRs.
+func SharedRange(target *bool) Option {
+	return Option{
+		Name: "shared-range", Value: Bool(target),
+		Help: "do not compare addresses with podCIDRs: the plugin allocates for the whole cluster from a range that contains them",
+	}
 }
 
 // Output declares the output format of a command.

@@ -21,9 +21,13 @@ type Pod struct {
 
 // Cluster has the objects that were read from a cluster.
 type Cluster struct {
+	// SharedRange reports that the nodes do not take their addresses from their podCIDRs.
+	SharedRange bool
+
 	table  *table
 	nodes  []node
 	exists map[string]bool
+	cidrs  podCIDRs
 	pods   map[string][]Pod
 	// outside are the used addresses that are not in the pool of their node.
 	outside []netip.Addr
@@ -56,10 +60,13 @@ func (c *Cluster) CiliumNodes() (add func(*ciliumnode.Node)) {
 }
 
 // Nodes begins the list of Nodes, again if it was begun before. It returns the function that adds one
-// by its name.
-func (c *Cluster) Nodes() (add func(name string)) {
-	c.exists = map[string]bool{}
-	return func(name string) { c.exists[name] = true }
+// with its podCIDRs.
+func (c *Cluster) Nodes() (add func(name string, podCIDRs []string)) {
+	c.exists, c.cidrs = map[string]bool{}, podCIDRs{}
+	return func(name string, podCIDRs []string) {
+		c.exists[name] = true
+		c.cidrs.add(name, podCIDRs)
+	}
 }
 
 // BridgePods begins the list of bridge pods, again if it was begun before. It returns the function
@@ -103,8 +110,8 @@ func (c *Cluster) Report() Report {
 	for _, pods := range c.pods {
 		r.BridgePods += len(pods)
 	}
-	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.notHeld(), c.perNode())...)
-	texts, order := remedies(), map[Check]int{TwoPools: 1, NotHeld: 2, NodeDeleted: 3, NoBridge: 4, Malformed: 5}
+	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.perNode())...)
+	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, NodeDeleted: 4, NoBridge: 5, Malformed: 6}
 	for i := range r.Findings {
 		r.Findings[i].Remedy = texts[r.Findings[i].Check]
 	}

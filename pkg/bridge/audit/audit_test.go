@@ -41,7 +41,7 @@ func addAll(c *Cluster, nodes []*ciliumnode.Node, deleted ...string) {
 		name := n.Metadata.Name
 		addCiliumNode(n)
 		if !slices.Contains(deleted, name) {
-			addNode(name)
+			addNode(name, nil)
 			addPod(Pod{Name: "kube-system/bridge-" + name, Node: name, Ready: true})
 		}
 	}
@@ -125,6 +125,53 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+func TestOutsidePodCIDRs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		a, b        []string // the pools of the nodes a and b
+		cidrsOfA    []string
+		deleted     []string
+		sharedRange bool
+		want        []string
+	}{
+		"inside":                        {a: []string{"10.0.1.1", "fd00:1::1"}, b: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24", "fd00:1::/64"}},
+		"created again":                 {a: []string{"10.0.2.1", "10.0.2.2"}, b: nil, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.2.1 b", "a 10.0.2.2 b"}},
+		"both nodes have it":            {a: []string{"10.0.2.1"}, b: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.2.1 b"}},
+		"in none, beside its own":       {a: []string{"10.0.3.1", "10.0.1.1"}, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.3.1 none"}},
+		"another range":                 {a: []string{"10.0.3.1"}, b: []string{"10.0.3.2"}, cidrsOfA: []string{"10.0.1.0/24"}},
+		"of another component":          {a: []string{"10.0.2.1 eni-1"}, cidrsOfA: []string{"10.0.1.0/24"}},
+		"a range of the whole cluster":  {a: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, sharedRange: true},
+		"no podCIDRs, of another node":  {a: []string{"10.0.2.1"}, want: []string{"a 10.0.2.1 b"}},
+		"deleted Node":                  {a: []string{"10.0.2.1"}, deleted: []string{"a"}},
+		"not a CIDR":                    {a: []string{"10.0.3.1"}, cidrsOfA: []string{"x"}},
+		"IPv6 of another node":          {a: []string{"10.0.1.1", "fd00:2::1"}, cidrsOfA: []string{"10.0.1.0/24", "fd00:1::/64"}, want: []string{"a fd00:2::1 b"}},
+		"podCIDRs with different sizes": {a: []string{"10.0.1.200", "10.0.2.9"}, cidrsOfA: []string{"10.0.1.0/25"}, want: []string{"a 10.0.2.9 b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := NewCluster()
+			c.SharedRange = tt.sharedRange
+			addCiliumNode, addNode := c.CiliumNodes(), c.Nodes()
+			for node, pool := range map[string][]string{"a": tt.a, "b": tt.b} {
+				addCiliumNode(newNode(node, pool, nil))
+			}
+			addNode("b", []string{"10.0.2.0/24", "fd00:2::/64"})
+			if !slices.Contains(tt.deleted, "a") {
+				addNode("a", tt.cidrsOfA)
+			}
+			var got []string
+			for _, f := range c.Report().Findings {
+				if f.Check == OutsidePodCIDRs {
+					_, of, _ := strings.Cut(f.Message, "in those of ")
+					of, _, _ = strings.Cut(of, ":")
+					got = append(got, f.Node+" "+f.Address+" "+of)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("found %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func otherMode(n *ciliumnode.Node) *ciliumnode.Node {
 	n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"}
 	return n
@@ -149,7 +196,7 @@ func TestNoBridge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := NewCluster()
 			c.CiliumNodes()(tt.node)
-			c.Nodes()("a")
+			c.Nodes()("a", nil)
 			add := c.BridgePods()
 			for _, p := range tt.pods {
 				add(p)

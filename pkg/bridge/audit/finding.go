@@ -12,6 +12,8 @@ type Check string
 const (
 	// TwoPools: an address is in the pools of several CiliumNodes.
 	TwoPools Check = "address-in-two-pools"
+	// OutsidePodCIDRs: the pool of a CiliumNode has an address that is not in the podCIDRs of its Node.
+	OutsidePodCIDRs Check = "address-outside-pod-cidrs"
 	// NotHeld: a CiliumNode uses an address that is not in its pool.
 	NotHeld Check = "address-not-in-pool"
 	// NodeDeleted: a CiliumNode has addresses in its pool, and its Node does not exist.
@@ -54,8 +56,11 @@ const maxNamed = 8
 // remedies returns the remedy for the findings of each check.
 func remedies() map[Check]string {
 	return map[Check]string{
-		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md); " +
-			"then recreate the pods that use the address on all nodes but one",
+		TwoPools: "recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported: they get other addresses. " +
+			"If it is reported for none, all these nodes allocate the address again: give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md), " +
+			"before you recreate the pods on all nodes but one",
+		OutsidePodCIDRs: "the bridge releases the address when it is unused: recreate the pods of this node that use it. " +
+			"Where it is not cordoned, run delegated-ipam doctor on the node first. With a cluster-wide plugin, whose range contains podCIDRs, use --shared-range (docs/install/ranges.md)",
 		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
 		NodeDeleted: "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
 		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",

@@ -135,7 +135,7 @@ func TestModel(t *testing.T) {
 			addCiliumNode(n)
 			lookCiliumNode(n)
 			if name := n.Metadata.Name; !slices.Contains(w.deleted, name) {
-				addNode(name)
+				addNode(name, nil)
 				lookNode(name, nil)
 			}
 		}

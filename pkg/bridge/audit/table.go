@@ -59,6 +59,16 @@ func (t *table) add(ip netip.Addr, h Holder) {
 	t.first[ip] = p
 }
 
+// each calls f for every address of every node.
+func (t *table) each(f func(ip netip.Addr, p place)) {
+	for ip, p := range t.first {
+		f(ip, p)
+		for _, p := range t.more[ip] {
+			f(ip, p)
+		}
+	}
+}
+
 // holders returns the holders of an address, sorted by their nodes.
 func (t *table) holders(ip netip.Addr) []Holder {
 	first, exists := t.first[ip]

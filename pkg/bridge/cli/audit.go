@@ -11,19 +11,22 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/inventory"
 	"github.com/delegated-ipam/delegated-ipam/pkg/cli/output"
 	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/pkg/options"
 )
 
 func (d dependencies) auditCommand() *cobra.Command {
+	var sharedRange bool
 	c := newClusterCommand(&cobra.Command{
 		Use:   "audit",
 		Short: "Compare the pools of all nodes of the cluster",
-		Long: `Read all CiliumNodes once, the names of all Nodes and the bridge pods, and report:
+		Long: `Read all CiliumNodes, Nodes and bridge pods once, and report:
 
-  address-in-two-pools   an address is in the pools of several nodes
-  address-not-in-pool    a node uses an address that is not in its pool
-  node-deleted           a CiliumNode with a pool has no Node any more
-  no-bridge              a node whose pool the bridge fills has no ready bridge pod
-  malformed-address      a CiliumNode has an address that the agent does not find
+  address-in-two-pools       an address is in the pools of several nodes
+  address-outside-pod-cidrs  a node has an address of another node's podCIDRs, or of none
+  address-not-in-pool        a node uses an address that is not in its pool
+  node-deleted               a CiliumNode with a pool has no Node any more
+  no-bridge                  a node whose pool the bridge fills has no ready bridge pod
+  malformed-address          a CiliumNode has an address that the agent does not find
 
 Nothing is changed. It needs the right to list ciliumnodes, nodes and pods (the ClusterRole
 delegated-ipam-audit). docs/operate/bridge.md explains each finding.
@@ -36,13 +39,13 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
   # The addresses that are in two pools, for a script
   delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
 		Args: command.Args(),
-	})
+	}, options.SharedRange(&sharedRange))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		cluster, err := c.connect(d.env, d.version)
 		if err != nil {
 			return err
 		}
-		report, err := readCluster(cmd.Context(), cluster)
+		report, err := readCluster(cmd.Context(), cluster, sharedRange)
 		if err != nil {
 			return err
 		}
@@ -61,11 +64,12 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 
 // readCluster reads a cluster. CiliumNodes are first: a Node is created before its CiliumNode, and a
 // bridge pod is on a node before it fills the pool.
-func readCluster(ctx context.Context, from *inventory.Cluster) (audit.Report, error) {
+func readCluster(ctx context.Context, from *inventory.Cluster, sharedRange bool) (audit.Report, error) {
 	c := audit.NewCluster()
+	c.SharedRange = sharedRange
 	for _, read := range []func() error{
 		func() error { return from.CiliumNodes(ctx, c.CiliumNodes) },
-		func() error { return from.NodeNames(ctx, c.Nodes) },
+		func() error { return from.Nodes(ctx, c.Nodes) },
 		func() error { return from.BridgePods(ctx, c.BridgePods) },
 	} {
 		if err := read(); err != nil {

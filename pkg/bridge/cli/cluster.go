@@ -27,9 +27,9 @@ type clusterCommand struct {
 	set     *options.Set
 }
 
-// newClusterCommand adds the options to a command.
-func newClusterCommand(cmd *cobra.Command) clusterCommand {
-	o, set := options.NewCluster()
+// newClusterCommand adds the common options, and more, to a command.
+func newClusterCommand(cmd *cobra.Command, more ...options.Option) clusterCommand {
+	o, set := options.NewCluster(more...)
 	cmd.Flags().AddFlagSet(set.Flags())
 	cmd.DisableFlagsInUseLine = true
 	cmd.SetFlagErrorFunc(command.FlagError)
