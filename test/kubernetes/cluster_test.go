@@ -23,6 +23,7 @@ func TestCluster(t *testing.T) {
 		{"Chaos", (*testbed).testChaos},
 		{"Hung", (*testbed).testHung},
 		{"Reboot", (*testbed).testReboot},
+		{"Recreated", (*testbed).testRecreated},
 		{"ConfigMap", (*testbed).testConfigMap},
 		{"Upgrade", (*testbed).testUpgrade},
 		{"Policy", (*testbed).testPolicy},
