@@ -170,7 +170,11 @@ func (n *fakeNode) Lookup(_ context.Context, inv call.Invocation) (call.Result, 
 		return call.Result{}, errNoLookup
 	}
 	n.steps = append(n.steps, "lookup")
-	return resultOf(n.store[inv.ContainerID]), n.lookupErr
+	found := n.store[inv.ContainerID]
+	if slices.ContainsFunc(found, n.isOutside) {
+		return resultOf(found), errors.New("in none of the ranges")
+	}
+	return resultOf(found), n.lookupErr
 }
 
 // Prestart only records the announcement.

@@ -56,9 +56,8 @@ const maxNamed = 8
 // remedies returns the remedy for the findings of each check.
 func remedies() map[Check]string {
 	return map[Check]string{
-		TwoPools: "recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported: they get other addresses. " +
-			"If it is reported for none, all these nodes allocate the address again: give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md), " +
-			"before you recreate the pods on all nodes but one",
+		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md): before that, recreated pods get such addresses again; " +
+			"then recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported, or else on all nodes but one",
 		OutsidePodCIDRs: "the bridge releases the address when it is unused: recreate the pods of this node that use it. " +
 			"Where it is not cordoned, run delegated-ipam doctor on the node first. With a cluster-wide plugin, whose range contains podCIDRs, use --shared-range (docs/install/ranges.md)",
 		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
