@@ -13,7 +13,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
 // errNoLookup is the error for a plugin whose store cannot be read.
@@ -201,7 +200,7 @@ type store struct {
 
 // storeOf returns the store of an invocation, or why there is none that can be read.
 func (r *Runner) storeOf(inv call.Invocation) (store, error) {
-	if inv.Profile.Lookup != profile.LookupHostLocal {
+	if !inv.Profile.LikeHostLocal() {
 		return store{}, errNoLookup
 	}
 	var network struct {

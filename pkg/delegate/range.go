@@ -50,7 +50,7 @@ func parseRanges(n call.Network, profiles profile.Set) *hostlocal.Config {
 		return nil
 	}
 	pluginType, err := object.ipamType()
-	if err != nil || profiles.For(pluginType).Lookup != profile.LookupHostLocal {
+	if err != nil || !profiles.For(pluginType).LikeHostLocal() {
 		return nil
 	}
 	config, err := hostlocal.ParseConfig(n.PluginConfig)

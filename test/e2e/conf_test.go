@@ -71,10 +71,16 @@ func TestConfChanged(t *testing.T) {
 
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", Subnets: []string{"10.17.0.0/24"}, CNIVersion: "1.0.0"})
 	waitForSubnet(t, s, "10.17.0.")
-	wantAddresses(t, s.AllocateFor(t, "old"), old)
+	wantLeased(t, n, old...) // in use until its owner requests an address
 	leases := len(n.Leases(t))
-	s.Release(t, old...)
-	wantLeaseCount(t, n, leases-1)
+	s.TryRestore(t, old[0], "old").WantStatus(t, http.StatusInternalServerError)
+	if a := s.Attachment(t, "old"); a.State != "held" || a.Range != "outside" || a.Addresses[0].IP.String() != old[0] {
+		t.Errorf("the list has %+v; want %s held, outside the ranges", a, old)
+	}
+	moved := s.AllocateFor(t, "old")
+	wantInSubnet(t, moved[0], "10.17.0.0/24")
+	wantLeased(t, n, moved...)
+	wantLeaseCount(t, n, leases) // the old one is released
 }
 
 func TestConfBroken(t *testing.T) {

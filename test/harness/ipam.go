@@ -71,6 +71,7 @@ type Attachment struct {
 		IP     netip.Addr `json:"ip"`
 	} `json:"addresses"`
 	Claims     []string `json:"claims"`
+	Range      string   `json:"range"`
 	Expiration *struct {
 		UUID     string    `json:"uuid"`
 		Deadline time.Time `json:"deadline"`

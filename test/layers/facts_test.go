@@ -35,7 +35,7 @@ var readers = map[string]string{
 	"NodeLocal":          "profile.NeedsOwnRange",
 	"DelFromAnyNode":     "profile.CheckReclaim",
 	"PerNodeKey":         "profile.CheckReclaim",
-	"Lookup":             "delegate.storeOf",
+	"Lookup":             "profile.LikeHostLocal",
 	"WaitsForConfig":     "call.CanPrestart",
 	"Requests":           "call.Convention",
 	"RequestForm":        "delegate.formatIP",

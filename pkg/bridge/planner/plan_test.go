@@ -59,6 +59,7 @@ func (f *fixture) outside(numbers ...int) {
 
 func smallSettings() Settings { return Settings{MinAllocate: 4, PreAllocate: 2, ReleaseExcess: true} }
 
+//evidence:install/ranges the bridge drains slots outside the ranges
 func TestPlan(t *testing.T) {
 	for name, c := range map[string]struct {
 		view     func(*fixture)

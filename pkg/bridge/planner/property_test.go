@@ -13,6 +13,7 @@ import (
 // the settings demand.
 //
 //evidence:design/bridge random orders of the actions of bridge, agent and sidecar converge, with a crash at any moment
+//evidence:install/ranges the bridge drains slots outside the ranges
 func TestConverge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(rt)

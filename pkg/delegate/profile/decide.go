@@ -160,3 +160,6 @@ func (p Profile) Pod(owner, containerID string) (Pod, bool) {
 		return Pod{}, false
 	}
 }
+
+// LikeHostLocal reports whether the plugin has the store and the ranges of host-local.
+func (p Profile) LikeHostLocal() bool { return p.Lookup == LookupHostLocal }

@@ -137,7 +137,8 @@ func TestAttachments(t *testing.T) {
 		"lost":                  {found(models.Attachment{State: "held", Lost: true, Owner: "router"}), states(failed), []string{`the addresses of owner "router"`, "allocate"}},
 		"outside the ranges": {
 			found(models.Attachment{State: "held", Range: "outside", Owner: "router", Addresses: []*models.AttachmentAddress{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}),
-			states(failed), []string{`owner "router" has 10.0.0.1 and fd00::1 outside the ranges`, "restart the owner"},
+			states(failed),
+			[]string{`owner "router" has 10.0.0.1 and fd00::1 outside the ranges`, "restart the owner"},
 		},
 		"excluded, outside the ranges": {found(models.Attachment{State: "held", Range: "outside", Excluded: true}), states(ok), nil},
 		"no configuration":             {found(models.Attachment{State: "held", Range: "unconfigured"}), states(ok), nil},
