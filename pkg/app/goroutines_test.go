@@ -40,7 +40,7 @@ exit 0
 `
 
 // smallProfile allows requests for one address.
-const smallProfile = `{"type":"small","repeatedAdd":"another-address","verifyBy":"check","checkProves":"presence","lost":{"minCode":100},
+const smallProfile = `{"type":"small","repeatedAdd":"another-address","verifyBy":"check","checkProves":"presence","lost":{"message":"not found"},
 "addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none","requests":["CNI_ARGS"],"requestForm":"address","podIdentity":"none",
 "namespace":"any","unique":true,"sources":["smallPlugin"]}`
 

@@ -74,8 +74,11 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	if err := op.writeAdding(inv); err != nil { // step 3
 		return false, errors.Join(fmt.Errorf("%s: %w; the ADD was not run", op, err), failed)
 	}
-	deleted := op.delEach(old, inv) // step 4: continue even if it fails
-	if failed != nil && !deleted {
+	delErr := op.delEach(old, inv) // step 4: continue even if it fails
+	if op.unconfirmed != nil {
+		return false, op.keepUnconfirmed(delErr)
+	}
+	if failed != nil && delErr != nil {
 		// Leftovers of the previous try must be gone before the next ADD.
 		return false, op.undoAcquire(inv, failed)
 	}
@@ -102,7 +105,7 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 		return false, op.undoAcquire(inv, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", x, want.excluded-1))
 	}
 	// Leftovers may have caused the failure; then the same is requested again.
-	if deleted && !want.repeatAfter(requests[0], err) && !op.repeatAfterOthers(want, requests[0], err) {
+	if delErr == nil && !want.repeatAfter(requests[0], err) && !op.repeatAfterOthers(want, requests[0], err) {
 		want.tried++
 		requests = requests[1:]
 	}
@@ -191,16 +194,16 @@ func (op *operation) acquireCalls(old []call.Invocation, inv call.Invocation) []
 }
 
 // delEach runs DEL with each invocation and drops the completed ones, except inv, from the
-// record in memory. It reports whether every DEL succeeded. The disk keeps the longer list
+// record in memory. The error is that of each DEL that failed. The disk keeps the longer list
 // until the next write: a repeated DEL is harmless.
-func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) bool {
-	all := true
+func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) error {
+	var errs []error
 	var kept []call.Invocation
 	for _, c := range invocations {
 		began := time.Now() // an ADD that may act during the DEL may act after it
 		err := op.del(c)
 		if err != nil {
-			all = false
+			errs = append(errs, err)
 			op.log().WithError(err).Warn("DEL failed; it is retried before the attachment is released")
 		}
 		if err != nil || began.Before(c.AddActsUntil) {
@@ -210,7 +213,17 @@ func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation)
 	r := op.entry.rec.Clone()
 	r.Invocations = withLast(kept, inv)
 	op.setRecord(r)
-	return all
+	return errors.Join(errs...)
+}
+
+// keepUnconfirmed writes the record again as it was before CHECK reported the attachment lost: the
+// plugin did not answer the DEL, so it may be unavailable, and what it said of the attachment wrong.
+// A DEL that may still act is kept in mind: until then CHECK proves nothing.
+func (op *operation) keepUnconfirmed(delErr error) error {
+	r := op.unconfirmed.Clone()
+	r.Generation, r.LateDel = op.entry.rec.Generation, op.entry.rec.LateDel
+	return fmt.Errorf("%s: the plugin reported that it does not hold %v, but the DEL that must confirm that failed, so it is kept: %w",
+		op, r.Addrs(), errors.Join(delErr, op.write(r)))
 }
 
 // add runs one ADD and records its result: steps 5 to 7.
@@ -281,12 +294,12 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 		}
 	}
 	addsEnded := op.addsEnded()
-	deleted := op.delEach(r.Invocations, inv)
+	delErr := op.delEach(r.Invocations, inv)
 	switch {
 	case len(r.Claims) > 0:
 		op.setLost(cause)
 		return cause
-	case !deleted:
+	case delErr != nil:
 		return fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
 	case !addsEnded:
 		return cause

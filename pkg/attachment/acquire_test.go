@@ -75,7 +75,7 @@ func TestAcquire(t *testing.T) {
 		f.wantStored(0)
 	})
 	run(t, "no DEL while the disk may have held", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+		f := newFixture(t, checkedPlugin)
 		f.allocate("router")
 		f.clearStore()
 		f.inject(func(step string) fault { // held is durable, and the write that would undo it fails
@@ -163,7 +163,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.wantHeld("router", "fd00::1")
 	})
 	run(t, "lost attachment gets a DEL after its ADD", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+		f := newFixture(t, checkedPlugin)
 		id := f.allocate("router").ContainerID
 		f.clearStore()
 		f.inject(once("ADD", timeoutBefore))

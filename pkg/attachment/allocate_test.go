@@ -220,7 +220,7 @@ func TestExpiration(t *testing.T) {
 		f.wantNone()
 	})
 	run(t, "lost attachment expires", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+		f := newFixture(t, checkedPlugin)
 		f.allocateExpiring("router")
 		f.clearStore()
 		f.inject(once("ADD", refused))

@@ -35,7 +35,7 @@ func (f *fixture) lost() int {
 //evidence:design/how-it-works the plugin's next address belongs to a lost attachment
 func TestDuplicateOfLost(t *testing.T) {
 	run(t, "cannot be requested", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+		f := newFixture(t, checkedPlugin)
 		f.allocate("health")
 		f.allocate("router")
 		f.lose("health") // the plugin returns the first free address
@@ -49,7 +49,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.wantStoreAgrees()
 	})
 	run(t, "its attachment is busy", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+		f := newFixture(t, checkedPlugin)
 		f.allocate("health")
 		f.lose("health")
 		op := f.lock("health")
@@ -61,7 +61,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.wantAddrs("ingress", "10.0.0.2")
 	})
 	run(t, "several", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+		f := newFixture(t, checkedPlugin)
 		for i := range maxRepeats {
 			f.allocate(fmt.Sprint("pod-", i))
 		}
@@ -76,7 +76,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.wantStoreAgrees()
 	})
 	run(t, "several, the plugin continues after its last address", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*maxRepeats, true })
+		f := newFixture(t, checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*maxRepeats, true })
 		for i := range maxRepeats {
 			f.allocate(fmt.Sprint("pod-", i))
 		}

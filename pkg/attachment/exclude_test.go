@@ -244,7 +244,7 @@ func TestExcludeLater(t *testing.T) {
 		f.wantBoth("router", "10.0.0.1", "fd00::1")
 	})
 	run(t, "lost, and not requestable", func(t *testing.T) {
-		f := newFixture(t, withProfile(pluginProfile("unknown")))
+		f := newFixture(t, withProfile(checked()))
 		f.allocate("router")
 		f.clearStore()
 		f.restart(later)

@@ -25,10 +25,18 @@ func pluginProfile(plugin string) profile.Profile {
 
 func hostLocal() profile.Profile { return pluginProfile("host-local") }
 
+// checked is the profile of a plugin without requests for addresses, which may act late, and whose CHECK
+// reports by its message that nothing is held.
+func checked() profile.Profile {
+	p := pluginProfile("unknown")
+	p.Type, p.VerifyBy, p.CheckProves, p.Lost = "checked", profile.VerifyCheck, profile.ProvesPresence, profile.Lost{Message: "Failed to find address"}
+	return p
+}
+
 // singleUseIDs is the profile of a plugin that queues its DELs, so that no container ID can be
 // used again. It verifies by CHECK.
 func singleUseIDs() profile.Profile {
-	p := pluginProfile("unknown")
+	p := checked()
 	p.Type, p.RepeatedAdd, p.Del = "single-use-ids", profile.RepeatedAddSameAnswer, profile.DelQueued
 	return p
 }

@@ -17,6 +17,10 @@ const (
 	refused    fault = "refused"
 	errorAfter fault = "error after"
 	notStarted fault = "not started" // the plugin did not run
+	// The plugin's server does not respond, or the plugin reports that it holds nothing: both with the
+	// one code of CNI's library.
+	outage   fault = "connection refused"
+	saysLost fault = "Failed to find address"
 	// The call timed out: before it did anything, after its work, or with the work done by
 	// a server lateCall later.
 	timeoutBefore fault = "timeout before"
@@ -81,7 +85,7 @@ func (n *fakeNode) faultAt(step string) (injected fault, effect bool) {
 	case killAfter:
 		n.killed = true
 		return injected, true
-	case refused, notStarted, timeoutBefore, timeoutLate, writeFailed:
+	case refused, outage, saysLost, notStarted, timeoutBefore, timeoutLate, writeFailed:
 		return injected, false
 	}
 	return injected, true
@@ -119,6 +123,8 @@ func pluginError(verb string, c call.Call, injected fault) error {
 		return nil
 	case refused, errorAfter:
 		return refusal(verb, c, 7, string(injected))
+	case outage, saysLost:
+		return refusal(verb, c, 999, string(injected))
 	case notStarted:
 		e.Outcome = call.NotStarted
 	}

@@ -76,8 +76,10 @@ func withProfile(p profile.Profile, changes ...func(*profile.Profile)) setup {
 	return func(n *fakeNode, _ *Options) { n.profile = p }
 }
 
-// unknownPlugin has one family, takes no requests for addresses, and may act late.
+// unknownPlugin has one family, takes no requests for addresses, and may act late; checkedPlugin also
+// notices a loss.
 func unknownPlugin(n *fakeNode, _ *Options) { n.profile, n.ipv6 = pluginProfile("unknown"), false }
+func checkedPlugin(n *fakeNode, _ *Options) { n.profile, n.ipv6 = checked(), false }
 
 func verifyInterval(d time.Duration) setup {
 	return func(_ *fakeNode, o *Options) { o.VerifyInterval = d }

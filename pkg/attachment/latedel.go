@@ -16,6 +16,9 @@ import (
 func (op *operation) del(c call.Invocation) error {
 	err := op.engine.plugin.Del(op.callCtx(), op.call(c))
 	op.releaseSecondProcess()
+	if err == nil && op.unconfirmed != nil && c.ContainerID == op.unconfirmed.IDInUse() {
+		op.unconfirmed = nil
+	}
 	if outcomeUnknown(err) {
 		// Memory suffices until the next write: a start infers it from the state.
 		r := op.entry.rec.Clone()

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -147,7 +146,7 @@ func TestEventsAfterStart(t *testing.T) {
 		"verified":   {},
 		"reacquired": {lost: true, want: []string{"reacquire success default [ipv4 ipv6]"}},
 		"lost": {
-			setup: withProfile(pluginProfile("unknown"), func(p *profile.Profile) { p.Lost.MinCode = 1 }),
+			setup: withProfile(checked()),
 			lost:  true, want: []string{"reacquire failed default [ipv4 ipv6]"},
 		},
 		"retired": {

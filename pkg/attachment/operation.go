@@ -35,6 +35,8 @@ type operation struct {
 	// calls is the context of its plugin calls from acquireProcess on, and endCalls ends it.
 	calls    context.Context
 	endCalls context.CancelFunc
+	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
+	unconfirmed *record.Record
 	// offered reports that the plugin has just freed all addresses of the attachment, which is lost.
 	offered bool
 }

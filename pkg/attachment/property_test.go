@@ -28,7 +28,7 @@ import (
 func TestProperties(t *testing.T) {
 	for _, p := range []profile.Profile{
 		hostLocal(), pluginProfile("unknown"), pluginProfile("calico-ipam"), pluginProfile("azure-ipam"), pluginProfile("dhcp"),
-		singleUseIDs(), sameAnswer(),
+		checked(), singleUseIDs(), sameAnswer(),
 	} {
 		t.Run(p.Type, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -240,7 +240,7 @@ func (s *simulation) Fault(rt *rapid.T) {
 		"write adding", "write held", "write releasing", "write cooldown", "write tombstone", "remove", "ADD", "DEL", "CHECK",
 	}).Draw(rt, "step")
 	p := s.node.profile
-	faults := []fault{refused, notStarted, timeoutBefore, timeoutAfter, errorAfter}
+	faults := []fault{refused, outage, notStarted, timeoutBefore, timeoutAfter, errorAfter}
 	if step == "ADD" && p.AddOutlivesSeconds > 100 || step == "DEL" && p.DelOutlivesSeconds > 100 {
 		faults = append(faults, timeoutLate)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
 )
 
 func TestReconcile(t *testing.T) {
@@ -30,11 +29,10 @@ func TestReconcile(t *testing.T) {
 		f.wantHeld("router", "10.0.0.2")
 	})
 	run(t, "lost: left to its owner if it cannot be requested", func(t *testing.T) {
-		f := newFixture(t, withProfile(pluginProfile("unknown")))
+		f := newFixture(t, withProfile(checked()))
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1", "fd00::1")
-		f.node.profile.Lost = profile.Lost{MinCode: 100}
 		f.restart()
 		if a := f.get("router"); !a.Lost || !a.Holds(addr("10.0.0.1")) {
 			t.Fatalf("after the start: %+v", a)

@@ -19,6 +19,9 @@ func (op *operation) verify() (bool, error) {
 	}
 	op.clearDoubt()
 	inv := op.lastInvocation()
+	if op.idInUseByDel(inv) && time.Now().Before(op.entry.rec.LateDel.Until) {
+		return false, fmt.Errorf("%s: a DEL of %v without an answer may still act; try again after %s", op, op.addresses(), op.entry.rec.LateDel.Until.Format(time.RFC3339))
+	}
 	held, known := op.verifyByLookup(inv)
 	if !known {
 		if op.entry.conflict {
@@ -102,6 +105,9 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 	default:
 		err := op.engine.plugin.Check(op.callCtx(), op.call(c))
 		if call.IsLost(c, err) {
+			if !c.Profile.SingleUseIDs() { // otherwise a DEL confirms nothing
+				op.unconfirmed = op.entry.rec
+			}
 			return false, nil
 		}
 		return err == nil, err

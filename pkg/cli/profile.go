@@ -70,10 +70,11 @@ func (f profileFlags) profiles(env map[string]string) (profile.Set, error) {
 
 // listedProfile is one profile as `profile list -o json` prints it.
 type listedProfile struct {
-	Type      string   `json:"type"`
-	Dangers   []string `json:"dangers"`
-	TryUnsafe string   `json:"try-unsafe,omitempty"`
-	Sources   []string `json:"sources"`
+	Type      string         `json:"type"`
+	Dangers   []string       `json:"dangers"`
+	VerifyBy  profile.Verify `json:"verify-by"`
+	TryUnsafe string         `json:"try-unsafe,omitempty"`
+	Sources   []string       `json:"sources"`
 }
 
 func (d dependencies) profileListCommand() *cobra.Command {
@@ -83,8 +84,9 @@ func (d dependencies) profileListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the plugin types that have a profile",
 		Long: `List the plugin types that have a profile: whether the plugin is safe, where the facts
-come from, and the dangers of a plugin that serve refuses without --accept-unsafe-plugin.
-Any other type has the profile "unknown".`,
+come from, the dangers of a plugin that serve refuses without --accept-unsafe-plugin, and
+whether the sidecar notices that the plugin has lost an address. Any other type has the
+profile "unknown".`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile list --plugin-profile=my-ipam.json -o json`,
 		Args: args(),
@@ -105,7 +107,7 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 	all := []listedProfile{}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name]
-		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.TryUnsafe, append([]string{}, p.Sources...)})
+		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.VerifyBy, p.TryUnsafe, append([]string{}, p.Sources...)})
 	}
 	if format == outputJSON {
 		return output.JSON(w, all)
@@ -120,6 +122,9 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 		t.Row(p.Type, safe, output.OneLine(strings.Join(p.Sources, "; ")))
 		for _, danger := range p.Dangers {
 			t.Below(2, "danger: "+output.OneLine(danger))
+		}
+		if p.VerifyBy == profile.VerifyNothing {
+			t.Below(2, "not noticed: that the plugin no longer holds an allocated address")
 		}
 		if p.TryUnsafe != "" {
 			t.Below(2, "must not be tried: "+output.OneLine(p.TryUnsafe))

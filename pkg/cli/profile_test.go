@@ -35,6 +35,9 @@ func TestProfileList(t *testing.T) {
 	}
 	var types []string
 	for _, p := range all {
+		if p.Type == profile.Unknown && p.VerifyBy != profile.VerifyNothing {
+			t.Errorf("of a type without a profile, a loss is noticed by %q; want nothing", p.VerifyBy)
+		}
 		types = append(types, p.Type)
 		if p.Type == "my-ipam" && !slices.Equal(p.Sources, []string{"a trial"}) {
 			t.Errorf("my-ipam has the sources %q; want those of its file", p.Sources)
@@ -48,7 +51,7 @@ func TestProfileList(t *testing.T) {
 		t.Errorf("listed %q; want the embedded ones and my-ipam, sorted", types)
 	}
 	table := testDependencies(map[string]string{"DELEGATED_IPAM_PLUGIN_PROFILE": file}).exec(t, "profile", "list")
-	for _, want := range []string{"TYPE", "my-ipam", "a trial", "danger: ", "must not be tried: "} {
+	for _, want := range []string{"TYPE", "my-ipam", "a trial", "danger: ", "not noticed: ", "must not be tried: "} {
 		if !strings.Contains(table.stdout, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table.stdout)
 		}

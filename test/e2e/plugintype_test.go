@@ -134,6 +134,29 @@ func TestSTATUSNotReady(t *testing.T) {
 	s.WaitReady(t)
 }
 
+// A plugin built with CNI's library reports an unreachable server with the code of any error.
+func TestOutageIsNoLoss(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", nil)
+	s := n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	held := s.AllocateFor(t, "health")
+	for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+		plugin.SetScript(t, verb, `{"error":{"code":999,"msg":"dial tcp: connection refused"}}`)
+	}
+	wantAddresses(t, s.AllocateFor(t, "health"), held)
+	s.Stop(t)
+	s = n.Start(t, "--enable-ipv6=false", "--verify-interval=0s")
+	wantAddresses(t, s.AllocateFor(t, "health"), held)
+	for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+		plugin.ClearScript(t, verb)
+	}
+	if got := s.AllocateFor(t, "router"); slices.Equal(got, held) {
+		t.Errorf("the router gets %q, which health has", got)
+	}
+	wantHolds(t, plugin, append(s.AllocateFor(t, "health"), s.AllocateFor(t, "router")...)...)
+	s.WantCounters(t, map[string]int64{"lost": 0, "duplicates": 0})
+}
+
 func TestSTATUSUnsupported(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)

@@ -174,17 +174,16 @@ type Requirement struct {
 }
 
 // Lost describes the error of CHECK that means "not held". Any other error means that the check
-// failed (docs/design/how-it-works.md, Verify and profiles). An empty one describes no error.
+// failed (docs/design/how-it-works.md, Verify and profiles). One without a message describes no error:
+// plugins built with CNI's library have one code for every error, such as an unreachable server.
 type Lost struct {
-	// Codes are the codes of such an error; empty for any code from MinCode on.
+	// Codes are the codes of such an error; empty for any of the plugin's own (FirstPluginCode).
 	Codes []uint `json:"codes,omitempty"`
-	// MinCode is the lowest code of such an error; codes below FirstPluginCode are CNI's own.
-	MinCode uint `json:"minCode,omitempty"`
-	// Message is a part of the error's message or details; empty for any.
+	// Message is a part of the error's message or details.
 	Message string `json:"message,omitempty"`
 }
 
-func (l Lost) empty() bool { return len(l.Codes) == 0 && l.MinCode == 0 && l.Message == "" }
+func (l Lost) empty() bool { return len(l.Codes) == 0 && l.Message == "" }
 
 // Profile is what is known about one plugin type.
 type Profile struct {
@@ -265,7 +264,7 @@ type Profile struct {
 // IsLost reports whether a well-formed error of CHECK, by its code, message and details, means that
 // the plugin does not hold the attachment.
 func (p Profile) IsLost(code uint, msg, details string) bool {
-	if p.Lost.empty() || code == 0 || code < p.Lost.MinCode {
+	if p.Lost.Message == "" || code == 0 {
 		return false
 	}
 	if len(p.Lost.Codes) > 0 && !slices.Contains(p.Lost.Codes, code) {

@@ -12,7 +12,7 @@ func valid(t *testing.T, changes ...string) []byte {
 	t.Helper()
 	object := map[string]json.RawMessage{
 		"type": json.RawMessage(`"mine"`), "repeatedAdd": json.RawMessage(`"refused"`), "verifyBy": json.RawMessage(`"check"`),
-		"checkProves": json.RawMessage(`"address"`), "lost": json.RawMessage(`{"minCode":100}`), "addOutlivesSeconds": json.RawMessage(`0`),
+		"checkProves": json.RawMessage(`"address"`), "lost": json.RawMessage(`{"message":"no such lease"}`), "addOutlivesSeconds": json.RawMessage(`0`),
 		"del": json.RawMessage(`"released"`), "podIdentity": json.RawMessage(`"none"`), "namespace": json.RawMessage(`"any"`),
 		"unique": json.RawMessage(`true`), "store": json.RawMessage(`"node"`), "lookup": json.RawMessage(`"none"`),
 	}
@@ -136,13 +136,12 @@ func TestParseInvalid(t *testing.T) {
 		"DEL from any node, store there": {valid(t, "store", `"node"`, "delFromAnyNode", "true"), `delFromAnyNode is true although store is "node"`},
 		"DEL from any node, queued":      {valid(t, "store", `"remote"`, "delFromAnyNode", "true", "del", `"queued"`), `del is "queued"`},
 		"an unknown key in lost":         {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
-		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11]}`), "lost.codes has 11"},
-		"lost.minCode of CNI":            {valid(t, "lost", `{"minCode":99}`), "lost.minCode is 99"},
-		"lost.codes and lost.minCode":    {valid(t, "lost", `{"codes":[999],"minCode":100}`), "both codes and minCode"},
+		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11],"message":"no such lease"}`), "lost.codes has 11"},
+		"lost is a code":                 {valid(t, "lost", `{"codes":[110]}`), "lost.message is empty"},
 		"request twice":                  {valid(t, "requests", `["CNI_ARGS","CNI_ARGS"]`, "requestForm", `"cidr"`), `"CNI_ARGS" twice`},
 		"requests without requestForm":   {valid(t, "requests", `["CNI_ARGS"]`), `requestForm is ""`},
 		"requestForm without requests":   {valid(t, "requestForm", `"cidr"`), "there are no requests"},
-		"verified by CHECK without lost": {valid(t, "lost", `{}`), "lost is empty"},
+		"verified by CHECK without lost": {valid(t, "lost", `{}`), "lost.message is empty"},
 		"lost without CHECK": {
 			valid(t, "verifyBy", `"nothing"`), "which is not called",
 		},
@@ -186,10 +185,9 @@ func TestProfileIsLost(t *testing.T) {
 		msg, details string
 		want         bool
 	}{
-		"listed code":         {Lost{Codes: []uint{5, 999}}, 999, "", "", true},
-		"other code":          {Lost{Codes: []uint{5, 999}}, 6, "", "", false},
-		"code from minCode":   {Lost{MinCode: 100}, 100, "", "", true},
-		"code below minCode":  {Lost{MinCode: 100}, 99, "", "", false},
+		"listed code":         {Lost{Codes: []uint{5, 999}, Message: "find"}, 999, "find", "", true},
+		"other code":          {Lost{Codes: []uint{5, 999}, Message: "find"}, 6, "find", "", false},
+		"code alone":          {Lost{Codes: []uint{999}}, 999, "connection refused", "", false},
 		"no code":             {Lost{Message: "find"}, 0, "find", "", false},
 		"empty Lost":          {Lost{}, 999, "Failed to find address", "", false},
 		"text in the message": {Lost{Message: "find"}, 1, "cannot find it", "", true},

@@ -68,14 +68,10 @@ func (p Profile) validateVerify() error {
 func (p Profile) validateLost() error {
 	l := p.Lost
 	switch {
-	case p.VerifyBy == VerifyCheck && l.empty():
-		return p.errorf("lost is empty although verifyBy is %q; expected the codes or the message of a CHECK for an attachment that the plugin does not hold", p.VerifyBy)
+	case p.VerifyBy == VerifyCheck && l.Message == "":
+		return p.errorf("lost.message is empty although verifyBy is %q; expected a part of the message of a CHECK for an attachment that the plugin does not hold, which \"profile try\" finds: most plugins have one code for every error, such as an unreachable server. Without such a message, verifyBy must be %q", p.VerifyBy, VerifyNothing)
 	case p.VerifyBy != VerifyCheck && !l.empty():
 		return p.errorf("lost describes an answer of CHECK, which is not called because verifyBy is %q; expected {}", p.VerifyBy)
-	case len(l.Codes) > 0 && l.MinCode > 0:
-		return p.errorf("lost has both codes and minCode; expected one of them")
-	case l.MinCode > 0 && l.MinCode < FirstPluginCode:
-		return p.errorf("lost.minCode is %d; expected %d or more, those below are CNI's own", l.MinCode, FirstPluginCode)
 	}
 	for _, code := range l.Codes {
 		if code < FirstPluginCode {
