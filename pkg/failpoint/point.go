@@ -62,7 +62,7 @@ const (
 	PluginLockOpened  Point = "plugin-lock.opened"
 
 	// A plugin process is about to be started; runs; is about to get its configuration if it was
-	// prestarted; has it; has ended.
+	// prestarted; has it, in either case; has ended.
 	PluginStarting Point = "plugin.starting"
 	PluginStarted  Point = "plugin.started"
 	PluginTelling  Point = "plugin.telling"

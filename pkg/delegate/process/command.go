@@ -47,7 +47,11 @@ func (c Command) Start(stdin []byte) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.launch(fd, noFD, maxBusyRetry)
+	p, err := c.launch(fd, noFD, maxBusyRetry)
+	if err == nil {
+		c.reach(failpoint.PluginTold)
+	}
+	return p, err
 }
 
 // Prestart starts the process ahead of its call: it waits for its standard input, which
