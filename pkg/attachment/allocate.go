@@ -51,9 +51,6 @@ func (op *operation) restore(ip, also netip.Addr) error {
 		}
 		return newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
 	}
-	if op.outside(ip) {
-		return op.outsideError(ip)
-	}
 	want := acquireRequest{required: []netip.Addr{ip}, families: []record.Family{record.FamilyOf(ip)}}
 	switch {
 	case len(have) == 0:
@@ -62,6 +59,9 @@ func (op *operation) restore(ip, also netip.Addr) error {
 		return op.holdsOthersError(have, ip)
 	default:
 		want.preferred = op.inRange(have)
+	}
+	if op.entry.rec != nil && op.outside(ip) { // without a record the owner may hold another one
+		return op.outsideError(ip)
 	}
 	return op.verifyOrAcquire(want)
 }

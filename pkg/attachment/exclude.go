@@ -99,10 +99,16 @@ func (op *operation) setAside(inv call.Invocation, ip netip.Addr) {
 	aside.schedule()
 }
 
-// checkRequired rejects a restore of an excluded address that the owner does not have.
+// checkRequired rejects a restore of an excluded address that the owner does not have, and of one
+// outside the ranges unless the owner holds others.
 func (op *operation) checkRequired(want acquireRequest) error {
-	if i := slices.IndexFunc(want.required, op.hides); i >= 0 && !keepsExcluded(op.entry.owner) {
-		return op.excludedRequestError(want.required[i])
+	for _, ip := range want.required {
+		switch {
+		case op.hides(ip) && !keepsExcluded(op.entry.owner):
+			return op.excludedRequestError(ip)
+		case op.outside(ip) && (op.entry.rec == nil || op.entry.rec.Holds(ip)):
+			return op.outsideError(ip)
+		}
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func TestOutOfRange(t *testing.T) {
 		f.allocate("router")
 		clear(f.node.records)
 		f.restart(storeReadable, outside(v4, v6))
-		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "outside the ranges")
+		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "outside of its configuration")
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")
 		f.wantStoreAgrees()
