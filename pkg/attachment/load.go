@@ -117,7 +117,8 @@ func earlier(deadline, bound time.Time) time.Time {
 // mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the
 // previous run ended. A verification by ADD leaves no trace in the record.
 func mayHaveAdded(s record.State, last call.Invocation) bool {
-	return s == record.Adding || (s == record.Held || s == record.Cooldown) && last.VerifyBy() == profile.VerifyAdd
+	return s == record.Adding && !last.AddRefused ||
+		(s == record.Held || s == record.Cooldown) && last.VerifyBy() == profile.VerifyAdd
 }
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held
