@@ -115,7 +115,8 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	return false, op.undoAcquire(inv, err)
 }
 
-// newInvocation returns the invocation of a new ADD and the invocations that need a DEL before.
+// newInvocation returns the invocation of a new ADD and the invocations that need a DEL before. Its
+// AddRefused is that of the earlier ADDs with it.
 func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation, err error) {
 	if op.entry.rec != nil {
 		old = op.entry.rec.Invocations
@@ -132,8 +133,9 @@ func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation
 		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
 	}
 	inv.ContainerID = op.nextID(inv.Profile)
+	inv.AddRefused = true
 	if i := slices.IndexFunc(old, inv.Equal); i >= 0 {
-		inv.AddActsUntil = old[i].AddActsUntil // the earlier ADD may still act
+		inv.AddActsUntil, inv.AddRefused = old[i].AddActsUntil, old[i].AddRefused // the earlier ADD may still act
 	} else if inv.Profile.DelBeforeAdd() {
 		old = append(slices.Clone(old), inv)
 	}
@@ -168,6 +170,7 @@ func (op *operation) writeAdding(inv call.Invocation) error {
 		// The owner has no claim, so there is nothing to reacquire.
 		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
 	}
+	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
 	op.entry.waitsForOwner = false
 	return op.write(r)
@@ -254,7 +257,7 @@ func (op *operation) add(inv call.Invocation, want acquireRequest) error {
 func (op *operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
 	r := op.newOrClonedRecord(inv)
 	before := r
-	inv.PrevResult, inv.StoreProven, res.Raw = res.Raw, res.InStore, nil
+	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
 	r.Result = previousLast(res, before)
 	same := func(f record.Family) bool {
 		before, _ := before.Address(f)
@@ -283,6 +286,7 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 		// Memory suffices: a start assumes that the ADD of every adding record may still act.
 		inv.AddActsUntil = inv.Profile.AddActsUntil(time.Now())
 	}
+	inv.AddRefused = inv.AddRefused && isRefused(cause)
 	r := op.entry.rec.Clone()
 	r.Invocations = withLast(r.Invocations, inv)
 	op.setRecord(r)
@@ -300,12 +304,22 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 		op.setLost(cause)
 		return cause
 	case delErr != nil:
-		return fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
+		cause = fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
+		if inv.AddRefused {
+			cause = errors.Join(cause, op.write(op.entry.rec.Clone())) // otherwise a start assumes more
+		}
+		return cause
 	case !addsEnded:
 		return cause
 	default:
 		return errors.Join(cause, op.removeRecord())
 	}
+}
+
+// isRefused reports whether the plugin refused a call, or did not run.
+func isRefused(err error) bool {
+	e, ok := errors.AsType[*call.Error](err)
+	return ok && e.Outcome != call.Unknown
 }
 
 // outcomeUnknown reports whether the plugin may still act on a failed call.

@@ -77,9 +77,15 @@ type Engine struct {
 	stopping bool
 	wg       sync.WaitGroup
 	byOwner  map[key]*entry
+	sorted   []*entry // those of byOwner, by pool and owner
 	byID     map[string]*entry
 	index    index
 	rejected map[key]error
+
+	// records has the record of each key, for readers without mu.
+	records sync.Map
+	// statsMu guards what a readiness probe reads, and is never held for long.
+	statsMu  sync.Mutex
 	counters Counters
 	failure  Failure
 }
@@ -156,6 +162,7 @@ func (e *Engine) Start(records []record.Record) {
 	for _, r := range records {
 		e.load(r)
 	}
+	e.sortEntries()
 	for _, p := range e.pools {
 		// At most half of the plugin processes, so that requests always get one.
 		for range max(1, e.opts.MaxProcesses/2) {
@@ -227,10 +234,8 @@ func (e *Engine) checkPool(pool string, held bool) error {
 	if held {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		for k := range e.byOwner {
-			if k.pool == pool {
-				return nil
-			}
+		if i, _ := e.position(key{pool: pool}); i < len(e.sorted) && e.sorted[i].pool == pool {
+			return nil
 		}
 	}
 	slices.Sort(known)

@@ -49,6 +49,8 @@ type fakeNode struct {
 	extraAddr  string            // an address that each ADD returns in addition
 	// ignoresRequests: an ADD accepts requested addresses and returns any.
 	ignoresRequests bool
+	// needsPod: ADD and DEL are refused unless the profile names a pod.
+	needsPod bool
 	// afterAdd is called when an ADD has allocated, before it ends.
 	afterAdd func(c call.Call)
 	// continues: an ADD continues after last, the number of the address that the last one returned.

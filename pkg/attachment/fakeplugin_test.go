@@ -208,6 +208,11 @@ func (n *fakeNode) begin(ctx context.Context, verb string, c call.Call) error {
 		return pluginError(verb, c, notStarted)
 	}
 	time.Sleep(n.callTime)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.needsPod && c.Invocation.Profile.PodIdentity == profile.PodIdentityNone {
+		return refusal(verb, c, 999, "no pod")
+	}
 	return nil
 }
 

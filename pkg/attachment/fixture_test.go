@@ -193,6 +193,17 @@ func (f *fixture) releaseNow(ips ...string) {
 // List returns every attachment.
 func (e *Engine) List() []Attachment { return slices.Collect(e.All()) }
 
+// Lookup returns an owner's attachment in a pool, if there is one.
+func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, ok := e.byOwner[key{pool, owner}]
+	if !ok || !a.listed() {
+		return Attachment{}, false
+	}
+	return a.view(), true
+}
+
 // get returns the attachment of an owner in the default pool; zero without one.
 func (f *fixture) get(owner string) Attachment {
 	a, _ := f.Lookup(defaults.Pool, owner)

@@ -10,17 +10,18 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// listChunk is the number of attachments that are copied under one lock.
-const listChunk = 64
+// listPage is the number of attachments that are read under one lock.
+const listPage = 64
 
 // All yields every attachment, sorted by pool and owner. It copies a few at a time, so that
 // neither memory nor the wait for the lock grows with their number. Each is current when it is
-// yielded; attachments that are added or removed meanwhile are left out.
+// copied.
 func (e *Engine) All() iter.Seq[Attachment] {
 	return func(yield func(Attachment) bool) {
-		views := make([]Attachment, 0, listChunk)
-		for part := range slices.Chunk(e.sorted(), listChunk) {
-			views = e.appendViews(views[:0], part)
+		views := make([]Attachment, 0, listPage)
+		for last, more := (key{}), true; more; {
+			views = views[:0]
+			last, more = e.page(last, func(a *entry) { views = append(views, a.view()) })
 			for _, v := range views {
 				v.Range = e.plugin.Range(v.Pool, v.Addrs())
 				if !yield(v) {
@@ -31,43 +32,54 @@ func (e *Engine) All() iter.Seq[Attachment] {
 	}
 }
 
-// sorted returns the entries to list, by pool and owner.
-func (e *Engine) sorted() []*entry {
+// each calls f with every attachment, under Engine.mu.
+func (e *Engine) each(f func(*entry)) {
+	for last, more := (key{}), true; more; {
+		last, more = e.page(last, f)
+	}
+}
+
+// page calls f with the attachments among the next entries after a key, under Engine.mu. It
+// returns the key of the last entry, and whether there may be more.
+func (e *Engine) page(after key, f func(*entry)) (last key, more bool) {
 	e.mu.Lock()
-	all := make([]*entry, 0, len(e.byOwner))
-	for _, a := range e.byOwner {
+	defer e.mu.Unlock()
+	from, found := e.position(after)
+	if found {
+		from++
+	}
+	page := e.sorted[from:min(from+listPage, len(e.sorted))]
+	for _, a := range page {
+		last = a.key
 		if a.listed() {
-			all = append(all, a)
+			f(a)
 		}
 	}
-	e.mu.Unlock()
-	slices.SortFunc(all, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.owner, b.owner))
-	})
-	return all
+	return last, len(page) == listPage
 }
 
-// appendViews appends the current views of entries that still exist.
-func (e *Engine) appendViews(to []Attachment, entries []*entry) []Attachment {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, a := range entries {
-		if now, ok := e.byOwner[a.key]; ok && now.listed() {
-			to = append(to, now.view())
-		}
-	}
-	return to
+// sortEntries sorts Engine.sorted after loads; Engine.mu is held.
+func (e *Engine) sortEntries() {
+	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
 }
 
-// Lookup returns an owner's attachment in a pool, if there is one.
-func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a, ok := e.byOwner[key{pool, owner}]
-	if !ok || !a.listed() {
-		return Attachment{}, false
+// position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
+func (e *Engine) position(k key) (int, bool) {
+	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k key) int { return a.compare(k) })
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.pool, o.pool), cmp.Compare(k.owner, o.owner))
+}
+
+// Record returns an owner's record in a pool, if there is one. It waits for no lock, because a
+// liveness probe needs it.
+func (e *Engine) Record(pool, owner string) (record.Record, bool) {
+	r, ok := e.records.Load(key{pool, owner})
+	if !ok {
+		return record.Record{}, false
 	}
-	return a.view(), true
+	return *r.(*record.Record), true //nolint:forcetypeassert // nothing else is stored
 }
 
 // listed reports whether the entry is an attachment; Engine.mu is held.
@@ -109,13 +121,7 @@ func (e *Engine) Summaries() map[string]Summary {
 	for _, pool := range e.opts.Pools {
 		all[pool] = of(pool)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, a := range e.byOwner {
-		if a.rec != nil && a.rec.State != record.Tombstone {
-			all[a.pool] = of(a.pool).with(a)
-		}
-	}
+	e.each(func(a *entry) { all[a.pool] = of(a.pool).with(a) })
 	return all
 }
 
@@ -169,16 +175,11 @@ type PluginUse struct {
 // path.
 func (e *Engine) Plugins() []PluginUse {
 	all := map[PluginUse]bool{}
-	e.mu.Lock()
-	for _, a := range e.byOwner {
-		if a.rec == nil || a.rec.State == record.Tombstone {
-			continue
-		}
+	e.each(func(a *entry) {
 		for _, c := range a.rec.Invocations {
 			all[PluginUse{Pool: a.pool, Plugin: c.Plugin, Binary: c.Binary}] = true
 		}
-	}
-	e.mu.Unlock()
+	})
 	return slices.SortedFunc(maps.Keys(all), func(a, b PluginUse) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Binary, b.Binary))
 	})

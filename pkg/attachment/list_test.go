@@ -2,9 +2,11 @@ package attachment
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
@@ -23,11 +25,46 @@ func ownersOf(all []Attachment) []string {
 	return names
 }
 
+// A probe waits for no lock of the engine.
+func TestProbesNeedNoLock(t *testing.T) {
+	run(t, "held", func(t *testing.T) {
+		f := newFixture(t, releaseDelay(time.Hour))
+		f.allocate("router")
+		f.allocate("health")
+		f.release("10.0.0.2", "fd00::2")
+		f.mu.Lock() // a call that waits for it never returns
+		defer f.mu.Unlock()
+		if r, ok := f.Record(defaults.Pool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
+			t.Errorf("router has %v", r)
+		}
+		if r, _ := f.Record(defaults.Pool, "health"); r.State != record.Cooldown {
+			t.Errorf("health is %s", r.State)
+		}
+		if _, ok := f.Record(defaults.Pool, "ingress"); ok {
+			t.Error("ingress has a record")
+		}
+		f.Counters()
+		f.LastFailure()
+	})
+	run(t, "after a release, and after a start", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.restart()
+		if _, ok := f.Record(defaults.Pool, "router"); !ok {
+			t.Error("router has no record")
+		}
+		f.release("10.0.0.1", "fd00::1")
+		if r, ok := f.Record(defaults.Pool, "router"); ok {
+			t.Errorf("router has %v", r)
+		}
+	})
+}
+
 func TestList(t *testing.T) {
 	run(t, "sorted by pool and owner", func(t *testing.T) {
 		f := newFixture(t, manyAddresses, bluePool)
 		var want []string
-		for i := range 2*listChunk + 1 {
+		for i := range 2*listPage + 1 {
 			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", defaults.Pool}[i%2]}
 			f.allocateWith(r)
 			want = append(want, r.Pool+"/"+r.Owner)
@@ -40,10 +77,10 @@ func TestList(t *testing.T) {
 	run(t, "changes during the iteration", func(t *testing.T) {
 		f := newFixture(t, manyAddresses)
 		owner := func(i int) string { return fmt.Sprintf("owner-%04d", i) }
-		for i := range 3 * listChunk {
+		for i := range 3 * listPage {
 			f.allocate(owner(i))
 		}
-		released, reallocated := owner(2*listChunk), owner(2*listChunk+1)
+		released, reallocated := owner(2*listPage), owner(2*listPage+1)
 		seen := map[string]bool{}
 		for a := range f.All() {
 			if len(seen) == 0 { // in the first chunk
@@ -57,8 +94,29 @@ func TestList(t *testing.T) {
 			}
 			seen[a.Owner] = true
 		}
-		if seen[released] || len(seen) != 3*listChunk-1 {
-			t.Errorf("%d are listed, the released one: %t; want %d without it", len(seen), seen[released], 3*listChunk-1)
+		if seen[released] || !seen["zebra"] || len(seen) != 3*listPage {
+			t.Errorf("%d are listed, the released one: %t, the new one: %t; want %d", len(seen), seen[released], seen["zebra"], 3*listPage)
+		}
+	})
+	run(t, "the first one costs as much among many", func(t *testing.T) {
+		f := newFixture(t)
+		const n = 20_000
+		f.mu.Lock()
+		for i := range n {
+			id := fmt.Sprintf("id-%05d", i)
+			f.load(record.Record{Owner: id, Pool: defaults.Pool, ContainerID: id, State: record.Cooldown, ReleaseAt: time.Now().Add(time.Hour)})
+		}
+		f.mu.Unlock()
+		synctest.Wait()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range f.All() {
+			break
+		}
+		runtime.ReadMemStats(&after)
+		// A list of pointers to all of them would have 8 bytes for each.
+		if used := after.TotalAlloc - before.TotalAlloc; used > 8*n {
+			t.Errorf("%d bytes were allocated", used)
 		}
 	})
 	run(t, "iteration is stopped", func(t *testing.T) {
@@ -77,7 +135,7 @@ func TestList(t *testing.T) {
 // In real time, because it needs parallel goroutines.
 func TestListConcurrent(t *testing.T) {
 	f := newFixture(t, manyAddresses)
-	for i := range 2 * listChunk {
+	for i := range 2 * listPage {
 		f.allocate(fmt.Sprintf("stays-%04d", i))
 	}
 	var changing sync.WaitGroup
@@ -100,8 +158,8 @@ func TestListConcurrent(t *testing.T) {
 			t.Errorf("not sorted, or an owner twice: %q", all)
 		}
 		stays := slices.DeleteFunc(all, func(name string) bool { return name < "default/stays" })
-		if len(stays) != 2*listChunk {
-			t.Errorf("%d of %d unchanged attachments are listed", len(stays), 2*listChunk)
+		if len(stays) != 2*listPage {
+			t.Errorf("%d of %d unchanged attachments are listed", len(stays), 2*listPage)
 		}
 	}
 	close(end)
@@ -117,6 +175,7 @@ func TestListAllocations(t *testing.T) {
 			owner := fmt.Sprintf("owner-%d", i)
 			e.load(record.Record{Owner: owner, Pool: defaults.Pool, ContainerID: owner, State: record.Releasing})
 		}
+		e.sortEntries()
 		return testing.AllocsPerRun(1, func() {
 			seen := 0
 			for range e.All() {
@@ -159,19 +218,19 @@ func TestSummaries(t *testing.T) {
 }
 
 func TestPlugins(t *testing.T) {
-	entryWith := func(pool string, state record.State, binaries ...string) *entry {
+	entryWith := func(pool, owner string, state record.State, binaries ...string) *entry {
 		rec := &record.Record{State: state}
 		for _, b := range binaries {
 			rec.Invocations = append(rec.Invocations, call.Invocation{Plugin: "host-local", Binary: b})
 		}
-		return &entry{key: key{pool: pool}, rec: rec}
+		return &entry{key: key{pool, owner}, rec: rec}
 	}
-	e := &Engine{byOwner: map[key]*entry{
-		{"default", "router"}:    entryWith("default", record.Held, "/b/host-local"),
-		{"default", "health"}:    entryWith("default", record.Releasing, "/b/host-local", "/a/host-local"),
-		{"blue", "router"}:       entryWith("blue", record.Adding, "/a/host-local"),
-		{"default", "tombstone"}: entryWith("default", record.Tombstone, "/c/host-local"),
-		{"default", "no record"}: {key: key{pool: "default"}},
+	e := &Engine{sorted: []*entry{
+		entryWith("blue", "router", record.Adding, "/a/host-local"),
+		entryWith("default", "health", record.Releasing, "/b/host-local", "/a/host-local"),
+		{key: key{"default", "no record"}},
+		entryWith("default", "router", record.Held, "/b/host-local"),
+		entryWith("default", "tombstone", record.Tombstone, "/c/host-local"),
 	}}
 	want := []PluginUse{
 		{Pool: "blue", Plugin: "host-local", Binary: "/a/host-local"},

@@ -26,6 +26,8 @@ func (e *Engine) load(r record.Record) {
 		a.releaseAs = ActionRetire
 	}
 	e.byOwner[a.key], e.byID[a.id] = a, a
+	e.sorted = append(e.sorted, a)
+	e.records.Store(a.key, a.rec)
 	e.indexLoaded(a)
 	a.shared.workqueue.add(a)
 }
@@ -52,7 +54,7 @@ func (e *Engine) indexLoaded(a *entry) {
 	if other == nil {
 		return
 	}
-	e.counters.Duplicates++
+	e.count(func(c *Counters) { c.Duplicates++ })
 	e.logger(a).WithField(fieldOther, other.key.String()).Error("Two records have the same address")
 	younger := a
 	if a.rec.Created.Before(other.rec.Created) {
@@ -115,7 +117,8 @@ func earlier(deadline, bound time.Time) time.Time {
 // mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the
 // previous run ended. A verification by ADD leaves no trace in the record.
 func mayHaveAdded(s record.State, last call.Invocation) bool {
-	return s == record.Adding || (s == record.Held || s == record.Cooldown) && last.VerifyBy() == profile.VerifyAdd
+	return s == record.Adding && !last.AddRefused ||
+		(s == record.Held || s == record.Cooldown) && last.VerifyBy() == profile.VerifyAdd
 }
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held

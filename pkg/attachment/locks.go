@@ -56,6 +56,8 @@ func (e *Engine) getOrCreate(k key) (*entry, error) {
 	if !ok {
 		a = &entry{key: k, shared: e.pools[k.pool], lock: make(chan struct{}, 1)}
 		e.byOwner[k] = a
+		i, _ := e.position(k)
+		e.sorted = slices.Insert(e.sorted, i, a)
 	}
 	a.refs++
 	return a, nil
@@ -108,6 +110,8 @@ func (e *Engine) unref(a *entry) {
 		return
 	}
 	delete(e.byOwner, a.key)
+	i, _ := e.position(a.key)
+	e.sorted = slices.Delete(e.sorted, i, i+1)
 	delete(e.byID, a.id)
 }
 

@@ -138,15 +138,15 @@ type Counters struct {
 
 // Counters returns the counters since the start.
 func (e *Engine) Counters() Counters {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
 	return e.counters
 }
 
-func (op *operation) count(add func(*Counters)) {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	add(&op.engine.counters)
+func (e *Engine) count(add func(*Counters)) {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	add(&e.counters)
 }
 
 // Failure is the last failed work on an attachment. ContainerID is empty if it failed before
@@ -160,7 +160,13 @@ type Failure struct {
 
 // LastFailure returns the last failure since the start, resolved or not.
 func (e *Engine) LastFailure() Failure {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
 	return e.failure
+}
+
+func (e *Engine) setFailure(f Failure) {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	e.failure = f
 }

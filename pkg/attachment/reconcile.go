@@ -92,7 +92,7 @@ func (op *operation) reconcile() error {
 		op.action = ActionExpire
 		err := op.unclaim()
 		if op.entry.rec == nil || !op.expired() { // otherwise it is retried, and counted then
-			op.count(func(c *Counters) { c.Expired++ })
+			op.engine.count(func(c *Counters) { c.Expired++ })
 		}
 		return err
 	}

@@ -40,6 +40,7 @@ func (op *operation) setRecord(r record.Record) {
 	}
 	op.engine.index.add(op.entry, r.Network, r.Result.Addresses)
 	op.entry.rec = &r
+	op.engine.records.Store(op.entry.key, &r)
 }
 
 // removeRecord removes the record, or keeps the generation of the next container ID as a
@@ -63,6 +64,7 @@ func (op *operation) removeRecord() error {
 	op.engine.mu.Lock()
 	op.engine.index.remove(op.entry, op.entry.rec.Result.Addresses)
 	op.entry.rec = nil
+	op.engine.records.Delete(op.entry.key)
 	op.engine.mu.Unlock()
 	op.resetState()
 	return nil
@@ -101,7 +103,7 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 		return &unusableResult{fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
 			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
 	}
-	op.engine.counters.Duplicates++
+	op.engine.count(func(c *Counters) { c.Duplicates++ })
 	err := op.newDuplicateError(inv, res, other, taken)
 	op.log().WithError(err).Error("Duplicate address from the plugin")
 	if err.verify {

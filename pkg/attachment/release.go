@@ -57,6 +57,7 @@ func (op *operation) release() error {
 	if err := op.acquireProcess(); err != nil {
 		return err
 	}
+	op.addConfigured()
 	defer op.prestart(op.releaseCalls())()
 	if err := op.writeReleasing(); err != nil {
 		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
@@ -91,12 +92,44 @@ func (op *operation) writeReleasing() error {
 	return op.write(r)
 }
 
+// addConfigured adds to each invocation whose ADDs the plugin refused the one of an ADD today: the
+// plugin may refuse the recorded DEL for the same reason, such as a profile that named no pod.
+func (op *operation) addConfigured() {
+	for _, c := range op.entry.rec.Invocations {
+		if !c.AddRefused {
+			continue
+		}
+		network, err := op.engine.plugin.Network(op.entry.pool)
+		if err != nil {
+			return
+		}
+		inv, err := op.engine.plugin.NewInvocation(op.callCtx(), network, c.ContainerID, op.entry.owner)
+		if err != nil || slices.ContainsFunc(op.entry.rec.Invocations, inv.Equal) {
+			continue
+		}
+		inv.AddRefused = true // there was none
+		r := op.entry.rec.Clone()
+		r.Invocations = append(r.Invocations, inv)
+		op.setRecord(r)
+		op.entry.dirty = true // the disk lacks it
+	}
+}
+
 // delAll runs DEL with each invocation, newest first, because that one holds the addresses. The
-// record keeps them all: the caller removes it as a whole.
+// record keeps them all: the caller removes it as a whole. If the plugin refused the ADDs and the DEL
+// of an invocation, the DEL of another one of the same attachment suffices.
 func (op *operation) delAll(invocations []call.Invocation) error {
-	var errs []error
-	for _, c := range slices.Backward(invocations) {
-		errs = append(errs, op.del(c))
+	errs := make([]error, len(invocations))
+	var done []call.Invocation
+	for i, c := range slices.Backward(invocations) {
+		if errs[i] = op.del(c); errs[i] == nil {
+			done = append(done, c)
+		}
+	}
+	for i, c := range invocations {
+		if c.AddRefused && isRefused(errs[i]) && slices.ContainsFunc(done, c.SameAttachment) {
+			errs[i] = nil
+		}
 	}
 	return errors.Join(errs...)
 }

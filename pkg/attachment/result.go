@@ -106,7 +106,7 @@ func (op *operation) recordResult(err error) {
 		return
 	case !rejected:
 		op.entry.lastErr = withoutKey(err, op.entry.key)
-		op.engine.failure = Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: err.Error(), At: time.Now()}
+		op.engine.setFailure(Failure{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.idInUse(), Text: err.Error(), At: time.Now()})
 	case !op.entry.lost:
 		return
 	}
@@ -141,7 +141,7 @@ func (op *operation) setLost(why error) {
 	first := !op.entry.lost
 	op.entry.lost, op.entry.verified = true, time.Time{}
 	if first {
-		op.engine.counters.Lost++
+		op.engine.count(func(c *Counters) { c.Lost++ })
 	}
 	op.engine.mu.Unlock()
 	if first {
@@ -164,7 +164,7 @@ func (op *operation) setVerified() {
 	reacquired := op.entry.lost
 	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.recovered = false, false, time.Now(), true
 	if reacquired {
-		op.engine.counters.Reacquired++
+		op.engine.count(func(c *Counters) { c.Reacquired++ })
 	}
 	op.engine.mu.Unlock()
 	if reacquired || op.action == ActionReacquire {

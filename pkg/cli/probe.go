@@ -108,8 +108,8 @@ type probeClient struct {
 	samePIDNamespace bool
 }
 
-// answers returns nil for any answer, a refusal included. The request, GET /config, waits for the
-// engine, but neither for the plugin nor for the disk.
+// answers returns nil for any answer, a refusal included. The request, GET /config, waits neither
+// for a lock of the engine nor for the plugin or the disk.
 func (c probeClient) answers(ctx context.Context) error {
 	res, err := c.get(ctx, "/v1/config")
 	if err == nil {

@@ -72,6 +72,9 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
+// Unwrap returns the writer beneath, for the deadlines of http.ResponseController.
+func (w *Writer) Unwrap() http.ResponseWriter { return w.to }
+
 // FlushError sends what has been written so far (http.ResponseController).
 func (w *Writer) FlushError() error {
 	w.WriteHeader(http.StatusOK)

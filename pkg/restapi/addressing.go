@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
@@ -26,8 +25,8 @@ type Addressing struct {
 	RangeIPv4, RangeIPv6 netip.Prefix
 }
 
-// lookupFunc returns the attachment of the router, if there is one.
-type lookupFunc func() (attachment.Attachment, bool)
+// lookupFunc returns the record of the router, if there is one.
+type lookupFunc func() (record.Record, bool)
 
 func (a Addressing) enabled(f record.Family) bool {
 	if f == record.IPv4 {
@@ -98,8 +97,8 @@ func (a Addressing) family(f record.Family, allocated, router record.Record) *mo
 
 // routerRecord returns the held record of the router; an empty one if there is none.
 func routerRecord(lookup lookupFunc) record.Record {
-	if a, ok := lookup(); ok && a.State == record.Held {
-		return a.Record
+	if r, ok := lookup(); ok && r.State == record.Held {
+		return r
 	}
 	return record.Record{}
 }

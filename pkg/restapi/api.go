@@ -1,8 +1,10 @@
 package restapi
 
 import (
+	goerrors "errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -92,8 +94,13 @@ func upperCase(method string) bool { return method == strings.ToUpper(method) }
 // handlePanic logs a panic and answers 500 if nothing of the response has been sent. Generated
 // code panics, too, if it cannot write a response because the client closed the connection.
 func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
-	if r.Context().Err() != nil {
+	err, _ := cause.(error)
+	switch {
+	case r.Context().Err() != nil:
 		logField(r.Context(), "error", clientClosed(cause))
+		return
+	case goerrors.Is(err, os.ErrDeadlineExceeded):
+		logField(r.Context(), "error", fmt.Sprintf("the client did not read the response in time: %v", cause))
 		return
 	}
 	logField(r.Context(), "error", fmt.Sprint(cause))

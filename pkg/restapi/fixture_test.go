@@ -30,8 +30,9 @@ type engine struct {
 	got   attachment.Attachment
 	err   error
 	all   []attachment.Attachment
+	each  iter.Seq[attachment.Attachment] // instead of all, if not nil
 	panic any
-	// lookupPanic, if not nil, is the value with which Lookup panics.
+	// lookupPanic, if not nil, is the value with which Record panics.
 	lookupPanic any
 
 	allocated []attachment.AllocateRequest
@@ -39,7 +40,6 @@ type engine struct {
 	released  []attachment.ReleaseRequest
 	abandoned []string
 	ctx       context.Context
-	lookups   int
 }
 
 func (e *engine) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
@@ -64,18 +64,22 @@ func (e *engine) Abandon(_ context.Context, pool, owner string) {
 	e.abandoned = append(e.abandoned, pool+"/"+owner)
 }
 
-func (e *engine) All() iter.Seq[attachment.Attachment] { return slices.Values(e.all) }
+func (e *engine) All() iter.Seq[attachment.Attachment] {
+	if e.each != nil {
+		return e.each
+	}
+	return slices.Values(e.all)
+}
 
-func (e *engine) Lookup(pool, owner string) (attachment.Attachment, bool) {
-	e.lookups++
+func (e *engine) Record(pool, owner string) (record.Record, bool) {
 	if e.lookupPanic != nil {
 		panic(e.lookupPanic)
 	}
 	i := slices.IndexFunc(e.all, func(a attachment.Attachment) bool { return a.Pool == pool && a.Owner == owner })
 	if i < 0 {
-		return attachment.Attachment{}, false
+		return record.Record{}, false
 	}
-	return e.all[i], true
+	return e.all[i].Record, true
 }
 
 // calls returns the number of calls that change attachments.

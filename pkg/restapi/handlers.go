@@ -122,9 +122,9 @@ func (h *handlers) poolName(pool *string) string {
 	return h.defaultPool
 }
 
-// router returns the attachment of the owner "router" in the default pool, if there is one.
-func (h *handlers) router() (attachment.Attachment, bool) {
-	return h.engine.Lookup(h.defaultPool, routerOwner)
+// router returns the record of the owner "router" in the default pool, if there is one.
+func (h *handlers) router() (record.Record, bool) {
+	return h.engine.Record(h.defaultPool, routerOwner)
 }
 
 // logRequest adds the parameters of a request to its log line; empty ones are left out.
@@ -152,8 +152,8 @@ func logAttachment(ctx context.Context, a attachment.Attachment) {
 }
 
 // list handles GET /ipam.
-func (h *handlers) list(ipam.GetIpamParams) middleware.Responder {
-	return attachmentList(h.engine.All())
+func (h *handlers) list(p ipam.GetIpamParams) middleware.Responder {
+	return attachmentList{p.HTTPRequest.Context(), h.engine.All()}
 }
 
 // healthz handles GET /healthz. The header require-k8s-connectivity has no effect, because the
@@ -166,10 +166,8 @@ func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
 	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.defaultPool, h.engine.All()))
 }
 
-// config handles GET /config. It queries the engine even if the result is not needed: the
-// liveness probe takes a response as proof that the engine is not deadlocked (cli, probe live).
+// config handles GET /config. It waits for no lock of the engine: it is the request of the liveness
+// probe (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
-	router, held := h.router()
-	lookup := func() (attachment.Attachment, bool) { return router, held }
-	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(lookup))
+	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(h.router))
 }

@@ -3,6 +3,7 @@ package restapi
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"iter"
 	"net/http"
@@ -17,18 +18,46 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 )
 
-// listBuffer is the size in bytes of the parts in which the list is sent.
-const listBuffer = 32 << 10
+const (
+	// listBuffer is the size in bytes of the parts in which the list is sent.
+	listBuffer = 32 << 10
+	// listPartTimeout is how long the client of a list may take to read one part.
+	listPartTimeout = 10 * time.Second
+	// listTimeout is how long the whole list may take: Cilium's clients end a request after 90 s.
+	listTimeout = 90 * time.Second
+)
 
 // attachmentList is the response to GET /ipam, the JSON of ipam.GetIpamOK. It is encoded and
-// sent in parts, because 100,000 attachments are 50 MB.
-type attachmentList iter.Seq[attachment.Attachment]
+// sent in parts, because 100,000 attachments are 50 MB. It ends with ctx, the context of the request.
+type attachmentList struct {
+	ctx context.Context
+	all iter.Seq[attachment.Attachment]
+}
+
+// listWriter writes the parts of a list with a time limit for each, so that lists that no client
+// reads do not use memory for long.
+type listWriter struct {
+	http.ResponseWriter
+	end time.Time
+}
+
+func (w listWriter) Write(part []byte) (int, error) {
+	deadline := time.Now().Add(listPartTimeout)
+	if deadline.After(w.end) {
+		deadline = w.end
+	}
+	err := http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline)
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return w.ResponseWriter.Write(part)
+}
 
 // WriteResponse implements middleware.Responder. Like generated code, it panics if the response
 // cannot be written.
 func (l attachmentList) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 	rw.WriteHeader(http.StatusOK)
-	out := bufio.NewWriterSize(rw, listBuffer)
+	out := bufio.NewWriterSize(listWriter{rw, time.Now().Add(listTimeout)}, listBuffer)
 	if err := errors.Join(l.encode(out, producer), out.Flush()); err != nil {
 		panic(err)
 	}
@@ -38,7 +67,10 @@ func (l attachmentList) WriteResponse(rw http.ResponseWriter, producer runtime.P
 func (l attachmentList) encode(out *bufio.Writer, producer runtime.Producer) error {
 	var element bytes.Buffer
 	separator := "["
-	for a := range l {
+	for a := range l.all {
+		if err := l.ctx.Err(); err != nil {
+			return err
+		}
 		element.Reset()
 		if err := producer.Produce(&element, attachmentModel(a)); err != nil {
 			return err

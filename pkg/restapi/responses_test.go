@@ -111,15 +111,6 @@ func TestConfigResponse(t *testing.T) {
 	}
 }
 
-// The liveness probe takes a response as proof that the engine is not deadlocked.
-func TestConfigQueriesEngine(t *testing.T) {
-	f := newFixture(t, dualStack, restapi.Report{})
-	wantCode(t, f.send(t, http.MethodGet, "/v1/config"), http.StatusOK)
-	if f.engine.lookups != 1 {
-		t.Errorf("%d lookups; want 1, although everything is configured", f.engine.lookups)
-	}
-}
-
 func TestListResponse(t *testing.T) {
 	at := time.Date(2024, 5, 6, 8, 0, 0, 0, time.UTC)
 	health, blue, adding, cooldown := held("health"), held("router"), held("ingress"), held("zebra")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/server"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 )
@@ -29,8 +30,8 @@ type Engine interface {
 	All() iter.Seq[attachment.Attachment]
 	// Abandon releases the attachment of a generated owner whose client did not get the response.
 	Abandon(ctx context.Context, pool, owner string)
-	// Lookup returns the attachment of an owner in a pool, if there is one.
-	Lookup(pool, owner string) (attachment.Attachment, bool)
+	// Record returns the record of an owner in a pool, if there is one, without waiting for a lock.
+	Record(pool, owner string) (record.Record, bool)
 }
 
 // Reporter reports the state of the process.

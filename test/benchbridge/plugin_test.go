@@ -76,7 +76,7 @@ func (p *plugin) call(ctx context.Context) error {
 
 // Allocate allocates an address, or returns the one that the owner holds.
 func (p *plugin) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
-	if a, held := p.Lookup(r.Pool, r.Owner); held {
+	if a, held := p.attachment(r.Owner); held {
 		return a, nil
 	}
 	if err := p.call(ctx); err != nil {
@@ -157,12 +157,18 @@ func (p *plugin) All() iter.Seq[attachment.Attachment] {
 // Abandon does nothing: the bridge names an owner in each request.
 func (p *plugin) Abandon(context.Context, string, string) {}
 
-// Lookup returns the attachment of an owner.
-func (p *plugin) Lookup(_, owner string) (attachment.Attachment, bool) {
+// attachment returns the attachment of an owner.
+func (p *plugin) attachment(owner string) (attachment.Attachment, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, held := p.held[owner]
 	return a, held
+}
+
+// Record returns the record of an owner.
+func (p *plugin) Record(_, owner string) (record.Record, bool) {
+	a, held := p.attachment(owner)
+	return a.Record, held
 }
 
 // Report is the status of a ready sidecar.

@@ -21,9 +21,9 @@ type quirks struct {
 	NetworkName string `json:"networkName"`
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
-	// Del is "frees" (default), "nothing", "drops-errors": while the file daemon-down exists, DEL
-	// succeeds and frees nothing, or "queued": DEL then is written to the directory queue, which must
-	// exist, and is executed after the next ADD without that file.
+	// Del is "frees" (default), "nothing", "needs-pod": DEL without a pod fails, "drops-errors": while
+	// the file daemon-down exists, DEL succeeds and frees nothing, or "queued": DEL then is written to
+	// the directory queue, which must exist, and is executed after the next ADD without that file.
 	Del string `json:"del"`
 	// Reuse allocates held addresses again while the file reuse-wait-over exists.
 	Reuse bool `json:"reuse"`

@@ -19,12 +19,14 @@ import (
 // plugin is the correct plugin with the configured quirks.
 type plugin struct{ conf conf }
 
+var errNoPod = errors.New("CNI_ARGS names no pod (K8S_POD_NAME)")
+
 // add allocates an address from each range set, all or none. Queued DELs are executed after it, as
 // by a daemon that processes them later.
 func (p plugin) add(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
 	if !ok {
-		return errors.New("CNI_ARGS names no pod (K8S_POD_NAME)")
+		return errNoPod
 	}
 	if p.conf.IPAM.NetworkName == "dns-label" && !dnsLabel.MatchString(p.conf.Name) {
 		for {
@@ -180,10 +182,12 @@ func (p plugin) print(ips []*current.IPConfig) error {
 	return types.PrintResult(result, p.conf.CNIVersion)
 }
 
-// del always succeeds, even if it frees nothing.
+// del succeeds even if it frees nothing, unless a quirk prevents it.
 func (p plugin) del(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
 	switch q := p.conf.queue(); {
+	case !ok && p.conf.IPAM.Del == "needs-pod":
+		return errNoPod
 	case !ok || p.conf.IPAM.Del == "nothing":
 		return nil
 	case p.conf.IPAM.Del == "drops-errors" && q.down:

@@ -54,6 +54,8 @@ type Invocation struct {
 	// StoreProven reports that a lookup found the result of the ADD with this invocation in the
 	// plugin's store, so that lookups may verify it (profile.Lookup).
 	StoreProven bool `json:"storeProven,omitempty"`
+	// AddRefused reports that the plugin refused every ADD with this invocation, or did not run.
+	AddRefused bool `json:"addRefused,omitempty"`
 	// AddActsUntil is the last moment at which an ADD with this invocation whose outcome is unknown
 	// may still allocate; a DEL before it proves nothing. It is zero if there is none.
 	AddActsUntil time.Time `json:"addActsUntil,omitzero"`
@@ -65,6 +67,7 @@ func (inv Invocation) Equal(o Invocation) bool {
 	inv.PrevResult, o.PrevResult = nil, nil
 	inv.Requested, o.Requested = nil, nil
 	inv.StoreProven, o.StoreProven = false, false
+	inv.AddRefused, o.AddRefused = false, false
 	inv.AddActsUntil, o.AddActsUntil = time.Time{}, time.Time{}
 	if reflect.DeepEqual(inv, o) {
 		// The usual case, an ADD and its result. A nil Config is marshalled as null, which is valid.
@@ -73,6 +76,11 @@ func (inv Invocation) Equal(o Invocation) bool {
 	a, errA := json.Marshal(inv)
 	b, errB := json.Marshal(o)
 	return errA == nil && errB == nil && slices.Equal(a, b)
+}
+
+// SameAttachment reports whether two invocations identify the same attachment to the same plugin.
+func (inv Invocation) SameAttachment(o Invocation) bool {
+	return inv.ContainerID == o.ContainerID && inv.IfName == o.IfName && inv.Network == o.Network && inv.Plugin == o.Plugin
 }
 
 // Call is one plugin call.
