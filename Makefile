@@ -406,12 +406,12 @@ $(TOOLS)/helm: test/external/go.mod test/external/go.sum
 	go build -C test/external -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
 
 .PHONY: manifests
-manifests: $(TOOLS)/helm ## render deploy/kubernetes from the chart of deploy/chart
+manifests: $(TOOLS)/helm ## render deploy/kubernetes and deploy/prometheus from the chart of deploy/chart
 	tools/manifests.sh $(TOOLS)/helm
 
 .PHONY: generate-check
 generate-check: generate charts manifests ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference/performance deploy/kubernetes)" || exit 1; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference/performance deploy/kubernetes deploy/prometheus)" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Renders the manifests of deploy/kubernetes from the chart of deploy/chart, which is their one
-# source. The kustomizations beside them are written by hand: kustomize makes the ConfigMaps.
+# Renders the manifests of deploy/kubernetes and the alerts of deploy/prometheus from the chart of
+# deploy/chart, which is their one source. The kustomizations beside them are written by hand: kustomize makes the ConfigMaps.
 #
 # Usage: manifests.sh HELM
 set -euo pipefail
@@ -30,4 +30,7 @@ render bridge/rbac.yaml bridge-rbac.yaml
 render bridge/admission-policy.yaml bridge-admission-policy.yaml
 render audit/audit.yaml audit.yaml --set audit.enabled=true
 render uninstall/daemonset.yaml uninstall.yaml --set uninstall=true
+render ../prometheus/alerts.yaml prometheus-rule.yaml --set prometheusRule.enabled=true
+# A plain rule file is the spec of the PrometheusRule.
+sed -i -e '1s,templates/prometheus-rule.yaml,files/alerts.yaml,' -e '/^apiVersion:/,/^spec:/d' -e 's/^  //' "$out/../prometheus/alerts.yaml"
 cp "$chart/files/pods.conflist" "$out/network/pods.conflist"

@@ -250,6 +250,34 @@ func TestWatchNotPermitted(t *testing.T) {
 	}
 }
 
+// A process that does not reconcile is replaced; one whose reconciliations fail, or have nothing to do,
+// is not.
+//
+//evidence:install/ranges a process that does not reconcile fails its liveness probe
+func TestHealthz(t *testing.T) {
+	simulate(t, ranges, func(t *testing.T, f *fixture) {
+		f.create(t, "1", "10.244.1.0/24")
+		defer f.start(t)()
+		advance(time.Hour)
+		f.wantProbe(t, "/healthz", "")
+		f.failRequests(unavailable(), "get", "list", "watch")
+		f.setTemplate(t, "{")
+		advance(time.Hour)
+		f.wantProbe(t, "/healthz", "")
+		f.failRequests(nil, "get", "list", "watch")
+		advance(time.Minute)
+		f.hanging = time.Hour
+		f.setTemplate(t, ranges+" ")
+		f.update(t, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.2.0/24"} })
+		advance(progressLimit)
+		f.wantProbe(t, "/healthz", "")
+		advance(time.Minute)
+		f.wantProbe(t, "/healthz", "no progress for 6m")
+		advance(time.Hour)
+		f.wantProbe(t, "/healthz", "")
+	})
+}
+
 func (f *fixture) changes(how string) float64 {
 	return testutil.ToFloat64(f.status.changes.WithLabelValues(how))
 }

@@ -53,6 +53,8 @@ type fixture struct {
 	events []string
 	// failing are the verbs of Node requests that fail, with their errors.
 	failing map[string]error
+	// hanging is the duration of a GET.
+	hanging time.Duration
 }
 
 // Event implements conditions.Recorder.
@@ -111,10 +113,20 @@ func (f *fixture) start(t *testing.T) (stop func()) {
 	}
 }
 
-// nodes is a client whose watches can fail, which those of the fake client cannot.
+// nodes is a client whose watches can fail, which those of the fake client cannot, and whose GET can
+// hang without locking the fake client.
 type nodes struct {
 	typedcorev1.NodeInterface
 	f *fixture
+}
+
+// Get ignores the time limit of its context.
+func (n nodes) Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.Node, error) {
+	n.f.mu.Lock()
+	hanging := n.f.hanging
+	n.f.mu.Unlock()
+	time.Sleep(hanging)
+	return n.NodeInterface.Get(ctx, name, o)
 }
 
 // Watch fails after a second, in which the controller observes the LIST before it.
@@ -208,13 +220,19 @@ func (f *fixture) wantFile(t *testing.T, text string) {
 // wantReady checks the response of /readyz: 200 for an empty reason, otherwise 503 with it.
 func (f *fixture) wantReady(t *testing.T, reason string) {
 	t.Helper()
+	f.wantProbe(t, "/readyz", reason)
+}
+
+// wantProbe checks the response of a probe.
+func (f *fixture) wantProbe(t *testing.T, path, reason string) {
+	t.Helper()
 	w := httptest.NewRecorder()
-	f.status.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+	f.status.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	code := http.StatusOK
 	if reason != "" {
 		code = http.StatusServiceUnavailable
 	}
 	if w.Code != code || !strings.Contains(w.Body.String(), reason) {
-		t.Errorf("/readyz: %d %q; want %d with %q", w.Code, w.Body, code, reason)
+		t.Errorf("%s: %d %q; want %d with %q", path, w.Code, w.Body, code, reason)
 	}
 }

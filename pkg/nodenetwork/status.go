@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,6 +12,10 @@ import (
 )
 
 const prefix = "delegated_ipam_network_"
+
+// progressLimit is how long one reconciliation of a healthy process may take. The template's watch
+// starts one every 10 s; a request ends after 30 s, and a delay after a failure after 10 s.
+const progressLimit = 5 * time.Minute
 
 // Values of the label change.
 const (
@@ -30,10 +35,12 @@ type status struct {
 	mu sync.Mutex
 	// notReady is the reason why the file is not up to date; empty if it is.
 	notReady string
+	// progressed is the time of the end of the last reconciliation.
+	progressed time.Time
 }
 
 func newStatus() *status {
-	s := &status{registry: prometheus.NewRegistry(), notReady: "the Node has not been read yet"}
+	s := &status{registry: prometheus.NewRegistry(), notReady: "the Node has not been read yet", progressed: time.Now()}
 	s.rendered = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "rendered", Help: "1 if the file is up to date with the Node and the template, otherwise 0."})
 	s.success = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "last_success_timestamp_seconds", Help: "Time at which the file was last found up to date, in seconds since 1970; 0 for never."})
 	s.condition = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "condition", Help: "1 for the reason why the file is not up to date, otherwise 0."}, []string{"reason"})
@@ -53,10 +60,11 @@ func newStatus() *status {
 	return s
 }
 
-// set sets the problem, nil for none.
+// set sets the problem after a reconciliation, nil for none.
 func (s *status) set(p *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.progressed = time.Now()
 	for _, r := range reasons() {
 		s.condition.WithLabelValues(r).Set(0)
 	}
@@ -82,17 +90,28 @@ func (s *status) why() string {
 	return s.notReady
 }
 
+// stuck returns the reason to restart the process; empty for none.
+func (s *status) stuck() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if age := time.Since(s.progressed); age > progressLimit {
+		return fmt.Sprintf("no progress for %s", age.Round(time.Second))
+	}
+	return ""
+}
+
 // handler serves /metrics, /readyz and /healthz.
 func (s *status) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+endpoint.Path, endpoint.Handler(s.registry))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := s.why(); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	for path, failure := range map[string]func() string{"/healthz": s.stuck, "/readyz": s.why} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if text := failure(); text != "" {
+				http.Error(w, text, http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, "ok")
+		})
+	}
 	return mux
 }

@@ -11,7 +11,11 @@ import (
 	"unicode"
 )
 
-const alertsFile = "deploy/prometheus/alerts.yaml"
+const (
+	alertsFile = "deploy/prometheus/alerts.yaml"
+	// public is the address of the repository's files.
+	public = "https://github.com/delegated-ipam/delegated-ipam/blob/main/"
+)
 
 // root is the directory of the repository.
 const root = "../.."
@@ -61,8 +65,8 @@ func TestRunbooks(t *testing.T) {
 	}
 	for _, m := range alerts {
 		link := "docs/operate/operations.md#" + strings.ToLower(m[1])
-		if problem := broken(t, "README.md", link); problem != "" || !strings.Contains(text, "runbook_url: "+link+"\n") {
-			t.Errorf("the runbook of %s is not %s, or its target does not exist: %s", m[1], link, problem)
+		if problem := broken(t, "README.md", link); problem != "" || !strings.Contains(text, "runbook_url: "+public+link+"\n") {
+			t.Errorf("the runbook of %s is not %s, or its target does not exist: %s", m[1], public+link, problem)
 		}
 	}
 }

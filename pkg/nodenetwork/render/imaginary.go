@@ -7,9 +7,14 @@ import (
 	"strings"
 )
 
+// farOctet inverts the first bit of a byte of an address: the ranges of 10.0.${labels[n]}.0/23 must not
+// overlap because two numbers are neighbours.
+const farOctet = 0x80
+
 // imaginary returns a node with the same labels and annotations as n, each with another value of the
 // same kind, another name, and other podCIDRs of both families. Nothing from which a template may take
-// an address is the same.
+// an address is the same, and all addresses move by the same distance, half of the address space, so
+// that ranges overlap only if the template makes them.
 func imaginary(n Node) Node {
 	other := Node{Name: n.Name + "-other", UID: n.UID + "-other", Labels: map[string]string{}, Annotations: map[string]string{}}
 	for key, value := range n.Labels {
@@ -45,10 +50,10 @@ func anotherText(text string) string {
 		return anotherPrefix(p).String()
 	}
 	if a, err := netip.ParseAddr(text); err == nil {
-		return flip(a, a.BitLen()-1).String()
+		return flip(a).String()
 	}
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return strconv.FormatInt(i^1, 10)
+		return strconv.FormatInt(i^farOctet, 10)
 	}
 	if b, err := strconv.ParseBool(text); err == nil {
 		return strconv.FormatBool(!b)
@@ -101,19 +106,19 @@ func marshal(value any) string {
 	return text
 }
 
-// anotherPrefix returns the neighbour of a range, of the same length; for a range of all addresses one
-// for documentation.
+// anotherPrefix returns another range of the same length; for a range of all addresses one for
+// documentation.
 func anotherPrefix(p netip.Prefix) netip.Prefix {
 	if p.Bits() == 0 {
 		return netip.MustParsePrefix("203.0.113.0/24")
 	}
-	return netip.PrefixFrom(flip(p.Masked().Addr(), p.Bits()-1), p.Bits())
+	return netip.PrefixFrom(flip(p.Masked().Addr()), p.Bits())
 }
 
-// flip returns an address with one bit, counted from the first, inverted.
-func flip(a netip.Addr, bit int) netip.Addr {
+// flip returns an address with its first bit inverted.
+func flip(a netip.Addr) netip.Addr {
 	bytes := a.AsSlice()
-	bytes[bit/8] ^= 0x80 >> (bit % 8)
+	bytes[0] ^= 0x80
 	other, _ := netip.AddrFromSlice(bytes) // the length is that of an address
 	return other
 }

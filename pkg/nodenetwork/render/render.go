@@ -119,7 +119,7 @@ func (e *SharedRangeError) Error() string {
 		"expected ranges of this node, such as ${ranges} (Node.spec.podCIDRs), or a cluster-wide plugin. In a cluster of one node set --single-node", e.Shared, e.Plugin)
 }
 
-// checkOwnRange rejects a template that yields the same range for this node and for an imaginary node
+// checkOwnRange rejects a template with an address in the ranges of both this node and an imaginary node
 // with other properties.
 func checkOwnRange(text string, n Node, network cniconf.Network) error {
 	_, others, err := configuration(text, imaginary(n))
@@ -136,8 +136,8 @@ func checkOwnRange(text string, n Node, network cniconf.Network) error {
 		return err
 	}
 	for _, r := range mine {
-		if slices.Contains(theirs, r) {
-			return &SharedRangeError{Plugin: network.IPAMType, Shared: r}
+		if slices.ContainsFunc(theirs, r.shared) {
+			return &SharedRangeError{Plugin: network.IPAMType, Shared: r.text}
 		}
 	}
 	return nil

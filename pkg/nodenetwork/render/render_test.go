@@ -83,7 +83,6 @@ func TestRender(t *testing.T) {
 		},
 		"large number":        {list(`{"type":"x","n":12345678901234567890,"a":"${json:annotations[example.com/large]}"}`), worker(), `{"type":"x","n":12345678901234567890,"a":12345678901234567890}`},
 		"cluster-wide, fixed": {list(`{"type":"whereabouts","range":"10.0.0.0/16"}`), worker(), `{"type":"whereabouts","range":"10.0.0.0/16"}`},
-		"part of a fixed one": {hostLocal(`[[{"subnet":"10.0.0.0/8","rangeStart":"${annotations[example.com/range]}"}]]`), worker(), `{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/8","rangeStart":"10.9.1.0/24"}]]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := Render(c.template, c.node, options(t))
@@ -194,20 +193,27 @@ func TestMalformedPodCIDR(t *testing.T) {
 func TestSharedRange(t *testing.T) {
 	const fixed = `[[{"subnet":"10.0.0.0/16"}]]`
 	for name, template := range map[string]string{
-		"ranges":              hostLocal(fixed),
-		"subnet":              list(`{"type":"host-local","subnet":"10.0.0.0/16"}`),
-		"static":              list(`{"type":"static","addresses":[{"address":"10.0.0.9/16"}]}`),
-		"no range":            list(`{"type":"host-local"}`),
-		"of one family":       hostLocal(`[[{"subnet":"${podCIDRs[0]}"}],[{"subnet":"fd00::/64"}]]`),
-		"another network":     strings.Replace(hostLocal(fixed), "pods", "pods-${nodeName}", 1),
-		"another directory":   list(`{"type":"host-local","dataDir":"/x/${nodeName}","ranges":` + fixed + `}`),
-		"another gateway":     hostLocal(`[[{"subnet":"10.0.0.0/16","gateway":"${nodeName}"}]]`),
-		"null of all nodes":   list(`{"type":"host-local","ranges":"${json:annotations[example.com/null]}"}`),
-		"spelling of a range": hostLocal(`[[{"subnet" : "10.0.0.0/16"}]]`),
+		"ranges":               hostLocal(fixed),
+		"subnet":               list(`{"type":"host-local","subnet":"10.0.0.0/16"}`),
+		"static":               list(`{"type":"static","addresses":[{"address":"10.0.0.9/16"}]}`),
+		"no range":             list(`{"type":"host-local"}`),
+		"of one family":        hostLocal(`[[{"subnet":"${podCIDRs[0]}"}],[{"subnet":"fd00::/64"}]]`),
+		"another network":      strings.Replace(hostLocal(fixed), "pods", "pods-${nodeName}", 1),
+		"another directory":    list(`{"type":"host-local","dataDir":"/x/${nodeName}","ranges":` + fixed + `}`),
+		"another gateway":      hostLocal(`[[{"subnet":"10.0.0.0/16","gateway":"${nodeName}"}]]`),
+		"null of all nodes":    list(`{"type":"host-local","ranges":"${json:annotations[example.com/null]}"}`),
+		"spelling of a range":  hostLocal(`[[{"subnet" : "10.0.0.0/16"}]]`),
+		"common start":         hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"10.0.0.10","rangeEnd":"${annotations[example.com/end]}"}]]`),
+		"common end":           hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"${annotations[example.com/start]}"}]]`),
+		"other host bits":      hostLocal(`[[{"subnet":"10.0.${annotations[example.com/number]}.0/16"}]]`),
+		"other lengths":        hostLocal(`[[{"subnet":"10.0.0.0/1${annotations[example.com/number]}"}]]`),
+		"common middle":        hostLocal(`[[{"rangeStart":"10.0.0.${annotations[example.com/number]}","rangeEnd":"10.0.255.${annotations[example.com/number]}"}]]`),
+		"static, other length": list(`{"type":"static","addresses":[{"address":"10.0.0.9/1${annotations[example.com/number]}"}]}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, n := options(t), worker("10.244.1.0/24")
 			n.Annotations["example.com/null"] = "null"
+			n.Annotations["example.com/start"], n.Annotations["example.com/end"], n.Annotations["example.com/number"] = "10.0.0.10", "10.0.0.19", "7"
 			_, err := Render(template, n, o)
 			var shared *SharedRangeError
 			if !errors.As(err, &shared) || !strings.Contains(err.Error(), "--single-node") || !strings.Contains(err.Error(), "${ranges}") {
@@ -222,6 +228,28 @@ func TestSharedRange(t *testing.T) {
 				t.Error("counts as that of this node without SingleNode, or not with SingleNode")
 			}
 		})
+	}
+}
+
+// Whether ranges overlap depends on the values of the nodes only.
+//
+//evidence:install/ranges a template that gives each node the same range is refused
+func TestOwnRange(t *testing.T) {
+	n := worker("10.244.1.0/24", "fd00:1::/64")
+	n.Annotations = map[string]string{"start": "10.0.0.10", "end": "10.0.0.19", "next": "10.0.0.11", "net": "10.0.2.0", "part": "10.0.3", "number": "4", "from": "100", "to": "150"}
+	for name, template := range map[string]string{
+		"podCIDRs":              hostLocal(`"${ranges}"`),
+		"part of a range":       hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"${annotations[start]}","rangeEnd":"${annotations[end]}"}]]`),
+		"numbers in a range":    hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"10.0.0.${annotations[from]}","rangeEnd":"10.0.0.${annotations[to]}"}]]`),
+		"number of a range":     hostLocal(`[[{"subnet":"10.0.${annotations[number]}.0/23"}]]`),
+		"address of a range":    hostLocal(`[[{"subnet":"${annotations[net]}/23"}]]`),
+		"part of an address":    hostLocal(`[[{"subnet":"${annotations[part]}.0/24"}]]`),
+		"static":                list(`{"type":"static","addresses":[{"address":"${annotations[start]}/16"}]}`),
+		"static, two addresses": list(`{"type":"static","addresses":[{"address":"${annotations[start]}/16"},{"address":"${annotations[next]}/16"}]}`),
+	} {
+		if _, err := Render(template, n, options(t)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -244,9 +272,9 @@ func TestIsOf(t *testing.T) {
 
 func TestAnotherText(t *testing.T) {
 	for text, want := range map[string]string{
-		"10.0.0.0/24": "10.0.1.0/24", "fd00::/64": "fd00:0:0:1::/64", "0.0.0.0/0": "203.0.113.0/24", "10.0.0.1": "10.0.0.0", "fd00::1": "fd00::",
-		"7": "6", "007": "6", "true": "false", "": "-other", "zone": "zone-other", `["10.0.0.1",7]`: `["10.0.0.0",6]`,
-		`{"a":{"b":"c","d":true,"e":null}}`: `{"a":{"b":"c-other","d":false,"e":null}}`, `"10.0.0.1"`: `"10.0.0.0"`, ` "x" `: `"x-other"`,
+		"10.0.0.0/24": "138.0.0.0/24", "fd00::/64": "7d00::/64", "0.0.0.0/0": "203.0.113.0/24", "10.0.0.1": "138.0.0.1", "fd00::1": "7d00::1",
+		"7": "135", "007": "135", "true": "false", "": "-other", "zone": "zone-other", `["10.0.0.1",7]`: `["138.0.0.1",6]`,
+		`{"a":{"b":"c","d":true,"e":null}}`: `{"a":{"b":"c-other","d":false,"e":null}}`, `"10.0.0.1"`: `"138.0.0.1"`, ` "x" `: `"x-other"`,
 		"1.5": "1.4", "1e9": "1e8", "12345678901234567890": "12345678901234567891", "[1e400]": "[1e401]", "null": "null", "[]": "[]",
 	} {
 		if got := anotherText(text); got != want {

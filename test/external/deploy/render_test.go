@@ -71,6 +71,22 @@ func daemonSets(t *testing.T, set ...string) []runtime.Object {
 // template renders a chart as "helm template" does.
 func template(t *testing.T, dir, kubernetes string, given values.Options, apis ...string) ([]runtime.Object, error) {
 	t.Helper()
+	files, err := templateFiles(t, dir, kubernetes, given, apis...)
+	if err != nil {
+		return nil, err
+	}
+	var all []runtime.Object
+	for name, text := range files {
+		if filepath.Base(name) != "NOTES.txt" {
+			all = append(all, decode(t, name, []byte(text))...)
+		}
+	}
+	return all, nil
+}
+
+// templateFiles renders a chart and returns the text of each template.
+func templateFiles(t *testing.T, dir, kubernetes string, given values.Options, apis ...string) (map[string]string, error) {
+	t.Helper()
 	c, err := loader.Load(dir)
 	harness.Must(t, err)
 	merged, err := given.MergeValues(nil)
@@ -86,17 +102,7 @@ func template(t *testing.T, dir, kubernetes string, given values.Options, apis .
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := engine.Render(c, input)
-	if err != nil {
-		return nil, err
-	}
-	var all []runtime.Object
-	for name, text := range rendered {
-		if filepath.Base(name) != "NOTES.txt" {
-			all = append(all, decode(t, name, []byte(text))...)
-		}
-	}
-	return all, nil
+	return engine.Render(c, input)
 }
 
 // kustomized returns the objects of a directory in deploy/kubernetes, as "kubectl kustomize" does.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -148,5 +149,30 @@ func TestOptionsJoined(t *testing.T) {
 	got := named[*corev1.ConfigMap](t, all, "delegated-ipam").Data
 	if got["enable-ipv6"] != "true" || got["allow-gids"] != "1000600000,60913" {
 		t.Errorf("the options are %v", got)
+	}
+}
+
+// The alerts name sections of the given page. They are off, because most clusters do not know the kind.
+func TestPrometheusRule(t *testing.T) {
+	alert := regexp.MustCompile(`(?s)- alert: (\w+)\n.*?runbook_url: (\S+)\n`)
+	for set, want := range map[string]string{
+		"": "", "prometheusRule.enabled=true,uninstall=true": "",
+		"prometheusRule.enabled=true": "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/operate/operations.md",
+		"prometheusRule.enabled=true,prometheusRule.runbookURL=https://example.com/runbooks": "https://example.com/runbooks",
+	} {
+		files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{set}})
+		harness.Must(t, err)
+		alerts := alert.FindAllStringSubmatch(files["delegated-ipam/templates/prometheus-rule.yaml"]+"\n", -1)
+		if (len(alerts) > 0) != (want != "") {
+			t.Errorf("with %q there are %d alerts", set, len(alerts))
+		}
+		for _, m := range alerts {
+			if m[2] != want+"#"+strings.ToLower(m[1]) {
+				t.Errorf("with %q the runbook of %s is %s; want a section of %s", set, m[1], m[2], want)
+			}
+		}
+	}
+	if _, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"prometheusRule.runbookURL=runbooks.html"}}); err == nil {
+		t.Error("a relative URL of the runbooks is accepted")
 	}
 }

@@ -51,7 +51,7 @@ func TestAlertAnnotations(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s lacks a summary or a description", name)
 		}
-		if want := "docs/operate/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
+		if want := "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/operate/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s has the runbook %q; want %q", name, r.Annotations["runbook_url"], want)
 		}
 	}
@@ -77,10 +77,12 @@ func TestAlertsDocumented(t *testing.T) {
 	}
 }
 
-// of has the labels of every series of a sidecar; ofBridge those of a bridge.
+// of has the labels of every series of a sidecar; ofBridge those of a bridge, ofNetwork those of
+// delegated-ipam-bridge network.
 const (
-	of       = `job="delegated-ipam",instance="a:1"`
-	ofBridge = `job="delegated-ipam-bridge",instance="a:2"`
+	of        = `job="delegated-ipam",instance="a:1"`
+	ofBridge  = `job="delegated-ipam-bridge",instance="a:2"`
+	ofNetwork = `job="delegated-ipam-network",instance="a:3"`
 )
 
 // Each alert is evaluated on series with one sample per minute, in the notation of promtool, and
@@ -191,6 +193,14 @@ func TestAlerts(t *testing.T) {
 		"DelegatedIPAMBridgeSlow": {
 			inputs{"slow": published("0+1x40", "0+2x40")},
 			inputs{"fast": published("0+2x40", "0+2x40"), "nothing published": published("0x40", "0x40"), "for five minutes": published("0x20 0+1x5", "0x20 0+2x5")},
+		},
+		"DelegatedIPAMNetworkDown": {
+			inputs{"down": {`up{` + ofNetwork + `} 0x20`}},
+			inputs{"up": {`up{` + ofNetwork + `} 1x20`}, "restarted": {`up{` + ofNetwork + `} 1x20 0x8`}, "the bridge is down": {`up{` + ofBridge + `} 0x20`}},
+		},
+		"DelegatedIPAMNetworkNotRendered": {
+			inputs{"never": {`delegated_ipam_network_rendered{` + ofNetwork + `} 0x20`}},
+			inputs{"rendered": {`delegated_ipam_network_rendered{` + ofNetwork + `} 1x20`}, "for a moment": {`delegated_ipam_network_rendered{` + ofNetwork + `} 1x20 0x8`}},
 		},
 	}
 	alerts := readAlerts(t)
