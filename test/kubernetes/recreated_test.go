@@ -37,6 +37,7 @@ func (tb *testbed) testRecreated(t *testing.T) {
 	tb.route(t)
 	tb.waitHealthy(t, "the new Node to be ready")
 	tb.startPodOn(t, n, "recreated")
+	tb.mustKubectl(t, "--namespace", podNamespace, "delete", "pods", "--selector=app=stable") // they spread again
 	tb.waitPods(t, "the pods to be ready again")
 	// That has every lease, pool entry and pod address of the node in the new podCIDRs.
 	tb.waitRecords(t, "with other podCIDRs")
