@@ -111,7 +111,7 @@ func (x *execution) wait(begin time.Time, started *process.Process) ([]byte, err
 	x.runner.opts.Observer.Running(-1)
 	x.stderr = oneLine(result.Stderr)
 	stdout, err := x.interpret(result)
-	if e := (*call.Error)(nil); errors.As(err, &e) && e.Outcome == call.Unknown {
+	if e, ok := errors.AsType[*call.Error](err); ok && e.Outcome == call.Unknown {
 		started.LeaveLock()
 	}
 	x.log(time.Since(begin), result, err)
