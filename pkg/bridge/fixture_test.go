@@ -101,6 +101,7 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 			log: log, node: f, allocator: f, pods: func() int { return f.count(&f.pods) }, settings: s, state: newState(drainDelay),
 			conditions: conditions.New(log, f, "worker"), metrics: m, wake: wake,
 		}
+		m.cause = c.conditions.String
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,8 @@ type health struct {
 	// observed is the time of the last successful observation, progressed of the last step, and
 	// exhausted of the first of the refused acquisitions.
 	observed, progressed, exhausted instant
+	// cause returns the present conditions of the node; empty for none.
+	cause func() string
 }
 
 // instant is a time, or none.
@@ -41,21 +44,24 @@ func (i *instant) age() time.Duration {
 
 // newHealth returns the health of a bridge that starts now.
 func newHealth() *health {
-	h := &health{}
+	h := &health{cause: func() string { return "" }}
 	h.observed.set(time.Now())
 	h.progressed.set(time.Now())
 	return h
 }
 
-// notReady returns the reason why the node is not served; nil if it is.
+// notReady returns the reason why the node is not served, with its cause; nil if it is.
 func (h *health) notReady() error {
-	if !h.published.Load() {
-		return fmt.Errorf("no address is published in spec.ipam.pool; for the reason see the log and the Events of the Node")
+	var reason string
+	switch age := h.observed.age(); {
+	case !h.published.Load():
+		reason = "no address is published in spec.ipam.pool"
+	case age > observationLimit:
+		reason = fmt.Sprintf("sidecar and CiliumNode were last observed %s ago", age.Round(time.Second))
+	default:
+		return nil
 	}
-	if age := h.observed.age(); age > observationLimit {
-		return fmt.Errorf("sidecar and CiliumNode were last observed %s ago; for the reason see the log and the Events of the Node", age.Round(time.Second))
-	}
-	return nil
+	return fmt.Errorf("%s: %s", reason, cmp.Or(h.cause(), "no request has failed yet"))
 }
 
 // stuck returns the reason to restart the process; nil for none.

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
 
-// status returns the status code of an endpoint.
-func status(t *testing.T, m *metrics, path string) int {
+// status returns the status code and the body of an endpoint.
+func status(t *testing.T, m *metrics, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	m.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
-	return w.Code
+	return w.Code, w.Body.String()
 }
 
 func TestHealth(t *testing.T) {
@@ -22,14 +23,16 @@ func TestHealth(t *testing.T) {
 		set              func(f *fixture)
 		readyz, healthz  int
 		after, exhausted time.Duration
+		// text is a part of the response of /readyz.
+		text string
 	}{
-		"serves":           {func(*fixture) {}, 200, 200, time.Hour, 0},
-		"sidecar away":     {func(f *fixture) { f.sidecarErr = sidecarAway() }, 503, 200, time.Hour, 0},
-		"for a moment":     {func(f *fixture) { f.sidecarErr = sidecarAway() }, 200, 200, time.Minute, 0},
-		"API server away":  {func(f *fixture) { f.apiErr, f.watchDown = errors.New("away"), true }, 503, 200, time.Hour, 0},
-		"CiliumNode gone":  {func(f *fixture) { f.node = nil }, 503, 200, time.Second, 0},
-		"plugin exhausted": {func(f *fixture) { f.capacity, f.pods = 4, 5 }, 200, 200, time.Hour, time.Hour},
-		"request hangs":    {func(f *fixture) { f.latency = time.Hour; delete(f.held, 3) }, 503, 503, 30 * time.Minute, 0},
+		"serves":           {func(*fixture) {}, 200, 200, time.Hour, 0, "ok"},
+		"sidecar away":     {func(f *fixture) { f.sidecarErr = sidecarAway() }, 503, 200, time.Hour, 0, "ago: SidecarUnavailable: "},
+		"for a moment":     {func(f *fixture) { f.sidecarErr = sidecarAway() }, 200, 200, time.Minute, 0, "ok"},
+		"API server away":  {func(f *fixture) { f.apiErr, f.watchDown = errors.New("away"), true }, 503, 200, time.Hour, 0, "ago: APIServerUnavailable: "},
+		"CiliumNode gone":  {func(f *fixture) { f.node = nil }, 503, 200, time.Second, 0, "no address is published in spec.ipam.pool: CiliumNodeMissing: "},
+		"plugin exhausted": {func(f *fixture) { f.capacity, f.pods = 4, 5 }, 200, 200, time.Hour, time.Hour, "ok"},
+		"request hangs":    {func(f *fixture) { f.latency = time.Hour; delete(f.held, 3) }, 503, 503, 30 * time.Minute, 0, "ago: no request has failed yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
@@ -37,11 +40,11 @@ func TestHealth(t *testing.T) {
 				waitForPool(t, f)
 				f.update(func() { tt.set(f) })
 				advance(tt.after)
-				if got := status(t, m, "/readyz"); got != tt.readyz {
-					t.Errorf("/readyz is %d, want %d: %v", got, tt.readyz, m.notReady())
+				if got, text := status(t, m, "/readyz"); got != tt.readyz || !strings.Contains(text, tt.text) {
+					t.Errorf("/readyz: %d %q, want %d with %q", got, text, tt.readyz, tt.text)
 				}
-				if got := status(t, m, "/healthz"); got != tt.healthz {
-					t.Errorf("/healthz is %d, want %d: %v", got, tt.healthz, m.stuck())
+				if got, text := status(t, m, "/healthz"); got != tt.healthz {
+					t.Errorf("/healthz: %d %q, want %d", got, text, tt.healthz)
 				}
 				if got := m.exhausted.age(); got < tt.exhausted-time.Minute || got > tt.exhausted {
 					t.Errorf("exhausted for %s, want %s", got, tt.exhausted)

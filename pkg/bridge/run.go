@@ -73,6 +73,8 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 		}
 		pods = store.count
 	}
+	current := conditions.New(log, events, c.NodeName)
+	m.cause = current.String
 	return &controller{
 		log:        log,
 		node:       node,
@@ -80,7 +82,7 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 		allocator:  sidecarClient{api: api, pool: c.Pool, node: c.NodeName},
 		settings:   c.Settings(),
 		state:      newState(c.ReleaseDelay),
-		conditions: conditions.New(log, events, c.NodeName),
+		conditions: current,
 		metrics:    m,
 		wake:       wake,
 	}, nil

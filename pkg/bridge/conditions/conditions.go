@@ -6,6 +6,7 @@ package conditions
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,6 +131,19 @@ func (c *Conditions) NextCheck() time.Time {
 		}
 	}
 	return next
+}
+
+// String returns reason and message of each condition that the last attempt showed; empty for none.
+func (c *Conditions) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	for _, reason := range slices.Sorted(maps.Keys(c.active)) {
+		if a := c.active[reason]; a.missed == 0 {
+			all = append(all, reason+": "+a.Message)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // Stop ends all conditions without an entry in the log. No Event is created after it.
