@@ -50,8 +50,8 @@ type controller struct {
 	log       logrus.FieldLogger
 	node      nodeClient
 	allocator slotAllocator
-	// pods returns the number of pods of the node that have or need an address, 0 if unknown.
-	pods func() int
+	// pods returns the pods of the node, none if they are not watched.
+	pods func() nodePods
 	// settings are those of the flags.
 	settings   planner.Settings
 	state      *state

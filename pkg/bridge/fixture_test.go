@@ -45,12 +45,15 @@ type fixture struct {
 	// pods is the number of pods of the watch, if watchesPods.
 	pods        int
 	watchesPods bool
+	// podIPs are the addresses of these pods; podsPending reports whether they are not listed yet.
+	podIPs      map[netip.Addr]bool
+	podsPending bool
 	// publishedUnheld are the addresses that were published while they were not held.
 	publishedUnheld []string
 }
 
 func newFixture() *fixture {
-	f := &fixture{}
+	f := &fixture{podIPs: map[netip.Addr]bool{}}
 	f.wake = make(chan struct{}, 1)
 	f.held, f.capacity, f.unrestorable, f.unreleasable = map[int]netip.Addr{}, 250, map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	f.create("uid-1")
@@ -98,7 +101,7 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 		f.mu.Unlock()
 		log := discardLog()
 		c := &controller{
-			log: log, node: f, allocator: f, pods: func() int { return f.count(&f.pods) }, settings: s, state: newState(drainDelay),
+			log: log, node: f, allocator: f, pods: f.nodePods, settings: s, state: newState(drainDelay),
 			conditions: conditions.New(log, f, "worker"), metrics: m, wake: wake,
 		}
 		m.cause = c.conditions.String

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,18 +12,28 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
-// podStore counts the pods of a node that have or need an address, for a reflector. It keeps their
-// UIDs only. All of them are counted, with and without an address, because the agent's list of used
-// addresses is older.
+// podStore keeps the addresses of the pods of a node that have or need one, for a reflector. All of
+// them are counted, with and without an address, because the agent's list of used addresses is older.
 type podStore struct {
-	// wake is called after each change of the number.
+	// wake is called after the first list, and after each change of the number.
 	wake func()
 
-	mu   sync.Mutex
-	pods map[types.UID]bool
+	mu     sync.Mutex
+	listed bool
+	pods   map[types.UID][]corev1.PodIP
+}
+
+// nodePods are the pods of a node that have or need an address.
+type nodePods struct {
+	// pending reports whether they will be listed.
+	pending bool
+	// count is their number, 0 if unknown; ips are their addresses.
+	count int
+	ips   map[netip.Addr]bool
 }
 
 // watchPods watches the pods of a node until ctx ends, while the watch of after works.
@@ -40,14 +51,22 @@ func watchPods(ctx context.Context, config *rest.Config, node string, m *metrics
 }
 
 func newPodStore(wake func()) *podStore {
-	return &podStore{wake: wake, pods: map[types.UID]bool{}}
+	return &podStore{wake: wake, pods: map[types.UID][]corev1.PodIP{}}
 }
 
-// count returns the number of pods, 0 before the first list.
-func (s *podStore) count() int {
+// get returns the pods.
+func (s *podStore) get() nodePods {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.pods)
+	p := nodePods{pending: !s.listed, count: len(s.pods), ips: map[netip.Addr]bool{}}
+	for _, ips := range s.pods {
+		for _, ip := range ips {
+			if ip, ok := ciliumnode.ParseAddress(ip.IP); ok {
+				p.ips[ip] = true
+			}
+		}
+	}
+	return p
 }
 
 // Add implements cache.ReflectorStore.
@@ -56,7 +75,7 @@ func (s *podStore) Add(object any) error {
 		s.change(func() {
 			delete(s.pods, p.UID)
 			if needsAddress(p) {
-				s.pods[p.UID] = true
+				s.pods[p.UID] = p.Status.PodIPs
 			}
 		})
 	}
@@ -76,27 +95,27 @@ func (s *podStore) Delete(object any) error {
 
 // Replace implements cache.ReflectorStore.
 func (s *podStore) Replace(objects []any, _ string) error {
-	pods := map[types.UID]bool{}
+	pods := map[types.UID][]corev1.PodIP{}
 	for _, object := range objects {
 		if p, ok := object.(*corev1.Pod); ok && needsAddress(p) {
-			pods[p.UID] = true
+			pods[p.UID] = p.Status.PodIPs
 		}
 	}
-	s.change(func() { s.pods = pods })
+	s.change(func() { s.pods, s.listed = pods, true })
 	return nil
 }
 
 // Resync implements cache.ReflectorStore.
 func (s *podStore) Resync() error { return nil }
 
-// change changes the pods, and wakes the bridge if their number has changed.
+// change changes the pods, and wakes the bridge after the first list and if their number has changed.
 func (s *podStore) change(change func()) {
 	s.mu.Lock()
-	before := len(s.pods)
+	before, listed := len(s.pods), s.listed
 	change()
-	after := len(s.pods)
+	changed := len(s.pods) != before || s.listed != listed
 	s.mu.Unlock()
-	if before != after {
+	if changed {
 		s.wake()
 	}
 }

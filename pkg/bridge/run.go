@@ -65,13 +65,13 @@ func newController(ctx context.Context, c Config, config *rest.Config, m *metric
 	}
 	wake := newWaker()
 	node := watchNode(ctx, nodes, c.NodeName, m, wake.wake)
-	pods := func() int { return 0 }
+	pods := func() nodePods { return nodePods{} }
 	if c.WatchPods {
 		store, err := watchPods(ctx, config, c.NodeName, m, node.watcher, wake.wake)
 		if err != nil {
 			return nil, err
 		}
-		pods = store.count
+		pods = store.get
 	}
 	current := conditions.New(log, events, c.NodeName)
 	m.cause = current.String

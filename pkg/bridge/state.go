@@ -19,6 +19,10 @@ const firstBatch = 4
 // need its slots.
 const smallExcessDelays = 5
 
+// patience is how long the first publication waits for the list of pods, or while all acquisitions are
+// refused.
+const patience = 30 * time.Second
+
 // burst is how long after an acquisition the next one belongs to the same burst of pods.
 const burst = 10 * time.Second
 
@@ -40,6 +44,8 @@ type state struct {
 	// acquireBackoff is set from a refused acquisition to the next success.
 	acquireBackoff *backoff
 	pods           sampledPods
+	// observed is when a CiliumNode was first observed.
+	observed time.Time
 	// surge is used if the pods of the node are unknown.
 	surge surge
 	// missingSince is when slots were first observed missing; zero when the last one is published.
@@ -100,20 +106,21 @@ func (s *state) acquiredBatch(slots int) {
 	}
 }
 
-// addTo adds the state to a view. settings are those of the plan; pods is the number of pods, 0 if
-// unknown.
-func (s *state) addTo(v *planner.View, settings planner.Settings, pods int) {
+// addTo adds the state to a view. settings are those of the plan.
+func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods) {
 	// A batch has at least as many slots as are acquired ahead for one more pod.
 	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
-	if s.acquireBackoff != nil {
+	if b := s.acquireBackoff; b != nil {
 		v.Batch = 1 // one request shows whether the shortage lasts
+		v.Depleted = b.reason == reasonPoolExhausted || time.Since(b.since) >= patience
 	}
 	s.forget(*v)
 	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
 	for ip, since := range s.unusedSince {
 		v.Drained[ip] = time.Since(since) >= s.drainDelay
 	}
-	v.Pods = s.pods.observe(pods)
+	v.Pods, v.PodIPs = s.pods.observe(pods.count), pods.ips
+	v.PodsPending = pods.pending && time.Since(s.observed) < patience
 	if v.Pods == 0 {
 		v.Surge = s.surge.observe(*v, settings, s.delay)
 	}
@@ -160,6 +167,9 @@ func active(backoffs map[netip.Addr]*backoff) map[netip.Addr]bool {
 // observe updates the state from a CiliumNode that is not older than the one before: an older one would
 // start the drain of an address too early.
 func (s *state) observe(uid types.UID, v planner.View) {
+	if s.observed.IsZero() {
+		s.observed = time.Now()
+	}
 	if uid != s.nodeUID {
 		s.nodeUID = uid
 		s.resetDrain()
@@ -191,7 +201,9 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	}
 	if s.acquireBackoff != nil {
 		consider(s.acquireBackoff.until)
+		consider(s.acquireBackoff.since.Add(patience))
 	}
+	consider(s.observed.Add(patience))
 	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
 		for _, b := range backoffs {
 			consider(b.until)

@@ -29,11 +29,11 @@ func TestDrainInterrupted(t *testing.T) {
 				s.observe("uid", v)
 				time.Sleep(40 * time.Second)
 				s.observe("uid", v)
-				if s.addTo(&v, smallSettings(), 0); v.Drained[ip(1)] {
+				if s.addTo(&v, smallSettings(), nodePods{}); v.Drained[ip(1)] {
 					t.Error("40 s after the interruption it counts as drained for a minute")
 				}
 				time.Sleep(20 * time.Second)
-				if s.addTo(&v, smallSettings(), 0); !v.Drained[ip(1)] {
+				if s.addTo(&v, smallSettings(), nodePods{}); !v.Drained[ip(1)] {
 					t.Error("after a minute it does not count as drained")
 				}
 			})

@@ -89,8 +89,8 @@ func TestWatchRetries(t *testing.T) {
 				work.Go(func() { first.run(ctx, nodes.source(), &corev1.Pod{}, newPodStore(func() {})) })
 				work.Go(func() { second.run(ctx, pods.source(), &corev1.Pod{}, store) })
 				advance(time.Minute)
-				if !first.connected() || !second.connected() || store.count() != 1 {
-					t.Fatalf("connected %v, %v, %d pods", first.connected(), second.connected(), store.count())
+				if !first.connected() || !second.connected() || store.get().count != 1 {
+					t.Fatalf("connected %v, %v, %d pods", first.connected(), second.connected(), store.get().count)
 				}
 				nodes.set(err)
 				pods.set(err)
@@ -144,8 +144,8 @@ func TestPodStore(t *testing.T) {
 		{func() error { return s.Delete(pod("3", nil)) }, 0, 5},
 		{func() error { return s.Delete(pod("3", nil)) }, 0, 5},
 	} {
-		if err := step.do(); err != nil || s.count() != step.count || wakes != step.wakes {
-			t.Errorf("step %d: %d pods, %d wakes, %v; want %d and %d", i, s.count(), wakes, err, step.count, step.wakes)
+		if err := step.do(); err != nil || s.get().count != step.count || wakes != step.wakes {
+			t.Errorf("step %d: %d pods, %d wakes, %v; want %d and %d", i, s.get().count, wakes, err, step.count, step.wakes)
 		}
 	}
 }

@@ -37,6 +37,10 @@ type model struct {
 	lost map[int]bool
 	// outside are those outside the ranges.
 	outside map[int]bool
+	// leases are the addresses that the plugin holds for slots that the sidecar has forgotten.
+	leases map[int][]netip.Addr
+	// watchesPods reports whether the bridge watches pods, podsPending whether they are not listed yet.
+	watchesPods, podsPending bool
 	// taken are the addresses that the plugin has allocated to another client; size is their number in
 	// total.
 	taken map[netip.Addr]bool
@@ -63,9 +67,9 @@ func newModel(t *rapid.T) *model {
 		t: t, families: rapid.IntRange(1, 2).Draw(t, "families"), size: rapid.IntRange(8, 24).Draw(t, "size"),
 		node:  newNode(0),
 		agent: agent{allocated: map[netip.Addr]Entry{}, endpoints: map[netip.Addr]bool{}},
-		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, outside: map[int]bool{}, taken: map[netip.Addr]bool{},
+		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, outside: map[int]bool{}, leases: map[int][]netip.Addr{}, taken: map[netip.Addr]bool{},
 		drained: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{}, releaseFailed: map[netip.Addr]bool{}, delFails: map[netip.Addr]bool{},
-		foreign: netip.MustParseAddr("172.16.0.1"), forgotten: map[netip.Addr]bool{},
+		foreign: netip.MustParseAddr("172.16.0.1"), forgotten: map[netip.Addr]bool{}, watchesPods: rapid.Bool().Draw(t, "watches pods"),
 	}
 	m.node.pool[m.foreign] = Entry{}
 	return m
@@ -82,8 +86,11 @@ func address(family, i int) netip.Addr {
 func (m *model) view(s Settings) View {
 	v := View{
 		Pool: maps.Clone(m.node.pool), Used: maps.Clone(m.node.used), Handshakes: maps.Clone(m.node.handshakes),
-		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted,
-		Batch: m.batch, Pods: m.pods, Surge: m.surge,
+		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted, Depleted: m.exhausted,
+		Batch: m.batch, Pods: m.pods, Surge: m.surge, PodsPending: m.watchesPods && m.podsPending,
+	}
+	if m.watchesPods && !m.podsPending {
+		v.PodIPs = maps.Clone(m.agent.endpoints)
 	}
 	for n, ips := range m.held {
 		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n], Outside: m.outside[n]})
@@ -96,17 +103,27 @@ func (m *model) view(s Settings) View {
 
 // String returns the whole state of the model.
 func (m *model) String() string {
-	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.outside, m.drained, m.refused, m.releaseFailed, m.exhausted)
+	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.outside, m.leases, m.drained, m.refused, m.releaseFailed, m.exhausted)
 }
 
 // free returns the number of an address that the plugin can allocate.
 func (m *model) free() (int, bool) {
 	for i := 1; i <= m.size; i++ {
-		if !m.holds(address(0, i)) && !m.taken[address(0, i)] {
+		if !m.holds(address(0, i)) && !m.taken[address(0, i)] && !m.leased(address(0, i)) {
 			return i, true
 		}
 	}
 	return 0, false
+}
+
+// leased reports whether the plugin holds an address for a slot that the sidecar has forgotten.
+func (m *model) leased(ip netip.Addr) bool {
+	for _, ips := range m.leases {
+		if slices.Contains(ips, ip) {
+			return true
+		}
+	}
+	return false
 }
 
 // holds reports whether the sidecar holds an address.
@@ -134,6 +151,9 @@ func (m *model) published() int {
 func (m *model) execute(a Action) bool {
 	switch a.Kind {
 	case Acquire:
+		if m.adopt(a.Slot) {
+			return true
+		}
 		i, ok := m.free()
 		if !ok {
 			m.exhausted = true
@@ -188,7 +208,8 @@ func (m *model) execute(a Action) bool {
 // to the sidecar that fails skips the other actions on its addresses.
 func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
 	before := m.published()
-	plan, failed := Plan(m.view(s), s), map[netip.Addr]bool{}
+	v, failed := m.view(s), map[netip.Addr]bool{}
+	plan := Plan(v, s)
 	for version := m.node.version; len(plan) > 0 && steps != 0; steps-- {
 		if targetOf(plan[0]) != targetSidecar && m.node.version != version {
 			return
@@ -210,7 +231,7 @@ func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
 		}
 		version = m.node.version
 		if before == 0 && m.published() > 0 {
-			m.checkInitial()
+			m.checkInitial(v, s)
 		}
 		if agentActs() && m.agent.running {
 			m.sync()

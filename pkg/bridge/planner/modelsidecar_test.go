@@ -26,11 +26,24 @@ func (m *model) release(a Action) bool {
 	return true
 }
 
+// adopt returns to a slot the addresses that the plugin still holds for it.
+func (m *model) adopt(n int) bool {
+	ips, is := m.leases[n]
+	if is {
+		m.held[n], m.lost[n], m.outside[n] = ips, false, false
+		delete(m.leases, n)
+	}
+	return is
+}
+
 // restore restores an address unless another client has it. The plugin returns the wanted address of
 // the other family if it is free, and any if none is wanted.
 func (m *model) restore(n int, ip, also netip.Addr) bool {
+	if slices.Contains(m.leases[n], ip) && m.held[n] == nil {
+		return m.adopt(n)
+	}
 	ips, present := m.held[n]
-	if m.taken[ip] || m.outside[n] || m.holds(ip) || present && !slices.Contains(ips, ip) {
+	if m.taken[ip] || m.leased(ip) || m.outside[n] || m.holds(ip) || present && !slices.Contains(ips, ip) {
 		m.refused[ip] = true
 		return false
 	}
@@ -46,7 +59,7 @@ func (m *model) restore(n int, ip, also netip.Addr) bool {
 
 // otherAddress returns the address of the other family that the plugin gives beside ip, if it has one.
 func (m *model) otherAddress(ip, also netip.Addr) (netip.Addr, bool) {
-	free := func(ip netip.Addr) bool { return !m.taken[ip] && !m.holds(ip) }
+	free := func(ip netip.Addr) bool { return !m.taken[ip] && !m.holds(ip) && !m.leased(ip) }
 	if also.IsValid() && free(also) {
 		return also, true
 	}

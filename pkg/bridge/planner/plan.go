@@ -245,7 +245,7 @@ func (b *builder) drainOutside() {
 // of the agent.
 func (b *builder) publish() {
 	slots := b.publishable()
-	enough := len(slots) >= b.initial()
+	enough := len(slots) >= b.initial() && !b.PodsPending
 	// The first publication must have every address that an endpoint may use.
 	if !b.published() && (!enough || b.plans(Restore)) {
 		return

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -29,6 +30,28 @@ func TestConverge(t *testing.T) {
 		}
 		rt.Repeat(steps)
 		m.converge(s)
+	})
+}
+
+// TestLostTogether loses the CiliumNode and the journal of the sidecar, while any of many slots are used.
+func TestLostTogether(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(rt)
+		m.size, m.watchesPods, m.batch = 60, true, rapid.IntRange(1, 16).Draw(rt, "batch")
+		for n := range rapid.IntRange(1, 40).Draw(rt, "slots") {
+			for f := range m.families {
+				m.leases[n] = append(m.leases[n], address(f, n+1))
+				if rapid.IntRange(0, 3).Draw(rt, "used") == 0 {
+					m.agent.endpoints[address(f, n+1)] = true
+				}
+			}
+		}
+		for round := 0; m.published() == 0; round++ {
+			if round > 100 {
+				rt.Fatal("nothing is published")
+			}
+			m.reconcile(Settings{PreAllocate: 2}, rapid.IntRange(1, 20).Draw(rt, "steps before a crash"), func() bool { return false })
+		}
 	})
 }
 
@@ -63,18 +86,24 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 			m.recordForgotten()
 		},
 		"ranges change": func(rt *rapid.T) {
-			for n, ips := range m.held {
+			for n := range m.held {
 				m.outside[n] = true
-				for _, ip := range ips {
-					m.taken[ip] = true // by another node
+			}
+			for _, slots := range []map[int][]netip.Addr{m.held, m.leases} {
+				for _, ips := range slots {
+					for _, ip := range ips {
+						m.taken[ip] = true // by another node
+					}
 				}
 			}
+			clear(m.leases)
 			m.recordForgotten()
 		},
 		"drain":        func(*rapid.T) { m.drain() },
 		"backoffs end": func(*rapid.T) { m.endBackoffs() },
 		"excess lasts": func(rt *rapid.T) { m.excess = rapid.Bool().Draw(rt, "lasted") },
 		"batch":        func(rt *rapid.T) { m.batch = rapid.IntRange(0, 4).Draw(rt, "batch") },
+		"pods pending": func(rt *rapid.T) { m.podsPending = rapid.Bool().Draw(rt, "pending") },
 		"pods":         func(rt *rapid.T) { m.pods = rapid.IntRange(0, 12).Draw(rt, "pods") },
 		"surge":        func(rt *rapid.T) { m.surge = rapid.SampledFrom([]int{0, 0, 2, 4}).Draw(rt, "surge") },
 	}
@@ -91,11 +120,22 @@ func (m *model) addFaults(steps map[string]func(*rapid.T)) {
 		delete(m.held, rapid.IntRange(0, 5).Draw(rt, "slot"))
 		m.recordForgotten()
 	}
+	steps["sidecar loses its journal"] = func(*rapid.T) {
+		for n, ips := range m.held {
+			if !m.lost[n] && !m.outside[n] {
+				m.leases[n] = ips
+			}
+		}
+		clear(m.held)
+		clear(m.lost)
+		clear(m.outside)
+		m.recordForgotten()
+	}
 	steps["release fails"] = func(rt *rapid.T) {
 		m.delFails[address(0, rapid.IntRange(1, m.size).Draw(rt, "address"))] = true
 	}
 	steps["another client allocates"] = func(rt *rapid.T) {
-		if ip := address(0, rapid.IntRange(1, m.size).Draw(rt, "address")); !m.holds(ip) {
+		if ip := address(0, rapid.IntRange(1, m.size).Draw(rt, "address")); !m.holds(ip) && !m.leased(ip) {
 			m.taken[ip] = true
 		}
 	}
@@ -124,17 +164,31 @@ func (m *model) check(faults bool) {
 	}
 }
 
-// checkInitial checks the first publication, which the agent takes for the whole pool.
-func (m *model) checkInitial() {
+// checkInitial checks the first publication, which the agent takes for the whole pool. v is the view
+// from which it was planned. If the plugin has returned the address of one pod, it has returned all that
+// it holds.
+func (m *model) checkInitial(v View, s Settings) {
 	if m.published() < agentAddresses {
 		m.t.Fatalf("the first publication has %d addresses; want %d", m.published(), agentAddresses)
+	}
+	if v.PodsPending {
+		m.t.Fatal("the first publication does not wait for the list of pods")
+	}
+	if v.Depleted || s.MaxAllocate > 0 && len(v.Slots) >= s.MaxAllocate {
+		return
+	}
+	returned := slices.ContainsFunc(sortedAddrs(v.PodIPs), func(ip netip.Addr) bool { _, published := m.node.pool[ip]; return published })
+	for ip := range v.PodIPs {
+		if returned && m.leased(ip) {
+			m.t.Fatalf("the first publication does not have %s, which a pod has and the plugin holds", ip)
+		}
 	}
 }
 
 // converge lets all components act until nothing changes, and checks the result.
 func (m *model) converge(s Settings) {
 	m.startAgent()
-	m.excess, m.batch, m.surge = true, 1, 0
+	m.excess, m.batch, m.surge, m.podsPending = true, 1, 0, false
 	clear(m.delFails)
 	never := func() bool { return false }
 	for round := 0; ; round++ {

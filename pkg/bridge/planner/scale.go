@@ -38,7 +38,10 @@ func (b *builder) scaleUp() {
 }
 
 // low is the number of slots below which some are acquired.
-func (b *builder) low() int {
+func (b *builder) low() int { return max(b.watermark(), b.initial()) }
+
+// watermark is the number of slots that the settings demand.
+func (b *builder) watermark() int {
 	need := max(len(b.used), b.agentSlots()+b.Pods)
 	return b.limit(max(b.settings.MinAllocate, need+b.settings.PreAllocate+b.Surge))
 }
@@ -66,8 +69,36 @@ func (b *builder) agentSlots() int {
 func (b *builder) high() int { return b.limit(b.low() + b.settings.MaxAboveWatermark) }
 
 // initial returns how many slots the first publication needs: the agent regards a pool that is too
-// small as exhausted, and terminates.
-func (b *builder) initial() int { return b.limit(agentAddresses) }
+// small as exhausted, and terminates. A starting agent drops each endpoint whose address is not in the
+// first publication. If neither CiliumNode nor sidecar know these addresses any more, the plugin may
+// return them to the slots that had them. Their numbers may have gaps, so all slots that are needed
+// anyway are acquired first; once the plugin has returned one address, up to maxSearched.
+func (b *builder) initial() int {
+	if b.Depleted || b.published() || len(b.Used) > 0 || b.settings.MaxAllocate > 0 && len(b.reserved()) >= b.settings.MaxAllocate {
+		return b.limit(agentAddresses)
+	}
+	v4, v6, held, missing := 0, 0, false, false
+	for ip := range b.PodIPs {
+		n, is := b.slotOf[ip]
+		if b.outside[n] && is {
+			continue // its slot is not published
+		}
+		held, missing = held || is, missing || !is
+		if ip.Is4() {
+			v4++
+		} else {
+			v6++
+		}
+	}
+	n := agentAddresses + max(v4, v6)
+	switch {
+	case missing && held:
+		n = max(n, maxSearched)
+	case missing:
+		n = max(n, b.watermark())
+	}
+	return b.limit(n)
+}
 
 func (b *builder) limit(n int) int {
 	if most := b.settings.MaxAllocate; most > 0 {

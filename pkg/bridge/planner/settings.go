@@ -21,6 +21,9 @@ type Settings struct {
 // With fewer in the pool it may terminate at its start.
 const agentAddresses = 3
 
+// maxSearched is the number of slots up to which the first publication searches for pod addresses.
+const maxSearched = 256
+
 // Validate returns an error if --max-allocate is too small for the other settings and the agent. The
 // range of each single option is checked by options.Bridge.
 func (s Settings) Validate() error {

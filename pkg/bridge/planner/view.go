@@ -106,8 +106,9 @@ type View struct {
 	// Refused are the addresses that the sidecar has recently not restored, ReleaseFailed those that it
 	// has recently not released.
 	Refused, ReleaseFailed map[netip.Addr]bool
-	// Exhausted reports whether an acquisition has recently failed.
-	Exhausted bool
+	// Exhausted reports whether an acquisition has recently failed. Depleted reports whether the plugin
+	// has no more addresses, or has refused all acquisitions for a while.
+	Exhausted, Depleted bool
 	// Batch is how many slots are acquired before the next publication; 0 for no limit.
 	Batch int
 	// Excess is how many slots above the watermark have been free for the release delay.
@@ -115,6 +116,10 @@ type View struct {
 	// Pods is the number of pods of the node that have or need an address, 0 if unknown. The agent
 	// writes Used much later.
 	Pods int
+	// PodIPs are the addresses of these pods. PodsPending reports whether Pods and PodIPs will soon be
+	// known.
+	PodIPs      map[netip.Addr]bool
+	PodsPending bool
 	// Surge is how many free slots are needed in addition, because none was free.
 	Surge int
 }
