@@ -11,7 +11,7 @@ import (
 
 // This file has the conclusions from a profile that more than one part of the program needs, or
 // that follow from more than one field, so that each field is read in one place. The other fields
-// are read where they are used (docs/reference/plugins.md, Profile fields).
+// are read where they are used (docs/reference/profiles.md, Profile fields).
 
 // DelBeforeAdd reports whether a first ADD needs a DEL before it, because its container ID may hold
 // addresses that the journal does not know.
