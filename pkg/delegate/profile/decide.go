@@ -45,7 +45,7 @@ func (p Profile) CheckReclaim(ipam []byte) error {
 	case p.SingleUseIDs():
 		return fmt.Errorf("plugin %s has a container ID with random digits for each ADD, which only the journal of the lost node had; expected a plugin whose container IDs can be computed", p.Type)
 	case !p.DelFromAnyNode:
-		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/reference/plugins.md)", p.Type)
+		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/reference/profiles.md)", p.Type)
 	}
 	return nil
 }
