@@ -21,7 +21,7 @@ func (d dependencies) profileCommand() *cobra.Command {
 		Use:   "profile COMMAND",
 		Short: "List, show and try plugin profiles",
 		Long: `A profile describes a plugin type: the effect and the guarantees of its verbs
-(docs/reference/plugins.md). "list" and "show" print the profiles that serve would use, "try" runs
+(docs/reference/profiles.md). "list" and "show" print the profiles that serve would use, "try" runs
 a plugin and proposes a profile. No sidecar is needed.`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile show host-local

@@ -43,7 +43,7 @@ on this machine. --yes-the-node-is-gone confirms it, with the name once more, or
 the list of --from, which delegated-ipam-bridge lost-nodes writes from the Nodes of the
 API server and which must not be older than 15 minutes.
 
-It refuses plugins whose DEL does not work from any node (docs/reference/plugins.md,
+It refuses plugins whose DEL does not work from any node (docs/reference/profiles.md,
 delFromAnyNode). A DEL that finds nothing succeeds as well. IDs with a suffix -gN, which
 an owner gets while an earlier DEL might still act, are tried with --generations only.
 

@@ -54,7 +54,7 @@ type PoolStatus struct {
 	// empty before it was asked.
 	CNIVersion     string   `json:"cni-version"`
 	PluginVersions []string `json:"plugin-versions"`
-	// Profile is the name of the plugin's profile, ProfileFacts its fields (docs/reference/plugins.md).
+	// Profile is the name of the plugin's profile, ProfileFacts its fields (docs/reference/profiles.md).
 	Profile      string         `json:"profile"`
 	ProfileFacts map[string]any `json:"profile-facts"`
 	// Verification is how held attachments are verified; nil while the plugin is not known.

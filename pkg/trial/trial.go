@@ -1,6 +1,6 @@
 // Package trial determines the behaviour of a CNI IPAM plugin: it runs the plugin's verbs on scratch
 // container IDs in a safe order, releases everything again, and proposes a profile from its
-// observations (docs/reference/plugins.md, Try a plugin). It does not run processes itself.
+// observations (docs/reference/profiles.md, Try a plugin). It does not run processes itself.
 package trial
 
 import (

@@ -63,7 +63,7 @@ func wantDifferences(t *testing.T, n *harness.Node, pluginType string, want []st
 	}
 }
 
-//evidence:reference/plugins a proposed profile is that of the plugin
+//evidence:reference/profiles a proposed profile is that of the plugin
 func TestProfileTryHostLocal(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
@@ -124,7 +124,7 @@ case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -%s $PPID ;; esac
 exec "$0.real"
 `
 
-//evidence:reference/plugins `profile try` leaves nothing behind
+//evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []string{"INT", "TERM", "HUP"} {
@@ -143,7 +143,7 @@ func TestProfileTryInterrupted(t *testing.T) {
 // A trial that was killed leaves what it held. Doctor recognizes it, and the next trial prints the
 // commands that release it.
 //
-//evidence:reference/plugins `profile try` leaves nothing behind
+//evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryKilled(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -185,7 +185,7 @@ exec "$0.real"
 
 // The printed commands release the leftovers of the trial.
 //
-//evidence:reference/plugins `profile try` leaves nothing behind
+//evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryLeftovers(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -235,7 +235,7 @@ func TestProfileTryRefused(t *testing.T) {
 
 // The scripted plugin imitates remote ones.
 //
-//evidence:reference/plugins a proposed profile is that of the plugin
+//evidence:reference/profiles a proposed profile is that of the plugin
 func TestProfileTryImitated(t *testing.T) {
 	t.Parallel()
 	cooldown := ranges()

@@ -54,7 +54,7 @@ var readers = map[string]string{
 	"Sources":            "", // documentation
 }
 
-//evidence:reference/plugins each field of a profile is read by one function, that of the table
+//evidence:reference/profiles each field of a profile is read by one function, that of the table
 func TestFactReaders(t *testing.T) {
 	found := map[string][]string{}
 	for _, p := range loadPackages(t) {
@@ -71,7 +71,7 @@ func TestFactReaders(t *testing.T) {
 			t.Errorf("the fact %s is read by %v; want it read by %s alone", field.Name, got, want)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "plugins.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "profiles.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestFactReaders(t *testing.T) {
 		row, _, _ = strings.Cut(row, "\n")
 		_, function, _ := strings.Cut(readers[field.Name], ".")
 		if function != "" && !strings.Contains(row, "`"+function+"`") {
-			t.Errorf("the row of %q in docs/reference/plugins.md lacks its reader `%s`", name, function)
+			t.Errorf("the row of %q in docs/reference/profiles.md lacks its reader `%s`", name, function)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // This file has the conclusions from a profile that more than one part of the program needs, or
 // that follow from more than one field, so that each field is read in one place. The other fields
-// are read where they are used (docs/reference/plugins.md, Profile fields).
+// are read where they are used (docs/reference/profiles.md, Profile fields).
 
 // DelBeforeAdd reports whether a first ADD needs a DEL before it, because its container ID may hold
 // addresses that the journal does not know.
@@ -45,7 +45,7 @@ func (p Profile) CheckReclaim(ipam []byte) error {
 	case p.SingleUseIDs():
 		return fmt.Errorf("plugin %s has a container ID with random digits for each ADD, which only the journal of the lost node had; expected a plugin whose container IDs can be computed", p.Type)
 	case !p.DelFromAnyNode:
-		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/reference/plugins.md)", p.Type)
+		return fmt.Errorf("plugin %s is not known to release on one node what another one allocated; expected delFromAnyNode in its profile. If it does, set that in a file for --plugin-profile (docs/reference/profiles.md)", p.Type)
 	}
 	return nil
 }

@@ -14,7 +14,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of profiles in the documentation")
 
-const page = "../../../docs/reference/plugins.md"
+// The page of the fields, and that of the plugins.
+const (
+	page        = "../../../docs/reference/profiles.md"
+	pluginsPage = "../../../docs/reference/plugins.md"
+)
 
 // columns are the fields of the table. The others have texts, which TestDocsDangers compares, or
 // directories.
@@ -31,7 +35,7 @@ func TestDocsTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const begin, end = "<!-- profiles -->\n", "<!-- end of profiles -->\n"
-	text := readPage(t)
+	text := readPage(t, page)
 	before, rest, found := strings.Cut(text, begin)
 	table, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
@@ -92,7 +96,7 @@ func cell(t *testing.T, raw json.RawMessage) string {
 	return fmt.Sprint(value)
 }
 
-func readPage(t *testing.T) string {
+func readPage(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -107,7 +111,7 @@ func TestDocsDangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flat := strings.Join(strings.Fields(readPage(t)), " ")
+	flat := strings.Join(strings.Fields(readPage(t, pluginsPage)), " ")
 	for name, p := range set {
 		texts := slices.Clone(p.Dangers)
 		for _, r := range p.Requires {
@@ -115,7 +119,7 @@ func TestDocsDangers(t *testing.T) {
 		}
 		for _, text := range texts {
 			if !strings.Contains(flat, text) {
-				t.Errorf("%s lacks a text of the profile %s: %s", page, name, text)
+				t.Errorf("%s lacks a text of the profile %s: %s", pluginsPage, name, text)
 			}
 		}
 	}
@@ -134,10 +138,10 @@ func TestSources(t *testing.T) {
 }
 
 func TestDocsProfile(t *testing.T) {
-	_, after, found := strings.Cut(readPage(t), "```json\n{\n  \"type\"")
+	_, after, found := strings.Cut(readPage(t, page), "```json\n{\n  \"type\"")
 	example, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
-		t.Fatal("docs/reference/plugins.md has no profile")
+		t.Fatal("docs/reference/profiles.md has no profile")
 	}
 	p, err := Parse([]byte("{\n  \"type\"" + example))
 	if err != nil {
@@ -149,12 +153,12 @@ func TestDocsProfile(t *testing.T) {
 }
 
 func TestDocsFields(t *testing.T) {
-	_, section, _ := strings.Cut(readPage(t), "\n## Profile fields\n")
+	_, section, _ := strings.Cut(readPage(t, page), "\n## Profile fields\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for field := range reflect.TypeFor[Profile]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if !strings.Contains(section, "\n| `"+name+"` |") {
-			t.Errorf("docs/reference/plugins.md has no row for the field %q", name)
+			t.Errorf("docs/reference/profiles.md has no row for the field %q", name)
 		}
 	}
 }

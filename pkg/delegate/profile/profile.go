@@ -1,5 +1,5 @@
 // Package profile has the profiles of plugin types: what the verbs of a type really do
-// (docs/reference/plugins.md, Profile fields). Profiles are data, one embedded file for each type; a type
+// (docs/reference/profiles.md, Profile fields). Profiles are data, one embedded file for each type; a type
 // without a file gets the conservative profile "unknown".
 package profile
 

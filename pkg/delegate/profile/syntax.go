@@ -25,7 +25,7 @@ func locate(data []byte, err error) error {
 		return fmt.Errorf("%s: unexpected end; expected one JSON object", position(data, int64(len(data))))
 	}
 	// An unknown field, which has no separate error type.
-	return fmt.Errorf("%s; expected a field of docs/reference/plugins.md, Profile fields", strings.TrimPrefix(err.Error(), "json: "))
+	return fmt.Errorf("%s; expected a field of docs/reference/profiles.md, Profile fields", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // position returns line and column of the last of the first offset bytes.

@@ -7,7 +7,7 @@ import (
 )
 
 // PluginFiles checks that the files exist without which the plugin does not work, by its profile
-// (docs/reference/plugins.md, Profile fields, requires).
+// (docs/reference/profiles.md, Profile fields, requires).
 var PluginFiles = check.Check{Name: "plugin-files", Run: func(o *check.Observations) []check.Finding {
 	var all []check.Finding
 	for _, p := range o.Pools {
