@@ -76,20 +76,27 @@ func (b *builder) retained() []Slot {
 }
 
 // reserved returns the numbers that must not be acquired: of slots that the sidecar lists with an
-// address, of the pool, and of used addresses.
-func (b *builder) reserved() map[int]bool {
-	reserved := map[int]bool{}
+// address, of the pool, of planned restores and of used addresses. slots is the number of them without
+// the last ones, of which the status may have any.
+func (b *builder) reserved() (reserved map[int]bool, slots int) {
+	reserved = map[int]bool{}
 	for _, slot := range b.Slots {
 		if slot.Held || len(slot.Addresses) > 0 {
 			reserved[slot.Number] = true
 		}
 	}
+	for _, a := range b.actions {
+		if a.Kind == Restore {
+			reserved[a.Slot] = true
+		}
+	}
 	for _, entries := range []map[netip.Addr]Entry{b.Pool, b.Used} {
+		slots = len(reserved)
 		for _, e := range entries {
 			if n, ours := e.Slot(); ours {
 				reserved[n] = true
 			}
 		}
 	}
-	return reserved
+	return reserved, slots
 }

@@ -109,12 +109,15 @@ func (m *model) String() string {
 // free returns the number of an address that the plugin can allocate.
 func (m *model) free() (int, bool) {
 	for i := 1; i <= m.size; i++ {
-		if !m.holds(address(0, i)) && !m.taken[address(0, i)] && !m.leased(address(0, i)) {
+		if m.isFree(address(0, i)) && (m.families == 1 || m.isFree(address(1, i))) {
 			return i, true
 		}
 	}
 	return 0, false
 }
+
+// isFree reports whether the plugin can allocate an address.
+func (m *model) isFree(ip netip.Addr) bool { return !m.holds(ip) && !m.taken[ip] && !m.leased(ip) }
 
 // leased reports whether the plugin holds an address for a slot that the sidecar has forgotten.
 func (m *model) leased(ip netip.Addr) bool {

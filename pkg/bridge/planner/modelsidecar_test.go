@@ -43,7 +43,8 @@ func (m *model) restore(n int, ip, also netip.Addr) bool {
 		return m.adopt(n)
 	}
 	ips, present := m.held[n]
-	if m.taken[ip] || m.leased(ip) || m.outside[n] || m.holds(ip) || present && !slices.Contains(ips, ip) {
+	free := m.isFree(ip) && !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !m.isFree(ip) })
+	if !free || m.outside[n] || present && !slices.Contains(ips, ip) {
 		m.refused[ip] = true
 		return false
 	}
@@ -59,8 +60,7 @@ func (m *model) restore(n int, ip, also netip.Addr) bool {
 
 // otherAddress returns the address of the other family that the plugin gives beside ip, if it has one.
 func (m *model) otherAddress(ip, also netip.Addr) (netip.Addr, bool) {
-	free := func(ip netip.Addr) bool { return !m.taken[ip] && !m.holds(ip) && !m.leased(ip) }
-	if also.IsValid() && free(also) {
+	if also.IsValid() && m.isFree(also) {
 		return also, true
 	}
 	family := 0
@@ -68,7 +68,7 @@ func (m *model) otherAddress(ip, also netip.Addr) (netip.Addr, bool) {
 		family = 1
 	}
 	for i := 1; i <= m.size; i++ {
-		if other := address(family, i); free(other) {
+		if other := address(family, i); m.isFree(other) {
 			return other, true
 		}
 	}

@@ -130,9 +130,23 @@ func (b *builder) unmark(n int, ip netip.Addr) {
 }
 
 // republishUsed publishes used addresses that are not in the pool: the agent would drop their
-// endpoints at its next restart.
+// endpoints at its next restart. It restores those that are not held, of each family as many as pods
+// and agent can use, those of pods first: the status may have any others.
 func (b *builder) republishUsed() {
+	limit := b.agentSlots() + b.Pods
+	restorable := map[bool]int{true: limit, false: limit}
+	var pods, others []netip.Addr
 	for _, ip := range sortedAddrs(b.Used) {
+		if _, held := b.slotOf[ip]; held || b.inPool(ip) {
+			restorable[ip.Is4()]--
+		}
+		if b.PodIPs[ip] {
+			pods = append(pods, ip)
+		} else {
+			others = append(others, ip)
+		}
+	}
+	for _, ip := range append(pods, others...) {
 		if b.inPool(ip) {
 			continue
 		}
@@ -145,7 +159,10 @@ func (b *builder) republishUsed() {
 			b.canceled[n] = true
 			b.add(Publish, n, ip)
 			b.unmark(n, ip)
-		case ours && !b.Refused[ip]:
+		case ours && b.PodsPending:
+			// It will soon be known how many are restored.
+		case ours && !b.Refused[ip] && (b.PodIPs == nil || restorable[ip.Is4()] > 0):
+			restorable[ip.Is4()]--
 			b.restore(tagged, ip)
 		default:
 			b.report(AddressNotHeld, ip)
@@ -202,19 +219,20 @@ func (b *builder) recoverPublished() {
 
 // recoverSlots restores slots that the sidecar lists and does not hold: the agent may use their
 // addresses, which a CiliumNode that was created again does not show. One that cannot be restored, and
-// is neither in the pool nor used, is released.
+// is neither in the pool nor used nor held by another slot, is released.
 func (b *builder) recoverSlots() {
 	for _, slot := range b.Slots {
-		if slot.Held || len(slot.Addresses) == 0 || slices.ContainsFunc(slot.Addresses, b.known) {
+		own := slices.DeleteFunc(slices.Clone(slot.Addresses), func(ip netip.Addr) bool { _, held := b.slotOf[ip]; return held })
+		if slot.Held || len(own) == 0 || slices.ContainsFunc(own, b.known) {
 			continue
 		}
-		lost := slices.IndexFunc(slot.Addresses, func(ip netip.Addr) bool { return !b.Refused[ip] })
+		lost := slices.IndexFunc(own, func(ip netip.Addr) bool { return !b.Refused[ip] })
 		if lost >= 0 {
-			b.add(Restore, slot.Number, slot.Addresses[lost])
+			b.add(Restore, slot.Number, own[lost])
 			continue
 		}
-		if !slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool { return b.ReleaseFailed[ip] }) {
-			b.add(Release, slot.Number, slot.Addresses...)
+		if !slices.ContainsFunc(own, func(ip netip.Addr) bool { return b.ReleaseFailed[ip] }) {
+			b.add(Release, slot.Number, own...)
 		}
 	}
 }
@@ -248,6 +266,7 @@ func (b *builder) publish() {
 	enough := len(slots) >= b.initial() && !b.PodsPending
 	// The first publication must have every address that an endpoint may use.
 	if !b.published() && (!enough || b.plans(Restore)) {
+		b.actions = slices.DeleteFunc(b.actions, func(a Action) bool { return a.Kind == Publish || a.Kind == Cordon })
 		return
 	}
 	for _, slot := range slots {

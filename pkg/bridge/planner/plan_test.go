@@ -471,20 +471,59 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Used addresses that are neither in the pool nor held do not count: any client that may write the
-// status could otherwise make the bridge acquire slots.
+// Used addresses that are neither in the pool nor held count only as far as pods and agent can use
+// them: any client that may write the status could otherwise make the bridge acquire slots.
 func TestUnknownUsedAddresses(t *testing.T) {
-	f := newFixture()
-	f.atRest(6, 4)
-	for n := 10; n < 200; n++ {
-		f.Used[ip(n)] = Entry{Owner: "invented"}
-	}
-	for _, a := range Plan(f.View, smallSettings()) {
-		if a.Kind != Report || a.Reason != AddressNotHeld {
-			t.Errorf("the plan has %v; want reports only", a)
-		}
-	}
-	if got := Count(f.View, smallSettings()).Missing; got != 0 {
-		t.Errorf("%d slots are missing; want none", got)
+	for name, c := range map[string]struct {
+		tagged, pending, unknown bool
+		podIP                    netip.Addr
+		restored, reported       int
+	}{
+		"no slots":              {reported: 300},
+		"slots":                 {tagged: true, restored: 3, reported: 297},
+		"slots, one of a pod":   {tagged: true, podIP: invented(299), restored: 3, reported: 297},
+		"pods are not listed":   {tagged: true, pending: true, unknown: true},
+		"pods are not watched":  {tagged: true, unknown: true, restored: 300},
+		"no slots, no pod list": {pending: true, unknown: true, reported: 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, settings := newFixture(), smallSettings()
+			f.atRest(9, 4)
+			f.Pods, f.PodsPending, f.PodIPs = 4, c.pending, map[netip.Addr]bool{ip(3): true}
+			if c.podIP.IsValid() {
+				f.PodIPs[c.podIP] = true
+			}
+			if c.unknown {
+				f.Pods, f.PodIPs = 0, nil
+			}
+			for n := range 300 {
+				f.Used[invented(n)] = Entry{Owner: "invented"}
+				if c.tagged {
+					f.Used[invented(n)] = Entry{Owner: "default/invented", Resource: EntryOf(n+9, false).Resource}
+				}
+			}
+			restored, reported := map[netip.Addr]bool{}, 0
+			for _, a := range Plan(f.View, settings) {
+				switch {
+				case a.Kind == Restore:
+					restored[a.IPs[0]] = true
+				case a.Kind == Report && a.Reason == AddressNotHeld:
+					reported++
+				default:
+					t.Errorf("the plan has %v", a)
+				}
+			}
+			if len(restored) != c.restored || reported != c.reported || c.podIP.IsValid() && !restored[c.podIP] {
+				t.Errorf("%d addresses are restored, %d reported; want %d and %d, with %s", len(restored), reported, c.restored, c.reported, c.podIP)
+			}
+			// The numbers of the others do not use up the limit.
+			settings.MaxAllocate, f.Pods = 12, 6
+			if c.restored == 0 && !slices.ContainsFunc(Plan(f.View, settings), func(a Action) bool { return a.Kind == Acquire }) {
+				t.Error("no slot is acquired")
+			}
+		})
 	}
 }
+
+// invented returns an address that no slot has.
+func invented(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}) }

@@ -103,6 +103,12 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 		"backoffs end": func(*rapid.T) { m.endBackoffs() },
 		"excess lasts": func(rt *rapid.T) { m.excess = rapid.Bool().Draw(rt, "lasted") },
 		"batch":        func(rt *rapid.T) { m.batch = rapid.IntRange(0, 4).Draw(rt, "batch") },
+		"status is invented": func(rt *rapid.T) {
+			for n := range rapid.IntRange(1, 30).Draw(rt, "addresses") {
+				m.node.used[invented(n)] = Entry{Owner: podOwner, Resource: EntryOf(n, false).Resource}
+			}
+			m.node.version++
+		},
 		"pods pending": func(rt *rapid.T) { m.podsPending = rapid.Bool().Draw(rt, "pending") },
 		"pods":         func(rt *rapid.T) { m.pods = rapid.IntRange(0, 12).Draw(rt, "pods") },
 		"surge":        func(rt *rapid.T) { m.surge = rapid.SampledFrom([]int{0, 0, 2, 4}).Draw(rt, "surge") },

@@ -19,9 +19,9 @@ func (b *builder) scaleUp() {
 	if b.Exhausted {
 		return // the caller's backoff ends this
 	}
-	reserved := b.reserved()
+	reserved, slots := b.reserved()
 	if limit := b.settings.MaxAllocate; limit > 0 {
-		missing = min(missing, limit-len(reserved))
+		missing = min(missing, limit-slots)
 	}
 	if b.Batch > 0 {
 		missing = min(missing, b.Batch)
@@ -74,7 +74,8 @@ func (b *builder) high() int { return b.limit(b.low() + b.settings.MaxAboveWater
 // return them to the slots that had them. Their numbers may have gaps, so all slots that are needed
 // anyway are acquired first; once the plugin has returned one address, up to maxSearched.
 func (b *builder) initial() int {
-	if b.Depleted || b.published() || len(b.Used) > 0 || b.settings.MaxAllocate > 0 && len(b.reserved()) >= b.settings.MaxAllocate {
+	_, slots := b.reserved()
+	if b.Depleted || b.published() || len(b.Used) > 0 || b.settings.MaxAllocate > 0 && slots >= b.settings.MaxAllocate {
 		return b.limit(agentAddresses)
 	}
 	v4, v6, held, missing := 0, 0, false, false
