@@ -214,7 +214,8 @@ agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge
 
 # Not part of "make ci": needs root, containerd, cgroup v1 and time (test/kubernetes/README.md).
 .PHONY: cluster-test
-cluster-test: build plugins image ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
+cluster-test: build plugins ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
+	@$(MAKE) --no-print-directory image IMAGE_ARCHES=$$(go env GOARCH) BIN=$(CACHE)/cluster-test/images
 	test/kubernetes/build.sh $(CACHE)/cluster-test $(CACHE)/agent-test
 	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
 	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test

@@ -112,7 +112,7 @@ service() { # NAME COMMAND…: runs a service, and starts it again when it ends
 }
 service containerd containerd --config /run/containerd.toml
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
-for archive in "$CLUSTER_TEST_DIR/busybox.tar" "$CLUSTER_TEST_ROOT"/bin/*.tar; do
+for archive in "$CLUSTER_TEST_DIR/busybox.tar" "$CLUSTER_TEST_DIR"/images/*.tar; do
   ctr -n k8s.io images import "$archive" >>"$NODE_DIR/images.log" 2>&1
 done
 service kubelet "$CLUSTER_TEST_DIR/bin/kubelet" --config=/run/kubelet.yaml --kubeconfig="$NODE_KUBECONFIG" \
