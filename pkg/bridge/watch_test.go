@@ -22,10 +22,15 @@ import (
 
 // fakeSource is an API server with one pod.
 type fakeSource struct {
-	mu       sync.Mutex
-	err      error
-	requests int
-	watch    *watch.FakeWatcher
+	mu  sync.Mutex
+	err error
+	// expired is an API server that ends each watch with 410: when it opens, or with an event.
+	expired, expiredEvent bool
+	// silent is one whose watches have neither events nor an end; hangs is one that does not respond to
+	// a watch. Others end them at their time limit.
+	silent, hangs bool
+	requests      int
+	watch         *watch.FakeWatcher
 }
 
 func (s *fakeSource) set(err error) {
@@ -57,17 +62,35 @@ func (s *fakeSource) source() *cache.ListWatch {
 			list.ResourceVersion = "1"
 			return list, s.request()
 		},
-		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if o.SendInitialEvents != nil {
-				return nil, errors.New("not supported")
-			}
-			if err := s.request(); err != nil {
-				return nil, err
-			}
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			err := s.request()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.watch = watch.NewFake()
-			return s.watch, nil
+			switch {
+			case s.requests > 20_000:
+				return nil, errors.New("too many requests") // a reflector that does not wait
+			case s.expired:
+				return nil, apierrors.NewResourceExpired("too old resource version")
+			case o.SendInitialEvents != nil:
+				return nil, errors.New("not supported")
+			case err != nil:
+				return nil, err
+			case s.hangs:
+				s.mu.Unlock()
+				<-ctx.Done()
+				s.mu.Lock()
+				return nil, ctx.Err()
+			}
+			stream := watch.NewFakeWithChanSize(1, false)
+			s.watch = stream
+			if s.expiredEvent {
+				status := apierrors.NewResourceExpired("too old resource version").Status()
+				stream.Error(&status)
+			}
+			if !s.silent {
+				time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second, stream.Stop)
+			}
+			return stream, nil
 		},
 	}
 }
@@ -115,6 +138,95 @@ func TestWatchRetries(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A watch that fails after each list is repeated with growing delays.
+func TestExpiredWatch(t *testing.T) {
+	for name, source := range map[string]*fakeSource{"refused": {expired: true}, "event": {expiredEvent: true}} {
+		t.Run(name, func(t *testing.T) {
+			runWatcher(t, source, func(*watcher) {
+				advance(time.Minute)
+				before := source.count()
+				advance(time.Hour)
+				// List and watch, 3600 s / 5 s.
+				if n := source.count() - before; n < 1200 || n > 1800 {
+					t.Errorf("%d requests in an hour; want about 1440", n)
+				}
+			})
+		})
+	}
+}
+
+// A watch without events and without an end is noticed within two minutes, and does not count as
+// connected until it works again.
+func TestSilentWatch(t *testing.T) {
+	for name, fail := range map[string]func(s *fakeSource){
+		"no events": func(s *fakeSource) { s.silent = true }, "no response": func(s *fakeSource) { s.hangs = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := &fakeSource{}
+			runWatcher(t, source, func(w *watcher) {
+				for range 360 {
+					advance(10 * time.Second)
+					if !w.connected() {
+						t.Fatal("not connected, although the API server ends its watches")
+					}
+				}
+				// 3600 s / 85 s.
+				if n := source.count(); n > 60 {
+					t.Errorf("%d requests in an hour; want about 43", n)
+				}
+				source.mu.Lock()
+				fail(source)
+				source.watch.Stop()
+				source.mu.Unlock()
+				advance(2 * time.Minute)
+				before := source.count()
+				for range 360 {
+					if w.connected() {
+						t.Fatal("connected to a silent API server")
+					}
+					advance(10 * time.Second)
+				}
+				if n := source.count() - before; n > 80 {
+					t.Errorf("%d requests in an hour; want about 65", n)
+				}
+				source.mu.Lock()
+				source.silent, source.hangs = false, false
+				source.mu.Unlock()
+				advance(4 * time.Minute)
+				if !w.connected() {
+					t.Error("not connected after the end of the silence")
+				}
+				source.mu.Lock()
+				source.silent = true
+				source.watch.Stop()
+				source.mu.Unlock()
+				advance(4 * time.Minute)
+				source.mu.Lock()
+				source.watch.Modify(pod("1", nil))
+				source.mu.Unlock()
+				if advance(time.Second); !w.connected() {
+					t.Error("not connected after an event")
+				}
+			})
+		})
+	}
+}
+
+// runWatcher runs a watcher of a source in simulated time, while test runs.
+func runWatcher(t *testing.T, source *fakeSource, test func(w *watcher)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatcher(newMetrics(), resourcePods)
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		var work sync.WaitGroup
+		work.Go(func() { w.run(ctx, source.source(), &corev1.Pod{}, newPodStore(func() {})) })
+		defer work.Wait()
+		defer cancel()
+		synctest.Wait()
+		test(w)
+	})
 }
 
 // pod returns a pod with a UID.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,13 @@ func (w waker) wake() {
 	}
 }
 
+const (
+	// watchTimeout is the least time after which the API server ends a watch, maxSilence how long a
+	// watch may have neither an event nor an end.
+	watchTimeout = 75 * time.Second
+	maxSilence   = 110 * time.Second
+)
+
 // watcher keeps a store up to date with a list and a watch, and records whether the watch works.
 // Unlike client-go's informers, whose delays grow up to a minute, it retries as the controller does.
 type watcher struct {
@@ -40,6 +48,11 @@ type watcher struct {
 	signal waker
 	up     atomic.Bool
 	retry  kubeapi.Retry
+	// silence ends the present watch after maxSilence, stop immediately; nil before the first.
+	silence *time.Timer
+	stop    context.CancelFunc
+	// silent reports whether silence has ended a watch, and no later one has worked.
+	silent atomic.Bool
 }
 
 // Values of the label resource.
@@ -56,14 +69,19 @@ func (w *watcher) connected() bool { return w.up.Load() }
 
 // run fills the store until ctx ends.
 func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any, store cache.ReflectorStore) {
-	r := cache.NewReflectorWithOptions(w.observe(source), expected, store, cache.ReflectorOptions{Name: fmt.Sprintf("%T", expected)})
+	r := cache.NewReflectorWithOptions(observedSource{source, w}, expected, observedStore{store, w}, cache.ReflectorOptions{Name: fmt.Sprintf("%T", expected)})
 	for ctx.Err() == nil {
 		if w.after != nil && !w.after.connected() {
 			sleep(ctx, resync, w.after.signal)
 			continue
 		}
+		start := time.Now()
 		err := r.ListAndWatchWithContext(ctx)
+		w.endWatch()
 		w.setConnected(false)
+		if time.Since(start) >= kubeapi.MaxRetryDelay {
+			w.retry.Reset()
+		}
 		if err != nil {
 			w.metrics.apiErrors.WithLabelValues("watch").Inc()
 			klog.FromContext(ctx).Info("Watch failed", "resource", w.resource, "err", err)
@@ -72,17 +90,64 @@ func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any
 	}
 }
 
-// observe returns a source that records whether the watch works.
-func (w *watcher) observe(source *cache.ListWatch) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return source.ListWithContext(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			stream, err := source.WatchWithContext(ctx, o)
-			w.setConnected(err == nil)
-			return stream, withoutKind(err)
-		},
+// observedSource is a source that records whether the watch works.
+type observedSource struct {
+	*cache.ListWatch
+	*watcher
+}
+
+// IsWatchListSemanticsUnSupported makes the reflector use LIST: it repeats an expired stream of the
+// initial state without delay.
+func (observedSource) IsWatchListSemanticsUnSupported() bool { return true }
+
+// ListWithContext lists the objects.
+func (s observedSource) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
+	defer cancel()
+	return s.ListWatch.ListWithContext(ctx, o)
+}
+
+// WatchWithContext opens a watch.
+func (s observedSource) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.endWatch()
+	ctx, s.stop = context.WithCancel(ctx)
+	stop := s.stop
+	s.silence = time.AfterFunc(maxSilence, func() {
+		s.silent.Store(true)
+		s.setConnected(false)
+		stop()
+	})
+	timeout := int64(jitter(watchTimeout, watchTimeout+20*time.Second).Seconds())
+	o.TimeoutSeconds = &timeout
+	stream, err := s.ListWatch.WatchWithContext(ctx, o)
+	if err == nil {
+		context.AfterFunc(ctx, stream.Stop)
+	}
+	s.setConnected(err == nil && !s.silent.Load())
+	return stream, withoutKind(err)
+}
+
+// endWatch ends the last watch, if there was one.
+func (w *watcher) endWatch() {
+	if w.silence == nil {
+		return
+	}
+	if w.silence.Stop() {
+		w.silent.Store(false) // it has ended before
+	}
+	w.stop()
+}
+
+// observedStore is a store that records each event.
+type observedStore struct {
+	cache.ReflectorStore
+	*watcher
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (s observedStore) UpdateResourceVersion(string) {
+	if s.silence.Reset(maxSilence) && s.silent.Swap(false) {
+		s.setConnected(true)
 	}
 }
 
@@ -90,7 +155,6 @@ func (w *watcher) setConnected(is bool) {
 	w.up.Store(is)
 	w.metrics.watches.WithLabelValues(w.resource).Set(map[bool]float64{true: 1}[is])
 	if is {
-		w.retry.Reset()
 		w.signal.wake()
 	}
 }
