@@ -53,6 +53,9 @@ func (s snapshot) conditions(st *state) map[planner.Reason]conditions.Condition 
 		about = slices.Compact(about)
 		current[reason] = conditions.Condition{Subject: strings.Join(about, ","), Message: describe(reason, about)}
 	}
+	if message := st.agentCondition(); message != "" {
+		current[reasonAgentNotResponding] = conditions.Condition{Message: message}
+	}
 	for _, b := range st.releaseBackoffs {
 		current[b.reason] = conditions.Condition{Message: b.cause.Error()}
 	}

@@ -157,6 +157,7 @@ func (c *controller) recordFailure(err error) {
 	} else {
 		c.mustRead = true
 		c.state.resetDrain()
+		c.metrics.silent.clear()
 	}
 	if e != nil {
 		c.metrics.reconcileErrors.WithLabelValues(string(e.reason)).Inc()
@@ -180,6 +181,7 @@ func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error
 	c.metrics.observed.set(time.Now())
 	c.state.planned(s.view, s.plan)
 	c.metrics.shortage(c.state.acquireBackoff)
+	c.metrics.silent.setOrClear(c.state.silentSince())
 	c.metrics.observe(s.view)
 	c.observeConditions(s)
 	plan := s.changes()

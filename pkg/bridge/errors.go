@@ -14,6 +14,7 @@ const (
 	reasonPoolExhausted      planner.Reason = "PoolExhausted"
 	reasonPluginFailed       planner.Reason = "PluginFailed"
 	reasonSidecarBusy        planner.Reason = "SidecarBusy"
+	reasonAgentNotResponding planner.Reason = "AgentNotResponding"
 	reasonMalformedEntry     planner.Reason = "MalformedPoolEntry"
 	reasonWrongMode          planner.Reason = "WrongIPAMMode"
 	reasonNodeMissing        planner.Reason = "CiliumNodeMissing"

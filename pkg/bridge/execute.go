@@ -32,7 +32,7 @@ func (c *controller) execute(ctx context.Context, version string, plan []planner
 		if err != nil {
 			return apiError(err)
 		}
-		c.newest, version = n, n.Metadata.ResourceVersion
+		c.newest, c.taken, version = n, time.Now(), n.Metadata.ResourceVersion
 		v, _ := n.View()
 		c.metrics.observe(v)
 		c.metrics.progressed.set(time.Now())

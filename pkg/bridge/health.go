@@ -21,8 +21,8 @@ type health struct {
 	// published reports whether an entry of the bridge is in the pool.
 	published atomic.Bool
 	// observed is the time of the last successful observation, progressed of the last step, and
-	// exhausted of the first of the refused acquisitions.
-	observed, progressed, exhausted instant
+	// exhausted of the first of the refused acquisitions, silent of the agent's first missing response.
+	observed, progressed, exhausted, silent instant
 	// cause returns the present conditions of the node; empty for none.
 	cause func() string
 }
@@ -33,6 +33,15 @@ type instant struct{ at atomic.Pointer[time.Time] }
 func (i *instant) set(at time.Time) { i.at.Store(&at) }
 
 func (i *instant) clear() { i.at.Store(nil) }
+
+// setOrClear sets the instant, to none for the zero time.
+func (i *instant) setOrClear(at time.Time) {
+	if at.IsZero() {
+		i.clear()
+		return
+	}
+	i.set(at)
+}
 
 // age returns the time since the instant, 0 for none.
 func (i *instant) age() time.Duration {

@@ -13,8 +13,9 @@ import (
 
 // observed is the part of its observations that the controller keeps.
 type observed struct {
-	// newest is the CiliumNode that the last read or write returned.
+	// newest is the CiliumNode that the last read or write returned, taken is when.
 	newest *ciliumnode.Node
+	taken  time.Time
 	// lastRead is when the CiliumNode was last read from the API server.
 	lastRead time.Time
 	// mustRead is set after a conflict or a failure: the cached CiliumNode may be outdated.
@@ -70,7 +71,9 @@ func (c *controller) takeNode(ctx context.Context) (n *ciliumnode.Node, fresh bo
 	cached, watching := c.node.cached()
 	// While a release is in progress the reads show that the API server is available to the agent.
 	due := (!watching || c.releasing) && time.Since(c.lastRead) >= resync
-	if cached != nil && !c.mustRead && !due {
+	// A watch is late by less than resync. After etcd was restored, versions are older.
+	late := cached != nil && c.newest != nil && isNewer(c.newest, cached) && time.Since(c.taken) >= resync
+	if cached != nil && !c.mustRead && !due && !late {
 		if c.newest != nil && !isNewer(cached, c.newest) {
 			return c.newest, false, nil
 		}
@@ -80,7 +83,7 @@ func (c *controller) takeNode(ctx context.Context) (n *ciliumnode.Node, fresh bo
 	if err != nil {
 		return nil, false, apiError(err)
 	}
-	c.newest, c.lastRead, c.mustRead = n, time.Now(), false
+	c.newest, c.taken, c.lastRead, c.mustRead = n, time.Now(), time.Now(), false
 	return n, true, nil
 }
 

@@ -38,6 +38,9 @@ type state struct {
 	// unusedSince is when a cordoned address was first observed unused by an agent that has answered
 	// the probe.
 	unusedSince map[netip.Addr]time.Time
+	// unanswered is since when the agent has not answered the handshake of an address, unreported since
+	// when it has not reported that a pod uses it.
+	unanswered, unreported map[netip.Addr]time.Time
 	// restoreBackoffs and releaseBackoffs are those of the addresses that the sidecar has refused to
 	// restore or to release.
 	restoreBackoffs, releaseBackoffs map[netip.Addr]*backoff
@@ -58,6 +61,7 @@ type state struct {
 func newState(delay time.Duration) *state {
 	return &state{
 		delay: delay, drainDelay: delay / 2, batch: firstBatch, unusedSince: map[netip.Addr]time.Time{},
+		unanswered: map[netip.Addr]time.Time{}, unreported: map[netip.Addr]time.Time{},
 		restoreBackoffs: map[netip.Addr]*backoff{}, releaseBackoffs: map[netip.Addr]*backoff{},
 	}
 }
@@ -120,6 +124,7 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods)
 		v.Drained[ip] = time.Since(since) >= s.drainDelay
 	}
 	v.Pods, v.PodIPs = s.pods.observe(pods.count), pods.ips
+	s.observeAgent(*v)
 	v.PodsPending = pods.pending && time.Since(s.observed) < patience
 	if v.Pods == 0 {
 		v.Surge = s.surge.observe(*v, settings, s.delay)
@@ -187,9 +192,13 @@ func (s *state) observe(uid types.UID, v planner.View) {
 	}
 }
 
-// resetDrain starts every drain again: while the API server was unavailable, the agent could not write
-// which addresses it uses.
-func (s *state) resetDrain() { clear(s.unusedSince) }
+// resetDrain starts every drain, and each wait for the agent, again: while the API server was
+// unavailable, the agent could not write which addresses it uses.
+func (s *state) resetDrain() {
+	clear(s.unusedSince)
+	clear(s.unanswered)
+	clear(s.unreported)
+}
 
 // untilNextExpiry returns the time until the next backoff or delay ends, or limit if that is shorter.
 func (s *state) untilNextExpiry(limit time.Duration) time.Duration {

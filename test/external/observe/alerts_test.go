@@ -194,6 +194,10 @@ func TestAlerts(t *testing.T) {
 			inputs{"slow": published("0+1x40", "0+2x40")},
 			inputs{"fast": published("0+2x40", "0+2x40"), "nothing published": published("0x40", "0x40"), "for five minutes": published("0x20 0+1x5", "0x20 0+2x5")},
 		},
+		"DelegatedIPAMBridgeAgentSilent": {
+			inputs{"for an hour": {`delegated_ipam_bridge_agent_silence_seconds{` + ofBridge + `} 0+60x60`}},
+			inputs{"responds": {`delegated_ipam_bridge_agent_silence_seconds{` + ofBridge + `} 15x60`}, "for a quarter": {`delegated_ipam_bridge_agent_silence_seconds{` + ofBridge + `} 0+60x15 0x30`}},
+		},
 		"DelegatedIPAMNetworkDown": {
 			inputs{"down": {`up{` + ofNetwork + `} 0x20`}},
 			inputs{"up": {`up{` + ofNetwork + `} 1x20`}, "restarted": {`up{` + ofNetwork + `} 1x20 0x8`}, "the bridge is down": {`up{` + ofBridge + `} 0x20`}},
