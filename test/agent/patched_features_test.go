@@ -77,6 +77,9 @@ func TestPatchedAgentFullRange(t *testing.T) {
 			t.Errorf("the agent ended with %q; want %q in it", reason, want)
 		}
 	}
+	if strings.Contains(reason, "ipam-range-full") {
+		t.Errorf("the agent ended with %q; want only the plugin's reason", reason)
+	}
 
 	tb.subnets = ipv4Only().subnets
 	tb.writeNetwork(t, "net.d", wide)
