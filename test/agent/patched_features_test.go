@@ -3,7 +3,7 @@ package agent
 import (
 	"errors"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
-// A feature that is switched off leaves its address held. The command of docs/install/cilium-agent.md
-// releases that of health. The agent continues to announce that of ingress, so it must not be released.
+// The agent releases the address of health after its CiliumNode has none any more. It continues to
+// announce that of ingress, and releases it after the BPF map is gone, as after a reboot.
 //
 //evidence:install/cilium-agent a feature that is turned off, and its address
 func TestPatchedAgentFeaturesOff(t *testing.T) {
@@ -22,14 +22,24 @@ func TestPatchedAgentFeaturesOff(t *testing.T) {
 	tb.sidecar.MustStart(t)
 	tb.waitHealthy(t, tb.agent.MustStart(t))
 	own := tb.mustAgentAddresses(t, agentOwners())
+	tb.checkIngress(t, own["ingress"]) // from there the next agent restores it
 
 	tb.agent.End(syscall.SIGTERM)
 	without := tb.newPatchedAgent(t, "agent-without-features", "--enable-endpoint-health-checking=false", "--enable-envoy-config=false")
 	tb.waitHealthy(t, without.MustStart(t))
-	if out, err := exec.Command(tb.ownProgram("delegated-ipam"), "gc", "--host=unix://"+sidecarSocket, "--owner=health", "--yes").CombinedOutput(); err != nil {
-		t.Fatalf("gc: %v: %s", err, out)
-	}
 	tb.wantSameAddresses(t, "without health and ingress", own, []string{"router", "ingress"})
+
+	without.End(syscall.SIGTERM)
+	maps, err := filepath.Glob("/sys/fs/bpf/tc/globals/cilium_ipcache*")
+	must(t, err)
+	if len(maps) == 0 {
+		t.Fatal("there is no map of the ipcache")
+	}
+	for _, m := range maps {
+		must(t, os.Remove(m))
+	}
+	tb.waitHealthy(t, without.MustStart(t))
+	tb.wantSameAddresses(t, "after the loss of the BPF map", own, []string{"router"})
 
 	without.End(syscall.SIGTERM)
 	tb.waitHealthy(t, tb.agent.MustStart(t))
@@ -76,6 +86,9 @@ func TestPatchedAgentFullRange(t *testing.T) {
 		if !strings.Contains(reason, want) {
 			t.Errorf("the agent ended with %q; want %q in it", reason, want)
 		}
+	}
+	if strings.Contains(reason, "ipam-range-full") {
+		t.Errorf("the agent ended with %q; want only the plugin's reason", reason)
 	}
 
 	tb.subnets = ipv4Only().subnets

@@ -70,7 +70,7 @@ func TestPatchApplies(t *testing.T) {
 			if want := "= pair." + field + "\n"; !strings.Contains(allocator, want) {
 				t.Errorf("the allocator does not read %s", want)
 			}
-			for _, f := range []string{"pkg/ipam/ipam.go", "pkg/option/config.go", "daemon/cmd/daemon_main.go"} {
+			for _, f := range []string{"daemon/infraendpoints/infra_ip_allocation.go", "pkg/option/config.go", "daemon/cmd/daemon_main.go"} {
 				if !strings.Contains(read(t, filepath.Join(patched, f)), "DelegatedIPAMSocket") {
 					t.Errorf("%s is not patched", f)
 				}
