@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -94,10 +97,26 @@ func (tb *testbed) testChaos(t *testing.T) {
 		}
 		tb.record(t, "from SIGKILL of "+p.name+" until all is ready and a new pod runs, on each node", fmt.Sprint(rounded(took)))
 	}
+	tb.record(t, "containers started again by the kubelet since the installation", fmt.Sprint(tb.restarts(t)))
 	created := c.stop(t)
 	tb.waitRecords(t, "after the kills")
 	tb.checkConnectivity(t)
 	tb.record(t, "kills; pods created and deleted meanwhile; comparisons without a duplicate", fmt.Sprintf("%d; %d; %d", kills, created, m.stop(t)))
+}
+
+// restarts returns how often the kubelets have started the containers of each DaemonSet again. More than
+// the kills are liveness probes that failed, and each lengthens the next recovery.
+func (tb *testbed) restarts(t *testing.T) map[string]int32 {
+	t.Helper()
+	pods, err := listOf[corev1.Pod](t.Context(), tb.pods(systemNamespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name"})
+	harness.Must(t, err)
+	all := map[string]int32{}
+	for _, p := range pods {
+		for _, s := range p.Status.ContainerStatuses {
+			all[p.Labels["app.kubernetes.io/name"]] += s.RestartCount
+		}
+	}
+	return all
 }
 
 func rounded(all []time.Duration) []time.Duration {

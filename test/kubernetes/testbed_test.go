@@ -25,8 +25,9 @@ const (
 	// systemNamespace is the namespace of the manifests.
 	systemNamespace = "kube-system"
 	// convergeTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
-	// does not limit the time of any operation.
-	convergeTimeout = 10 * time.Minute
+	// does not limit the time of any operation: the kubelet waits up to 5 minutes before it starts a
+	// container again (README.md, Recovery times), and again if the container has ended meanwhile.
+	convergeTimeout = 15 * time.Minute
 )
 
 // testbed is a cluster of two nodes.
