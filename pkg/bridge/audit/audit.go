@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 )
@@ -23,6 +24,8 @@ type Pod struct {
 type Cluster struct {
 	// SharedRange reports that the nodes do not take their addresses from their podCIDRs.
 	SharedRange bool
+	// Now is the present time.
+	Now time.Time
 
 	table  *table
 	nodes  []node
@@ -31,6 +34,8 @@ type Cluster struct {
 	pods   map[string][]Pod
 	// outside are the used addresses that are not in the pool of their node.
 	outside []netip.Addr
+	// podAddresses are those of pods that have run for agentLimit.
+	podAddresses []PodAddress
 }
 
 // node has the kept fields of a CiliumNode besides its addresses.
@@ -41,6 +46,9 @@ type node struct {
 	// otherMode reports whether it is of another ipam mode than crd.
 	otherMode bool
 	malformed []malformedKey
+	// marks is the number of unanswered release marks, written the time of the last write of the status.
+	marks   int
+	written time.Time
 }
 
 // NewCluster returns a cluster without objects.
@@ -79,6 +87,7 @@ func (c *Cluster) BridgePods() (add func(Pod)) {
 func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 	addresses, malformed := readAddresses(n)
 	summary := node{name: n.Metadata.Name, otherMode: n.OtherMode() != "", malformed: malformed}
+	summary.marks, summary.written = unansweredMarks(n)
 	c.table.names = append(c.table.names, summary.name)
 	for ip, h := range addresses {
 		if h.InPool {
@@ -110,8 +119,8 @@ func (c *Cluster) Report() Report {
 	for _, pods := range c.pods {
 		r.BridgePods += len(pods)
 	}
-	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.perNode())...)
-	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, NodeDeleted: 4, NoBridge: 5, Malformed: 6}
+	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.agentSilent(), c.perNode())...)
+	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, AgentSilent: 4, NodeDeleted: 5, NoBridge: 6, Malformed: 7}
 	for i := range r.Findings {
 		r.Findings[i].Remedy = texts[r.Findings[i].Check]
 	}

@@ -16,6 +16,8 @@ const (
 	OutsidePodCIDRs Check = "address-outside-pod-cidrs"
 	// NotHeld: a CiliumNode uses an address that is not in its pool.
 	NotHeld Check = "address-not-in-pool"
+	// AgentSilent: an agent does not answer release marks, or does not report the addresses of pods.
+	AgentSilent Check = "agent-not-responding"
 	// NodeDeleted: a CiliumNode has addresses in its pool, and its Node does not exist.
 	NodeDeleted Check = "node-deleted"
 	// NoBridge: a node needs a bridge, and no bridge pod of it is ready.
@@ -61,6 +63,7 @@ func remedies() map[Check]string {
 		OutsidePodCIDRs: "the bridge releases the address when it is unused: recreate the pods of this node that use it. " +
 			"Where it is not cordoned, run delegated-ipam doctor on the node first. With a cluster-wide plugin, whose range contains podCIDRs, use --shared-range (docs/install/ranges.md)",
 		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
+		AgentSilent: "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/etcd.md)",
 		NodeDeleted: "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
 		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
 		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,11 +20,12 @@ func (d dependencies) auditCommand() *cobra.Command {
 	c := newClusterCommand(&cobra.Command{
 		Use:   "audit",
 		Short: "Compare the pools of all nodes of the cluster",
-		Long: `Read all CiliumNodes, Nodes and bridge pods once, and report:
+		Long: `Read all CiliumNodes, Nodes and pods once, and report:
 
   address-in-two-pools       an address is in the pools of several nodes
   address-outside-pod-cidrs  a node has an address of another node's podCIDRs, or of none
   address-not-in-pool        a node uses an address that is not in its pool
+  agent-not-responding       an agent does not report the addresses of pods, or does not answer marks
   node-deleted               a CiliumNode with a pool has no Node any more
   no-bridge                  a node whose pool the bridge fills has no ready bridge pod
   malformed-address          a CiliumNode has an address that the agent does not find
@@ -66,11 +68,11 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 // bridge pod is on a node before it fills the pool.
 func readCluster(ctx context.Context, from *inventory.Cluster, sharedRange bool) (audit.Report, error) {
 	c := audit.NewCluster()
-	c.SharedRange = sharedRange
+	c.SharedRange, c.Now = sharedRange, time.Now()
 	for _, read := range []func() error{
 		func() error { return from.CiliumNodes(ctx, c.CiliumNodes) },
 		func() error { return from.Nodes(ctx, c.Nodes) },
-		func() error { return from.BridgePods(ctx, c.BridgePods) },
+		func() error { return from.Pods(ctx, c.BridgePods, c.PodAddresses) },
 	} {
 		if err := read(); err != nil {
 			return audit.Report{}, err

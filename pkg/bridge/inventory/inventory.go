@@ -1,4 +1,4 @@
-// Package inventory lists the CiliumNodes, Nodes and bridge pods of a cluster, page by page.
+// Package inventory lists the CiliumNodes, Nodes and pods of a cluster, page by page.
 package inventory
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
 )
 
-// bridgePods selects the pods of the bridge.
-const bridgePods = "app.kubernetes.io/name=delegated-ipam-bridge"
+// The pods of the bridge have the label nameLabel with the value bridgeName.
+const nameLabel, bridgeName = "app.kubernetes.io/name", "delegated-ipam-bridge"
 
 // Cluster reads the objects of a cluster. It needs only the right to list them.
 type Cluster struct {
@@ -121,18 +121,26 @@ func (c *Cluster) Nodes(ctx context.Context, begin func() (each func(name string
 	}))
 }
 
-// BridgePods calls each for every bridge pod of all namespaces. begin is as for CiliumNodes.
-func (c *Cluster) BridgePods(ctx context.Context, begin func() (each func(audit.Pod))) error {
-	list := func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
-		o.LabelSelector = bridgePods
-		return c.core.Pods(metav1.NamespaceAll).List(ctx, o)
-	}
-	return describe("pods", pages(ctx, list, func() func(*corev1.PodList) {
-		each := begin()
+// Pods calls the function of bridgePods for every bridge pod of all namespaces, and that of addresses
+// for each address of a running pod without hostNetwork. Both are as begin for CiliumNodes.
+func (c *Cluster) Pods(ctx context.Context, bridgePods func() func(audit.Pod), addresses func() func(audit.PodAddress)) error {
+	return describe("pods", pages(ctx, c.core.Pods(metav1.NamespaceAll).List, func() func(*corev1.PodList) {
+		addBridge, addAddress := bridgePods(), addresses()
 		return func(list *corev1.PodList) {
 			for i := range list.Items {
 				p := &list.Items[i]
-				each(audit.Pod{Name: p.Namespace + "/" + p.Name, Node: p.Spec.NodeName, Ready: isReady(p)})
+				name := p.Namespace + "/" + p.Name
+				if p.Labels[nameLabel] == bridgeName {
+					addBridge(audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p)})
+				}
+				if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || p.Status.StartTime == nil {
+					continue
+				}
+				for _, of := range p.Status.PodIPs {
+					if ip, _ := ciliumnode.ParseAddress(of.IP); ip.IsValid() {
+						addAddress(audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: p.Status.StartTime.Time})
+					}
+				}
 			}
 		}
 	}))

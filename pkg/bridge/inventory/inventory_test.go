@@ -109,7 +109,7 @@ func TestAlwaysExpired(t *testing.T) {
 	}
 }
 
-func TestBridgePods(t *testing.T) {
+func TestPods(t *testing.T) {
 	s := apiserver.Start(t)
 	pod := func(name, app, ready string, deleted any) {
 		s.Add("pods", apiserver.Object{
@@ -123,11 +123,29 @@ func TestBridgePods(t *testing.T) {
 	pod("c", "delegated-ipam-bridge", "True", "2026-11-22T15:04:05Z")
 	pod("d", "another", "True", nil)
 	s.Add("pods", apiserver.Object{"metadata": apiserver.Object{"name": "e", "namespace": "x", "labels": apiserver.Object{"app.kubernetes.io/name": "delegated-ipam-bridge"}}})
+	address := func(name, phase string, hostNetwork bool) {
+		s.Add("pods", apiserver.Object{
+			"metadata": apiserver.Object{"name": name, "namespace": "y"}, "spec": apiserver.Object{"nodeName": "on-" + name, "hostNetwork": hostNetwork},
+			"status": apiserver.Object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{apiserver.Object{"ip": "10.0.0.1"}, apiserver.Object{"ip": "fd00::1"}}},
+		})
+	}
+	address("f", "Running", false)
+	address("g", "Running", true)
+	address("h", "Succeeded", false)
 	var got []audit.Pod
-	err := connect(t, s).BridgePods(t.Context(), func() func(audit.Pod) {
+	var addresses []string
+	err := connect(t, s).Pods(t.Context(), func() func(audit.Pod) {
 		got = nil
 		return func(p audit.Pod) { got = append(got, p) }
+	}, func() func(audit.PodAddress) {
+		addresses = nil
+		return func(a audit.PodAddress) {
+			addresses = append(addresses, fmt.Sprintf("%s %s %s %s", a.Pod, a.Node, a.IP, a.Since.UTC()))
+		}
 	})
+	if want := []string{"y/f on-f 10.0.0.1 2026-11-22 15:04:05 +0000 UTC", "y/f on-f fd00::1 2026-11-22 15:04:05 +0000 UTC"}; !slices.Equal(addresses, want) {
+		t.Errorf("the addresses of pods are %q; want %q", addresses, want)
+	}
 	want := []audit.Pod{
 		{Name: "kube-system/a", Node: "on-a", Ready: true}, {Name: "kube-system/b", Node: "on-b"}, {Name: "kube-system/c", Node: "on-c"}, {Name: "x/e"},
 	}
@@ -151,7 +169,7 @@ func TestErrors(t *testing.T) {
 			"CiliumNodes": c.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) { return nil }),
 			"NodeNames":   c.NodeNames(t.Context(), func() func(string) { return nil }),
 			"Nodes":       c.Nodes(t.Context(), func() func(string, []string) { return nil }),
-			"BridgePods":  c.BridgePods(t.Context(), func() func(audit.Pod) { return nil }),
+			"Pods":        c.Pods(t.Context(), func() func(audit.Pod) { return nil }, func() func(audit.PodAddress) { return nil }),
 		} {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: %s ends with %v; want %q in it", name, what, err, tt.want)
