@@ -155,6 +155,70 @@ func init() {
             "x-go-name": "Failure"
           }
         }
+      },
+      "delete": {
+        "description": "Runs the plugin's DELs as a release does. If one of them fails, the sidecar forgets\nthe attachment anyway, and the plugin may keep its addresses forever.\n",
+        "tags": [
+          "ipam"
+        ],
+        "summary": "Release the attachment of an owner, or discard it",
+        "parameters": [
+          {
+            "$ref": "#/parameters/ipam-owner"
+          },
+          {
+            "$ref": "#/parameters/ipam-pool"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "What the plugin may keep; empty if it released everything",
+            "schema": {
+              "type": "array",
+              "items": {
+                "$ref": "#/definitions/Leftover"
+              }
+            }
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The owner has no attachment in the pool",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "500": {
+            "description": "Failure; the attachment is kept",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
       }
     },
     "/ipam/{ip}": {
@@ -780,6 +844,45 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "Leftover": {
+      "description": "What the plugin may keep of a discarded attachment, for each recorded invocation",
+      "type": "object",
+      "required": [
+        "container-id",
+        "interface",
+        "network",
+        "plugin",
+        "command"
+      ],
+      "properties": {
+        "command": {
+          "description": "Shell command that runs the DEL, with the recorded network configuration",
+          "type": "string",
+          "x-nullable": false
+        },
+        "container-id": {
+          "description": "CNI_CONTAINERID",
+          "type": "string",
+          "x-nullable": false
+        },
+        "interface": {
+          "description": "CNI_IFNAME",
+          "type": "string",
+          "x-nullable": false
+        },
+        "network": {
+          "description": "Name of the CNI network configuration",
+          "type": "string",
+          "x-nullable": false
+        },
+        "plugin": {
+          "description": "Type of the plugin",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "MovedPlugin": {
       "description": "A plugin whose executable recorded attachments name and which does not exist any more",
       "type": "object",
@@ -1311,6 +1414,79 @@ func init() {
             "x-go-name": "Failure"
           }
         }
+      },
+      "delete": {
+        "description": "Runs the plugin's DELs as a release does. If one of them fails, the sidecar forgets\nthe attachment anyway, and the plugin may keep its addresses forever.\n",
+        "tags": [
+          "ipam"
+        ],
+        "summary": "Release the attachment of an owner, or discard it",
+        "parameters": [
+          {
+            "maxLength": 512,
+            "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+            "type": "string",
+            "x-delegated-ipam": "maxLength and pattern are additions; the limit counts bytes",
+            "description": "Owner of the address",
+            "name": "owner",
+            "in": "query"
+          },
+          {
+            "type": "string",
+            "description": "Name of a pool; the default pool if absent or \"default\"",
+            "name": "pool",
+            "in": "query"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "What the plugin may keep; empty if it released everything",
+            "schema": {
+              "type": "array",
+              "items": {
+                "$ref": "#/definitions/Leftover"
+              }
+            }
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The owner has no attachment in the pool",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "500": {
+            "description": "Failure; the attachment is kept",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
       }
     },
     "/ipam/{ip}": {
@@ -1959,6 +2135,45 @@ func init() {
           "description": "Time of the failure",
           "type": "string",
           "format": "date-time",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "Leftover": {
+      "description": "What the plugin may keep of a discarded attachment, for each recorded invocation",
+      "type": "object",
+      "required": [
+        "container-id",
+        "interface",
+        "network",
+        "plugin",
+        "command"
+      ],
+      "properties": {
+        "command": {
+          "description": "Shell command that runs the DEL, with the recorded network configuration",
+          "type": "string",
+          "x-nullable": false
+        },
+        "container-id": {
+          "description": "CNI_CONTAINERID",
+          "type": "string",
+          "x-nullable": false
+        },
+        "interface": {
+          "description": "CNI_IFNAME",
+          "type": "string",
+          "x-nullable": false
+        },
+        "network": {
+          "description": "Name of the CNI network configuration",
+          "type": "string",
+          "x-nullable": false
+        },
+        "plugin": {
+          "description": "Type of the plugin",
+          "type": "string",
           "x-nullable": false
         }
       },

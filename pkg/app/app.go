@@ -121,7 +121,7 @@ func (a *app) connect(boot, machine string) (err error) {
 	}
 
 	api, err := restapi.New(restapi.Options{
-		Engine: a.engine, Reporter: a.reporter, OnUnread: unixsock.OnUnread, Log: a.log, DefaultPool: c.IPAMDefaultIPPool,
+		Engine: a.engine, Reporter: a.reporter, OnUnread: unixsock.OnUnread, Privileged: unixsock.Privileged, Log: a.log, DefaultPool: c.IPAMDefaultIPPool,
 		Addressing: restapi.Addressing{
 			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,

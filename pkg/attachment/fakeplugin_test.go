@@ -185,6 +185,8 @@ func (n *fakeNode) Lookup(_ context.Context, inv call.Invocation) (call.Result, 
 	return resultOf(found), n.lookupErr
 }
 
+func (n *fakeNode) CommandLine(verb string, c call.Call) string { return verb + " " + c.ContainerID }
+
 // Prestart only records the announcement.
 func (n *fakeNode) Prestart(calls ...call.Upcoming) func() {
 	n.mu.Lock()

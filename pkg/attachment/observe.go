@@ -16,6 +16,8 @@ const (
 	ActionAllocate Action = "allocate"
 	ActionRestore  Action = "restore"
 	ActionRelease  Action = "release"
+	// ActionDiscard: the attachment was removed even if the plugin's DEL failed.
+	ActionDiscard Action = "discard"
 	// ActionExpire: an allocation was not confirmed in time.
 	ActionExpire Action = "expire"
 	// ActionRetire: the owner is not among --owners any more (--retire-owners).

@@ -58,7 +58,7 @@ func (op *operation) removeRecord() error {
 	}
 	if err := op.engine.journal.Remove(op.entry.id); err != nil {
 		op.entry.dirty = true
-		return fmt.Errorf("%s: the plugin's DEL succeeded, but the record could not be removed; the removal is retried in the background: %w", op, err)
+		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
 	}
 	op.entry.dirty = false
 	op.engine.mu.Lock()

@@ -202,13 +202,18 @@ func remaining(all []*models.Attachment) []string {
 	if len(all) == 0 {
 		return nil
 	}
+	failed := false
 	out := []string{fmt.Sprintf("%d attachments remain:", len(all))}
 	for _, a := range all {
 		line := fmt.Sprintf("  %s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
 		if a.LastError != "" {
 			line += ": " + output.OneLine(a.LastError)
+			failed = true
 		}
 		out = append(out, line)
+	}
+	if failed {
+		out = append(out, "the sidecar keeps retrying; if the plugin refuses forever: `delegated-ipam release --discard OWNER --yes`")
 	}
 	return out
 }

@@ -54,25 +54,39 @@ func TestAllocate(t *testing.T) {
 }
 
 func TestRestoreAndRelease(t *testing.T) {
+	const left = `[{"container-id":"c","interface":"eth0","network":"n","plugin":"p","command":"env p"}]`
 	tests := map[string]struct {
 		args   []string
 		stdout string
 		asked  string
+		left   string
 	}{
-		"restore":                  {[]string{"restore", "10.15.0.2", "router"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router"},
-		"restore in a pool":        {[]string{"restore", "10.15.0.2", "router", "--pool=blue"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue"},
-		"restore with JSON":        {[]string{"restore", "fd00::2", "router", "-o=json"}, "{\n  \"ip\": \"fd00::2\",\n  \"owner\": \"router\",\n  \"pool\": \"default\"\n}\n", "POST /v1/ipam/fd00::2?owner=router"},
-		"restore both families":    {[]string{"restore", "10.15.0.2", "router", "--also=fd00::2"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router delegated-ipam-also=fd00::2"},
-		"release":                  {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
-		"release in a pool":        {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue"},
-		"release with JSON":        {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
-		"release without delay":    {[]string{"release", "10.15.0.2", "--skip-release-delay"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default skip-release-delay=true"},
-		"release with --all=false": {[]string{"release", "10.15.0.2", "--all=false"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
+		"restore":               {[]string{"restore", "10.15.0.2", "router"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router", ""},
+		"restore in a pool":     {[]string{"restore", "10.15.0.2", "router", "--pool=blue"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue", ""},
+		"restore with JSON":     {[]string{"restore", "fd00::2", "router", "-o=json"}, "{\n  \"ip\": \"fd00::2\",\n  \"owner\": \"router\",\n  \"pool\": \"default\"\n}\n", "POST /v1/ipam/fd00::2?owner=router", ""},
+		"restore both families": {[]string{"restore", "10.15.0.2", "router", "--also=fd00::2"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router delegated-ipam-also=fd00::2", ""},
+		"release":               {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
+		"release in a pool":     {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue", ""},
+		"release with JSON":     {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
+		"release without delay": {[]string{"release", "10.15.0.2", "--skip-release-delay"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default skip-release-delay=true", ""},
+		"discard, released":     {[]string{"release", "--discard", "a/b", "--yes"}, "released a/b of pool default\n", "DELETE /v1/ipam?owner=a%2Fb", "[]"},
+		"discard": {
+			[]string{"release", "--discard", "router", "--yes", "--pool=blue"},
+			"discarded router of pool blue; the plugin may keep its addresses until a DEL succeeds:\ncontainer ID c, interface eth0, network n, plugin p\n  run: env p\n",
+			"DELETE /v1/ipam?owner=router&pool=blue", left,
+		},
+		"discard with JSON": {
+			[]string{"release", "--discard", "router", "--yes", "--pool=blue", "-o=json"},
+			"[\n  {\n    \"container-id\": \"c\",\n    \"interface\": \"eth0\",\n    \"network\": \"n\",\n    \"plugin\": \"p\",\n    \"command\": \"env p\"\n  }\n]\n",
+			"DELETE /v1/ipam?owner=router&pool=blue", left,
+		},
+		"release with --all=false": {[]string{"release", "10.15.0.2", "--all=false"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			yes := []answer{{code: 200}}
 			s := startSidecar(t, map[string][]answer{
+				"DELETE /v1/ipam":         {jsonAnswer(200, tt.left)},
 				"POST /v1/ipam/10.15.0.2": yes, "POST /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.15.0.2": yes, "DELETE /v1/ipam/fd00::2": yes,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, command.ExitOK, tt.stdout)
@@ -109,6 +123,7 @@ func TestRefusal(t *testing.T) {
 		"release: caller rejected":     {release, answer{code: 403}, []string{"not authorized", "--allow-uids"}},
 		"release: unknown address":     {release, answer{code: 404}, []string{`10.0.0.1 is not allocated in pool "blue"`}},
 		"release: plugin failed":       {release, jsonAnswer(500, `"DEL failed"`), []string{"DEL failed"}},
+		"discard: no attachment":       {[]string{"release", "--discard", "router", "--yes"}, jsonAnswer(500, `"the record is kept"`), []string{"release --discard: the record is kept"}},
 		"release: family disabled":     {release, answer{code: 501}, []string{"family of 10.0.0.1 is disabled"}},
 		"list: caller rejected":        {list, answer{code: 403}, []string{"list: not authorized", "--allow-uids"}},
 		"list: foreign server":         {list, jsonAnswer(404, ``), []string{"is not a socket of delegated-ipam"}},
@@ -122,7 +137,7 @@ func TestRefusal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := []answer{tt.answer}
 			s := startSidecar(t, map[string][]answer{
-				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all,
+				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam": all,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, command.ExitFailed, "", tt.words...)
 		})

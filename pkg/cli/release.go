@@ -22,6 +22,8 @@ type releaseOptions struct {
 	clientFlags
 	pool     string
 	all, yes bool
+	// discard makes the argument an owner.
+	discard bool
 	// skipDelay overrides serve --release-delay with 0s.
 	skipDelay bool
 	// timeout is how long --all waits without progress.
@@ -44,7 +46,7 @@ func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r
 func (d dependencies) releaseCommand() *cobra.Command {
 	o := &releaseOptions{}
 	cmd := &cobra.Command{
-		Use:   "release {IP | --all --yes}",
+		Use:   "release {IP | --all --yes | --discard OWNER --yes}",
 		Short: "Release addresses",
 		Long: `Release an address. When its owner holds no other address, they are returned to the
 plugin: immediately, or after serve --release-delay unless --skip-release-delay is given.
@@ -59,16 +61,27 @@ record of a newer version remains, too: only that version can release it.
 
 Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
 that does not answer yet, and --if-running makes it a success that none listens on the
-socket even then: "uninstall" refuses if the journal has attachments.`,
+socket even then: "uninstall" refuses if the journal has attachments.
+
+--discard is for an attachment whose release the plugin refuses forever. It releases the
+attachment of an owner; if the plugin's DEL fails again, the sidecar forgets it anyway,
+and the plugin may keep its addresses forever. The command prints what may be left, with
+a command that runs the DEL later. Only root and the sidecar's own user may do this.`,
 		Example: `  # One address
   delegated-ipam release 10.15.0.2
 
   # Everything, before this node stops using delegated-ipam
-  delegated-ipam release --all --yes`,
+  delegated-ipam release --all --yes
+
+  # An attachment whose release the plugin refuses forever
+  delegated-ipam release --discard default/web-1 --yes`,
 		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.all {
+			switch {
+			case o.all:
 				return d.releaseAll(cmd, *o)
+			case o.discard:
+				return d.discard(cmd, *o, args[0])
 			}
 			return d.release(cmd, *o, args[0])
 		},
@@ -76,7 +89,8 @@ socket even then: "uninstall" refuses if the journal has attachments.`,
 	o.register(cmd, d.env,
 		poolOption(&o.pool, "pool of the address"),
 		options.Option{Name: "all", Value: options.Bool(&o.all), Help: "release every address in every pool"},
-		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all, which is refused without it"},
+		options.Option{Name: "discard", Value: options.Bool(&o.discard), Help: "release the attachment of OWNER, and forget it even if the plugin refuses"},
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all or --discard, which are refused without it"},
 		options.Option{
 			Name: "skip-release-delay", Value: options.Bool(&o.skipDelay),
 			Help: "return the address to the plugin immediately, also one that is already in cooldown; implied by --all",
@@ -93,9 +107,11 @@ socket even then: "uninstall" refuses if the journal has attachments.`,
 	return cmd
 }
 
-// args accepts either an address or --all.
+// args accepts either an address, or --all, or --discard and an owner.
 func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	switch {
+	case o.all && o.discard:
+		return command.Usagef("expected one of --all and --discard")
 	case o.all && (len(given) > 0 || o.pool != ""):
 		return command.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
 	case o.timeout < 0 || o.wait < 0:
@@ -106,8 +122,12 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 		return command.Usagef("--all releases every address of this node, in use or not; expected --yes to confirm it")
 	case o.all:
 		return nil
+	case o.discard && !o.yes:
+		return command.Usagef("--discard forgets an attachment even if the plugin keeps its addresses forever; expected --yes to confirm it")
+	case o.discard:
+		return args("OWNER")(cmd, given)
 	case o.yes:
-		return command.Usagef("--yes is for --all; expected both or neither")
+		return command.Usagef("--yes is for --all and --discard; expected it with one of them only")
 	case len(given) == 0:
 		return command.Usagef("IP is missing; expected an address, or --all --yes for every one")
 	}

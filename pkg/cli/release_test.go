@@ -65,7 +65,7 @@ func TestReleaseAllRemaining(t *testing.T) {
 	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, command.ExitFailed,
 		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
 		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
-		"2 attachments remain:\n  router of pool default (held, container ID r)\n  ingress of pool default (releasing, container ID i): the plugin failed\n")
+		"2 attachments remain:\n  router of pool default (held, container ID r)\n  ingress of pool default (releasing, container ID i): the plugin failed\n", "release --discard OWNER --yes")
 }
 
 func TestReleaseAllProgress(t *testing.T) {

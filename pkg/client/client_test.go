@@ -28,6 +28,10 @@ var calls = map[string]func(context.Context, *client.Client) error{
 	"release": func(ctx context.Context, c *client.Client) error {
 		return c.Release(ctx, ip, client.ReleaseOptions{})
 	},
+	"discard": func(ctx context.Context, c *client.Client) error {
+		_, err := c.Discard(ctx, "router", client.DiscardOptions{})
+		return err
+	},
 	"list": func(ctx context.Context, c *client.Client) error {
 		_, err := c.List(ctx)
 		return err

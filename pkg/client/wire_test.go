@@ -19,6 +19,7 @@ func TestKeys(t *testing.T) {
 	}{
 		"Attachment":        {Attachment{}, models.Attachment{}, nil},
 		"Address":           {Address{}, models.AttachmentAddress{}, nil},
+		"Leftover":          {Leftover{}, models.Leftover{}, nil},
 		"Expiration":        {Expiration{}, models.AttachmentExpiration{}, nil},
 		"Status":            {Status{}, models.DelegatedIPAMStatus{}, nil},
 		"PoolStatus":        {PoolStatus{}, models.PoolStatus{}, nil},

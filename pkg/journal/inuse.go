@@ -25,7 +25,7 @@ type InUseError struct {
 func (e *InUseError) Error() string {
 	var all []string
 	if len(e.Records) > 0 {
-		all = append(all, fmt.Sprintf("the journal has %d attachments; start the sidecar and run `delegated-ipam release --all --yes`:%s", len(e.Records), list(each(e.Records, describe))))
+		all = append(all, fmt.Sprintf("the journal has %d attachments; start the sidecar and run `delegated-ipam release --all --yes`, and `release --discard` for those that the plugin refuses:%s", len(e.Records), list(each(e.Records, describe))))
 	}
 	if len(e.Late) > 0 {
 		all = append(all, fmt.Sprintf("the outcome of %d DELs is unknown, and they may still release an address; run the command again later:%s", len(e.Late), list(each(e.Late, func(r record.Record) string {

@@ -58,7 +58,7 @@ func actions() map[attachment.Action][]attachment.EventOutcome {
 	request := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeRejected, attachment.OutcomeFailed}
 	background := []attachment.EventOutcome{attachment.OutcomeSuccess, attachment.OutcomeFailed}
 	return map[attachment.Action][]attachment.EventOutcome{
-		attachment.ActionAllocate: request, attachment.ActionRestore: request, attachment.ActionRelease: request,
+		attachment.ActionAllocate: request, attachment.ActionRestore: request, attachment.ActionRelease: request, attachment.ActionDiscard: request,
 		attachment.ActionExpire: background, attachment.ActionRetire: background,
 		attachment.ActionReacquire: background, attachment.ActionExclude: background, attachment.ActionCleanup: background,
 	}

@@ -63,6 +63,19 @@ func releaseErrors() errorResponses {
 	}
 }
 
+func discardErrors() errorResponses {
+	return errorResponses{
+		attachment.Forbidden:      noBody(ipam.NewDeleteIpamForbidden),
+		attachment.FamilyDisabled: discardFailure,
+		attachment.UnknownPool:    noBody(ipam.NewDeleteIpamNotFound),
+		attachment.NotFound:       noBody(ipam.NewDeleteIpamNotFound),
+		attachment.Exists:         discardFailure,
+		attachment.Failed:         discardFailure,
+		attachment.Busy:           discardFailure,
+		attachment.Stopping:       discardFailure,
+	}
+}
+
 func allocateFailure(reason models.Error, retryAfter string) middleware.Responder {
 	return ipam.NewPostIpamFailure().WithPayload(reason).WithRetryAfter(retryAfter)
 }
@@ -73,6 +86,10 @@ func restoreFailure(reason models.Error, retryAfter string) middleware.Responder
 
 func releaseFailure(reason models.Error, retryAfter string) middleware.Responder {
 	return ipam.NewDeleteIpamIPFailure().WithPayload(reason).WithRetryAfter(retryAfter)
+}
+
+func discardFailure(reason models.Error, retryAfter string) middleware.Responder {
+	return ipam.NewDeleteIpamFailure().WithPayload(reason).WithRetryAfter(retryAfter)
 }
 
 // bodiless is a generated response without a body.

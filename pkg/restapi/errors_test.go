@@ -19,18 +19,18 @@ import (
 )
 
 // codes are the status codes of an error of the engine, by operation.
-type codes struct{ allocate, restore, release int }
+type codes struct{ allocate, restore, release, discard int }
 
 func codesByKind() map[attachment.Kind]codes {
 	return map[attachment.Kind]codes{
-		attachment.Forbidden:      {403, 403, 403},
-		attachment.FamilyDisabled: {502, 501, 501},
-		attachment.UnknownPool:    {502, 500, 404},
-		attachment.NotFound:       {502, 500, 404},
-		attachment.Exists:         {502, 409, 500},
-		attachment.Failed:         {502, 500, 500},
-		attachment.Busy:           {502, 500, 500},
-		attachment.Stopping:       {502, 500, 500},
+		attachment.Forbidden:      {403, 403, 403, 403},
+		attachment.FamilyDisabled: {502, 501, 501, 500},
+		attachment.UnknownPool:    {502, 500, 404, 404},
+		attachment.NotFound:       {502, 500, 404, 404},
+		attachment.Exists:         {502, 409, 500, 500},
+		attachment.Failed:         {502, 500, 500, 500},
+		attachment.Busy:           {502, 500, 500, 500},
+		attachment.Stopping:       {502, 500, 500, 500},
 	}
 }
 
@@ -41,11 +41,12 @@ func requests() []request {
 		{"allocate", http.MethodPost, "/v1/ipam?owner=health"},
 		{"restore", http.MethodPost, "/v1/ipam/10.1.2.3?owner=health"},
 		{"release", http.MethodDelete, "/v1/ipam/10.1.2.3"},
+		{"discard", http.MethodDelete, "/v1/ipam?owner=health"},
 	}
 }
 
 func (c codes) of(operation string) int {
-	return map[string]int{"allocate": c.allocate, "restore": c.restore, "release": c.release}[operation]
+	return map[string]int{"allocate": c.allocate, "restore": c.restore, "release": c.release, "discard": c.discard}[operation]
 }
 
 func TestErrorCodes(t *testing.T) {

@@ -39,6 +39,8 @@ type engine struct {
 	restored  []attachment.RestoreRequest
 	released  []attachment.ReleaseRequest
 	abandoned []string
+	discarded []string
+	left      []attachment.Leftover
 	ctx       context.Context
 }
 
@@ -58,6 +60,11 @@ func (e *engine) Restore(ctx context.Context, r attachment.RestoreRequest) (atta
 func (e *engine) Release(ctx context.Context, r attachment.ReleaseRequest) (attachment.Attachment, error) {
 	e.ctx, e.released = ctx, append(e.released, r)
 	return e.got, e.err
+}
+
+func (e *engine) Discard(ctx context.Context, pool, owner string) (attachment.Attachment, []attachment.Leftover, error) {
+	e.ctx, e.discarded = ctx, append(e.discarded, pool+"/"+owner)
+	return e.got, e.left, e.err
 }
 
 func (e *engine) Abandon(_ context.Context, pool, owner string) {
@@ -83,7 +90,9 @@ func (e *engine) Record(pool, owner string) (record.Record, bool) {
 }
 
 // calls returns the number of calls that change attachments.
-func (e *engine) calls() int { return len(e.allocated) + len(e.restored) + len(e.released) }
+func (e *engine) calls() int {
+	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded)
+}
 
 type reporter restapi.Report
 
@@ -98,6 +107,8 @@ type fixture struct {
 	logger   *logrus.Logger
 	// unread: clients do not read their responses.
 	unread bool
+	// unprivileged: clients are neither root nor the sidecar's user.
+	unprivileged bool
 }
 
 func newFixture(t testing.TB, node restapi.Addressing, report restapi.Report) *fixture {
@@ -116,6 +127,7 @@ func newFixtureWith(t testing.TB, o restapi.Options) *fixture {
 	if o.Reporter == nil {
 		o.Reporter = reporter{}
 	}
+	o.Privileged = func(context.Context) bool { return !f.unprivileged }
 	o.OnUnread = func(_ context.Context, unread func()) {
 		if f.unread {
 			unread()

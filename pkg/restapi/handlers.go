@@ -2,10 +2,12 @@ package restapi
 
 import (
 	"context"
+	"errors"
 
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/swag/conv"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
@@ -20,17 +22,20 @@ import (
 type handlers struct {
 	engine   Engine
 	reporter Reporter
-	node     Addressing
+	// privileged is Options.Privileged.
+	privileged func(context.Context) bool
+	node       Addressing
 	// defaultPool is the name of the default pool.
 	defaultPool string
 
-	allocateErrors, restoreErrors, releaseErrors errorResponses
+	allocateErrors, restoreErrors, releaseErrors, discardErrors errorResponses
 }
 
 func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(h.allocate)
 	api.IpamPostIpamIPHandler = ipam.PostIpamIPHandlerFunc(h.restore)
 	api.IpamDeleteIpamIPHandler = ipam.DeleteIpamIPHandlerFunc(h.release)
+	api.IpamDeleteIpamHandler = ipam.DeleteIpamHandlerFunc(h.discard)
 	api.IpamGetIpamHandler = ipam.GetIpamHandlerFunc(h.list)
 	api.DaemonGetHealthzHandler = daemon.GetHealthzHandlerFunc(h.healthz)
 	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
@@ -111,6 +116,34 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 		return h.releaseErrors.respond(ctx, err)
 	}
 	return ipam.NewDeleteIpamIPOK()
+}
+
+// errNotPrivileged is why a caller may not discard: the commands have the network configuration, which
+// may have secrets of the plugin.
+var errNotPrivileged = &attachment.Error{Kind: attachment.Forbidden, Err: errors.New("only root and the sidecar's own user may discard an attachment")}
+
+// discard handles DELETE /ipam.
+func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {
+	ctx, owner, pool := p.HTTPRequest.Context(), conv.Value(p.Owner), h.poolName(p.Pool)
+	if err := checkOwner(owner); err != nil {
+		return invalidParameter(p.HTTPRequest, err)
+	}
+	logRequest(ctx, owner, pool, "")
+	if h.privileged == nil || !h.privileged(ctx) {
+		return h.discardErrors.respond(ctx, errNotPrivileged)
+	}
+	got, left, err := h.engine.Discard(ctx, pool, owner)
+	logAttachment(ctx, got)
+	if err != nil {
+		return h.discardErrors.respond(ctx, err)
+	}
+	leftovers := []*models.Leftover{}
+	for _, l := range left {
+		leftovers = append(leftovers, &models.Leftover{
+			ContainerID: l.ContainerID, Interface: l.IfName, Network: l.Network, Plugin: l.Plugin, Command: l.Command,
+		})
+	}
+	return ipam.NewDeleteIpamOK().WithPayload(leftovers)
 }
 
 // poolName returns the pool of a request. The name "default" always means the default pool: it is

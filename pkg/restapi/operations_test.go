@@ -23,6 +23,7 @@ func TestOperation(t *testing.T) {
 		"POST /v1/ipam/10.0.0.1":       "POST /v1/ipam/{ip}",
 		"DELETE /v1/ipam/fd00::1":      "DELETE /v1/ipam/{ip}",
 		"GET /v1/healthz":              "GET /v1/healthz",
+		"DELETE /v1/ipam?owner=x":      "DELETE /v1/ipam",
 		"GET /v1/ipam/10.0.0.1":        "",
 		"GET /v1/nothing":              "",
 		"GET /":                        "",

@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
 )
@@ -130,6 +132,29 @@ func TestListResponse(t *testing.T) {
 	got := f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)
+}
+
+func TestDiscardResponse(t *testing.T) {
+	f := newFixture(t, dualStack, restapi.Report{})
+	got := f.send(t, http.MethodDelete, "/v1/ipam?owner=health&pool=blue")
+	wantCode(t, got, http.StatusOK)
+	if strings.TrimSpace(got.body) != "[]" || !slices.Equal(f.engine.discarded, []string{"blue/health"}) {
+		t.Errorf("got %q, and discarded %q; want [] and blue/health", got.body, f.engine.discarded)
+	}
+
+	f.engine.left = []attachment.Leftover{{
+		Invocation: call.Invocation{ContainerID: "id", IfName: "eth0", Network: "net", Plugin: "host-local"}, Command: "env host-local",
+	}}
+	got = f.send(t, http.MethodDelete, "/v1/ipam?owner=health")
+	wantCode(t, got, http.StatusOK)
+	golden(t, "discard", got.body)
+
+	f.unprivileged = true
+	got = f.send(t, http.MethodDelete, "/v1/ipam?owner=health")
+	wantCode(t, got, http.StatusForbidden)
+	if why := got.header.Get("Delegated-Ipam-Reason"); !strings.Contains(why, "only root") || len(f.engine.discarded) != 2 {
+		t.Errorf("got %q, and discarded %q; want an unprivileged caller refused", why, f.engine.discarded)
+	}
 }
 
 func TestEmptyListResponse(t *testing.T) {

@@ -26,6 +26,8 @@ type Engine interface {
 	Allocate(context.Context, attachment.AllocateRequest) (attachment.Attachment, error)
 	Restore(context.Context, attachment.RestoreRequest) (attachment.Attachment, error)
 	Release(context.Context, attachment.ReleaseRequest) (attachment.Attachment, error)
+	// Discard releases the attachment of an owner, or forgets it, and returns what the plugin may keep.
+	Discard(ctx context.Context, pool, owner string) (attachment.Attachment, []attachment.Leftover, error)
 	// All yields every attachment, sorted by pool and owner.
 	All() iter.Seq[attachment.Attachment]
 	// Abandon releases the attachment of a generated owner whose client did not get the response.
@@ -52,6 +54,8 @@ type Options struct {
 	// OnUnread calls f, once, if the client of a request closes the connection before it has
 	// read the response that was sent; nil if that cannot be found out.
 	OnUnread func(ctx context.Context, f func())
+	// Privileged reports whether the caller of a request may discard attachments; nil for no caller.
+	Privileged func(context.Context) bool
 	// Log gets one line per request.
 	Log logrus.FieldLogger
 }
@@ -67,8 +71,8 @@ func New(o Options) (*API, error) {
 		return nil, fmt.Errorf("restapi: read the embedded swagger.yaml: %w", err)
 	}
 	h := &handlers{
-		engine: o.Engine, reporter: o.Reporter, node: o.Addressing, defaultPool: cmp.Or(o.DefaultPool, defaults.Pool),
-		allocateErrors: allocateErrors(), restoreErrors: restoreErrors(), releaseErrors: releaseErrors(),
+		engine: o.Engine, privileged: o.Privileged, reporter: o.Reporter, node: o.Addressing, defaultPool: cmp.Or(o.DefaultPool, defaults.Pool),
+		allocateErrors: allocateErrors(), restoreErrors: restoreErrors(), releaseErrors: releaseErrors(), discardErrors: discardErrors(),
 	}
 	api := operations.NewDelegatedIpamAPI(spec)
 	h.register(api)

@@ -1,6 +1,7 @@
 package unixsock
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,6 +34,12 @@ func (c Callers) Allow(p Peer) bool {
 
 // privileged reports whether a peer is root or our own user.
 func privileged(p Peer) bool { return p.UID == 0 || p.UID == os.Geteuid() }
+
+// Privileged reports whether the peer that sent a request, from its context, is root or our own user.
+func Privileged(ctx context.Context) bool {
+	peer, known := PeerFrom(ctx)
+	return known && privileged(peer)
+}
 
 // maxLoggedRequest is how much of a method and a path is logged, in bytes.
 const maxLoggedRequest = 256

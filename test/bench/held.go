@@ -135,6 +135,7 @@ func (o *fakeBackend) Add(context.Context, call.Call) (call.Result, error) {
 
 func (o *fakeBackend) Del(context.Context, call.Call) error   { return o.err() }
 func (o *fakeBackend) Check(context.Context, call.Call) error { return o.err() }
+func (o *fakeBackend) CommandLine(string, call.Call) string   { return "" }
 func (o *fakeBackend) Prestart(...call.Upcoming) func()       { return func() {} }
 
 // noReport has an empty report.

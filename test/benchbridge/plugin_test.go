@@ -154,6 +154,11 @@ func (p *plugin) All() iter.Seq[attachment.Attachment] {
 	return slices.Values(all)
 }
 
+// Discard does nothing: the bridge does not call it.
+func (p *plugin) Discard(context.Context, string, string) (attachment.Attachment, []attachment.Leftover, error) {
+	return attachment.Attachment{}, nil, nil
+}
+
 // Abandon does nothing: the bridge names an owner in each request.
 func (p *plugin) Abandon(context.Context, string, string) {}
 

@@ -29,7 +29,7 @@ func attachments(o *check.Observations) []check.Finding {
 			all = append(all, check.Fail("restart the owner, which gets another address (docs/install/ranges.md, Addresses outside the ranges)",
 				"owner %q has %s outside the ranges of the present configuration; another node may have it", a.Owner, addresses(a)).OfPool(a.Pool))
 		case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
-			all = append(all, check.Warn("fix the cause; the sidecar retries automatically",
+			all = append(all, check.Warn("fix the cause; the sidecar retries automatically. If the plugin refuses forever: `delegated-ipam release --discard OWNER --yes`",
 				"the attachment of owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError).OfPool(a.Pool))
 		}
 	}

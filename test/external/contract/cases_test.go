@@ -21,7 +21,7 @@ type contractCase struct {
 
 // contractCases has at least one case for each documented code of each operation.
 func contractCases() []contractCase {
-	return slices.Concat(readCases(), allocateCases(), restoreCases(), releaseCases())
+	return slices.Concat(readCases(), allocateCases(), restoreCases(), releaseCases(), discardCases())
 }
 
 func readCases() []contractCase {
@@ -87,6 +87,17 @@ func releaseCases() []contractCase {
 		{"free address", empty, op("10.15.0.9"), 404},
 		{"DEL fails", delFails, op("10.15.0.2"), 500},
 		{"family disabled", ipv4Only, op("fd00:15::9"), 501},
+	}
+}
+
+func discardCases() []contractCase {
+	op := func(owner string) call { return call{operation: "DELETE /ipam", query: params{"owner": owner}} }
+	return []contractCase{
+		{"released", routerToDiscard, op("router"), 200},
+		{"discarded", delFails, op("router"), 200},
+		{"caller not allowed", fromOtherUser, op("router"), 403},
+		{"no attachment", routerHolds, op("ingress"), 404},
+		{"state directory moved", stateMoved, op("router"), 500},
 	}
 }
 

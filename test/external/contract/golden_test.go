@@ -20,7 +20,7 @@ var (
 	times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 	// options matches the options of serve, whose defaults depend on the machine.
 	options = regexp.MustCompile(`(?s)(\n +"options": \[).*?\n +\]`)
-	hashes  = regexp.MustCompile(`(cilium-agent-[a-z0-9-]*)[0-9a-f]{16}\b`)
+	hashes  = regexp.MustCompile(`(cilium-agent-[a-z0-9-]*|marker\\" has )[0-9a-f]{16}\b`)
 )
 
 // compareBody compares the body of a response with testdata/<name>.json.

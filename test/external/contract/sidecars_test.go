@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -60,6 +61,14 @@ func routerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	return n, s
 }
 
+// routerToDiscard is routerHolds for a request that releases by owner, which the history does not know.
+func routerToDiscard(t *testing.T) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	n, s := routerHolds(t)
+	n.ResetHistory()
+	return n, s
+}
+
 func routerExpires(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	t.Helper()
 	n, s := empty(t)
@@ -95,6 +104,16 @@ func delFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	s.WaitReady(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
 	n.InstallScript(t, "host-local", delFailsScript)
+	return n, s
+}
+
+// stateMoved starts a sidecar with an attachment, and moves its state directory until the end.
+func stateMoved(t *testing.T) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	n, s := routerHolds(t)
+	moved := n.StateDir + ".moved"
+	harness.Must(t, os.Rename(n.StateDir, moved))
+	t.Cleanup(func() { harness.Must(t, os.Rename(moved, n.StateDir)) })
 	return n, s
 }
 
