@@ -165,6 +165,44 @@ func TestUninstalledPool(t *testing.T) {
 	})
 }
 
+// CiliumNode and journal are lost together; host-local still has the leases. The agent restores its
+// endpoints from the first publication.
+//
+//evidence:design/bridge the first publication has the addresses of the running pods
+func TestLostTogether(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f *fixture) {
+		flags := []string{"--pre-allocate=12", "--min-allocate=20"}
+		p := f.serve(t, 20, flags...)
+		f.addPods(t, 8) // of any slots, so that there are gaps
+		p.end(t, syscall.SIGKILL)
+		f.agent.Kill()
+		node, _ := f.server.Node(t, f.node.Name)
+		for ip := range node.Pool {
+			if used := slices.Contains(f.agent.Uses(), ip); used {
+				f.server.Add("pods", apiserver.Object{
+					"metadata": apiserver.Object{"name": ip, "namespace": "default", "uid": ip}, "spec": apiserver.Object{"nodeName": f.node.Name},
+					"status": apiserver.Object{"phase": "Running", "podIPs": []any{apiserver.Object{"ip": ip}}},
+				})
+			} else if !f.dual {
+				f.sidecar.Release(t, ip) // host-local has no lease of these slots any more
+			}
+		}
+		f.sidecar.Stop(t)
+		f.node.WipeJournal(t)
+		f.sidecar = f.node.Start(t)
+		f.server.Delete(f.node.Name)
+		f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
+		startBridge(t, f.server, f.node, flags...)
+		harness.Eventually(t, "the first publication", func() error {
+			if n, _ := f.server.Node(t, f.node.Name); len(n.Pool) == 0 {
+				return errors.New("the pool is empty")
+			}
+			return nil
+		})
+		f.agent.Start(t)
+	})
+}
+
 func TestExhausted(t *testing.T) {
 	f := newFixture(t, false)
 	network := harness.IPv4Only()
