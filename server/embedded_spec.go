@@ -647,7 +647,7 @@ func init() {
           }
         },
         "last-error": {
-          "description": "The last failure since the start of the process, resolved or not: of an operation on an\nattachment, or why the sidecar was not ready; absent if none\n",
+          "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the sidecar is not ready; absent if none\n",
           "$ref": "#/definitions/LastError"
         },
         "moved-plugins": {
@@ -1943,7 +1943,7 @@ func init() {
           }
         },
         "last-error": {
-          "description": "The last failure since the start of the process, resolved or not: of an operation on an\nattachment, or why the sidecar was not ready; absent if none\n",
+          "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the sidecar is not ready; absent if none\n",
           "$ref": "#/definitions/LastError"
         },
         "moved-plugins": {

@@ -25,8 +25,8 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
-	// The last failure since the start of the process, resolved or not: of an operation on an
-	// attachment, or why the sidecar was not ready; absent if none
+	// The last failure since the start of the process: of an operation on an attachment, unless
+	// one has succeeded since, or why the sidecar is not ready; absent if none
 	//
 	LastError *LastError `json:"last-error,omitempty"`
 

@@ -18,7 +18,7 @@ type transitions struct {
 	mu    sync.Mutex
 	pools map[string]statusSince
 	ready statusSince
-	// failure is why the sidecar was last not ready.
+	// failure is why the sidecar is not ready; empty if it is.
 	failure restapi.LastError
 }
 
@@ -69,7 +69,9 @@ func (t *transitions) readiness(reasons []string, pending bool) time.Time {
 	}
 	changed := t.ready.status != status
 	since := t.ready.update(status, time.Time{})
-	if text := "not ready: " + why; why != "" && (changed || t.failure.Text != text) {
+	if text := "not ready: " + why; why == "" {
+		t.failure = restapi.LastError{}
+	} else if changed || t.failure.Text != text {
 		t.failure = restapi.LastError{Text: text, At: time.Now()}
 	}
 	switch {
@@ -81,7 +83,7 @@ func (t *transitions) readiness(reasons []string, pending bool) time.Time {
 	return since
 }
 
-// lastFailure returns why the sidecar was last not ready; empty if it always was.
+// lastFailure returns why the sidecar is not ready; empty if it is.
 func (t *transitions) lastFailure() restapi.LastError {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,8 +29,8 @@ func TestReadiness(t *testing.T) {
 			{[]string{"no configuration"}, 0, 1, logrus.WarnLevel, "not ready: no configuration"},
 			{[]string{"no configuration"}, 0, 1, logrus.WarnLevel, "not ready: no configuration"},
 			{[]string{"no plugin"}, 0, 1, logrus.WarnLevel, "not ready: no plugin"},
-			{nil, 3 * time.Second, 2, logrus.InfoLevel, "not ready: no plugin"},
-			{nil, 3 * time.Second, 2, logrus.InfoLevel, "not ready: no plugin"},
+			{nil, 3 * time.Second, 2, logrus.InfoLevel, ""},
+			{nil, 3 * time.Second, 2, logrus.InfoLevel, ""},
 			{[]string{"no plugin", "no disk"}, 5 * time.Second, 3, logrus.WarnLevel, "not ready: no plugin; no disk"},
 		}
 		for i, s := range steps {

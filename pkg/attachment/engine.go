@@ -121,7 +121,8 @@ type entry struct {
 	releaseAs Action
 	// recovered: the reconciliation after the start is done.
 	recovered bool
-	// doubted: the plugin has returned its address to another owner since its last verification began.
+	// doubted: since its last verification began, the plugin has returned its address to another owner,
+	// or its store lacked it.
 	doubted bool
 	// conflict: an older attachment had the same address at the start.
 	conflict bool
@@ -163,6 +164,7 @@ func (e *Engine) Start(records []record.Record) {
 		e.load(r)
 	}
 	e.sortEntries()
+	e.wg.Go(e.lookUpRounds)
 	for _, p := range e.pools {
 		// At most half of the plugin processes, so that requests always get one.
 		for range max(1, e.opts.MaxProcesses/2) {

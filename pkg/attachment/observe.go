@@ -160,11 +160,20 @@ type Failure struct {
 	At   time.Time
 }
 
-// LastFailure returns the last failure since the start, resolved or not.
+// LastFailure returns the last failure since the start; none if work on the attachment has succeeded since.
 func (e *Engine) LastFailure() Failure {
 	e.statsMu.Lock()
 	defer e.statsMu.Unlock()
 	return e.failure
+}
+
+// resolveFailure forgets the last failure if it is that of an attachment.
+func (e *Engine) resolveFailure(k key) {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	if k == (key{e.failure.Pool, e.failure.Owner}) {
+		e.failure = Failure{}
+	}
 }
 
 func (e *Engine) setFailure(f Failure) {

@@ -91,8 +91,15 @@ func TestRelease(t *testing.T) {
 		}
 		f.sleep(time.Minute)
 		f.wantNoAttachment()
-		if now := f.LastFailure(); now != last {
-			t.Errorf("after the retry: %+v; want %+v", now, last)
+		if now := f.LastFailure(); now != (Failure{}) {
+			t.Errorf("after the retry: %+v; want none", now)
+		}
+		f.allocate("router")
+		f.inject(once("DEL", refused))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.allocate("health")
+		if now := f.LastFailure(); now.Owner != "router" {
+			t.Errorf("after a success of another attachment: %+v; want that of the router", now)
 		}
 	})
 	run(t, "generated owner leaves no tombstone", func(t *testing.T) {

@@ -102,6 +102,7 @@ func (op *operation) recordResult(err error) {
 	case err == nil:
 		if op.background() || !op.hasOldIDs() {
 			op.entry.lastErr, op.entry.failures = "", 0
+			op.engine.resolveFailure(op.entry.key)
 		}
 		return
 	case !rejected:

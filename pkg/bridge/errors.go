@@ -13,6 +13,7 @@ import (
 const (
 	reasonPoolExhausted      planner.Reason = "PoolExhausted"
 	reasonPluginFailed       planner.Reason = "PluginFailed"
+	reasonRequestRefused     planner.Reason = "RequestRefused"
 	reasonSidecarBusy        planner.Reason = "SidecarBusy"
 	reasonAgentNotResponding planner.Reason = "AgentNotResponding"
 	reasonMalformedEntry     planner.Reason = "MalformedPoolEntry"

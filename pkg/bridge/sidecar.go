@@ -95,12 +95,14 @@ func requestError(what string, err error) error {
 	if !errors.As(err, &answer) {
 		return unavailable(what, err)
 	}
-	r := &refusal{reasonPluginFailed, fmt.Errorf("cannot %s: %w", what, err), answer.RetryAfter}
+	r := &refusal{reasonRequestRefused, fmt.Errorf("cannot %s: %w", what, err), answer.RetryAfter}
 	switch {
 	case answer.RetryAfter > 0:
 		r.reason = reasonSidecarBusy
 	case isExhaustion(answer.Reason):
 		r.reason = reasonPoolExhausted
+	case isPluginError(answer.Reason):
+		r.reason = reasonPluginFailed
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
 )
 
 // fakeServer answers every request with one response, and records the requests.
@@ -108,6 +110,16 @@ func TestSlots(t *testing.T) {
 	})
 }
 
+// pluginError returns the response to a request whose plugin call failed.
+func pluginError(t *testing.T, verb string) string {
+	t.Helper()
+	text, err := json.Marshal((&call.Error{Verb: verb, Plugin: "whereabouts", ContainerID: "id", Outcome: call.Refused, Msg: "etcd is not reachable"}).Error())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func TestSidecarErrors(t *testing.T) {
 	acquire := func(t *testing.T, s sidecarClient) error { return s.acquire(t.Context(), 3) }
 	restore := func(t *testing.T, s sidecarClient) error { return s.restore(t.Context(), 3, ip(9), netip.Addr{}) }
@@ -124,18 +136,20 @@ func TestSidecarErrors(t *testing.T) {
 	}{
 		"acquired":           {acquire, fakeServer{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", ""},
 		"exhausted":          {acquire, fakeServer{code: 502, body: `"no IP addresses available in range set: 10.0.0.1-10.0.0.9"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", reasonPoolExhausted},
-		"plugin failed":      {acquire, fakeServer{code: 502, body: `"etcd is not reachable"`}, "", reasonPluginFailed},
+		"plugin failed":      {acquire, fakeServer{code: 502, body: pluginError(t, call.VerbAdd)}, "", reasonPluginFailed},
+		"disk full":          {acquire, fakeServer{code: 502, body: `"owner \"ciliumnode-3\": the journal could not be written: no space left on device; the ADD was not run"`}, "", reasonRequestRefused},
+		"no configuration":   {acquire, fakeServer{code: 502, body: `"no CNI configuration in directory /etc/cni/net.d"`}, "", reasonRequestRefused},
 		"queue full":         {acquire, fakeServer{code: 502, body: `"no IP addresses available"`, retryAfter: "5"}, "", reasonSidecarBusy},
 		"owner forbidden":    {acquire, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
 		"restored":           {restore, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue", ""},
 		"restored, IPv6 too": {restoreBoth, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue also=fd00::9", ""},
-		"not restored":       {restore, fakeServer{code: 500, body: `"another"`}, "", reasonPluginFailed},
-		"another owner":      {restore, fakeServer{code: 409}, "", reasonPluginFailed},
+		"not restored":       {restore, fakeServer{code: 500, body: `"another"`}, "", reasonRequestRefused},
+		"another owner":      {restore, fakeServer{code: 409}, "", reasonRequestRefused},
 		"restore forbidden":  {restore, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
 		"restore later":      {restore, fakeServer{code: 500, body: `"full"`, retryAfter: "5"}, "", reasonSidecarBusy},
 		"released":           {release, fakeServer{code: 200}, "DELETE /v1/ipam/10.0.0.9?pool=blue", ""},
 		"released before":    {release, fakeServer{code: 404}, "", ""},
-		"release failed":     {release, fakeServer{code: 500, body: `"DEL failed"`}, "", reasonPluginFailed},
+		"release failed":     {release, fakeServer{code: 500, body: pluginError(t, call.VerbDel)}, "", reasonPluginFailed},
 		"no list":            {list, fakeServer{code: 404}, "GET /v1/ipam", reasonSidecarUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {

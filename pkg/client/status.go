@@ -25,7 +25,8 @@ type Status struct {
 	Attachments map[State]int `json:"attachments"`
 	// OldestPendingRelease is the attachment that waits longest for its DEL; nil if none does.
 	OldestPendingRelease *PendingRelease `json:"oldest-pending-release"`
-	// LastError is the last failure since the start, whether or not it is fixed; nil if there was none.
+	// LastError is the last failure since the start; nil if there was none, or after a success of the same
+	// attachment.
 	LastError *LastError `json:"last-error"`
 	// MovedPlugins are recorded plugin executables that do not exist any more.
 	MovedPlugins []MovedPlugin `json:"moved-plugins"`

@@ -58,8 +58,14 @@ func TestCNIConfig(t *testing.T) {
 		return func(p *check.Pool) { p.ConfErr, p.Served = errors.New("invalid JSON"), served }
 	}
 	runCases(t, map[string]testCase{
-		"valid":            {run(CNIConfig, nil), states(ok), []string{"/net.d/05.conflist", `"pods"`, "host-local"}},
-		"invalid":          {run(CNIConfig, noConfig("")), states(failed), []string{"invalid JSON", "--cni-conf-dir"}},
+		"valid":   {run(CNIConfig, nil), states(ok), []string{"/net.d/05.conflist", `"pods"`, "host-local"}},
+		"invalid": {run(CNIConfig, noConfig("")), states(failed), []string{"invalid JSON", "--cni-conf-dir"}},
+		"no file": {
+			CNIConfig.Run(&check.Observations{
+				Config: &check.Config{Inspect: inspect.Options{Conf: cniconf.Options{File: "/nowhere/pods.conflist"}}},
+				Pools:  []check.Pool{newPool(noConfig(""))},
+			}), states(failed), []string{"delegated-ipam-network", "podCIDRs"},
+		},
 		"invalid, running": {run(CNIConfig, noConfig("pods")), states(warning), []string{"invalid JSON", `"pods"`, "next start"}},
 	})
 	t.Run("other checks are skipped", func(t *testing.T) {
