@@ -176,6 +176,7 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 	}
 	want := []string{
 		"address-in-two-pools  " + address(last, 0), "- " + nodeName(3) + " ciliumnode-200", "- " + nodeName(last) + " ciliumnode-0 default/pod-0",
+		"address-outside-pod-cidrs " + nodeName(3) + " " + address(last, 0), "- " + nodeName(3) + " ciliumnode-200", "- " + nodeName(last) + " ciliumnode-0 default/pod-0",
 		"address-not-in-pool " + nodeName(last) + " 172.31.0.1", "- " + nodeName(last) + "  default/lost",
 		"node-deleted " + nodeName(700) + " ",
 		"no-bridge " + nodeName(5) + " ", "no-bridge " + nodeName(6) + " ",
