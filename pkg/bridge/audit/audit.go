@@ -18,6 +18,8 @@ type Pod struct {
 	Node string
 	// Ready reports whether it is ready and not being deleted.
 	Ready bool
+	// Since is when it started; zero if it has not.
+	Since time.Time
 }
 
 // Cluster has the objects that were read from a cluster.
@@ -120,7 +122,7 @@ func (c *Cluster) Report() Report {
 		r.BridgePods += len(pods)
 	}
 	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.agentSilent(), c.perNode())...)
-	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, AgentSilent: 4, NodeDeleted: 5, NoBridge: 6, Malformed: 7}
+	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, AgentSilent: 4, NodeDeleted: 5, NoCiliumNode: 6, NoBridge: 7, Malformed: 8}
 	for i := range r.Findings {
 		r.Findings[i].Remedy = texts[r.Findings[i].Check]
 	}
@@ -207,6 +209,24 @@ func (c *Cluster) perNode() []Finding {
 				Check: Malformed, Node: n.name, Address: m.key,
 				Message: fmt.Sprintf("%s has the key %q, which is not an address as the agent spells it", m.field, m.key),
 			})
+		}
+	}
+	return append(found, c.withoutCiliumNode()...)
+}
+
+// withoutCiliumNode returns the Nodes with a bridge pod that has waited for a CiliumNode for agentLimit.
+// A Node that has just joined has none yet, and Cilium need not run on one without a bridge pod.
+func (c *Cluster) withoutCiliumNode() []Finding {
+	var found []Finding
+	for name, pods := range c.pods {
+		if !c.exists[name] || slices.ContainsFunc(c.nodes, func(n node) bool { return n.name == name }) {
+			continue
+		}
+		for _, p := range pods {
+			if !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit {
+				found = append(found, Finding{Check: NoCiliumNode, Node: name, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", p.Name)})
+				break
+			}
 		}
 	}
 	return found

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
@@ -184,14 +185,14 @@ func TestNoBridge(t *testing.T) {
 		pods []Pod
 		want string
 	}{
-		"ready":                               {ours, []Pod{{"x/1", "a", false}, {"x/2", "a", true}}, ""},
-		"not ready":                           {ours, []Pod{{"x/2", "a", false}, {"x/1", "a", false}}, "2 addresses of the bridge are in the pool, and bridge pod x/1 is not ready"},
+		"ready":                               {ours, []Pod{{"x/1", "a", false, time.Time{}}, {"x/2", "a", true, time.Time{}}}, ""},
+		"not ready":                           {ours, []Pod{{"x/2", "a", false, time.Time{}}, {"x/1", "a", false, time.Time{}}}, "2 addresses of the bridge are in the pool, and bridge pod x/1 is not ready"},
 		"no pod in the cluster":               {ours, nil, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
-		"a pod of another node":               {ours, []Pod{{"x/1", "b", true}}, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
-		"empty pool":                          {newNode("a", nil, nil), []Pod{{"x/1", "b", true}}, "the pool is empty, and no bridge pod is on the node"},
+		"a pod of another node":               {ours, []Pod{{"x/1", "b", true, time.Time{}}}, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
+		"empty pool":                          {newNode("a", nil, nil), []Pod{{"x/1", "b", true, time.Time{}}}, "the pool is empty, and no bridge pod is on the node"},
 		"empty pool, of a cluster without it": {newNode("a", nil, nil), nil, ""},
-		"empty pool, of another mode":         {otherMode(newNode("a", nil, nil)), []Pod{{"x/1", "b", true}}, ""},
-		"pool of another component":           {newNode("a", []string{"10.0.0.1 eni-1"}, nil), []Pod{{"x/1", "b", true}}, ""},
+		"empty pool, of another mode":         {otherMode(newNode("a", nil, nil)), []Pod{{"x/1", "b", true, time.Time{}}}, ""},
+		"pool of another component":           {newNode("a", []string{"10.0.0.1 eni-1"}, nil), []Pod{{"x/1", "b", true, time.Time{}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := NewCluster()
@@ -212,6 +213,39 @@ func TestNoBridge(t *testing.T) {
 				t.Errorf("found %q; want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestNoCiliumNode(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		node string // of the pod
+		ago  time.Duration
+		want string
+	}{
+		"waits":                {"b", 15 * time.Minute, "no-cilium-node b the Node has no CiliumNode, for which bridge pod x/b waits"},
+		"has joined":           {"b", 14 * time.Minute, ""},
+		"has one":              {"a", time.Hour, ""},
+		"the Node was deleted": {"c", time.Hour, ""},
+	} {
+		c := NewCluster()
+		c.Now = now
+		c.CiliumNodes()(newNode("a", []string{"10.0.0.1 eni-1"}, nil))
+		addNode, addPod := c.Nodes(), c.BridgePods()
+		addNode("a", nil)
+		addNode("b", nil)
+		addPod(Pod{Name: "x/" + tt.node, Node: tt.node, Since: now.Add(-tt.ago)})
+		addPod(Pod{Name: "x/pending", Node: tt.node})
+		got := ""
+		for _, f := range c.Report().Findings {
+			got += fmt.Sprintf("%s %s %s", f.Check, f.Node, f.Message)
+			if f.Remedy == "" {
+				t.Errorf("%s: no remedy", name)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: found %q; want %q", name, got, tt.want)
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	NodeDeleted Check = "node-deleted"
 	// NoBridge: a node needs a bridge, and no bridge pod of it is ready.
 	NoBridge Check = "no-bridge"
+	// NoCiliumNode: a Node with a bridge pod has no CiliumNode.
+	NoCiliumNode Check = "no-cilium-node"
 	// Malformed: a CiliumNode has a key that is not an address as the agent spells it.
 	Malformed Check = "malformed-address"
 )
@@ -62,11 +64,12 @@ func remedies() map[Check]string {
 			"then recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported, or else on all nodes but one",
 		OutsidePodCIDRs: "the bridge releases the address when it is unused: recreate the pods of this node that use it. " +
 			"Where it is not cordoned, run delegated-ipam doctor on the node first. With a cluster-wide plugin, whose range contains podCIDRs, use --shared-range (docs/install/ranges.md)",
-		NotHeld:     "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
-		AgentSilent: "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/etcd.md)",
-		NodeDeleted: "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
-		NoBridge:    "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
-		Malformed:   "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it",
+		NotHeld:      "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
+		AgentSilent:  "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/etcd.md)",
+		NodeDeleted:  "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
+		NoCiliumNode: "see whether cilium-agent runs on this node: it creates the CiliumNode when it starts",
+		NoBridge:     "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
+		Malformed:    "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it",
 	}
 }
 

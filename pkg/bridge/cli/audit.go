@@ -27,6 +27,7 @@ func (d dependencies) auditCommand() *cobra.Command {
   address-not-in-pool        a node uses an address that is not in its pool
   agent-not-responding       an agent does not report the addresses of pods, or does not answer marks
   node-deleted               a CiliumNode with a pool has no Node any more
+  no-cilium-node             a Node with a bridge pod has no CiliumNode
   no-bridge                  a node whose pool the bridge fills has no ready bridge pod
   malformed-address          a CiliumNode has an address that the agent does not find
 

@@ -131,7 +131,11 @@ func (c *Cluster) Pods(ctx context.Context, bridgePods func() func(audit.Pod), a
 				p := &list.Items[i]
 				name := p.Namespace + "/" + p.Name
 				if p.Labels[nameLabel] == bridgeName {
-					addBridge(audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p)})
+					bridge := audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p)}
+					if p.Status.StartTime != nil {
+						bridge.Since = p.Status.StartTime.Time
+					}
+					addBridge(bridge)
 				}
 				if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || p.Status.StartTime == nil {
 					continue
