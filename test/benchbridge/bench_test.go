@@ -43,9 +43,8 @@ type bench struct {
 	bridge, operator string
 	// bridgeKubeconfig and operatorKubeconfig are the files of the service accounts.
 	bridgeKubeconfig, operatorKubeconfig string
-	// nodes is the number of nodes of the cases with many, watermark the --max-above-watermark of the
-	// churn.
-	nodes, watermark int
+	// nodes is the number of nodes of the cases with many.
+	nodes int
 
 	api     *rest.Config
 	objects dynamic.Interface
@@ -68,8 +67,6 @@ func newBench(t *testing.T) *bench {
 	b := &bench{dir: env("BENCH_BRIDGE_DIR"), bridge: env("BENCH_BRIDGE_BIN"), operator: os.Getenv("BENCH_BRIDGE_OPERATOR")}
 	var err error
 	b.nodes, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_BRIDGE_NODES"), "20"))
-	harness.Must(t, err)
-	b.watermark, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_BRIDGE_WATERMARK"), "8"))
 	harness.Must(t, err)
 	harness.Must(t, os.RemoveAll(b.dir))
 	machine, err := benchpage.Machine(b.dir)

@@ -2,8 +2,11 @@ package benchbridge
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // burst binds 100 pods to one node.
@@ -58,7 +61,6 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 // excess lets a node have 100 addresses too many.
 func excess(t *testing.T, b *bench, s supplier) []row {
 	const count = 100
-	const limit = 6 * releaseDelay
 	const first = freeAddresses + count
 	nodes := b.newNodes(t, s.prefix("excess"), 1, s.options(nodeOptions{
 		updateRate: time.Second, pluginDelay: pluginDelay, releaseDelay: releaseDelay,
@@ -69,22 +71,43 @@ func excess(t *testing.T, b *bench, s supplier) []row {
 	awaitAll(t, "the excess", nodes, func(n *node, o observation) bool {
 		return n.agent.used() == agentAddresses && o.pool >= before && n.plugin.count() == o.pool || s == operator && o.pool >= before
 	})
-	held := n.agent.last().pool
+	return releaseOf(t, b, n, fmt.Sprintf("excess of %d addresses", count), func() { s.setPreAllocate(t, b, n, freeAddresses) })
+}
 
-	begin := time.Now()
-	s.setPreAllocate(t, b, n, freeAddresses)
+// podsEnd lets 100 pods of a node end within a second.
+func podsEnd(t *testing.T, b *bench, s supplier) []row {
+	const count, length = 100, time.Second
+	nodes := b.newNodes(t, s.prefix("end"), 1, s.options(nodeOptions{updateRate: time.Second, pluginDelay: pluginDelay, releaseDelay: releaseDelay}))
+	awaitIdle(t, nodes)
+	n := nodes[0]
+	pods := b.kubelet.create(t, n, "end", count)
+	awaitAll(t, "addresses for the pods", nodes, func(n *node, o observation) bool {
+		return n.agent.used() == agentAddresses+count && o.free >= freeAddresses && o.handshakes == 0
+	})
+	return releaseOf(t, b, n, fmt.Sprintf("%d pods end within %s", count, length), func() {
+		for part := range slices.Chunk(pods, count/10) {
+			b.kubelet.remove(t, part...)
+			harness.Must(t, sleep(t.Context(), length/10))
+		}
+	})
+}
+
+// releaseOf measures the release of an excess, which begins with a function, down to an idle node.
+func releaseOf(t *testing.T, b *bench, n *node, name string, begins func()) []row {
+	t.Helper()
+	const limit = 6 * releaseDelay
+	held, begin := n.agent.last().pool, time.Now()
+	begins()
 	done := waitUntil(t, limit, func() bool {
 		o := n.agent.last()
 		return o.pool <= agentAddresses+freeAddresses && o.handshakes == 0
 	})
 	end := time.Now()
-	o := n.agent.last()
-	released := held - o.pool
+	released := held - n.agent.last().pool
 	c := countRequests(b.requests(t, begin, end, n))
-	name := fmt.Sprintf("excess of %d addresses", count)
-	took := fmt.Sprintf("%d of %d after %.1f", released, count, float64(end.Sub(begin))/float64(releaseDelay))
-	if done {
-		took = fmt.Sprintf("%.1f", float64(end.Sub(begin))/float64(releaseDelay))
+	took := fmt.Sprintf("%.1f", float64(end.Sub(begin))/float64(releaseDelay))
+	if !done {
+		took = fmt.Sprintf("%d addresses after %s", released, took)
 	}
 	writes, few := "none released", false
 	if released > 0 {

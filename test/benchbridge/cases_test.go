@@ -1,6 +1,7 @@
 package benchbridge
 
 import (
+	"cmp"
 	"testing"
 	"time"
 )
@@ -15,20 +16,36 @@ type benchCase struct {
 	measure  func(*testing.T, *bench, supplier) []row
 }
 
+const (
+	// manyNodes are those of the outage that shows how its cost grows.
+	manyNodes = 100
+	// recommendedWatermark is that of docs/operate/bridge.md, Sizing; the default is 0.
+	recommendedWatermark = 8
+)
+
 func cases() []benchCase {
 	burstAt := func(updateRate time.Duration) func(*testing.T, *bench, supplier) []row {
 		return func(t *testing.T, b *bench, s supplier) []row { return burst(t, b, s, updateRate) }
+	}
+	outageOf := func(count int) func(*testing.T, *bench, supplier) []row {
+		return func(t *testing.T, b *bench, s supplier) []row { return outage(t, b, s, cmp.Or(count, b.nodes)) }
+	}
+	churnWith := func(watermark int) func(*testing.T, *bench, supplier) []row {
+		return func(t *testing.T, b *bench, s supplier) []row { return churn(t, b, s, watermark) }
 	}
 	return []benchCase{
 		{"burst 1s", false, true, burstAt(time.Second)},
 		{"burst 15s", true, true, burstAt(defaultUpdateRate)},
 		{"excess", true, true, excess},
+		{"pods end", true, true, podsEnd},
 		{"slow plugin", true, false, slowPlugin},
 		{"pod again", true, false, podAgain},
 		{"fresh", false, false, freshNodes},
-		{"outage", false, false, outage},
+		{"outage", false, false, outageOf(0)},
+		{"outage of many", false, false, outageOf(manyNodes)},
 		{"exhausted", true, false, exhausted},
-		{"churn", false, true, churn},
+		{"churn", false, true, churnWith(0)},
+		{"churn with the watermark", false, true, churnWith(recommendedWatermark)},
 	}
 }
 

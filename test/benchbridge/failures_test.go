@@ -51,10 +51,10 @@ func exhausted(t *testing.T, b *bench, s supplier) []row {
 }
 
 // outage kills the API server, and lets pods start on every node meanwhile.
-func outage(t *testing.T, b *bench, s supplier) []row {
+func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	const length, starting = 20 * time.Second, 5 * time.Second // of the API server
 	const limit = 2 * time.Minute
-	nodes := b.newNodes(t, s.prefix("outage"), b.nodes, s.options(nodeOptions{
+	nodes := b.newNodes(t, s.prefix(fmt.Sprint("outage-", count)), count, s.options(nodeOptions{
 		updateRate: time.Second, pluginDelay: pluginDelay, releaseDelay: defaultReleaseDelay,
 	}))
 	awaitIdle(t, nodes)
@@ -100,7 +100,7 @@ func outage(t *testing.T, b *bench, s supplier) []row {
 		}
 		after = append(after, d)
 	}
-	name := fmt.Sprintf("API server down for %s, %d nodes", seconds(up.Sub(down)), b.nodes)
+	name := fmt.Sprintf("API server down for %s, %d nodes", seconds(up.Sub(down)), count)
 	most := busiest(requests)
 	return []row{
 		{name, "first publication after its return", spread(after), "p50 <= 5s, max <= 15s", verdict(median(after) <= 5*time.Second && maximum(after) <= 15*time.Second)},

@@ -65,14 +65,14 @@ func freshNodes(t *testing.T, b *bench, s supplier) []row {
 	}
 }
 
-// churn lets the number of pods of each node go up and down at random, with the recommended watermark
-// (docs/operate/bridge.md, Sizing), and with an agent of each node that watches all CiliumNodes.
-func churn(t *testing.T, b *bench, s supplier) []row {
+// churn lets the number of pods of each node go up and down at random, with an agent of each node that
+// watches all CiliumNodes.
+func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 	const length, fewest, most = 90 * time.Second, 5, 15
-	nodes := b.newNodes(t, s.prefix("churn"), b.nodes, s.options(nodeOptions{
+	nodes := b.newNodes(t, s.prefix(fmt.Sprint("churn-", watermark)), b.nodes, s.options(nodeOptions{
 		updateRate: time.Second, pluginDelay: pluginDelay, releaseDelay: releaseDelay,
-		bridge: []string{fmt.Sprintf("--max-above-watermark=%d", b.watermark)},
-		ipam:   map[string]any{"max-above-watermark": int64(b.watermark)},
+		bridge: []string{fmt.Sprintf("--max-above-watermark=%d", watermark)},
+		ipam:   map[string]any{"max-above-watermark": int64(watermark)},
 	}))
 	awaitIdle(t, nodes)
 	var baseline errgroup.Group
@@ -131,10 +131,11 @@ func churn(t *testing.T, b *bench, s supplier) []row {
 	}
 	eventsAfter, bytesAfter := watchers.received()
 	events, bytes := float64(eventsAfter-eventsBefore), float64(bytesAfter-bytesBefore)
-	name := fmt.Sprintf("churn of %d nodes, %.1f pod starts/s, max-above-watermark %d", b.nodes, float64(starts)/lasted, b.watermark)
+	name := fmt.Sprintf("churn of %d nodes, %.1f pod starts/s, max-above-watermark %d", b.nodes, float64(starts)/lasted, watermark)
 	per := func(n int) float64 { return float64(n) / float64(starts) }
 	return []row{
 		{name, "writes per pod start", fmt.Sprintf("%.2f", per(c.writes)), "<= 0.3", verdict(per(c.writes) <= 0.3)},
+		{name, "writes that conflict with one of the agent", fmt.Sprintf("%.0f %%", 100*float64(c.conflicts)/float64(max(c.writes, 1))), "", ""},
 		{name, "GETs per pod start", fmt.Sprintf("%.2f", per(c.gets)), "", ""},
 		{name, "status updates of the agents per pod start", fmt.Sprintf("%.2f", updates/float64(starts)), "", ""},
 		{name, "writes of CiliumNodes, by all; events to the agents, each of which watches all", fmt.Sprintf(
