@@ -65,9 +65,11 @@ func (s snapshot) conditions(st *state) map[planner.Reason]conditions.Condition 
 	return current
 }
 
+// isUsed reports whether the agent uses an address, or a pod has one that is not published.
 func (s snapshot) isUsed(ip netip.Addr) bool {
 	_, used := s.view.Used[ip]
-	return used
+	_, published := s.view.Pool[ip]
+	return used || s.view.PodIPs[ip] && !published
 }
 
 // maxNamed limits the addresses that one message names: that of an Event has at most 1024 bytes.

@@ -25,11 +25,11 @@ func NewCluster(more ...Option) (*Cluster, *Set) {
 	}, c.Log.declare(Restart), more))
 }
 
-// SharedRange declares that the nodes do not take their addresses from their podCIDRs.
+// SharedRange declares that not every node takes its addresses from its podCIDRs.
 func SharedRange(target *bool) Option {
 	return Option{
 		Name: "shared-range", Value: Bool(target),
-		Help: "do not compare addresses with podCIDRs: the plugin allocates for the whole cluster from a range that contains them",
+		Help: "do not compare addresses with podCIDRs: the plugin is cluster-wide, or some nodes have other ranges",
 	}
 }
 

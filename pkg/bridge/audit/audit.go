@@ -24,7 +24,7 @@ type Pod struct {
 
 // Cluster has the objects that were read from a cluster.
 type Cluster struct {
-	// SharedRange reports that the nodes do not take their addresses from their podCIDRs.
+	// SharedRange reports that not every node takes its addresses from its podCIDRs.
 	SharedRange bool
 	// Now is the present time.
 	Now time.Time

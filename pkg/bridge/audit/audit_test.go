@@ -138,6 +138,8 @@ func TestOutsidePodCIDRs(t *testing.T) {
 		"created again":                 {a: []string{"10.0.2.1", "10.0.2.2"}, b: nil, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.2.1 b", "a 10.0.2.2 b"}},
 		"both nodes have it":            {a: []string{"10.0.2.1"}, b: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.2.1 b"}},
 		"in none, beside its own":       {a: []string{"10.0.3.1", "10.0.1.1"}, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.3.1 none"}},
+		"in none, another in its own":   {a: []string{"10.0.3.1", "10.0.3.2"}, b: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.3.1 none", "a 10.0.3.2 none"}},
+		"the same with --shared-range":  {a: []string{"10.0.3.1"}, b: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, sharedRange: true},
 		"another range":                 {a: []string{"10.0.3.1"}, b: []string{"10.0.3.2"}, cidrsOfA: []string{"10.0.1.0/24"}},
 		"of another component":          {a: []string{"10.0.2.1 eni-1"}, cidrsOfA: []string{"10.0.1.0/24"}},
 		"a range of the whole cluster":  {a: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, sharedRange: true},

@@ -41,13 +41,13 @@ func (all podCIDRs) lengths() []int {
 }
 
 // outsidePodCIDRs returns the addresses of the bridge that are in the podCIDR of another node, or in
-// none while the node has others in its own. An address in none alone is that of a plugin with another
-// range.
+// none while any node has one in its own. In a cluster in which no node has one the plugin allocates
+// from other ranges.
 func (c *Cluster) outsidePodCIDRs() []Finding {
 	if c.SharedRange || len(c.cidrs) == 0 {
 		return nil
 	}
-	lengths, own := c.cidrs.lengths(), map[int32]bool{}
+	lengths, fromPodCIDRs := c.cidrs.lengths(), false
 	ofBridge := func(f func(ip netip.Addr, p place, of string)) {
 		c.table.each(func(ip netip.Addr, p place) {
 			if p.inPool && p.slot != foreignSlot {
@@ -55,11 +55,11 @@ func (c *Cluster) outsidePodCIDRs() []Finding {
 			}
 		})
 	}
-	ofBridge(func(_ netip.Addr, p place, of string) { own[p.node] = own[p.node] || of == c.table.names[p.node] })
+	ofBridge(func(_ netip.Addr, p place, of string) { fromPodCIDRs = fromPodCIDRs || of == c.table.names[p.node] })
 	var found []Finding
 	ofBridge(func(ip netip.Addr, p place, of string) {
 		name := c.table.names[p.node]
-		if of == name || of == "" && !own[p.node] || !c.exists[name] {
+		if of == name || of == "" && !fromPodCIDRs || !c.exists[name] {
 			return
 		}
 		all := c.holders(ip)

@@ -27,7 +27,8 @@ func (b *builder) known(ip netip.Addr) bool {
 	return used || b.inPool(ip)
 }
 
-// usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost.
+// usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost,
+// and those outside the ranges of which a pod has one: a new CiliumNode does not show yet what is used.
 func (b *builder) usedSlots() map[int]bool {
 	held := map[int]bool{}
 	for _, slot := range b.held {
@@ -40,6 +41,11 @@ func (b *builder) usedSlots() map[int]bool {
 			n, ours = b.Pool[ip].Slot()
 		}
 		if ours && held[n] {
+			used[n] = true
+		}
+	}
+	for ip := range b.PodIPs {
+		if n, held := b.slotOf[ip]; held && b.outside[n] {
 			used[n] = true
 		}
 	}

@@ -121,14 +121,15 @@ func (m *model) deletePod(pick int) {
 }
 
 // recordForgotten records the endpoints whose address no component knows from now on, whichever
-// client gets it later. An address outside the ranges that only the sidecar knows is not published.
+// client gets it later. Without a watch of the pods one outside the ranges that only the sidecar holds is
+// released.
 func (m *model) recordForgotten() {
 	for ip := range m.agent.endpoints {
 		_, published := m.node.pool[ip]
 		_, used := m.node.used[ip]
 		known := published || used
 		for n, ips := range m.held {
-			known = known || !m.outside[n] && slices.Contains(ips, ip)
+			known = known || (m.watchesPods || !m.outside[n]) && slices.Contains(ips, ip)
 		}
 		if !known {
 			m.forgotten[ip] = true

@@ -11,6 +11,9 @@ func (m *model) release(a Action) bool {
 		if _, published := m.node.pool[ip]; published {
 			m.t.Fatalf("%v: %s is in the pool", a, ip)
 		}
+		if m.watchesPods && m.agent.endpoints[ip] {
+			m.t.Fatalf("%v: a pod has %s", a, ip)
+		}
 		if m.delFails[ip] {
 			delete(m.delFails, ip)
 			m.releaseFailed[ip] = true

@@ -219,7 +219,7 @@ func (b *builder) recoverPublished() {
 
 // recoverSlots restores slots that the sidecar lists and does not hold: the agent may use their
 // addresses, which a CiliumNode that was created again does not show. One that cannot be restored, and
-// is neither in the pool nor used nor held by another slot, is released.
+// is neither in the pool nor used nor held by another slot, is released; not before its pods are gone.
 func (b *builder) recoverSlots() {
 	for _, slot := range b.Slots {
 		own := slices.DeleteFunc(slices.Clone(slot.Addresses), func(ip netip.Addr) bool { _, held := b.slotOf[ip]; return held })
@@ -231,28 +231,36 @@ func (b *builder) recoverSlots() {
 			b.add(Restore, slot.Number, own[lost])
 			continue
 		}
-		if !slices.ContainsFunc(own, func(ip netip.Addr) bool { return b.ReleaseFailed[ip] }) {
+		ofPods := slices.DeleteFunc(slices.Clone(own), func(ip netip.Addr) bool { return !b.PodIPs[ip] })
+		for _, ip := range ofPods {
+			b.report(AddressNotHeld, ip)
+		}
+		if !b.PodsPending && len(ofPods) == 0 && !slices.ContainsFunc(own, func(ip netip.Addr) bool { return b.ReleaseFailed[ip] }) {
 			b.add(Release, slot.Number, own...)
 		}
 	}
 }
 
-// drainOutside keeps the agent from allocating slots outside the ranges, and reports those that it
-// uses. They stay in the pool as long as they are used. Slots that the agent does not know are released.
+// drainOutside keeps the agent from allocating slots outside the ranges, and reports those that it or a
+// pod uses. They stay in the pool as long as they are used. Slots that neither knows are released.
 func (b *builder) drainOutside() {
 	for _, slot := range b.held {
 		switch {
 		case !slot.Outside:
 		case b.used[slot.Number]:
 			for _, ip := range slot.Addresses {
-				if b.known(ip) && !b.Pool[ip].Cordoned() {
+				_, used := b.Used[ip]
+				used = used || b.PodIPs[ip]
+				if (used || b.inPool(ip)) && !b.Pool[ip].Cordoned() {
 					b.add(Cordon, slot.Number, ip)
 				}
 				b.unmark(slot.Number, ip)
-				if _, used := b.Used[ip]; used {
+				if used {
 					b.report(AddressOutsideRange, ip)
 				}
 			}
+		case b.PodsPending:
+			// It will soon be known whether a pod has an address of it.
 		case !slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool { return b.known(ip) || b.Handshakes[ip] != "" || b.ReleaseFailed[ip] }):
 			b.add(Release, slot.Number, slot.Addresses...)
 		}

@@ -355,6 +355,21 @@ func TestPlan(t *testing.T) {
 			},
 			want: []string{"release [10.0.0.7] of slot 6"},
 		},
+		"lost slot of a pod, restore refused": {
+			view: func(f *fixture) {
+				f.Refused[ip(6)], f.PodIPs = true, map[netip.Addr]bool{ip(6): true}
+				f.atRest(6, 4)
+				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
+			},
+			want: []string{"report AddressNotHeld [10.0.0.7]"},
+		},
+		"lost slot, restore refused, pods not listed": {
+			view: func(f *fixture) {
+				f.Refused[ip(6)], f.PodsPending = true, true
+				f.atRest(6, 4)
+				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
+			},
+		},
 		"outside the ranges, not published": {
 			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.outside(6) }, want: []string{"release [10.0.0.7] of slot 6"},
 		},
@@ -367,6 +382,48 @@ func TestPlan(t *testing.T) {
 				"release [10.0.0.1] of slot 0", "release [10.0.0.2] of slot 1", "release [10.0.0.3] of slot 2", "release [10.0.0.4] of slot 3",
 				"acquire slot 4", "acquire slot 5", "acquire slot 6",
 			},
+		},
+		"outside the ranges, new CiliumNode, pods": {
+			view: func(f *fixture) {
+				f.held(0, 1, 2, 3)
+				f.outside(0, 1, 2, 3)
+				f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(2): true}
+			},
+			want: []string{
+				"release [10.0.0.1] of slot 0", "release [10.0.0.2] of slot 1", "release [10.0.0.4] of slot 3",
+				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange [10.0.0.3]",
+			},
+		},
+		"outside the ranges, new CiliumNode, pods, first publication": {
+			view: func(f *fixture) {
+				f.held(0, 1, 2, 3)
+				f.outside(0)
+				f.Slots[0].Addresses = append(f.Slots[0].Addresses, ipv6(0))
+				f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(0): true}
+			},
+			want: []string{
+				"cordon [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "publish [10.0.0.4] of slot 3",
+				"acquire slot 4", "acquire slot 5", "report AddressOutsideRange [10.0.0.1]",
+			},
+		},
+		"outside the ranges, new CiliumNode, more slots of pods than needed": {
+			view: func(f *fixture) {
+				f.held(0, 1, 2, 3, 4, 5)
+				f.outside(0, 1, 2, 3)
+				f.PodIPs = map[netip.Addr]bool{ip(0): true, ip(1): true, ip(2): true, ip(3): true}
+			},
+			want: []string{
+				"acquire slot 6", "report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
+				"report AddressOutsideRange [10.0.0.3]", "report AddressOutsideRange [10.0.0.4]",
+			},
+		},
+		"outside the ranges, new CiliumNode, pods not listed": {
+			view: func(f *fixture) { f.held(0, 1); f.outside(0, 1); f.PodIPs, f.PodsPending = map[netip.Addr]bool{}, true },
+			want: []string{"acquire slot 2", "acquire slot 3", "acquire slot 4"},
+		},
+		"outside the ranges, published, of a pod": {
+			view: func(f *fixture) { f.atRest(7, 4); f.outside(6); f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(6): true} },
+			want: []string{"cordon [10.0.0.7] of slot 6", "report AddressOutsideRange [10.0.0.7]"},
 		},
 		"outside the ranges, free": {
 			view: func(f *fixture) { f.atRest(7, 4); f.outside(6) }, settings: func(s *Settings) { s.ReleaseExcess = false },

@@ -219,6 +219,8 @@ func (m *model) converge(s Settings) {
 	}
 	if m.published() > 0 {
 		m.checkCounts(s)
+	} else if !m.exhausted && s.MaxAllocate == 0 {
+		m.t.Fatalf("nothing is published; %+v", m.view(s))
 	}
 	if len(m.node.handshakes) > 0 {
 		m.t.Fatalf("handshakes are left: %v; plan %v; drained %v; held %v; pool %v", m.node.handshakes, Plan(m.view(s), s), m.drained, m.held, m.node.pool)
@@ -263,7 +265,7 @@ func (m *model) checkCounts(s Settings) {
 
 func (m *model) checkPublished(n int, ips []netip.Addr) {
 	for _, ip := range ips {
-		if _, published := m.node.pool[ip]; !published {
+		if _, published := m.node.pool[ip]; !published && !m.outside[n] {
 			m.t.Fatalf("the sidecar lists %s of slot %d, which is not in the pool", ip, n)
 		}
 	}

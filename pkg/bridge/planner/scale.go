@@ -37,8 +37,17 @@ func (b *builder) scaleUp() {
 	}
 }
 
-// low is the number of slots below which some are acquired.
-func (b *builder) low() int { return max(b.watermark(), b.initial()) }
+// low is the number of slots below which some are acquired. The first publication needs its slots in
+// addition to the used ones outside the ranges, which the agent cannot allocate.
+func (b *builder) low() int {
+	first := b.initial()
+	for _, slot := range b.held {
+		if slot.Outside && b.used[slot.Number] && !b.published() {
+			first++
+		}
+	}
+	return max(b.watermark(), b.limit(first))
+}
 
 // watermark is the number of slots that the settings demand.
 func (b *builder) watermark() int {
@@ -82,7 +91,7 @@ func (b *builder) initial() int {
 	for ip := range b.PodIPs {
 		n, is := b.slotOf[ip]
 		if b.outside[n] && is {
-			continue // its slot is not published
+			continue // the agent cannot allocate its slot
 		}
 		held, missing = held || is, missing || !is
 		if ip.Is4() {
