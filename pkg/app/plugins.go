@@ -27,6 +27,9 @@ func (p plugins) Network(pool string) (call.Network, error) {
 	return inspect.Network(n), p.locks.Acquire(n.Name, 0)
 }
 
+// Configured returns why a pool has had no network since the process started.
+func (p plugins) Configured(pool string) error { return p.conf.Configured(pool) }
+
 // Range compares addresses with the ranges of the network that a pool has now.
 func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {
 	n, err := p.conf.Network(pool)

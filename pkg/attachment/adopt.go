@@ -8,10 +8,11 @@ import (
 )
 
 // adopt records what the plugin's store holds for the container ID of an owner without a record: the
-// journal was lost. Every family is claimed for good, whatever is requested: the owner may use it.
-// absent reports that the store provably holds nothing, so that an ADD needs no DEL before it.
-// Addresses that cannot be adopted are requested from the ADD. The error is a *duplicateError, that
-// the record could not be written, or that a restore must not replace what cannot be adopted.
+// journal was lost. Every enabled family is claimed for good, whatever is requested: the owner may use
+// it. If none is enabled, all are claimed, so that they can be released. absent reports that the store
+// provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
+// requested from the ADD. The error is a *duplicateError, that the record could not be written, or
+// that a restore must not replace what cannot be adopted.
 func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, absent bool, err error) {
 	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
 	if len(found.Addresses) == 0 {
@@ -31,6 +32,9 @@ func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, 
 	if !excluded {
 		for _, a := range found.Addresses {
 			families = append(families, record.FamilyOf(a.Addr()))
+		}
+		if slices.ContainsFunc(families, op.engine.enabled) {
+			families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.engine.enabled(f) })
 		}
 	}
 	if err := op.reserve(inv, found); err != nil {

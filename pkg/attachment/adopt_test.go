@@ -85,6 +85,23 @@ func TestAdopt(t *testing.T) {
 			}
 		})
 	}
+	run(t, "a family that is disabled is not claimed", func(t *testing.T) {
+		f := newFixture(t, storeReadable, ipv6Disabled)
+		f.allocate("router")
+		f.loseJournalWith(ipv6Disabled)
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.wantNone()
+		f.wantRecords(0)
+	})
+	run(t, "only a family that is disabled", func(t *testing.T) { // it can be released
+		f := newFixture(t, storeReadable)
+		f.setStored(f.allocate("router").ContainerID, "fd00::1")
+		f.loseJournalWith(ipv6Disabled)
+		f.wantError(f.tryAllocate("router"), Failed, "holds [fd00::1]", "no address of [ipv4]", "release")
+		f.release("fd00::1")
+		f.wantNone()
+	})
 	run(t, "one of two addresses is left", func(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		id := f.allocate("router").ContainerID

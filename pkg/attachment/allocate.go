@@ -21,6 +21,9 @@ import (
 
 // allocate returns held addresses, or acquires new ones.
 func (op *operation) allocate(f record.Family, expire bool) error {
+	if err := op.checkComparable(); err != nil {
+		return err
+	}
 	want := acquireRequest{families: op.engine.requestedFamilies(f), anyFamily: f == "", expires: expire}
 	held := op.addresses()
 	if slices.ContainsFunc(held, op.hides) {
@@ -38,6 +41,9 @@ func (op *operation) allocate(f record.Family, expire bool) error {
 
 // restore allocates exactly this address. also is RestoreRequest.Also.
 func (op *operation) restore(ip, also netip.Addr) error {
+	if err := op.checkComparable(); err != nil {
+		return err
+	}
 	have := op.addresses()
 	if op.entry.rec != nil && op.entry.rec.State == record.Releasing {
 		have = nil // it is being released
@@ -102,7 +108,7 @@ func (op *operation) verifyOrAcquire(want acquireRequest) error {
 // fulfilled reports whether the wanted addresses are held, claimed for good and recently
 // verified, so that neither plugin nor journal is needed.
 func (op *operation) fulfilled(want acquireRequest) bool {
-	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() || op.anyOutside(want.families) {
+	if op.entry.rec == nil || op.entry.rec.State != record.Held || op.entry.rec.Expiration != nil || op.entry.dirty || !op.recentlyVerified() || op.checkComparable() != nil || op.anyOutside(want.families) {
 		return false
 	}
 	want.hides = op.hides

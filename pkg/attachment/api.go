@@ -32,6 +32,8 @@ type Plugin interface {
 	// NewInvocation returns the invocation of a new ADD for an owner, or why there is none
 	// (plugin not found, VERSION failed, unsafe plugin not accepted).
 	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
+	// Configured returns why a pool has had no network since the process started; nil if it had one.
+	Configured(pool string) error
 	// Range compares addresses with the ranges of the network behind a pool as it is configured now.
 	Range(pool string, addrs []netip.Addr) call.Range
 	Add(ctx context.Context, c call.Call) (call.Result, error)

@@ -45,6 +45,7 @@ type fakeNode struct {
 	rangeSize  int               // addresses per family
 	outside    []netip.Prefix    // not in the ranges of the configuration
 	networkErr error             // why Network fails
+	neverErr   error             // networkErr as long as it was never nil in this run
 	pluginErr  error             // why NewInvocation fails
 	extraAddr  string            // an address that each ADD returns in addition
 	// ignoresRequests: an ADD accepts requested addresses and returns any.
@@ -111,7 +112,7 @@ func defaultOptions() Options {
 func (n *fakeNode) start(t *testing.T, o Options) *Engine {
 	t.Helper()
 	n.mu.Lock()
-	n.killed = false
+	n.killed, n.neverErr = false, n.networkErr
 	var records []record.Record
 	for _, r := range n.records {
 		records = append(records, r)

@@ -55,6 +55,15 @@ func (n *fakeNode) Network(pool string) (call.Network, error) {
 	return call.Network{Name: n.networks[pool]}, n.networkErr
 }
 
+func (n *fakeNode) Configured(string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.networkErr == nil {
+		n.neverErr = nil
+	}
+	return n.neverErr
+}
+
 func (n *fakeNode) Range(_ string, ips []netip.Addr) call.Range {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,6 +18,18 @@ func (op *operation) outside(ip netip.Addr) bool {
 	return op.engine.plugin.Range(op.entry.pool, []netip.Addr{ip}) == call.RangeOutside
 }
 
+// checkComparable rejects a request for recorded addresses before the first configuration of the pool
+// since the start, if the plugin has ranges to compare them with: the node may have got others.
+func (op *operation) checkComparable() error {
+	if len(op.entry.rec.Addresses()) == 0 || !op.lastInvocation().Profile.LikeHostLocal() {
+		return nil
+	}
+	if err := op.engine.plugin.Configured(op.entry.pool); err != nil {
+		return newError(Failed, "%s: %v cannot be compared with the ranges of the pool yet: %w", op, op.addresses(), err)
+	}
+	return nil
+}
+
 // inRange returns the addresses that are not outside.
 func (op *operation) inRange(ips []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(ips), op.outside)

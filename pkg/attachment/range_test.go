@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -121,6 +122,32 @@ func TestOutOfRange(t *testing.T) {
 		outside(v4, v6)(f.node, nil)
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")
+	})
+	for name, s := range map[string]setup{"": nil, ", recently verified": verifyInterval(1e12), ", readable store": storeReadable} {
+		run(t, "no configuration at the start"+name, func(t *testing.T) {
+			f := newFixture(t, s)
+			f.allocate("router")
+			f.restart(s, outside(v4, v6), func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
+			f.steps()
+			f.wantError(f.tryAllocate("router"), Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantSteps("")
+			f.wantHeld("router", "10.0.0.1")
+			if got := f.get("router").LastError; got != "" { // nothing is wrong with it
+				t.Errorf("last error %q", got)
+			}
+			f.node.networkErr = nil
+			f.allocate("router")
+			f.wantAddrs("router", "10.0.0.4", "fd00::4")
+			f.wantStoreAgrees()
+		})
+	}
+	run(t, "no configuration at the start, unknown ranges", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		f.allocate("router")
+		f.restart(checkedPlugin, func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
+		f.allocate("router")
+		f.wantAddrs("router", "10.0.0.1")
 	})
 	run(t, "no configuration", func(t *testing.T) {
 		f := newFixture(t)

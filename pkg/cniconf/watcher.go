@@ -59,7 +59,9 @@ type pool struct {
 	err error
 	// conflict means that another pool has its network.
 	conflict bool
-	since    time.Time
+	// configured means that it has had a network since New.
+	configured bool
+	since      time.Time
 }
 
 // New reads the configurations once. That they do not exist yet is not an error; invalid
@@ -130,6 +132,15 @@ func (w *Watcher) Network(poolName string) (Network, error) {
 	return n, nil
 }
 
+// Configured returns nil if a pool has had a network since New, and the error of Network otherwise.
+func (w *Watcher) Configured(poolName string) error {
+	p, err := w.pool(poolName)
+	if err != nil || p.configured {
+		return err
+	}
+	return p.err
+}
+
 // Status returns the status of a pool's configuration. That of an unknown pool has only an
 // error.
 func (w *Watcher) Status(poolName string) Status {
@@ -178,7 +189,7 @@ func (w *Watcher) reload() {
 		if known && after.equal(before) {
 			continue
 		}
-		after.since = time.Now()
+		after.since, after.configured = time.Now(), before.configured || after.network != nil && !after.conflict
 		w.pools[name] = after
 		changed = append(changed, name)
 		w.logChange(name, after)

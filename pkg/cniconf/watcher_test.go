@@ -205,12 +205,17 @@ func TestFileWithdrawn(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{File: file})
+	must(t, w.Configured(""))
 	put(t, dir, "10-a.conflist", "{")
 	w.reload()
 	expectKept(t, w, "", "a", "unexpected end")
 	must(t, os.Remove(file))
 	w.reload()
 	expectNone(t, w, "", file, "no such file")
+	must(t, w.Configured("")) // it was
+	if err := watcher(t, Options{File: file}).Configured(""); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file that was never read: %v; want an error with %s", err, file)
+	}
 	put(t, dir, "10-a.conflist", "{")
 	w.reload()
 	expectNone(t, w, "", file, "unexpected end")

@@ -121,6 +121,8 @@ func (o *fakeBackend) Remove(string) error       { return o.err() }
 
 func (o *fakeBackend) Network(string) (call.Network, error) { return call.Network{Name: network}, nil }
 
+func (o *fakeBackend) Configured(string) error { return nil }
+
 func (o *fakeBackend) Range(string, []netip.Addr) call.Range { return "" }
 
 func (o *fakeBackend) NewInvocation(_ context.Context, n call.Network, containerID, _ string) (call.Invocation, error) {
