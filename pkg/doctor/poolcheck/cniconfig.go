@@ -3,6 +3,8 @@
 package poolcheck
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
@@ -25,7 +27,7 @@ func cniConfig(p check.Pool, onlyFile string) check.Finding {
 		return p.Warn("fix the file before the next start of the sidecar",
 			"the sidecar continues with network %q as last read, but a start would find none, so its plugin was not checked: %s", p.Served, p.ConfErr)
 	}
-	if _, err := os.Stat(onlyFile); onlyFile != "" && os.IsNotExist(err) {
+	if _, err := os.Stat(onlyFile); onlyFile != "" && errors.Is(err, fs.ErrNotExist) {
 		return p.Fail("write the file. If delegated-ipam-network writes it: `curl http://127.0.0.1:9968/readyz` on the node has the reason, such as a Node without podCIDRs (docs/install/ranges.md, Not ready)", "%s", p.ConfErr)
 	}
 	return p.Fail("write the CNI configuration, or set --cni-conf-dir, --cni-conf-file or --cni-network", "%s", p.ConfErr)
