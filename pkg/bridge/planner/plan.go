@@ -40,6 +40,16 @@ func newBuilder(v View, s Settings) *builder {
 	}
 	slices.SortFunc(b.held, func(x, y Slot) int { return x.Number - y.Number })
 	b.used = b.usedSlots()
+	if !b.published() {
+		for _, slot := range b.held {
+			if slot.Outside && b.used[slot.Number] {
+				b.unallocatable++
+			}
+		}
+	}
+	if b.settings.MaxAllocate > 0 {
+		b.settings.MaxAllocate += b.unallocatable
+	}
 	return b
 }
 
@@ -50,10 +60,13 @@ type builder struct {
 	// held are the slots that the sidecar holds, by number; slotOf are the slots of their addresses.
 	held   []Slot
 	slotOf map[netip.Addr]int
-	// used are the held slots of which the agent uses an address.
+	// used are the held slots that are in use (usedSlots).
 	used map[int]bool
 	// outside are the held slots outside the ranges.
 	outside map[int]bool
+	// unallocatable is the number of used slots outside the ranges before the first publication, which
+	// needs its slots in addition: the pods cannot be replaced before the agent has started.
+	unallocatable int
 	// canceled are the slots whose release this plan cancels.
 	canceled map[int]bool
 	// unheld are the published addresses to withdraw because no slot holds them.

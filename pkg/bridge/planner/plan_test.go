@@ -417,6 +417,18 @@ func TestPlan(t *testing.T) {
 				"report AddressOutsideRange [10.0.0.3]", "report AddressOutsideRange [10.0.0.4]",
 			},
 		},
+		"outside the ranges, new CiliumNode, max-allocate slots of pods": {
+			view: func(f *fixture) {
+				f.held(0, 1, 2, 3)
+				f.outside(0, 1, 2, 3)
+				f.PodIPs = map[netip.Addr]bool{ip(0): true, ip(1): true, ip(2): true, ip(3): true}
+			},
+			settings: func(s *Settings) { s.MaxAllocate = 4 },
+			want: []string{
+				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
+				"report AddressOutsideRange [10.0.0.3]", "report AddressOutsideRange [10.0.0.4]",
+			},
+		},
 		"outside the ranges, new CiliumNode, pods not listed": {
 			view: func(f *fixture) { f.held(0, 1); f.outside(0, 1); f.PodIPs, f.PodsPending = map[netip.Addr]bool{}, true },
 			want: []string{"acquire slot 2", "acquire slot 3", "acquire slot 4"},

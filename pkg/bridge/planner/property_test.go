@@ -219,7 +219,7 @@ func (m *model) converge(s Settings) {
 	}
 	if m.published() > 0 {
 		m.checkCounts(s)
-	} else if !m.exhausted && s.MaxAllocate == 0 {
+	} else if !m.exhausted && (s.MaxAllocate == 0 || len(m.lost) == 0) {
 		m.t.Fatalf("nothing is published; %+v", m.view(s))
 	}
 	if len(m.node.handshakes) > 0 {

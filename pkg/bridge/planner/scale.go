@@ -37,17 +37,8 @@ func (b *builder) scaleUp() {
 	}
 }
 
-// low is the number of slots below which some are acquired. The first publication needs its slots in
-// addition to the used ones outside the ranges, which the agent cannot allocate.
-func (b *builder) low() int {
-	first := b.initial()
-	for _, slot := range b.held {
-		if slot.Outside && b.used[slot.Number] && !b.published() {
-			first++
-		}
-	}
-	return max(b.watermark(), b.limit(first))
-}
+// low is the number of slots below which some are acquired.
+func (b *builder) low() int { return max(b.watermark(), b.limit(b.initial()+b.unallocatable)) }
 
 // watermark is the number of slots that the settings demand.
 func (b *builder) watermark() int {
