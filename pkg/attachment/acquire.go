@@ -47,6 +47,9 @@ func (op *operation) acquire(want acquireRequest) error {
 func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, err error) {
 	inv, old, err := op.newInvocation()
 	if err != nil {
+		if op.unconfirmed != nil { // nothing can confirm it
+			op.setLost(err)
+		}
 		return false, errors.Join(err, failed)
 	}
 	if op.entry.rec == nil {
@@ -88,8 +91,11 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	if d, ok := errors.AsType[*duplicateError](failed); ok && d.offer {
 		op.offer(d.other)
 	}
-	if op.idInUseByDel(inv) { // use another one
+	inUse := op.idInUseByDel(inv)
+	if inUse { // use another one
 		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
+	}
+	if inUse || op.entry.dirty { // dirty: the loss is confirmed now
 		if err := op.writeAdding(inv); err != nil {
 			return false, fmt.Errorf("%s: %w; the ADD was not run", op, err)
 		}
@@ -173,8 +179,30 @@ func (op *operation) writeAdding(inv call.Invocation) error {
 	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
 	op.entry.waitsForOwner = false
+	if op.unconfirmed != nil {
+		return op.writeUnconfirmed(r)
+	}
 	return op.write(r)
 }
+
+// writeUnconfirmed sets an adding record in memory, but the disk keeps the attachment held until the DEL
+// has confirmed that it is lost: a start verifies it again, when no DEL may act any more (load).
+func (op *operation) writeUnconfirmed(adding record.Record) error {
+	held := op.unconfirmed.Clone()
+	for _, c := range adding.Invocations {
+		markLateDel(&held, c, time.Now())
+	}
+	held.LateDel.Until = time.Now().Add(delRunning)
+	if err := op.write(held); err != nil {
+		return err
+	}
+	op.setRecord(adding)
+	op.entry.dirty = true
+	return nil
+}
+
+// delRunning is the time until the deadline of a DEL that has not ended. It is longer than any DEL acts.
+const delRunning = 365 * 24 * time.Hour
 
 // newOrClonedRecord returns a copy of the record, or a first one for an invocation.
 func (op *operation) newOrClonedRecord(inv call.Invocation) record.Record {
@@ -219,12 +247,16 @@ func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation)
 	return errors.Join(errs...)
 }
 
-// keepUnconfirmed writes the record again as it was before CHECK reported the attachment lost: the
-// plugin did not answer the DEL, so it may be unavailable, and what it said of the attachment wrong.
-// A DEL that may still act is kept in mind: until then CHECK proves nothing.
+// keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
+// did not answer the DEL, so it may be unavailable, and what it said of the attachment wrong. A DEL
+// that may still act is recorded: until then CHECK proves nothing.
 func (op *operation) keepUnconfirmed(delErr error) error {
 	r := op.unconfirmed.Clone()
 	r.Generation, r.LateDel = op.entry.rec.Generation, op.entry.rec.LateDel
+	op.setRecord(r)
+	if op.idInUseByDel(op.lastInvocation()) || outcomeUnknown(delErr) { // it may be lost now
+		op.setLost(delErr)
+	}
 	return fmt.Errorf("%s: the plugin reported that it does not hold %v, but the DEL that must confirm that failed, so it is kept: %w",
 		op, r.Addrs(), errors.Join(delErr, op.write(r)))
 }

@@ -158,7 +158,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.steps()
 		f.inject(nth(2, "DEL", refused))
 		f.wantError(f.tryAllocate("router"), Failed, "10.0.0.1 is not available")
-		f.wantSteps("CHECK, write adding, DEL, ADD[10.0.0.1 fd00::1], write adding, DEL, DEL")
+		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.1 fd00::1], write adding, DEL, DEL")
 		f.allocate("router")
 		f.wantHeld("router", "fd00::1")
 	})
@@ -186,7 +186,7 @@ func TestRequestedAddresses(t *testing.T) {
 		f.clearStore()
 		f.steps()
 		f.allocate("router")
-		f.wantSteps("CHECK, write adding, DEL, ADD[10.0.0.2 fd00::2], write held")
+		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2 fd00::2], write held")
 		f.wantHeld("router", "10.0.0.2")
 		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
 	})
@@ -216,7 +216,7 @@ func TestRequestedAddresses(t *testing.T) {
 		f.node.extraAddr = "10.0.0.99"
 		f.steps()
 		_ = f.tryAllocate("router")
-		f.wantStepsPrefix("CHECK, write adding, DEL, ADD[10.0.0.1], write adding, DEL, ADD[]")
+		f.wantStepsPrefix("CHECK, write held, DEL, write adding, ADD[10.0.0.1], write adding, DEL, ADD[]")
 	})
 	run(t, "plugin returns another address", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)
@@ -227,7 +227,7 @@ func TestRequestedAddresses(t *testing.T) {
 		f.node.ignoresRequests = true
 		f.steps()
 		f.allocate("router")
-		f.wantSteps("CHECK, write adding, DEL, ADD[10.0.0.2], write adding, DEL, ADD[], write held")
+		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2], write adding, DEL, ADD[], write held")
 		f.wantHeld("router", "10.0.0.1")
 		f.wantStored(1)
 	})

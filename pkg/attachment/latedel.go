@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
@@ -18,6 +19,7 @@ func (op *operation) del(c call.Invocation) error {
 	op.releaseSecondProcess()
 	if err == nil && op.unconfirmed != nil && c.ContainerID == op.unconfirmed.IDInUse() {
 		op.unconfirmed = nil
+		op.setLost(fmt.Errorf("plugin %s does not hold it", c.Plugin))
 	}
 	if outcomeUnknown(err) {
 		// Memory suffices until the next write: a start infers it from the state.

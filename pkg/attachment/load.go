@@ -12,6 +12,8 @@ import (
 
 // load adds one record at start; Engine.mu is held.
 func (e *Engine) load(r record.Record) {
+	live := r.State == record.Held || r.State == record.Cooldown
+	interrupted := live && time.Until(r.LateDel.Until) > time.Duration(r.LateDel.Seconds)*time.Second
 	r = e.inferInFlight(r)
 	if e.pools[r.Pool] == nil { // a pool that was removed
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
@@ -21,6 +23,10 @@ func (e *Engine) load(r record.Record) {
 	if first, ok := e.byOwner[a.key]; ok {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is ignored: release the first one and start again")
 		return
+	}
+	if interrupted { // while its DEL ran (writeUnconfirmed)
+		a.lost, a.dirty = true, true
+		e.count(func(c *Counters) { c.Lost++ })
 	}
 	if e.retires(r) {
 		a.releaseAs = ActionRetire

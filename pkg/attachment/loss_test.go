@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -50,10 +51,15 @@ func TestLossUnconfirmed(t *testing.T) {
 			f.steps()
 			f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": injected}[step] })
 			f.wantError(f.tryAllocate("health"), Failed, "health", "10.0.0.1", "DEL", "kept")
-			f.wantSteps("CHECK, write adding, DEL, write held")
+			f.wantSteps("CHECK, write held, DEL, write held")
 			f.wantHeld("health", "10.0.0.1")
+			acted := injected != outage && injected != notStarted
+			if f.get("health").Lost != acted {
+				t.Errorf("health is lost: %t; want %t", !acted, acted)
+			}
 			f.inject(nil)
-			if injected == outage || injected == notStarted {
+			if !acted {
+				f.wantCounters(Counters{})
 				f.allocate("health")
 				f.wantSteps("CHECK")
 			} else { // the DEL may still act
@@ -72,6 +78,54 @@ func TestLossUnconfirmed(t *testing.T) {
 			f.wantRecords(0)
 		})
 	}
+	for name, s := range map[string]setup{"acts late": checkedPlugin, "ends with its process": ipv4Only} {
+		for _, at := range []fault{killBefore, killAfter} {
+			run(t, string(at)+" the DEL, which "+name, func(t *testing.T) {
+				f := newFixture(t, s)
+				f.allocate("health")
+				f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": at}[step] })
+				_ = f.tryAllocate("health")
+				f.node.kill(t, f.Engine)
+				f.inject(always(outage, "CHECK", "DEL", "ADD"))
+				f.start() // during the outage
+				f.wantError(f.tryAllocate("health"), Failed)
+				f.sleep(time.Minute)
+				f.wantHeld("health", "10.0.0.1")
+				if !f.get("health").Lost {
+					t.Error("health is not verified, and not lost")
+				}
+				f.inject(nil)
+				f.sleep(time.Hour)
+				if at == killBefore {
+					f.wantCounters(Counters{Lost: 1, Reacquired: 1})
+					f.wantStored(1)
+				} else {
+					f.allocate("health")
+				}
+				f.restart(s)
+				f.wantCounters(Counters{})
+				f.allocate("health")
+				f.wantHeld("health", "10.0.0.1")
+				f.wantStoreAgrees()
+			})
+		}
+	}
+	run(t, "killed, and the DEL acts late", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		f.allocate("health")
+		writes := nth(2, "write held", killBefore)
+		f.inject(func(step string) fault {
+			return cmp.Or(map[string]fault{"CHECK": saysLost, "DEL": timeoutLate}[step], writes(step))
+		})
+		_ = f.tryAllocate("health")
+		f.sleep(lateCall / 2)
+		f.restart(checkedPlugin)
+		f.wantError(f.tryAllocate("health"), Failed, "may still act") // CHECK would succeed
+		f.sleep(time.Hour)
+		f.allocate("health")
+		f.wantStoreAgrees()
+		f.wantStored(1)
+	})
 	run(t, "background", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("health")

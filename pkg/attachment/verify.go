@@ -45,11 +45,13 @@ func (op *operation) verify() (bool, error) {
 		}
 	}
 	if !held {
-		op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
+		if op.unconfirmed == nil { // otherwise the DEL must confirm that
+			op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
+		}
 		return false, nil
 	}
 	op.setVerified()
-	if op.entry.rec.BootID != op.engine.opts.BootID {
+	if op.entry.rec.BootID != op.engine.opts.BootID || op.entry.dirty {
 		r := op.entry.rec.Clone()
 		r.BootID = op.engine.opts.BootID
 		return true, op.write(r)
