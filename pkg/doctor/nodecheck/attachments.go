@@ -26,7 +26,11 @@ func attachments(o *check.Observations) []check.Finding {
 			all = append(all, check.Fail("allocate for the owner, which gets its addresses again, or others",
 				"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID).OfPool(a.Pool))
 		case a.Range == models.AttachmentRangeOutside && !a.Excluded:
-			all = append(all, check.Fail("restart the owner, which gets another address (docs/install/ranges.md, Addresses outside the ranges)",
+			remedy := "restart the owner, which gets another address"
+			if strings.HasPrefix(a.Owner, "ciliumnode-") {
+				remedy = "recreate the pods that use it: the bridge releases it when they are gone"
+			}
+			all = append(all, check.Fail(remedy+" (docs/install/ranges.md, Addresses outside the ranges)",
 				"owner %q has %s outside the ranges of the present configuration; another node may have it", a.Owner, addresses(a)).OfPool(a.Pool))
 		case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
 			all = append(all, check.Warn("fix the cause; the sidecar retries automatically. If the plugin refuses forever: `delegated-ipam release --discard OWNER --yes`",

@@ -140,6 +140,9 @@ func TestAttachments(t *testing.T) {
 			states(failed),
 			[]string{`owner "router" has 10.0.0.1 and fd00::1 outside the ranges`, "restart the owner"},
 		},
+		"slot of the bridge, outside the ranges": {
+			found(models.Attachment{State: "held", Range: "outside", Owner: "ciliumnode-3"}), states(failed), []string{"recreate the pods", "the bridge releases"},
+		},
 		"excluded, outside the ranges": {found(models.Attachment{State: "held", Range: "outside", Excluded: true}), states(ok), nil},
 		"no configuration":             {found(models.Attachment{State: "held", Range: "unconfigured"}), states(ok), nil},
 		"failed DEL":                   {found(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), states(warning), []string{"no daemon", `"x"`}},
