@@ -85,6 +85,9 @@ func TestValuesRefused(t *testing.T) {
 		"maxUnavailable=0":                    "maxUnavailable",
 		"network.conflist=x":                  "network.enabled: false",
 		"imagePullPolicy=Sometimes":           "imagePullPolicy",
+		"sidecar.options.socket-mode=0600":    "0660",
+		"bridge.options.max-allocate=2":       "8 or more",
+		"bridge.metricsAddress=[::]:9968":     "network.metricsAddress",
 	} {
 		t.Run(set, func(t *testing.T) {
 			if _, err := template(t, ourChart, newest, values.Options{Values: []string{set}}); err == nil || !strings.Contains(err.Error(), want) {

@@ -69,7 +69,24 @@ func TestOptionsOfChart(t *testing.T) {
 func samples(f *pflag.Flag) (good, bad []any) {
 	switch kind := f.Value.Type(); {
 	case f.Name == "socket-group":
-		return []any{77, "77"}, []any{"cilium"}
+		return []any{77, "77", 1000600000}, []any{"cilium", 0}
+	case f.Name == "max-allocate":
+		defaults, _ := options.NewBridge(nil)
+		return []any{0, "0", defaults.MinAllocate}, []any{-1, "x", 1.5, 2, defaults.MinAllocate - 1}
+	case f.Name == "pool" && kind == "name":
+		return []any{"x"}, []any{"", 1}
+	case f.Name == "metrics-address":
+		return []any{"", ":9000", "192.0.2.1:9000", "node.example.com:9000", "[::]:65535"}, []any{"x", "9000", "::1:9000", ":65536", "x:", 1}
+	case f.Name == "local-router-ipv4":
+		return []any{"", "192.0.2.1"}, []any{"x", "192.0.2.1/24", "fd00::1"}
+	case f.Name == "local-router-ipv6":
+		return []any{"", "fd00::1"}, []any{"x", "fd00::1/64", "192.0.2.1"}
+	case f.Name == "ipv4-range":
+		return []any{"", "192.0.2.0/24"}, []any{"x", "192.0.2.0", "fd00::/64"}
+	case f.Name == "ipv6-range":
+		return []any{"", "fd00::/64"}, []any{"x", "fd00::", "192.0.2.0/24"}
+	case slices.Contains([]string{"plugin-timeout", "ipam-expiration", "excess-ip-release-delay"}, f.Name):
+		return []any{"3m", "1h30m", "0.5s"}, []any{"3 minutes", 180, "", "0", "0s", "0h0m"}
 	case kind == "bool":
 		return []any{true, false, "true", "false"}, []any{"maybe", 7}
 	case kind == "count":
@@ -79,7 +96,7 @@ func samples(f *pflag.Flag) (good, bad []any) {
 	case kind == "uids", kind == "gids":
 		return []any{1000, "1000,1001"}, []any{"cilium", -1}
 	case kind == "mode":
-		return []any{"0660", "660"}, []any{"rw", "0888"}
+		return []any{"0660", "660"}, []any{"rw", "0888", "0000", "0600", "0640"}
 	case strings.Contains(kind, "|"):
 		for _, choice := range strings.Split(kind, "|") {
 			good = append(good, choice)
@@ -92,19 +109,35 @@ func samples(f *pflag.Flag) (good, bad []any) {
 // A refused value is one that would stop a program after the installation.
 func TestConnectionsRefused(t *testing.T) {
 	for set, refused := range map[string]bool{
-		"apiServer.host=192.0.2.1":                     false,
-		"apiServer.host=fd00::1,apiServer.port=6443":   false,
-		"apiServer.host=api.example.com":               false,
-		"apiServer.host=https://192.0.2.1":             true,
-		"apiServer.host=192.0.2.1:6443":                true,
-		"apiServer.host=api.example.com/x":             true,
-		"apiServer.port=6443":                          true,
-		"apiServer.port=,apiServer.host=":              false,
-		"bridge.metricsAddress=0.0.0.0:9000":           false,
-		"bridge.metricsAddress=[::]:9000":              false,
-		"bridge.metricsAddress=:9000":                  true,
-		"bridge.metricsAddress=":                       true,
-		"network.metricsAddress=node.example.com:9000": true,
+		"apiServer.host=192.0.2.1":                                                   false,
+		"apiServer.host=fd00::1,apiServer.port=6443":                                 false,
+		"apiServer.host=api.example.com":                                             false,
+		"apiServer.host=https://192.0.2.1":                                           true,
+		"apiServer.host=192.0.2.1:6443":                                              true,
+		"apiServer.host=api.example.com/x":                                           true,
+		"apiServer.port=6443":                                                        true,
+		"apiServer.port=,apiServer.host=":                                            false,
+		"bridge.metricsAddress=0.0.0.0:9000":                                         false,
+		"bridge.metricsAddress=[::]:9000":                                            false,
+		"bridge.metricsAddress=:9000":                                                true,
+		"bridge.metricsAddress=":                                                     true,
+		"network.metricsAddress=node.example.com:9000":                               true,
+		"apiServer.host=192.0.2.1,apiServer.port=65535":                              false,
+		"apiServer.host=192.0.2.1,apiServer.port=65536":                              true,
+		"bridge.metricsAddress=0.0.0.0:65535":                                        false,
+		"bridge.metricsAddress=0.0.0.0:65536":                                        true,
+		"network.metricsAddress=[::]:99999":                                          true,
+		"bridge.metricsAddress=0.0.0.0:9968":                                         true,
+		"bridge.metricsAddress=0.0.0.0:9968,network.enabled=false":                   false,
+		"bridge.metricsAddress=127.0.0.1:9968,network.metricsAddress=127.0.0.1:9966": false,
+		"sidecar.options.metrics-address=:9968":                                      true,
+		"sidecar.options.metrics-address=:9966":                                      true,
+		"sidecar.options.metrics-address=:9967":                                      false,
+		"sidecar.options.metrics-address=:9966,sidecar.enabled=false":                false,
+		"sidecar.options.socket-mode=0600,bridge.enabled=false":                      false,
+		"bridge.options.max-allocate=4,bridge.options.min-allocate=5":                true,
+		"bridge.options.max-allocate=2,bridge.options.min-allocate=0":                true,
+		"bridge.options.max-allocate=3,bridge.options.min-allocate=0":                false,
 	} {
 		if _, err := template(t, ourChart, newest, values.Options{Values: []string{set}}); (err != nil) != refused {
 			t.Errorf("%s: %v; want it refused: %t", set, err, refused)
@@ -129,7 +162,7 @@ func TestMetricsAddress(t *testing.T) {
 	}
 }
 
-// The bridge's own owners and group stay.
+// The bridge's own owners and group stay, and it may connect to a socket of another group.
 func TestOptionsJoined(t *testing.T) {
 	for set, want := range map[string][2]string{
 		"": {"ciliumnode-*", "60913"},
@@ -143,12 +176,18 @@ func TestOptionsJoined(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	harness.Must(t, os.WriteFile(file, fmt.Append(nil, "sidecar: {options: {enable-ipv6: true, allow-gids: 1000600000}}"), 0o600))
+	harness.Must(t, os.WriteFile(file, fmt.Append(nil, "sidecar: {options: {enable-ipv6: true, allow-gids: 1000600000, socket-group: 1000600000}}"), 0o600))
 	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
 	harness.Must(t, err)
 	got := named[*corev1.ConfigMap](t, all, "delegated-ipam").Data
 	if got["enable-ipv6"] != "true" || got["allow-gids"] != "1000600000,60913" {
 		t.Errorf("the options are %v", got)
+	}
+	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
+		pod := named[*appsv1.DaemonSet](t, all, name).Spec.Template.Spec
+		if c := pod.SecurityContext; c == nil || !slices.Equal(c.SupplementalGroups, []int64{1000600000}) {
+			t.Errorf("%s is not a member of the socket's group: %v", name, c)
+		}
 	}
 }
 
