@@ -15,10 +15,11 @@ const maxRefusalDelay = 45 * time.Second
 type backoff struct {
 	limit time.Duration
 	until time.Time
-	// reason and cause are those of the last refusal, since is the time of the first.
-	reason planner.Reason
-	cause  error
-	since  time.Time
+	// reason and cause are those of the last refusal, since is the time of the first, failed that of the
+	// first that a busy sidecar did not cause; zero for none.
+	reason        planner.Reason
+	cause         error
+	since, failed time.Time
 }
 
 // extend returns the backoff after another refusal; b is nil for the first.
@@ -27,6 +28,9 @@ func (b *backoff) extend(cause *refusal) *backoff {
 		b = &backoff{limit: 2500 * time.Millisecond, since: time.Now()}
 	}
 	b.reason, b.cause = cause.reason, cause.err
+	if b.failed.IsZero() && b.reason != reasonSidecarBusy {
+		b.failed = time.Now()
+	}
 	if cause.after > 0 {
 		b.until = time.Now().Add(jitter(cause.after, 2*cause.after))
 		return b

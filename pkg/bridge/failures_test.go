@@ -210,22 +210,26 @@ func TestNoProgress(t *testing.T) {
 
 // Any client that may write the status could make the bridge acquire slots.
 func TestInventedUsedAddresses(t *testing.T) {
-	f := newFixture()
-	f.capacity = 1000
-	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
-		waitForPool(t, f)
-		f.update(func() {
-			for n := range 300 {
-				f.node.Status.IPAM.Used[ip(1000+n).String()] = ciliumnode.AllocationIP{Owner: "default/pod", Resource: planner.EntryOf(4+n, false).Resource}
-			}
+	for name, owner := range map[string]string{"of pods": "default/pod", "of the agent": "invented"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			f.capacity, f.pods = 1000, 1
+			runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+				advance(time.Minute)
+				f.update(func() {
+					for n := range 300 {
+						f.node.Status.IPAM.Used[ip(1000+n).String()] = ciliumnode.AllocationIP{Owner: owner, Resource: planner.EntryOf(20+n, false).Resource}
+					}
+				})
+				advance(10 * time.Minute)
+				// Those of the pod and the agent, these again, and one free slot.
+				if held := len(f.held); held > 9 {
+					t.Errorf("%d slots are held; want at most 9", held)
+				}
+				if got := f.eventReasons(); !slices.Equal(got, []string{"AddressNotHeld"}) {
+					t.Errorf("the Events are %v; want AddressNotHeld once", got)
+				}
+			})
 		})
-		advance(10 * time.Minute)
-		// Those that the agent may use itself, and one free slot.
-		if held := len(f.held); held > 8 {
-			t.Errorf("%d slots are held; want at most 8", held)
-		}
-		if got := f.eventReasons(); !slices.Equal(got, []string{"AddressNotHeld"}) {
-			t.Errorf("the Events are %v; want AddressNotHeld once", got)
-		}
-	})
+	}
 }

@@ -28,8 +28,9 @@ func TestFirstPublication(t *testing.T) {
 		// publication.
 		most  int
 		after time.Duration
-		// listed is when the pending pods are listed; 0 for never.
-		listed time.Duration
+		// listed is when the pending pods are listed, idle when the sidecar stops to refuse requests; 0 for
+		// never.
+		listed, idle time.Duration
 	}{
 		"27 pods":         {set: func(f *fixture) { pods(f, 1, 27) }},
 		"gaps":            {set: func(f *fixture) { pods(f, 3, 3); pods(f, 40, 42); pods(f, 100, 100) }},
@@ -43,6 +44,14 @@ func TestFirstPublication(t *testing.T) {
 		},
 		"exhausted":    {set: func(f *fixture) { pods(f, 1, 27); f.capacity = 10 }, most: 10},
 		"max-allocate": {set: func(f *fixture) { pods(f, 1, 27) }, settings: func(s *planner.Settings) { s.MaxAllocate = 12 }, most: 12},
+		"sidecar is busy": {
+			set: func(f *fixture) {
+				pods(f, 1, 27)
+				f.held[0], f.held[1], f.held[2], f.held[3] = ip(1), ip(2), ip(3), ip(4)
+				f.requestErr = &refusal{reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+			},
+			idle: 40 * time.Second, after: 40 * time.Second,
+		},
 		"plugin fails": {
 			set: func(f *fixture) {
 				pods(f, 1, 27)
@@ -65,6 +74,9 @@ func TestFirstPublication(t *testing.T) {
 					advance(time.Millisecond)
 					if time.Since(start) == tt.listed {
 						f.update(func() { f.podsPending = false })
+					}
+					if time.Since(start) == tt.idle {
+						f.update(func() { f.requestErr = nil })
 					}
 				}
 				pool := f.pool()

@@ -29,8 +29,10 @@ type fakeSource struct {
 	// silent is one whose watches have neither events nor an end; hangs is one that does not respond to
 	// a watch. Others end them at their time limit.
 	silent, hangs bool
-	requests      int
-	watch         *watch.FakeWatcher
+	// empty is an API server whose pod was deleted.
+	empty    bool
+	requests int
+	watch    *watch.FakeWatcher
 }
 
 func (s *fakeSource) set(err error) {
@@ -60,7 +62,13 @@ func (s *fakeSource) source() *cache.ListWatch {
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			list := &corev1.PodList{Items: []corev1.Pod{*pod("1", nil)}}
 			list.ResourceVersion = "1"
-			return list, s.request()
+			err := s.request()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.empty {
+				list.Items = nil
+			}
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			err := s.request()
@@ -209,6 +217,42 @@ func TestSilentWatch(t *testing.T) {
 				if advance(time.Second); !w.connected() {
 					t.Error("not connected after an event")
 				}
+			})
+		})
+	}
+}
+
+// The pods of a silent watch are listed again, also if that of the CiliumNode is silent.
+func TestSilentPods(t *testing.T) {
+	for name, nodes := range map[string]*fakeSource{"pods": {}, "all": {silent: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, pods := newMetrics(), &fakeSource{silent: true}
+				first, second := newWatcher(m, resourceNodes), newWatcher(m, resourcePods)
+				second.after = first
+				store := newPodStore(func() {})
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+				var work sync.WaitGroup
+				work.Go(func() { first.run(ctx, nodes.source(), &corev1.Pod{}, newPodStore(func() {})) })
+				work.Go(func() { second.run(ctx, pods.source(), &corev1.Pod{}, store) })
+				advance(time.Minute)
+				if n := store.get().count; n != 1 {
+					t.Errorf("%d pods", n)
+				}
+				for _, want := range []int{0, 1, 0} {
+					pods.mu.Lock()
+					pods.empty = want == 0
+					pods.mu.Unlock()
+					advance(2*maxSilence + resync)
+					if n := store.get().count; n != want {
+						t.Errorf("%d pods; want %d", n, want)
+					}
+					if second.connected() {
+						t.Error("connected to a silent API server")
+					}
+				}
+				cancel()
+				work.Wait()
 			})
 		})
 	}

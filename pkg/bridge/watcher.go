@@ -42,16 +42,17 @@ const (
 type watcher struct {
 	metrics  *metrics
 	resource string
-	// after is a watcher whose watch must work first, nil for none: while the API server is down, one
-	// of them retries. signal receives a value when the watch works again.
+	// after is a watcher whose watch or LIST must work first, nil for none: while the API server is
+	// down, one of them retries. signal receives a value when the watch works again.
 	after  *watcher
 	signal waker
 	up     atomic.Bool
 	retry  kubeapi.Retry
-	// silence ends the present watch after maxSilence, stop immediately; nil before the first.
+	// silence calls stop after maxSilence; nil before the first watch. stop ends the present list and
+	// watch: the objects are listed again.
 	silence *time.Timer
 	stop    context.CancelFunc
-	// silent reports whether silence has ended a watch, and no later one has worked.
+	// silent reports whether silence has ended a watch, no later one has worked, and LIST works.
 	silent atomic.Bool
 }
 
@@ -71,12 +72,15 @@ func (w *watcher) connected() bool { return w.up.Load() }
 func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any, store cache.ReflectorStore) {
 	r := cache.NewReflectorWithOptions(observedSource{source, w}, expected, observedStore{store, w}, cache.ReflectorOptions{Name: fmt.Sprintf("%T", expected)})
 	for ctx.Err() == nil {
-		if w.after != nil && !w.after.connected() {
+		if w.after != nil && !w.after.connected() && !w.after.silent.Load() {
 			sleep(ctx, resync, w.after.signal)
 			continue
 		}
 		start := time.Now()
-		err := r.ListAndWatchWithContext(ctx)
+		working, stop := context.WithCancel(ctx)
+		w.stop = stop
+		err := r.ListAndWatchWithContext(working)
+		stop()
 		w.endWatch()
 		w.setConnected(false)
 		if time.Since(start) >= kubeapi.MaxRetryDelay {
@@ -104,13 +108,16 @@ func (observedSource) IsWatchListSemanticsUnSupported() bool { return true }
 func (s observedSource) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeapi.RequestLimit)
 	defer cancel()
-	return s.ListWatch.ListWithContext(ctx, o)
+	list, err := s.ListWatch.ListWithContext(ctx, o)
+	if err != nil {
+		s.silent.Store(false)
+	}
+	return list, err
 }
 
 // WatchWithContext opens a watch.
 func (s observedSource) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.endWatch()
-	ctx, s.stop = context.WithCancel(ctx)
 	stop := s.stop
 	s.silence = time.AfterFunc(maxSilence, func() {
 		s.silent.Store(true)
@@ -120,22 +127,15 @@ func (s observedSource) WatchWithContext(ctx context.Context, o metav1.ListOptio
 	timeout := int64(jitter(watchTimeout, watchTimeout+20*time.Second).Seconds())
 	o.TimeoutSeconds = &timeout
 	stream, err := s.ListWatch.WatchWithContext(ctx, o)
-	if err == nil {
-		context.AfterFunc(ctx, stream.Stop)
-	}
 	s.setConnected(err == nil && !s.silent.Load())
 	return stream, withoutKind(err)
 }
 
-// endWatch ends the last watch, if there was one.
+// endWatch ends the wait for silence of the last watch, if there was one.
 func (w *watcher) endWatch() {
-	if w.silence == nil {
-		return
-	}
-	if w.silence.Stop() {
+	if w.silence != nil && w.silence.Stop() {
 		w.silent.Store(false) // it has ended before
 	}
-	w.stop()
 }
 
 // observedStore is a store that records each event.

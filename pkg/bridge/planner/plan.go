@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -144,9 +145,13 @@ func (b *builder) unmark(n int, ip netip.Addr) {
 
 // republishUsed publishes used addresses that are not in the pool: the agent would drop their
 // endpoints at its next restart. It restores those that are not held, of each family as many as pods
-// and agent can use, those of pods first: the status may have any others.
+// and agent can use, those of pods first: the status may have any others. If the pods are unknown, the
+// limit is --max-allocate. agentSlots would grow with each restored address.
 func (b *builder) republishUsed() {
-	limit := b.agentSlots() + b.Pods
+	limit := agentAddresses + b.Pods
+	if b.PodIPs == nil {
+		limit = cmp.Or(b.settings.MaxAllocate, len(b.Used))
+	}
 	restorable := map[bool]int{true: limit, false: limit}
 	var pods, others []netip.Addr
 	for _, ip := range sortedAddrs(b.Used) {
@@ -174,7 +179,7 @@ func (b *builder) republishUsed() {
 			b.unmark(n, ip)
 		case ours && b.PodsPending:
 			// It will soon be known how many are restored.
-		case ours && !b.Refused[ip] && (b.PodIPs == nil || restorable[ip.Is4()] > 0):
+		case ours && !b.Refused[ip] && restorable[ip.Is4()] > 0:
 			restorable[ip.Is4()]--
 			b.restore(tagged, ip)
 		default:

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -545,14 +546,21 @@ func TestPlan(t *testing.T) {
 func TestUnknownUsedAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
 		tagged, pending, unknown bool
-		podIP                    netip.Addr
-		restored, reported       int
+		// owner is that of the tagged addresses, default/invented if it is empty.
+		owner              string
+		v6                 bool
+		most               int
+		podIP              netip.Addr
+		restored, reported int
 	}{
 		"no slots":              {reported: 300},
 		"slots":                 {tagged: true, restored: 3, reported: 297},
+		"slots, of the agent":   {tagged: true, owner: "invented", restored: 3, reported: 297},
+		"slots, IPv6":           {tagged: true, owner: "invented", v6: true, restored: 7, reported: 293},
 		"slots, one of a pod":   {tagged: true, podIP: invented(299), restored: 3, reported: 297},
 		"pods are not listed":   {tagged: true, pending: true, unknown: true},
 		"pods are not watched":  {tagged: true, unknown: true, restored: 300},
+		"max-allocate":          {tagged: true, unknown: true, most: 12, restored: 8, reported: 292},
 		"no slots, no pod list": {pending: true, unknown: true, reported: 300},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -566,11 +574,16 @@ func TestUnknownUsedAddresses(t *testing.T) {
 				f.Pods, f.PodIPs = 0, nil
 			}
 			for n := range 300 {
-				f.Used[invented(n)] = Entry{Owner: "invented"}
+				ip, e := invented(n), Entry{Owner: "invented"}
 				if c.tagged {
-					f.Used[invented(n)] = Entry{Owner: "default/invented", Resource: EntryOf(n+9, false).Resource}
+					e = Entry{Owner: cmp.Or(c.owner, "default/invented"), Resource: EntryOf(n+9, false).Resource}
 				}
+				if c.v6 {
+					ip = ipv6(1000 + n)
+				}
+				f.Used[ip] = e
 			}
+			settings.MaxAllocate = c.most
 			restored, reported := map[netip.Addr]bool{}, 0
 			for _, a := range Plan(f.View, settings) {
 				switch {

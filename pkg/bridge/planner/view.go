@@ -107,7 +107,7 @@ type View struct {
 	// has recently not released.
 	Refused, ReleaseFailed map[netip.Addr]bool
 	// Exhausted reports whether an acquisition has recently failed. Depleted reports whether the plugin
-	// has no more addresses, or has refused all acquisitions for a while.
+	// has no more addresses, or all acquisitions have failed for a while.
 	Exhausted, Depleted bool
 	// Batch is how many slots are acquired before the next publication; 0 for no limit.
 	Batch int
