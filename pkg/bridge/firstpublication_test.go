@@ -52,6 +52,14 @@ func TestFirstPublication(t *testing.T) {
 			},
 			idle: 40 * time.Second, after: 40 * time.Second,
 		},
+		"sidecar stays busy": {
+			set: func(f *fixture) {
+				pods(f, 1, 27)
+				f.held[0], f.held[1], f.held[2], f.held[3] = ip(1), ip(2), ip(3), ip(4)
+				f.requestErr = &refusal{reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+			},
+			most: 4, after: busyPatience,
+		},
 		"plugin fails": {
 			set: func(f *fixture) {
 				pods(f, 1, 27)
@@ -70,7 +78,7 @@ func TestFirstPublication(t *testing.T) {
 			}
 			runController(t, f, settings, func(t *testing.T, _ *metrics) {
 				start := time.Now()
-				for len(f.pool()) == 0 && time.Since(start) < time.Minute {
+				for len(f.pool()) == 0 && time.Since(start) < 2*busyPatience {
 					advance(time.Millisecond)
 					if time.Since(start) == tt.listed {
 						f.update(func() { f.podsPending = false })

@@ -20,8 +20,12 @@ const firstBatch = 4
 const smallExcessDelays = 5
 
 // patience is how long the first publication waits for the list of pods, or while all acquisitions
-// fail. It waits longer for a busy sidecar, whose plugin may have the addresses.
+// fail.
 const patience = 30 * time.Second
+
+// busyPatience is how long it waits for a busy sidecar, whose plugin may have the addresses: a stop of
+// the sidecar takes up to 125 s.
+const busyPatience = 3 * time.Minute
 
 // burst is how long after an acquisition the next one belongs to the same burst of pods.
 const burst = 10 * time.Second
@@ -116,7 +120,8 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods)
 	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
 	if b := s.acquireBackoff; b != nil {
 		v.Batch = 1 // one request shows whether the shortage lasts
-		v.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience
+		v.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
+			time.Since(b.since) >= busyPatience
 	}
 	s.forget(*v)
 	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
@@ -211,6 +216,7 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	if s.acquireBackoff != nil {
 		consider(s.acquireBackoff.until)
 		consider(s.acquireBackoff.failed.Add(patience))
+		consider(s.acquireBackoff.since.Add(busyPatience))
 	}
 	consider(s.observed.Add(patience))
 	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
