@@ -48,7 +48,7 @@ func TestConcurrentClients(t *testing.T) {
 //evidence:design/reliability the same, and the sidecar is killed repeatedly
 func TestConcurrentClientsAndKills(t *testing.T) {
 	t.Parallel()
-	operations := sizeFromEnv(t).of(300, 20_000)
+	operations := sizeFromEnv(t).of(900, 20_000)
 	st := newStats(t, concurrency)
 	st.countCases(t, operations)
 	n := fastNode(t)
