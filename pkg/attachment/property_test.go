@@ -247,6 +247,9 @@ func (s *simulation) Fault(rt *rapid.T) {
 	if step == "DEL" && p.SingleUseIDs() {
 		faults = append(faults, delQueued)
 	}
+	if step == "CHECK" {
+		faults = append(faults, saysLost)
+	}
 	if strings.HasPrefix(step, "write") || step == "remove" {
 		faults = []fault{writeFailed, writeUnknown}
 	}
