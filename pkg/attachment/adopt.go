@@ -8,8 +8,8 @@ import (
 )
 
 // adopt records what the plugin's store holds for the container ID of an owner without a record: the
-// journal was lost. Every enabled family is claimed for good, whatever is requested: the owner may use
-// it. If none is enabled, all are claimed, so that they can be released. absent reports that the store
+// journal was lost. Every enabled family is claimed for good, also one that is not requested: the owner
+// may use it. If none is enabled, all are claimed, so that they can be released. absent reports that the store
 // provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
 // requested from the ADD. The error is a *duplicateError, that the record could not be written, or
 // that a restore must not replace what cannot be adopted.

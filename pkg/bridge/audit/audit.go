@@ -217,16 +217,15 @@ func (c *Cluster) perNode() []Finding {
 // withoutCiliumNode returns the Nodes with a bridge pod that has waited for a CiliumNode for agentLimit.
 // A Node that has just joined has none yet, and Cilium need not run on one without a bridge pod.
 func (c *Cluster) withoutCiliumNode() []Finding {
+	has := map[string]bool{}
+	for _, n := range c.nodes {
+		has[n.name] = true
+	}
+	waits := func(p Pod) bool { return !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit }
 	var found []Finding
 	for name, pods := range c.pods {
-		if !c.exists[name] || slices.ContainsFunc(c.nodes, func(n node) bool { return n.name == name }) {
-			continue
-		}
-		for _, p := range pods {
-			if !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit {
-				found = append(found, Finding{Check: NoCiliumNode, Node: name, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", p.Name)})
-				break
-			}
+		if i := slices.IndexFunc(pods, waits); i >= 0 && c.exists[name] && !has[name] {
+			found = append(found, Finding{Check: NoCiliumNode, Node: name, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", pods[i].Name)})
 		}
 	}
 	return found

@@ -116,8 +116,8 @@ type View struct {
 	// Pods is the number of pods of the node that have or need an address, 0 if unknown. The agent
 	// writes Used much later.
 	Pods int
-	// PodIPs are the addresses of these pods, nil if unknown. PodsPending reports whether Pods and PodIPs will soon be
-	// known.
+	// PodIPs are the addresses of these pods, nil if unknown. PodsPending reports whether Pods and PodIPs
+	// will soon be known.
 	PodIPs      map[netip.Addr]bool
 	PodsPending bool
 	// Surge is how many free slots are needed in addition, because none was free.
