@@ -7,7 +7,7 @@ FUZZTIME ?= 30000x
 # library than other tools.
 GOVULNCHECK ?= v1.1.4
 ACTIONLINT  ?= v1.7.12
-# The coverage of pkg/ below which "make cover" fails, in percent.
+# The coverage of internal/, pkg/ and cmd/ below which "make cover" fails, in percent.
 MIN_COVERAGE ?= 95.0
 # The tag in the manifests of deploy/.
 IMAGE_TAG ?= local
@@ -125,9 +125,9 @@ plugins: ## build host-local, static and dhcp (tools/plugins) and an old host-lo
 test: test-contract test-system test-unit cover ## run the tests without the long runs of "make checks", then check the coverage
 
 .PHONY: test-unit
-test-unit: plugins skipped ## run the tests of pkg/ and cmd/, property tests with a fifth of their cases
+test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, property tests with a fifth of their cases
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit
-	$(PLUGIN_ENV) go test $(RACE) -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./pkg/... ./pkg/... ./cmd/... \
+	$(PLUGIN_ENV) go test $(RACE) -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
 	  -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 .PHONY: test-system
@@ -143,12 +143,12 @@ test-contract: plugins test-binaries skipped ## run the contract tests: swagger.
 
 .PHONY: test-property
 test-property: ## run the packages that have property tests again, with all cases
-	go test $(RACE) $(NOCACHE) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./pkg/... | sed -n 's/ .*pgregory.net.rapid.*//p')
+	go test $(RACE) $(NOCACHE) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./internal/... ./pkg/... ./cmd/... | sed -n 's/ .*pgregory.net.rapid.*//p')
 
 # In CI a skipped test is an error: "go test" alone would call it a success.
 .PHONY: test-dhcp
 test-dhcp: plugins ## run the tests with a real isc-dhcp-server; needs root, network namespaces and dhcpd
-	@$(PLUGIN_ENV) go test $(RACE) $(NOCACHE) -v -run '$(DHCP_TESTS)' ./pkg/delegate ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
+	@$(PLUGIN_ENV) go test $(RACE) $(NOCACHE) -v -run '$(DHCP_TESTS)' ./internal/plugin ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
 	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
 	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which is an error in CI" >&2; exit 1; }
 
@@ -257,7 +257,7 @@ audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a 
 .PHONY: test-binaries
 test-binaries: ## build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin
 	@rm -rf $(COVER)/binary
-	go build $(RACE) -cover -covermode=atomic -coverpkg=./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
+	go build $(RACE) -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
 	go build -o $(SCRIPTED) ./test/scripted
 	go build -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
 
@@ -281,15 +281,15 @@ skipped: ## print which tests this machine skips, and why
 	@test "$$(id -u)" = 0 || echo "skipped: requests by another user, because only root can make them"
 
 .PHONY: cover
-cover: ## print the coverage of pkg/ in the last tests; fail below MIN_COVERAGE percent
+cover: ## print the coverage of the product in the last tests; fail below MIN_COVERAGE percent
 	@test -d $(COVER)/unit || { echo "no coverage data in $(COVER)/unit; run 'make test' first" >&2; exit 1; }
-	@go tool covdata textfmt -pkg=$(MODULE)/pkg/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
+	@go tool covdata textfmt -pkg=$(MODULE)/internal/...,$(MODULE)/pkg/...,$(MODULE)/cmd/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
 	@go tool cover -func=$(COVER)/all.txt | awk -v min=$(MIN_COVERAGE) '/^total:/ { got = $$3; sub("%", "", got); \
-	  printf "coverage of pkg/: %s %%, minimum %s %%\n", got, min; exit (got + 0 < min) }'
+	  printf "coverage: %s %%, minimum %s %%\n", got, min; exit (got + 0 < min) }'
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target with FUZZTIME inputs, or for that time
-	@grep -rl --include='*_test.go' '^func Fuzz' pkg | while read -r file; do \
+	@grep -rl --include='*_test.go' '^func Fuzz' internal pkg cmd | while read -r file; do \
 	  sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r name; do \
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
 	  done || exit 1; \
@@ -298,7 +298,7 @@ fuzz: ## run each fuzz target with FUZZTIME inputs, or for that time
 # Not part of "make ci": takes most of an hour.
 .PHONY: mutants
 mutants: plugins ## test 200 mutants of engine, journal, runner and planner; print the share that the tests detect
-	$(PLUGIN_ENV) go run ./test/mutants pkg/attachment pkg/journal pkg/delegate pkg/bridge/planner
+	$(PLUGIN_ENV) go run ./test/mutants internal/sidecar/engine internal/sidecar/journal internal/plugin internal/bridge/planner
 
 # Needs spin and gcc, and some minutes.
 .PHONY: model
@@ -370,7 +370,7 @@ fmt: $(TOOLS)/golangci-lint ## format the hand-written code
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## check imports, format and code (.golangci.yml)
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
-	$(TOOLS)/golangci-lint run --allow-parallel-runners --build-tags failpoints ./pkg/failpoint
+	$(TOOLS)/golangci-lint run --allow-parallel-runners --build-tags failpoints ./internal/failpoint
 	cd test/external && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	cd tools && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 

@@ -3,11 +3,11 @@
 package main
 
 import (
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
-	"github.com/delegated-ipam/delegated-ipam/pkg/command"
+	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 )
 
 // version is set by the build of a release: -ldflags "-X main.version=v0.1.0".
 var version string
 
-func main() { command.Main(cli.Run, version) }
+func main() { cmdline.Main(cli.Run, version) }

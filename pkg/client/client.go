@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/ciliumnode"
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/inventory"
-	"github.com/delegated-ipam/delegated-ipam/pkg/kubeapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -125,7 +125,7 @@ func (tb *testbed) testRights(t *testing.T) {
 
 // testExpired compacts etcd after the first page, so that the next one does not exist any more.
 func (tb *testbed) testExpired(t *testing.T) {
-	config, err := kubeapi.CommandConfig(tb.WriteKubeconfig(t, "expired", accounts[0], "default"), "test")
+	config, err := kube.CommandConfig(tb.WriteKubeconfig(t, "expired", accounts[0], "default"), "test")
 	harness.Must(t, err)
 	from, err := inventory.New(config)
 	harness.Must(t, err)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
 // bare runs host-local as a minimal Go program would: the same verbs with the same input as the

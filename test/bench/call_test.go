@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // The heap allocations of the sidecar for a plugin call. Lower them when they decrease.

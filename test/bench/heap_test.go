@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 )
 
 // The heap allocations of a request for a held address. Lower them when they decrease.
@@ -36,7 +36,7 @@ func TestHeldRequestAllocations(t *testing.T) {
 		max float64
 	}{
 		"in the engine": {func() error {
-			_, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: owner})
+			_, err := e.Allocate(context.Background(), engine.AllocateRequest{Owner: owner})
 			return err
 		}, engineAllocations},
 		"in the whole handler":                          {alone, handlerAllocations},

@@ -13,17 +13,17 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
-	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/ownermatch"
-	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // heldEngine returns an engine that holds an owner's attachment and some others, just verified.
 // Its journal and plugin fail from then on.
-func heldEngine(others int) (*attachment.Engine, error) {
+func heldEngine(others int) (*engine.Engine, error) {
 	owners, err := ownermatch.Parse([]string{"*"})
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func heldEngine(others int) (*attachment.Engine, error) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
-	e := attachment.New(attachment.Options{
+	e := engine.New(engine.Options{
 		Node: nodeName, Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool, EnableIPv4: true, Owners: owners,
 		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
 	}, backend, backend)
@@ -41,7 +41,7 @@ func heldEngine(others int) (*attachment.Engine, error) {
 		names = append(names, fmt.Sprintf("default/other-%d", i))
 	}
 	for _, name := range names {
-		if _, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: name}); err != nil {
+		if _, err := e.Allocate(context.Background(), engine.AllocateRequest{Owner: name}); err != nil {
 			return nil, err
 		}
 	}
@@ -58,9 +58,9 @@ func heldRequest(others int) (func() error, error) {
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	h, err := restapi.New(restapi.Options{
+	h, err := httpapi.New(httpapi.Options{
 		Engine: e, Reporter: noReport{}, Log: log,
-		Addressing: restapi.Addressing{EnableIPv4: true, RouterIPv4: netip.MustParseAddr("10.15.0.1")},
+		Addressing: httpapi.Addressing{EnableIPv4: true, RouterIPv4: netip.MustParseAddr("10.15.0.1")},
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (b *bench) heap() error {
 	}
 	var failed error
 	engine := testing.AllocsPerRun(100, func() {
-		_, err := e.Allocate(context.Background(), attachment.AllocateRequest{Owner: owner})
+		_, err := e.Allocate(context.Background(), engine.AllocateRequest{Owner: owner})
 		failed = errors.Join(failed, err)
 	})
 	handler := testing.AllocsPerRun(100, func() { failed = errors.Join(failed, request()) })
@@ -143,7 +143,7 @@ func (o *fakeBackend) Prestart(...call.Upcoming) func()       { return func() {}
 // noReport has an empty report.
 type noReport struct{}
 
-func (noReport) Report(context.Context) restapi.Report { return restapi.Report{} }
+func (noReport) Report(context.Context) httpapi.Report { return httpapi.Report{} }
 
 func (o *fakeBackend) Available() error { return o.err() }
 

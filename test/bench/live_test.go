@@ -12,9 +12,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/app"
-	"github.com/delegated-ipam/delegated-ipam/pkg/defaults"
-	serveoptions "github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	serveoptions "github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -29,7 +29,7 @@ func live(b *testing.B, interval time.Duration) string {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- app.Run(ctx, app.Config{Sidecar: serveoptions.Sidecar{
+		ended <- sidecar.Run(ctx, sidecar.Config{Sidecar: serveoptions.Sidecar{
 			SocketPath: n.Socket, SocketMode: 0o600, StateDir: n.StateDir,
 			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{defaults.Pool: ""},
 			NodeName: n.Name, IPAMDefaultIPPool: defaults.Pool, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},

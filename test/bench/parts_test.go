@@ -6,19 +6,19 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // components is a runner of the real host-local, and the context of an ADD.
-func components(b testing.TB) (*delegate.Runner, call.Network, call.Invocation) {
+func components(b testing.TB) (*plugin.Runner, call.Network, call.Invocation) {
 	b.Helper()
 	n := harness.NewNode(b)
-	r, err := delegate.New(delegate.Options{
+	r, err := plugin.New(plugin.Options{
 		BinDirs: []string{n.BinDir}, LockFile: filepath.Join(n.Dir, "locks"), Profiles: sync.OnceValues(profile.Load),
 	})
 	if err != nil {

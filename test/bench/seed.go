@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // firstSeeded is the address of the first seeded attachment; the subnet has room for 10,000 more.

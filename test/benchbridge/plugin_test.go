@@ -17,10 +17,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/attachment"
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/call"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/restapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -38,7 +38,7 @@ type plugin struct {
 
 	mu       sync.Mutex
 	capacity int
-	held     map[string]attachment.Attachment
+	held     map[string]engine.Attachment
 	taken    map[netip.Addr]bool
 	acquired []time.Time
 }
@@ -49,11 +49,11 @@ func servePlugin(t *testing.T, node, socket string, first netip.Addr, delay time
 	t.Helper()
 	p := &plugin{
 		node: node, first: first, delay: delay, capacity: 1 << 16, calls: make(chan struct{}, maxCalls),
-		held: map[string]attachment.Attachment{}, taken: map[netip.Addr]bool{},
+		held: map[string]engine.Attachment{}, taken: map[netip.Addr]bool{},
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	api, err := restapi.New(restapi.Options{Engine: p, Reporter: p, Addressing: restapi.Addressing{EnableIPv4: true}, Log: log})
+	api, err := httpapi.New(httpapi.Options{Engine: p, Reporter: p, Addressing: httpapi.Addressing{EnableIPv4: true}, Log: log})
 	harness.Must(t, err)
 	listener, err := net.Listen("unix", socket)
 	harness.Must(t, err)
@@ -75,12 +75,12 @@ func (p *plugin) call(ctx context.Context) error {
 }
 
 // Allocate allocates an address, or returns the one that the owner holds.
-func (p *plugin) Allocate(ctx context.Context, r attachment.AllocateRequest) (attachment.Attachment, error) {
+func (p *plugin) Allocate(ctx context.Context, r engine.AllocateRequest) (engine.Attachment, error) {
 	if a, held := p.attachment(r.Owner); held {
 		return a, nil
 	}
 	if err := p.call(ctx); err != nil {
-		return attachment.Attachment{}, err
+		return engine.Attachment{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *plugin) Allocate(ctx context.Context, r attachment.AllocateRequest) (at
 		return a, nil
 	}
 	if len(p.held) >= p.capacity {
-		return attachment.Attachment{}, errors.New("no addresses are available in the range")
+		return engine.Attachment{}, errors.New("no addresses are available in the range")
 	}
 	ip := p.first
 	for p.taken[ip] {
@@ -98,9 +98,9 @@ func (p *plugin) Allocate(ctx context.Context, r attachment.AllocateRequest) (at
 }
 
 // Restore allocates one particular address.
-func (p *plugin) Restore(ctx context.Context, r attachment.RestoreRequest) (attachment.Attachment, error) {
+func (p *plugin) Restore(ctx context.Context, r engine.RestoreRequest) (engine.Attachment, error) {
 	if err := p.call(ctx); err != nil {
-		return attachment.Attachment{}, err
+		return engine.Attachment{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,15 +108,15 @@ func (p *plugin) Restore(ctx context.Context, r attachment.RestoreRequest) (atta
 		return a, nil
 	}
 	if p.taken[r.IP] {
-		return attachment.Attachment{}, &attachment.Error{Kind: attachment.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
+		return engine.Attachment{}, &engine.Error{Kind: engine.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
 	}
 	return p.hold(r.Owner, r.Pool, r.IP), nil
 }
 
 // hold records an attachment. The caller has the lock.
-func (p *plugin) hold(owner, pool string, ip netip.Addr) attachment.Attachment {
+func (p *plugin) hold(owner, pool string, ip netip.Addr) engine.Attachment {
 	now := time.Now()
-	a := attachment.Attachment{Record: record.Record{
+	a := engine.Attachment{Record: record.Record{
 		Owner: owner, Pool: pool, Node: p.node, State: record.Held, Network: "pods", Claims: []record.Family{record.IPv4},
 		Result:  call.Result{Addresses: []call.Address{{Prefix: netip.PrefixFrom(ip, 16)}}},
 		Created: now, Changed: now,
@@ -127,9 +127,9 @@ func (p *plugin) hold(owner, pool string, ip netip.Addr) attachment.Attachment {
 }
 
 // Release releases an address.
-func (p *plugin) Release(ctx context.Context, r attachment.ReleaseRequest) (attachment.Attachment, error) {
+func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.Attachment, error) {
 	if err := p.call(ctx); err != nil {
-		return attachment.Attachment{}, err
+		return engine.Attachment{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,14 +140,14 @@ func (p *plugin) Release(ctx context.Context, r attachment.ReleaseRequest) (atta
 			return a, nil
 		}
 	}
-	return attachment.Attachment{}, &attachment.Error{Kind: attachment.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
+	return engine.Attachment{}, &engine.Error{Kind: engine.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
 }
 
 // All yields every attachment.
-func (p *plugin) All() iter.Seq[attachment.Attachment] {
+func (p *plugin) All() iter.Seq[engine.Attachment] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []attachment.Attachment
+	var all []engine.Attachment
 	for _, owner := range slices.Sorted(maps.Keys(p.held)) {
 		all = append(all, p.held[owner])
 	}
@@ -155,15 +155,15 @@ func (p *plugin) All() iter.Seq[attachment.Attachment] {
 }
 
 // Discard does nothing: the bridge does not call it.
-func (p *plugin) Discard(context.Context, string, string) (attachment.Attachment, []attachment.Leftover, error) {
-	return attachment.Attachment{}, nil, nil
+func (p *plugin) Discard(context.Context, string, string) (engine.Attachment, []engine.Leftover, error) {
+	return engine.Attachment{}, nil, nil
 }
 
 // Abandon does nothing: the bridge names an owner in each request.
 func (p *plugin) Abandon(context.Context, string, string) {}
 
 // attachment returns the attachment of an owner.
-func (p *plugin) attachment(owner string) (attachment.Attachment, bool) {
+func (p *plugin) attachment(owner string) (engine.Attachment, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, held := p.held[owner]
@@ -177,8 +177,8 @@ func (p *plugin) Record(_, owner string) (record.Record, bool) {
 }
 
 // Report is the status of a ready sidecar.
-func (p *plugin) Report(context.Context) restapi.Report {
-	return restapi.Report{Version: "imitated", NodeName: p.node, Ready: true}
+func (p *plugin) Report(context.Context) httpapi.Report {
+	return httpapi.Report{Version: "imitated", NodeName: p.node, Ready: true}
 }
 
 // setCapacity sets how many addresses can be allocated.

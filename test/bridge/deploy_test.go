@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
 )
 
 // manifests is the directory of the bridge's manifests. test/external/deploy tests the others.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/conditions"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -66,7 +66,7 @@ func TestRBAC(t *testing.T) {
 	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 4) })
 	f.server.Delete(f.node.Name)
 	f.waitForCondition(t, p, "CiliumNodeMissing")
-	time.Sleep(conditions.EventDelay)
+	time.Sleep(nodeevents.EventDelay)
 	harness.Eventually(t, "the Event of the bridge", func() error {
 		for _, e := range f.server.Events() {
 			if e.Reason == "CiliumNodeMissing" && e.Kind == "Node" && e.Name == f.node.Name {
@@ -89,7 +89,7 @@ func (f *fixture) repeatEvent(t *testing.T) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", f.server.Kubeconfig(t))
 	harness.Must(t, err)
-	recorder, err := conditions.NewRecorder(t.Context(), config, "test", f.node.Name)
+	recorder, err := nodeevents.NewRecorder(t.Context(), config, "test", f.node.Name)
 	harness.Must(t, err)
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: f.node.Name}
 	for range 2 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
 )
 
 // Want checks the states of findings, that their messages and remedies contain each of the

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // PreAllocate is the bridge's default number of free slots.

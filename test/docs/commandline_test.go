@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	bridge "github.com/delegated-ipam/delegated-ipam/pkg/bridge/cli"
-	"github.com/delegated-ipam/delegated-ipam/pkg/cli"
-	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	bridge "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam/cli"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of flags in the documentation")

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
-	"github.com/delegated-ipam/delegated-ipam/pkg/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 

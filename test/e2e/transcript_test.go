@@ -9,7 +9,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 

@@ -21,7 +21,7 @@ const envPrevious = "DELEGATED_IPAM_TEST_PREVIOUS"
 //evidence:reference/versioning upgrade from an earlier build
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	journals, err := filepath.Glob("../../pkg/journal/testdata/versions/[0-9]*-*")
+	journals, err := filepath.Glob("../../internal/sidecar/journal/testdata/versions/[0-9]*-*")
 	harness.Must(t, err)
 	if len(journals) == 0 {
 		t.Fatal("found no journal of an earlier build")

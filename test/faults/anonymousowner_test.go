@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 )
 
 //evidence:design/how-it-works the address of a generated owner is released when its client lost the response

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )

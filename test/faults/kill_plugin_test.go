@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 )
 
 // maxEscapes is how often a plugin may escape its kill.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 )
 
 // randomKill is a case in which the plugin, the sidecar and the next sidecar may be killed.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 )
 
 // TestKill runs each scenario, which records the failpoints that it visits, and then again

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 

@@ -24,7 +24,7 @@ const (
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 	// EnvScripted names the scripted plugin. If it is not set, Main builds it.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
-	// EnvFailpoints names the delegated-ipam binary with failpoints (pkg/failpoint). If it is
+	// EnvFailpoints names the delegated-ipam binary with failpoints (internal/failpoint). If it is
 	// not set, Main builds one.
 	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
 

@@ -13,11 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // readers are the functions that read each fact of a profile. If two functions read a fact, a
@@ -26,7 +27,7 @@ var readers = map[string]string{
 	"Type":               "", // the name of the profile
 	"RepeatedAdd":        "profile.DelBeforeAdd",
 	"VerifyBy":           "call.VerifyBy",
-	"CheckProves":        "attachment.mayHaveLostWrites",
+	"CheckProves":        "engine.mayHaveLostWrites",
 	"Lost":               "profile.IsLost",
 	"AddOutlivesSeconds": "profile.AddActsUntil",
 	"DelOutlivesSeconds": "profile.DelActsUntil",
@@ -38,12 +39,12 @@ var readers = map[string]string{
 	"Lookup":             "profile.LikeHostLocal",
 	"WaitsForConfig":     "call.CanPrestart",
 	"Requests":           "call.Convention",
-	"RequestForm":        "delegate.formatIP",
+	"RequestForm":        "plugin.formatIP",
 	"PodIdentity":        "profile.Pod",
-	"Namespace":          "delegate.namespace",
+	"Namespace":          "plugin.namespace",
 	"StateDirKey":        "profile.StateDir",
 	"DefaultStateDir":    "profile.StateDir",
-	"Unique":             "attachment.reserve",
+	"Unique":             "engine.reserve",
 	"NetworkName":        "profile.CheckNetworkName",
 	"NetworkNameUnless":  "profile.CheckNetworkName",
 	"StatusProves":       "profile.HasStatus",
@@ -92,7 +93,7 @@ func TestFactReadAtPackageLevel(t *testing.T) {
 	dir := t.TempDir()
 	code := `package hidden
 
-import "github.com/delegated-ipam/delegated-ipam/pkg/delegate/profile"
+import "github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 
 var hidden = func(p profile.Profile) bool { return p.Unique }
 
@@ -108,7 +109,7 @@ func open(p *profile.Profile) bool { return p.Unique }
 	}
 }
 
-// source is a package of pkg/, as "go list -export" describes it.
+// source is a package of the product, as "go list -export" describes it.
 type source struct {
 	Dir, ImportPath, Name, Export string
 	GoFiles                       []string
@@ -116,10 +117,13 @@ type source struct {
 	exports                       map[string]string
 }
 
-// loadPackages lists the packages of pkg/.
+// product matches the import paths of our own packages that programs have.
+var product = regexp.MustCompile("^" + module + "(cmd|internal|pkg)/")
+
+// loadPackages lists the packages of the product.
 func loadPackages(t *testing.T) []source {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,Standard", "./pkg/...")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,Standard", "./internal/...", "./cmd/...", "./pkg/...")
 	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -135,19 +139,19 @@ func loadPackages(t *testing.T) []source {
 			t.Fatal(err)
 		}
 		exports[s.ImportPath] = s.Export
-		if strings.HasPrefix(s.ImportPath, module+"pkg/") {
+		if product.MatchString(s.ImportPath) {
 			own = append(own, s)
 		}
 	}
 }
 
-// decides reports whether a file of pkg/ may decide by a profile. The code that parses, validates,
+// decides reports whether a file of the product may decide by a profile. The code that parses, validates,
 // proposes and prints profiles reads every field, and decides nothing by it.
 func decides(name, file string) bool {
 	switch name {
 	case "profile":
 		return file != "validate.go" && file != "load.go" && file != "version1.go"
-	case "trial":
+	case "profiletry":
 		return false
 	case "cli":
 		return file != "profile.go"
@@ -215,5 +219,5 @@ func factOf(info *types.Info, n ast.Node) (string, bool) {
 	if p, ok := recv.(*types.Pointer); ok {
 		recv = p.Elem()
 	}
-	return x.Sel.Name, recv.String() == module+"pkg/delegate/profile.Profile"
+	return x.Sel.Name, recv.String() == module+"internal/plugin/profile.Profile"
 }

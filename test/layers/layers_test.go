@@ -23,7 +23,7 @@ func TestImportRules(t *testing.T) {
 		rules[m[1]] = true
 	}
 	found := map[string]bool{}
-	for _, top := range []string{"cmd", "pkg"} {
+	for _, top := range []string{"cmd", "internal", "pkg"} {
 		err := fs.WalkDir(os.DirFS(root), top, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				found[filepath.Dir(path)] = true

@@ -51,7 +51,7 @@ func TestLayout(t *testing.T) {
 var topLevel = []string{
 	".ci", ".editorconfig", ".github", ".gitignore", ".golangci.yml",
 	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
-	"api", "client", "cmd", "deploy", "docs", "go.mod", "go.sum", "pkg", "server", "swagger.yaml", "test", "tools",
+	"api", "client", "cmd", "deploy", "docs", "go.mod", "go.sum", "internal", "pkg", "server", "swagger.yaml", "test", "tools",
 }
 
 func TestTopLevel(t *testing.T) {
@@ -70,7 +70,7 @@ func TestTopLevel(t *testing.T) {
 func packageDirs(t *testing.T) map[string]bool {
 	t.Helper()
 	directories := map[string]bool{}
-	for _, top := range []string{"cmd", "pkg", "test"} {
+	for _, top := range []string{"cmd", "internal", "pkg", "test"} {
 		err := fs.WalkDir(os.DirFS(root), top, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err

@@ -33,7 +33,7 @@ var (
 
 func TestLinks(t *testing.T) {
 	pages := files(t, "docs", ".md")
-	for _, dir := range []string{"deploy", "pkg", "test"} {
+	for _, dir := range []string{"cmd", "deploy", "internal", "pkg", "test"} {
 		maps.Copy(pages, files(t, dir, ".md"))
 	}
 	for _, page := range []string{".github/PULL_REQUEST_TEMPLATE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"} {

@@ -78,14 +78,14 @@ func column(part string, n int) []string {
 //evidence:design/model functions, steps and flags of this page are those of the code and the model
 func TestDocsFunctions(t *testing.T) {
 	page := readFile(t, "../../docs/design/model.md")
-	known := append(functions(t, "../../pkg/attachment"), "IDLocks.Lock", "pkg/delegate/process")
+	known := append(functions(t, "../../internal/sidecar/engine"), "IDLocks.Lock", "internal/plugin/internal/process")
 	named := append(column(section(t, page, "Rules"), 4), column(section(t, page, "Steps and functions"), 2)...)
 	if len(named) < 40 {
 		t.Fatalf("the page names %d functions; want those of each rule and step", len(named))
 	}
 	for _, name := range named {
 		if !slices.Contains(known, name) {
-			t.Errorf("docs/design/model.md names the function %s, which pkg/attachment does not have", name)
+			t.Errorf("docs/design/model.md names the function %s, which internal/sidecar/engine does not have", name)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 /*
- * The protocol of pkg/attachment: two owners, two addresses, one pod, a plugin
+ * The protocol of internal/sidecar/engine: two owners, two addresses, one pod, a plugin
  * that may act late, and a node on which any process can stop at any step.
  * docs/design/model.md explains the model and maps its steps to functions.
  *

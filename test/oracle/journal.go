@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal"
-	"github.com/delegated-ipam/delegated-ipam/pkg/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Attachment is an attachment as the journal or the list has it.

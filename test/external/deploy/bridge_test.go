@@ -67,7 +67,7 @@ func TestBridgePlacement(t *testing.T) {
 	wantOnEachNode(t, pod, c)
 }
 
-// The probes are served at the address of the metrics, which pkg/bridge tests.
+// The probes are served at the address of the metrics, which internal/bridge tests.
 func TestBridgeProbes(t *testing.T) {
 	_, c := bridge(t)
 	for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {

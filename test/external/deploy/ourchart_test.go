@@ -233,7 +233,7 @@ func TestUninstall(t *testing.T) {
 	n := harness.NewNode(t)
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		if c.Command[0] != "delegated-ipam" {
-			continue // pkg/bridge/cli tests network --remove
+			continue // cmd/delegated-ipam-bridge/cli tests network --remove
 		}
 		if out := n.Command(t, append(slices.Clone(c.Command[1:]), "--help")...); out.ExitCode != 0 {
 			t.Errorf("%v: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)

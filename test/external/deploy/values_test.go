@@ -16,7 +16,7 @@ import (
 
 	"helm.sh/helm/v3/pkg/cli/values"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 

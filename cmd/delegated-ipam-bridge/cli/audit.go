@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+func (d dependencies) auditCommand() *cobra.Command {
+	var sharedRange bool
+	c := newClusterCommand(&cobra.Command{
+		Use:   "audit",
+		Short: "Compare the pools of all nodes of the cluster",
+		Long: `Read all CiliumNodes, Nodes and pods once, and report:
+
+  address-in-two-pools       an address is in the pools of several nodes
+  address-outside-pod-cidrs  a node has an address of another node's podCIDRs, or of none
+  address-not-in-pool        a node uses an address that is not in its pool
+  agent-not-responding       an agent does not report the addresses of pods, or does not answer marks
+  node-deleted               a CiliumNode with a pool has no Node any more
+  no-cilium-node             a Node with a bridge pod has no CiliumNode
+  no-bridge                  a node whose pool the bridge fills has no ready bridge pod
+  malformed-address          a CiliumNode has an address that the agent does not find
+
+Nothing is changed. It needs the right to list ciliumnodes, nodes and pods (the ClusterRole
+delegated-ipam-audit). docs/operate/bridge.md explains each finding.
+
+Exit status: 0 no finding; 1 failed, for example because the API server did not respond, so
+that it is unknown whether there are findings; 2 wrong usage; 3 there are findings.`,
+		Example: `  # With the current context of kubectl
+  delegated-ipam-bridge audit
+
+  # The addresses that are in two pools, for a script
+  delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
+		Args: cmdline.Args(),
+	}, options.SharedRange(&sharedRange))
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		cluster, err := c.connect(d.env, d.version)
+		if err != nil {
+			return err
+		}
+		report, err := readCluster(cmd.Context(), cluster, sharedRange)
+		if err != nil {
+			return err
+		}
+		if c.json() {
+			err = output.JSON(cmd.OutOrStdout(), report)
+		} else {
+			err = printReport(cmd.OutOrStdout(), report)
+		}
+		if err == nil && len(report.Findings) > 0 {
+			err = &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("audit: %d findings", len(report.Findings))}
+		}
+		return err
+	}
+	return c.Command
+}
+
+// readCluster reads a cluster. CiliumNodes are first: a Node is created before its CiliumNode, and a
+// bridge pod is on a node before it fills the pool.
+func readCluster(ctx context.Context, from *inventory.Cluster, sharedRange bool) (audit.Report, error) {
+	c := audit.NewCluster()
+	c.SharedRange, c.Now = sharedRange, time.Now()
+	for _, read := range []func() error{
+		func() error { return from.CiliumNodes(ctx, c.CiliumNodes) },
+		func() error { return from.Nodes(ctx, c.Nodes) },
+		func() error { return from.Pods(ctx, c.BridgePods, c.PodAddresses) },
+	} {
+		if err := read(); err != nil {
+			return audit.Report{}, err
+		}
+	}
+	return c.Report(), nil
+}
+
+func printReport(w io.Writer, r audit.Report) error {
+	if len(r.Findings) > 0 {
+		t := output.NewTable(w)
+		t.Row("CHECK", "NODE", "ADDRESS", "MESSAGE")
+		for i, f := range r.Findings {
+			t.Row(string(f.Check), f.Node, f.Address, output.OneLine(f.Message))
+			// Once for each check: it is the same for all its findings.
+			if i == len(r.Findings)-1 || r.Findings[i+1].Check != f.Check {
+				t.Below(3, "remedy: "+f.Remedy)
+			}
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d findings; read %d CiliumNodes (%d addresses in pools, %d used), %d Nodes and %d bridge pods\n",
+		len(r.Findings), r.CiliumNodes, r.PoolAddresses, r.UsedAddresses, r.Nodes, r.BridgePods)
+	return err
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+const (
+	// exitFindings is the exit code of a command that has found a fault. A command without a result
+	// ends with command.ExitFailed.
+	exitFindings = 3
+	// exitFree is the exit code of holder if an address has no holder.
+	exitFree = 4
+)
+
+// program is the name of the program, the first part of the user agent of its requests.
+const program = "delegated-ipam-bridge"
+
+// clusterCommand is a command that reads a cluster.
+type clusterCommand struct {
+	*cobra.Command
+	options *options.Cluster
+	set     *options.Set
+}
+
+// newClusterCommand adds the common options, and more, to a command.
+func newClusterCommand(cmd *cobra.Command, more ...options.Option) clusterCommand {
+	o, set := options.NewCluster(more...)
+	cmd.Flags().AddFlagSet(set.Flags())
+	cmd.DisableFlagsInUseLine = true
+	cmd.SetFlagErrorFunc(cmdline.FlagError)
+	return clusterCommand{cmd, o, set}
+}
+
+// connect resolves the options and returns the cluster that they name.
+func (c clusterCommand) connect(env map[string]string, version string) (*inventory.Cluster, error) {
+	if err := c.set.Resolve(env); err != nil {
+		return nil, cmdline.Usage(err)
+	}
+	if _, err := newLog(c.ErrOrStderr(), c.options.Log); err != nil {
+		return nil, err
+	}
+	config, err := kube.CommandConfig(c.options.Kubeconfig, program+"/"+version)
+	if err != nil {
+		return nil, err
+	}
+	return inventory.New(config)
+}
+
+// json reports whether the output is JSON.
+func (c clusterCommand) json() bool { return c.options.Output == options.OutputJSON }

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+)
+
+// serveCluster returns an API server with nodes worker-1 and worker-2 that are in order, and the
+// CiliumNode of worker-3, whose pool is that of worker-2 if it conflicts.
+func serveCluster(t *testing.T, conflict bool) *apiserver.Server {
+	t.Helper()
+	s := apiserver.Start(t)
+	pool := func(key, resource string) apiserver.Object {
+		return apiserver.Object{"ipam": apiserver.Object{"pool": apiserver.Object{key: apiserver.Object{"resource": resource}}}}
+	}
+	s.Create("worker-1", pool("10.0.1.1", "delegated-ipam/ciliumnode-0"))
+	s.Create("worker-2", pool("10.0.2.1", "delegated-ipam/ciliumnode-0"))
+	n, _ := s.Node(t, "worker-1")
+	s.UpdateStatus("worker-1", n.Version, map[string]apiserver.Entry{"10.0.1.1": {Owner: "default/web"}}, nil)
+	for name, cidr := range map[string]string{"worker-1": "10.0.1.0/24", "worker-2": "10.0.2.0/24"} {
+		s.Add("nodes", apiserver.Object{"metadata": apiserver.Object{"name": name}, "spec": apiserver.Object{"podCIDRs": []string{cidr}}})
+		s.Add("pods", apiserver.Object{
+			"metadata": apiserver.Object{"name": "bridge-" + name, "namespace": "kube-system", "labels": apiserver.Object{"app.kubernetes.io/name": "delegated-ipam-bridge"}},
+			"spec":     apiserver.Object{"nodeName": name},
+			"status":   apiserver.Object{"conditions": []any{apiserver.Object{"type": "Ready", "status": "True"}}},
+		})
+	}
+	if conflict {
+		s.Create("worker-3", pool("10.0.2.1", "eni-1"))
+	}
+	return s
+}
+
+// runOn runs a command line with the API server.
+func runOn(t *testing.T, s *apiserver.Server, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs strings.Builder
+	code = Run(t.Context(), append(args, "--kubeconfig="+s.Kubeconfig(t)), nil, &out, &errs, "v1")
+	return code, out.String(), errs.String()
+}
+
+func wantText(t *testing.T, got string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(got, want) {
+			t.Errorf("printed\n%s\nwant %q in it", got, want)
+		}
+	}
+}
+
+func TestAudit(t *testing.T) {
+	code, stdout, stderr := runOn(t, serveCluster(t, false), "audit")
+	if want := "0 findings; read 2 CiliumNodes (2 addresses in pools, 1 used), 2 Nodes and 2 bridge pods\n"; code != cmdline.ExitOK || stdout != want || stderr != "" {
+		t.Errorf("without findings: exit code %d, printed %q and %q; want 0 and %q", code, stdout, stderr, want)
+	}
+	s := serveCluster(t, true)
+	code, stdout, stderr = runOn(t, s, "audit")
+	if code != exitFindings || !strings.Contains(stderr, "2 findings") {
+		t.Errorf("exit code %d, %q; want %d", code, stderr, exitFindings)
+	}
+	wantText(t, stdout, "CHECK", "address-in-two-pools   -          10.0.2.1   in 2 pools: worker-2 (ciliumnode-0, not used), worker-3 (whose Node is deleted,",
+		"remedy: give each node separate ranges", "node-deleted           worker-3   -", "2 findings; read 3 CiliumNodes")
+	code, stdout, _ = runOn(t, s, "audit", "-o", "json")
+	var got audit.Report
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitFindings {
+		t.Fatalf("exit code %d, %v: %s", code, err, stdout)
+	}
+	if len(got.Findings) != 2 || got.Findings[0].Check != audit.TwoPools || len(got.Findings[0].Holders) != 2 || got.CiliumNodes != 3 {
+		t.Errorf("got %+v", got)
+	}
+	wantKeys(t, stdout, "ciliumNodes", "nodes", "bridgePods", "poolAddresses", "usedAddresses", "findings", "check", "address", "message", "remedy", "holders", "node", "nodeDeleted", "inPool", "slot", "resource", "used")
+}
+
+// wantKeys compares the keys of all objects in JSON text.
+func wantKeys(t *testing.T, text string, want ...string) {
+	t.Helper()
+	keys := map[string]bool{}
+	var collect func(v any)
+	collect = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, value := range v {
+				keys[key] = true
+				collect(value)
+			}
+		case []any:
+			for _, value := range v {
+				collect(value)
+			}
+		}
+	}
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	collect(v)
+	wanted := map[string]bool{}
+	for _, key := range want {
+		wanted[key] = true
+	}
+	if !reflect.DeepEqual(keys, wanted) {
+		t.Errorf("the keys are %v; want %v", keys, wanted)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	s := serveCluster(t, true)
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		want []string
+	}{
+		"held":            {[]string{"10.0.1.1"}, cmdline.ExitOK, []string{"10.0.1.1   held    worker-1   ciliumnode-0   default/web   -"}},
+		"another writing": {[]string{"::ffff:10.0.1.1"}, cmdline.ExitOK, []string{"10.0.1.1   held "}},
+		"conflict": {
+			[]string{"10.0.1.1", "10.0.2.1", "10.0.1.9"},
+			exitFindings,
+			[]string{"10.0.1.1   held ", "10.0.2.1   conflict   worker-2", "10.0.2.1   conflict   worker-3   -              -             not an entry of the bridge, resource eni-1, the Node does not exist", "10.0.1.9   not-held"},
+		},
+		"not held":            {[]string{"10.0.1.1", "10.0.1.9"}, exitFree, []string{"in no pool; in the pod CIDR 10.0.1.0/24 of worker-1"}},
+		"not of this cluster": {[]string{"192.0.2.1"}, exitFree, []string{"in no pool, and in no pod CIDR of a Node"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := runOn(t, s, append([]string{"holder"}, tt.args...)...)
+			if code != tt.code || (code != cmdline.ExitOK) != (stderr != "") {
+				t.Errorf("exit code %d, %q; want %d", code, stderr, tt.code)
+			}
+			wantText(t, stdout, tt.want...)
+		})
+	}
+	code, stdout, _ := runOn(t, s, "holder", "10.0.1.1", "-o", "json")
+	if code != cmdline.ExitOK {
+		t.Errorf("as JSON: exit code %d", code)
+	}
+	wantKeys(t, stdout, "address", "state", "holders", "podCIDRs", "node", "inPool", "slot", "used", "usedBy", "cidr")
+}
+
+// A command without a result has neither the exit code of a finding nor that of none.
+func TestClusterFailures(t *testing.T) {
+	down := serveCluster(t, true)
+	down.Down()
+	forbidden := serveCluster(t, false)
+	forbidden.Allow(func(p apiserver.Permission) bool { return p.Resource != "nodes" })
+	noPods := serveCluster(t, false)
+	noPods.Allow(func(p apiserver.Permission) bool { return p.Resource != "pods" })
+	for name, tt := range map[string]struct {
+		s    *apiserver.Server
+		args []string
+		code int
+		want string
+	}{
+		"audit, no API server":  {down, []string{"audit"}, cmdline.ExitFailed, "list CiliumNodes"},
+		"audit, no rights":      {forbidden, []string{"audit"}, cmdline.ExitFailed, "list Nodes"},
+		"audit, no right, pods": {noPods, []string{"audit"}, cmdline.ExitFailed, "list pods"},
+		"holder, no API server": {down, []string{"holder", "10.0.0.1"}, cmdline.ExitFailed, "list CiliumNodes"},
+		"holder, no rights":     {forbidden, []string{"holder", "10.0.0.1"}, cmdline.ExitFailed, "list Nodes"},
+		"audit, argument":       {down, []string{"audit", "x"}, cmdline.ExitUsage, "expected no argument"},
+		"audit, bad output":     {down, []string{"audit", "-o", "xml"}, cmdline.ExitUsage, "--output"},
+		"holder, no address":    {down, []string{"holder"}, cmdline.ExitUsage, "IP is missing"},
+		"holder, no IP":         {down, []string{"holder", "10.0.0.0/8"}, cmdline.ExitUsage, `"10.0.0.0/8"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := runOn(t, tt.s, tt.args...)
+			if code != tt.code || !strings.Contains(stderr, tt.want) || stdout != "" {
+				t.Errorf("exit code %d, printed %q and %q; want %d and %q", code, stdout, stderr, tt.code, tt.want)
+			}
+		})
+	}
+}

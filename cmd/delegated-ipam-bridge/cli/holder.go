@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
+)
+
+func (d dependencies) holderCommand() *cobra.Command {
+	c := newClusterCommand(&cobra.Command{
+		Use:   "holder IP...",
+		Short: "Find the node that holds an address",
+		Long: `Read all CiliumNodes and Nodes once, and report for each address the node that has it in
+its pool or uses it: the slot (the sidecar's owner), what uses it, such as NAMESPACE/NAME of
+a pod, and the state of its release. If none has it, the Node whose pod CIDR contains it.
+
+STATE is held (one node), not-held (none), or conflict: it is in several pools, or a node
+uses it that does not have it in its pool.
+
+Nothing is changed. It needs the right to list ciliumnodes and nodes (the ClusterRole
+delegated-ipam-audit).
+
+Exit status: 0 each address is held by one node; 1 failed, holders unknown; 2 wrong
+usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
+		Example: `  delegated-ipam-bridge holder 10.1.2.3
+  delegated-ipam-bridge holder 10.1.2.3 fd00::1:3 -o json | jq -r '.[].holders[].usedBy'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			_, err := parseAddresses(args)
+			return err
+		},
+	})
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		ips, err := parseAddresses(args)
+		if err != nil {
+			return err
+		}
+		cluster, err := c.connect(d.env, d.version)
+		if err != nil {
+			return err
+		}
+		lookup := audit.NewLookup(ips)
+		if err := cluster.CiliumNodes(cmd.Context(), lookup.CiliumNodes); err != nil {
+			return err
+		}
+		if err := cluster.Nodes(cmd.Context(), lookup.Nodes); err != nil {
+			return err
+		}
+		answers := lookup.Answers()
+		if c.json() {
+			err = output.JSON(cmd.OutOrStdout(), answers)
+		} else {
+			err = printAnswers(cmd.OutOrStdout(), answers)
+		}
+		if err != nil {
+			return err
+		}
+		return judge(answers)
+	}
+	return c.Command
+}
+
+func parseAddresses(args []string) ([]netip.Addr, error) {
+	if len(args) == 0 {
+		return nil, cmdline.Usagef("IP is missing; expected IP...")
+	}
+	var ips []netip.Addr
+	for _, text := range args {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, cmdline.Usagef("IP is %q; expected an IPv4 or IPv6 address without a prefix length", text)
+		}
+		ips = append(ips, ip)
+	}
+	return ips, nil
+}
+
+// judge returns the error of the worst answer.
+func judge(answers []audit.Answer) error {
+	count := map[audit.State]int{}
+	for _, a := range answers {
+		count[a.State]++
+	}
+	switch {
+	case count[audit.Conflict] > 0:
+		return &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("holder: %d of %d addresses are in conflict", count[audit.Conflict], len(answers))}
+	case count[audit.Free] > 0:
+		return &cmdline.ExitError{Code: exitFree, Err: fmt.Errorf("holder: %d of %d addresses are not held", count[audit.Free], len(answers))}
+	}
+	return nil
+}
+
+func printAnswers(w io.Writer, answers []audit.Answer) error {
+	t := output.NewTable(w)
+	t.Row("ADDRESS", "STATE", "NODE", "SLOT", "USED BY", "NOTE")
+	for _, a := range answers {
+		for _, h := range a.Holders {
+			t.Row(a.Address.String(), string(a.State), h.Node, h.Slot, usedBy(h), note(h))
+		}
+		if len(a.Holders) == 0 {
+			t.Row(a.Address.String(), string(a.State), "", "", "", whereFree(a))
+		}
+	}
+	return t.Flush()
+}
+
+func usedBy(h audit.Holder) string {
+	if h.Used && h.UsedBy == "" {
+		return "unknown"
+	}
+	return h.UsedBy
+}
+
+// note returns the facts that no other column has.
+func note(h audit.Holder) string {
+	notes := ""
+	for _, n := range []struct {
+		holds bool
+		text  string
+	}{
+		{!h.InPool, "not in the pool of this node"},
+		{h.InPool && h.Slot == "", "not an entry of the bridge"},
+		{h.Resource != "", "resource " + h.Resource},
+		{h.Owner != "", "owner " + h.Owner},
+		{h.Cordoned, "cordoned"},
+		{h.Handshake != "", h.Handshake},
+		{h.NodeDeleted, "the Node does not exist"},
+	} {
+		switch {
+		case !n.holds:
+		case notes == "":
+			notes = n.text
+		default:
+			notes += ", " + n.text
+		}
+	}
+	return notes
+}
+
+// whereFree describes the Nodes whose pod CIDRs contain an unused address.
+func whereFree(a audit.Answer) string {
+	if len(a.PodCIDRs) == 0 {
+		return "in no pool, and in no pod CIDR of a Node"
+	}
+	text := "in no pool; in the pod CIDR"
+	for i, r := range a.PodCIDRs {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + r.CIDR + " of " + r.Node
+	}
+	return text
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/nodehistory"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+func (d dependencies) lostNodesCommand() *cobra.Command {
+	o, set := options.NewLostNodes()
+	cmd := &cobra.Command{
+		Use:   "lost-nodes",
+		Short: "List lost nodes and the owners that may still hold addresses",
+		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the nodes
+that were absent in each run for --grace, each with the owners that may still hold addresses:
+the agent's own, and the slots of its last pool. A CiliumNode is removed with its Node, so the
+Nodes and the size of their pools are remembered in --config-map. Run it regularly, more often
+than --max-gap: a node that no run has seen is not found, and after a longer gap, in which a
+Node may have existed, its grace begins anew.
+
+With --whereabouts-namespace only owners with a reservation in the IPPools are listed,
+also under IDs with a suffix -gN, and a node is forgotten when it has no reservation.
+Without it a node is forgotten when each DEL has succeeded.
+
+delegated-ipam reclaim --from releases the addresses of the list, and with --forget its
+report is applied. Only this command uses the API server, and only that one runs plugins
+(deploy/kubernetes/reclaim). It needs the rights to list nodes and ciliumnodes, and to get
+and update the ConfigMap; and to list ippools with --whereabouts-namespace.
+
+Exit status: 0 done; 1 failed, or --forget has a report of nodes that could not be
+reclaimed; 2 wrong usage.`,
+		Example: `  delegated-ipam-bridge lost-nodes --grace=2h --file=/lost/nodes.json
+  delegated-ipam-bridge lost-nodes --forget=/lost/report.json`,
+		Args: cmdline.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := d.lostNodes(cmd, o, set); err != nil {
+				return fmt.Errorf("lost-nodes: %w", err)
+			}
+			return nil
+		},
+		DisableFlagsInUseLine: true,
+	}
+	cmd.SetFlagErrorFunc(cmdline.FlagError)
+	cmd.Flags().AddFlagSet(set.Flags())
+	return cmd
+}
+
+func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *options.Set) error {
+	if err := set.Resolve(d.env); err != nil {
+		return cmdline.Usage(err)
+	}
+	if err := o.Validate(); err != nil {
+		return cmdline.Usage(err)
+	}
+	if o.File != "" && o.Forget != "" {
+		return cmdline.Usagef("--file is %q and --forget is %q; expected one of them", o.File, o.Forget)
+	}
+	if _, err := lostnodes.Expand(o.Owners); err != nil {
+		return cmdline.Usage(fmt.Errorf("--owners: %w", err))
+	}
+	if len(o.Owners) == 0 && o.ExtraSlots == 0 {
+		return cmdline.Usagef("--owners is empty and --extra-slots is 0; expected one of them: a node whose pool was never seen would have nothing to reclaim")
+	}
+	if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
+		return err
+	}
+	tracker, err := newTracker(o, program+"/"+d.version)
+	if err != nil {
+		return err
+	}
+	if o.Forget != "" {
+		return forget(cmd.Context(), tracker, o.Forget)
+	}
+	return list(cmd.Context(), tracker, o, cmd.OutOrStdout())
+}
+
+// newTracker connects to the API server. It sends no request.
+func newTracker(o *options.LostNodes, userAgent string) (nodehistory.Tracker, error) {
+	config, err := kube.CommandConfig(o.Kubeconfig, userAgent)
+	if err != nil {
+		return nodehistory.Tracker{}, err
+	}
+	cluster, err := inventory.New(config)
+	if err != nil {
+		return nodehistory.Tracker{}, err
+	}
+	core, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nodehistory.Tracker{}, err
+	}
+	store := nodehistory.Store{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
+	t := nodehistory.Tracker{Cluster: cluster, Store: store, Networks: o.CNINetworks, Owners: o.Owners, MaxGap: o.MaxGap, Now: time.Now}
+	if o.WhereaboutsNamespace != "" {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return t, err
+		}
+		t.Plugin = nodehistory.NewIPPools(client, o.WhereaboutsNamespace)
+	}
+	return t, nil
+}
+
+func list(ctx context.Context, t nodehistory.Tracker, o *options.LostNodes, stdout io.Writer) error {
+	found, err := t.Lost(ctx, nodehistory.Selection{Grace: o.Grace, Max: o.MaxNodes, ExtraSlots: o.ExtraSlots})
+	switch {
+	case err != nil:
+		return err
+	case o.File == "":
+		return output.JSON(stdout, found)
+	}
+	for _, n := range found.Nodes {
+		if _, err := fmt.Fprintf(stdout, "%s, absent since %s\n", n.Name, n.AbsentSince.Format(time.RFC3339)); err != nil {
+			return err
+		}
+	}
+	return lostnodes.Write(o.File, found)
+}
+
+func forget(ctx context.Context, t nodehistory.Tracker, file string) error {
+	report, err := lostnodes.Read[lostnodes.Report](file)
+	if err != nil {
+		return err
+	}
+	return t.Forget(ctx, report)
+}

@@ -1,0 +1,83 @@
+// Package cli is the command line of delegated-ipam-bridge.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+// dependencies are the parts of the process that the commands use. Tests replace them.
+type dependencies struct {
+	version string
+	env     map[string]string
+	serve   func(context.Context, bridge.Config, logrus.FieldLogger) error
+	// serveNetwork serves the command network.
+	serveNetwork func(context.Context, options.Network, logrus.FieldLogger) error
+}
+
+// Run is the command.Run of delegated-ipam-bridge.
+func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, version string) int {
+	return cmdline.Execute(ctx, Command(environ, version), args, stdout, stderr)
+}
+
+// Command returns the command tree with the defaults that it has in an environment. version is as
+// in command.Run.
+func Command(environ []string, version string) *cobra.Command {
+	d := dependencies{version: cmdline.Version(version), env: options.Environment(environ), serve: bridge.Run, serveNetwork: nodenetwork.Run}
+	return d.command()
+}
+
+func (d dependencies) command() *cobra.Command {
+	o, set := options.NewBridge(d.env)
+	cmd := &cobra.Command{
+		Use:   "delegated-ipam-bridge",
+		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
+		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
+crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that the
+sidecar has from the delegated CNI IPAM plugin, and releases those that are not needed.
+
+It is stateless: it can be killed and started at any moment. SIGTERM or SIGINT ends it
+without releasing an address. SIGHUP is logged and has no effect: every option is a flag.
+SIGUSR1 writes the stacks of all goroutines to stderr.
+
+Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
+		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
+  delegated-ipam-bridge --metrics-address=:9966
+
+  # Outside a pod
+  delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
+		Args:                  cmdline.Args(),
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return d.run(cmd, o, set) },
+		DisableFlagsInUseLine: true,
+		SilenceErrors:         true,
+		SilenceUsage:          true,
+	}
+	cmd.SetFlagErrorFunc(cmdline.FlagError)
+	cmd.Flags().AddFlagSet(set.Flags())
+	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand(), d.lostNodesCommand())
+	cmdline.AddVersion(cmd, d.version)
+	return cmd
+}
+
+func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
+	return d.start(cmd, service{
+		set: set, log: &o.Log, validate: func() error { return bridge.Config{Bridge: *o}.Validate() },
+		onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
+		serve: func(log logrus.FieldLogger) error {
+			config := bridge.Config{Bridge: *o}
+			log.WithFields(logrus.Fields{
+				"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
+			}).Info("Starting delegated-ipam-bridge")
+			return d.serve(cmd.Context(), config, log)
+		},
+	})
+}

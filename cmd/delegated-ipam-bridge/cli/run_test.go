@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/klog/v2"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+// run runs a command line with a bridge that ends immediately, and returns the configuration of
+// the bridge.
+func run(t *testing.T, env map[string]string, args ...string) (code int, got bridge.Config, stderr string) {
+	t.Helper()
+	d := dependencies{version: "v1", env: env, serve: func(_ context.Context, c bridge.Config, _ logrus.FieldLogger) error {
+		got = c
+		klog.Warning("something of the client")
+		return errors.New("ended")
+	}}
+	var out, errs strings.Builder
+	code = cmdline.Execute(t.Context(), d.command(), args, &out, &errs)
+	return code, got, errs.String()
+}
+
+func TestOptions(t *testing.T) {
+	base := options.Bridge{
+		NodeName: "worker", Host: "unix:///var/run/cilium/delegated-ipam.sock", Pool: "default",
+		MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
+		Log: options.Log{LogLevel: "info", LogFormat: "text"},
+	}
+	tests := map[string]struct {
+		env  map[string]string
+		args []string
+		want func(o *options.Bridge)
+	}{
+		"defaults":              {nil, []string{"--node-name=worker"}, func(*options.Bridge) {}},
+		"environment":           {map[string]string{"K8S_NODE_NAME": "worker", "CILIUM_SOCK": "/s"}, nil, func(o *options.Bridge) { o.Host = "unix:///s" }},
+		"flag over environment": {map[string]string{"K8S_NODE_NAME": "x"}, []string{"--node-name=worker", "-H", "unix:///t"}, func(o *options.Bridge) { o.Host = "unix:///t" }},
+		"all": {nil, []string{
+			"--node-name=worker", "--kubeconfig=/k", "--pool=blue", "--min-allocate=5", "--pre-allocate=4", "--max-allocate=30", "--max-above-watermark=2",
+			"--release-excess=false", "--excess-ip-release-delay=60s", "--metrics-address=:9966", "--watch-pods=false",
+		}, func(o *options.Bridge) {
+			o.WatchPods = false
+			o.Kubeconfig, o.Pool, o.ReleaseDelay, o.MetricsAddress = "/k", "blue", time.Minute, ":9966"
+			o.MinAllocate, o.PreAllocate, o.MaxAllocate, o.MaxAboveWatermark, o.ReleaseExcess = 5, 4, 30, 2, false
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := base
+			tt.want(&want)
+			code, got, stderr := run(t, tt.env, tt.args...)
+			if code != cmdline.ExitFailed || !reflect.DeepEqual(got, bridge.Config{Bridge: want}) {
+				t.Errorf("exit code %d with %+v; want %+v", code, got, want)
+			}
+			if socket := strings.TrimPrefix(want.Host, "unix://"); got.Socket() != socket {
+				t.Errorf("socket %s; want %s", got.Socket(), socket)
+			}
+			for _, line := range []string{"something of the client", "Error: ended"} {
+				if !strings.Contains(stderr, line) {
+					t.Errorf("printed %q; want %q in it", stderr, line)
+				}
+			}
+		})
+	}
+}
+
+func TestBadValues(t *testing.T) {
+	for _, arg := range []string{
+		"--min-allocate=-1", "--min-allocate=x", "--pre-allocate=0", "--max-allocate=2", "--max-above-watermark=-1", "--release-excess=perhaps",
+		"--excess-ip-release-delay=180", "--excess-ip-release-delay=0s", "--metrics-address=here", "--host=http://x", "--pool=", "--node-name=", "--log-level=loud", "--log-format=xml", "argument",
+	} {
+		t.Run(arg, func(t *testing.T) {
+			code, _, stderr := run(t, map[string]string{"K8S_NODE_NAME": "worker"}, arg)
+			name, _, _ := strings.Cut(arg, "=")
+			if code != cmdline.ExitUsage || !strings.Contains(stderr, name) || !strings.Contains(stderr, "expected") {
+				t.Errorf("exit code %d, printed %q; want %s and what is expected", code, stderr, name)
+			}
+		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	var stdout, stderr strings.Builder
+	for _, argument := range []string{"version", "--version"} {
+		stdout.Reset()
+		if code := Run(t.Context(), []string{argument}, nil, &stdout, &stderr, "v9"); code != cmdline.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam-bridge version v9 (go") {
+			t.Errorf("%s: exit code %d, printed %q", argument, code, &stdout)
+		}
+	}
+	if code := Run(t.Context(), []string{"--kubeconfig=/none"}, []string{"K8S_NODE_NAME=worker"}, &stdout, &stderr, ""); code != cmdline.ExitFailed || !strings.Contains(stderr.String(), "/none") {
+		t.Errorf("without a kubeconfig: exit code %d, printed %q", code, &stderr)
+	}
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// args accepts exactly these arguments, named as in the help text; "IP" must be an address, "OWNER"
+// a name, and "TYPE" a plugin type.
+func args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cmdline.Args(names...)(cmd, args); err != nil {
+			return err
+		}
+		for i, name := range names {
+			if err := checkArg(name, args[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func checkArg(name, text string) error {
+	switch name {
+	case "IP":
+		if ip, err := netip.ParseAddr(text); err != nil || ip.Zone() != "" {
+			return cmdline.Usagef("IP is %q; expected an address without a prefix length and a zone, such as 10.15.0.2 or fd00:15::2", text)
+		}
+	case "TYPE":
+		if err := profile.CheckType(text); err != nil {
+			return cmdline.Usagef("TYPE is %q; %w", text, err)
+		}
+	case "OWNER":
+		// The API accepts an empty owner, but releases its addresses as soon as the client has
+		// disconnected, which a command does immediately.
+		if text == "" {
+			return cmdline.Usagef("OWNER is %q; expected a name such as router or kube-system/coredns-1", text)
+		}
+	}
+	return nil
+}
+
+// poolOption declares --pool for a command that works on one pool.
+func poolOption(target *string, help string) options.Option {
+	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: defaults.Pool, Help: help}
+}
+
+// defaultPoolOption is the option of serve with the name of the default pool.
+const defaultPoolOption = "ipam-default-ip-pool"
+
+// listedPool returns the pool of a value of --pool as the list has it.
+func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
+	inPool := func(a *models.Attachment) bool { return a.Pool == poolName(name) }
+	if poolName(name) != defaults.Pool || slices.ContainsFunc(all, inPool) {
+		return poolName(name), nil // no other pool has the name "default"
+	}
+	status, err := c.health(ctx)
+	if err != nil {
+		return "", err
+	}
+	return listedPool(status, name), nil
+}
+
+// knownPool returns the pool of a value of --pool as the list has it, or an error if the sidecar has no
+// such pool and no attachment of it.
+func (c connection) knownPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
+	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == name }) {
+		return name, nil
+	}
+	status, err := c.health(ctx)
+	if err != nil {
+		return "", err
+	}
+	pool := listedPool(status, name)
+	var known []string
+	for _, p := range status.DelegatedIpam.Pools {
+		known = append(known, p.Pool)
+	}
+	if !slices.Contains(known, pool) {
+		return "", fmt.Errorf("no pool %q: the sidecar has the pools %q, and no attachment is in another one", name, known)
+	}
+	return pool, nil
+}
+
+// listedPool returns the pool of a value of --pool as the list and this status have it.
+func listedPool(status *models.StatusResponse, name string) string {
+	if poolName(name) != defaults.Pool {
+		return name
+	}
+	for _, o := range status.DelegatedIpam.Options {
+		if o.Name == defaultPoolOption {
+			return o.Value
+		}
+	}
+	return defaults.Pool // a version without the option
+}
+
+// poolName returns the pool that a value of --pool stands for.
+func poolName(name string) string {
+	if name == "" {
+		return defaults.Pool
+	}
+	return name
+}

@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+)
+
+// bothFamilies is an answer to an allocation.
+const bothFamilies = `{"address":{"ipv4":"10.15.0.2","ipv4-pool-name":"default","ipv6":"fd00:15::2"},"host-addressing":{}}`
+
+func TestAllocate(t *testing.T) {
+	tests := map[string]struct {
+		args   []string
+		body   string
+		stdout string
+		asked  string
+	}{
+		"both families of an owner": {
+			[]string{"allocate", "router"},
+			bothFamilies, "10.15.0.2\nfd00:15::2\n", "POST /v1/ipam?owner=router",
+		},
+		"one family of a pool": {
+			[]string{"allocate", "kube-system/a", "--family", "ipv6", "--pool", "blue"},
+			`{"address":{"ipv6":"fd00::9"},"host-addressing":{}}`, "fd00::9\n", "POST /v1/ipam?family=ipv6&owner=kube-system%2Fa&pool=blue",
+		},
+		"an address that must be confirmed": {
+			[]string{"allocate", "pod", "--expiration"},
+			`{"address":{"ipv4":"10.15.0.7"},"host-addressing":{}}`, "10.15.0.7\n", "POST /v1/ipam?owner=pod expiration=true",
+		},
+		"everything as JSON": {
+			[]string{"allocate", "router", "-o", "json"},
+			`{"address":{"ipv4":"10.15.0.2"},"host-addressing":{}}`,
+			"{\n  \"address\": {\n    \"ipv4\": \"10.15.0.2\"\n  },\n  \"host-addressing\": {}\n}\n", "POST /v1/ipam?owner=router",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]answer{"POST /v1/ipam": {jsonAnswer(201, tt.body)}})
+			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
+			if got := s.requests(); !slices.Equal(got, []string{tt.asked}) {
+				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
+			}
+		})
+	}
+}
+
+func TestRestoreAndRelease(t *testing.T) {
+	const left = `[{"container-id":"c","interface":"eth0","network":"n","plugin":"p","command":"env p"}]`
+	tests := map[string]struct {
+		args   []string
+		stdout string
+		asked  string
+		left   string
+	}{
+		"restore":               {[]string{"restore", "10.15.0.2", "router"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router", ""},
+		"restore in a pool":     {[]string{"restore", "10.15.0.2", "router", "--pool=blue"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue", ""},
+		"restore with JSON":     {[]string{"restore", "fd00::2", "router", "-o=json"}, "{\n  \"ip\": \"fd00::2\",\n  \"owner\": \"router\",\n  \"pool\": \"default\"\n}\n", "POST /v1/ipam/fd00::2?owner=router", ""},
+		"restore both families": {[]string{"restore", "10.15.0.2", "router", "--also=fd00::2"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router delegated-ipam-also=fd00::2", ""},
+		"release":               {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
+		"release in a pool":     {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue", ""},
+		"release with JSON":     {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
+		"release without delay": {[]string{"release", "10.15.0.2", "--skip-release-delay"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default skip-release-delay=true", ""},
+		"discard, released":     {[]string{"release", "--discard", "a/b", "--yes"}, "released a/b of pool default\n", "DELETE /v1/ipam?owner=a%2Fb", "[]"},
+		"discard": {
+			[]string{"release", "--discard", "router", "--yes", "--pool=blue"},
+			"discarded router of pool blue; the plugin may keep its addresses until a DEL succeeds:\ncontainer ID c, interface eth0, network n, plugin p\n  run: env p\n",
+			"DELETE /v1/ipam?owner=router&pool=blue", left,
+		},
+		"discard with JSON": {
+			[]string{"release", "--discard", "router", "--yes", "--pool=blue", "-o=json"},
+			"[\n  {\n    \"container-id\": \"c\",\n    \"interface\": \"eth0\",\n    \"network\": \"n\",\n    \"plugin\": \"p\",\n    \"command\": \"env p\"\n  }\n]\n",
+			"DELETE /v1/ipam?owner=router&pool=blue", left,
+		},
+		"release with --all=false": {[]string{"release", "10.15.0.2", "--all=false"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			yes := []answer{{code: 200}}
+			s := startSidecar(t, map[string][]answer{
+				"DELETE /v1/ipam":         {jsonAnswer(200, tt.left)},
+				"POST /v1/ipam/10.15.0.2": yes, "POST /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.15.0.2": yes, "DELETE /v1/ipam/fd00::2": yes,
+			})
+			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
+			if got := s.requests(); !slices.Equal(got, []string{tt.asked}) {
+				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
+			}
+		})
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	allocate, restore, release := []string{"allocate", "router"}, []string{"restore", "10.0.0.1", "router"}, []string{"release", "10.0.0.1", "--pool=blue"}
+	list := []string{"list"}
+	tests := map[string]struct {
+		args   []string
+		answer answer
+		words  []string
+	}{
+		"allocate: plugin failed":      {allocate, jsonAnswer(502, `"no addresses left in pods"`), []string{"Error: allocate: no addresses left in pods\n"}},
+		"allocate: retry later":        {allocate, answer{502, "application/json", "5", `"the queue is full"`}, []string{"the queue is full (try again in 5s)"}},
+		"allocate: owner rejected":     {allocate, answer{code: 403}, []string{"not authorized", `"router"`, "--owners", "--allow-uids"}},
+		"allocate: parameter rejected": {allocate, jsonAnswer(422, `{"code":604,"message":"owner in query is too long"}`), []string{"allocate: owner in query is too long"}},
+		"allocate: internal error":     {allocate, jsonAnswer(500, `{"code":500,"message":"internal error"}`), []string{"internal error"}},
+		"allocate: undocumented code":  {allocate, answer{code: 418}, []string{"418", "I'm a teapot"}},
+		"allocate: plain text":         {allocate, answer{404, "text/plain", "", "404 page not found\n"}, []string{"404 page not found"}},
+		"allocate: no address":         {allocate, jsonAnswer(201, `{}`), []string{"without an address"}},
+		"restore: malformed address":   {restore, answer{code: 400}, []string{"restore 10.0.0.1", `does not accept "10.0.0.1"`}},
+		"restore: owner rejected":      {restore, answer{code: 403}, []string{"not authorized", `"router"`}},
+		"restore: another owner":       {restore, answer{code: 409}, []string{`10.0.0.1 of pool "default" belongs to another owner`, "delegated-ipam list"}},
+		"restore: plugin failed":       {restore, jsonAnswer(500, `"asked for 10.0.0.1"`), []string{"asked for 10.0.0.1"}},
+		"restore: retry later":         {restore, answer{500, "application/json", "2", `"stopping"`}, []string{"stopping (try again in 2s)"}},
+		"restore: family disabled":     {restore, answer{code: 501}, []string{"family of 10.0.0.1 is disabled", "--enable-ipv4"}},
+		"release: malformed address":   {release, answer{code: 400}, []string{"release 10.0.0.1", `does not accept "10.0.0.1"`}},
+		"release: caller rejected":     {release, answer{code: 403}, []string{"not authorized", "--allow-uids"}},
+		"release: unknown address":     {release, answer{code: 404}, []string{`10.0.0.1 is not allocated in pool "blue"`}},
+		"release: plugin failed":       {release, jsonAnswer(500, `"DEL failed"`), []string{"DEL failed"}},
+		"discard: no attachment":       {[]string{"release", "--discard", "router", "--yes"}, jsonAnswer(500, `"the record is kept"`), []string{"release --discard: the record is kept"}},
+		"release: family disabled":     {release, answer{code: 501}, []string{"family of 10.0.0.1 is disabled"}},
+		"list: caller rejected":        {list, answer{code: 403}, []string{"list: not authorized", "--allow-uids"}},
+		"list: foreign server":         {list, jsonAnswer(404, ``), []string{"is not a socket of delegated-ipam"}},
+		"status: foreign server":       {[]string{"status"}, jsonAnswer(200, `{"cilium":{"state":"Ok"}}`), []string{"status: ", "is not a socket of delegated-ipam"}},
+		"status: failed":               {[]string{"status"}, answer{code: 500}, []string{"500 Internal Server Error"}},
+		"id: list rejected":            {[]string{"id", "router"}, answer{code: 403}, []string{"id router: not authorized"}},
+		"id: status failed":            {[]string{"id", "router", "--node-name=n"}, answer{code: 500}, []string{"id router: ", "500"}},
+		"release --all: list rejected": {[]string{"release", "--all", "--yes"}, answer{code: 403}, []string{"release --all: not authorized"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			all := []answer{tt.answer}
+			s := startSidecar(t, map[string][]answer{
+				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam": all,
+			})
+			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitFailed, "", tt.words...)
+		})
+	}
+}
+
+func TestNoSidecar(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "none.sock")
+	other := socket + "2"
+	for name, tt := range map[string]struct {
+		args  []string
+		names string
+	}{
+		"environment":     {[]string{"list"}, socket},
+		"flag":            {[]string{"list", "-H", "unix://" + other}, other},
+		"flag, bare path": {[]string{"status", "--host", other}, other},
+		"release --all":   {[]string{"release", "--all", "--yes"}, socket},
+		"id":              {[]string{"id", "router"}, socket},
+		"allocate":        {[]string{"allocate", "router"}, socket},
+		"restore":         {[]string{"restore", "10.0.0.1", "router"}, socket},
+		"release":         {[]string{"release", "10.0.0.1"}, socket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, tt.args...).wants(t, cmdline.ExitFailed, "",
+				"no sidecar can be reached at "+tt.names+": ", "no such file or directory", "delegated-ipam serve", "--socket-path")
+		})
+	}
+}
+
+func TestSocketVariableWithScheme(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
+	testDependencies(map[string]string{defaults.SocketEnv: "unix://" + s.socket}).exec(t, "list", "-o", "json").wants(t, cmdline.ExitOK, "[]\n")
+}
+
+// silentServer accepts connections on a socket and never answers; it sends to connected for each.
+func silentServer(t *testing.T) (socket string, connected <-chan struct{}) {
+	t.Helper()
+	socket = startSidecar(t, nil).socket + "2"
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan struct{}, 8)
+	open := make(chan net.Conn, 8)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				close(open)
+				return
+			}
+			open <- c
+			accepted <- struct{}{}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		for c := range open {
+			_ = c.Close()
+		}
+	})
+	return socket, accepted
+}
+
+func TestRequestTimeout(t *testing.T) {
+	socket, _ := silentServer(t)
+	d := testDependencies(map[string]string{defaults.SocketEnv: socket})
+	d.requestLimit = time.Millisecond
+	d.exec(t, "allocate", "router").wants(t, cmdline.ExitFailed, "", "no answer from the sidecar at "+socket+" within 1ms", "delegated-ipam list")
+}
+
+func TestInterrupted(t *testing.T) {
+	socket, connected := silentServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-connected
+		cancel()
+	}()
+	testDependencies(map[string]string{defaults.SocketEnv: socket}).execContext(ctx, "allocate", "router").wants(t, cmdline.ExitFailed, "", "interrupted", "delegated-ipam list")
+}
+
+func TestInvalidJSON(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[{")}})
+	s.dependencies().exec(t, "list").wants(t, cmdline.ExitFailed, "", "list: the sidecar at "+s.socket)
+}
+
+func TestDoctorNullEntry(t *testing.T) {
+	for path, bodies := range map[string][]string{
+		"/v1/healthz": {`{"delegated-ipam":{"pools":[null]}}`, `{"delegated-ipam":{"options":[null]}}`, `{"delegated-ipam":{"quarantined":[null]}}`},
+		"/v1/ipam":    {`[null]`, `[{"owner":"router","addresses":[null]}]`},
+	} {
+		for _, body := range bodies {
+			answers := map[string][]answer{
+				"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true}}`)}, "GET /v1/ipam": {jsonAnswer(200, `[]`)},
+			}
+			answers["GET "+path] = []answer{jsonAnswer(200, body)}
+			s := startSidecar(t, answers)
+			o := s.dependencies().exec(t, "doctor", "-o", "json")
+			if found := findings(t, o); o.code != cmdline.ExitFailed || !slices.ContainsFunc(found, func(f check.Finding) bool {
+				return f.Check == "sidecar" && strings.Contains(f.Message, s.socket+" is not a socket of delegated-ipam")
+			}) {
+				t.Errorf("%s: exit code %d, found %+v; want an error of the sidecar", body, o.code, found)
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+)
+
+// exitWarning is the exit code of `doctor` if there are warnings and no error.
+const exitWarning = 3
+
+// doctorOptions are the flags of `doctor`.
+type doctorOptions struct {
+	clientFlags
+	repair bool
+	// own are the options that serve would have here.
+	own ownOptions
+}
+
+func (d dependencies) doctorCommand() *cobra.Command {
+	o := &doctorOptions{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Diagnose configuration, plugin and node",
+		Long: `Check the sidecar, its directories and socket, the CNI configuration, the plugin and
+the files of the plugin, and report for each what was found and how to fix it. Nothing
+is changed without --repair, and VERSION is the only plugin verb that is run.
+
+While the sidecar runs, its own options apply, otherwise those that serve would have:
+doctor accepts every flag of serve (see "serve --help"), its environment variables and
+--config-dir. Run it where the sidecar runs, with its mounts and as its user.
+docs/operate/doctor.md lists the checks.
+
+STATE is ok, warning (a waste, or a future risk) or error. The exit status is 0 if every
+state is ok, 1 if there is an error, and 3 if there are only warnings.`,
+		Example: `  # In the sidecar's container
+  delegated-ipam doctor
+
+  # Before the first start, with the options of serve
+  delegated-ipam doctor --config-dir=/etc/delegated-ipam --cni-bin-dir=/usr/lib/cni
+
+  # Remove the files that a killed host-local left without a container ID
+  delegated-ipam doctor --repair
+
+  # The addresses that such files block
+  delegated-ipam doctor -o json | jq -r '.[] | select(.check == "stale-lease-files" and .state != "ok") | .address'`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.doctor(cmd, *o) },
+	}
+	o.own.env = d.env
+	o.own.sidecar, o.own.set = options.NewSidecar(d.env)
+	cmd.Flags().AddFlagSet(o.own.set.Flags())
+	// Visible, they would hide the few flags of doctor itself.
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+	o.register(cmd, d.env, options.Option{Name: "repair", Value: options.Bool(&o.repair), Help: "remove files without a container ID, under the lock of host-local"})
+	return cmd
+}
+
+func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
+	own := o.own.resolve()
+	if !cmd.Flags().Changed("host") && own.socket != "" {
+		o.host = own.socket
+	}
+	findings := doctor.Diagnose(d.connect(o.clientFlags).observe(cmd.Context(), own, o.repair))
+	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
+		return err
+	}
+	worst := check.Worst(findings)
+	err := fmt.Errorf("doctor: the worst of %d findings is: %s", len(findings), worst)
+	switch worst {
+	case check.OK:
+		return nil
+	case check.Warning:
+		return &cmdline.ExitError{Code: exitWarning, Err: err}
+	}
+	return err
+}
+
+// observe queries the sidecar, and collects everything else between its two lists.
+func (c connection) observe(ctx context.Context, own resolvedOptions, repair bool) *check.Observations {
+	o := &check.Observations{}
+	status, err := c.health(ctx)
+	if o.StatusErr = err; err == nil {
+		o.Status = status.DelegatedIpam
+		o.Before, o.ListErr = c.list(ctx)
+	}
+	config, options := own.compare(o.Status)
+	o.Options = options
+	ctxCollect, cancel := context.WithTimeout(ctx, c.limit) // limits the wait for a lock of the plugin
+	defer cancel()
+	if config != nil {
+		o.CollectNode(ctxCollect, checkConfig(*config), c.socket)
+	}
+	o.CollectStores(ctxCollect, repair)
+	if err == nil && o.ListErr == nil {
+		o.After, o.ListErr = c.list(ctx)
+	}
+	return o
+}
+
+// checkConfig returns the part of the options that the checks of doctor need.
+func checkConfig(c sidecar.Config) check.Config {
+	return check.Config{
+		Socket: c.SocketOptions(), Callers: unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs},
+		StateDir: c.StateDir, InPod: c.InPod,
+		Inspect: inspect.Options{
+			NodeName: c.NodeName, Plugin: c.PluginOptions(),
+			Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool},
+		},
+	}
+}
+
+func (f clientFlags) printFindings(w io.Writer, findings []check.Finding) error {
+	if f.output == outputJSON {
+		return output.JSON(w, findings)
+	}
+	t := output.NewTable(w)
+	t.Row("STATE", "CHECK", "POOL", "MESSAGE")
+	for _, f := range findings {
+		t.Row(string(f.State), f.Check, f.Pool, output.OneLine(f.Message))
+		if f.Remedy != "" {
+			t.Below(3, "remedy: "+output.OneLine(f.Remedy))
+		}
+	}
+	return t.Flush()
+}

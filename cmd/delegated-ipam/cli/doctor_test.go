@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+)
+
+// startWithStore serves a sidecar with one pool of host-local, whose store has an
+// empty file. It returns the sidecar and that file.
+func startWithStore(t *testing.T) (*testSidecar, string) {
+	t.Helper()
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "pods", "10.15.0.3")
+	conf := filepath.Join(dir, "05-cilium.conflist")
+	if err := os.Mkdir(filepath.Dir(empty), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		empty:                            "",
+		conf:                             fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":%q}}]}`, dir),
+		filepath.Join(dir, "host-local"): "#!/bin/sh\necho '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}'\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := fmt.Sprintf(`{"pool":"default","network":"pods","file":%q,"plugin":"host-local","profile":"host-local","profile-facts":{"stateDirKey":"dataDir","defaultStateDir":"/nowhere"}}`, conf)
+	return startSidecar(t, map[string][]answer{
+		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true,"pools":[`+pool+`],"options":[`+optionsOf(dir)+`]}}`)},
+		"GET /v1/ipam":    {jsonAnswer(200, "[]")},
+	}), empty
+}
+
+// optionsOf returns the options of a sidecar that has everything in one directory.
+func optionsOf(dir string) string {
+	var all []string
+	for _, o := range []string{"state-dir", "cni-conf-dir", "cni-bin-dir"} {
+		all = append(all, fmt.Sprintf(`{"name":%q,"value":%q,"source":"flag"}`, o, dir))
+	}
+	return strings.Join(all, ",")
+}
+
+// findings returns the output of `doctor -o json`.
+func findings(t *testing.T, o outcome) []check.Finding {
+	t.Helper()
+	var all []check.Finding
+	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil {
+		t.Fatalf("%q: %v", o.stdout, err)
+	}
+	return all
+}
+
+func TestDoctorRepair(t *testing.T) {
+	s, empty := startWithStore(t)
+	for _, step := range []struct {
+		name  string
+		args  []string
+		state check.State
+		there bool
+	}{
+		{"check", nil, check.Warning, true},
+		{"repair", []string{"--repair"}, check.OK, false},
+	} {
+		o := s.dependencies().exec(t, slices.Concat([]string{"doctor", "-o", "json"}, step.args)...)
+		found := findings(t, o)
+		// A machine without an ID, and a temporary directory in memory, are warned of, too.
+		want := map[check.State]int{check.OK: 0, check.Warning: 3, check.Error: 1}[check.Worst(found)]
+		if o.code != want || (len(bad(t, o)) == 0) != (step.state == check.OK) {
+			t.Errorf("%s ended with status %d; want %d; stderr: %s; found %q", step.name, o.code, want, o.stderr, bad(t, o))
+		}
+		i := slices.IndexFunc(found, func(f check.Finding) bool { return f.Check == "stale-lease-files" })
+		if i < 0 || found[i].State != step.state || found[i].Address != "10.15.0.3" || found[i].Pool != "default" {
+			t.Errorf("%s found %+v; want %s of 10.15.0.3 in the pool", step.name, found, step.state)
+		}
+		if _, err := os.Stat(empty); (err == nil) != step.there {
+			t.Errorf("after %s the file is there: %t", step.name, err == nil)
+		}
+	}
+}
+
+func TestDoctorRequests(t *testing.T) {
+	s, _ := startWithStore(t)
+	s.dependencies().exec(t, "doctor")
+	if got, want := s.requests(), []string{"GET /v1/healthz", "GET /v1/ipam", "GET /v1/ipam"}; !slices.Equal(got, want) {
+		t.Errorf("got the requests %q; want %q", got, want)
+	}
+}
+
+func TestDoctorTable(t *testing.T) {
+	s, empty := startWithStore(t)
+	o := s.dependencies().exec(t, "doctor")
+	var got []string
+	for line := range strings.Lines(o.stdout) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	for _, want := range []string{
+		"STATE CHECK POOL MESSAGE", "ok sidecar - the sidecar responds and is ready", "ok options - the options of the running sidecar are used",
+		"warning stale-lease-files default " + empty + " contains no container ID: a killed host-local left it, and no CNI call frees address " + filepath.Base(empty),
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("printed\n%swithout the line %q", o.stdout, want)
+		}
+	}
+	seen := slices.IndexFunc(got, func(line string) bool { return strings.HasPrefix(line, "warning stale-lease-files") })
+	if seen < 0 || seen+1 >= len(got) || got[seen+1] != "remedy: `delegated-ipam doctor --repair` removes it" {
+		t.Errorf("printed\n%swithout a remedy below the stale file", o.stdout)
+	}
+	lines := strings.Split(o.stdout, "\n")
+	if column := strings.Index(lines[0], "MESSAGE"); strings.Index(lines[seen+1], "remedy") != column {
+		t.Errorf("printed\n%swhich is not aligned", o.stdout)
+	}
+}
+
+// bad returns the findings that are not ok and do not depend on the machine.
+func bad(t *testing.T, o outcome) []string {
+	t.Helper()
+	var all []string
+	for _, f := range findings(t, o) {
+		if f.State != check.OK && !slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) {
+			all = append(all, fmt.Sprintf("%s %s %s", f.State, f.Check, f.Message))
+		}
+	}
+	return all
+}
+
+func TestDoctorOptions(t *testing.T) {
+	quiet := map[string]string{
+		"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "DELEGATED_IPAM_METRICS_SERVICE_PORT_HTTP": "9", "DELEGATED_IPAM_PORT_9_TCP_ADDR": "10.0.0.1",
+		"DELEGATED_IPAM_STATE_DIR": "/elsewhere", // the sidecar has a flag, which overrides it there, too
+	}
+	tests := map[string]struct {
+		env  map[string]string
+		args []string
+		want []string
+	}{
+		"service links and overridden variable": {quiet, nil, nil},
+		"flag": {
+			nil, []string{"--state-dir=/elsewhere"}, []string{`warning options --state-dir is "/elsewhere" here (flag), and the sidecar runs with`},
+		},
+		"variable": {
+			map[string]string{"DELEGATED_IPAM_OWNERS": "x"}, nil, []string{`warning options --owners is "x" here (environment), and the sidecar runs with "*" (default)`},
+		},
+		"unknown variable": {
+			map[string]string{"DELEGATED_IPAM_OWNER": "x"}, nil, []string{"warning options environment variable DELEGATED_IPAM_OWNER is not an option"},
+		},
+		"malformed variable": {
+			map[string]string{"DELEGATED_IPAM_ENABLE_IPV4": "perhaps"}, nil, []string{`error options DELEGATED_IPAM_ENABLE_IPV4 is "perhaps"; expected true or false`},
+		},
+		"no config-dir": {nil, []string{"--config-dir=/nowhere"}, []string{`error options --config-dir is "/nowhere"`}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, _ := startWithStore(t)
+			s.answers["GET /v1/healthz"][0].body = strings.Replace(s.answers["GET /v1/healthz"][0].body, `"options":[`, `"options":[{"name":"owners","value":"*","source":"default"},{"name":"of-the-future","value":"1","source":"default"},`, 1)
+			d := s.dependencies()
+			maps.Copy(d.env, tt.env)
+			got := bad(t, d.exec(t, slices.Concat([]string{"doctor", "--repair", "-o", "json"}, tt.args)...))
+			if len(got) != len(tt.want) {
+				t.Fatalf("found %q; want %q", got, tt.want)
+			}
+			for i, want := range tt.want {
+				if !strings.HasPrefix(got[i], want) {
+					t.Errorf("found %q; want %q", got[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestDoctorUnreadableOption(t *testing.T) {
+	s, _ := startWithStore(t)
+	body := &s.answers["GET /v1/healthz"][0].body
+	*body = strings.Replace(*body, `"options":[`, `"options":[{"name":"enable-ipv4","value":"perhaps","source":"flag"},`, 1)
+	got := bad(t, s.dependencies().exec(t, "doctor", "--repair", "-o", "json"))
+	if len(got) == 0 || !strings.HasPrefix(got[0], "error options the sidecar's own option --enable-ipv4 cannot be read") {
+		t.Errorf("found %q; want the option to be named", got)
+	}
+}
+
+func TestDoctorNoSidecar(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "none")
+	o := testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, "doctor")
+	o.wants(t, cmdline.ExitFailed, o.stdout, "doctor: the worst of ", "error")
+	for _, says := range []string{"CHECK", "sidecar", "error", socket, "those of a new start"} {
+		if !strings.Contains(o.stdout, says) {
+			t.Errorf("printed %q; want it to say %q", o.stdout, says)
+		}
+	}
+}
+
+func TestDoctorListRefused(t *testing.T) {
+	s, _ := startWithStore(t)
+	s.answers["GET /v1/ipam"] = []answer{{code: 403}}
+	o := s.dependencies().exec(t, "doctor", "-o", "json")
+	var got []string
+	for _, line := range bad(t, o) {
+		got = append(got, strings.Join(strings.Fields(line)[:2], " "))
+	}
+	if want := []string{"error sidecar", "warning stale-lease-files"}; o.code != cmdline.ExitFailed || !slices.Equal(got, want) {
+		t.Errorf("ended with status %d and found %q; want %q", o.code, got, want)
+	}
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// noon is the time at which every command of a test runs.
+func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+// outcome is the result of a command line.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// testDependencies returns dependencies with this environment, at noon.
+func testDependencies(env map[string]string) dependencies {
+	return dependencies{
+		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollInterval: time.Millisecond,
+		serve: func(context.Context, sidecar.Config, logrus.FieldLogger) error {
+			return errors.New("unexpected call of serve")
+		},
+	}
+}
+
+// exec runs a command line.
+func (d dependencies) exec(t *testing.T, args ...string) outcome {
+	t.Helper()
+	return d.execContext(t.Context(), args...)
+}
+
+func (d dependencies) execContext(ctx context.Context, args ...string) outcome {
+	var stdout, stderr strings.Builder
+	code := cmdline.Execute(ctx, d.command(), args, &stdout, &stderr)
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// wants compares the exit code, all of stdout, and words that stderr must contain; without words
+// stderr must be empty.
+func (o outcome) wants(t *testing.T, code int, stdout string, words ...string) {
+	t.Helper()
+	if o.code != code {
+		t.Errorf("exit code %d; want %d", o.code, code)
+	}
+	if o.stdout != stdout {
+		t.Errorf("stdout %q; want %q", o.stdout, stdout)
+	}
+	if len(words) == 0 && o.stderr != "" {
+		t.Errorf("stderr %q; want nothing", o.stderr)
+	}
+	for _, want := range words {
+		if !strings.Contains(o.stderr, want) {
+			t.Errorf("stderr %q; want %q in it", o.stderr, want)
+		}
+	}
+}
+
+// answer is the response of a testSidecar.
+type answer struct {
+	code        int
+	contentType string
+	retryAfter  string
+	body        string
+}
+
+// jsonAnswer returns an answer with a JSON body.
+func jsonAnswer(code int, body string) answer {
+	return answer{code: code, contentType: "application/json", body: body}
+}
+
+// testSidecar serves canned answers on a unix socket and records the requests.
+type testSidecar struct {
+	socket string
+	mu     sync.Mutex
+	log    []string
+	// answers are by "METHOD path", without the query. Each is served once, the last one
+	// repeatedly.
+	answers map[string][]answer
+}
+
+// startSidecar serves until the test ends.
+func startSidecar(t *testing.T, answers map[string][]answer) *testSidecar {
+	t.Helper()
+	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
+	dir, err := os.MkdirTemp("", "cli")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &testSidecar{socket: filepath.Join(dir, "s"), answers: answers}
+	l, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(s)
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	return s
+}
+
+// ServeHTTP records the request and serves the next answer.
+func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	next := s.next(r)
+	if next == nil {
+		http.NotFound(w, r)
+		return
+	}
+	if next.contentType != "" {
+		w.Header().Set("Content-Type", next.contentType)
+	}
+	if next.retryAfter != "" {
+		w.Header().Set("Retry-After", next.retryAfter)
+	}
+	w.WriteHeader(next.code)
+	_, _ = io.WriteString(w, next.body)
+}
+
+func (s *testSidecar) next(r *http.Request) *answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := r.Method + " " + r.URL.RequestURI()
+	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also", "brief"} {
+		if v := r.Header.Get(name); v != "" {
+			text += " " + name + "=" + v
+		}
+	}
+	s.log = append(s.log, text)
+	request := r.Method + " " + r.URL.Path
+	all := s.answers[request]
+	if len(all) == 0 {
+		return nil
+	}
+	if len(all) > 1 {
+		s.answers[request] = all[1:]
+	}
+	return &all[0]
+}
+
+// requests returns the requests so far.
+func (s *testSidecar) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.log...)
+}
+
+// dependencies returns dependencies whose environment names the sidecar.
+func (s *testSidecar) dependencies() dependencies {
+	return testDependencies(map[string]string{defaults.SocketEnv: s.socket})
+}
+
+// read returns a file in testdata.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(filepath.Join("testdata", name), []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := read(t, name); got != want {
+		t.Errorf("got\n%s\nwant, from testdata/%s,\n%s", got, name, want)
+	}
+}
+
+// canonical returns JSON without spaces and with sorted keys.
+func canonical(t *testing.T, text string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+)
+
+// gcOptions are the flags of `gc`.
+type gcOptions struct {
+	clientFlags
+	owners    []string
+	pool      string
+	olderThan time.Duration
+	unusedFor time.Duration
+	yes       bool
+}
+
+func (d dependencies) gcCommand() *cobra.Command {
+	o := &gcOptions{}
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "List attachments that may be unused, and release them with --yes",
+		Long: `List the attachments that match all conditions; with --yes release them. Without a
+condition every attachment is listed, and --yes is refused: that would be
+"release --all".
+
+The sidecar never does this automatically: it cannot know whether an address is in use.
+
+--unused-for compares the time of the last request for the attachment. That is kept in
+memory: after a restart of the sidecar it is unknown, and such an attachment never
+matches. An address can be in use without requests, so check the list before you add
+--yes.`,
+		Example: `  # Attachments of pods without a request for a day
+  delegated-ipam gc --owner='default/*' --unused-for=24h
+
+  # Release what was allocated without an owner more than an hour ago
+  delegated-ipam gc --owner='anonymous/*' --older-than=1h --yes`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.gc(cmd, *o) },
+	}
+	o.register(cmd, d.env,
+		options.Option{Name: "owner", Value: options.Texts(&o.owners, "patterns"), Help: `list of patterns of owners, where "*" matches any text (empty = every owner)`},
+		options.Option{Name: "pool", Value: options.Text(&o.pool, "name"), Help: "pool of the attachments (empty = every pool)"},
+		options.Option{Name: "older-than", Value: options.Duration(&o.olderThan), Default: "0s", Help: "minimum age of the attachments"},
+		options.Option{Name: "unused-for", Value: options.Duration(&o.unusedFor), Default: "0s", Help: "minimum time since the last request, as far as that is known (0s = any)"},
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "release the attachments instead of listing them"})
+	return cmd
+}
+
+func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
+	owners, err := o.validate()
+	if err != nil {
+		return err
+	}
+	ctx, c := cmd.Context(), d.connect(o.clientFlags)
+	all, err := c.list(ctx)
+	if err == nil && o.pool != "" {
+		o.pool, err = c.knownPool(ctx, o.pool, all)
+	}
+	if err != nil {
+		return fmt.Errorf("gc: %w", err)
+	}
+	matches := o.condition(owners, d.now())
+	matching := make([]*models.Attachment, 0, len(all))
+	for _, a := range all {
+		if matches(a) {
+			matching = append(matching, a)
+		}
+	}
+	if !o.yes {
+		return d.printMatching(cmd, o, matching)
+	}
+	addresses := releasable(matching, false)
+	done := d.bulkRelease(c, cmd, releaseTimeout, false).release(ctx, addresses)
+	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
+		return err
+	}
+	if left := len(addresses) - len(done); left > 0 {
+		return fmt.Errorf("gc: %d of %d addresses were not released", left, len(addresses))
+	}
+	return nil
+}
+
+// validate returns the patterns of --owner, or a usage error.
+func (o gcOptions) validate() (ownermatch.Patterns, error) {
+	if o.olderThan < 0 || o.unusedFor < 0 {
+		return ownermatch.Patterns{}, cmdline.Usagef("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
+	}
+	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
+		return ownermatch.Patterns{}, cmdline.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
+	}
+	owners, err := ownermatch.Parse(o.owners)
+	if err != nil {
+		return ownermatch.Patterns{}, cmdline.Usagef("--owner: %w", err)
+	}
+	return owners, nil
+}
+
+// condition returns a function that reports whether an attachment matches.
+func (o gcOptions) condition(owners ownermatch.Patterns, now time.Time) func(*models.Attachment) bool {
+	return func(a *models.Attachment) bool {
+		return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
+			(o.pool == "" || o.pool == a.Pool) &&
+			now.Sub(time.Time(a.Created)) >= o.olderThan &&
+			(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)
+	}
+}
+
+func (d dependencies) printMatching(cmd *cobra.Command, o gcOptions, matching []*models.Attachment) error {
+	if o.output == outputJSON {
+		return output.JSON(cmd.OutOrStdout(), matching)
+	}
+	t := output.NewTable(cmd.OutOrStdout())
+	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "LAST-USED", "CONTAINER-ID")
+	now := d.now()
+	for _, a := range byPoolAndOwner(matching) {
+		used := "unknown"
+		if a.LastUsed != nil {
+			used = output.Ago(time.Time(*a.LastUsed), now)
+		}
+		t.Row(a.Owner, a.Pool, a.State, joinAddresses(a), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), used, a.ContainerID)
+	}
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d attachments; nothing was released (--yes releases them)\n", len(matching))
+	return errors.Join(t.Flush(), err)
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+)
+
+// Attachments for `gc`; the time of the tests is noon.
+const (
+	oldPod   = `{"owner":"default/old","pool":"default","container-id":"o","state":"held","claims":["ipv4"],"created":"2026-02-27T12:00:00.000Z","last-used":"2026-02-28T09:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.1"}]}`
+	youngPod = `{"owner":"default/young","pool":"default","container-id":"y","state":"held","claims":["ipv4"],"created":"2026-03-01T11:59:00.000Z","last-used":"2026-03-01T11:59:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.2"}]}`
+	unknown  = `{"owner":"router","pool":"blue","container-id":"r","state":"held","claims":["ipv4"],"created":"2026-02-20T12:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.3"}]}`
+)
+
+func TestGCList(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags []string
+		want  string
+	}{
+		{"no condition", nil, "router default/old default/young"},
+		{"owner", []string{"--owner=default/*"}, "default/old default/young"},
+		{"several owners", []string{"--owner=router,default/old"}, "router default/old"},
+		{"pool", []string{"--pool=blue"}, "router"},
+		{"age", []string{"--older-than=1h"}, "router default/old"},
+		{"last use, unknown after a restart", []string{"--unused-for=1h"}, "default/old"},
+		{"all conditions", []string{"--owner=default/*", "--older-than=240h"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
+			o := s.dependencies().exec(t, append([]string{"gc"}, c.flags...)...)
+			if o.code != cmdline.ExitOK || !strings.Contains(o.stderr, "nothing was released") {
+				t.Fatalf("status %d, stderr %q", o.code, o.stderr)
+			}
+			var owners []string
+			for _, line := range strings.Split(strings.TrimSpace(o.stdout), "\n")[1:] {
+				owners = append(owners, strings.Fields(line)[0])
+			}
+			if got := strings.Join(owners, " "); got != c.want {
+				t.Errorf("got %q; want %q; it printed\n%s", got, c.want, o.stdout)
+			}
+			if got := s.requests(); !slices.Equal(got, []string{"GET /v1/ipam"}) {
+				t.Errorf("the sidecar got the requests %q", got)
+			}
+		})
+	}
+}
+
+func TestGCPool(t *testing.T) {
+	for name, c := range map[string]struct {
+		pool, want string
+		code       int
+	}{
+		"configured, without attachments": {"blue", "0 attachments; nothing was released", cmdline.ExitOK},
+		"the default one, by its name":    {"default", "0 attachments; nothing was released", cmdline.ExitOK},
+		"unknown":                         {"bleu", `no pool "bleu": the sidecar has the pools ["pods" "blue"], and no attachment is in another one`, cmdline.ExitFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]answer{
+				"GET /v1/ipam": lists(""),
+				"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"pools":[{"pool":"pods"},{"pool":"blue"}],
+					"options":[{"name":"ipam-default-ip-pool","value":"pods"}]}}`)},
+			})
+			if o := s.dependencies().exec(t, "gc", "--pool", c.pool); o.code != c.code || !strings.Contains(o.stderr, c.want) {
+				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, c.code, c.want)
+			}
+		})
+	}
+}
+
+func TestGCUnknownLastUse(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(unknown)})
+	if o := s.dependencies().exec(t, "gc"); !strings.Contains(o.stdout, "unknown") {
+		t.Errorf("it printed\n%s", o.stdout)
+	}
+}
+
+func TestGCRelease(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(oldPod + "," + youngPod + "," + unknown),
+		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
+	})
+	s.dependencies().exec(t, "gc", "--unused-for=1h", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.1 of pool default\n")
+}
+
+// One DEL releases all addresses of an attachment that keeps an excluded one.
+func TestGCExcluded(t *testing.T) {
+	const excluded = `{"owner":"excluded:10.0.0.1","pool":"default","state":"held","claims":[],"excluded":true,"created":"2026-02-20T12:00:00.000Z",` +
+		`"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(excluded + "," + unknown), "DELETE /v1/ipam/10.0.0.1": {{code: 200}}})
+	s.dependencies().exec(t, "gc", "--owner=excluded:*", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.1 of pool default\n")
+	if o := s.dependencies().exec(t, "list"); !strings.Contains(o.stdout, "excluded: no owner gets it") {
+		t.Errorf("it printed\n%s", o.stdout)
+	}
+}
+
+func TestGCReleaseFails(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(oldPod),
+		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"DEL failed"`)},
+	})
+	s.dependencies().exec(t, "gc", "--older-than=1s", "--yes").wants(t, cmdline.ExitFailed, "",
+		"release 10.0.0.1 of pool default: DEL failed\n", "1 of 1 addresses were not released")
+}
+
+func TestGCUsage(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags []string
+		words string
+	}{
+		"--yes without a condition": {[]string{"--yes"}, "release --all --yes"},
+		"negative age":              {[]string{"--older-than=-1h"}, "--older-than is -1h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := testDependencies(nil).exec(t, append([]string{"gc"}, c.flags...)...)
+			if o.code != cmdline.ExitUsage || !strings.Contains(o.stderr, c.words) {
+				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, cmdline.ExitUsage, c.words)
+			}
+		})
+	}
+}

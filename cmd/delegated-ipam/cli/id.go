@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+// idOptions are the flags of `id`.
+type idOptions struct {
+	clientFlags
+	pool, node, network string
+}
+
+// identified is the output of `id -o json`.
+type identified struct {
+	ContainerID string `json:"container-id"`
+	// InUse reports that the sidecar lists the ID; otherwise it is computed.
+	InUse bool `json:"in-use"`
+	// note has the inputs of a computed ID.
+	note string
+}
+
+func (d dependencies) idCommand() *cobra.Command {
+	o := &idOptions{}
+	cmd := &cobra.Command{
+		Use:   "id OWNER",
+		Short: "Print the container ID of an owner",
+		Long: `Print the container ID (CNI_CONTAINERID) under which the plugin knows an owner.
+
+For an owner that has an attachment it is the ID in use, as in list, with its suffix: an
+owner gets a new ID (-gN, or -u and random digits) while an earlier DEL may still act on
+the old one. Otherwise the ID of a new attachment is computed from the owner and the names
+of node and network, and a note on standard error reports that.
+
+With --node-name or --cni-network the ID is always computed, for that node and network,
+and the other name is that of the sidecar. With both no sidecar is needed.`,
+		Example: `  # The files of host-local for the router
+  grep -rl "$(delegated-ipam id router)" /var/lib/cni/networks
+
+  # Without a sidecar
+  delegated-ipam id router --node-name worker-1 --cni-network pods`,
+		Args: args("OWNER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := d.connect(o.clientFlags).identify(cmd.Context(), *o, args[0])
+			if err != nil {
+				return fmt.Errorf("id %s: %w", args[0], err)
+			}
+			if id.note != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), id.note)
+			}
+			return o.printOutcome(cmd.OutOrStdout(), id, id.ContainerID)
+		},
+	}
+	o.register(cmd, d.env,
+		poolOption(&o.pool, "pool of the attachment"),
+		options.Option{Name: "node-name", Value: options.Text(&o.node, "name"), Help: "name of the node (empty = node of the sidecar)"},
+		options.Option{Name: "cni-network", Value: options.Text(&o.network, "name"), Help: "name of the CNI network (empty = network of the pool)"})
+	return cmd
+}
+
+// identify returns the ID in use, or that of a new attachment.
+func (c connection) identify(ctx context.Context, o idOptions, owner string) (identified, error) {
+	why := fmt.Sprintf("computed: the owner has no attachment in pool %q, and a new one may get a suffix (-gN or -u...)", poolName(o.pool))
+	if o.node == "" && o.network == "" {
+		id, err := c.usedID(ctx, owner, o.pool)
+		if err != nil || id != "" {
+			return identified{ContainerID: id, InUse: true}, err
+		}
+	} else {
+		why = "computed: the ID in use may have a suffix (-gN or -u...), which list shows"
+	}
+	if o.node == "" || o.network == "" {
+		if err := c.complete(ctx, &o); err != nil {
+			return identified{}, err
+		}
+	}
+	note := fmt.Sprintf("%s (node %q, network %q)", why, o.node, o.network)
+	return identified{ContainerID: containerid.For(owner, o.node, o.network), note: note}, nil
+}
+
+// usedID returns the ID of the attachment of an owner in a pool, empty if there is none.
+func (c connection) usedID(ctx context.Context, owner, pool string) (string, error) {
+	all, err := c.list(ctx)
+	if err != nil {
+		return "", err
+	}
+	all = slices.DeleteFunc(all, func(a *models.Attachment) bool { return a.Owner != owner })
+	if len(all) == 0 {
+		return "", nil
+	}
+	if pool, err = c.listedPool(ctx, pool, all); err != nil {
+		return "", err
+	}
+	for _, a := range all {
+		if a.Pool == pool {
+			return a.ContainerID, nil
+		}
+	}
+	return "", nil
+}
+
+// complete adds missing names from the status of the sidecar.
+func (c connection) complete(ctx context.Context, o *idOptions) error {
+	status, err := c.health(ctx)
+	if err != nil {
+		return err
+	}
+	if o.node == "" {
+		o.node = status.DelegatedIpam.NodeName
+	}
+	if o.network != "" {
+		return nil
+	}
+	pool := listedPool(status, o.pool)
+	known := make([]string, 0, len(status.DelegatedIpam.Pools))
+	for _, p := range status.DelegatedIpam.Pools {
+		known = append(known, p.Pool)
+		if p.Pool == pool {
+			o.network = p.Network
+		}
+	}
+	if o.network == "" {
+		return fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, known)
+	}
+	return nil
+}

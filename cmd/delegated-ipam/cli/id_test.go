@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+)
+
+func TestID(t *testing.T) {
+	answers := map[string][]answer{
+		"GET /v1/ipam":    {jsonAnswer(200, read(t, "attachments.json"))},
+		"GET /v1/healthz": {jsonAnswer(200, read(t, "status-ready.json"))},
+	}
+	const list, health = "GET /v1/ipam", "GET /v1/healthz"
+	tests := map[string]struct {
+		args  []string
+		want  string
+		note  string
+		asked []string
+	}{
+		"in use":                 {[]string{"router"}, "cilium-agent-router-1111111111111111", "", []string{list}},
+		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.For("router", "worker-1", "blue-net"), `no attachment in pool "blue"`, []string{list, health}},
+		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), `no attachment in pool "default", and a new one may get a suffix (-gN or -u...) (node "worker-1", network "pods")`, []string{list, health}},
+		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), `may have a suffix (-gN or -u...), which list shows (node "worker-2"`, []string{health}},
+		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), "computed: the ID in use", []string{health}},
+		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), "computed: the ID in use", nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, answers)
+			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, cmdline.ExitOK, tt.want+"\n", notes(tt.note)...)
+			if got := s.requests(); !slices.Equal(got, tt.asked) {
+				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
+			}
+		})
+	}
+}
+
+// The sidecar lists the default pool by its name.
+func TestIDDefaultPool(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam": {jsonAnswer(200, `[{"owner":"router","pool":"red","container-id":"id-red"},{"owner":"router","pool":"blue","container-id":"id-blue"}]`)},
+		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"node-name":"n","pools":[{"pool":"blue","network":"pods"},{"pool":"red","network":"r"}],
+			"options":[{"name":"ipam-default-ip-pool","value":"blue","source":"flag"}]}}`)},
+	})
+	s.dependencies().exec(t, "id", "router").wants(t, cmdline.ExitOK, "id-blue\n")
+	s.dependencies().exec(t, "id", "router", "--pool=default").wants(t, cmdline.ExitOK, "id-blue\n")
+	s.dependencies().exec(t, "id", "router", "--pool=red").wants(t, cmdline.ExitOK, "id-red\n")
+	s.dependencies().exec(t, "id", "health").wants(t, cmdline.ExitOK, containerid.For("health", "n", "pods")+"\n", `network "pods"`)
+}
+
+// notes returns the texts on standard error; none without a note.
+func notes(note string) []string {
+	if note == "" {
+		return nil
+	}
+	return []string{note}
+}
+
+func TestIDJSON(t *testing.T) {
+	id := containerid.For("router", "a", "b")
+	testDependencies(nil).exec(t, "id", "router", "--node-name=a", "--cni-network=b", "-o=json").
+		wants(t, cmdline.ExitOK, "{\n  \"container-id\": \""+id+"\",\n  \"in-use\": false\n}\n", "computed")
+}
+
+func TestIDUnknownNetwork(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":    {jsonAnswer(200, "[]")},
+		"GET /v1/healthz": {jsonAnswer(200, read(t, "status-not-ready.json"))},
+	})
+	for _, pool := range []string{"blue", "red"} {
+		s.dependencies().exec(t, "id", "router", "--pool", pool).wants(t, cmdline.ExitFailed, "", `"`+pool+`"`, `["default" "blue"]`, "--cni-network")
+	}
+}

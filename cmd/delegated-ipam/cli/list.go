@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+func (d dependencies) listCommand() *cobra.Command {
+	f := &clientFlags{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List every attachment",
+		Long: `List every attachment: the addresses of one owner in the network of one pool.
+
+  STATE      adding     an ADD runs, or was interrupted and may have allocated
+             held       the plugin holds the addresses for the owner
+             cooldown   released; the plugin releases the addresses later
+             releasing  the DEL of the plugin has not succeeded yet
+  ADDRESSES  all addresses that the plugin returned
+  CLAIMS     the families that a client has allocated
+  AGE        time since the attachment was created
+  NOTE       lost, expiration, cooldown and the last error, if any`,
+		Example: `  delegated-ipam list
+
+  # The container IDs of all that waits for the plugin
+  delegated-ipam list -o json | jq -r '.[] | select(.state == "releasing") | ."container-id"'`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := d.connect(*f).list(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("list: %w", err)
+			}
+			if f.output == outputJSON {
+				return output.JSON(cmd.OutOrStdout(), all)
+			}
+			return printAttachments(cmd.OutOrStdout(), all, d.now())
+		},
+	}
+	f.register(cmd, d.env)
+	return cmd
+}
+
+func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
+	api, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	listed, err := api.List(ctx)
+	switch {
+	case errors.Is(err, client.ErrNotSidecar):
+		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: it does not list attachments (that of cilium-agent does not)", c.socket)
+	case err != nil:
+		return nil, c.explain(ctx, err, codeHelp{http.StatusForbidden: callerRejected})
+	}
+	all := make([]*models.Attachment, 0, len(listed))
+	for _, a := range listed {
+		m, err := decode[models.Attachment](a.Raw)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// printAttachments prints a table, sorted by pool and owner.
+func printAttachments(w io.Writer, all []*models.Attachment, now time.Time) error {
+	t := output.NewTable(w)
+	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "CONTAINER-ID", "NOTE")
+	for _, a := range byPoolAndOwner(all) {
+		t.Row(a.Owner, a.Pool, a.State, joinAddresses(a), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), a.ContainerID, note(a, now))
+	}
+	return t.Flush()
+}
+
+func byPoolAndOwner(all []*models.Attachment) []*models.Attachment {
+	return slices.SortedFunc(slices.Values(all), func(a, b *models.Attachment) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
+	})
+}
+
+func joinAddresses(a *models.Attachment) string {
+	var ips []string
+	for _, at := range a.Addresses {
+		ips = append(ips, at.IP)
+	}
+	return strings.Join(ips, ",")
+}
+
+// note returns the unusual properties of an attachment.
+func note(a *models.Attachment, now time.Time) string {
+	var out []string
+	if a.Excluded {
+		out = append(out, "excluded: no owner gets it (--exclude-addresses)")
+	}
+	if a.Lost {
+		out = append(out, "lost: the plugin does not hold the addresses any more")
+	}
+	if a.Range == models.AttachmentRangeOutside {
+		out = append(out, "outside the ranges of the present configuration")
+	}
+	if a.Expiration != nil {
+		out = append(out, "expires in "+output.Duration(time.Time(a.Expiration.Deadline).Sub(now)))
+	}
+	if a.ReleaseAt != nil {
+		out = append(out, "returned in "+output.Duration(time.Time(*a.ReleaseAt).Sub(now)))
+	}
+	if a.LastError != "" {
+		out = append(out, output.OneLine(a.LastError))
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+)
+
+// probeTimeout is below the default timeoutSeconds of the kubelet, 1 s, so that the reason is
+// printed before the kubelet ends the probe.
+const probeTimeout = 900 * time.Millisecond
+
+// Kinds of `probe`.
+const (
+	probeStartup = "startup"
+	probeReady   = "ready"
+	probeLive    = "live"
+)
+
+// probeOptions are the flags of `probe`.
+type probeOptions struct {
+	host    string
+	timeout time.Duration
+}
+
+func (d dependencies) probeCommand() *cobra.Command {
+	o := &probeOptions{}
+	cmd := &cobra.Command{
+		Use:   "probe {startup | ready | live}",
+		Short: "Run a probe of the kubelet",
+		Long: `Run a probe: exit status 0 is success, 1 failure with the reason on stderr, 2 wrong
+usage. The kubelet cannot speak HTTP to a unix socket, so this is for exec probes.
+
+  startup  the sidecar beside this command answers on its socket, ready or not: on a new
+           node cilium-agent itself writes the CNI configuration, and waits for the sidecar
+  ready    it has a CNI configuration, its plugin reports that it can serve, and the
+           journal can be written
+  live     a process answers; plugin, journal and configuration have no effect
+
+For startup and ready the answer must come from this PID namespace: while a pod is
+replaced, the old sidecar still answers on the same socket, and the new one waits for it.`,
+		Example: `  delegated-ipam probe ready && echo ready
+
+  # In a pod
+  #   startupProbe:
+  #     exec: {command: [delegated-ipam, probe, startup]}`,
+		ValidArgs: []string{probeStartup, probeReady, probeLive},
+		Args:      o.args,
+		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	options.Register(cmd.Flags(), options.Host(&o.host, d.env), options.Option{
+		Name: "timeout", Value: options.Duration(&o.timeout), Default: probeTimeout.String(), Help: "time limit of the probe; keep it below timeoutSeconds of the kubelet",
+	})
+	return cmd
+}
+
+// args accepts the kind of the probe.
+func (o *probeOptions) args(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cmdline.Usagef("got %d arguments %q; expected one of %s", len(args), args, strings.Join(cmd.ValidArgs, ", "))
+	}
+	if o.timeout <= 0 {
+		return cmdline.Usagef("--timeout is %s; expected a duration above 0s", o.timeout)
+	}
+	if !slices.Contains(cmd.ValidArgs, args[0]) {
+		return cmdline.Usagef("unknown probe %q; expected one of %s", args[0], strings.Join(cmd.ValidArgs, ", "))
+	}
+	return nil
+}
+
+func (o *probeOptions) run(ctx context.Context, kind string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	c := probeClient{socket: options.Socket(o.host), samePIDNamespace: kind != probeLive}
+	probe := c.answers
+	if kind == probeReady {
+		probe = c.ready
+	}
+	err := probe(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer from the sidecar at %s within %s", c.socket, o.timeout)
+	}
+	if err != nil {
+		return fmt.Errorf("probe %s: %s", kind, output.OneLine(err.Error()))
+	}
+	return nil
+}
+
+// probeClient sends one cheap request to a sidecar. Unlike the generated client it checks which
+// process answers.
+type probeClient struct {
+	socket string
+	// samePIDNamespace rejects an answer from a process of another PID namespace.
+	samePIDNamespace bool
+}
+
+// answers returns nil for any answer, a refusal included. The request, GET /config, waits neither
+// for a lock of the engine nor for the plugin or the disk.
+func (c probeClient) answers(ctx context.Context) error {
+	res, err := c.get(ctx, "/v1/config")
+	if err == nil {
+		err = res.Body.Close()
+	}
+	return err
+}
+
+// ready returns nil if the sidecar reports that it is ready.
+func (c probeClient) ready(ctx context.Context) error {
+	res, err := c.get(ctx, "/v1/healthz")
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	var status models.StatusResponse
+	if err := json.NewDecoder(res.Body).Decode(&status); err != nil {
+		return fmt.Errorf("the sidecar at %s answered %s, which is not a status: %w", c.socket, res.Status, err)
+	}
+	if status.Cilium == nil {
+		return fmt.Errorf("the sidecar at %s reports no state; does it have the version of this command?", c.socket)
+	}
+	if status.Cilium.State != models.StatusStateOk {
+		return fmt.Errorf("sidecar %s", status.Cilium.Msg)
+	}
+	return nil
+}
+
+func (c probeClient) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("brief", "true")
+	return (&http.Transport{DisableKeepAlives: true, DialContext: c.dial}).RoundTrip(req)
+}
+
+// dial connects to the socket and checks the process that listens there.
+func (c probeClient) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+	if err != nil || !c.samePIDNamespace {
+		return conn, err
+	}
+	peer, err := unixsock.PeerOf(conn)
+	if err == nil && peer.PID == 0 {
+		err = fmt.Errorf("the process that answers on %s is in another PID namespace, such as the pod that this one replaces: the sidecar here does not serve yet", c.socket)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+)
+
+// Answers of a sidecar to its probes.
+const (
+	isReady  = `{"cilium":{"state":"Ok","msg":"v1.2.3"}}`
+	notReady = `{"cilium":{"state":"Failure","msg":"v1.2.3    not ready: pool \"default\" has no\nCNI configuration"}}`
+)
+
+func TestProbe(t *testing.T) {
+	tests := map[string]struct {
+		kind   string
+		answer map[string][]answer
+		code   int
+		stderr string
+	}{
+		"startup":              {"startup", map[string][]answer{"GET /v1/config": {jsonAnswer(200, `{}`)}}, cmdline.ExitOK, ""},
+		"startup, forbidden":   {"startup", map[string][]answer{"GET /v1/config": {{code: 403}}}, cmdline.ExitOK, ""},
+		"live":                 {"live", map[string][]answer{"GET /v1/config": {jsonAnswer(200, `{}`)}}, cmdline.ExitOK, ""},
+		"live, internal error": {"live", map[string][]answer{"GET /v1/config": {{code: 500}}}, cmdline.ExitOK, ""},
+		"ready":                {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, isReady)}}, cmdline.ExitOK, ""},
+		"not ready":            {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, notReady)}}, cmdline.ExitFailed, "Error: probe ready: sidecar v1.2.3 not ready: pool \"default\" has no CNI configuration\n"},
+		"ready, panic":         {"ready", map[string][]answer{"GET /v1/healthz": {{500, "text/plain", "", "oops"}}}, cmdline.ExitFailed, ""},
+		"ready, no state":      {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, `{}`)}}, cmdline.ExitFailed, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, tt.answer)
+			o := s.dependencies().exec(t, "probe", tt.kind)
+			if o.code != tt.code || o.stdout != "" {
+				t.Errorf("exit code %d, stdout %q; want %d and nothing", o.code, o.stdout, tt.code)
+			}
+			if tt.stderr != "" && o.stderr != tt.stderr || (o.code == cmdline.ExitOK) != (o.stderr == "") {
+				t.Errorf("stderr %q; want %q", o.stderr, tt.stderr)
+			}
+		})
+	}
+}
+
+func TestProbeRequest(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, isReady)}})
+	s.dependencies().exec(t, "probe", "ready").wants(t, cmdline.ExitOK, "")
+	if got := s.requests(); len(got) != 1 || got[0] != "GET /v1/healthz brief=true" {
+		t.Errorf("requests %q; want the brief status once", got)
+	}
+}
+
+func TestProbeNoSidecar(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "none.sock")
+	for _, kind := range []string{"startup", "ready", "live"} {
+		testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, "probe", kind).
+			wants(t, cmdline.ExitFailed, "", "probe "+kind, socket, "no such file")
+	}
+}
+
+func TestProbeTimeout(t *testing.T) {
+	socket, _ := silentServer(t)
+	for _, kind := range []string{"startup", "ready", "live"} {
+		testDependencies(nil).exec(t, "probe", kind, "--host="+socket, "--timeout=20ms").
+			wants(t, cmdline.ExitFailed, "", "probe "+kind, "no answer from the sidecar at "+socket+" within 20ms")
+	}
+}
+
+func TestProbeUsage(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		word string
+	}{
+		"unknown kind":         {[]string{"probe", "healthy"}, `"healthy"`},
+		"no kind":              {[]string{"probe"}, "expected one of startup, ready, live"},
+		"two kinds":            {[]string{"probe", "live", "ready"}, "2 arguments"},
+		"zero timeout":         {[]string{"probe", "live", "--timeout=0s"}, "--timeout is 0s"},
+		"timeout without unit": {[]string{"probe", "live", "--timeout=1"}, `--timeout is "1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testDependencies(nil).exec(t, tt.args...).wants(t, cmdline.ExitUsage, "", tt.word)
+		})
+	}
+}

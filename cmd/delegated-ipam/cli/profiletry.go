@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/profiletry"
+)
+
+func (d dependencies) profileTryCommand() *cobra.Command {
+	var flags profileFlags
+	var format clientFlags
+	cmd := &cobra.Command{
+		Use:   "try TYPE",
+		Short: "Run a plugin on scratch container IDs and propose a profile",
+		Long: `Run the verbs of a plugin on scratch container IDs in a safe order, report its behaviour,
+and propose a profile. TYPE is the ipam.type of a configured network: of a pool of serve,
+or of the file of --cni-conf-file.
+
+At most two IDs hold addresses at a time, and all are released, also if a call fails or the
+command is interrupted. No other container ID is touched, and GC is not run. An ID that could
+not be released is printed with the command that releases it.
+
+Fields that no trial can determine are those of the profile in use, which is "unknown" for
+a new type: the report has the origin of each field. Differences from the
+profile of the type are explained.
+
+The exit status is 0 if every step was possible and everything is released, with
+or without differences, and 1 otherwise.`,
+		Example: `  # In the sidecar's container: its network and its plugin
+  delegated-ipam profile try host-local
+
+  # A new plugin
+  delegated-ipam profile try my-ipam --cni-conf-file=my.conflist --cni-bin-dir=/opt/cni/bin
+
+  # The proposal as a file for --plugin-profile
+  delegated-ipam profile try my-ipam -o json | jq .proposal > my-ipam.json`,
+		Args: args("TYPE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := d.profileTry(cmd, flags, format.output, args[0]); err != nil {
+				return fmt.Errorf("profile try: %w", err)
+			}
+			return nil
+		},
+	}
+	options.Register(cmd.Flags(), format.outputOption())
+	flags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
+		"plugin-timeout", "plugin-env", "plugin-profile", "config-dir")
+	cmd.ValidArgsFunction = completeTypes
+	return cmd
+}
+
+func (d dependencies) profileTry(cmd *cobra.Command, flags profileFlags, format, pluginType string) error {
+	resolved, err := flags.resolve(d.env)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(resolved.Validate(), plugin.CheckNetNS(resolved.CNINetNS)); err != nil {
+		return cmdline.Usage(err)
+	}
+	network, err := networkOf(resolved, pluginType)
+	if err != nil {
+		return err
+	}
+	lockDir, err := os.MkdirTemp("", "delegated-ipam-try-")
+	if err != nil {
+		return fmt.Errorf("directory of the lock file: %w; TMPDIR names another", err)
+	}
+	defer os.RemoveAll(lockDir)
+	o, err := tryOptions(sidecar.Config{Sidecar: resolved}.PluginOptions(), filepath.Join(lockDir, "lock"), pluginType)
+	if err != nil {
+		return err
+	}
+	o.Network = inspect.Network(network)
+	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
+	// A terminal that is closed ends the trial as SIGINT does.
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	report, err := profiletry.Run(ctx, o)
+	return errors.Join(err, printTrial(cmd.OutOrStdout(), report, format))
+}
+
+// tryOptions returns the options of a trial without its network.
+func tryOptions(o plugin.Options, lockFile, pluginType string) (profiletry.Options, error) {
+	set, err := o.Profiles()
+	if err != nil {
+		return profiletry.Options{}, err
+	}
+	used := profiletry.ProfileFor(set, pluginType)
+	if err := checkTrial(used); err != nil {
+		return profiletry.Options{}, err
+	}
+	set = maps.Clone(set)
+	set[pluginType] = used
+	o.Profiles = func() (profile.Set, error) { return set, nil }
+	// The dangers are those of an address in use. A separate field marks an unsafe trial.
+	o.AcceptUnsafe = true
+	o.LockFile = lockFile
+	runner, err := plugin.New(o)
+	if err != nil {
+		return profiletry.Options{}, cmdline.Usage(err)
+	}
+	return profiletry.Options{Plugin: runner, Type: pluginType, Profile: used, IDPrefix: profiletry.NewIDPrefix()}, nil
+}
+
+// checkTrial returns an error if a plugin with this profile must not be tried.
+func checkTrial(p profile.Profile) error {
+	if p.TryUnsafe == "" {
+		return nil
+	}
+	return fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", p.Type, p.TryUnsafe, p.Type)
+}
+
+// networkOf returns the network of the first pool whose plugin is of a type.
+func networkOf(s options.Sidecar, pluginType string) (cniconf.Network, error) {
+	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools, DefaultPool: s.IPAMDefaultIPPool})
+	if err != nil {
+		return cniconf.Network{}, cmdline.Usage(err)
+	}
+	var found []string
+	for _, pool := range conf.Pools() {
+		n, err := conf.Network(pool)
+		switch {
+		case err != nil:
+			found = append(found, fmt.Sprintf("pool %q: %v", pool, err))
+		case n.IPAMType == pluginType:
+			return n, nil
+		default:
+			found = append(found, fmt.Sprintf("%s: network %q has ipam.type %q", n.File, n.Name, n.IPAMType))
+		}
+	}
+	return cniconf.Network{}, fmt.Errorf("no network with ipam.type %q: %s; expected TYPE to be the ipam.type of a network, which --cni-conf-file or --cni-network selects", pluginType, strings.Join(found, "; "))
+}
+
+// printTrial prints the report of a trial. Without a step the page would be empty.
+func printTrial(w io.Writer, r profiletry.Report, format string) error {
+	if format == outputJSON {
+		return output.JSON(w, r)
+	}
+	if len(r.Steps) == 0 {
+		return nil
+	}
+	return trialPrinter{w}.print(r)
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+)
+
+// usualOwners are those of an agent, and the slots of a bridge with twice as many pods as a kubelet
+// accepts by default (110).
+const usualOwners = "router,health,ingress,ciliumnode-0..255"
+
+// reclaimOptions are the flags of `reclaim`.
+type reclaimOptions struct {
+	profileFlags
+	clientFlags
+	node         string
+	owners       []string
+	from, report string
+	generations  int
+	dryRun, yes  bool
+	confirmed    string
+}
+
+func (d dependencies) reclaimCommand() *cobra.Command {
+	o := &reclaimOptions{}
+	cmd := &cobra.Command{
+		Use:   "reclaim {--node NAME | --from FILE}",
+		Short: "Release the addresses of the sidecar of a lost node",
+		Long: `Release the addresses of the sidecar of another node, which has ended without a release and
+will not return: each owner's container ID is computed from owner, node and network, and the
+plugin's DEL is run with it, for each pool. No sidecar is needed. Run it where the
+plugin works as on the lost node, with the same options and the same CNI configuration:
+it accepts the flags of serve, its environment variables and --config-dir.
+
+THE NODE MUST BE REMOVED. Addresses that it still uses are allocated a second time afterwards.
+This command cannot observe another node. It refuses only its own, and one whose sidecar runs
+on this machine. --yes-the-node-is-gone confirms it, with the name once more, or --yes for
+the list of --from, which delegated-ipam-bridge lost-nodes writes from the Nodes of the
+API server and which must not be older than 15 minutes.
+
+It refuses plugins whose DEL does not work from any node (docs/reference/profiles.md,
+delFromAnyNode). A DEL that finds nothing succeeds as well. IDs with a suffix -gN, which
+an owner gets while an earlier DEL might still act, are tried with --generations only.
+
+The exit status is 0 if each DEL has succeeded, and 1 otherwise. With --report it is 0 if
+the report was written, which contains the failures.`,
+		Example: `  # What would be released
+  delegated-ipam reclaim --node=worker-7 --dry-run
+
+  # The owners of a node without the bridge
+  delegated-ipam reclaim --node=worker-7 --owner=router,health,ingress --yes-the-node-is-gone=worker-7
+
+  # In the CronJob of deploy/kubernetes/reclaim
+  delegated-ipam reclaim --from=/lost/nodes.json --report=/lost/report.json --yes`,
+		Args: func(cmd *cobra.Command, given []string) error {
+			return errors.Join(cmdline.Args()(cmd, given), o.check(cmd))
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := d.reclaim(cmd, *o); err != nil {
+				return fmt.Errorf("reclaim: %w", err)
+			}
+			return nil
+		},
+	}
+	options.Register(cmd.Flags(),
+		options.Option{Name: "node", Value: options.Text(&o.node, "name"), Help: "name of the lost node: the --node-name of its sidecar"},
+		options.Option{
+			Name: "owner", Value: options.Texts(&o.owners, "owners"), Default: usualOwners,
+			Help: "list of owners that may hold addresses of --node; PREFIX and FIRST..LAST expand to numbered ones",
+		},
+		options.Option{Name: "from", Value: options.Path(&o.from), Help: "file with lost nodes and their owners, of delegated-ipam-bridge lost-nodes"},
+		options.Option{Name: "report", Value: options.Path(&o.report), Help: "file to write for delegated-ipam-bridge lost-nodes --forget, with --from"},
+		options.Option{Name: "generations", Value: options.Count(&o.generations), Default: "0", Help: "highest suffix -gN of container IDs to try beside the ID without one"},
+		options.Option{Name: "dry-run", Value: options.Bool(&o.dryRun), Help: "print the container IDs and run no DEL"},
+		options.Option{Name: "yes-the-node-is-gone", Value: options.Text(&o.confirmed, "name"), Help: "confirm --node by its name, without which nothing is released"},
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --from, without which nothing is released"},
+		o.outputOption())
+	o.profileFlags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
+		"plugin-timeout", "plugin-env", "plugin-profile", "accept-unsafe-plugin", "node-name", "config-dir")
+	return cmd
+}
+
+// check refuses flags that contradict each other, and a release without its confirmation.
+func (o *reclaimOptions) check(cmd *cobra.Command) error {
+	switch {
+	case (o.node == "") == (o.from == ""):
+		return cmdline.Usagef("--node is %q and --from is %q; expected one of them", o.node, o.from)
+	case o.from != "" && cmd.Flags().Changed("owner"):
+		return cmdline.Usagef("--owner is for --node; the file of --from names the owners of each node")
+	case o.report != "" && (o.from == "" || o.dryRun):
+		return cmdline.Usagef("--report is %q; expected --from with it, and no --dry-run", o.report)
+	case o.generations < 0:
+		return cmdline.Usagef("--generations is %d; expected 0 or more", o.generations)
+	case o.yes && o.node != "" || o.confirmed != "" && o.from != "":
+		return cmdline.Usagef("expected --yes-the-node-is-gone to confirm --node, and --yes to confirm --from")
+	case o.dryRun:
+		return nil
+	case o.from != "" && !o.yes:
+		return cmdline.Usagef("the addresses of lost nodes would be released; expected --yes to confirm it, or --dry-run")
+	case o.node != "" && o.confirmed != o.node:
+		return cmdline.Usagef("the addresses of node %s would be released, in use or not; expected --yes-the-node-is-gone=%s to confirm that it will not return with them, or --dry-run; got %q", o.node, o.node, o.confirmed)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// releaseTimeout is the time limit of one request (pkg/client of Cilium).
+const releaseTimeout = 90 * time.Second
+
+// releaseOptions are the flags of `release`.
+type releaseOptions struct {
+	clientFlags
+	pool     string
+	all, yes bool
+	// discard makes the argument an owner.
+	discard bool
+	// skipDelay overrides serve --release-delay with 0s.
+	skipDelay bool
+	// timeout is how long --all waits without progress.
+	timeout time.Duration
+	// wait is how long --all waits for the sidecar to answer.
+	wait time.Duration
+	// ifRunning makes it a success that no sidecar runs.
+	ifRunning bool
+}
+
+// released is an address as `release -o json` prints it.
+type released struct {
+	IP   string `json:"ip"`
+	Pool string `json:"pool"`
+}
+
+// line returns the address as `release` prints it without -o json.
+func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r.IP, r.Pool) }
+
+func (d dependencies) releaseCommand() *cobra.Command {
+	o := &releaseOptions{}
+	cmd := &cobra.Command{
+		Use:   "release {IP | --all --yes | --discard OWNER --yes}",
+		Short: "Release addresses",
+		Long: `Release an address. When its owner holds no other address, they are returned to the
+plugin: immediately, or after serve --release-delay unless --skip-release-delay is given.
+Whether the address is in use is not checked.
+
+With --all every address in every pool is released, those of the agent itself included,
+for a node from which the sidecar will be removed. --release-delay does not apply then,
+also not to addresses in cooldown. The command waits until the plugin has released
+everything, and ends with status 1 and a list of the remaining attachments after --timeout
+without progress. The sidecar keeps retrying; run the command again for the result. A
+record of a newer version remains, too: only that version can release it.
+
+Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
+that does not answer yet, and --if-running makes it a success that none listens on the
+socket even then: "uninstall" refuses if the journal has attachments.
+
+--discard is for an attachment whose release the plugin refuses forever. It releases the
+attachment of an owner; if the plugin's DEL fails again, the sidecar forgets it anyway,
+and the plugin may keep its addresses forever. The command prints what may be left, with
+a command that runs the DEL later. Only root and the sidecar's own user may do this.`,
+		Example: `  # One address
+  delegated-ipam release 10.15.0.2
+
+  # Everything, before this node stops using delegated-ipam
+  delegated-ipam release --all --yes
+
+  # An attachment whose release the plugin refuses forever
+  delegated-ipam release --discard default/web-1 --yes`,
+		Args: o.args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case o.all:
+				return d.releaseAll(cmd, *o)
+			case o.discard:
+				return d.discard(cmd, *o, args[0])
+			}
+			return d.release(cmd, *o, args[0])
+		},
+	}
+	o.register(cmd, d.env,
+		poolOption(&o.pool, "pool of the address"),
+		options.Option{Name: "all", Value: options.Bool(&o.all), Help: "release every address in every pool"},
+		options.Option{Name: "discard", Value: options.Bool(&o.discard), Help: "release the attachment of OWNER, and forget it even if the plugin refuses"},
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all or --discard, which are refused without it"},
+		options.Option{
+			Name: "skip-release-delay", Value: options.Bool(&o.skipDelay),
+			Help: "return the address to the plugin immediately, also one that is already in cooldown; implied by --all",
+		},
+		options.Option{
+			Name: "timeout", Value: options.Duration(&o.timeout), Default: releaseTimeout.String(),
+			Help: "how long --all continues without progress (0s = request each address once and do not wait)",
+		},
+		options.Option{
+			Name: "wait", Value: options.Duration(&o.wait), Default: "0s",
+			Help: "how long --all waits for a sidecar that does not answer (0s = do not wait)",
+		},
+		options.Option{Name: "if-running", Value: options.Bool(&o.ifRunning), Help: "end with status 0 if no process listens on the socket; for --all"})
+	return cmd
+}
+
+// args accepts either an address, or --all, or --discard and an owner.
+func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
+	switch {
+	case o.all && o.discard:
+		return cmdline.Usagef("expected one of --all and --discard")
+	case o.all && (len(given) > 0 || o.pool != ""):
+		return cmdline.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
+	case o.timeout < 0 || o.wait < 0:
+		return cmdline.Usagef("--timeout is %s and --wait is %s; expected 0s or more", o.timeout, o.wait)
+	case !o.all && (o.wait > 0 || o.ifRunning):
+		return cmdline.Usagef("--wait and --if-running are for --all; expected --all --yes with them")
+	case o.all && !o.yes:
+		return cmdline.Usagef("--all releases every address of this node, in use or not; expected --yes to confirm it")
+	case o.all:
+		return nil
+	case o.discard && !o.yes:
+		return cmdline.Usagef("--discard forgets an attachment even if the plugin keeps its addresses forever; expected --yes to confirm it")
+	case o.discard:
+		return args("OWNER")(cmd, given)
+	case o.yes:
+		return cmdline.Usagef("--yes is for --all and --discard; expected it with one of them only")
+	case len(given) == 0:
+		return cmdline.Usagef("IP is missing; expected an address, or --all --yes for every one")
+	}
+	return args("IP")(cmd, given)
+}
+
+func (d dependencies) release(cmd *cobra.Command, o releaseOptions, ip string) error {
+	r := released{ip, poolName(o.pool)}
+	if err := d.connect(o.clientFlags).release(cmd.Context(), r, o.skipDelay); err != nil {
+		return fmt.Errorf("release %s: %w", ip, err)
+	}
+	return o.printOutcome(cmd.OutOrStdout(), r, r.line())
+}
+
+func (c connection) release(ctx context.Context, r released, skipDelay bool) error {
+	return c.explainRelease(ctx, c.remove(ctx, r, skipDelay), r)
+}
+
+// remove requests a release; the error is that of the client.
+func (c connection) remove(ctx context.Context, r released, skipDelay bool) error {
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	// The argument was checked before (args), or is the sidecar's own.
+	address, _ := netip.ParseAddr(r.IP)
+	return api.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay})
+}
+
+func (c connection) explainRelease(ctx context.Context, err error, r released) error {
+	return c.explain(ctx, err, codeHelp{
+		http.StatusBadRequest:     notAnAddress(r.IP),
+		http.StatusForbidden:      callerRejected,
+		http.StatusNotFound:       fmt.Sprintf("address %s is not allocated in pool %q, or the pool does not exist; `delegated-ipam list` shows the allocated addresses", r.IP, r.Pool),
+		http.StatusNotImplemented: familyDisabled(r.IP),
+	})
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+)
+
+// Attachments of the tests of `release --all`.
+const (
+	heldBoth  = `{"owner":"router","pool":"default","container-id":"r","state":"held","claims":["ipv4","ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
+	heldOne   = `{"owner":"health","pool":"blue","container-id":"h","state":"held","claims":["ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"},{"family":"ipv6","ip":"fd00::2"}]}`
+	releasing = `{"owner":"ingress","pool":"default","container-id":"i","state":"releasing","claims":[],"last-error":"the plugin\nfailed","addresses":[{"family":"ipv4","ip":"10.0.0.3"},{"family":"ipv6","ip":"fd00::3"}]}`
+	cooldown  = `{"owner":"pod","pool":"default","container-id":"p","state":"cooldown","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
+	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
+)
+
+// allRead is the status of a sidecar without a record of a newer version.
+const allRead = `{"delegated-ipam":{"ready":true,"quarantined":[{"file":"x.json","reason":"cut off"}]}}`
+
+func lists(bodies ...string) []answer {
+	var out []answer
+	for _, b := range bodies {
+		out = append(out, jsonAnswer(200, "["+b+"]"))
+	}
+	return out
+}
+
+func TestReleaseAll(t *testing.T) {
+	yes := []answer{{code: 200}}
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam": lists(
+			heldBoth+","+heldOne+","+releasing+","+cooldown+","+adding,
+			releasing+","+cooldown+","+adding,
+			cooldown,
+			""),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
+	})
+	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitOK,
+		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\nreleased 10.0.0.4 of pool default\n")
+	want := []string{
+		"GET /v1/ipam",
+		"DELETE /v1/ipam/10.0.0.1?pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
+		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/healthz",
+	}
+	if got := s.requests(); !slices.Equal(got, want) {
+		t.Errorf("the sidecar got the requests %q; want %q", got, want)
+	}
+}
+
+func TestReleaseAllRemaining(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(heldBoth + "," + releasing),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
+		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"DEL failed"`)},
+		"DELETE /v1/ipam/10.0.0.3": {jsonAnswer(500, `"DEL failed, too"`)},
+	})
+	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, cmdline.ExitFailed,
+		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
+		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
+		"2 attachments remain:\n  router of pool default (held, container ID r)\n  ingress of pool default (releasing, container ID i): the plugin failed\n", "release --discard OWNER --yes")
+}
+
+func TestReleaseAllProgress(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(cooldown, cooldown+","+adding+","+releasing, cooldown+","+adding, cooldown+","+adding, cooldown, cooldown, ""),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
+	})
+	d, clock := s.dependencies(), noon()
+	// Each call of now advances the clock by 2 s: two lists without a change take less than the
+	// timeout, all of them together much more.
+	d.now = func() time.Time {
+		clock = clock.Add(2 * time.Second)
+		return clock
+	}
+	d.exec(t, "release", "--all", "--yes", "--timeout=5s").wants(t, cmdline.ExitOK, "released 10.0.0.4 of pool default\n")
+}
+
+func TestReleaseAllEmpty(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(""), "GET /v1/healthz": {jsonAnswer(200, allRead)}})
+	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json").wants(t, cmdline.ExitOK, "[]\n")
+}
+
+func TestReleaseAllInterrupted(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(adding)})
+	ctx, cancel := context.WithCancel(t.Context())
+	d, calls := s.dependencies(), 0
+	d.pollInterval = time.Hour
+	d.now = func() time.Time {
+		// The last call before it waits.
+		if calls++; calls == 3 {
+			cancel()
+		}
+		return noon()
+	}
+	d.execContext(ctx, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "release --all: interrupted", "delegated-ipam list")
+}
+
+func TestReleaseAllSidecarFails(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+adding+"]"), {code: 500}}})
+	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "release --all: ", "500")
+}
+
+func TestReleaseAllHangingPlugin(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"it did not end"`)},
+		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"it did not end"`)},
+	})
+	d, clock := s.dependencies(), noon()
+	// Each call of now advances the clock by 35 s, as a plugin that hangs.
+	d.now = func() time.Time {
+		clock = clock.Add(35 * time.Second)
+		return clock
+	}
+	o := d.exec(t, "release", "--all", "--yes")
+	o.wants(t, cmdline.ExitFailed, "", "2 of 4 addresses were not requested, because nothing was released for 1m45s\n", "3 attachments remain")
+}
+
+func TestReleaseAllGone(t *testing.T) {
+	s := startSidecar(t, map[string][]answer{
+		"GET /v1/ipam":             lists(releasing, ""),
+		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.3": {{code: 404}},
+	})
+	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.3 of pool default\n")
+}
+
+// A record of a newer version is not in the list, and keeps its addresses.
+func TestReleaseAllNewerRecord(t *testing.T) {
+	const newer = `{"delegated-ipam":{"quarantined":[{"file":"x.json","reason":"cut off"},{"file":"y.json","reason":"owner \"router\" has\nversion 99","version":99}]}}`
+	const line = "1 records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:\n  y.json: owner \"router\" has version 99\n"
+	for name, tt := range map[string]struct {
+		list  []answer
+		words []string
+	}{
+		"alone":                {lists(""), []string{"Error: release --all: " + line}},
+		"beside an attachment": {lists(adding), []string{"release --all: 1 attachments remain:\n  new of pool default (adding, container ID n)\n" + line}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": tt.list, "GET /v1/healthz": {jsonAnswer(200, newer)}})
+			s.dependencies().exec(t, "release", "--all", "--yes", "--timeout=0s").wants(t, cmdline.ExitFailed, "", tt.words...)
+		})
+	}
+	t.Run("unknown", func(t *testing.T) {
+		s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(""), "GET /v1/healthz": {{code: 500}}})
+		s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "it is unknown whether records of a newer version remain: ")
+	})
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+)
+
+// serviceLink matches the variables that Kubernetes sets in each pod for a Service whose name
+// begins with delegated-ipam (Kubernetes, pkg/kubelet/envvars). They are ignored.
+var serviceLink = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+
+// ownOptions are the options of serve as doctor reads them for itself.
+type ownOptions struct {
+	env     map[string]string
+	sidecar *options.Sidecar
+	set     *options.Set
+}
+
+// resolvedOptions are ownOptions after their sources were read.
+type resolvedOptions struct {
+	ownOptions
+	// socket is that of the sidecar by these options; empty to leave it to $CILIUM_SOCK.
+	socket string
+	// config is nil if the options cannot be used.
+	config *sidecar.Config
+	check.Options
+}
+
+// resolve reads the environment and --config-dir. Errors become findings, and doctor continues.
+func (o ownOptions) resolve() resolvedOptions {
+	r := resolvedOptions{ownOptions: o, Options: check.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
+	err := o.set.Resolve(o.env)
+	r.Skipped = o.set.SkippedFiles()
+	var resolved options.Sidecar
+	if err == nil {
+		resolved, err = o.sidecar.Complete()
+	}
+	if err != nil {
+		r.Unusable, r.Invalid = true, split(err)
+		return r
+	}
+	r.config, r.Invalid = &sidecar.Config{Sidecar: resolved}, split(resolved.Validate())
+	if o.env[defaults.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
+		r.socket = resolved.SocketPath
+	}
+	return r
+}
+
+// compare returns the configuration to inspect, nil if there is none: that of the sidecar if its
+// status has it. Options that doctor has otherwise become findings.
+func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.Config, check.Options) {
+	if status == nil || len(status.Options) == 0 {
+		return r.config, r.Options
+	}
+	env := maps.Clone(r.env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	env["K8S_NODE_NAME"] = status.NodeName // where the option has its default
+	theirs, set := options.NewSidecar(env)
+	for _, o := range status.Options {
+		known, err := set.Set(o.Name, o.Value)
+		if !known {
+			continue // an option of another version
+		}
+		if err != nil {
+			return r.config, r.invalid(fmt.Errorf("the sidecar's own option --%s cannot be read by this version: %w", o.Name, err))
+		}
+		if own := r.set.Setting(o.Name); differs(own, set.Setting(o.Name), options.Source(o.Source)) {
+			r.Differing = append(r.Differing, check.Difference{
+				Option: o.Name, There: o.Value, ThereFrom: o.Source, Here: own.Value, HereFrom: string(own.Source),
+			})
+		}
+	}
+	resolved, err := theirs.Complete()
+	if err != nil {
+		return r.config, r.invalid(err)
+	}
+	r.FromSidecar = true
+	return &sidecar.Config{Sidecar: resolved}, r.Options
+}
+
+func (r resolvedOptions) invalid(err error) check.Options {
+	r.Invalid = append(r.Invalid, err)
+	return r.Options
+}
+
+// differs reports whether doctor has another value than the sidecar, from a source that would take
+// precedence for the sidecar, too. An option that a flag of the sidecar overrides is not a
+// difference, nor is a default.
+func differs(own, theirs options.Setting, from options.Source) bool {
+	return own.Source != "" && own.Source != options.FromDefault && own.Source.Before(from) && own.Value != theirs.Value
+}
+
+// split returns the errors that errors.Join has joined.
+func split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, split(e)...)
+	}
+	return all
+}

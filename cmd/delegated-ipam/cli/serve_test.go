@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+)
+
+// serve runs `serve` with an app that ends immediately, and returns the configuration of the app.
+func serve(t *testing.T, env map[string]string, args ...string) (sidecar.Config, outcome) {
+	t.Helper()
+	d, got, calls := testDependencies(env), sidecar.Config{}, 0
+	d.serve = func(_ context.Context, c sidecar.Config, _ logrus.FieldLogger) error {
+		got, calls = c, calls+1
+		return nil
+	}
+	o := d.exec(t, append([]string{"serve"}, args...)...)
+	if (calls == 1) != (o.code == cmdline.ExitOK) {
+		t.Errorf("the app was started %d times and the exit code is %d; want a start only with 0; stderr: %s", calls, o.code, o.stderr)
+	}
+	return got, o
+}
+
+func TestServeDefaults(t *testing.T) {
+	got, o := serve(t, map[string]string{"K8S_NODE_NAME": "worker-1"})
+	o.wants(t, cmdline.ExitOK, "")
+	if got.MaxPluginProcesses < 4 {
+		t.Errorf("at most %d plugin processes; want 4 or more", got.MaxPluginProcesses)
+	}
+	want := sidecar.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
+		SocketPath:        "/var/run/cilium/delegated-ipam.sock",
+		SocketMode:        0o660,
+		StateDir:          "/var/lib/delegated-ipam",
+		CNIConfDir:        "/etc/cni/net.d",
+		CNIBinDirs:        []string{"/opt/cni/bin"},
+		IPAMDefaultIPPool: "default",
+		Pools:             map[string]string{"default": ""},
+		NodeName:          "worker-1",
+		EnableIPv4:        true,
+		EnableIPv6:        true,
+		Owners:            []string{"*"},
+		PluginTimeout:     30 * time.Second,
+		// It depends on the machine.
+		MaxPluginProcesses: got.MaxPluginProcesses,
+		MaxQueuedRequests:  1024,
+		VerifyInterval:     10 * time.Second,
+		CNIIfName:          "eth0",
+		HealthDetails:      options.HealthAll,
+		IPAMExpiration:     10 * time.Minute,
+		Log:                options.Log{LogLevel: "info", LogFormat: "text"},
+	}}
+	got.Settings, got.Hangups, got.Reread = nil, nil, nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// profileFile returns a file that --plugin-profile accepts.
+func profileFile(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../internal/plugin/profile/profiles/host-local.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "p.json")
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestServeAllOptions(t *testing.T) {
+	profile := profileFile(t)
+	got, o := serve(t, nil,
+		"--socket-path=/s/x.sock", "--socket-mode=0600", "--socket-group=root", "--allow-uids=1,2", "--allow-uids=3", "--allow-gids=4",
+		"--state-dir=/s/state", "--cni-conf-dir=/s/conf", "--cni-conf-file=/s/conf/a.conflist", "--cni-bin-dir=/s/a,/s/b",
+		"--cni-network=pods", "--ipam-default-ip-pool=white", "--pool=blue=blue-net", "--pool=red=red-net,green=green-net", "--node-name=n", "--pod-name=ns/p",
+		"--enable-ipv4=false", "--enable-ipv6", "--local-router-ipv4=10.0.0.1", "--local-router-ipv6=fd00::1",
+		"--ipv4-range=10.0.0.0/24", "--ipv6-range=fd00::/64", "--exclude-addresses=10.0.0.1,fd00::/120", "--exclude-addresses=10.0.0.8/29", "--owners=router,kube-system/*", "--owners=health", "--retire-owners",
+		"--plugin-profile="+profile, "--accept-unsafe-plugin", "--single-node", "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
+		"--max-queued-requests=8", "--verify-interval=0s", "--cni-netns=ephemeral", "--cni-ifname=net0", "--release-delay=1m",
+		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json", "--health-details=authorized")
+	o.wants(t, cmdline.ExitOK, "")
+	want := sidecar.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
+		SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4}, HealthDetails: options.HealthAuthorized,
+		StateDir: "/s/state", CNIConfDir: "/s/conf", CNIConfFile: "/s/conf/a.conflist", CNIBinDirs: []string{"/s/a", "/s/b"}, CNINetwork: "pods", IPAMDefaultIPPool: "white",
+		Pools:    map[string]string{"white": "pods", "blue": "blue-net", "red": "red-net", "green": "green-net"},
+		NodeName: "n", PodName: "ns/p", EnableIPv6: true,
+		LocalRouterIPv4: netip.MustParseAddr("10.0.0.1"), LocalRouterIPv6: netip.MustParseAddr("fd00::1"),
+		IPv4Range: netip.MustParsePrefix("10.0.0.0/24"), IPv6Range: netip.MustParsePrefix("fd00::/64"),
+		ExcludeAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/120"), netip.MustParsePrefix("10.0.0.8/29")},
+		Owners:           []string{"router", "kube-system/*", "health"}, RetireOwners: true,
+		PluginProfiles: []string{profile}, AcceptUnsafePlugin: true, SingleNode: true, PluginTimeout: 5 * time.Second, PluginEnv: []string{"HTTP_PROXY", "NO_PROXY"},
+		MaxPluginProcesses: 7, MaxQueuedRequests: 8, CNINetNS: "ephemeral", CNIIfName: "net0",
+		ReleaseDelay: time.Minute, IPAMExpiration: 2 * time.Minute, MetricsAddress: ":9967",
+		Log: options.Log{LogLevel: "error", LogFormat: "json"},
+	}}
+	for _, s := range got.Settings {
+		if s.Source != options.FromFlag && s.Name != "config-dir" {
+			t.Errorf("--%s is not part of this test", s.Name)
+		}
+	}
+	got.Settings, got.Hangups, got.Reread = nil, nil, nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestServeSources(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "owners"), []byte("a,b\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, o := serve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_CONFIG_DIR": dir}, "--state-dir=/s")
+	o.wants(t, cmdline.ExitOK, "")
+	if strings.Join(got.Owners, " ") != "a b" || got.ReleaseDelay != 2*time.Minute || got.StateDir != "/s" {
+		t.Errorf("got owners %q, release delay %s, state directory %s; want one from each source", got.Owners, got.ReleaseDelay, got.StateDir)
+	}
+}
+
+func TestServeBadSources(t *testing.T) {
+	for name, tt := range map[string]struct {
+		env   map[string]string
+		args  []string
+		words []string
+	}{
+		"environment":   {map[string]string{"DELEGATED_IPAM_ENABLE_IPV6": "perhaps"}, nil, []string{"DELEGATED_IPAM_ENABLE_IPV6", `"perhaps"`, "true or false"}},
+		"no config-dir": {nil, []string{"--config-dir=/nowhere"}, []string{"--config-dir", "/nowhere"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, o := serve(t, tt.env, tt.args...)
+			o.wants(t, cmdline.ExitUsage, "", tt.words...)
+		})
+	}
+}
+
+func TestServeUsage(t *testing.T) {
+	tests := map[string]struct {
+		args  []string
+		words []string
+	}{
+		"release delay without a unit":   {[]string{"--release-delay=banana"}, []string{"--release-delay", `"banana"`, "a duration with its unit"}},
+		"negative release delay":         {[]string{"--release-delay=-1s"}, []string{"--release-delay", "-1s", "0s or more"}},
+		"zero expiration":                {[]string{"--ipam-expiration=0s"}, []string{"--ipam-expiration", "0s", "more than 0s"}},
+		"no plugin process":              {[]string{"--max-plugin-processes=0"}, []string{"--max-plugin-processes", "0", "1 to 1024"}},
+		"count in words":                 {[]string{"--max-queued-requests=many"}, []string{"--max-queued-requests", `"many"`, "a whole number"}},
+		"mode not octal":                 {[]string{"--socket-mode=rw"}, []string{"--socket-mode", `"rw"`, "such as 0660"}},
+		"mode with other bits":           {[]string{"--socket-mode=4660"}, []string{"--socket-mode", `"4660"`, "0777"}},
+		"router address malformed":       {[]string{"--local-router-ipv4=banana"}, []string{"--local-router-ipv4", `"banana"`, "an IPv4 address"}},
+		"router address of other family": {[]string{"--local-router-ipv4=fd00::1"}, []string{"--local-router-ipv4", `"fd00::1"`, "an IPv4 address"}},
+		"range malformed":                {[]string{"--ipv6-range=fd00::/200"}, []string{"--ipv6-range", `"fd00::/200"`, "an IPv6 prefix"}},
+		"both families off":              {[]string{"--enable-ipv4=false", "--enable-ipv6=false"}, []string{"--enable-ipv4", "--enable-ipv6", "true"}},
+		"bool malformed":                 {[]string{"--enable-ipv6=perhaps"}, []string{"--enable-ipv6", `"perhaps"`, "true or false"}},
+		"pool without network":           {[]string{"--pool=blue"}, []string{"--pool", `"blue"`, "name=network"}},
+		"pool with empty network":        {[]string{"--pool=blue="}, []string{"--pool", `"blue="`, "name=network"}},
+		"pool twice":                     {[]string{"--pool=a=x", "--pool=a=y"}, []string{"--pool", `"a=y"`, "each pool once"}},
+		"two pools on one network":       {[]string{"--pool=a=pods,b=pods"}, []string{"--pool", `"pods"`, "a separate network"}},
+		"two networks for default pool":  {[]string{"--pool=default=x", "--cni-network=y"}, []string{"--pool", `"default=x"`, "--cni-network", `"y"`, "one of them"}},
+		"metrics address without port":   {[]string{"--metrics-address=0.0.0.0"}, []string{"--metrics-address", `"0.0.0.0"`, "host:port"}},
+		"unknown log level":              {[]string{"--log-level=loud"}, []string{"--log-level", `"loud"`, "one of error, warning, info, debug, trace"}},
+		"log level panic":                {[]string{"--log-level=panic"}, []string{"--log-level", `"panic"`}},
+		"unknown log format":             {[]string{"--log-format=xml"}, []string{"--log-format", `"xml"`, "text, json"}},
+		"user ID malformed":              {[]string{"--allow-uids=root!"}, []string{"--allow-uids", `"root!"`, "numbers"}},
+		"negative group ID":              {[]string{"--allow-gids=-1"}, []string{"--allow-gids", `"-1"`, "numbers"}},
+		"interface name too long":        {[]string{"--cni-ifname=an-interface-name"}, []string{"--cni-ifname", `"an-interface-name"`, "15 characters"}},
+		"unknown flag":                   {[]string{"--colour=red"}, []string{"--colour"}},
+		"flag without value":             {[]string{"--owners"}, []string{"--owners"}},
+		"argument":                       {[]string{"now"}, []string{`"now"`, "no argument"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, o := serve(t, nil, append([]string{"--node-name=n"}, tt.args...)...)
+			o.wants(t, cmdline.ExitUsage, "", append(tt.words, "Run 'delegated-ipam serve --help'")...)
+		})
+	}
+}
+
+func TestServeFails(t *testing.T) {
+	d := testDependencies(nil)
+	d.serve = func(context.Context, sidecar.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
+	d.exec(t, "serve", "--node-name=n").wants(t, cmdline.ExitFailed, "", "Error: serve: the disk is full")
+}
+
+func TestServeRelativePaths(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, o := serve(t, nil, "--state-dir=b")
+	o.wants(t, cmdline.ExitOK, "")
+	if want := filepath.Join(here, "b"); got.StateDir != want {
+		t.Errorf("state directory %s; want %s", got.StateDir, want)
+	}
+	for _, s := range got.Settings {
+		if s.Name == "state-dir" && s.Value != "b" {
+			t.Errorf("the status reports %s; want the value as it was given", s.Value)
+		}
+	}
+}
+
+func TestServeUnknownVariable(t *testing.T) {
+	_, o := serve(t, map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": ""})
+	o.wants(t, cmdline.ExitOK, "", "level=warning", "DELEGATED_IPAM_SERVICE_HOST")
+	if n := strings.Count(o.stderr, "\n"); n != 1 {
+		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
+	}
+}
+
+//evidence:operate/security F8
+func TestServeSkippedFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"owners~", "owners"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("router"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, o := serve(t, nil, "--config-dir="+dir)
+	o.wants(t, cmdline.ExitOK, "", "level=warning", filepath.Join(dir, "owners~"))
+	if n := strings.Count(o.stderr, "\n"); n != 1 {
+		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
+	}
+}
+
+func TestServeLogsOptions(t *testing.T) {
+	_, o := serve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "router"}, "--log-level=debug", "--log-format=json")
+	o.wants(t, cmdline.ExitOK, "", `"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`)
+}

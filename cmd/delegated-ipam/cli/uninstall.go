@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/uninstall"
+)
+
+// uninstallOptions are the flags of `uninstall`.
+type uninstallOptions struct {
+	yes, discardQuarantine bool
+	timeout                time.Duration
+	// sidecar are the options that serve would have here.
+	sidecar *options.Sidecar
+	set     *options.Set
+}
+
+func (d dependencies) uninstallCommand() *cobra.Command {
+	o := &uninstallOptions{}
+	o.sidecar, o.set = options.NewSidecar(d.env)
+	cmd := &cobra.Command{
+		Use:   "uninstall --yes",
+		Short: "Remove the state directory and the socket of a sidecar that has ended",
+		Long: `Remove the state directory and the socket of the sidecar from this node. Run it
+after "release --all --yes", when no process uses the addresses any more. The paths are
+those that serve would have here, from the same sources.
+
+The command waits until the sidecar has ended, because its lock must be free, and names
+the process that holds it. It refuses while the journal has an attachment, or a file of
+unknown content: without the journal the plugin would keep the address forever. Files
+that the sidecar did not make stay, symbolic links are not followed, and a mount point is
+emptied.
+
+It succeeds if neither exists, so the command can be repeated. The exit status is 1 if
+anything stays.`,
+		Example: `  # After the sidecar's DaemonSet was deleted, with its mounts and as its user
+  delegated-ipam uninstall --yes --config-dir=/etc/delegated-ipam`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.uninstall(cmd, *o) },
+	}
+	for _, name := range []string{"state-dir", "socket-path", "config-dir"} {
+		cmd.Flags().AddFlag(o.set.Flags().Lookup(name))
+	}
+	options.Register(cmd.Flags(),
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm the removal, which is refused without it"},
+		options.Option{Name: "discard-quarantine", Value: options.Bool(&o.discardQuarantine), Help: "also remove the files in quarantine/, whose addresses the plugin may hold"},
+		options.Option{Name: "timeout", Value: options.Duration(&o.timeout), Default: "0s", Help: "how long to wait for the end of the sidecar (0s = no limit)"})
+	return cmd
+}
+
+func (d dependencies) uninstall(cmd *cobra.Command, o uninstallOptions) error {
+	switch {
+	case !o.yes:
+		return cmdline.Usagef("the state directory and the socket of this node are removed; expected --yes to confirm it")
+	case o.timeout < 0:
+		return cmdline.Usagef("--timeout is %s; expected 0s or more", o.timeout)
+	}
+	if err := o.set.Resolve(d.env); err != nil {
+		return cmdline.Usage(err)
+	}
+	resolved, err := o.sidecar.Complete()
+	if err != nil {
+		return cmdline.Usage(err)
+	}
+	removed, err := uninstall.Run(cmd.Context(), uninstall.Options{
+		StateDir: resolved.StateDir, SocketPath: resolved.SocketPath, PodName: resolved.PodName,
+		OtherFiles:        []string{filepath.Base(sidecar.Config{Sidecar: resolved}.PluginOptions().LockFile)},
+		DiscardQuarantine: o.discardQuarantine, Timeout: o.timeout,
+		OnWait: func(holder string) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", resolved.StateDir, holder)
+		},
+	})
+	for _, path := range removed {
+		fmt.Fprintln(cmd.OutOrStdout(), "removed", path)
+	}
+	if err != nil {
+		return fmt.Errorf("uninstall: %w", err)
+	}
+	if len(removed) == 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "nothing to remove in %s and at %s\n", resolved.StateDir, resolved.SocketPath)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+)
+
+// Pod is a bridge pod.
+type Pod struct {
+	// Name is NAMESPACE/NAME.
+	Name string
+	// Node is the node on which it runs.
+	Node string
+	// Ready reports whether it is ready and not being deleted.
+	Ready bool
+	// Since is when it started; zero if it has not.
+	Since time.Time
+}
+
+// Cluster has the objects that were read from a cluster.
+type Cluster struct {
+	// SharedRange reports that not every node takes its addresses from its podCIDRs.
+	SharedRange bool
+	// Now is the present time.
+	Now time.Time
+
+	table  *table
+	nodes  []node
+	exists map[string]bool
+	cidrs  podCIDRs
+	pods   map[string][]Pod
+	// outside are the used addresses that are not in the pool of their node.
+	outside []netip.Addr
+	// podAddresses are those of pods that have run for agentLimit.
+	podAddresses []PodAddress
+}
+
+// node has the kept fields of a CiliumNode besides its addresses.
+type node struct {
+	name string
+	// pool and used count its addresses; ours are those in the pool that the bridge wrote.
+	pool, used, ours int
+	// otherMode reports whether it is of another ipam mode than crd.
+	otherMode bool
+	malformed []malformedKey
+	// marks is the number of unanswered release marks, written the time of the last write of the status.
+	marks   int
+	written time.Time
+}
+
+// NewCluster returns a cluster without objects.
+func NewCluster() *Cluster {
+	c := &Cluster{}
+	c.CiliumNodes()
+	c.Nodes()
+	c.BridgePods()
+	return c
+}
+
+// CiliumNodes begins the list of CiliumNodes, again if it was begun before. It returns the function
+// that adds one, which keeps no reference to it.
+func (c *Cluster) CiliumNodes() (add func(*ciliumnode.Node)) {
+	c.table, c.nodes, c.outside = newTable(), nil, nil
+	return c.addCiliumNode
+}
+
+// Nodes begins the list of Nodes, again if it was begun before. It returns the function that adds one
+// with its podCIDRs.
+func (c *Cluster) Nodes() (add func(name string, podCIDRs []string)) {
+	c.exists, c.cidrs = map[string]bool{}, podCIDRs{}
+	return func(name string, podCIDRs []string) {
+		c.exists[name] = true
+		c.cidrs.add(name, podCIDRs)
+	}
+}
+
+// BridgePods begins the list of bridge pods, again if it was begun before. It returns the function
+// that adds one.
+func (c *Cluster) BridgePods() (add func(Pod)) {
+	c.pods = map[string][]Pod{}
+	return func(p Pod) { c.pods[p.Node] = append(c.pods[p.Node], p) }
+}
+
+func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
+	addresses, malformed := readAddresses(n)
+	summary := node{name: n.Metadata.Name, otherMode: n.OtherMode() != "", malformed: malformed}
+	summary.marks, summary.written = unansweredMarks(n)
+	c.table.names = append(c.table.names, summary.name)
+	for ip, h := range addresses {
+		if h.InPool {
+			summary.pool++
+		}
+		if h.Slot != "" {
+			summary.ours++
+		}
+		if h.Used {
+			summary.used++
+		}
+		if h.InPool || h.Used {
+			c.table.add(ip, h)
+		}
+		if h.Used && !h.InPool {
+			c.outside = append(c.outside, ip)
+		}
+	}
+	c.nodes = append(c.nodes, summary)
+}
+
+// Report returns the findings about everything that was added.
+func (c *Cluster) Report() Report {
+	r := Report{CiliumNodes: len(c.nodes), Nodes: len(c.exists)}
+	for _, n := range c.nodes {
+		r.PoolAddresses += n.pool
+		r.UsedAddresses += n.used
+	}
+	for _, pods := range c.pods {
+		r.BridgePods += len(pods)
+	}
+	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.agentSilent(), c.perNode())...)
+	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, AgentSilent: 4, NodeDeleted: 5, NoCiliumNode: 6, NoBridge: 7, Malformed: 8}
+	for i := range r.Findings {
+		r.Findings[i].Remedy = texts[r.Findings[i].Check]
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(order[a.Check], order[b.Check]), cmp.Compare(a.Node, b.Node), compareAddresses(a.Address, b.Address))
+	})
+	return r
+}
+
+// compareAddresses orders addresses by their numbers.
+func compareAddresses(a, b string) int {
+	x, errX := netip.ParseAddr(a)
+	y, errY := netip.ParseAddr(b)
+	if errX != nil || errY != nil {
+		return cmp.Compare(a, b)
+	}
+	return x.Compare(y)
+}
+
+// holders returns the holders of an address, with the fact whether their Nodes exist.
+func (c *Cluster) holders(ip netip.Addr) []Holder {
+	all := c.table.holders(ip)
+	for i := range all {
+		all[i].NodeDeleted = !c.exists[all[i].Node]
+	}
+	return all
+}
+
+func (c *Cluster) inTwoPools() []Finding {
+	var found []Finding
+	for ip := range c.table.more {
+		all := c.holders(ip)
+		pools := 0
+		for _, h := range all {
+			if h.InPool {
+				pools++
+			}
+		}
+		if pools > 1 {
+			found = append(found, Finding{Check: TwoPools, Address: ip.String(), Holders: all, Message: fmt.Sprintf("in %d pools: %s", pools, list(all))})
+		}
+	}
+	return found
+}
+
+func (c *Cluster) notHeld() []Finding {
+	slices.SortFunc(c.outside, netip.Addr.Compare)
+	var found []Finding
+	for _, ip := range slices.Compact(c.outside) {
+		all := c.holders(ip)
+		for _, h := range all {
+			if !h.Used || h.InPool {
+				continue
+			}
+			message := "used" + by(h.UsedBy) + ", and not in the pool of this node"
+			if others := slices.DeleteFunc(slices.Clone(all), func(o Holder) bool { return o.Node == h.Node }); len(others) > 0 {
+				message += "; also " + list(others)
+			}
+			found = append(found, Finding{Check: NotHeld, Node: h.Node, Address: ip.String(), Holders: all, Message: message})
+		}
+	}
+	return found
+}
+
+// perNode returns the findings about single CiliumNodes.
+func (c *Cluster) perNode() []Finding {
+	var found []Finding
+	for _, n := range c.nodes {
+		switch {
+		case !c.exists[n.name]:
+			if n.pool > 0 {
+				found = append(found, Finding{
+					Check: NodeDeleted, Node: n.name,
+					Message: fmt.Sprintf("the Node does not exist; its CiliumNode has %d addresses in its pool, and %d are used", n.pool, n.used),
+				})
+			}
+		case c.needsBridge(n):
+			if reason := c.bridgeMissing(n); reason != "" {
+				found = append(found, Finding{Check: NoBridge, Node: n.name, Message: reason})
+			}
+		}
+		for _, m := range n.malformed {
+			found = append(found, Finding{
+				Check: Malformed, Node: n.name, Address: m.key,
+				Message: fmt.Sprintf("%s has the key %q, which is not an address as the agent spells it", m.field, m.key),
+			})
+		}
+	}
+	return append(found, c.withoutCiliumNode()...)
+}
+
+// withoutCiliumNode returns the Nodes with a bridge pod that has waited for a CiliumNode for agentLimit.
+// A Node that has just joined has none yet, and Cilium need not run on one without a bridge pod.
+func (c *Cluster) withoutCiliumNode() []Finding {
+	has := map[string]bool{}
+	for _, n := range c.nodes {
+		has[n.name] = true
+	}
+	waits := func(p Pod) bool { return !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit }
+	var found []Finding
+	for name, pods := range c.pods {
+		if i := slices.IndexFunc(pods, waits); i >= 0 && c.exists[name] && !has[name] {
+			found = append(found, Finding{Check: NoCiliumNode, Node: name, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", pods[i].Name)})
+		}
+	}
+	return found
+}
+
+// needsBridge reports whether a bridge must run on a node: its pool has entries of the bridge; or it
+// is empty, no other ipam mode shows, and the cluster has bridge pods. The last condition is for a
+// cluster in mode delegated-plugin, whose CiliumNodes look like those of crd before the bridge has
+// filled them. A pool with foreign entries only belongs to another component.
+func (c *Cluster) needsBridge(n node) bool {
+	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.pods) > 0
+}
+
+// bridgeMissing returns the reason why a node lacks a ready bridge; empty if it has one.
+func (c *Cluster) bridgeMissing(n node) string {
+	pods := c.pods[n.name]
+	if slices.ContainsFunc(pods, func(p Pod) bool { return p.Ready }) {
+		return ""
+	}
+	has := fmt.Sprintf("%d addresses of the bridge are in the pool", n.ours)
+	if n.ours == 0 {
+		has = "the pool is empty"
+	}
+	if len(pods) > 0 {
+		return fmt.Sprintf("%s, and bridge pod %s is not ready", has, slices.MinFunc(pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) }).Name)
+	}
+	return has + ", and no bridge pod is on the node"
+}

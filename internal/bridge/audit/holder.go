@@ -1,0 +1,134 @@
+// Package audit compares the pools of all CiliumNodes of a cluster, and finds the holder of an
+// address. Addresses are compared as netip.Addr, however they are spelled. It depends on neither
+// Kubernetes clients nor files: the caller adds the objects one by one, in any order.
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// Holder is a node whose CiliumNode has an address in its pool, or uses it.
+type Holder struct {
+	// Node is the name of the CiliumNode, and of its Node.
+	Node string `json:"node"`
+	// NodeDeleted reports whether there is no Node of this name.
+	NodeDeleted bool `json:"nodeDeleted,omitempty"`
+	// InPool reports whether spec.ipam.pool has the address.
+	InPool bool `json:"inPool"`
+	// Slot is the sidecar's owner of the address, such as "ciliumnode-3"; empty if the bridge did
+	// not write the entry.
+	Slot string `json:"slot,omitempty"`
+	// Resource and Owner are those of the entry, if the bridge did not write it.
+	Resource string `json:"resource,omitempty"`
+	Owner    string `json:"owner,omitempty"`
+	// Cordoned reports whether the bridge keeps the agent from allocating the address.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Handshake is the state of its release (status.ipam.release-ips); empty for none.
+	Handshake string `json:"handshake,omitempty"`
+	// Used reports whether the agent uses the address. UsedBy is the user: NAMESPACE/NAME of a pod, or
+	// a name such as "router"; empty if unknown.
+	Used   bool   `json:"used"`
+	UsedBy string `json:"usedBy,omitempty"`
+}
+
+// String describes the holder in one line, such as "worker-1 (ciliumnode-3, used by default/a)".
+func (h Holder) String() string {
+	facts := ""
+	add := func(when bool, fact string) {
+		if when {
+			facts += ", " + fact
+		}
+	}
+	add(h.NodeDeleted, "whose Node is deleted")
+	add(!h.InPool, "not in its pool")
+	add(h.InPool, cmp.Or(h.Slot, "not an entry of the bridge"))
+	add(h.Resource != "", "resource "+h.Resource)
+	add(h.Owner != "", "owner "+h.Owner)
+	add(h.Cordoned, "cordoned")
+	add(h.Handshake != "", h.Handshake)
+	add(h.Used, "used"+by(h.UsedBy))
+	add(!h.Used, "not used")
+	return fmt.Sprintf("%s (%s)", h.Node, facts[len(", "):])
+}
+
+func by(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " by " + name
+}
+
+// malformedKey is a key of a CiliumNode that is not an address as the agent spells it.
+type malformedKey struct{ field, key string }
+
+// readAddresses returns the data of a CiliumNode about each address, and its malformed keys, sorted.
+func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
+	all := make(map[netip.Addr]Holder, len(n.Spec.IPAM.Pool))
+	var malformed []malformedKey
+	// parse returns the entry for the address of a key. Of several spellings of one address the one of
+	// the agent, which comes last, counts.
+	parse := func(field, key string) (Holder, netip.Addr) {
+		ip, wellFormed := ciliumnode.ParseAddress(key)
+		if !wellFormed {
+			malformed = append(malformed, malformedKey{field, key})
+		}
+		h := all[ip]
+		h.Node = n.Metadata.Name
+		return h, ip
+	}
+	for _, key := range sortedKeys(n.Spec.IPAM.Pool) {
+		h, ip := parse("spec.ipam.pool", key)
+		all[ip] = h.withEntry(n.Spec.IPAM.Pool[key].Entry())
+	}
+	delete(all, netip.Addr{}) // keys that are not addresses
+	used := n.Status.IPAM.Used
+	if len(all) == 0 && n.OtherMode() != "" {
+		used = nil // not about a pool
+	}
+	for _, key := range sortedKeys(used) {
+		h, ip := parse("status.ipam.used", key)
+		h.Used, h.UsedBy = true, used[key].Owner
+		all[ip] = h
+	}
+	for _, key := range sortedKeys(n.Status.IPAM.ReleaseIPs) {
+		h, ip := parse("status.ipam.release-ips", key)
+		if h.Handshake = string(n.Status.IPAM.ReleaseIPs[key]); h.InPool || h.Used || ip != planner.Probe {
+			all[ip] = h
+		}
+	}
+	delete(all, netip.Addr{})
+	slices.SortFunc(malformed, func(a, b malformedKey) int { return cmp.Or(cmp.Compare(a.field, b.field), cmp.Compare(a.key, b.key)) })
+	return all, malformed
+}
+
+// withEntry returns the holder with an entry of the pool.
+func (h Holder) withEntry(e planner.Entry) Holder {
+	h.InPool, h.Slot, h.Resource, h.Owner, h.Cordoned = true, "", "", "", e.Cordoned()
+	if slot, ours := e.Slot(); ours {
+		h.Slot = planner.Owner(slot)
+	} else {
+		h.Resource, h.Owner = e.Resource, e.Owner
+	}
+	return h
+}
+
+// sortedKeys returns the keys of a map: first those that are not spelled as the agent does, sorted,
+// then the others, each of which is another address.
+func sortedKeys[V any](m map[string]V) []string {
+	var odd, plain []string
+	for key := range m {
+		if _, wellFormed := ciliumnode.ParseAddress(key); wellFormed {
+			plain = append(plain, key)
+		} else {
+			odd = append(odd, key)
+		}
+	}
+	slices.Sort(odd)
+	return append(odd, plain...)
+}

@@ -1,0 +1,160 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+)
+
+func TestNodeMissing(t *testing.T) {
+	f := newFixture()
+	f.node = nil
+	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+		advance(time.Hour)
+		if got := f.eventReasons(); !slices.Equal(got, []string{"CiliumNodeMissing"}) {
+			t.Errorf("the Events are %v; want CiliumNodeMissing once", got)
+		}
+		if n := f.count(&f.acquires); n > 0 {
+			t.Errorf("%d slots were acquired without a CiliumNode", n)
+		}
+		f.update(func() { f.create("uid-1") })
+		advance(coalesce)
+		if len(f.pool()) == 0 {
+			t.Error("nothing is published as soon as it exists")
+		}
+		waitForPool(t, f)
+		f.update(func() { f.node = nil })
+		advance(time.Hour)
+		if len(f.held) != 4 {
+			t.Errorf("after its deletion the sidecar holds %v; want all four", f.held)
+		}
+		if pool, free := testutil.ToFloat64(m.pool), testutil.ToFloat64(m.free); pool != 0 || free != 0 {
+			t.Errorf("after its deletion %v addresses count as published, and %v as free", pool, free)
+		}
+		f.update(func() { f.create("uid-2") })
+		advance(time.Second)
+		if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
+			t.Errorf("the new one has %v; want %v", got, want)
+		}
+	})
+}
+
+// The bridge's own write is newer than a cache that has not received it.
+func TestStaleCache(t *testing.T) {
+	f := newFixture()
+	f.inCache = clone(f.node) // an empty pool, permanently
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForPool(t, f)
+		before := f.count(&f.patches)
+		advance(time.Hour)
+		if after := f.count(&f.patches); after != before {
+			t.Errorf("%d writes followed from a stale cache", after-before)
+		}
+	})
+}
+
+// A node that is up to date costs the API server no requests.
+func TestUpToDate(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForPool(t, f)
+		advance(time.Hour)
+		if n := f.count(&f.gets); n > 0 {
+			t.Errorf("%d reads although the watch works", n)
+		}
+		f.update(func() { f.watchDown = true })
+		advance(time.Hour)
+		if n := f.count(&f.gets); n < 100 || n > 120 {
+			t.Errorf("%d reads in an hour without a watch; want one in 30 s", n)
+		}
+	})
+}
+
+func TestForeignEntries(t *testing.T) {
+	f := newFixture()
+	f.node.Spec.IPAM.Pool["192.0.2.1"] = ciliumnode.AllocationIP{Resource: "eni-1"}
+	f.node.Spec.IPAM.Pool["not an address"] = ciliumnode.AllocationIP{}
+	f.node.Spec.IPAM.Pool["FD00::1"] = ciliumnode.AllocationIP{}
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		advance(time.Hour)
+		for _, key := range []string{"192.0.2.1", "not an address", "FD00::1"} {
+			if !slices.Contains(f.pool(), key) {
+				t.Errorf("%s was removed", key)
+			}
+		}
+		// Both are due at the same time.
+		if got := slices.Sorted(slices.Values(f.eventReasons())); !slices.Equal(got, []string{"ForeignPoolEntry", "MalformedPoolEntry"}) {
+			t.Errorf("the Events are %v", got)
+		}
+	})
+}
+
+func TestWrongMode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set   func(n *ciliumnode.Node)
+		named string
+	}{
+		"cluster-pool": {func(n *ciliumnode.Node) { n.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, "podCIDRs"},
+		"multi-pool":   {func(n *ciliumnode.Node) { n.Spec.IPAM.Pools.Requested = []any{"x"} }, "multi-pool"},
+		"eni":          {func(n *ciliumnode.Node) { n.Spec.ENI = map[string]any{"vpc-id": "v"} }, "eni"},
+		"azure":        {func(n *ciliumnode.Node) { n.Spec.Azure = map[string]any{"interface-name": "eth0"} }, "azure"},
+		"alibabacloud": {func(n *ciliumnode.Node) { n.Spec.AlibabaCloud = map[string]any{"vpc-id": "v"} }, "alibaba"},
+		"operator":     {func(n *ciliumnode.Node) { n.Status.IPAM.OperatorStatus.Error = "no CIDR left" }, "operator-status"},
+		"any cloud":    {func(n *ciliumnode.Node) { n.Spec.InstanceID = "i-1" }, "instance-id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			tt.set(f.node)
+			if err := checkMode(f.node); err == nil || !strings.Contains(err.Error(), tt.named) || !strings.Contains(err.Error(), "delete the CiliumNode once") {
+				t.Errorf("the refusal is %v; want it to name %q and the remedy", err, tt.named)
+			}
+			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
+				advance(time.Hour)
+				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.published.Load() {
+					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.published.Load())
+				}
+				if got := f.eventReasons(); !slices.Equal(got, []string{"WrongIPAMMode"}) {
+					t.Errorf("the Events are %v; want WrongIPAMMode once", got)
+				}
+			})
+		})
+	}
+}
+
+// The fields of the CiliumNode have Cilium's meaning: the watermark also allocates ahead.
+func TestOwnSettings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  func(n *ciliumnode.Node)
+		want int
+	}{
+		"flags":               {func(*ciliumnode.Node) {}, 11},
+		"min-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.MinAllocate = 20 }, 20},
+		"pre-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.PreAllocate = 16 }, 19},
+		"max-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.MaxAllocate = 7 }, 7},
+		"max-above-watermark": {func(n *ciliumnode.Node) { n.Spec.IPAM.MaxAboveWatermark = 5 }, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			tt.set(f.node)
+			runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
+				advance(time.Hour)
+				if got := len(f.pool()); got != tt.want {
+					t.Errorf("%d addresses are published; want %d", got, tt.want)
+				}
+				f.update(func() {
+					ipam := &f.node.Spec.IPAM
+					ipam.MinAllocate, ipam.PreAllocate, ipam.MaxAllocate, ipam.MaxAboveWatermark = 0, 0, 0, 0
+				})
+				advance(time.Hour)
+				if got := len(f.pool()); got != 11 {
+					t.Errorf("%d addresses are published without fields; want 11", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package bridge
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// The message covers published and unpublished addresses.
+func TestDescribeNotHeld(t *testing.T) {
+	text := describe(planner.AddressNotHeld, []string{"10.0.0.2"})
+	for _, want := range []string{"Those in spec.ipam.pool stay there", "the others are not published"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the message is %q; want %q in it", text, want)
+		}
+	}
+}
+
+// Another attempt does not end the condition of a lost address that a pod has. An
+// unused, published one is withdrawn instead.
+func TestRestoreOfPod(t *testing.T) {
+	st := newState(drainDelay)
+	st.restoreBackoffs[ip(1)], st.restoreBackoffs[ip(2)] = &backoff{}, &backoff{}
+	s := snapshot{
+		view: planner.View{
+			PodIPs: map[netip.Addr]bool{ip(1): true, ip(2): true},
+			Pool:   map[netip.Addr]planner.Entry{ip(2): planner.EntryOf(2, false)},
+		},
+		plan: []planner.Action{{Kind: planner.Restore, IPs: []netip.Addr{ip(1)}}, {Kind: planner.Restore, IPs: []netip.Addr{ip(2)}}},
+	}
+	if got := s.conditions(st)[planner.AddressNotHeld].Subject; got != ip(1).String() {
+		t.Errorf("the condition is about %q; want %s", got, ip(1))
+	}
+}

@@ -1,0 +1,206 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
+)
+
+const (
+	// resync is the interval of reconciliations without an event: the sidecar sends none.
+	resync = 30 * time.Second
+	// coalesce is how long the bridge waits for further events after one: pods come in bursts.
+	coalesce = 100 * time.Millisecond
+	// maxConflicts is how many conflicts in a row are retried without delay.
+	maxConflicts = 5
+)
+
+// nodeClient reads and writes the node's CiliumNode. cached returns the object of the watch, nil for
+// none, and whether the watch works. checkWriteAccess checks whether the CiliumNode may be written,
+// without a write.
+type nodeClient interface {
+	cached() (n *ciliumnode.Node, watching bool)
+	get(ctx context.Context) (*ciliumnode.Node, error)
+	checkWriteAccess(ctx context.Context) error
+	patch(ctx context.Context, p patch) (*ciliumnode.Node, error)
+}
+
+// slotAllocator is the sidecar (sidecarClient).
+type slotAllocator interface {
+	checkNode(ctx context.Context) error
+	slots(ctx context.Context) ([]planner.Slot, error)
+	acquire(ctx context.Context, slot int) error
+	restore(ctx context.Context, slot int, ip, also netip.Addr) error
+	release(ctx context.Context, ip netip.Addr) error
+}
+
+// controller reconciles the sidecar and the CiliumNode, one reconciliation at a time.
+type controller struct {
+	log       logrus.FieldLogger
+	node      nodeClient
+	allocator slotAllocator
+	// pods returns the pods of the node, none if they are not watched.
+	pods func() nodePods
+	// settings are those of the flags.
+	settings   planner.Settings
+	state      *state
+	conditions *nodeevents.Conditions
+	metrics    *metrics
+	observed
+	// sidecarChecked reports whether the sidecar is that of this node. After one of its failures it may
+	// be another.
+	sidecarChecked bool
+	// writable reports whether the CiliumNode may be written. After a refusal the right may have been
+	// revoked.
+	writable bool
+	// wake receives a value when the CiliumNode has changed.
+	wake <-chan struct{}
+}
+
+// run reconciles until ctx ends.
+func (c *controller) run(ctx context.Context) {
+	defer c.conditions.Stop()
+	var retry kube.Retry
+	for ctx.Err() == nil {
+		err := c.reconcile(ctx)
+		var e *reconcileError
+		if err == nil || errors.As(err, &e) && e.terminal() {
+			retry.Reset()
+			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
+			continue
+		}
+		// An event does not end this delay: otherwise an unavailable sidecar would get a request for
+		// each event.
+		c.sleep(ctx, retry.Next(), nil)
+	}
+}
+
+// sleep sleeps until a delay has passed, wake has a value, or a condition should be checked again
+// before its Event. The check repeats every request that waits for the end of its backoff.
+func (c *controller) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	check := c.conditions.NextCheck()
+	if !check.IsZero() {
+		d = min(d, time.Until(check))
+	}
+	if sleep(ctx, d, wake) {
+		sleep(ctx, coalesce, nil)
+		select {
+		case <-wake:
+		default:
+		}
+	}
+	if !check.IsZero() && !time.Now().Before(check) {
+		c.state.expireBackoffs()
+	}
+}
+
+// sleep reports whether wake has ended it.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-wake:
+		return true
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	return false
+}
+
+// reconcile observes and executes until nothing is left to do.
+func (c *controller) reconcile(ctx context.Context) error {
+	executed, conflicts := map[string]bool{}, 0
+	for {
+		plan, err := c.reconcileOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case apierrors.IsConflict(err):
+			c.metrics.conflicts.Inc()
+			c.mustRead = true
+			if conflicts++; conflicts <= maxConflicts {
+				continue
+			}
+			err = &reconcileError{reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err)}
+		case err == nil && len(plan) == 0:
+			c.conditions.Succeed()
+			return nil
+		case err == nil && executed[fmt.Sprint(plan)]:
+			err = &reconcileError{reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan)}
+		case err == nil:
+			executed[fmt.Sprint(plan)], conflicts = true, 0
+			continue
+		}
+		c.recordFailure(err)
+		return err
+	}
+}
+
+// recordFailure counts an error and sets its condition. If the API server may have been unavailable,
+// every drain starts again: the agent could not write its used addresses.
+func (c *controller) recordFailure(err error) {
+	var e *reconcileError
+	ofSidecar := errors.As(err, &e) && e.ofSidecar()
+	if ofSidecar {
+		c.sidecarChecked = false
+	} else {
+		c.mustRead = true
+		c.state.resetDrain()
+		c.metrics.silent.clear()
+	}
+	if e != nil {
+		c.metrics.reconcileErrors.WithLabelValues(string(e.reason)).Inc()
+		if e.reason == reasonNotPermitted {
+			c.writable = false
+		}
+		if e.reason == reasonNodeMissing {
+			c.metrics.observe(planner.View{}) // its pool is deleted with it
+		}
+	}
+	c.reportFailure(err)
+}
+
+// reconcileOnce observes once and executes the plan that follows. It returns the plan.
+func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error) {
+	c.metrics.progressed.set(time.Now())
+	s, err := c.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.metrics.observed.set(time.Now())
+	c.state.planned(s.view, s.plan)
+	c.metrics.shortage(c.state.acquireBackoff)
+	c.metrics.silent.setOrClear(c.state.silentSince())
+	c.metrics.observe(s.view)
+	c.observeConditions(s)
+	plan := s.changes()
+	if err := c.ensureWritable(ctx, plan); err != nil {
+		return nil, err
+	}
+	return plan, c.execute(ctx, s.version, plan)
+}
+
+// ensureWritable fails if the plan acquires and the CiliumNode may not be written: the slot would be
+// held forever and never published.
+func (c *controller) ensureWritable(ctx context.Context, plan []planner.Action) error {
+	acquires := slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire })
+	if c.writable || !acquires {
+		return nil
+	}
+	if err := c.node.checkWriteAccess(ctx); err != nil {
+		return apiError(err)
+	}
+	c.writable = true
+	return nil
+}

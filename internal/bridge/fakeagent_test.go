@@ -1,0 +1,119 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+)
+
+// fakeAgent imitates an agent that allocates addresses of the pool immediately and writes its used
+// addresses once in an interval, and a kubelet that repeats each ADD until it succeeds.
+type fakeAgent struct {
+	f   *fixture
+	ctx context.Context
+	// end stops the agent.
+	end func()
+	// work counts its goroutines.
+	work sync.WaitGroup
+	// allocated are the owners of addresses. It is guarded by the fixture's lock, as the following.
+	allocated map[string]string
+	// started is how long each pod waited for its address; failures are the times of failed ADDs since
+	// the start.
+	started, failures []time.Duration
+	start             time.Time
+}
+
+// startAgent starts an agent that takes the three addresses for itself.
+func startAgent(ctx context.Context, f *fixture, interval time.Duration) *fakeAgent {
+	a := &fakeAgent{f: f, allocated: map[string]string{}, start: time.Now()}
+	a.ctx, a.end = context.WithCancel(ctx)
+	for _, owner := range []string{"router", "health", "ingress"} {
+		a.allocate(owner)
+	}
+	a.work.Go(func() {
+		for sleep(a.ctx, interval, nil); a.ctx.Err() == nil; sleep(a.ctx, interval, nil) {
+			a.writeStatus()
+		}
+	})
+	return a
+}
+
+// stop stops the agent and waits for its end.
+func (a *fakeAgent) stop() {
+	a.end()
+	a.work.Wait()
+}
+
+// writeStatus writes the used addresses if they have changed.
+func (a *fakeAgent) writeStatus() {
+	a.f.mu.Lock()
+	defer a.f.mu.Unlock()
+	used := map[string]ciliumnode.AllocationIP{}
+	same := len(a.allocated) == len(a.f.node.Status.IPAM.Used)
+	for ip, owner := range a.allocated {
+		used[ip] = ciliumnode.AllocationIP{Owner: owner, Resource: a.f.node.Spec.IPAM.Pool[ip].Resource}
+		same = same && a.f.node.Status.IPAM.Used[ip] == used[ip]
+	}
+	if !same {
+		a.f.node.Status.IPAM.Used = used
+		a.f.changed()
+	}
+}
+
+// allocate allocates any free address, and returns it; empty for none.
+func (a *fakeAgent) allocate(owner string) string {
+	a.f.mu.Lock()
+	defer a.f.mu.Unlock()
+	for ip, e := range a.f.node.Spec.IPAM.Pool {
+		if a.allocated[ip] == "" && e.Owner == "" && a.f.node.Status.IPAM.ReleaseIPs[ip] == "" {
+			a.allocated[ip] = owner
+			return ip
+		}
+	}
+	return ""
+}
+
+// addPod binds a pod to the node. Its ADD follows after 200 ms and is repeated after 1 s, 2 s, 4 s, … It
+// ends after its life; 0 is never.
+func (a *fakeAgent) addPod(life time.Duration) {
+	a.f.changePods(1)
+	bound := time.Now()
+	a.work.Go(func() {
+		wait, address := time.Second, ""
+		for sleep(a.ctx, 200*time.Millisecond, nil); a.ctx.Err() == nil; sleep(a.ctx, wait, nil) {
+			if address = a.allocate("default/pod"); address != "" {
+				break
+			}
+			a.f.mu.Lock()
+			a.failures = append(a.failures, time.Since(a.start))
+			a.f.mu.Unlock()
+			wait *= 2
+		}
+		a.f.mu.Lock()
+		a.started = append(a.started, time.Since(bound))
+		a.f.mu.Unlock()
+		if life > 0 {
+			sleep(a.ctx, life, nil)
+			a.f.mu.Lock()
+			delete(a.allocated, address)
+			a.f.mu.Unlock()
+			a.f.changePods(-1)
+		}
+	})
+}
+
+// changePods changes the number of pods of the watch.
+func (f *fixture) changePods(by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchesPods {
+		f.pods += by
+		f.signal()
+	}
+}
+
+// slowest returns the longest wait for an address.
+func (a *fakeAgent) slowest() time.Duration { return slices.Max(a.started) }

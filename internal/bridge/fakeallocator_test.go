@@ -1,0 +1,101 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// exhausted is the refusal of a plugin without addresses.
+func exhausted() error {
+	return &refusal{reason: reasonPoolExhausted, err: errors.New("no IP addresses available in range set")}
+}
+
+// fakeAllocator is the sidecar.
+type fakeAllocator struct {
+	held map[int]netip.Addr
+	// capacity is the number of addresses that the plugin has.
+	capacity int
+	// unrestorable are addresses that the plugin does not allocate any more.
+	unrestorable map[netip.Addr]bool
+	// unreleasable are addresses whose release fails.
+	unreleasable map[netip.Addr]bool
+	// latency is the duration of an acquisition.
+	latency time.Duration
+	// ignoresAcquire makes an acquisition succeed without effect.
+	ignoresAcquire bool
+	// sidecarErr is the result of every request, requestErr of one for an address.
+	sidecarErr, requestErr error
+	// lists counts the requests that change nothing, the others those of their names.
+	lists, acquires, restores int
+}
+
+func (f *fixture) checkNode(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	return f.sidecarErr
+}
+
+func (f *fixture) slots(context.Context) ([]planner.Slot, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	var slots []planner.Slot
+	for n, ip := range f.held {
+		slots = append(slots, planner.Slot{Number: n, Addresses: []netip.Addr{ip}, Held: true})
+	}
+	return slots, f.sidecarErr
+}
+
+func (f *fixture) acquire(_ context.Context, slot int) error {
+	time.Sleep(f.latency)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.acquires++
+	if err := cmp.Or(f.sidecarErr, f.requestErr); err != nil {
+		return err
+	}
+	if f.ignoresAcquire {
+		return nil
+	}
+	// The requests of a batch arrive in any order: each slot has its address if that is free.
+	for i := range f.capacity {
+		n := (slot+i)%f.capacity + 1
+		if !slices.Contains(slices.Collect(maps.Values(f.held)), ip(n)) && !f.unrestorable[ip(n)] {
+			f.held[slot] = ip(n)
+			return nil
+		}
+	}
+	return exhausted()
+}
+
+func (f *fixture) restore(_ context.Context, slot int, ip, _ netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.restores++
+	if f.requestErr != nil {
+		return f.requestErr
+	}
+	if f.unrestorable[ip] {
+		return &refusal{reason: reasonPluginFailed, err: errors.New("another owner has it")}
+	}
+	f.held[slot] = ip
+	return nil
+}
+
+func (f *fixture) release(_ context.Context, ip netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unreleasable[ip] {
+		return &refusal{reason: reasonPluginFailed, err: errors.New("DEL failed")}
+	}
+	maps.DeleteFunc(f.held, func(_ int, held netip.Addr) bool { return held == ip })
+	return nil
+}

@@ -1,0 +1,192 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// fakeNode is the CiliumNode at an API server, and the agent that answers marks.
+type fakeNode struct {
+	// node is nil if there is none; version is that of its last change.
+	node    *ciliumnode.Node
+	version int
+	// inCache is the object of the watch; nil for the CiliumNode itself. watchDown is a watch that
+	// does not work.
+	inCache   *ciliumnode.Node
+	watchDown bool
+	wake      chan struct{}
+	// apiErr is the result of every request, writeErr of a write, dryRunErr of a dry run.
+	apiErr, writeErr, dryRunErr error
+	// beforeGet is a change by another client before the next read of the CiliumNode.
+	beforeGet func()
+	// conflicts is the number of patches that another client's write precedes.
+	conflicts int
+	// agentSilent is an agent that does not respond.
+	agentSilent bool
+	// apiLatency is the duration of a request.
+	apiLatency time.Duration
+	// gets and patches count the requests.
+	gets, patches int
+}
+
+// create creates the CiliumNode, or another one of its name.
+func (n *fakeNode) create(uid types.UID) {
+	n.node = &ciliumnode.Node{}
+	n.node.Metadata.Name, n.node.Metadata.UID = "worker", uid
+	n.node.Spec.IPAM.Pool = map[string]ciliumnode.AllocationIP{}
+	n.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{}
+	n.node.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{}
+	n.changed()
+}
+
+func (n *fakeNode) changed() {
+	n.version++
+	if n.node != nil {
+		n.node.Metadata.ResourceVersion = strconv.Itoa(n.version)
+	}
+	n.signal()
+}
+
+// signal wakes the bridge.
+func (n *fakeNode) signal() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// setUsed makes the agent use these published addresses, and no others.
+func (f *fixture) setUsed(ips ...netip.Addr) {
+	f.update(func() {
+		used := map[string]ciliumnode.AllocationIP{}
+		for _, ip := range ips {
+			used[ip.String()] = ciliumnode.AllocationIP{Owner: "default/pod", Resource: f.node.Spec.IPAM.Pool[ip.String()].Resource}
+		}
+		f.node.Status.IPAM.Used = used
+	})
+}
+
+func clone(n *ciliumnode.Node) *ciliumnode.Node {
+	out := *n
+	out.Spec.IPAM.Pool = maps.Clone(n.Spec.IPAM.Pool)
+	out.Status.IPAM.Used = maps.Clone(n.Status.IPAM.Used)
+	out.Status.IPAM.ReleaseIPs = maps.Clone(n.Status.IPAM.ReleaseIPs)
+	return &out
+}
+
+func (f *fixture) cached() (n *ciliumnode.Node, watching bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.inCache != nil || f.node == nil {
+		return f.inCache, !f.watchDown
+	}
+	return clone(f.node), !f.watchDown
+}
+
+func (f *fixture) get(context.Context) (*ciliumnode.Node, error) {
+	time.Sleep(f.apiLatency)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gets++
+	if f.beforeGet != nil {
+		f.beforeGet()
+		f.beforeGet = nil
+		f.changed()
+	}
+	if f.apiErr != nil {
+		return nil, f.apiErr
+	}
+	if f.node == nil {
+		return nil, apierrors.NewNotFound(ciliumnode.Resource().GroupResource(), "worker")
+	}
+	return clone(f.node), nil
+}
+
+func (f *fixture) checkWriteAccess(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return cmp.Or(f.apiErr, f.dryRunErr)
+}
+
+func (f *fixture) patch(_ context.Context, p patch) (*ciliumnode.Node, error) {
+	time.Sleep(f.apiLatency)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.patches++
+	if err := cmp.Or(f.apiErr, f.writeErr); err != nil {
+		return nil, err
+	}
+	if f.conflicts > 0 {
+		f.conflicts--
+		f.changed()
+	}
+	if p.version != f.node.Metadata.ResourceVersion {
+		return nil, apierrors.NewConflict(ciliumnode.Resource().GroupResource(), "worker", errors.New("modified"))
+	}
+	for key, value := range p.entries {
+		f.write(p.target, key, value)
+	}
+	f.changed()
+	return clone(f.node), nil
+}
+
+// write applies one entry of a patch. The agent answers a mark immediately.
+func (f *fixture) write(to target, key string, value any) {
+	_, used := f.node.Status.IPAM.Used[key]
+	_, published := f.node.Spec.IPAM.Pool[key]
+	switch v := value.(type) {
+	case map[string]any:
+		owner, _ := v["owner"].(string)
+		if !slices.ContainsFunc(slices.Collect(maps.Values(f.held)), func(held netip.Addr) bool { return held.String() == key }) {
+			f.publishedUnheld = append(f.publishedUnheld, key)
+		}
+		f.node.Spec.IPAM.Pool[key] = ciliumnode.AllocationIP{Owner: owner, Resource: v["resource"].(string)}
+	case planner.Handshake:
+		switch {
+		case v == planner.Released:
+			delete(f.node.Status.IPAM.ReleaseIPs, key)
+		case f.agentSilent:
+			f.node.Status.IPAM.ReleaseIPs[key] = v
+		case used || !published:
+			f.node.Status.IPAM.ReleaseIPs[key] = planner.DoNotRelease
+		default:
+			f.node.Status.IPAM.ReleaseIPs[key] = planner.Ready
+		}
+	default:
+		if to == targetStatus {
+			delete(f.node.Status.IPAM.ReleaseIPs, key)
+			return
+		}
+		delete(f.node.Spec.IPAM.Pool, key)
+	}
+}
+
+// pool returns the published addresses in order, a cordoned one with a * appended.
+func (f *fixture) pool() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.node == nil {
+		return nil
+	}
+	var out []string
+	for key, e := range f.node.Spec.IPAM.Pool {
+		if e.Entry().Cordoned() {
+			key += "*"
+		}
+		out = append(out, key)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,148 @@
+package bridge
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
+)
+
+// drainDelay is --excess-ip-release-delay of the tests.
+const drainDelay = 3 * time.Minute
+
+func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
+
+// smallSettings keep the pool small.
+func smallSettings() planner.Settings {
+	return planner.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
+}
+
+func discardLog() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// fixture is a sidecar, an API server and an agent in memory. It implements nodeClient
+// (fakenode_test.go), slotAllocator (fakeallocator_test.go) and conditions.Recorder. It is used
+// under testing/synctest only.
+type fixture struct {
+	mu sync.Mutex
+	fakeNode
+	fakeAllocator
+	events []string
+	// pods is the number of pods of the watch, if watchesPods.
+	pods        int
+	watchesPods bool
+	// podIPs are the addresses of these pods; podsPending reports whether they are not listed yet.
+	podIPs      map[netip.Addr]bool
+	podsPending bool
+	// publishedUnheld are the addresses that were published while they were not held.
+	publishedUnheld []string
+}
+
+func newFixture() *fixture {
+	f := &fixture{podIPs: map[netip.Addr]bool{}}
+	f.wake = make(chan struct{}, 1)
+	f.held, f.capacity, f.unrestorable, f.unreleasable = map[int]netip.Addr{}, 250, map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	f.create("uid-1")
+	return f
+}
+
+// update changes the fixture as another client would, and wakes the bridge.
+func (f *fixture) update(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	f.changed()
+}
+
+// count returns one of the fixture's counters.
+func (f *fixture) count(counter *int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return *counter
+}
+
+// Event implements conditions.Recorder.
+func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, reason)
+}
+
+// eventReasons returns the reasons of the Events so far.
+func (f *fixture) eventReasons() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
+// runController runs a controller on the fixture, in simulated time, while test runs.
+func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *testing.T, m *metrics)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics()
+		// A channel from outside the bubble does not wake anything inside it.
+		wake := make(chan struct{}, 1)
+		f.mu.Lock()
+		f.wake = wake
+		f.mu.Unlock()
+		log := discardLog()
+		c := &controller{
+			log: log, node: f, allocator: f, pods: f.nodePods, settings: s, state: newState(drainDelay),
+			conditions: nodeevents.New(log, f, "worker"), metrics: m, wake: wake,
+		}
+		m.cause = c.conditions.String
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.run(ctx)
+		}()
+		synctest.Wait()
+		test(t, m)
+		cancel()
+		<-done
+	})
+}
+
+// advance advances the simulated time.
+func advance(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// hold makes the sidecar hold, and the CiliumNode publish, this many slots.
+func (f *fixture) hold(slots int) {
+	for n := range slots {
+		f.held[n] = ip(n + 1)
+		f.node.Spec.IPAM.Pool[ip(n+1).String()] = ciliumnode.AllocationIP{Resource: planner.EntryOf(n, false).Resource}
+	}
+}
+
+// waitForPool waits for the publication of all slots of smallSettings.
+func waitForPool(t *testing.T, f *fixture) {
+	t.Helper()
+	advance(time.Minute)
+	if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
+		t.Fatalf("the pool is %v; want %v", got, want)
+	}
+}
+
+// runSimulated runs test in simulated time.
+func runSimulated(t *testing.T, test func()) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { test() })
+}

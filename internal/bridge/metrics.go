@@ -1,0 +1,145 @@
+package bridge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// metrics has the metrics, in a separate registry, and the health that some of them show.
+type metrics struct {
+	*health
+	registry                    *prometheus.Registry
+	pool, used, free, releasing prometheus.Gauge
+	handshakes, acquisitions    *prometheus.CounterVec
+	apiErrors, reconcileErrors  *prometheus.CounterVec
+	conflicts                   prometheus.Counter
+	acquire, publish            prometheus.Histogram
+	apiDuration                 *prometheus.HistogramVec
+	watches                     *prometheus.GaugeVec
+}
+
+const prefix = "delegated_ipam_bridge_"
+
+// Values of the label outcome.
+const (
+	outcomeReleased  = "released"
+	outcomeCanceled  = "canceled"
+	outcomeAcquired  = "acquired"
+	outcomeExhausted = "exhausted"
+	outcomeFailed    = "failed"
+	outcomeRestored  = "restored"
+	outcomeRefused   = "refused"
+)
+
+func newMetrics() *metrics {
+	m := &metrics{health: newHealth(), registry: prometheus.NewRegistry()}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
+		m.registry.MustRegister(g)
+		return g
+	}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	// Every value of the label exists from the start: a rate needs a zero.
+	byLabel := func(name, label, help string, values ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{label})
+		m.registry.MustRegister(c)
+		for _, v := range values {
+			c.WithLabelValues(v)
+		}
+		return c
+	}
+	m.pool = gauge("pool_addresses", "Addresses of the bridge in spec.ipam.pool.")
+	m.used = gauge("used_addresses", "Addresses of the bridge that the agent uses.")
+	m.free = gauge("free_addresses", "Addresses of the bridge that the agent can allocate.")
+	m.releasing = gauge("pending_releases", "Unused addresses of the bridge whose release is in progress.")
+	m.handshakes = byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled)
+	m.acquisitions = byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
+		outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused)
+	m.apiErrors = byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch")
+	m.conflicts = counter("conflicts_total", "Writes that the API server refused because the CiliumNode had changed.")
+	var reasons []string
+	for _, r := range errorReasons() {
+		reasons = append(reasons, string(r))
+	}
+	m.reconcileErrors = byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reasons...)
+	m.registerDurations()
+	return m
+}
+
+// registerDurations registers the metrics of durations and of the watches.
+func (m *metrics) registerDurations() {
+	since := func(name, help string, i *instant) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return i.age().Seconds() }))
+	}
+	since("observation_age_seconds", "Time since sidecar and CiliumNode were last observed, or since the start.", &m.observed)
+	since("exhausted_seconds", "Time for which acquisitions have been refused; 0 if the last one was not.", &m.exhausted)
+	since("agent_silence_seconds", "Time for which the agent has not answered a release mark, or not reported the address of a pod as used; 0 if it has.", &m.silent)
+	// From a fast plugin to the time limit of a request.
+	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90}
+	histogram := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets})
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.acquire = histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")
+	m.publish = histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")
+	m.apiDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "api_request_duration_seconds", Help: "Duration of requests to the API server, of a watch until its first response.", Buckets: buckets}, []string{"operation"})
+	m.watches = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"})
+	m.registry.MustRegister(m.apiDuration, m.watches)
+	for _, o := range operations() {
+		m.apiDuration.WithLabelValues(o)
+	}
+	for _, r := range []string{resourceNodes, resourcePods} {
+		m.watches.WithLabelValues(r)
+	}
+}
+
+// shortage sets for how long acquisitions have been refused; b is nil if they are not.
+func (m *metrics) shortage(b *backoff) {
+	if b == nil {
+		m.exhausted.clear()
+		return
+	}
+	m.exhausted.set(b.since)
+}
+
+// observe sets the gauges from an observation.
+func (m *metrics) observe(v planner.View) {
+	var pool, used, releasing int
+	for ip, e := range v.Pool {
+		if _, ours := e.Slot(); !ours {
+			continue
+		}
+		pool++
+		if _, is := v.Used[ip]; is {
+			used++
+		} else if e.Cordoned() || v.Handshakes[ip] != "" {
+			releasing++
+		}
+	}
+	m.pool.Set(float64(pool))
+	m.used.Set(float64(used))
+	m.releasing.Set(float64(releasing))
+	m.free.Set(float64(pool - used - releasing))
+	m.published.Store(pool > 0)
+}
+
+// countHandshakes counts the releases that a write has ended.
+func (m *metrics) countHandshakes(step []planner.Action) {
+	for _, a := range step {
+		for _, ip := range a.IPs {
+			switch {
+			case ip == planner.Probe:
+			case a.Kind == planner.MarkReleased:
+				m.handshakes.WithLabelValues(outcomeReleased).Inc()
+			case a.Kind == planner.Unmark:
+				m.handshakes.WithLabelValues(outcomeCanceled).Inc()
+			}
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// observed is the part of its observations that the controller keeps.
+type observed struct {
+	// newest is the CiliumNode that the last read or write returned, taken is when.
+	newest *ciliumnode.Node
+	taken  time.Time
+	// lastRead is when the CiliumNode was last read from the API server.
+	lastRead time.Time
+	// mustRead is set after a conflict or a failure: the cached CiliumNode may be outdated.
+	mustRead bool
+	// releasing reports whether a release was in progress at the last observation.
+	releasing bool
+}
+
+// observe returns a snapshot. The CiliumNode is the newest one that needs no request; an outdated one
+// is harmless, because every write has its version. A plan that withdraws or releases is made from a
+// fresh one.
+func (c *controller) observe(ctx context.Context) (snapshot, error) {
+	s, fresh, err := c.observeOnce(ctx)
+	if err == nil && !fresh && s.withdraws() {
+		c.mustRead = true
+		s, _, err = c.observeOnce(ctx)
+	}
+	return s, err
+}
+
+// observeOnce takes the CiliumNode and then lists the slots, in this order. A slot that was listed
+// before, and that another bridge or gc withdrew and released in between, would look like a held one
+// that is not published yet. A withdrawal after the CiliumNode was taken changes it, and the write of
+// this snapshot's plan is a conflict. fresh reports whether the CiliumNode was read.
+func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, err error) {
+	n, fresh, err := c.takeNode(ctx)
+	if err != nil {
+		return snapshot{}, fresh, err
+	}
+	if err := checkMode(n); err != nil {
+		return snapshot{}, fresh, err
+	}
+	v, _ := n.View()
+	c.state.observe(n.Metadata.UID, v)
+	if !c.sidecarChecked {
+		// Only once: a status request costs a plugin call.
+		if err := c.allocator.checkNode(ctx); err != nil {
+			return snapshot{}, fresh, err
+		}
+		c.sidecarChecked = true
+	}
+	slots, err := c.allocator.slots(ctx)
+	if err != nil {
+		return snapshot{}, fresh, err
+	}
+	s = c.plan(n, slots)
+	c.releasing = s.releasing()
+	return s, fresh, nil
+}
+
+// takeNode returns the CiliumNode, and whether it was just read. It is never older than the one before.
+func (c *controller) takeNode(ctx context.Context) (n *ciliumnode.Node, fresh bool, err error) {
+	cached, watching := c.node.cached()
+	// While a release is in progress the reads show that the API server is available to the agent.
+	due := (!watching || c.releasing) && time.Since(c.lastRead) >= resync
+	// A watch is late by less than resync. After etcd was restored, versions are older.
+	late := cached != nil && c.newest != nil && isNewer(c.newest, cached) && time.Since(c.taken) >= resync
+	if cached != nil && !c.mustRead && !due && !late {
+		if c.newest != nil && !isNewer(cached, c.newest) {
+			return c.newest, false, nil
+		}
+		return cached, false, nil
+	}
+	n, err = c.node.get(ctx)
+	if err != nil {
+		return nil, false, apiError(err)
+	}
+	c.newest, c.taken, c.lastRead, c.mustRead = n, time.Now(), time.Now(), false
+	return n, true, nil
+}
+
+// isNewer reports whether a has a later version than b.
+func isNewer(a, b *ciliumnode.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(a.Metadata.ResourceVersion, b.Metadata.ResourceVersion)
+	return err == nil && order > 0
+}
+
+// plan makes a snapshot of an observation and of the state.
+func (c *controller) plan(n *ciliumnode.Node, slots []planner.Slot) snapshot {
+	s := snapshot{version: n.Metadata.ResourceVersion}
+	s.view, s.malformed = n.View()
+	s.view.Slots = slots
+	settings := n.Settings(c.settings)
+	c.state.addTo(&s.view, settings, c.pods())
+	s.plan = planner.Plan(s.view, settings)
+	return s
+}
+
+// snapshot is one observation and the plan that follows from it.
+type snapshot struct {
+	// version is the resourceVersion of the CiliumNode.
+	version string
+	view    planner.View
+	// malformed are the keys of the pool that are not addresses.
+	malformed []string
+	plan      []planner.Action
+}
+
+// changes returns the actions of the plan that change something.
+func (s snapshot) changes() []planner.Action {
+	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
+}
+
+// withdraws reports whether the plan withdraws or releases addresses.
+func (s snapshot) withdraws() bool {
+	return slices.ContainsFunc(s.plan, func(a planner.Action) bool { return a.Kind == planner.Withdraw || a.Kind == planner.Release })
+}
+
+// releasing reports whether a release is in progress.
+func (s snapshot) releasing() bool {
+	for _, e := range s.view.Pool {
+		if e.Cordoned() {
+			return true
+		}
+	}
+	return len(s.view.Handshakes) > 0
+}

@@ -1,0 +1,239 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// freePort returns a loopback address with an unused port. The address belongs to this process: on
+// 127.0.0.1 another process may get the port first.
+func freePort(t *testing.T) string {
+	t.Helper()
+	pid := os.Getpid()
+	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(own, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// slotServer is a sidecar that allocates and never releases. The bridge allocates in parallel.
+type slotServer struct {
+	mu    sync.Mutex
+	slots map[string]string
+}
+
+func (s *slotServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/v1/healthz":
+		_, _ = io.WriteString(w, `{"delegated-ipam":{}}`)
+	case r.Method == http.MethodPost:
+		owner := r.URL.Query().Get("owner")
+		s.slots[owner] = ip(len(s.slots) + 1).String()
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, `{"address":{"ipv4":%q}}`, s.slots[owner])
+	default:
+		list := []map[string]any{}
+		for owner, ip := range s.slots {
+			list = append(list, map[string]any{
+				"owner": owner, "pool": "default", "state": "held", "claims": []string{"ipv4"},
+				"addresses": []map[string]string{{"family": "ipv4", "ip": ip}},
+			})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestRun(t *testing.T) {
+	api, address := apiserver.Start(t), freePort(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Config{options.Bridge{
+			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Host: serveUnix(t, &slotServer{slots: map[string]string{}}), Pool: "default",
+			MinAllocate: 4, PreAllocate: 1, ReleaseDelay: time.Minute, MetricsAddress: address,
+		}}, discardLog())
+	}()
+	status := func(path string, want int) func() error {
+		return func() error {
+			if code, body := get(t, "http://"+address+path); code != want {
+				return fmt.Errorf("%s is %d %s", path, code, body)
+			}
+			return nil
+		}
+	}
+	harness.Eventually(t, "/healthz", status("/healthz", http.StatusOK))
+	harness.Eventually(t, "not ready without a CiliumNode", status("/readyz", http.StatusServiceUnavailable))
+	api.Create("other", apiserver.Object{})
+	api.Create("worker", apiserver.Object{})
+	harness.Eventually(t, "ready", status("/readyz", http.StatusOK))
+	// It is ready from the first publication, of three addresses.
+	harness.Eventually(t, "the pool", func() error {
+		if n, _ := api.Node(t, "worker"); len(n.Pool) != 4 {
+			return fmt.Errorf("the pool is %v; want 4 addresses", n.Pool)
+		}
+		return nil
+	})
+	if n, _ := api.Node(t, "other"); len(n.Pool) != 0 {
+		t.Errorf("the pool of another node is %v; want none", n.Pool)
+	}
+	code, body := get(t, "http://"+address+"/metrics")
+	if code != http.StatusOK || !strings.Contains(body, "delegated_ipam_bridge_acquisitions_total{outcome=\"acquired\"} 4") {
+		t.Errorf("the metrics are %d %s", code, body)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v; want nil", err)
+	}
+}
+
+func TestRunInvalid(t *testing.T) {
+	good := Config{options.Bridge{
+		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Host: "/none", Pool: "default", PreAllocate: 1, ReleaseDelay: time.Minute,
+	}}
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		set   func(c *Config)
+		names string
+	}{
+		"no node name":                    {func(c *Config) { c.NodeName = "" }, "--node-name"},
+		"no pool":                         {func(c *Config) { c.Pool = "" }, "--pool"},
+		"no release delay":                {func(c *Config) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
+		"negative min-allocate":           {func(c *Config) { c.MinAllocate = -1 }, "--min-allocate"},
+		"no pre-allocate":                 {func(c *Config) { c.PreAllocate = 0 }, "--pre-allocate"},
+		"negative max-above-watermark":    {func(c *Config) { c.MaxAboveWatermark = -1 }, "--max-above-watermark"},
+		"negative max-allocate":           {func(c *Config) { c.MaxAllocate = -1 }, "--max-allocate"},
+		"max-allocate below the agent's":  {func(c *Config) { c.MaxAllocate = 2 }, "--max-allocate"},
+		"max-allocate below min-allocate": {func(c *Config) { c.MinAllocate, c.MaxAllocate = 9, 8 }, "--max-allocate"},
+		"metrics address without port":    {func(c *Config) { c.MetricsAddress = "x" }, "--metrics-address"},
+		"metrics address with a word":     {func(c *Config) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
+		"metrics address in use":          {func(c *Config) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
+		"no kubeconfig":                   {func(c *Config) { c.Kubeconfig = "/none" }, "--kubeconfig"},
+		"broken kubeconfig":               {func(c *Config) { c.Kubeconfig = broken }, "--kubeconfig"},
+		"no pod":                          {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig"},
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := good
+			tt.set(&c)
+			if err := Run(t.Context(), c, discardLog()); err == nil || !strings.Contains(err.Error(), tt.names) {
+				t.Errorf("ended with %v; want an error that names %s", err, tt.names)
+			}
+		})
+	}
+}
+
+// workerAPI returns a client of the CiliumNode "worker".
+func workerAPI(t *testing.T, api *apiserver.Server) nodeAPI {
+	t.Helper()
+	config, err := kube.Config(api.Kubeconfig(t), component)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
+}
+
+func TestAPIErrors(t *testing.T) {
+	api := apiserver.Start(t)
+	n := workerAPI(t, api)
+	_, err := n.get(t.Context())
+	wantReason(t, apiError(err), reasonNodeMissing)
+	api.Create("worker", apiserver.Object{})
+	seen, err := n.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := []planner.Action{{Kind: planner.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
+	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish))
+	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
+		t.Fatalf("after the patch: %+v, %v", after, err)
+	}
+	if _, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish)); !apierrors.IsConflict(apiError(err)) {
+		t.Errorf("a patch of an old version ends with %v; want a conflict", err)
+	}
+	api.Allow(func(apiserver.Permission) bool { return false })
+	_, err = n.get(t.Context())
+	wantReason(t, apiError(err), reasonNotPermitted)
+	api.Down()
+	_, err = n.get(t.Context())
+	wantReason(t, apiError(err), reasonAPIUnavailable)
+}
+
+func TestPublishUncordons(t *testing.T) {
+	api := apiserver.Start(t)
+	api.Create("worker", apiserver.Object{})
+	n := workerAPI(t, api)
+	for _, kind := range []planner.Kind{planner.Publish, planner.Cordon, planner.Publish, planner.Withdraw} {
+		seen, err := n.get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		actions := []planner.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
+		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, actions))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, _ := seen.View()
+		entry, published := v.Pool[ip(1)]
+		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Cordoned() != (kind == planner.Cordon) || published && slot != 3 {
+			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// sidecarClient allocates the node's slots at the sidecar.
+type sidecarClient struct {
+	api *client.Client
+	// pool is the pool of the slots, node the name that the sidecar must have.
+	pool, node string
+}
+
+// slots lists the node's attachments.
+func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
+	all, err := s.api.List(ctx)
+	if err != nil {
+		return nil, unavailable("list the sidecar's addresses", err)
+	}
+	var slots []planner.Slot
+	for i := range all {
+		a := &all[i]
+		if n, ours := planner.ParseOwner(a.Owner); ours && a.Pool == s.pool {
+			slots = append(slots, planner.Slot{
+				Number: n, Addresses: a.Allocated(), Held: a.State == client.StateHeld && !a.Lost,
+				Outside: a.Range == client.RangeOutside, Unconfigured: a.Range == client.RangeUnconfigured,
+			})
+		}
+	}
+	return slots, nil
+}
+
+// checkNode fails if the sidecar serves another node: its addresses must not be published on this one.
+func (s sidecarClient) checkNode(ctx context.Context) error {
+	status, err := s.api.Status(ctx)
+	if err != nil {
+		return unavailable("get the sidecar's status", err)
+	}
+	if status.NodeName != "" && status.NodeName != s.node {
+		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
+			status.NodeName, s.node)}
+	}
+	var pools []string
+	for _, p := range status.Pools {
+		pools = append(pools, p.Pool)
+	}
+	if len(pools) > 0 && !slices.Contains(pools, s.pool) {
+		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool)}
+	}
+	return nil
+}
+
+// acquire allocates a slot, with an address of every enabled family. The error is a refusal if only
+// this request failed.
+func (s sidecarClient) acquire(ctx context.Context, n int) error {
+	owner := planner.Owner(n)
+	_, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
+	return requestError("acquire an address for "+owner, err)
+}
+
+// restore allocates exactly this address to a slot. also is the address of the other family that the
+// slot had; the zero Addr if it is not known. The error is a refusal if only this request failed.
+func (s sidecarClient) restore(ctx context.Context, n int, ip, also netip.Addr) error {
+	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool, Also: also})
+	return requestError("restore "+ip.String(), err)
+}
+
+// release releases an address. It succeeds if the address was released before. The error is a refusal
+// if only this request failed.
+func (s sidecarClient) release(ctx context.Context, ip netip.Addr) error {
+	err := s.api.Release(ctx, ip, client.ReleaseOptions{Pool: s.pool})
+	if errors.Is(err, client.ErrNotFound) {
+		return nil
+	}
+	return requestError("release "+ip.String(), err)
+}
+
+// requestError adds the reason to an error of a request; nil stays nil.
+func requestError(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, client.ErrForbidden) {
+		return &reconcileError{reasonOwnerNotAdmitted, fmt.Errorf("the sidecar does not permit the bridge to %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
+			what, planner.OwnerPrefix+"*")}
+	}
+	var answer *client.Error
+	if !errors.As(err, &answer) {
+		return unavailable(what, err)
+	}
+	r := &refusal{reasonRequestRefused, fmt.Errorf("cannot %s: %w", what, err), answer.RetryAfter}
+	switch {
+	case answer.RetryAfter > 0:
+		r.reason = reasonSidecarBusy
+	case isExhaustion(answer.Reason):
+		r.reason = reasonPoolExhausted
+	case isPluginError(answer.Reason):
+		r.reason = reasonPluginFailed
+	}
+	return r
+}
+
+func unavailable(what string, err error) error {
+	return &reconcileError{reasonSidecarUnavailable, fmt.Errorf("cannot %s: %w", what, err)}
+}

@@ -1,0 +1,93 @@
+package bridge
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+)
+
+// The parts of an installation may start in any order: only a wait of a minute or more is a Warning.
+func TestStartOrder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begin, end func(f *fixture)
+		reason     string
+	}{
+		"bridge before sidecar": {
+			func(f *fixture) { f.sidecarErr = sidecarAway() }, func(f *fixture) { f.sidecarErr = nil }, "SidecarUnavailable",
+		},
+		"sidecar before its configuration": {
+			func(f *fixture) { f.capacity = 0 }, func(f *fixture) { f.capacity = 100 }, "PoolExhausted",
+		},
+		"sidecar before its configuration, with used addresses": {
+			func(f *fixture) {
+				f.node.Spec.IPAM.Pool = map[string]ciliumnode.AllocationIP{ip(1).String(): {Resource: "delegated-ipam/ciliumnode-0"}}
+				f.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{ip(1).String(): {Owner: "router"}}
+				f.capacity, f.unrestorable[ip(1)] = 0, true
+			},
+			func(f *fixture) { f.capacity, f.unrestorable[ip(1)] = 100, false },
+			"AddressNotHeld",
+		},
+		"bridge before API server": {
+			func(f *fixture) { f.apiErr = errors.New("refused") }, func(f *fixture) { f.apiErr = nil }, "APIServerUnavailable",
+		},
+		"bridge before its rights": {
+			func(f *fixture) { f.dryRunErr, f.writeErr = patchForbidden(), patchForbidden() }, func(f *fixture) { f.dryRunErr, f.writeErr = nil, nil }, "NotPermitted",
+		},
+		"bridge before CiliumNode or CRD": {
+			func(f *fixture) { f.node = nil }, func(f *fixture) { f.create("uid-2") }, "CiliumNodeMissing",
+		},
+		"agent in another mode": {
+			func(f *fixture) { f.node.Spec.IPAM.PodCIDRs = []string{"10.1.0.0/24"} }, func(f *fixture) { f.node.Spec.IPAM.PodCIDRs = nil }, "WrongIPAMMode",
+		},
+	} {
+		for _, end := range []time.Duration{time.Second, 33 * time.Second, 54 * time.Second, time.Hour} {
+			t.Run(name+", "+end.String(), func(t *testing.T) {
+				f := newFixture()
+				tt.begin(f)
+				runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+					advance(end)
+					// The end is not always a change of the CiliumNode, which would wake the bridge.
+					f.mu.Lock()
+					tt.end(f)
+					f.mu.Unlock()
+					advance(10 * time.Minute)
+					if len(f.pool()) == 0 {
+						t.Error("nothing is published at the end")
+					}
+					want := []string{}
+					if end > time.Minute {
+						want = append(want, tt.reason)
+					}
+					if got := f.eventReasons(); !slices.Contains(got, tt.reason) && len(want) > 0 || len(want) == 0 && len(got) > 0 {
+						t.Errorf("the Events are %v; want %v", got, want)
+					}
+					// Each once.
+					if got := f.eventReasons(); len(got) != len(slices.Compact(slices.Sorted(slices.Values(got)))) {
+						t.Errorf("the Events are %v; want each once", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Each part is late by less than a minute, all together by more.
+func TestLateInTurns(t *testing.T) {
+	f := newFixture()
+	f.sidecarErr, f.node = sidecarAway(), nil
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		advance(50 * time.Second)
+		f.update(func() { f.create("uid-2") })
+		advance(40 * time.Second)
+		f.mu.Lock()
+		f.sidecarErr = nil
+		f.mu.Unlock()
+		advance(10 * time.Minute)
+		if got := f.eventReasons(); len(got) > 0 || len(f.pool()) == 0 {
+			t.Errorf("the Events are %v, the pool is %v; want no Event, and a pool", got, f.pool())
+		}
+	})
+}

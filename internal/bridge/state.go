@@ -1,0 +1,237 @@
+package bridge
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// firstBatch is how many slots are acquired before the first publication that follows; each batch is
+// twice as large as the one before. So 100 slots are 5 writes.
+const firstBatch = 4
+
+// smallExcessDelays is how many release delays a small excess waits for a larger one, or for pods that
+// need its slots.
+const smallExcessDelays = 5
+
+// patience is how long the first publication waits for the list of pods, or while all acquisitions
+// fail.
+const patience = 30 * time.Second
+
+// busyPatience is how long it waits for a busy sidecar, whose plugin may have the addresses: a stop of
+// the sidecar takes up to 125 s.
+const busyPatience = 3 * time.Minute
+
+// burst is how long after an acquisition the next one belongs to the same burst of pods.
+const burst = 10 * time.Second
+
+// state is the state of the bridge that no observation shows. It is lost with the process; the delays
+// start again then.
+type state struct {
+	// delay is how long slots must be in excess to be released, drainDelay how long a cordoned address
+	// must then be unused.
+	delay, drainDelay time.Duration
+	excess            excessWindow
+	// nodeUID identifies the CiliumNode of unusedSince.
+	nodeUID types.UID
+	// unusedSince is when a cordoned address was first observed unused by an agent that has answered
+	// the probe.
+	unusedSince map[netip.Addr]time.Time
+	// unanswered is since when the agent has not answered the handshake of an address, unreported since
+	// when it has not reported that a pod uses it.
+	unanswered, unreported map[netip.Addr]time.Time
+	// restoreBackoffs and releaseBackoffs are those of the addresses that the sidecar has refused to
+	// restore or to release.
+	restoreBackoffs, releaseBackoffs map[netip.Addr]*backoff
+	// acquireBackoff is set from a refused acquisition to the next success.
+	acquireBackoff *backoff
+	pods           sampledPods
+	// observed is when a CiliumNode was first observed.
+	observed time.Time
+	// surge is used if the pods of the node are unknown.
+	surge surge
+	// missingSince is when slots were first observed missing; zero when the last one is published.
+	missingSince time.Time
+	// batch is the number of slots in the next batch, acquired the time of the last acquisition.
+	batch    int
+	acquired time.Time
+}
+
+func newState(delay time.Duration) *state {
+	return &state{
+		delay: delay, drainDelay: delay / 2, batch: firstBatch, unusedSince: map[netip.Addr]time.Time{},
+		unanswered: map[netip.Addr]time.Time{}, unreported: map[netip.Addr]time.Time{},
+		restoreBackoffs: map[netip.Addr]*backoff{}, releaseBackoffs: map[netip.Addr]*backoff{},
+	}
+}
+
+// expireBackoffs ends the delay of each refused request, which is then repeated.
+func (s *state) expireBackoffs() {
+	if s.acquireBackoff != nil {
+		s.acquireBackoff.until = time.Now()
+	}
+	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
+		for _, b := range backoffs {
+			b.until = time.Now()
+		}
+	}
+}
+
+// planned ends the shortage if a plan that may acquire does not, and starts with small batches again
+// when nothing was acquired for a while.
+func (s *state) planned(v planner.View, plan []planner.Action) {
+	if slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire }) {
+		return
+	}
+	if !v.Exhausted {
+		s.acquireBackoff = nil
+	}
+	if !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Publish }) {
+		s.missingSince = time.Time{}
+	}
+	if time.Since(s.acquired) > burst {
+		s.batch = firstBatch
+	}
+}
+
+// missing records whether slots are missing. Acquired slots count until they are published.
+func (s *state) missing(is bool) {
+	if is && s.missingSince.IsZero() {
+		s.missingSince = time.Now()
+	}
+}
+
+// acquiredBatch records that slots were acquired; the next batch may be twice as large.
+func (s *state) acquiredBatch(slots int) {
+	s.acquired = time.Now()
+	if slots >= s.batch {
+		s.batch *= 2
+	}
+}
+
+// addTo adds the state to a view. settings are those of the plan.
+func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods) {
+	// A batch has at least as many slots as are acquired ahead for one more pod.
+	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
+	if b := s.acquireBackoff; b != nil {
+		v.Batch = 1 // one request shows whether the shortage lasts
+		v.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
+			time.Since(b.since) >= busyPatience
+	}
+	s.forget(*v)
+	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
+	for ip, since := range s.unusedSince {
+		v.Drained[ip] = time.Since(since) >= s.drainDelay
+	}
+	v.Pods, v.PodIPs = s.pods.observe(pods.count), pods.ips
+	s.observeAgent(*v)
+	v.PodsPending = pods.pending && time.Since(s.observed) < patience
+	if v.Pods == 0 {
+		v.Surge = s.surge.observe(*v, settings, s.delay)
+	}
+	counts := planner.Count(*v, settings)
+	s.missing(counts.Missing > 0)
+	s.excess.observe(counts.Excess)
+	v.Excess = s.releasable(settings)
+}
+
+// releasable returns how many slots have been in excess for the release delay. A release costs the
+// same writes for one slot as for many, so a number below half of the watermark's waits for
+// smallExcessDelays.
+func (s *state) releasable(settings planner.Settings) int {
+	if n := s.excess.lasting(s.delay); n >= settings.MaxAboveWatermark/2 {
+		return n
+	}
+	return s.excess.lasting(smallExcessDelays * s.delay)
+}
+
+// forget removes the backoffs of addresses that no longer exist.
+func (s *state) forget(v planner.View) {
+	known := map[netip.Addr]bool{}
+	for _, slot := range v.Slots {
+		for _, ip := range slot.Addresses {
+			known[ip] = true
+		}
+	}
+	maps.DeleteFunc(s.releaseBackoffs, func(ip netip.Addr, _ *backoff) bool { return !known[ip] })
+	maps.DeleteFunc(s.restoreBackoffs, func(ip netip.Addr, _ *backoff) bool {
+		_, published := v.Pool[ip]
+		_, used := v.Used[ip]
+		return !published && !used && !known[ip]
+	})
+}
+
+func active(backoffs map[netip.Addr]*backoff) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for ip, b := range backoffs {
+		out[ip] = b.active()
+	}
+	return out
+}
+
+// observe updates the state from a CiliumNode that is not older than the one before: an older one would
+// start the drain of an address too early.
+func (s *state) observe(uid types.UID, v planner.View) {
+	if s.observed.IsZero() {
+		s.observed = time.Now()
+	}
+	if uid != s.nodeUID {
+		s.nodeUID = uid
+		s.resetDrain()
+	}
+	probed := v.Handshakes[planner.Probe] == planner.DoNotRelease
+	draining := func(ip netip.Addr) bool {
+		_, used := v.Used[ip]
+		return probed && !used && v.Pool[ip].Cordoned()
+	}
+	maps.DeleteFunc(s.unusedSince, func(ip netip.Addr, _ time.Time) bool { return !draining(ip) })
+	for ip := range v.Pool {
+		if _, started := s.unusedSince[ip]; !started && draining(ip) {
+			s.unusedSince[ip] = time.Now()
+		}
+	}
+}
+
+// resetDrain starts every drain, and each wait for the agent, again: while the API server was
+// unavailable, the agent could not write which addresses it uses.
+func (s *state) resetDrain() {
+	clear(s.unusedSince)
+	clear(s.unanswered)
+	clear(s.unreported)
+}
+
+// untilNextExpiry returns the time until the next backoff or delay ends, or limit if that is shorter.
+func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
+	soonest := limit
+	consider := func(at time.Time) {
+		if d := time.Until(at); d > 0 {
+			soonest = min(soonest, d)
+		}
+	}
+	if s.acquireBackoff != nil {
+		consider(s.acquireBackoff.until)
+		consider(s.acquireBackoff.failed.Add(patience))
+		consider(s.acquireBackoff.since.Add(busyPatience))
+	}
+	consider(s.observed.Add(patience))
+	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
+		for _, b := range backoffs {
+			consider(b.until)
+		}
+	}
+	for _, since := range s.unusedSince {
+		consider(since.Add(s.drainDelay))
+	}
+	for _, e := range s.excess {
+		consider(e.since.Add(s.delay))
+		consider(e.since.Add(smallExcessDelays * s.delay))
+	}
+	consider(s.pods.next)
+	consider(s.surge.until)
+	return soonest
+}

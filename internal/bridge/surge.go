@@ -1,0 +1,60 @@
+package bridge
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+)
+
+// surge is the number of free slots that are needed because none was free: pods may wait for an
+// address, and without a watch their number is unknown. It doubles each time the agent has used all of
+// them.
+type surge struct {
+	slots int
+	// until is the time at which the surge ends, if the agent has not used new addresses.
+	until time.Time
+	// used are the addresses that the agent used when slots was determined.
+	used map[netip.Addr]planner.Entry
+}
+
+// observe returns the surge of a view. It changes when the agent has written its used addresses, and
+// ends after a time without such a write.
+func (s *surge) observe(v planner.View, settings planner.Settings, end time.Duration) int {
+	switch {
+	case maps.Equal(s.used, v.Used):
+		if !time.Now().Before(s.until) {
+			s.slots = 0
+		}
+		return s.slots
+	case len(v.Pool) == 0 || planner.Count(v, settings).Free > 0:
+		s.slots = 0
+	default:
+		s.slots, s.until = max(settings.PreAllocate, 2*s.slots), time.Now().Add(end)
+	}
+	s.used = v.Used
+	return s.slots
+}
+
+// sampledPods is a number of pods that changes at most once in coalesce: a reconciliation that takes less
+// would write for each pod of a burst.
+type sampledPods struct {
+	pods    int
+	changed time.Time
+	// next is when a pending change counts; zero for none.
+	next time.Time
+}
+
+// observe returns the number of pods for the plan.
+func (s *sampledPods) observe(pods int) int {
+	s.next = time.Time{}
+	switch at := s.changed.Add(coalesce); {
+	case pods == s.pods:
+	case time.Now().Before(at):
+		s.next = at
+	default:
+		s.pods, s.changed = pods, time.Now()
+	}
+	return s.pods
+}

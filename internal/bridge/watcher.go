@@ -1,0 +1,168 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+)
+
+// waker receives a value when there is something to reconcile.
+type waker chan struct{}
+
+func newWaker() waker { return make(waker, 1) }
+
+// wake makes the next receive succeed.
+func (w waker) wake() {
+	select {
+	case w <- struct{}{}:
+	default: // the last change is still pending
+	}
+}
+
+const (
+	// watchTimeout is the least time after which the API server ends a watch, maxSilence how long a
+	// watch may have neither an event nor an end.
+	watchTimeout = 75 * time.Second
+	maxSilence   = 110 * time.Second
+)
+
+// watcher keeps a store up to date with a list and a watch, and records whether the watch works.
+// Unlike client-go's informers, whose delays grow up to a minute, it retries as the controller does.
+type watcher struct {
+	metrics  *metrics
+	resource string
+	// after is a watcher whose watch or LIST must work first, nil for none: while the API server is
+	// down, one of them retries. signal receives a value when the watch works again.
+	after  *watcher
+	signal waker
+	up     atomic.Bool
+	retry  kube.Retry
+	// silence calls stop after maxSilence; nil before the first watch. stop ends the present list and
+	// watch: the objects are listed again.
+	silence *time.Timer
+	stop    context.CancelFunc
+	// silent reports whether silence has ended a watch, no later one has worked, and LIST works.
+	silent atomic.Bool
+}
+
+// Values of the label resource.
+const (
+	resourceNodes = "ciliumnodes"
+	resourcePods  = "pods"
+)
+
+func newWatcher(m *metrics, resource string) *watcher {
+	return &watcher{metrics: m, resource: resource, signal: newWaker()}
+}
+
+func (w *watcher) connected() bool { return w.up.Load() }
+
+// run fills the store until ctx ends.
+func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any, store cache.ReflectorStore) {
+	r := cache.NewReflectorWithOptions(observedSource{source, w}, expected, observedStore{store, w}, cache.ReflectorOptions{Name: fmt.Sprintf("%T", expected)})
+	for ctx.Err() == nil {
+		if w.after != nil && !w.after.connected() && !w.after.silent.Load() {
+			sleep(ctx, resync, w.after.signal)
+			continue
+		}
+		start := time.Now()
+		working, stop := context.WithCancel(ctx)
+		w.stop = stop
+		err := r.ListAndWatchWithContext(working)
+		stop()
+		w.endWatch()
+		w.setConnected(false)
+		if time.Since(start) >= kube.MaxRetryDelay {
+			w.retry.Reset()
+		}
+		if err != nil {
+			w.metrics.apiErrors.WithLabelValues("watch").Inc()
+			klog.FromContext(ctx).Info("Watch failed", "resource", w.resource, "err", err)
+		}
+		sleep(ctx, w.retry.Next(), nil)
+	}
+}
+
+// observedSource is a source that records whether the watch works.
+type observedSource struct {
+	*cache.ListWatch
+	*watcher
+}
+
+// IsWatchListSemanticsUnSupported makes the reflector use LIST: it repeats an expired stream of the
+// initial state without delay.
+func (observedSource) IsWatchListSemanticsUnSupported() bool { return true }
+
+// ListWithContext lists the objects.
+func (s observedSource) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
+	defer cancel()
+	list, err := s.ListWatch.ListWithContext(ctx, o)
+	if err != nil {
+		s.silent.Store(false)
+	}
+	return list, err
+}
+
+// WatchWithContext opens a watch.
+func (s observedSource) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.endWatch()
+	stop := s.stop
+	s.silence = time.AfterFunc(maxSilence, func() {
+		s.silent.Store(true)
+		s.setConnected(false)
+		stop()
+	})
+	timeout := int64(jitter(watchTimeout, watchTimeout+20*time.Second).Seconds())
+	o.TimeoutSeconds = &timeout
+	stream, err := s.ListWatch.WatchWithContext(ctx, o)
+	s.setConnected(err == nil && !s.silent.Load())
+	return stream, withoutKind(err)
+}
+
+// endWatch ends the wait for silence of the last watch, if there was one.
+func (w *watcher) endWatch() {
+	if w.silence != nil && w.silence.Stop() {
+		w.silent.Store(false) // it has ended before
+	}
+}
+
+// observedStore is a store that records each event.
+type observedStore struct {
+	cache.ReflectorStore
+	*watcher
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (s observedStore) UpdateResourceVersion(string) {
+	if s.silence.Reset(maxSilence) && s.silent.Swap(false) {
+		s.setConnected(true)
+	}
+}
+
+func (w *watcher) setConnected(is bool) {
+	w.up.Store(is)
+	w.metrics.watches.WithLabelValues(w.resource).Set(map[bool]float64{true: 1}[is])
+	if is {
+		w.signal.wake()
+	}
+}
+
+// withoutKind hides the errors after which the reflector would retry with its own delays.
+func withoutKind(err error) error {
+	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
+		return fmt.Errorf("watch: %v", err) //nolint:errorlint // hidden on purpose
+	}
+	return err
+}

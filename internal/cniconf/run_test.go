@@ -1,0 +1,135 @@
+package cniconf
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
+)
+
+// run runs a watcher until the test ends. The returned function waits for its next call of
+// OnChange's function.
+func run(t *testing.T, o Options) (w *Watcher, changed func()) {
+	t.Helper()
+	w = watcher(t, o)
+	changes := make(chan string, 100)
+	w.OnChange(func(pool string) { changes <- pool })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return w, func() { <-changes }
+}
+
+func TestNewFile(t *testing.T) {
+	dir := t.TempDir()
+	w, changed := run(t, Options{Dir: dir})
+	expectNone(t, w, "")
+	put(t, dir, "10-a.conflist", list("a"))
+	changed()
+	// A read of the partly written file is a change, too.
+	for w.Status("").Err != nil {
+		changed()
+	}
+	expect(t, w, "", "a", "10-a.conflist")
+}
+
+func TestNewDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etc", "cni", "net.d")
+	w, changed := run(t, Options{Dir: dir})
+	put(t, dir, "10-a.conflist", list("a"))
+	for w.Status("").Err != nil {
+		changed()
+	}
+	expect(t, w, "", "a", "10-a.conflist")
+
+	// The directory is replaced.
+	must(t, os.Rename(dir, dir+".old"))
+	for w.Status("").Err == nil {
+		changed()
+	}
+	expectKept(t, w, "", "a", "no such file or directory")
+	put(t, dir, "10-b.conflist", list("b"))
+	for w.Status("").Network != "b" {
+		changed()
+	}
+}
+
+func TestRename(t *testing.T) {
+	dir := t.TempDir()
+	file := put(t, dir, "10-a.conflist", list("a"))
+	for name, o := range map[string]Options{"in a directory": {Dir: dir}, "as the one given": {File: file}} {
+		t.Run(name, func(t *testing.T) {
+			put(t, dir, "10-a.conflist", list("a"))
+			w, changed := run(t, o)
+			expect(t, w, "", "a", "10-a.conflist")
+			must(t, os.Rename(put(t, dir, "new", list("b")), file))
+			for w.Status("").Network != "b" {
+				changed()
+			}
+			expect(t, w, "", "b", "10-a.conflist")
+		})
+	}
+}
+
+func TestConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	// The kubelet's way: the file is a link into ..data, itself a link to a directory
+	// of this version, which a rename replaces.
+	put(t, dir, "..1/10-a.conflist", list("a"))
+	must(t, os.Symlink("..1", filepath.Join(dir, "..data")))
+	must(t, os.Symlink("..data/10-a.conflist", filepath.Join(dir, "10-a.conflist")))
+	w, changed := run(t, Options{Dir: dir})
+	expect(t, w, "", "a", "10-a.conflist")
+
+	put(t, dir, "..2/10-a.conflist", list("b"))
+	must(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
+	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	for w.Status("").Network != "b" {
+		changed()
+	}
+}
+
+func TestUnwatched(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := watcher(t, Options{Dir: dir})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.files.RunUnwatched(ctx)
+		synctest.Wait()
+		put(t, dir, "10-a.conflist", list("a"))
+		synctest.Wait()
+		expectNone(t, w, "")
+		time.Sleep(dirwatch.RereadInterval)
+		synctest.Wait()
+		expect(t, w, "", "a", "10-a.conflist")
+	})
+}
+
+// Without events of the file system only Reload reads the files, before RereadInterval ends.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, dir, "10-a.conflist", list("a"))
+		w := watcher(t, Options{Dir: dir})
+		go w.files.RunUnwatched(t.Context())
+		synctest.Wait()
+		put(t, dir, "10-a.conflist", list("b"))
+		synctest.Wait()
+		expect(t, w, "", "a", "10-a.conflist")
+		w.Reload()
+		w.Reload()
+		synctest.Wait()
+		expect(t, w, "", "b", "10-a.conflist")
+	})
+}

@@ -1,0 +1,268 @@
+package cniconf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+)
+
+// Options configure a Watcher.
+type Options struct {
+	// Dir is the directory of the configurations (--cni-conf-dir).
+	Dir string
+	// File is the only file to read (--cni-conf-file); Dir is then ignored.
+	File string
+	// Pools maps each pool to the name of its network; an empty name selects the first
+	// network that delegates IPAM. If empty, there is the default pool alone, with an empty name.
+	Pools map[string]string
+	// DefaultPool is the name of the default pool; empty for "default".
+	DefaultPool string
+	// Log gets one line for each change; nil for none.
+	Log logrus.FieldLogger
+}
+
+// Watcher knows the network of each pool. Its methods may be called concurrently.
+type Watcher struct {
+	source source
+	// defaultPool is the name of the default pool.
+	defaultPool string
+	// networks are the names of the pools' networks.
+	networks map[string]string
+	// order sorts the pools: the first of two pools with one network gets it.
+	order []string
+	log   logrus.FieldLogger
+	// files calls reload.
+	files *dirwatch.Watcher
+
+	mu       sync.Mutex
+	pools    map[string]pool
+	onChange []func(pool string)
+}
+
+// pool is the configuration of one pool.
+type pool struct {
+	// network is the last valid network; nil if there never was one.
+	network *Network
+	// err is why the files that exist now do not give it one.
+	err error
+	// conflict means that another pool has its network.
+	conflict bool
+	// configured means that it has had a network since New.
+	configured bool
+	since      time.Time
+}
+
+// New reads the configurations once. That they do not exist yet is not an error; invalid
+// options are.
+func New(o Options) (*Watcher, error) {
+	if o.Dir == "" && o.File == "" {
+		return nil, errors.New("CNI configuration: neither a directory (--cni-conf-dir) nor a file (--cni-conf-file) is set")
+	}
+	log := o.Log
+	if log == nil {
+		log = logging.Discard()
+	}
+	defaultPool, networks := cmp.Or(o.DefaultPool, defaults.Pool), maps.Clone(o.Pools)
+	if len(networks) == 0 {
+		networks = map[string]string{defaultPool: ""}
+	}
+	w := &Watcher{
+		source:      source{dir: clean(o.Dir), file: clean(o.File)},
+		defaultPool: defaultPool,
+		networks:    networks,
+		order:       ByRank(networks, defaultPool),
+		log:         log,
+		pools:       map[string]pool{},
+	}
+	w.files = dirwatch.New(w.source.directory(), "CNI configuration", log, w.reload)
+	w.reload()
+	return w, nil
+}
+
+func clean(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Clean(path)
+}
+
+// ByRank returns the names of pools in the order in which they are served and listed: the default
+// pool first, the others by name.
+func ByRank(pools map[string]string, defaultPool string) []string {
+	return slices.SortedFunc(maps.Keys(pools), func(a, b string) int {
+		if (a == defaultPool) != (b == defaultPool) {
+			if a == defaultPool {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a, b)
+	})
+}
+
+// Pools returns the names of the pools, by rank.
+func (w *Watcher) Pools() []string { return slices.Clone(w.order) }
+
+// Network returns the network that new attachments of a pool use; an empty name is
+// the default pool. While its file is invalid, or missing in Options.Dir, that is the last valid
+// one; a missing Options.File is an error. The error names the directory or file, what was
+// expected, and what was found.
+func (w *Watcher) Network(poolName string) (Network, error) {
+	p, err := w.pool(poolName)
+	if err != nil {
+		return Network{}, err
+	}
+	if p.network == nil || p.conflict {
+		return Network{}, p.err
+	}
+	n := *p.network
+	n.PluginConfig = slices.Clone(n.PluginConfig)
+	return n, nil
+}
+
+// Configured returns nil if a pool has had a network since New, and the error of Network otherwise.
+func (w *Watcher) Configured(poolName string) error {
+	p, err := w.pool(poolName)
+	if err != nil || p.configured {
+		return err
+	}
+	return p.err
+}
+
+// Status returns the status of a pool's configuration. That of an unknown pool has only an
+// error.
+func (w *Watcher) Status(poolName string) Status {
+	p, err := w.pool(poolName)
+	if err != nil {
+		return Status{Err: err}
+	}
+	s := Status{Err: p.err, Since: p.since}
+	if p.network != nil && !p.conflict {
+		s.Network, s.File = p.network.Name, p.network.File
+	}
+	return s
+}
+
+// OnChange registers a function that Run calls with each pool whose network or error has
+// changed. It delays further changes until it returns.
+func (w *Watcher) OnChange(f func(pool string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onChange = append(w.onChange, f)
+}
+
+func (w *Watcher) pool(name string) (pool, error) {
+	if name == "" {
+		name = w.defaultPool
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.pools[name]
+	if !ok {
+		return pool{}, fmt.Errorf("unknown pool %q; expected one of %s", name, strings.Join(w.order, ", "))
+	}
+	return p, nil
+}
+
+// reload reads the source and updates every pool.
+func (w *Watcher) reload() {
+	candidates, readErr := w.source.read()
+	w.mu.Lock()
+	usedBy := map[string]string{}
+	var changed []string
+	for _, name := range w.order {
+		before, known := w.pools[name]
+		after := w.update(name, before, candidates, readErr)
+		after = withoutConflict(name, after, usedBy)
+		if known && after.equal(before) {
+			continue
+		}
+		after.since, after.configured = time.Now(), before.configured || after.network != nil && !after.conflict
+		w.pools[name] = after
+		changed = append(changed, name)
+		w.logChange(name, after)
+	}
+	callbacks := slices.Clone(w.onChange)
+	w.mu.Unlock()
+	for _, name := range changed {
+		for _, f := range callbacks {
+			f(name)
+		}
+	}
+}
+
+// update returns a pool after its files were read: with a new network; with the last valid one and
+// an error; or, if the only file was removed, with an error alone.
+func (w *Watcher) update(name string, before pool, candidates []candidate, readErr error) pool {
+	lastFile := ""
+	if before.network != nil {
+		lastFile = before.network.File
+	}
+	n, err := Network{}, readErr
+	if err == nil {
+		n, err = choose(candidates, w.networks[name], lastFile)
+	}
+	if err == nil {
+		return pool{network: &n, since: before.since}
+	}
+	if before.network == nil || w.source.withdrawn(candidates) {
+		return pool{err: fmt.Errorf("no CNI configuration in %s: %w", w.source, err), since: before.since}
+	}
+	return pool{
+		network: before.network,
+		err:     fmt.Errorf("network %q is kept as last read from %s: %w", before.network.Name, before.network.File, err),
+		since:   before.since,
+	}
+}
+
+// withoutConflict takes from a pool a network that an earlier pool uses: with two pools of
+// one network, an owner would have two attachments with one container ID
+// (docs/design/how-it-works.md, CNI configuration).
+func withoutConflict(name string, p pool, usedBy map[string]string) pool {
+	if p.network == nil {
+		return p
+	}
+	if first, ok := usedBy[p.network.Name]; ok {
+		p.conflict = true
+		p.err = fmt.Errorf("network %q of %s is that of pool %q; configure a separate network for each pool (--pool name=network)",
+			p.network.Name, p.network.File, first)
+		return p
+	}
+	usedBy[p.network.Name] = name
+	return p
+}
+
+// equal reports whether Network and Status return the same for both.
+func (p pool) equal(o pool) bool {
+	if p.conflict != o.conflict || (p.network == nil) != (o.network == nil) || (p.err == nil) != (o.err == nil) {
+		return false
+	}
+	if p.network != nil && !p.network.Equal(*o.network) {
+		return false
+	}
+	return p.err == nil || p.err.Error() == o.err.Error()
+}
+
+func (w *Watcher) logChange(name string, p pool) {
+	log := w.log.WithField("poolName", name)
+	if p.network != nil {
+		log = log.WithFields(logrus.Fields{"network": p.network.Name, "file": p.network.File, "plugin": p.network.IPAMType})
+	}
+	if p.err != nil {
+		log.WithError(p.err).Warn("CNI configuration has an error")
+		return
+	}
+	log.Info("CNI configuration read")
+}

@@ -1,0 +1,118 @@
+package failpoint_test
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// sequence is two changes in a function without a failpoint between them.
+type sequence struct {
+	function      string
+	first, second event
+}
+
+// exceptions are those of a package that writes below the state directory.
+type exceptions struct {
+	// sequences that need no failpoint between, with the reason: a kill there leaves what a kill
+	// before or after leaves.
+	sequences map[sequence]string
+	// memory are functions that do not write to a disk, with their calls, sorted.
+	memory map[string][]string
+}
+
+// writers returns the packages that write below the state directory.
+func writers() map[string]exceptions {
+	return map[string]exceptions{
+		"sidecar/journal": {sequences: map[sequence]string{
+			{"ensureDir", "mkdir", "syncParent"}: "syncParent is for a directory that exists",
+			{"replace", "Rename", "Remove"}:      "Remove is for a replacement that failed; without it there is what write.synced leaves",
+			{"probe", "WriteString", "Sync"}:     "no process reads the file; the next start removes it, synced or not",
+		}},
+		"plugin/internal/process": {memory: map[string][]string{
+			"memoryFile":  {"Pwrite"}, // memfd_create(2)
+			"writeConfig": {"Write"},  // a pipe
+		}},
+	}
+}
+
+// otherWriters returns the functions of other packages that change a disk, with the calls that do,
+// sorted. None of them is below the state directory.
+func otherWriters() map[string]map[string][]string {
+	return map[string]map[string][]string{
+		// The socket, its directory and its staging directory.
+		"sidecar/unixsock": {
+			"openLocation":  {"MkdirAll"},
+			"openAt":        {"Openat"}, // without O_CREAT
+			"newStagingDir": {"Mkdirat"},
+			"restrict":      {"Chmod"},
+			"setGroup":      {"Fchownat"},
+			"rename":        {"Renameat", "Renameat2"},
+			"unlink":        {"Unlinkat"},
+			"removeStaging": {"Unlinkat"},
+			"remove":        {"Unlinkat", "Unlinkat"},
+			// Reads the peer of a connection: getsockopt(2).
+			"peerGroups": {"Syscall6"},
+		},
+		// The store of host-local, which only a repair by doctor changes.
+		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}},
+		// The rendered CNI configuration, on a tmpfs.
+		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "write": {"CreateTemp", "Remove", "Rename"}},
+		"delegated-ipam/cli": {
+			// The directory in which profile try runs plugins.
+			"profileTry": {"MkdirTemp", "RemoveAll"},
+			// That of reclaim.
+			"makeLockDir": {"MkdirTemp", "MkdirTemp"},
+			"reclaim":     {"RemoveAll"},
+		},
+		// The files that --output, --from and --report name.
+		"lostnodes": {"Write": {"Rename", "WriteFile"}},
+		// The file of visits.
+		"failpoint": {"count": {"OpenFile"}},
+	}
+}
+
+//evidence:design/reliability each call that changes the disk in `internal/sidecar/journal` and `internal/plugin/internal/process` has a point before and after it
+func TestWritesAreBetweenFailpoints(t *testing.T) {
+	for dir, w := range writers() {
+		p := parse(t, filepath.Join("..", dir), true)
+		for name, want := range w.memory {
+			if got := p.take(name).changes()[name]; !slices.Equal(got, want) {
+				t.Errorf("internal/%s: %s writes by %q; want %q, none of them to a disk", dir, name, got, want)
+			}
+		}
+		bad, used := p.unguarded(w.sequences)
+		for _, name := range bad {
+			t.Errorf("internal/%s: %s changes the disk without a failpoint before it, after it, or between two changes; add points to internal/failpoint and reach them there", dir, name)
+		}
+		for s := range w.sequences {
+			if !used[s] {
+				t.Errorf("internal/%s: there is no %v; take it out of the list", dir, s)
+			}
+		}
+	}
+}
+
+//evidence:design/reliability no other package writes below the state directory
+func TestOtherPackagesWriteNothing(t *testing.T) {
+	known, ours := otherWriters(), writers()
+	for _, root := range []string{"..", "../../cmd"} {
+		err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
+			name, relErr := filepath.Rel(root, dir)
+			if _, writes := ours[name]; err != nil || relErr != nil || !d.IsDir() || writes {
+				return errors.Join(err, relErr)
+			}
+			got := parse(t, dir, false).changes()
+			if !maps.EqualFunc(got, known[name], slices.Equal) {
+				t.Errorf("%s: its functions change a disk by %v; want %v; if that is below the state directory the package belongs to the writers here, else to the otherWriters", dir, got, known[name])
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

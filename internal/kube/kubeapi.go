@@ -1,0 +1,78 @@
+// Package kube configures clients of the Kubernetes API server.
+package kube
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// RequestLimit is the time limit of one request of a component, except for a watch.
+const RequestLimit = 30 * time.Second
+
+const (
+	// Requests to the API server per second, and in a burst: several times what one release of an address
+	// or the pages of a list need, and little load for a server that many nodes share.
+	requestRate, requestBurst = 20, 40
+	// commandLimit is the time limit of one request of a command, such as a page of a list.
+	commandLimit = time.Minute
+)
+
+// Config returns the configuration of a client of a component: from the file kubeconfig or, if that is
+// empty, of the service account of the pod. userAgent names the component. The error names what is
+// missing.
+func Config(kubeconfig, userAgent string) (*rest.Config, error) {
+	c, err := podCredentials(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	c.QPS, c.Burst, c.UserAgent = requestRate, requestBurst, userAgent
+	return c, nil
+}
+
+func podCredentials(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		c, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("%w; outside a pod, name a file with --kubeconfig", err)
+		}
+		return c, nil
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return c, nil
+}
+
+// CommandConfig returns the configuration of a client of a command, by the rules of kubectl: the file
+// kubeconfig, otherwise those that $KUBECONFIG lists, otherwise ~/.kube/config, otherwise the service
+// account of the pod. userAgent names the program. A request ends after a minute, so it is not for
+// watches. The error names the file that cannot be used.
+func CommandConfig(kubeconfig, userAgent string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("no kubeconfig was found, and this is not a pod with a service account; expected a file, by --kubeconfig, $KUBECONFIG or in %s", clientcmd.RecommendedHomeFile)
+	case err != nil && kubeconfig != "":
+		return nil, fmt.Errorf("--kubeconfig is %q: %w", kubeconfig, err)
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	c.QPS, c.Burst, c.UserAgent, c.Timeout = requestRate, requestBurst, userAgent, commandLimit
+	return c, nil
+}
+
+// Protobuf returns a copy of a configuration for objects of Kubernetes itself: in protobuf a Node with
+// its images or a list of pods takes less to decode. The API server may respond in JSON.
+func Protobuf(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return c
+}

@@ -1,0 +1,73 @@
+package kube
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+)
+
+func TestCommandConfig(t *testing.T) {
+	good := apiserver.Start(t).Kubeconfig(t)
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, tt := range map[string]struct {
+		flag, env string
+		want      string // empty for success
+	}{
+		"flag":               {good, broken, ""},
+		"environment":        {"", good, ""},
+		"a list":             {"", "/none" + string(filepath.ListSeparator) + good, ""},
+		"none":               {"", "/none", "--kubeconfig, $KUBECONFIG"},
+		"missing file":       {"/none", good, `--kubeconfig is "/none"`},
+		"broken file":        {broken, "", "--kubeconfig"},
+		"broken environment": {"", broken, "kubeconfig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.env)
+			c, err := CommandConfig(tt.flag, "test/1")
+			switch {
+			case tt.want == "" && (err != nil || !strings.HasPrefix(c.Host, "http://127.0.0.1") || c.UserAgent != "test/1" || c.Timeout == 0):
+				t.Errorf("got %v, %v", c, err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("got %v; want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	file := apiserver.Start(t).Kubeconfig(t)
+	// A component does not use the configuration of kubectl.
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, file)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	c, err := Config(file, "test/1")
+	if err != nil || !strings.HasPrefix(c.Host, "http://127.0.0.1") || c.UserAgent != "test/1" || c.Timeout != 0 {
+		t.Errorf("got %v, %v; want the server of the file, and no time limit", c, err)
+	}
+	for flag, want := range map[string]string{"": "outside a pod, name a file with --kubeconfig", "/none": "--kubeconfig"} {
+		if c, err := Config(flag, "test/1"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, %v; want an error with %q", flag, c, err, want)
+		}
+	}
+}
+
+func TestRetry(t *testing.T) {
+	var r Retry
+	for range 2 {
+		for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, MaxRetryDelay, MaxRetryDelay} {
+			if got := r.Next(); got < minRetryDelay || got >= limit {
+				t.Errorf("delay %d is %s; want at least %s and less than %s", i, got, minRetryDelay, limit)
+			}
+		}
+		r.Reset()
+	}
+}

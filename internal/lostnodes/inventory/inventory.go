@@ -1,0 +1,173 @@
+// Package inventory lists the CiliumNodes, Nodes and pods of a cluster, page by page.
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+)
+
+// The pods of the bridge have the label nameLabel with the value bridgeName.
+const nameLabel, bridgeName = "app.kubernetes.io/name", "delegated-ipam-bridge"
+
+// Cluster reads the objects of a cluster. It needs only the right to list them.
+type Cluster struct {
+	// cilium reads CiliumNodes without decoding unused fields.
+	cilium   rest.Interface
+	core     typedcorev1.CoreV1Interface
+	metadata metadata.Interface
+}
+
+// New returns a Cluster. It sends no request.
+func New(config *rest.Config) (*Cluster, error) {
+	forCilium := rest.CopyConfig(config)
+	version := ciliumnode.Resource().GroupVersion()
+	forCilium.GroupVersion, forCilium.APIPath = &version, "/apis"
+	forCilium.NegotiatedSerializer = scheme.Codecs.WithoutConversion() // of errors
+	cilium, err := rest.RESTClientFor(forCilium)
+	if err != nil {
+		return nil, err
+	}
+	core, err := typedcorev1.NewForConfig(kube.Protobuf(config))
+	if err != nil {
+		return nil, err
+	}
+	meta, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{cilium, core, meta}, nil
+}
+
+// CiliumNodes calls each for every CiliumNode. begin returns each, and is called again when the list
+// starts again because it has expired.
+func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*ciliumnode.Node))) error {
+	err := pages(ctx, func(ctx context.Context, o metav1.ListOptions) (*ciliumNodeList, error) {
+		result := c.cilium.Get().Resource(ciliumnode.Resource().Resource).
+			Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).Do(ctx)
+		if err := result.Error(); err != nil { // has the reason of the API server, unlike that of Raw
+			return nil, err
+		}
+		body, err := result.Raw()
+		if err != nil {
+			return nil, err
+		}
+		list := &ciliumNodeList{}
+		return list, json.Unmarshal(body, list)
+	}, func() func(*ciliumNodeList) {
+		each := begin()
+		return func(list *ciliumNodeList) {
+			for i := range list.Items {
+				each(&list.Items[i])
+			}
+		}
+	})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("the API server has no CiliumNodes (%s); expected a cluster with Cilium: %w", ciliumnode.Resource().GroupVersion(), err)
+	}
+	return describe("CiliumNodes", err)
+}
+
+// ciliumNodeList is a page of CiliumNodes.
+type ciliumNodeList struct {
+	metav1.ListMeta `json:"metadata"`
+	Items           []ciliumnode.Node `json:"items"`
+}
+
+// NodeNames calls each with the name of every Node. begin is as for CiliumNodes.
+func (c *Cluster) NodeNames(ctx context.Context, begin func() (each func(name string))) error {
+	return c.NodeUIDs(ctx, func() func(string, string) {
+		each := begin()
+		return func(name, _ string) { each(name) }
+	})
+}
+
+// NodeUIDs calls each with the name and the UID of every Node, of which only the metadata is read. begin
+// is as for CiliumNodes.
+func (c *Cluster) NodeUIDs(ctx context.Context, begin func() (each func(name, uid string))) error {
+	nodes := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
+	return describe("Nodes", pages(ctx, nodes.List, func() func(*metav1.PartialObjectMetadataList) {
+		each := begin()
+		return func(list *metav1.PartialObjectMetadataList) {
+			for i := range list.Items {
+				each(list.Items[i].Name, string(list.Items[i].UID))
+			}
+		}
+	}))
+}
+
+// Nodes calls each with the name and the pod CIDRs of every Node. begin is as for CiliumNodes.
+func (c *Cluster) Nodes(ctx context.Context, begin func() (each func(name string, podCIDRs []string))) error {
+	return describe("Nodes", pages(ctx, c.core.Nodes().List, func() func(*corev1.NodeList) {
+		each := begin()
+		return func(list *corev1.NodeList) {
+			for i := range list.Items {
+				each(list.Items[i].Name, list.Items[i].Spec.PodCIDRs)
+			}
+		}
+	}))
+}
+
+// Pods calls the function of bridgePods for every bridge pod of all namespaces, and that of addresses
+// for each address of a running pod without hostNetwork. Both are as begin for CiliumNodes.
+func (c *Cluster) Pods(ctx context.Context, bridgePods func() func(audit.Pod), addresses func() func(audit.PodAddress)) error {
+	return describe("pods", pages(ctx, c.core.Pods(metav1.NamespaceAll).List, func() func(*corev1.PodList) {
+		addBridge, addAddress := bridgePods(), addresses()
+		return func(list *corev1.PodList) {
+			for i := range list.Items {
+				p := &list.Items[i]
+				name := p.Namespace + "/" + p.Name
+				if p.Labels[nameLabel] == bridgeName {
+					bridge := audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p)}
+					if p.Status.StartTime != nil {
+						bridge.Since = p.Status.StartTime.Time
+					}
+					addBridge(bridge)
+				}
+				if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || p.Status.StartTime == nil {
+					continue
+				}
+				for _, of := range p.Status.PodIPs {
+					if ip, _ := ciliumnode.ParseAddress(of.IP); ip.IsValid() {
+						addAddress(audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: p.Status.StartTime.Time})
+					}
+				}
+			}
+		}
+	}))
+}
+
+// isReady reports whether a pod is ready and not being deleted.
+func isReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// describe adds the listed objects and the remedy to an error.
+func describe(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return fmt.Errorf("list %s: %w; the ClusterRole delegated-ipam-audit has the necessary rights (docs/operate/bridge.md)", what, err)
+	default:
+		return fmt.Errorf("list %s: %w", what, err)
+	}
+}

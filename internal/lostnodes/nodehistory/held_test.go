@@ -1,0 +1,160 @@
+package nodehistory
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
+)
+
+// fakeStore is a plugin's store.
+type fakeStore struct {
+	ids map[string]bool
+	err error
+}
+
+func (s *fakeStore) ContainerIDs(context.Context) (map[string]bool, error) { return s.ids, s.err }
+
+// idsOf returns container IDs of a node in the network "pods".
+func idsOf(node string, owners ...string) map[string]bool {
+	ids := map[string]bool{}
+	for _, owner := range owners {
+		ids[containerid.For(owner, node, "pods")] = true
+	}
+	return ids
+}
+
+// lostTracker returns a tracker of a cluster with the node "here" that has lost "a" and "b", with this
+// store.
+func lostTracker(t *testing.T, ids ...map[string]bool) (Tracker, *fakeCluster, *fakeStore) {
+	t.Helper()
+	f := &fakeCluster{nodes: []string{"here", "a", "b"}}
+	mustList(t, f, noon)
+	f.nodes = []string{"here"}
+	mustList(t, f, noon)
+	s := &fakeStore{ids: map[string]bool{}}
+	for _, more := range ids {
+		maps.Copy(s.ids, more)
+	}
+	mustList(t, f, noon.Add(time.Hour/2))
+	tracker := newTracker(f, noon.Add(time.Hour))
+	tracker.Plugin, tracker.Networks, tracker.Owners = s, []string{"blue", "pods"}, []string{"router"}
+	return tracker, f, s
+}
+
+func remembered(f *fakeCluster) []string { return slices.Sorted(maps.Keys(f.stored.Data)) }
+
+// Only reservations in the store are listed, also beyond the last pool and with a suffix, and a node
+// without any is forgotten.
+func TestLostInStore(t *testing.T) {
+	renamed := containerid.Generation(containerid.For("ciliumnode-900", "a", "pods"), 2)
+	tracker, f, _ := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3", "unknown"), map[string]bool{renamed: true, "pod": true})
+	list, err := tracker.Lost(t.Context(), selection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []lostnodes.Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
+	if !reflect.DeepEqual(list.Nodes, want) {
+		t.Errorf("got %+v; want %+v", list.Nodes, want)
+	}
+	if got := remembered(f); !slices.Equal(got, []string{"a", "here"}) {
+		t.Errorf("remembers %q; want a and here", got)
+	}
+}
+
+// A node that is absent for less than the grace period may still allocate.
+func TestLostGraceInStore(t *testing.T) {
+	tracker, f, _ := lostTracker(t)
+	tracker.Now = func() time.Time { return noon.Add(time.Minute) }
+	if list, err := tracker.Lost(t.Context(), selection()); err != nil || len(list.Nodes) > 0 || len(remembered(f)) != 3 {
+		t.Errorf("got %v, %v, and remembers %q; want no node, and each remembered", list, err, remembered(f))
+	}
+}
+
+// A store that cannot be that of the sidecars is not evidence that nodes have no reservation.
+func TestStoreErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Tracker, *fakeStore)
+		want   string
+	}{
+		"unreadable": {func(_ *Tracker, s *fakeStore) { s.err = errors.New("refused") }, "refused"},
+		"another store": {func(t *Tracker, s *fakeStore) {
+			s.ids = map[string]bool{"pod": true}
+			t.Cluster.(*fakeCluster).pools = map[string][]string{"here": {"delegated-ipam/ciliumnode-0"}}
+		}, "by --whereabouts-namespace"},
+		"another network": {func(t *Tracker, _ *fakeStore) { t.Networks = []string{"other"} }, "by --cni-networks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker, f, s := lostTracker(t, idsOf("here", "router"), idsOf("a", "router"))
+			c.change(&tracker, s)
+			if _, err := tracker.Lost(t.Context(), selection()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v; want %q", err, c.want)
+			}
+			if got := remembered(f); len(got) != 3 {
+				t.Errorf("remembers %q; want each node", got)
+			}
+		})
+	}
+}
+
+// A DEL that reports success and releases nothing is noticed.
+func TestForgetInStore(t *testing.T) {
+	tracker, f, s := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3"))
+	report := lostnodes.Report{Reclaimed: []string{"a", "b"}}
+	err := tracker.Forget(t.Context(), report)
+	if err == nil || !strings.Contains(err.Error(), `node a: each DEL has succeeded, but the plugin's store still has addresses of ["router" "ciliumnode-3"]`) {
+		t.Errorf("got %v; want what remains", err)
+	}
+	if got := remembered(f); !slices.Equal(got, []string{"a", "here"}) {
+		t.Errorf("remembers %q; want a and here", got)
+	}
+	s.ids = idsOf("here", "router")
+	if err := tracker.Forget(t.Context(), report); err != nil || !slices.Equal(remembered(f), []string{"here"}) {
+		t.Errorf("got %v, and remembers %q; want here alone", err, remembered(f))
+	}
+}
+
+func TestIPPools(t *testing.T) {
+	pool := func(name string, allocations map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "IPPool",
+			"metadata": map[string]any{"name": name, "namespace": "kube-system"},
+			"spec":     map[string]any{"range": "10.0.0.0/24", "allocations": allocations},
+		}}
+	}
+	reserved := func(id string) map[string]any { return map[string]any{"id": id, "podref": "x/y"} }
+	for name, c := range map[string]struct {
+		pools []runtime.Object
+		want  map[string]bool
+		err   string
+	}{
+		"two pools": {
+			[]runtime.Object{pool("a", map[string]any{"1": reserved("x"), "2": reserved("y")}), pool("b", map[string]any{"1": reserved("x")})},
+			map[string]bool{"x": true, "y": true},
+			"",
+		},
+		"empty":   {[]runtime.Object{pool("a", nil)}, map[string]bool{}, ""},
+		"no pool": {nil, nil, "--whereabouts-namespace"},
+		"no ID":   {[]runtime.Object{pool("a", map[string]any{"1": map[string]any{}})}, nil, "allocation 1 has no id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kinds := map[schema.GroupVersionResource]string{{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Resource: "ippools"}: "IPPoolList"}
+			got, err := NewIPPools(fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, c.pools...), "kube-system").ContainerIDs(t.Context())
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !maps.Equal(got, c.want) {
+				t.Errorf("got %v, %v; want %v, %q", got, err, c.want, c.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,221 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// fakePlugin records the DELs.
+type fakePlugin struct {
+	profile profile.Profile
+	// invalid is the error of NewInvocation.
+	invalid error
+	// fail returns the error of the nth DEL; nil for none.
+	fail func(n int) error
+	dels []call.Call
+}
+
+func (f *fakePlugin) NewInvocation(_ context.Context, n call.Network, containerID, owner string) (call.Invocation, error) {
+	return call.Invocation{ContainerID: containerID, Network: n.Name, Args: owner + " " + containerID, Profile: f.profile}, f.invalid
+}
+
+func (f *fakePlugin) Del(_ context.Context, c call.Call) error {
+	f.dels = append(f.dels, c)
+	if f.fail == nil {
+		return nil
+	}
+	return f.fail(len(f.dels))
+}
+
+// noon is the time of each test.
+func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+func newOptions(f *fakePlugin) Options {
+	f.profile = profile.Profile{Type: "central", Store: profile.StoreRemote, Del: profile.DelReleased, DelFromAnyNode: true}
+	return Options{
+		Plugin: f, Self: "here", Now: noon, Sidecar: func(string, string) string { return "" },
+		Pools: []Pool{{"default", call.Network{Name: "pods"}}, {"blue", call.Network{Name: "blue-network"}}},
+	}
+}
+
+func lost() []Node {
+	return []Node{{Name: "gone", Owners: []string{"router", "health"}}, {Name: "gone-too", Owners: []string{"router"}}}
+}
+
+// The calls are those of the lost sidecar: its container IDs, and arguments made from the first one.
+//
+//evidence:operate/bridge Nodes of lost machines are found, and what they held is released
+func TestRun(t *testing.T) {
+	f := &fakePlugin{}
+	o := newOptions(f)
+	nodes := lost()
+	nodes[0].Generations, nodes[1].Generations = 1, 1
+	results := o.Run(t.Context(), nodes)
+	var want []string
+	for _, n := range lost() {
+		for _, network := range []string{"pods", "blue-network"} {
+			for _, owner := range n.Owners {
+				id := containerid.For(owner, n.Name, network)
+				want = append(want, id+" "+owner+" "+id, id+"-g1 "+owner+" "+id)
+			}
+		}
+	}
+	var got []string
+	for i, c := range f.dels {
+		got = append(got, c.ContainerID+" "+c.Invocation.Args)
+		if r := results[i]; c.Invocation.ContainerID != c.ContainerID || r.ContainerID != c.ContainerID || r.State != Released || r.Owner != c.Owner || r.Pool != c.Pool {
+			t.Errorf("the result of %+v is %+v", c, r)
+		}
+	}
+	if !slices.Equal(got, want) || len(results) != len(want) {
+		t.Errorf("got the DELs\n%q and %d results; want\n%q", got, len(results), want)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	f := &fakePlugin{}
+	o := newOptions(f)
+	o.DryRun = true
+	if got := states(o.Run(t.Context(), lost())); got != "6 would-release" || len(f.dels) != 0 {
+		t.Errorf("got %s and %d DELs; want none", got, len(f.dels))
+	}
+}
+
+// states counts results that follow each other with the same state.
+func states(all []Result) string {
+	var runs []string
+	for i := 0; i < len(all); {
+		n := 1
+		for i+n < len(all) && all[i+n].State == all[i].State {
+			n++
+		}
+		runs = append(runs, fmt.Sprintf("%d %s", n, all[i].State))
+		i += n
+	}
+	return strings.Join(runs, ", ")
+}
+
+func TestFailures(t *testing.T) {
+	away := errors.New("the server is away")
+	for name, c := range map[string]struct {
+		fail func(int) error
+		want string
+	}{
+		"one":     {func(n int) error { return map[int]error{2: away}[n] }, "1 released, 1 failed, 8 released"},
+		"each":    {func(int) error { return away }, "5 failed, 5 not-tried"},
+		"spread":  {func(n int) error { return []error{nil, away}[n%2] }, "1 failed, 1 released, 1 failed, 1 released, 1 failed, 1 released, 1 failed, 1 released, 1 failed, 1 released"},
+		"no more": {func(n int) error { return map[bool]error{true: away}[n > 4] }, "4 released, 5 failed, 1 not-tried"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakePlugin{fail: c.fail}
+			o := newOptions(f)
+			o.Pools = o.Pools[:1]
+			results := o.Run(t.Context(), []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}})
+			if got := states(results); got != c.want {
+				t.Errorf("got %s; want %s", got, c.want)
+			}
+			for _, r := range results {
+				if (r.State == Failed) != strings.Contains(r.Error, "away") {
+					t.Errorf("got %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// The others are tried, each once while all fail.
+func TestFailingNode(t *testing.T) {
+	away := errors.New("the server is away")
+	for name, c := range map[string]struct {
+		fail func(owner string) error
+		want string
+	}{
+		"one node":   {func(owner string) error { return map[bool]error{true: away}[owner != "good"] }, "5 failed, 3 not-tried, 1 released"},
+		"every node": {func(string) error { return away }, "5 failed, 3 not-tried, 1 failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakePlugin{}
+			f.fail = func(n int) error { return c.fail(f.dels[n-1].Owner) }
+			o := newOptions(f)
+			o.Pools = o.Pools[:1]
+			bad := Node{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}
+			if got := states(o.Run(t.Context(), []Node{bad, {Name: "next", Owners: []string{"good"}}})); got != c.want {
+				t.Errorf("got %s; want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &fakePlugin{fail: func(n int) error {
+		if n == 2 {
+			cancel()
+		}
+		return nil
+	}}
+	if got := states(newOptions(f).Run(ctx, lost())); got != "2 released, 4 not-tried" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A node that was begun in time is finished: half a node would be reported as failed.
+func TestUntil(t *testing.T) {
+	now := noon()
+	f := &fakePlugin{fail: func(int) error { now = now.Add(time.Minute); return nil }}
+	o := newOptions(f)
+	o.Now, o.Until = func() time.Time { return now }, noon().Add(3*time.Minute)
+	if got := states(o.Run(t.Context(), lost())); got != "4 released, 2 not-tried" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakePlugin, *Options)
+		want   string
+		// node reports whether the error is that of one node.
+		node bool
+	}{
+		"nothing wrong":      {func(*fakePlugin, *Options) {}, "", false},
+		"this node":          {func(_ *fakePlugin, o *Options) { o.Self = "gone-too" }, "gone-too is this node", true},
+		"no plugin":          {func(f *fakePlugin, _ *Options) { f.invalid = errors.New("not found") }, `pool "default": not found`, false},
+		"store on the node":  {func(f *fakePlugin, _ *Options) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node", false},
+		"single-use IDs":     {func(f *fakePlugin, _ *Options) { f.profile.Del = profile.DelQueued }, "random digits", false},
+		"not known to do it": {func(f *fakePlugin, _ *Options) { f.profile.DelFromAnyNode = false }, "delFromAnyNode", false},
+		"its sidecar runs here": {func(_ *fakePlugin, o *Options) {
+			o.Sidecar = func(node, network string) string {
+				return map[string]string{"gone-too blue-network": "PID 7"}[node+" "+network]
+			}
+		}, `the sidecar of node gone-too and network "blue-network" runs on this machine (PID 7)`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakePlugin{}
+			o := newOptions(f)
+			c.change(f, &o)
+			err := o.Check(t.Context())
+			o.DryRun = true
+			results := o.Run(t.Context(), lost()[1:])
+			if got := states(results); c.node && got != "1 failed" {
+				t.Errorf("got %s; want the node to fail alone", got)
+			} else if c.node {
+				err = errors.New(results[0].Error)
+			}
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v; want %q", err, c.want)
+			}
+			if len(f.dels) != 0 {
+				t.Errorf("got the DELs %v; want none", f.dels)
+			}
+		})
+	}
+}

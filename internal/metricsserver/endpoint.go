@@ -1,0 +1,62 @@
+// Package metricsserver serves the metrics of the sidecar and of the bridge on a TCP address
+// (--metrics-address).
+package metricsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Path is the path of the metrics.
+const Path = "/metrics"
+
+const (
+	headerTimeout = 10 * time.Second
+	// writeTimeout exceeds the timeout of a scrape (scrape_timeout, by default 10 s and at
+	// most scrape_interval, by default 1 min).
+	writeTimeout = 70 * time.Second
+	idleTimeout  = 2 * time.Minute
+	// shutdownTimeout is how long a scrape may continue after the end of Serve's context.
+	shutdownTimeout = time.Second
+)
+
+// Handler returns a handler that serves a registry as text or OpenMetrics.
+func Handler(r *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// Listen listens on host:port. The error names the address.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-address %s cannot be served: %w; expected a free port of an address of this machine", address, err)
+	}
+	return l, nil
+}
+
+// Serve serves h on a listener until ctx ends, then closes it and returns nil.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		shutdown, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+		defer cancel()
+		if server.Shutdown(shutdown) != nil {
+			_ = server.Close() // ends a scrape that still runs
+		}
+	})
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("--metrics-address %s: %w", l.Addr(), err)
+	}
+	<-ended
+	return nil
+}

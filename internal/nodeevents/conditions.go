@@ -1,0 +1,215 @@
+// Package nodeevents reports conditions of a Node that need attention: in the log when they begin and
+// end, and as a Kubernetes Event when they have lasted. Time is that of package time, which
+// testing/synctest simulates.
+package nodeevents
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// EventDelay is how long a condition lasts before its Event is created. The parts of an
+	// installation start in any order, and each waits for the others: a minute is enough to pull their
+	// images and to start them, so a condition that lasts longer needs an operator.
+	EventDelay = time.Minute
+	// checkBefore is how long before its Event a condition should be checked again: the next
+	// attempt of a reconciliation may be much later, and the condition may have ended since the
+	// last one. It leaves time for the check.
+	checkBefore = 5 * time.Second
+	// maxMissed is how many failures in a row with other reasons end the condition of a failure. After
+	// a single failure it may return: two parts that fail in turns are two conditions.
+	maxMissed = 2
+)
+
+// Recorder creates Kubernetes Events (client-go's record.EventRecorder).
+type Recorder interface {
+	Event(about runtime.Object, kind, reason, message string)
+}
+
+// Condition is a state that needs attention while it lasts.
+type Condition struct {
+	// Subject identifies the affected objects, such as addresses. An Event is created for each
+	// subject; a change of the message alone creates none.
+	Subject string
+	// Message is the text of log and Event.
+	Message string
+}
+
+// Conditions are the present conditions of one Node, by their reasons, which are those of their
+// Events. Its methods may be called concurrently.
+type Conditions struct {
+	log      logrus.FieldLogger
+	recorder Recorder
+	node     *corev1.ObjectReference
+
+	mu     sync.Mutex
+	active map[string]*active
+}
+
+// active is a present condition.
+type active struct {
+	Condition
+	// failure is set by Fail, and ended by Succeed.
+	failure bool
+	// missed counts the failures since the last attempt that showed the condition: whether it
+	// still exists is unknown.
+	missed int
+	// due is when the Event of the present subject is to be created; zero if it was created.
+	due   time.Time
+	timer *time.Timer
+	// reported is the subject of the last Event, nil for none.
+	reported *string
+}
+
+// New returns empty conditions for the Node of a name.
+func New(log logrus.FieldLogger, r Recorder, node string) *Conditions {
+	return &Conditions{
+		log: log, recorder: r, active: map[string]*active{},
+		// An Event on a node has the node's name as UID, as the kubelet writes it; "kubectl
+		// describe node" finds it by that. Without a namespace its own is "default".
+		node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
+	}
+}
+
+// Observe sets the conditions that an observation shows, by reason, and ends those of earlier
+// observations that it does not show. The conditions of failures stay: an observation may succeed
+// while the writes after it fail.
+func (c *Conditions) Observe(current map[string]Condition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(func(reason string, a *active) bool {
+		_, present := current[reason]
+		return !present && !a.failure
+	})
+	for _, reason := range slices.Sorted(maps.Keys(current)) {
+		c.set(reason, current[reason], false)
+	}
+}
+
+// Fail sets the condition of a failed attempt. It ends the condition of an earlier failure that the
+// last attempts did not show, and postpones the Event of any other condition until an attempt shows
+// it again.
+func (c *Conditions) Fail(reason, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(reason, Condition{Message: message}, true)
+	c.end(func(other string, a *active) bool {
+		if other != reason {
+			a.missed++
+		}
+		return a.failure && a.missed >= maxMissed
+	})
+}
+
+// Succeed ends the conditions of failures.
+func (c *Conditions) Succeed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(func(_ string, a *active) bool { return a.failure })
+}
+
+// NextCheck returns when the caller should check the conditions again because an Event is due soon
+// after: an attempt then shows whether the condition still exists. It is zero if no Event is due, or
+// if it is too late for that.
+func (c *Conditions) NextCheck() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var next time.Time
+	for _, a := range c.active {
+		at := a.due.Add(-checkBefore)
+		if !a.due.IsZero() && time.Until(at) > 0 && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// String returns reason and message of each condition that the last attempt showed; empty for none.
+func (c *Conditions) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	for _, reason := range slices.Sorted(maps.Keys(c.active)) {
+		if a := c.active[reason]; a.missed == 0 {
+			all = append(all, reason+": "+a.Message)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// Stop ends all conditions without an entry in the log. No Event is created after it.
+func (c *Conditions) Stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.active {
+		a.timer.Stop()
+	}
+	clear(c.active)
+}
+
+// end ends the conditions for which ended returns true.
+func (c *Conditions) end(ended func(reason string, a *active) bool) {
+	for _, reason := range slices.Sorted(maps.Keys(c.active)) {
+		if a := c.active[reason]; ended(reason, a) {
+			a.timer.Stop()
+			delete(c.active, reason)
+			c.log.WithField("reason", reason).Info("Condition cleared")
+		}
+	}
+}
+
+// set begins a condition, or updates it.
+func (c *Conditions) set(reason string, to Condition, failure bool) {
+	log := c.log.WithFields(logrus.Fields{"reason": reason, "condition": to.Message})
+	a, exists := c.active[reason]
+	if !exists {
+		a = &active{}
+		a.timer = time.AfterFunc(EventDelay, func() { c.expire(reason, a) })
+		c.active[reason] = a
+	}
+	changed := !exists || a.Subject != to.Subject
+	a.Condition, a.failure, a.missed = to, failure, 0
+	if !changed {
+		log.Debug("Condition persists")
+	} else {
+		log.Warn("Condition set")
+	}
+	switch {
+	case a.reported != nil && *a.reported == to.Subject:
+		a.due = time.Time{}
+	case changed && a.due.IsZero():
+		// Otherwise an Event is due, which a change does not postpone: the reason has not ended.
+		a.due = time.Now().Add(EventDelay)
+		a.timer.Reset(EventDelay)
+	}
+	c.report(reason, a)
+}
+
+// expire is called by the timer of a condition.
+func (c *Conditions) expire(reason string, a *active) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.active[reason] == a {
+		c.report(reason, a)
+	}
+}
+
+// report creates the Event of a condition if it is due and the last attempt has shown the
+// condition.
+func (c *Conditions) report(reason string, a *active) {
+	if a.due.IsZero() || time.Now().Before(a.due) || a.missed > 0 {
+		return
+	}
+	subject := a.Subject
+	a.due, a.reported = time.Time{}, &subject
+	c.recorder.Event(c.node, corev1.EventTypeWarning, reason, a.Message)
+}

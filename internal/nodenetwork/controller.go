@@ -1,0 +1,176 @@
+package nodenetwork
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
+)
+
+// node is the Node at the API server (nodeSource).
+type node interface {
+	observed() (n *render.Node, synced bool, refused error)
+	get(ctx context.Context) (*render.Node, error)
+}
+
+// controller keeps the output file up to date with the Node and the template. It runs one
+// reconciliation at a time.
+type controller struct {
+	log        logrus.FieldLogger
+	name       string
+	node       node
+	template   string
+	output     output
+	options    render.Options
+	conditions *nodeevents.Conditions
+	status     *status
+	// wake receives a value when Node or template may have changed.
+	wake chan struct{}
+
+	// last is the Node of the last read or observation. confirmed reports whether it was read with a
+	// GET since the start: a LIST may come from a cache of the API server with an older Node.
+	last      *render.Node
+	confirmed bool
+}
+
+// notify wakes the controller.
+func (c *controller) notify() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // the last change is still pending
+	}
+}
+
+// run reconciles until ctx ends. It does not remove the file.
+func (c *controller) run(ctx context.Context) {
+	var retry kube.Retry
+	for ctx.Err() == nil {
+		if c.reconcile(ctx) {
+			retry.Reset()
+			select {
+			case <-ctx.Done():
+			case <-c.wake:
+			}
+			continue
+		}
+		// A change does not end this delay: otherwise an unavailable API server would get a request
+		// for each change.
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry.Next()):
+		}
+	}
+}
+
+// reconcile brings the file up to date with Node and template. It returns false after a failure that
+// may end without a change of either, so that the caller must retry.
+func (c *controller) reconcile(ctx context.Context) bool {
+	observed, synced, refused := c.node.observed()
+	if synced {
+		c.last = observed
+	}
+	if c.confirmed {
+		if want := c.decide(c.last); want.done() {
+			c.succeed(want.problem, refused)
+			return true
+		}
+	}
+	// Each write and removal is based on a fresh read of the Node: the watch may lag behind.
+	now, err := c.node.get(ctx)
+	if ctx.Err() != nil {
+		return true
+	}
+	if err != nil {
+		c.fail(apiProblem(err))
+		return false
+	}
+	c.last, c.confirmed = now, true
+	want := c.decide(now)
+	if err := c.apply(want); err != nil {
+		c.fail(c.writeProblem(err))
+		return false
+	}
+	c.succeed(want.problem, refused)
+	return true
+}
+
+// decision is the wanted state of the file.
+type decision struct {
+	// content is the wanted content, existing the present one; nil for no file.
+	content, existing []byte
+	// problem is the reason why the file is not up to date; nil if it is.
+	problem *problem
+}
+
+// done reports whether the file has the wanted content.
+func (d decision) done() bool {
+	return (d.content == nil) == (d.existing == nil) && bytes.Equal(d.content, d.existing)
+}
+
+// decide returns the wanted state of the file for a Node; nil is a Node that does not exist. A refused
+// template does not stop a working node: a file that was rendered for the same Node with the same
+// podCIDRs is kept.
+func (c *controller) decide(n *render.Node) decision {
+	d := decision{existing: c.output.read()}
+	if n == nil {
+		d.problem = c.nodeMissing()
+		return d
+	}
+	text, err := regularfile.Read(c.template, maxFile)
+	if err == nil {
+		d.content, err = render.Render(string(text), *n, c.options)
+	}
+	if err == nil {
+		return d
+	}
+	d.problem = c.renderProblem(err)
+	if d.problem.reason != reasonNoPodCIDR && render.IsOf(d.existing, *n, c.options) {
+		d.content = d.existing
+	}
+	return d
+}
+
+// apply writes or removes the file.
+func (c *controller) apply(want decision) error {
+	switch {
+	case want.done():
+		return nil
+	case want.content == nil:
+		c.status.changed(changeRemoved)
+		c.log.WithField("file", string(c.output)).Warn("Removing the network configuration")
+		return c.output.remove()
+	}
+	if err := c.output.write(want.content); err != nil {
+		return err
+	}
+	c.status.changed(changeWritten)
+	c.log.WithFields(logrus.Fields{"file": string(c.output), "podCIDRs": c.last.PodCIDRs}).Info("Network configuration written")
+	return nil
+}
+
+// succeed records a completed reconciliation. p is a problem that only a change of Node or template
+// ends, nil for none; refused is the error of a watch that is not permitted.
+func (c *controller) succeed(p *problem, refused error) {
+	if p == nil && refused != nil {
+		p = apiProblem(refused)
+	}
+	current := map[string]nodeevents.Condition{}
+	if p != nil {
+		current[p.reason] = nodeevents.Condition{Message: p.message}
+	}
+	c.conditions.Succeed()
+	c.conditions.Observe(current)
+	c.status.set(p)
+}
+
+// fail records a failure that is retried.
+func (c *controller) fail(p *problem) {
+	c.conditions.Fail(p.reason, p.message)
+	c.status.set(p)
+}

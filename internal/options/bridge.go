@@ -1,0 +1,81 @@
+package options
+
+import (
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+)
+
+// Bridge is the options of delegated-ipam-bridge. The declarations describe the fields.
+type Bridge struct {
+	NodeName          string
+	Kubeconfig        string
+	Host              string // Socket returns its path
+	Pool              string
+	MinAllocate       int
+	PreAllocate       int
+	MaxAllocate       int
+	MaxAboveWatermark int
+	ReleaseExcess     bool
+	ReleaseDelay      time.Duration
+	WatchPods         bool
+	MetricsAddress    string
+	Log
+}
+
+// NewBridge returns the options of the bridge with their defaults, and the set that fills them
+// from flags. Of the environment only the defaults of --node-name and --host depend.
+func NewBridge(env map[string]string) (*Bridge, *Set) {
+	b := &Bridge{}
+	return b, newSet("", b.declare(env))
+}
+
+func (b *Bridge) declare(env map[string]string) []Option {
+	return slices.Concat([]Option{
+		nodeName(&b.NodeName, env, "name of this node and of its CiliumNode", "the name of this node's CiliumNode; in a pod, set K8S_NODE_NAME from spec.nodeName"),
+		kubeconfig(&b.Kubeconfig),
+		Host(&b.Host, env),
+		{
+			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to acquire addresses from",
+			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
+		},
+	}, b.declareSizes(), b.Log.declare(Restart), []Option{
+		{
+			// The default of Cilium's operator (its option of this name, in seconds).
+			Name: "excess-ip-release-delay", Value: Duration(&b.ReleaseDelay), Default: "180s",
+			Help:  "how long slots must be in excess before their release begins, which takes half as long again; more than four times the agent's --ipam-cilium-node-update-rate",
+			Valid: func() bool { return b.ReleaseDelay > 0 }, Expected: "more than four times the agent's --ipam-cilium-node-update-rate, such as 180s",
+		},
+		{Name: "watch-pods", Value: Bool(&b.WatchPods), Default: "true", Help: "watch the pods of this node, to have an address for each before the agent reports the use of the others"},
+		metricsAddress(&b.MetricsAddress, metricsAndProbes),
+	})
+}
+
+// declareSizes declares how many slots the node has. The defaults are those that Cilium has for
+// its own and for cloud pools (internal/defaults of Cilium, IPAMPreAllocation).
+func (b *Bridge) declareSizes() []Option {
+	return []Option{
+		{
+			Name: "min-allocate", Value: Count(&b.MinAllocate), Default: "8", Help: "minimum number of slots; a slot is one address of each family",
+			Valid: func() bool { return b.MinAllocate >= 0 }, Expected: "0 or more",
+		},
+		{
+			Name: "pre-allocate", Value: Count(&b.PreAllocate), Default: "8", Help: "number of free slots to keep",
+			// Without a free slot the next pod waits forever: only a used address causes an acquisition.
+			Valid: func() bool { return b.PreAllocate >= 1 }, Expected: "1 or more",
+		},
+		{
+			Name: "max-allocate", Value: Count(&b.MaxAllocate), Default: "0", Help: "maximum number of slots (0 = no limit)",
+			Valid: func() bool { return b.MaxAllocate >= 0 }, Expected: "0 or more",
+		},
+		{
+			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark), Default: "0", Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate",
+			Valid: func() bool { return b.MaxAboveWatermark >= 0 }, Expected: "0 or more",
+		},
+		{Name: "release-excess", Value: Bool(&b.ReleaseExcess), Default: "true", Help: "release the free slots above --pre-allocate and --max-above-watermark"},
+	}
+}
+
+// Validate reports each invalid option: its name, its value and the expected values.
+func (b Bridge) Validate() error { return validate(b.declare(nil)) }

@@ -1,0 +1,316 @@
+package options
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+)
+
+// Sidecar is the options of delegated-ipam serve. The declarations describe the fields.
+type Sidecar struct {
+	SocketPath  string
+	SocketMode  fs.FileMode
+	SocketGroup string
+	AllowUIDs   []int
+	AllowGIDs   []int
+	// HealthDetails is HealthAll or HealthAuthorized.
+	HealthDetails string
+
+	StateDir    string
+	CNIConfDir  string
+	CNIConfFile string
+	CNIBinDirs  []string
+	CNINetwork  string
+	// IPAMDefaultIPPool is the name of the default pool.
+	IPAMDefaultIPPool string
+	// Pools maps pools to the names of their networks. Complete adds the default pool, whose
+	// network is CNINetwork, empty for the first that delegates IPAM.
+	Pools        map[string]string
+	Owners       []string
+	RetireOwners bool
+
+	NodeName        string
+	PodName         string
+	EnableIPv4      bool
+	EnableIPv6      bool
+	LocalRouterIPv4 netip.Addr
+	LocalRouterIPv6 netip.Addr
+	IPv4Range       netip.Prefix
+	IPv6Range       netip.Prefix
+	// ExcludeAddresses are not allocated; a bare address is a prefix of full length.
+	ExcludeAddresses []netip.Prefix
+
+	PluginProfiles     []string
+	AcceptUnsafePlugin bool
+	SingleNode         bool
+	PluginTimeout      time.Duration
+	PluginEnv          []string
+	MaxPluginProcesses int
+	MaxQueuedRequests  int
+	VerifyInterval     time.Duration
+	CNINetNS           string
+	CNIIfName          string
+
+	ReleaseDelay   time.Duration
+	IPAMExpiration time.Duration
+	MetricsAddress string
+	Log
+	ConfigDir string
+
+	// InPod reports whether the process runs in a container of Kubernetes, of which the kubelet
+	// sets $KUBERNETES_SERVICE_HOST. It is not an option.
+	InPod bool
+}
+
+// sidecarPrefix begins the environment variable of each option of the sidecar.
+const sidecarPrefix = "DELEGATED_IPAM_"
+
+// Upper limits: a higher value is a mistake, and would exhaust the memory of the node.
+const (
+	maxProcesses = 1024
+	maxQueued    = 1 << 20
+)
+
+// NewSidecar returns the options of the sidecar with their defaults, and the set that fills them
+// from flags, environment and --config-dir.
+func NewSidecar(env map[string]string) (*Sidecar, *Set) {
+	s := &Sidecar{InPod: env["KUBERNETES_SERVICE_HOST"] != ""}
+	return s, newSet(sidecarPrefix, s.declare(env))
+}
+
+func (s *Sidecar) declare(env map[string]string) []Option {
+	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare(ReloadValue), []Option{
+		metricsAddress(&s.MetricsAddress, "TCP address to serve /metrics on, and nothing else; :port is loopback only (empty = none)"),
+		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap", OnReload: ReloadFiles},
+	})
+}
+
+func (s *Sidecar) declareSocket() []Option {
+	return []Option{
+		{
+			Name: "socket-path", Value: Path(&s.SocketPath), Default: defaults.SocketPath, Help: "unix socket to serve the API on, at most 107 bytes",
+			Valid: func() bool { return filepath.IsAbs(s.SocketPath) }, Expected: "an absolute path",
+		},
+		{
+			Name: "socket-mode", Value: Mode(&s.SocketMode), Default: "0660", Help: "permission bits of the socket, octal",
+			Valid: func() bool { return s.SocketMode != 0 && s.SocketMode&^fs.ModePerm == 0 }, Expected: "permission bits such as 0660",
+		},
+		{Name: "socket-group", Value: Text(&s.SocketGroup, "group"), Help: "group of the socket, name or number (empty = group of the process)"},
+		{
+			Name: "allow-uids", Value: IDs(&s.AllowUIDs, "uids", "user IDs, numbers separated by commas"),
+			Help: "list of user IDs that may call the API besides root and the sidecar's own user",
+		},
+		{
+			Name: "allow-gids", Value: IDs(&s.AllowGIDs, "gids", "group IDs, numbers separated by commas"),
+			Help: "list of group IDs whose members may call the API",
+		},
+		{
+			Name: "health-details", Value: Choice(&s.HealthDetails, HealthAll, HealthAuthorized), Default: HealthAll,
+			Help: "recipients of the details of the status: each user who can connect, or only authorized callers of the API; others get its state",
+		},
+	}
+}
+
+func (s *Sidecar) declareCNI() []Option {
+	return []Option{
+		{
+			Name: "state-dir", Value: Path(&s.StateDir), Default: "/var/lib/delegated-ipam", Help: "directory of the journal; it must outlive the process",
+			Valid: func() bool { return filepath.IsAbs(s.StateDir) }, Expected: "an absolute path",
+		},
+		{
+			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does", OnReload: ReloadFiles,
+			Valid: func() bool { return s.CNIConfDir != "" || s.CNIConfFile != "" }, Expected: "a directory, here or a file in --cni-conf-file",
+		},
+		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir", OnReload: ReloadFiles},
+		{
+			Name: "cni-bin-dir", Value: Paths(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
+			Valid: func() bool { return !slices.Contains(s.CNIBinDirs, "") }, Expected: "directories of CNI plugins, none of them empty",
+		},
+		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: "CNI network of the default pool (empty = the first that delegates IPAM)"},
+		{
+			Name: "ipam-default-ip-pool", Value: Text(&s.IPAMDefaultIPPool, "name"), Default: defaults.Pool, Help: "name of the default pool, that of a request without one" + asAgent,
+			Valid: func() bool { return poolName.MatchString(s.IPAMDefaultIPPool) }, Expected: expectedPoolName,
+		},
+		{Name: "pool", Value: Pools(&s.Pools), Help: "list of further pools and their CNI networks; the default pool always exists"},
+		{
+			Name: "owners", Value: Texts(&s.Owners, "patterns"), Default: "*", Help: `list of patterns of owners that may have addresses, where "*" matches any text`,
+			Valid: func() bool {
+				_, err := ownermatch.Parse(s.Owners)
+				return err == nil
+			},
+			Expected: "names or patterns such as router or kube-system/*, none of them empty",
+		},
+		{Name: "retire-owners", Value: Bool(&s.RetireOwners), Help: "release at start the addresses of owners that --owners does not match any more"},
+	}
+}
+
+// asAgent ends the help of an option that has to have the value that it has for the agent.
+const asAgent = " (as the option of cilium-agent)"
+
+func (s *Sidecar) declareAddresses(env map[string]string) []Option {
+	return []Option{
+		nodeName(&s.NodeName, env, "name of this node, from which container IDs are made", "the name of this node"),
+		podName(&s.PodName, env),
+		{
+			Name: "enable-ipv4", Value: Bool(&s.EnableIPv4), Default: "true", Help: "allocate IPv4 addresses" + asAgent,
+			Valid: func() bool { return s.EnableIPv4 || s.EnableIPv6 }, Expected: "true here or for --enable-ipv6: with both families off there is nothing to allocate",
+		},
+		{Name: "enable-ipv6", Value: Bool(&s.EnableIPv6), Default: "true", Help: "allocate IPv6 addresses" + asAgent},
+		{
+			Name: "local-router-ipv4", Value: Address(&s.LocalRouterIPv4, "an IPv4 address"), Help: "IPv4 address of cilium_host to report to clients" + asAgent,
+			Valid:    func() bool { a := s.LocalRouterIPv4; return !a.IsValid() || a.Is4() && isUnicast(a) },
+			Expected: "an IPv4 address that a host can have",
+		},
+		{
+			Name: "local-router-ipv6", Value: Address(&s.LocalRouterIPv6, "an IPv6 address"), Help: "IPv6 address of cilium_host to report to clients" + asAgent,
+			Valid:    func() bool { a := s.LocalRouterIPv6; return !a.IsValid() || isIPv6(a) && isUnicast(a) },
+			Expected: "an IPv6 address that a host can have",
+		},
+		{
+			Name: "ipv4-range", Value: Prefix(&s.IPv4Range, expectedIPv4Prefix), Help: "IPv4 range of the node to report to clients" + asAgent,
+			Valid: func() bool { return !s.IPv4Range.IsValid() || s.IPv4Range.Addr().Is4() }, Expected: expectedIPv4Prefix,
+		},
+		{
+			Name: "ipv6-range", Value: Prefix(&s.IPv6Range, expectedIPv6Prefix), Help: "IPv6 range of the node to report to clients" + asAgent,
+			Valid: func() bool { return !s.IPv6Range.IsValid() || isIPv6(s.IPv6Range.Addr()) }, Expected: expectedIPv6Prefix,
+		},
+		{
+			Name: "exclude-addresses", Value: Addresses(&s.ExcludeAddresses),
+			Help: "list of addresses and prefixes not to allocate, such as those of the node; one that the plugin returns is set aside",
+		},
+		{
+			// The default is Cilium's, too (internal/defaults of Cilium, IPAMExpiration).
+			Name: "ipam-expiration", Value: Duration(&s.IPAMExpiration), Default: "10m", Help: "time to confirm an address that was allocated with an expiration",
+			Valid: func() bool { return s.IPAMExpiration > 0 }, Expected: "more than 0s",
+		},
+		{
+			Name: "release-delay", Value: Duration(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately)",
+			Valid: func() bool { return s.ReleaseDelay >= 0 }, Expected: "0s or more",
+		},
+		{
+			// The agent asks for the two families of an owner, and again after a failure, within
+			// seconds: one check serves all of these. An address that the plugin has lost is still
+			// noticed soon.
+			Name: "verify-interval", Value: Duration(&s.VerifyInterval), Default: "10s", Help: "how long a successful check of an address is cached (0s = check every request)",
+			Valid: func() bool { return s.VerifyInterval >= 0 }, Expected: "0s or more",
+		},
+	}
+}
+
+const (
+	expectedIPv4Prefix = "an IPv4 prefix such as 10.0.0.0/24"
+	expectedIPv6Prefix = "an IPv6 prefix such as fd00::/64"
+)
+
+func (s *Sidecar) declarePlugin() []Option {
+	return []Option{
+		{Name: "plugin-profile", Value: Paths(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: ReloadFiles},
+		{
+			Name: "accept-unsafe-plugin", Value: Bool(&s.AcceptUnsafePlugin),
+			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/reference/plugins.md)",
+		},
+		singleNode(&s.SingleNode),
+		{
+			Name: "plugin-timeout", Value: Duration(&s.PluginTimeout), Default: "30s",
+			Help:  "time limit of one plugin call; two calls should fit into the 80s limit of a request",
+			Valid: func() bool { return s.PluginTimeout > 0 }, Expected: "more than 0s",
+		},
+		{Name: "plugin-env", Value: Texts(&s.PluginEnv, "names"), Help: "list of environment variables to pass to plugins"},
+		{
+			// A plugin call is mostly start-up and disk: two for each CPU keep both busy. With
+			// fewer than four, one slow plugin would stop all others.
+			Name: "max-plugin-processes", Value: Count(&s.MaxPluginProcesses), Default: strconv.Itoa(max(4, 2*runtime.GOMAXPROCS(0))),
+			DefaultText: "2 per CPU, at least 4", Help: "maximum number of concurrent plugin calls of each pool",
+			Valid: func() bool { return 1 <= s.MaxPluginProcesses && s.MaxPluginProcesses <= maxProcesses }, Expected: fmt.Sprintf("1 to %d", maxProcesses),
+		},
+		{
+			Name: "max-queued-requests", Value: Count(&s.MaxQueuedRequests), Default: "1024", Help: "maximum number of waiting requests; others are rejected with Retry-After",
+			Valid: func() bool { return 1 <= s.MaxQueuedRequests && s.MaxQueuedRequests <= maxQueued }, Expected: fmt.Sprintf("1 to %d", maxQueued),
+		},
+		{
+			Name: "cni-netns", Value: Text(&s.CNINetNS, "path"),
+			Help: `CNI_NETNS of plugin calls: a path, or "ephemeral" for a new namespace per call (empty = from the plugin's profile)`,
+		},
+		{
+			Name: "cni-ifname", Value: Text(&s.CNIIfName, "name"), Default: "eth0", Help: "CNI_IFNAME of plugin calls",
+			Valid: func() bool { return isIfName(s.CNIIfName) }, Expected: "an interface name of 1 to 15 characters, such as eth0",
+		},
+	}
+}
+
+// ifName is what Linux and the CNI specification (section 2, CNI_IFNAME) accept.
+var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
+
+func isIfName(name string) bool { return ifName.MatchString(name) && name != "." && name != ".." }
+
+// Complete returns the options with the default pool among the pools and with absolute paths. The
+// error is that --pool contradicts --cni-network or --ipam-default-ip-pool, that --socket-path names an
+// abstract socket, or that the working directory is unknown.
+func (s Sidecar) Complete() (Sidecar, error) {
+	defaultPool := cmp.Or(s.IPAMDefaultIPPool, defaults.Pool)
+	all := map[string]string{defaultPool: s.CNINetwork}
+	for name, network := range s.Pools {
+		if name == defaults.Pool && name != defaultPool {
+			return s, fmt.Errorf("--pool is %q and --ipam-default-ip-pool is %q; expected another name for the pool: %q always means the default pool", name+"="+network, defaultPool, name)
+		}
+		if name == defaultPool && s.CNINetwork != "" && network != s.CNINetwork {
+			return s, fmt.Errorf("--pool is %q and --cni-network is %q; expected one of them: both name the network of the same pool", name+"="+network, s.CNINetwork)
+		}
+		all[name] = network
+	}
+	if strings.HasPrefix(s.SocketPath, "@") {
+		return s, fmt.Errorf("--socket-path is %q; expected the path of a file: an abstract socket has neither mode nor group, so each process of the network namespace could connect to it or take its name", s.SocketPath)
+	}
+	for _, o := range s.declare(nil) {
+		if p, ok := o.Value.(pathValue); ok {
+			if err := p.makeAbsolute(); err != nil {
+				return s, err
+			}
+		}
+	}
+	s.Pools = all
+	return s, nil
+}
+
+// Validate reports each option of a completed Sidecar that cannot work: its name, its value and
+// what is expected.
+func (s Sidecar) Validate() error {
+	return errors.Join(validate(s.declare(nil)), s.validatePools())
+}
+
+const expectedPoolName = "lower case letters, digits and dashes, at most 63"
+
+// poolName is a DNS label, as Cilium's pool names are.
+var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func (s Sidecar) validatePools() error {
+	var errs []error
+	networks := map[string]string{}
+	for _, pool := range slices.Sorted(maps.Keys(s.Pools)) {
+		network := s.Pools[pool]
+		if !poolName.MatchString(pool) {
+			errs = append(errs, fmt.Errorf("--pool: pool name %q; expected %s", pool, expectedPoolName))
+		}
+		if other, ok := networks[network]; ok && network != "" {
+			errs = append(errs, fmt.Errorf("--pool: pools %q and %q both name network %q; expected a separate network for each", other, pool, network))
+		}
+		networks[network] = pool
+	}
+	if len(s.Pools) == 0 {
+		errs = append(errs, errors.New("--pool: no pool; expected at least one"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,94 @@
+package plugin
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// findPlugin returns the absolute path of a plugin's executable in the plugin directories.
+func (r *Runner) findPlugin(pluginType string) (string, error) {
+	if err := profile.CheckType(pluginType); err != nil {
+		return "", fmt.Errorf("ipam.type %q: %w", pluginType, err)
+	}
+	binary, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
+	if err != nil {
+		return "", fmt.Errorf("%w; put the plugin there or name its directory with --cni-bin-dir", err)
+	}
+	return binary, nil
+}
+
+// Executable returns the path of the executable that calls with a recorded invocation use: the
+// recorded one, or, where that no longer exists or is in none of the plugin directories, the one of
+// the plugin's type there. A record must not be able to name any program for execution: a user
+// who can change one may be less privileged than the sidecar. The error names the remedy if there is neither.
+func (r *Runner) Executable(plugin, recorded string) (string, error) {
+	why := "no longer exists"
+	if !r.inPluginDirs(plugin, recorded) {
+		why = "is not executed, because it is not this plugin in a directory of --cni-bin-dir"
+	} else if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return recorded, nil
+	}
+	binary, err := r.findPlugin(plugin)
+	if err != nil {
+		return "", fmt.Errorf("%s, with which an address was allocated, %s: %w", recorded, why, err)
+	}
+	return binary, nil
+}
+
+// inPluginDirs reports whether a path is that of a plugin in one of the plugin directories.
+func (r *Runner) inPluginDirs(plugin, path string) bool {
+	dir, name := filepath.Split(path)
+	return name == plugin && slices.Contains(r.opts.BinDirs, filepath.Clean(dir))
+}
+
+// withExecutable returns a recorded invocation with the executable to use now. For another one than
+// recorded, or with directories that are none of the plugin directories, CNI_PATH is theirs, too.
+func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
+	binary, err := r.Executable(inv.Plugin, inv.Binary)
+	if err != nil {
+		return inv, err
+	}
+	foreign := func(dir string) bool { return !slices.Contains(r.opts.BinDirs, dir) }
+	if binary != inv.Binary || inv.Path != r.cniPath && slices.ContainsFunc(filepath.SplitList(inv.Path), foreign) {
+		inv.Binary, inv.Path = binary, r.cniPath
+	}
+	return inv, nil
+}
+
+// isELF reports whether a plugin is an ELF binary. Any other executable is run by an interpreter,
+// and what a script does before the plugin reads its configuration is unknown.
+func (r *Runner) isELF(binary string) bool {
+	info, err := os.Stat(binary)
+	if err != nil {
+		return false
+	}
+	is, ok := r.elf.get(binary, info)
+	if !ok {
+		is = hasELFMagic(binary)
+		r.elf.put(binary, info, is)
+	}
+	return is
+}
+
+func hasELFMagic(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	magic := make([]byte, len(elf.ELFMAG))
+	_, err = io.ReadFull(file, magic)
+	return err == nil && string(magic) == elf.ELFMAG
+}

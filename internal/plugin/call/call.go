@@ -1,0 +1,126 @@
+// Package call has the types of CNI IPAM calls, which the engine makes and a plugin runner runs:
+// network, invocation, call, result and errors. It is pure data: no processes, no files.
+package call
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// Invocation is everything that a DEL or CHECK needs to address the same attachment as its ADD
+// (docs/design/how-it-works.md, Invocations). A record keeps each invocation until a DEL with it has
+// succeeded, so that a changed conflist, a moved binary or an upgraded plugin cannot orphan an
+// address.
+type Invocation struct {
+	// ContainerID is CNI_CONTAINERID of the calls.
+	ContainerID string `json:"containerID"`
+	// Network is the name of the CNI network configuration.
+	Network string `json:"network"`
+	// CNIVersion is the negotiated CNI version of the calls.
+	CNIVersion string `json:"cniVersion"`
+	// DisableCheck is the network's disableCheck: CHECK must not be called (CNI spec section 1).
+	DisableCheck bool `json:"disableCheck,omitempty"`
+	// Config is the complete network configuration that the plugin reads on stdin, without the
+	// parts that belong to one call (prevResult, runtimeConfig, args.cni.ips).
+	Config json.RawMessage `json:"config"`
+	// Plugin is the IPAM plugin's type, such as "host-local".
+	Plugin string `json:"plugin"`
+	// Binary is the absolute path of the plugin's executable.
+	Binary string `json:"binary"`
+	// Path is CNI_PATH: the directories in which the plugin may find other plugins.
+	Path string `json:"path"`
+	// IfName is CNI_IFNAME.
+	IfName string `json:"ifName"`
+	// NetNS is CNI_NETNS, or "ephemeral".
+	NetNS string `json:"netns"`
+	// Args is CNI_ARGS without the keys that belong to one call: a requested address, and
+	// K8S_POD_INFRA_CONTAINER_ID where a pod is named.
+	Args string `json:"args,omitempty"`
+	// Capabilities are those that the plugin object declares true.
+	Capabilities []string `json:"capabilities,omitempty"`
+	// Profile is the profile of the plugin type at the time of the ADD.
+	Profile profile.Profile `json:"profile"`
+	// PrevResult is the result of the ADD with this invocation, in CNIVersion; nil if none
+	// succeeded. CHECK and DEL get it (CNI spec section 4).
+	PrevResult json.RawMessage `json:"prevResult,omitempty"`
+	// Requested are the addresses that the ADD requested. CHECK and DEL request the same, because
+	// the CNI spec wants the same parameters (section 2).
+	Requested []netip.Prefix `json:"requested,omitempty"`
+	// StoreProven reports that a lookup found the result of the ADD with this invocation in the
+	// plugin's store, so that lookups may verify it (profile.Lookup).
+	StoreProven bool `json:"storeProven,omitempty"`
+	// AddRefused reports that the plugin refused every ADD with this invocation, or did not run.
+	AddRefused bool `json:"addRefused,omitempty"`
+	// AddActsUntil is the last moment at which an ADD with this invocation whose outcome is unknown
+	// may still allocate; a DEL before it proves nothing. It is zero if there is none.
+	AddActsUntil time.Time `json:"addActsUntil,omitzero"`
+}
+
+// Equal reports whether two invocations call the plugin in exactly the same way. What was
+// requested, returned, proven or may still act does not count.
+func (inv Invocation) Equal(o Invocation) bool {
+	inv.PrevResult, o.PrevResult = nil, nil
+	inv.Requested, o.Requested = nil, nil
+	inv.StoreProven, o.StoreProven = false, false
+	inv.AddRefused, o.AddRefused = false, false
+	inv.AddActsUntil, o.AddActsUntil = time.Time{}, time.Time{}
+	if reflect.DeepEqual(inv, o) {
+		// The usual case, an ADD and its result. A nil Config is marshalled as null, which is valid.
+		return inv.Config == nil || json.Valid(inv.Config)
+	}
+	a, errA := json.Marshal(inv)
+	b, errB := json.Marshal(o)
+	return errA == nil && errB == nil && slices.Equal(a, b)
+}
+
+// SameAttachment reports whether two invocations identify the same attachment to the same plugin.
+func (inv Invocation) SameAttachment(o Invocation) bool {
+	return inv.ContainerID == o.ContainerID && inv.IfName == o.IfName && inv.Network == o.Network && inv.Plugin == o.Plugin
+}
+
+// Call is one plugin call.
+type Call struct {
+	// ContainerID is CNI_CONTAINERID.
+	ContainerID string
+	// Owner is the API's owner; for logs and errors only.
+	Owner string
+	// Pool is the API's pool; for logs and errors only.
+	Pool string
+	// Invocation is how the plugin is called.
+	Invocation Invocation
+	// Requested are the addresses that an ADD requests, each with the length of its subnet, or its
+	// full length where that is unknown; empty for any.
+	Requested []netip.Prefix
+	// PrevResult is the result of the ADD, for CHECK and DEL; nil if none is known.
+	PrevResult json.RawMessage
+}
+
+// Address is one address of a result.
+type Address struct {
+	// Prefix is the address with the length of its subnet.
+	Prefix netip.Prefix `json:"prefix"`
+	// Gateway is the zero Addr if the plugin named none.
+	Gateway netip.Addr `json:"gateway,omitzero"`
+}
+
+// Addr returns the address without its prefix length.
+func (a Address) Addr() netip.Addr { return a.Prefix.Addr() }
+
+// Result is the result of an ADD.
+type Result struct {
+	// Addresses are at least one, each once.
+	Addresses []Address `json:"addresses"`
+	// MasterMAC is the MAC of the uplink, the first interface without a sandbox; empty if the
+	// plugin named none.
+	MasterMAC string `json:"masterMAC,omitempty"`
+	// InStore reports that a lookup has found exactly these addresses in the plugin's store, under
+	// the container ID and interface of the call.
+	InStore bool `json:"-"`
+	// Raw is the plugin's result in the CNI version of the invocation (prevResult).
+	Raw json.RawMessage `json:"raw,omitempty"`
+}

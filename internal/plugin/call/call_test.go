@@ -1,0 +1,196 @@
+package call
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// embedded returns the embedded profile of a plugin type.
+func embedded(t *testing.T, pluginType string) profile.Profile {
+	t.Helper()
+	set, err := profile.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.For(pluginType)
+}
+
+// Trap: host-local's errors are all code 999. If the code alone meant lost, live addresses would be
+// given up.
+//
+//evidence:reference/plugin-behaviour 9
+func TestIsLost(t *testing.T) {
+	notHeld := Error{Verb: VerbCheck, Outcome: Refused, Code: 999, Msg: "host-local: Failed to find address added by container x"}
+	with := func(change func(*Error)) error {
+		e := notHeld
+		change(&e)
+		return &e
+	}
+	for name, c := range map[string]struct {
+		pluginType string
+		err        error
+		want       bool
+	}{
+		"host-local":                 {"host-local", &notHeld, true},
+		"host-local, wrapped":        {"host-local", fmt.Errorf("verify: %w", &notHeld), true},
+		"host-local, in the details": {"host-local", with(func(e *Error) { e.Details, e.Msg = e.Msg, "" }), true},
+		"host-local, another error":  {"host-local", with(func(e *Error) { e.Msg = "permission denied" }), false},
+		"host-local, another code":   {"host-local", with(func(e *Error) { e.Code = 100 }), false},
+		"unknown plugin":             {"mystery", &notHeld, false}, // 999 may be an outage, too
+		"invalid environment (4)":    {"mystery", with(func(e *Error) { e.Code = 4 }), false},
+		"invalid configuration (7)":  {"mystery", with(func(e *Error) { e.Code = 7 }), false},
+		"try again later (11)":       {"mystery", with(func(e *Error) { e.Code = 11 }), false},
+		"plugin not available (50)":  {"mystery", with(func(e *Error) { e.Code = 50 }), false},
+		"no code":                    {"mystery", with(func(e *Error) { e.Code = 0 }), false},
+		"unknown outcome":            {"host-local", with(func(e *Error) { e.Outcome = Unknown }), false},
+		"not started":                {"host-local", with(func(e *Error) { e.Outcome = NotStarted }), false},
+		"refused DEL":                {"host-local", with(func(e *Error) { e.Verb = VerbDel }), false},
+		"not a call.Error":           {"host-local", errors.New("Failed to find address"), false},
+		"no error":                   {"host-local", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := IsLost(Invocation{Profile: embedded(t, c.pluginType)}, c.err); got != c.want {
+				t.Errorf("got lost %v of %v, want %v", got, c.err, c.want)
+			}
+		})
+	}
+}
+
+func TestCNICodesAreNotLost(t *testing.T) {
+	wrong := profile.Profile{Lost: profile.Lost{Codes: []uint{7, 11, 50}}}
+	for _, code := range wrong.Lost.Codes {
+		if IsLost(Invocation{Profile: wrong}, &Error{Verb: VerbCheck, Outcome: Refused, Code: code}) {
+			t.Errorf("code %d means lost, want a failed check", code)
+		}
+	}
+}
+
+func TestConvention(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd00::9")
+	for name, c := range map[string]struct {
+		honoured     []profile.Request
+		capabilities []string
+		addrs        []netip.Addr
+		want         profile.Request
+	}{
+		"first of several":              {[]profile.Request{profile.RequestArgsCNI, profile.RequestCNIArgs}, nil, []netip.Addr{v4}, profile.RequestArgsCNI},
+		"CNI_ARGS for one":              {[]profile.Request{profile.RequestCNIArgs, profile.RequestArgsCNI}, nil, []netip.Addr{v4}, profile.RequestCNIArgs},
+		"not CNI_ARGS for two":          {[]profile.Request{profile.RequestCNIArgs, profile.RequestArgsCNI}, nil, []netip.Addr{v4, v6}, profile.RequestArgsCNI},
+		"runtimeConfig with capability": {[]profile.Request{profile.RequestRuntimeConfig, profile.RequestArgsCNI}, []string{"ips"}, []netip.Addr{v4}, profile.RequestRuntimeConfig},
+		"not runtimeConfig without":     {[]profile.Request{profile.RequestRuntimeConfig, profile.RequestArgsCNI}, []string{"mac"}, []netip.Addr{v4}, profile.RequestArgsCNI},
+		"profile honours none":          {nil, []string{"ips"}, []netip.Addr{v4}, ""},
+		"only CNI_ARGS for two":         {[]profile.Request{profile.RequestCNIArgs}, nil, []netip.Addr{v4, v6}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := Invocation{Capabilities: c.capabilities, Profile: profile.Profile{Requests: c.honoured}}
+			got, err := inv.Convention(len(c.addrs))
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestVerbVersions(t *testing.T) {
+	for version, c := range map[string]struct{ check, status bool }{
+		"0.3.1": {false, false}, "0.4.0": {true, false}, "1.0.0": {true, false}, "1.1.0": {true, true}, "nonsense": {false, false},
+	} {
+		got := Invocation{CNIVersion: version}
+		if got.HasCheck() != c.check || got.HasStatus() != c.status {
+			t.Errorf("%s: got CHECK %v and STATUS %v, want %v and %v", version, got.HasCheck(), got.HasStatus(), c.check, c.status)
+		}
+	}
+	if (Invocation{CNIVersion: "1.1.0", DisableCheck: true}).HasCheck() {
+		t.Error("got CHECK where the network forbids it")
+	}
+}
+
+func TestInvocationEqual(t *testing.T) {
+	one := Invocation{Network: "net", CNIVersion: "1.1.0", Config: json.RawMessage(`{"name":"net"}`)}
+	same, other := one, one
+	same.Config = json.RawMessage(`{ "name": "net" }`)
+	same.PrevResult, same.AddActsUntil = json.RawMessage(`{}`), time.Unix(1, 0)
+	other.Binary = "/elsewhere"
+	if !one.Equal(same) {
+		t.Error("two invocations differ by white space or by what the plugin returned or may still do, want them equal")
+	}
+	if one.Equal(other) {
+		t.Error("two invocations with different binaries are equal")
+	}
+	if none := (Invocation{}); !none.Equal(none) {
+		t.Error("an invocation without a configuration is not equal to itself")
+	}
+	broken := Invocation{Config: json.RawMessage(`{`)}
+	if broken.Equal(broken) {
+		t.Error("an invocation with an invalid configuration is equal to another")
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	cause := errors.New("it was killed")
+	for name, c := range map[string]struct {
+		err  Error
+		want string
+	}{
+		"refused":     {Error{Outcome: Refused, Code: 100, Msg: "no", Details: "none left"}, "refused (code 100): no; none left"},
+		"not started": {Error{Outcome: NotStarted, Err: cause}, "did not start: it was killed"},
+		"unknown":     {Error{Outcome: Unknown, Err: cause, Msg: "no", Stderr: "panic"}, "ended with an unknown outcome: it was killed: no (stderr: panic)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.err.Verb, c.err.Plugin, c.err.ContainerID = VerbDel, "host-local", "id"
+			got := c.err.Error()
+			if !strings.HasPrefix(got, "plugin host-local DEL of container ID id ") || !strings.HasSuffix(got, c.want) {
+				t.Errorf("got %q, want verb, plugin, container ID and %q", got, c.want)
+			}
+			if c.err.Err != nil && !errors.Is(&c.err, cause) {
+				t.Error("the cause is not found by errors.Is")
+			}
+		})
+	}
+}
+
+func TestLookupErrorText(t *testing.T) {
+	cause := errors.New("no directory")
+	err := &LookupError{Plugin: "host-local", Network: "net", ContainerID: "id", Err: cause}
+	if want := `lookup of container ID id in network "net" of plugin host-local: no directory`; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	if !errors.Is(err, ErrNoLookup) || !errors.Is(err, cause) {
+		t.Error("ErrNoLookup or the cause is not found by errors.Is")
+	}
+}
+
+func TestVerifyBy(t *testing.T) {
+	for name, c := range map[string]struct {
+		by      profile.Verify
+		version string
+		want    profile.Verify
+	}{
+		"CHECK":             {profile.VerifyCheck, "1.0.0", profile.VerifyCheck},
+		"CHECK below 0.4.0": {profile.VerifyCheck, "0.3.1", profile.VerifyNothing},
+		"ADD below 0.4.0":   {profile.VerifyAdd, "0.3.1", profile.VerifyAdd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := Invocation{CNIVersion: c.version, Profile: profile.Profile{VerifyBy: c.by}}
+			if got := inv.VerifyBy(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestCanPrestart(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		u := Upcoming{Verb: VerbDel, Call: Call{Invocation: Invocation{Profile: profile.Profile{WaitsForConfig: want}}}}
+		if got := u.CanPrestart(); got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}

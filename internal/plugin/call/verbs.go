@@ -1,0 +1,42 @@
+package call
+
+import (
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// The verbs of a plugin call, as in CNI_COMMAND and Error.Verb (CNI spec 1.1.0, section 2).
+const (
+	VerbAdd     = "ADD"
+	VerbDel     = "DEL"
+	VerbCheck   = "CHECK"
+	VerbStatus  = "STATUS"
+	VerbVersion = "VERSION"
+)
+
+// HasCheck reports whether CHECK may be called with the invocation: the verb exists since CNI
+// 0.4.0, and a conflist may disable it.
+func (inv Invocation) HasCheck() bool {
+	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "0.4.0")
+	return err == nil && ok && !inv.DisableCheck
+}
+
+// HasStatus reports whether STATUS is called with the invocation: the verb exists since CNI 1.1.0,
+// and of some plugins it always succeeds.
+func (inv Invocation) HasStatus() bool {
+	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "1.1.0")
+	return err == nil && ok && inv.Profile.HasStatus()
+}
+
+// VerifyBy returns how the invocation's attachment is verified: as its profile says, but by nothing
+// where that is CHECK and there is none, or where it is ADD and no container ID may be used twice.
+// Profiles of that kind are refused today, but records have them: azure-ipam releases the address in
+// use if such an ADD fails (docs/reference/plugins.md, azure-ipam).
+func (inv Invocation) VerifyBy() profile.Verify {
+	by := inv.Profile.VerifyBy
+	if by == profile.VerifyCheck && !inv.HasCheck() || by == profile.VerifyAdd && inv.Profile.SingleUseIDs() {
+		return profile.VerifyNothing
+	}
+	return by
+}

@@ -1,0 +1,227 @@
+package plugin
+
+import (
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// The names of the tests with a real server have RealDHCP in them, by which the Makefile selects
+// them.
+
+// dhcpFixture is the real dhcp plugin with its daemon, and a real isc-dhcp-server.
+type dhcpFixture struct {
+	*fixture
+	*harness.DHCP
+}
+
+// newDHCP returns a fixture whose server has a pool of three addresses.
+func newDHCP(t *testing.T) *dhcpFixture {
+	t.Helper()
+	return newDHCPWith(t, "10.77.0.10 10.77.0.12", "-timeout", "3s", "-resendtimeout", "6s")
+}
+
+// newDHCPWith returns a fixture with a pool of the server, and flags of the plugin's daemon.
+func newDHCPWith(t *testing.T, pool string, daemonFlags ...string) *dhcpFixture {
+	t.Helper()
+	d := &dhcpFixture{DHCP: harness.NewDHCP(t, pool)}
+	d.fixture = newReal(t, dhcpIPAM(d.Socket), func(o *Options) { o.NetNS = d.NetNS })
+	d.StartDaemon(t, filepath.Join(d.bin, "dhcp"), daemonFlags...)
+	return d
+}
+
+func dhcpIPAM(socket string) string { return `{"type":"dhcp","daemonSocketPath":"` + socket + `"}` }
+
+// addActive runs an ADD, and waits until the server has its lease.
+func (d *dhcpFixture) addActive(c call.Call) (ips string, lease netip.Addr) {
+	d.t.Helper()
+	got := d.add(c)
+	if len(got.Addresses) != 1 {
+		d.t.Fatalf("got %s, want one address", ipsOf(got))
+	}
+	lease = got.Addresses[0].Addr()
+	d.WaitState(d.t, lease, "active")
+	return ipsOf(got), lease
+}
+
+func TestRealDHCPVerbs(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("id")
+	ips, lease := d.addActive(target)
+	if !strings.HasPrefix(ips, "10.77.0.1") || !strings.HasSuffix(ips, "/24 via 10.77.0.1") {
+		t.Fatalf("got %s, want an address of the server's range", ips)
+	}
+	target.PrevResult = d.wantAdd(target, ips).Raw
+	other := target
+	other.ContainerID = "other"
+	if got := ipsOf(d.add(other)); got == ips {
+		t.Errorf("got %s for another container ID, want another lease", got)
+	}
+	d.must(target, call.VerbStatus, call.VerbDel)
+	d.WaitState(t, lease, "free")
+	d.must(target, call.VerbDel)
+	d.must(other, call.VerbDel)
+}
+
+// Trap in the table: a CHECK of an unknown ID succeeds and takes a lease. That is why the profile
+// verifies by ADD.
+//
+//evidence:reference/plugin-behaviour 18
+func TestRealDHCPCheck(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("never-added")
+	target.PrevResult = json.RawMessage(`{"cniVersion":"1.1.0","ips":[{"address":"10.77.0.10/24"}]}`)
+	d.must(target, call.VerbCheck)
+	if got := d.State(t, netip.MustParseAddr("10.77.0.10")); got != "active" {
+		t.Errorf("the server's first address is %q, want the lease that CHECK has taken", got)
+	}
+	if got := target.Invocation.Profile.VerifyBy; got != profile.VerifyAdd {
+		t.Errorf("the profile verifies by %q, want %q", got, profile.VerifyAdd)
+	}
+	d.must(target, call.VerbDel)
+}
+
+// Trap in the table: dhcp ignores all three conventions for a requested address.
+func TestRealDHCPRequest(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("id")
+	target.Requested = request("10.77.0.12")
+	wantError(t, d.run(call.VerbAdd, target), call.NotStarted, "10.77.0.12")
+
+	target.Invocation.Profile.Requests, target.Invocation.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
+	if got := ipsOf(d.add(target)); strings.HasPrefix(got, "10.77.0.12/") {
+		t.Errorf("got %s, want the request ignored", got)
+	}
+	d.must(target, call.VerbDel)
+}
+
+// Trap: killing the client does not stop its daemon, which continues for up to its resend time (6 s
+// here, 208 s by default).
+//
+//evidence:reference/plugin-behaviour 22
+func TestRealDHCPKilledAdd(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("id")
+	d.SignalServer(t, unix.SIGSTOP)
+	d.runner.opts.Timeout = 200 * time.Millisecond
+	wantError(t, d.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
+	d.SignalServer(t, unix.SIGCONT)
+	d.WaitState(t, netip.MustParseAddr("10.77.0.10"), "active")
+	if got := target.Invocation.Profile.AddOutlivesSeconds; got != 208 {
+		t.Errorf("by the profile an ADD outlives its process by %d s, want the 208 of the daemon", got)
+	}
+}
+
+// Trap: CHECK or ADD hang when the interface does not exist.
+//
+//evidence:reference/plugin-behaviour 21
+func TestRealDHCPWithoutInterface(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("id")
+	d.add(target)
+	harness.IP(t, "-n", d.Client, "link", "del", "eth0")
+	d.must(target, call.VerbAdd) // answered from memory; only then does the daemon look
+	d.runner.opts.Timeout = 300 * time.Millisecond
+	for _, verb := range []string{call.VerbAdd, call.VerbCheck} {
+		wantError(t, d.run(verb, target), call.Unknown, "--plugin-timeout")
+	}
+}
+
+// Trap: exhaustion takes the daemon's whole resend time (3 s here, 208 s by default), because a
+// server without a free address does not answer. Below that it looks like a timeout.
+//
+//evidence:reference/plugin-behaviour 19
+func TestRealDHCPExhausted(t *testing.T) {
+	d := newDHCPWith(t, "10.77.0.10 10.77.0.11", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
+	for _, id := range []string{"first", "second"} {
+		d.add(d.call(id))
+	}
+	d.runner.opts.Timeout = 300 * time.Millisecond
+	wantError(t, d.run(call.VerbAdd, d.call("impatient")), call.Unknown, "--plugin-timeout")
+
+	d.runner.opts.Timeout = time.Minute
+	e := wantError(t, d.run(call.VerbAdd, d.call("patient")), call.Refused, "no more tries")
+	if !e.IsPluginRefusal() {
+		t.Errorf("got code %d, want one of the plugin's own", e.Code)
+	}
+}
+
+// Trap: the server must see DHCPRELEASE. This one does, and honours it; it has but one address, which
+// the next client gets.
+//
+//evidence:reference/plugin-behaviour 20
+func TestRealDHCPRelease(t *testing.T) {
+	d := newDHCPWith(t, "10.77.0.10", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
+	first := d.call("first")
+	ips, lease := d.addActive(first)
+	d.must(first, call.VerbDel)
+	d.WaitState(t, lease, "free")
+	next := d.call("next")
+	d.wantAdd(next, ips)
+	d.must(next, call.VerbDel)
+}
+
+// Trap: GC (spec 1.1) by the container runtime. dhcp's is accepted without its daemon, which alone
+// knows the leases: it cannot have freed one.
+//
+//evidence:reference/plugin-behaviour 47
+func TestRealDHCPGCWithoutDaemon(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "no-daemon.sock")
+	f := newReal(t, dhcpIPAM(absent), func(o *Options) { o.NetNS = DefaultNetNS })
+	target := f.call("id")
+	if stdout, exit := f.byHand(call.VerbAdd, target, target.Invocation.Config); exit == 0 || !strings.Contains(string(stdout), absent) {
+		t.Errorf("ADD: exit status %d: %s; want it to miss the daemon, or this test proves nothing", exit, stdout)
+	}
+	f.gc(target, `[]`)
+}
+
+// Trap: GC (spec 1.1) by the container runtime, with the daemon and a live lease.
+//
+//evidence:reference/plugin-behaviour 47
+func TestRealDHCPGC(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("id")
+	ips, lease := d.addActive(target)
+	d.gc(target, `[]`)
+	if got := d.State(t, lease); got != "active" {
+		t.Errorf("the server's lease is %q after the GC, want \"active\"", got)
+	}
+	d.wantAdd(target, ips)
+	d.must(target, call.VerbDel)
+}
+
+func TestDHCPNamespace(t *testing.T) {
+	for name, netns := range map[string]string{"none": "", "ephemeral": EphemeralNetNS} {
+		t.Run(name, func(t *testing.T) {
+			f := newReal(t, `{"type":"dhcp"}`, func(o *Options) { o.NetNS = netns })
+			_, err := f.newInvocation("id")
+			wantText(t, err, "plugin dhcp", "the interface eth0", "--cni-netns")
+		})
+	}
+}
+
+// Trap: dhcp without an ipam key crashes with SIGSEGV, exit status 2, no output. No invocation is made
+// of such a configuration, so that it takes a broken record.
+//
+//evidence:reference/plugin-behaviour 17
+func TestRealDHCPWithoutIPAM(t *testing.T) {
+	f := newReal(t, `{"type":"dhcp"}`, func(o *Options) { o.NetNS = DefaultNetNS })
+	target := f.call("id")
+	target.Invocation.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"net"}`)
+	e := wantError(t, f.run(call.VerbAdd, target), call.Unknown, "exit status 2 and nothing on stdout")
+	if !strings.Contains(e.Stderr, "goroutine") {
+		t.Errorf("got stderr %q, want the end of a Go crash", e.Stderr)
+	}
+	f.network.PluginConfig = json.RawMessage(`{"type":"cilium-cni"}`)
+	_, err := f.newInvocation("id")
+	wantText(t, err, "ipam")
+}

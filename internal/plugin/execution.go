@@ -1,0 +1,222 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
+)
+
+// maxMessage limits each text of a plugin that goes into logs and errors, in bytes.
+const maxMessage = 4 << 10
+
+// execution is one plugin call. The CNI library's own (invoke.RawExec) limits neither time nor
+// environment nor output.
+type execution struct {
+	runner      *Runner
+	verb        string
+	plugin      string
+	containerID string
+	netns       string
+	ephemeral   bool
+	// owner, pool and requestID are for the log only.
+	owner, pool, requestID string
+	// start is when the call began.
+	start time.Time
+	// stderr is what the plugin wrote there, on one line, once it has ended.
+	stderr string
+}
+
+func (r *Runner) execution(verb string, c call.Call) *execution {
+	return &execution{
+		runner:      r,
+		start:       time.Now(),
+		verb:        verb,
+		plugin:      c.Invocation.Plugin,
+		containerID: c.ContainerID,
+		netns:       c.Invocation.NetNS,
+		ephemeral:   c.Invocation.NetNS == EphemeralNetNS,
+		owner:       c.Owner,
+		pool:        c.Pool,
+	}
+}
+
+// exec runs the plugin and returns its standard output unless that is an error. ctx ends the wait
+// for a plugin of a previous run. A plugin that has started ends by its own time limit only:
+// abandoned halfway it would leave an address that no record knows. Errors are *call.Error.
+func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	x.requestID = logging.RequestID(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, x.notStarted(err)
+	}
+	cmd := x.runner.command(path, environ)
+	if x.ephemeral {
+		ns, err := newNetNS()
+		if err != nil {
+			return nil, x.notStarted(fmt.Errorf("a network namespace for the call (--cni-netns %s): %w", EphemeralNetNS, err))
+		}
+		defer ns.Close()
+		cmd.Files = []*os.File{ns}
+	} else if err := x.runner.ownNetNS.check(x.netns); err != nil {
+		return nil, x.notStarted(err)
+	}
+	p := x.runner.prestarted.get(x.containerID)
+	if p != nil && p.lock.Left() {
+		x.runner.endPrestarted(x.containerID, p)
+		p = nil // the call waits for the lock
+	}
+	if p != nil {
+		if started := p.take(cmd, stdin); started != nil {
+			return x.wait(time.Now(), started)
+		}
+		cmd.Lock = p.lock
+	} else if x.containerID != "" {
+		lock, err := x.runner.locks.Lock(ctx, x.containerID)
+		if err != nil {
+			return nil, x.notStarted(err)
+		}
+		defer lock.Unlock()
+		cmd.Lock = lock
+	}
+	begin := time.Now()
+	x.runner.opts.Observer.Running(1)
+	started, err := cmd.Start(stdin)
+	if err != nil {
+		x.runner.opts.Observer.Running(-1)
+		return nil, x.notStarted(err)
+	}
+	return x.wait(begin, started)
+}
+
+// command returns the command of a plugin with the limits of the options.
+func (r *Runner) command(path string, environ []string) process.Command {
+	return process.Command{Path: path, Env: environ, Timeout: r.opts.Timeout, Grace: r.opts.Grace, Pidfd: r.pidfd}
+}
+
+// wait waits for the end of the process and returns its standard output, or the error that its
+// result means for the call. begin is when the process was started, or was sent its configuration.
+func (x *execution) wait(begin time.Time, started *process.Process) ([]byte, error) {
+	result := started.Wait()
+	x.runner.opts.Observer.Running(-1)
+	x.stderr = oneLine(result.Stderr)
+	stdout, err := x.interpret(result)
+	if e, ok := errors.AsType[*call.Error](err); ok && e.Outcome == call.Unknown {
+		started.LeaveLock()
+	}
+	x.log(time.Since(begin), result, err)
+	return stdout, err
+}
+
+// log writes the debug line of a call. Where debug lines are off it builds none: the fields cost
+// more than all else that follows a call.
+func (x *execution) log(took time.Duration, result process.Result, err error) {
+	log := x.runner.log
+	if !log.Logger.IsLevelEnabled(logrus.DebugLevel) {
+		return
+	}
+	fields := logrus.Fields{"plugin": x.plugin, "verb": x.verb, "duration": took, "exit": result.Exit.String()}
+	for name, text := range map[string]string{
+		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "stderr": x.stderr,
+		logging.FieldRequestID: x.requestID,
+	} {
+		if text != "" {
+			fields[name] = text
+		}
+	}
+	if err != nil {
+		fields[logrus.ErrorKey] = err
+	}
+	log.WithFields(fields).Debug("Plugin call ended")
+}
+
+// interpret returns what the result of a process means for the call. Only a well-formed error
+// document with a failing exit status is a refusal (CNI spec section 5).
+func (x *execution) interpret(r process.Result) ([]byte, error) {
+	reported, isError := decodeError(r.Stdout)
+	switch {
+	case r.Unended:
+		return nil, x.unknown(errors.New("exceeded its limits, and SIGKILL has not ended its process: it may still do its work"))
+	case r.TimedOut:
+		return nil, x.unknown(fmt.Errorf("did not end within %s (--plugin-timeout) and was terminated", x.runner.opts.Timeout))
+	case r.TooMuchOutput:
+		return nil, x.unknown(fmt.Errorf("printed more than %d bytes on stdout and was terminated", process.MaxStdout))
+	case r.Err != nil:
+		return nil, x.unknown(fmt.Errorf("its exit status is unknown: %w", r.Err))
+	case !r.Exit.Exited():
+		return nil, x.unknown(fmt.Errorf("was killed (%s)", r.Exit))
+	case r.Exit.Success() && !isError:
+		return r.Stdout, nil
+	case r.Exit.Success():
+		return nil, withPluginError(x.unknown(fmt.Errorf("printed an error (code %d), but its exit status is 0", reported.Code)), reported)
+	case isError:
+		return nil, withPluginError(x.failure(call.Refused, nil), reported)
+	case len(r.Stdout) == 0:
+		return nil, x.unknown(fmt.Errorf("%s and nothing on stdout", r.Exit))
+	default:
+		return nil, x.unknown(fmt.Errorf("%s, and stdout is not a CNI error: %q", r.Exit, oneLine(head(r.Stdout, 256))))
+	}
+}
+
+// decodeError returns the CNI error that stdout consists of, if it does.
+func decodeError(stdout []byte) (types.Error, bool) {
+	if len(stdout) == 0 {
+		return types.Error{}, false // as of most calls
+	}
+	var e types.Error
+	err := json.Unmarshal(stdout, &e)
+	return e, err == nil && e.Code != 0
+}
+
+// notStarted returns the error of a call whose plugin did not run.
+func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }
+
+// unknown returns the error of a call after which the state of the plugin is unknown.
+func (x *execution) unknown(err error) *call.Error { return x.failure(call.Unknown, err) }
+
+func (x *execution) failure(o call.Outcome, err error) *call.Error {
+	return &call.Error{Verb: x.verb, Plugin: x.plugin, ContainerID: x.containerID, Outcome: o, Stderr: x.stderr, Err: err}
+}
+
+// withPluginError adds the error that the plugin printed, fit for a log.
+func withPluginError(e *call.Error, reported types.Error) *call.Error {
+	e.Code = reported.Code
+	e.Msg, e.Details = oneLine(head([]byte(reported.Msg), maxMessage)), oneLine(head([]byte(reported.Details), maxMessage))
+	return e
+}
+
+// report reports the end of the call to the observer, and returns its error.
+func (x *execution) report(err error) error {
+	var outcome call.Outcome
+	if e := (*call.Error)(nil); errors.As(err, &e) {
+		outcome = e.Outcome
+	}
+	x.runner.opts.Observer.Called(x.verb, x.plugin, outcome, time.Since(x.start))
+	return err
+}
+
+// oneLine makes a plugin's text fit for one line of a log: control characters, which could forge
+// lines or drive a terminal, and runs of white space become one space; bytes that are not UTF-8
+// become the replacement character.
+func oneLine(b []byte) string {
+	s := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(string(b), "\uFFFD"))
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// head returns at most the first n bytes.
+func head(b []byte, n int) []byte { return b[:min(n, len(b))] }

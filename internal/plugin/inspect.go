@@ -1,0 +1,69 @@
+package plugin
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// Inspection is what NewInvocation finds out about a network, step by step, so that a step that
+// fails does not hide the others.
+type Inspection struct {
+	// Plugin is the plugin's type, and Profile its profile; both are empty if the configuration
+	// does not name it.
+	Plugin  string
+	Profile profile.Profile
+	// Binary is the plugin's executable; FindErr is why it was not found.
+	Binary  string
+	FindErr error
+	// Versions are the CNI versions that the plugin supports, and CNIVersion the one of its calls;
+	// VersionErr is why there is none. It wraps a *call.Error if VERSION failed.
+	Versions   []string
+	CNIVersion string
+	VersionErr error
+	// StateDir is the directory of the plugin's state, and StateKey the key of ipam that names it;
+	// both are empty if it keeps no state in files. StateErr is why NewInvocation refuses it.
+	StateDir, StateKey string
+	StateErr           error
+	// Missing are the required files of the profile of which no path exists, with Paths as the
+	// network configures them.
+	Missing []profile.Requirement
+	// NetNS is CNI_NETNS of calls; NetNSErr is why there is none.
+	NetNS    string
+	NetNSErr error
+	// Err is the error of NewInvocation; nil if an ADD is possible.
+	Err error
+}
+
+// Inspect takes the steps of NewInvocation for a network. It runs no verb but VERSION.
+func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
+	inv, err := r.NewInvocation(ctx, n, "", "")
+	found := Inspection{Plugin: inv.Plugin, Profile: inv.Profile, Err: err}
+	object, err := parseNetwork(n)
+	if err != nil || found.Profile.Type == "" {
+		return found
+	}
+	if found.Binary, found.FindErr = r.findPlugin(found.Plugin); found.FindErr == nil {
+		found.CNIVersion, found.VersionErr = r.negotiate(ctx, found.Plugin, found.Binary)
+		found.Versions = r.Versions(found.Binary)
+	}
+	found.StateDir, found.StateKey = found.Profile.StateDir(object["ipam"])
+	found.StateErr = r.checkHostDirs(found.Profile, object)
+	found.Missing = missing(found.Profile.Required(object["ipam"]))
+	found.NetNS, found.NetNSErr = r.namespace(found.Profile, found.Plugin)
+	return found
+}
+
+// missing returns the requirements of which no path exists as what it must be.
+func missing(required []profile.Requirement) []profile.Requirement {
+	exists := func(r profile.Requirement) bool {
+		return slices.ContainsFunc(r.Paths, func(path string) bool {
+			info, err := os.Stat(path)
+			return err == nil && info.IsDir() == (r.Kind == profile.RequireDirectory)
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(required), exists)
+}

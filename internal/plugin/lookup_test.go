@@ -1,0 +1,288 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// wantLookup fails the test if a lookup fails or does not return the addresses.
+func (f *fixture) wantLookup(inv call.Invocation, want string) call.Result {
+	f.t.Helper()
+	got, err := f.runner.Lookup(f.t.Context(), inv)
+	if text := ipsOf(got); err != nil || text != want {
+		f.t.Errorf("Lookup of %s: got %q, %v; want %q", inv.ContainerID, text, err, want)
+	}
+	return got
+}
+
+// wantHolds fails the test if Holds fails or returns something else.
+func (f *fixture) wantHolds(inv call.Invocation, ips []netip.Addr, want bool) {
+	f.t.Helper()
+	if held, err := f.runner.Holds(inv, ips); held != want || err != nil {
+		f.t.Errorf("Holds of %s: got %v, %v; want %v", inv.ContainerID, held, err, want)
+	}
+}
+
+// wantNoLookup fails the test if Holds and Lookup do not both fail with the text.
+func (f *fixture) wantNoLookup(inv call.Invocation, ips []netip.Addr, text string) {
+	f.t.Helper()
+	held, err := f.runner.Holds(inv, ips)
+	wantLookupError(f.t, err, text)
+	if held {
+		f.t.Errorf("%v are held", ips)
+	}
+	_, err = f.runner.Lookup(f.t.Context(), inv)
+	wantLookupError(f.t, err, text)
+}
+
+// A lookup returns what the ADD of the real host-local returned.
+func TestLookup(t *testing.T) {
+	for name, ipam := range map[string]string{
+		"two families":            `"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]`,
+		"IPv6 first":              `"ranges":[[{"subnet":"fd00::/120"}],[{"subnet":"10.1.0.0/24"}]]`,
+		"IPv6 with routes":        `"ranges":[[{"subnet":"fd00::/120","gateway":"fe80::1"}]],"routes":[{"dst":"::/0"},{"dst":"fd01::/64","gw":"fd00::9"}]`,
+		"two sets of one family":  `"ranges":[[{"subnet":"10.2.0.0/24"}],[{"subnet":"10.1.0.0/24"}]]`,
+		"two ranges in a set":     `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.1","rangeEnd":"10.1.0.1"},{"subnet":"10.2.0.0/23","rangeStart":"10.2.1.9","gateway":"10.2.0.77"}]]`,
+		"two ranges of a subnet":  `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.50","rangeEnd":"10.1.0.60","gateway":"10.1.0.3"}],[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.20","rangeEnd":"10.1.0.30","gateway":"10.1.0.4"}]]`,
+		"old form":                `"subnet":"10.1.0.0/16","rangeStart":"10.1.5.5","rangeEnd":"10.1.5.9","gateway":"10.1.255.254","routes":[{"dst":"0.0.0.0/0"}]`,
+		"old form and ranges":     `"subnet":"10.1.0.0/16","ranges":[[{"subnet":"fd00::/64"}]]`,
+		"small subnets":           `"ranges":[[{"subnet":"10.1.0.8/29"}],[{"subnet":"fd00::8/125"}]]`,
+		"addresses mapped 4-in-6": `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"::ffff:10.1.0.7","gateway":"::ffff:10.1.0.9"}]]`,
+	} {
+		for _, plugins := range []string{realPlugins, oldPlugins} {
+			t.Run(name+", "+plugins, func(t *testing.T) {
+				f := newRealFrom(t, plugins, `{"type":"host-local","dataDir":"DIR",`+ipam+`}`)
+				target := f.call("id")
+				f.addProven(f.call("other"))
+				want := f.addProven(target)
+				got := f.wantLookup(target.Invocation, ipsOf(want))
+				if !sameJSON(t, got.Raw, want.Raw) {
+					t.Errorf("got %s\nwant %s", got.Raw, want.Raw)
+				}
+				f.wantHolds(target.Invocation, addrsOf(want), true)
+				target.PrevResult = got.Raw
+				f.must(target, call.VerbCheck, call.VerbDel)
+				f.wantHolds(target.Invocation, addrsOf(want), false)
+				f.wantLookup(target.Invocation, "")
+			})
+		}
+	}
+}
+
+func TestLookupReadsLease(t *testing.T) {
+	f := newReal(t, dualStack)
+	f.addProven(f.call("id"))
+	v4, both := addrs("10.1.0.9"), addrs("10.1.0.9", "fd00::9")
+	const found = "10.1.0.9/24 via 10.1.0.1"
+	for name, c := range map[string]struct {
+		lease   string // of 10.1.0.9
+		ips     []netip.Addr
+		held    bool
+		found   string
+		unknown string // the error of both
+	}{
+		"this ID and interface":      {"mine\r\neth0", v4, true, found, ""},
+		"line end behind it":         {"mine\r\neth0\n", v4, true, found, ""},
+		"one of two":                 {"mine\r\neth0", both, false, found, ""},
+		"another ID":                 {"mine2\r\neth0", v4, false, "", ""},
+		"another interface":          {"mine\r\neth1", v4, false, "", ""},
+		"beginning of the interface": {"mine\r\neth", v4, false, "", "10.1.0.9"},
+		"ID only":                    {"mine\r\n", v4, false, "", "10.1.0.9"},
+		"beginning of the ID":        {"mi", v4, false, "", "10.1.0.9"},
+		"empty":                      {"", v4, false, "", "names no container ID"},
+		"zeros after a power loss":   {"\x00\x00\x00\x00", v4, false, "", "not a lease file"},
+		"too long":                   {strings.Repeat(" ", 8<<10) + "mine\r\neth0", v4, false, "", "not a lease file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.writeLease("10.1.0.9", c.lease)
+			defer f.removeLease("10.1.0.9")
+			inv := f.invocation("mine")
+			if c.unknown != "" {
+				f.wantNoLookup(inv, c.ips, c.unknown)
+				return
+			}
+			f.wantHolds(inv, c.ips, c.held)
+			f.wantLookup(inv, c.found)
+		})
+	}
+	t.Run("no address", func(t *testing.T) {
+		_, err := f.runner.Holds(f.invocation("mine"), nil)
+		wantLookupError(t, err, "no address")
+		f.wantLookup(f.invocation("mine"), "")
+	})
+	t.Run("beside unreadable files", func(t *testing.T) {
+		f.writeLease("10.1.0.200", "")
+		f.writeLease("10.1.0.201", "id")
+		f.wantLookup(f.invocation("id"), firstIPs)
+	})
+}
+
+// A file that is not regular neither blocks a lookup nor is followed.
+func TestLookupIrregularFile(t *testing.T) {
+	f := newReal(t, dualStack)
+	f.addProven(f.call("id"))
+	f.writeLease("elsewhere", "mine\r\neth0")
+	at := func(name string) string { return filepath.Join(f.leaseDir(), name) }
+	if err := errors.Join(unix.Mkfifo(at("10.1.0.11"), 0o600), os.Symlink("elsewhere", at("10.1.0.12")), os.Mkdir(at("10.1.0.13"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, ip := range addrs("10.1.0.11", "10.1.0.12", "10.1.0.13") {
+		f.wantNoLookup(f.invocation("mine"), []netip.Addr{ip}, "not a lease file")
+	}
+}
+
+func TestLookupMissingDir(t *testing.T) {
+	f := newReal(t, dualStack)
+	inv := f.invocation("id")
+	f.wantNoLookup(inv, addrs("10.1.0.2"), "no such file or directory")
+	if err := os.WriteFile(f.leaseDir(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.wantNoLookup(inv, addrs("10.1.0.2"), "not a directory")
+}
+
+func TestLookupForbiddenDir(t *testing.T) {
+	f := newReal(t, dualStack)
+	got := f.addProven(f.call("id"))
+	inv := f.invocation("id")
+	if err := os.Chmod(f.leaseDir(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // root may read everything, unless its file system user ID is another's
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		own, err := unix.SetfsuidRetUid(65534)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Setfsuid(own) //nolint:errcheck // as above
+	}
+	f.wantNoLookup(inv, addrsOf(got), "permission denied")
+}
+
+func TestPluginWithoutLookup(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	got := f.add(target)
+	if got.InStore {
+		t.Error("the result was found in a store")
+	}
+	f.wantNoLookup(target.Invocation, addrsOf(got), "has no lookup")
+	if got := f.runner.Verification(target.Invocation); got != (Verification{By: "check"}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Only an ADD proves where a plugin keeps its addresses: before one, a lookup that finds nothing may
+// have read another directory than the plugin's.
+func TestLookupBeforeAdd(t *testing.T) {
+	f := newReal(t, dualStack)
+	want := f.addProven(f.call("id"))
+	f.start() // again, so no ADD is known
+	f.wantLookup(f.invocation("id"), ipsOf(want))
+	_, err := f.runner.Lookup(t.Context(), f.invocation("other"))
+	wantLookupError(t, err, "has proven")
+	unchecked := f.invocation("id")
+	unchecked.DisableCheck = true
+	_, err = f.runner.Lookup(t.Context(), unchecked)
+	wantLookupError(t, err, "no CHECK")
+	if v := f.runner.Verification(unchecked); v.By != VerifyByLookup || !strings.Contains(v.Reason, "no ADD") {
+		t.Errorf("got %+v", v)
+	}
+	f.addProven(f.call("third"))
+	f.wantLookup(f.invocation("other"), "")
+	if v := f.runner.Verification(unchecked); v != (Verification{By: VerifyByLookup}) {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestLookupOutsideRanges(t *testing.T) {
+	f := newReal(t, dualStack)
+	f.addProven(f.call("id"))
+	f.writeLease("10.9.0.9", "mine\r\neth0")
+	f.writeLease("10.1.0.9", "mine\r\neth0")
+	got, err := f.runner.Lookup(t.Context(), f.invocation("mine"))
+	wantLookupError(t, err, "10.9.0.9 is in none of the ranges")
+	if text := ipsOf(got); text != "10.1.0.9/32, 10.9.0.9/32" {
+		t.Errorf("got %q, want both with their full length", text)
+	}
+}
+
+// Lookup waits for a plugin process of a previous run; Holds does not.
+func TestLookupWaitsForLock(t *testing.T) {
+	f := newReal(t, dualStack)
+	f.addProven(f.call("id"))
+	lock, err := f.runner.locks.Lock(t.Context(), "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = f.runner.Lookup(ctx, f.invocation("id"))
+	wantLookupError(t, err, "waiting for a plugin process")
+	f.wantHolds(f.invocation("id"), addrs("10.1.0.2", "fd00::2"), true)
+}
+
+// writeLeases writes n leases of pods.
+func writeLeases(t testing.TB, dir string, n int) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ip := netip.MustParseAddr("10.1.100.0")
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(dir, ip.String()), fmt.Appendf(nil, "pod-%d\r\neth0", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ip = ip.Next()
+	}
+}
+
+func TestLookupLargeStore(t *testing.T) {
+	f := newReal(t, largeStore)
+	writeLeases(t, f.leaseDir(), 10_000)
+	want := f.addProven(f.call("id"))
+	f.wantLookup(f.invocation("id"), ipsOf(want))
+	f.wantLookup(f.invocation("pod-9999"), "10.1.139.15/16 via 10.1.0.1")
+	f.wantLookup(f.invocation("none"), "")
+}
+
+// BenchmarkLookup measures Holds beside the CHECK that it replaces.
+func BenchmarkLookup(b *testing.B) {
+	for _, leases := range []int{10, 10_000} {
+		r, target, dir := newRealBenchmark(b, largeStore)
+		added, err := r.Add(b.Context(), target)
+		if err != nil || !added.InStore {
+			b.Fatal(added, err)
+		}
+		target.PrevResult = added.Raw
+		writeLeases(b, dir, leases)
+		b.Run(fmt.Sprintf("CHECK/%d", leases), func(b *testing.B) {
+			for b.Loop() {
+				if err := r.Check(b.Context(), target); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("Holds/%d", leases), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if held, err := r.Holds(target.Invocation, addrsOf(added)); !held || err != nil {
+					b.Fatal(held, err)
+				}
+			}
+		})
+	}
+}

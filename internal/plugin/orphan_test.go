@@ -1,0 +1,174 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// previousRun, set to a plugin directory, makes the test binary a previous run of the sidecar: it runs
+// one ADD, and is killed during that.
+const previousRun = "DELEGATED_IPAM_TEST_PREVIOUS_RUN"
+
+func addInPreviousRun(bin string) error {
+	r, err := New(Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Profiles: profile.Load, Timeout: time.Hour})
+	if err != nil {
+		return err
+	}
+	config, err := os.ReadFile(filepath.Join(bin, "network.json"))
+	if err != nil {
+		return err
+	}
+	inv, err := r.NewInvocation(context.Background(), call.Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
+	if err != nil {
+		return err
+	}
+	_, err = r.Add(context.Background(), call.Call{ContainerID: "id", Invocation: inv})
+	return err
+}
+
+// orphan leaves a plugin that works on container ID "id", its parent killed, and returns its process
+// ID.
+func orphan(t *testing.T, f *fixture, script string) int {
+	t.Helper()
+	// Orphans become children of this process, which can then see how they end.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Skipf("this system has no child subreaper: %v", err)
+	}
+	begun := f.fifo("begun")
+	f.script(call.VerbAdd, script)
+	if err := os.WriteFile(filepath.Join(f.bin, "network.json"), f.network.PluginConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), previousRun+"="+f.bin)
+	parent.Stderr = os.Stderr
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun()
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Wait(); err == nil {
+		t.Fatal("the previous run exited, want it killed")
+	}
+	calls := f.calls(call.VerbAdd)
+	return calls[len(calls)-1].PID
+}
+
+// wantSignal waits for an orphan, and fails the test if it was not ended by the signal.
+func wantSignal(t *testing.T, pid int, want syscall.Signal) {
+	t.Helper()
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !status.Signaled() || status.Signal() != want {
+		t.Errorf("the plugin of the previous run ended with %v, want signal %v", status, want)
+	}
+}
+
+// wantFinished fails the test if an orphan was ended before it printed its result, for which there is
+// no reader any more.
+func wantFinished(t *testing.T, pid int) {
+	t.Helper()
+	wantSignal(t, pid, syscall.SIGPIPE)
+}
+
+// Trap: a plugin process outlives us when we are killed: its ADD may act after the DEL of our next
+// run.
+//
+//evidence:reference/plugin-behaviour 44
+func TestOrphanIsAwaited(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	pid := orphan(t, f, `{"times":1,"announce":"begun","gate":"go"}`)
+	f.wantLocked("id")
+	done := make(chan error)
+	go func() { done <- f.run(call.VerbAdd, target) }()
+	f.write("go", "")
+	// The second ADD finds what the first one has allocated, so it came after it.
+	wantError(t, <-done, call.Refused, "duplicate allocation")
+	wantFinished(t, pid)
+}
+
+// Trap: a plugin process outlives us when we are killed, and one that hangs would hold its attachment
+// for ever.
+//
+//evidence:reference/plugin-behaviour 44
+func TestHungOrphanIsTerminated(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		grace  time.Duration
+		signal syscall.Signal
+	}{
+		"by SIGTERM": {`{"times":1,"announce":"begun","hang":true}`, time.Hour, syscall.SIGTERM},
+		"by SIGKILL": {`{"times":1,"ignoreTerm":true,"announce":"begun","hang":true}`, 2 * time.Second, syscall.SIGKILL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			target := f.call("id")
+			pid := orphan(t, f, c.script)
+			f.runner.locks.Timeout, f.runner.locks.Grace = time.Millisecond, c.grace
+			f.must(target, call.VerbAdd)
+			wantSignal(t, pid, c.signal)
+		})
+	}
+}
+
+func TestOrphanOfOtherContainerID(t *testing.T) {
+	f := newFake(t)
+	target := f.call("another")
+	pid := orphan(t, f, `{"times":1,"announce":"begun","gate":"go"}`)
+	f.runner.locks.Timeout = time.Millisecond
+	f.must(target, call.VerbAdd)
+	f.write("go", "")
+	wantFinished(t, pid)
+}
+
+// A call of this process is not terminated by another.
+func TestConcurrentCallIsNotTerminated(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	begun := f.fifo("begun")
+	f.script(call.VerbAdd, `{"announce":"begun","gate":"go"}`)
+	first := make(chan error)
+	go func() { first <- f.run(call.VerbAdd, target) }()
+	begun()
+	second, err := New(f.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.locks.Timeout = time.Millisecond
+	wantError(t, second.Del(t.Context(), target), call.NotStarted, "another call of this process")
+	f.write("go", "")
+	if err := <-first; err != nil {
+		t.Errorf("the call that had started: %v", err)
+	}
+}
+
+func TestCancelledWhileLocked(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	lock, err := f.runner.locks.Lock(t.Context(), "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.runner.Del(ctx, target) }()
+	cancel()
+	wantError(t, <-done, call.NotStarted, "context canceled")
+}

@@ -1,0 +1,210 @@
+package plugin
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+func TestRequest(t *testing.T) {
+	all := []profile.Request{profile.RequestCNIArgs, profile.RequestRuntimeConfig, profile.RequestArgsCNI}
+	for name, c := range map[string]struct {
+		capabilities  string
+		ips           []string
+		cniArgs       string
+		runtimeConfig string
+		args          string
+	}{
+		"none":                       {`{"ips":true}`, nil, "IgnoreUnknown=1", "", ""},
+		"one by CNI_ARGS":            {`{"ips":true}`, []string{"10.1.0.7"}, "IgnoreUnknown=1;IP=10.1.0.7", "", ""},
+		"two by runtimeConfig":       {`{"ips":true}`, []string{"10.1.0.7", "fd00::7"}, "IgnoreUnknown=1", `{"ips":["10.1.0.7","fd00::7"]}`, ""},
+		"two without the capability": {`{"ips":false}`, []string{"10.1.0.7", "fd00::7"}, "IgnoreUnknown=1", "", `{"cni":{"ips":["10.1.0.7","fd00::7"]}}`},
+		"mapped 4-in-6":              {`{}`, []string{"::ffff:10.1.0.7"}, "IgnoreUnknown=1;IP=10.1.0.7", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.setProfile(func(p *profile.Profile) { p.Requests = all })
+			f.configure(`{"type":"scripted","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}`, c.capabilities)
+			target := f.call("id")
+			target.Requested = request(c.ips...)
+			got := f.add(target)
+			wantAddrs(t, got, addrs(c.ips...)...)
+			target.PrevResult = got.Raw
+			f.must(target, call.VerbCheck, call.VerbDel)
+			for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel} {
+				f.wantRequestIn(verb, c.cniArgs, c.runtimeConfig, c.args)
+			}
+		})
+	}
+}
+
+func TestRequestNotPossible(t *testing.T) {
+	for name, c := range map[string]struct {
+		honoured []profile.Request
+		ips      []string
+	}{
+		"no convention":                        {nil, []string{"10.1.0.7"}},
+		"two by CNI_ARGS":                      {[]profile.Request{profile.RequestCNIArgs}, []string{"10.1.0.7", "fd00::7"}},
+		"runtimeConfig without the capability": {[]profile.Request{profile.RequestRuntimeConfig}, []string{"10.1.0.7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			target := f.call("id")
+			target.Invocation.Profile.Requests = c.honoured
+			target.Requested = request(c.ips...)
+			wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "10.1.0.7")
+			f.must(target, call.VerbDel)
+		})
+	}
+}
+
+func TestRequestKeepsArgs(t *testing.T) {
+	f := newFake(t)
+	f.network.PluginConfig = json.RawMessage(`{"args":{"cni":{"labels":[1]},"mine":2},"ipam":{"type":"scripted","subnet":"10.1.0.0/24"}}`)
+	target := f.call("id")
+	target.Requested = request("10.1.0.7")
+	f.must(target, call.VerbAdd)
+	f.wantRequestIn(call.VerbAdd, "IgnoreUnknown=1", "", `{"cni":{"ips":["10.1.0.7"],"labels":[1]},"mine":2}`)
+}
+
+func TestPrevResult(t *testing.T) {
+	for name, c := range map[string]struct {
+		versions string
+		verb     string
+		prev     string
+		want     string
+	}{
+		"CHECK":           {`["1.1.0"]`, call.VerbCheck, goodResult, goodResult},
+		"DEL":             {`["1.1.0"]`, call.VerbDel, goodResult, goodResult},
+		"not ADD":         {`["1.1.0"]`, call.VerbAdd, goodResult, ""},
+		"DEL without one": {`["1.1.0"]`, call.VerbDel, "", ""},
+		"not below 0.4.0": {`["0.3.1"]`, call.VerbDel, goodResult, ""},
+		"DEL, broken":     {`["1.1.0"]`, call.VerbDel, `{"cniVersion":"1.1.0","routes":[{"dst":"<nil>"}]}`, ""},
+		"another version": {
+			`["0.4.0"]`, call.VerbDel, goodResult,
+			`{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24","gateway":"10.1.0.1"}],"dns":{}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.script(call.VerbVersion, `{"versions":`+c.versions+`}`)
+			target := f.call("id")
+			f.script(call.VerbCheck, `{"stdout":" "}`)
+			if c.prev != "" {
+				target.PrevResult = json.RawMessage(c.prev)
+			}
+			f.must(target, c.verb)
+			if got := f.stdin(c.verb, "prevResult"); got != c.want {
+				t.Errorf("got prevResult %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestBrokenRecord(t *testing.T) {
+	for name, change := range map[string]func(*call.Call){
+		"prevResult not a result":          func(c *call.Call) { c.PrevResult = json.RawMessage(`[]`) },
+		"prevResult with an empty address": func(c *call.Call) { c.PrevResult = json.RawMessage(`{"cniVersion":"0.4.0","ips":[null]}`) },
+		"prevResult of unknown version":    func(c *call.Call) { c.PrevResult = json.RawMessage(`{"cniVersion":"9.9.9"}`) },
+		"configuration not an object": func(c *call.Call) {
+			c.Invocation.Config, c.PrevResult = json.RawMessage(`[]`), json.RawMessage(goodResult)
+		},
+		"relative namespace": func(c *call.Call) { c.Invocation.NetNS = "netns" },
+		"our own namespace":  func(c *call.Call) { c.Invocation.NetNS = "/proc/self/ns/net" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			target := f.call("id")
+			change(&target)
+			wantError(t, f.run(call.VerbCheck, target), call.NotStarted, "")
+			f.wantCalls(call.VerbCheck, 0)
+		})
+	}
+}
+
+// Trap: invoke.Delegate* reads CNI_* of the process, so that a plugin would see what the sidecar was
+// started with.
+//
+//evidence:operate/security P5
+//evidence:reference/plugin-behaviour 24
+func TestPluginEnvironment(t *testing.T) {
+	t.Setenv("CNI_NETNS", "/from/us")
+	t.Setenv("CNI_STRAY", "1")
+	t.Setenv("SECRET", "1")
+	t.Setenv("WANTED", "yes")
+	t.Setenv("PATH", "/usr/bin:/bin")
+	f := newFake(t, func(o *Options) { o.Env = []string{"WANTED", "UNSET"} })
+	target := f.call("id")
+	for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel, call.VerbStatus} {
+		f.must(target, verb)
+		want := map[string]string{
+			"CNI_COMMAND": verb, "CNI_CONTAINERID": "id", "CNI_NETNS": DefaultNetNS, "CNI_IFNAME": "eth0",
+			"CNI_ARGS": "IgnoreUnknown=1", "CNI_PATH": f.bin, "PATH": "/usr/bin:/bin", "WANTED": "yes",
+			"GOMAXPROCS": "1",
+		}
+		if verb == call.VerbStatus {
+			delete(want, "CNI_CONTAINERID")
+		}
+		got := f.calls(verb)[0].Env
+		for name, value := range want {
+			if got[name] != value {
+				t.Errorf("%s: got %s=%q, want %q", verb, name, got[name], value)
+			}
+			delete(got, name)
+		}
+		if len(got) > 0 {
+			t.Errorf("%s: got also %v, want nothing", verb, got)
+		}
+	}
+}
+
+func TestCommonEnv(t *testing.T) {
+	set := map[string]string{"A": "1", "PATH": "/bin", "GOMAXPROCS": "7"}
+	for name, c := range map[string]struct {
+		named []string
+		env   map[string]string
+		want  []string
+	}{
+		"named twice":                {[]string{"A", "PATH", "A"}, set, []string{"PATH=/bin", "A=1", "GOMAXPROCS=1"}},
+		"GOMAXPROCS of the sidecar":  {nil, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=1"}},
+		"GOMAXPROCS named":           {[]string{"GOMAXPROCS"}, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=7"}},
+		"GOMAXPROCS named and unset": {[]string{"GOMAXPROCS"}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := commonEnv(c.named, func(name string) (string, bool) {
+				value, ok := c.env[name]
+				return value, ok
+			})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no plugin directory":    {func(o *Options) { o.BinDirs = nil }, "--cni-bin-dir"},
+		"no lock file":           {func(o *Options) { o.LockFile = "" }, "lock file"},
+		"no profiles":            {func(o *Options) { o.Profiles = nil }, "profile"},
+		"a CNI variable":         {func(o *Options) { o.Env = []string{"CNI_ARGS"} }, "--plugin-env"},
+		"a variable with value":  {func(o *Options) { o.Env = []string{"A=b"} }, "--plugin-env"},
+		"a negative time limit":  {func(o *Options) { o.Timeout = -1 }, "--plugin-timeout"},
+		"our own namespace":      {func(o *Options) { o.NetNS = "/proc/self/ns/net" }, "--cni-netns"},
+		"namespace of process 1": {func(o *Options) { o.NetNS = "/proc/1/ns/net" }, "--cni-netns"},
+		"relative namespace":     {func(o *Options) { o.NetNS = "netns" }, "--cni-netns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newFake(t).opts
+			c.change(&o)
+			_, err := New(o)
+			wantText(t, err, c.want)
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package plugin
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
+)
+
+// Most of the time of a plugin call is the start of its process. A plugin that does nothing before
+// it has read its configuration can be started ahead of its call: while the journal is written,
+// which must be durable before the plugin acts, or while the previous call runs
+// (docs/design/how-it-works.md, Running a plugin, "Prestart").
+
+// Prestart starts the processes of the calls that come next, in their order, up to the first that
+// cannot be prestarted. It starts none for a call on another container ID than that of the first.
+// The calls of the container ID use them until discard is called, which ends the rest; it must be
+// called once, before the next Prestart for the ID.
+func (r *Runner) Prestart(calls ...call.Upcoming) (discard func()) {
+	if len(calls) == 0 {
+		return func() {}
+	}
+	containerID := calls[0].Call.ContainerID
+	p := &prestarted{}
+	for _, c := range calls {
+		if c.Call.ContainerID != containerID || !r.prestart(p, c) {
+			break
+		}
+	}
+	if p.lock == nil {
+		return func() {}
+	}
+	r.prestarted.put(containerID, p)
+	return func() { r.endPrestarted(containerID, p) }
+}
+
+// endPrestarted ends the unused processes of a container ID, once.
+func (r *Runner) endPrestarted(containerID string, p *prestarted) {
+	if !r.prestarted.remove(containerID, p) {
+		return
+	}
+	for _, waiting := range p.waiting {
+		waiting.Discard()
+		r.opts.Observer.Running(-1)
+	}
+	p.lock.Unlock()
+}
+
+// prestart starts the process of one call, and reports whether it was started. What prevents it is
+// not an error: the call itself meets it again, and reports it.
+func (r *Runner) prestart(p *prestarted, c call.Upcoming) bool {
+	x := r.execution(c.Verb, c.Call)
+	if !c.CanPrestart() || x.ephemeral || x.runner.ownNetNS.check(x.netns) != nil {
+		return false
+	}
+	args, stdin, err := x.prepare(&c.Call)
+	if err != nil || len(stdin) > process.MaxConfig || !r.isELF(c.Call.Invocation.Binary) {
+		return false
+	}
+	if p.lock == nil {
+		// A process of a previous run that has the lock is waited for by the call.
+		if p.lock, err = r.locks.TryLock(x.containerID); err != nil || p.lock == nil {
+			return false
+		}
+	}
+	cmd := r.command(c.Call.Invocation.Binary, x.environment(c.Call, args).list())
+	cmd.Lock = p.lock
+	started, err := cmd.Prestart()
+	if err != nil {
+		return false
+	}
+	r.opts.Observer.Running(1)
+	p.waiting = append(p.waiting, started)
+	return true
+}
+
+// prestarted are the processes that were started ahead of the calls on one container ID. These
+// calls share the lock of the ID, whether they use a process or start their own.
+type prestarted struct {
+	lock    *process.IDLock
+	waiting []*process.Process
+}
+
+// take returns the process that was prestarted as cmd would be started, and has sent it its
+// configuration; nil if there is none.
+func (p *prestarted) take(cmd process.Command, config []byte) *process.Process {
+	i := slices.IndexFunc(p.waiting, func(w *process.Process) bool { return w.RunsLike(cmd) })
+	if i < 0 || !p.waiting[i].SendConfig(config) {
+		return nil
+	}
+	started := p.waiting[i]
+	p.waiting = slices.Delete(p.waiting, i, i+1)
+	return started
+}
+
+// prestartedByID are the prestarted processes by container ID. It is safe for concurrent use.
+type prestartedByID struct {
+	mu   sync.Mutex
+	byID map[string]*prestarted
+}
+
+// get returns those of a container ID; nil if there are none.
+func (all *prestartedByID) get(containerID string) *prestarted {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.byID[containerID]
+}
+
+func (all *prestartedByID) put(containerID string, p *prestarted) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.byID[containerID] = p
+}
+
+// remove removes those of a container ID, and reports whether they were there.
+func (all *prestartedByID) remove(containerID string, p *prestarted) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	found := all.byID[containerID] == p
+	if found {
+		delete(all.byID, containerID)
+	}
+	return found
+}

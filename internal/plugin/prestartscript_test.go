@@ -1,0 +1,167 @@
+package plugin
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// wrap replaces the plugin of a call by a script that runs other commands at its first start, and
+// then the plugin. The runner takes it for an ELF binary, which could do the same. The returned
+// function waits until the script writes to $ready.
+func (f *fixture) wrap(c *call.Call, atFirst string) (awaitReady func()) {
+	f.t.Helper()
+	awaitReady = f.fifo("ready")
+	started := filepath.Join(f.dir, "started")
+	text := fmt.Sprintf("#!/bin/sh\nready=%s\nif [ ! -e %s ]; then\n: >%s\n%s\nfi\nexec %s\n",
+		filepath.Join(f.dir, "ready"), started, started, atFirst, c.Invocation.Binary)
+	dir := f.t.TempDir()
+	f.runner.opts.BinDirs = append(f.runner.opts.BinDirs, dir)
+	c.Invocation.Binary = filepath.Join(dir, c.Invocation.Plugin)
+	if err := os.WriteFile(c.Invocation.Binary, []byte(text), 0o700); err != nil {
+		f.t.Fatal(err)
+	}
+	info, err := os.Stat(c.Invocation.Binary)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.runner.elf.put(c.Invocation.Binary, info, true)
+	return awaitReady
+}
+
+// prestartWrapped prestarts the DEL of a held attachment by a script, and waits until that is ready.
+func (f *fixture) prestartWrapped(atFirst string) (target call.Call, pid int, discard func()) {
+	f.t.Helper()
+	target = f.call("id")
+	f.add(target)
+	awaitReady := f.wrap(&target, atFirst)
+	pids, discard := f.prestart(target, call.VerbDel)
+	awaitReady()
+	return target, pids[0], discard
+}
+
+func TestPrestartedNotReading(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		ended  bool
+	}{
+		"closed its input":               {"exec <&-\necho >$ready\nsleep 3600", false},
+		"ended, its child has the input": {"exec 5<&0\nsleep 3600 <&5 >/dev/null 2>&1 &\necho >$ready\nkill -9 $$", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newPrestartable(t)
+			target, pid, discard := f.prestartWrapped(c.script)
+			if c.ended {
+				hasEnded(t, pid, 0)
+			}
+			f.must(target, call.VerbDel)
+			f.wantOnlyDel(pid, false)
+			discard()
+			wantReaped(t, pid)
+		})
+	}
+}
+
+func TestPrestartedPrintsEarly(t *testing.T) {
+	f := newPrestartable(t)
+	target, pid, discard := f.prestartWrapped(`head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2; echo >$ready`)
+	f.must(target, call.VerbDel)
+	f.wantOnlyDel(pid, true)
+	discard()
+}
+
+// A child of a discarded process has the lock's file for as long as it lives.
+func TestPrestartedChildKeepsNoLock(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip(err)
+	}
+	f := newPrestartable(t)
+	pidFile := filepath.Join(f.dir, "child")
+	_, _, discard := f.prestartWrapped("setsid sh -c 'echo $$ >$0; echo >$1; exec sleep 3600' " + pidFile + " $ready >/dev/null 2>&1 &\nwait")
+	discard()
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	if _, err := fmt.Sscan(string(text), &child); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(child, unix.SIGKILL); err != nil { // it was alive until now
+		t.Error(err)
+	}
+	f.wantUnlocked("id")
+}
+
+// An executable that is being written is waited for by the call, which needs it, and not also before
+// the journal is written.
+func TestPrestartBusyExecutable(t *testing.T) {
+	f := newPrestartable(t)
+	target := f.call("id")
+	from, err := os.Open(target.Invocation.Binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	target.Invocation.Plugin, target.Invocation.Binary = "installed", filepath.Join(f.bin, "installed")
+	to, err := os.OpenFile(target.Invocation.Binary, os.O_CREATE|os.O_WRONLY, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	if _, err := io.Copy(to, from); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f.runner.Prestart(call.Upcoming{Verb: call.VerbDel, Call: target})()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it was waited for %s", took)
+		}
+	})
+}
+
+// Each call inherits the lock, whether it uses a prestarted process or not.
+func TestPrestartLockIsInherited(t *testing.T) {
+	for name, used := range map[string]bool{"prestarted": true, "not prestarted": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newPrestartable(t)
+			target := f.call("id")
+			f.add(target)
+			wrapped := target
+			inherited := filepath.Join(f.dir, "inherited")
+			f.wrap(&wrapped, "readlink /proc/$$/fd/3 >"+inherited)
+			if used {
+				target = wrapped
+			}
+			_, discard := f.prestart(target, call.VerbDel)
+			defer discard()
+			f.must(wrapped, call.VerbDel)
+			if got, err := os.ReadFile(inherited); err != nil || string(got) != f.opts.LockFile+"\n" {
+				t.Errorf("its descriptor 3 was %q, %v; want %s", got, err, f.opts.LockFile)
+			}
+		})
+	}
+}
+
+// A wrapper that takes a lock before it reads its configuration would wait for its own other
+// process: the DEL for the prestarted ADD with the lock.
+func TestScriptIsNotPrestarted(t *testing.T) {
+	f := wrapHostLocal(t, "exec 9>$HERE/wrapper.lock\nflock 9\n$HOST_LOCAL", func(o *Options) { o.Timeout = 10 * time.Second })
+	c := f.call("id")
+	defer f.runner.Prestart(call.Upcoming{Verb: call.VerbDel, Call: c}, call.Upcoming{Verb: call.VerbAdd, Call: c})()
+	if got := f.waiting("id"); len(got) != 0 {
+		t.Errorf("%v were prestarted, want none", got)
+	}
+	f.must(c, call.VerbDel)
+	f.addProven(c)
+}

@@ -1,0 +1,210 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+)
+
+const (
+	// budget is the longest time that a request waits: Cilium's clients end it after 90 s.
+	budget = 80 * time.Second
+
+	// repeatedInterval is the time between two lines about events that callers repeat.
+	repeatedInterval = time.Minute
+)
+
+// Run serves until ctx ends, then stops gracefully: it rejects new work and waits for
+// running plugin calls. The error is why it could not start or stop.
+func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	self := journal.Holder{Pod: c.PodName, Started: time.Now()}
+	lock, err := journal.Lock(ctx, c.StateDir, self, func(holder string) {
+		log.WithField("stateDir", c.StateDir).Warnf("Not ready: waiting for the state directory, which another process holds: %s", holder)
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+
+	a, err := assemble(c, self, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	defer a.locks.Release()
+	return a.serve(ctx)
+}
+
+// app is the assembled sidecar.
+type app struct {
+	*reporter
+	log     logrus.FieldLogger
+	metrics *metrics.Metrics
+	handler http.Handler
+	loaded  journal.Loaded
+	// overLimit logs the connections that are closed because there are too many, and refusals the
+	// requests of callers who may not call.
+	overLimit, refusals *logging.Repeated
+}
+
+// assemble creates and connects every part. Nothing runs yet.
+func assemble(c Config, self journal.Holder, log logrus.FieldLogger) (*app, error) {
+	boot, err := journal.Host{}.BootID()
+	if err != nil {
+		return nil, err
+	}
+	machine := journal.Host{}.MachineID()
+	if machine == "" {
+		log.Warn("No machine ID: records of another machine cannot be detected; mount the host's /etc/machine-id")
+	}
+	r := newReporter(c, self, log)
+	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
+		return nil, err
+	}
+	a := &app{
+		reporter: r, log: log,
+		overLimit: logging.NewRepeated(log, repeatedInterval), refusals: logging.NewRepeated(log, repeatedInterval),
+	}
+	if err := a.connect(boot, machine); err != nil {
+		r.locks.Release()
+		return nil, errors.Join(err, r.journal.Close())
+	}
+	return a, nil
+}
+
+// connect creates the parts that depend on the journal.
+func (a *app) connect(boot, machine string) (err error) {
+	c := a.config
+	if a.loaded, err = a.journal.Load(); err != nil {
+		return err
+	}
+	nameDefaultPool(a.loaded, c.IPAMDefaultIPPool)
+	a.reportProblems()
+	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
+	if err := a.connectPlugins(); err != nil {
+		return err
+	}
+	owners, err := ownermatch.Parse(c.Owners)
+	if err != nil {
+		return fmt.Errorf("--owners: %w", err)
+	}
+	a.engine = engine.New(engine.Options{
+		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Exclude: c.ExcludeAddresses,
+		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
+		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
+		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics.Engine(),
+	}, unnamedDefaultPool{failingJournal{a.metrics.Journal(a.journal), a.stateDir.Expire}, c.IPAMDefaultIPPool}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
+
+	for _, n := range a.loaded.FutureVersions {
+		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
+	}
+
+	api, err := httpapi.New(httpapi.Options{
+		Engine: a.engine, Reporter: a.reporter, OnUnread: unixsock.OnUnread, Privileged: unixsock.Privileged, Log: a.log, DefaultPool: c.IPAMDefaultIPPool,
+		Addressing: httpapi.Addressing{
+			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
+			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,
+			RangeIPv4: c.IPv4Range, RangeIPv6: c.IPv6Range,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	a.registerMetrics()
+	a.handler = a.route(api)
+	return nil
+}
+
+// connectPlugins creates the plugin runner and the watcher of the CNI configuration, and
+// acquires the node locks.
+func (a *app) connectPlugins() (err error) {
+	c := a.config
+	o := c.PluginOptions()
+	o.Log, o.Observer, o.LockDir = a.log, a.metrics.Plugin(), a.journal.Dir()
+	if _, err := o.Profiles(); err != nil {
+		a.log.WithError(err).Error("Not ready: a plugin profile is invalid; no new addresses are allocated until it is fixed")
+	}
+	if a.runner, err = plugin.New(o); err != nil {
+		return err
+	}
+	a.plugins = newPoolProbes(a.runner, a.locks, &a.probes, c.PluginTimeout+plugin.DefaultGrace)
+	if a.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool, Log: a.log}); err != nil {
+		return err
+	}
+	return a.lockNetworks()
+}
+
+// lockNetworks acquires the node lock of each network of the configured pools and of each
+// network that a record names, which may hold addresses in a pool that is no longer
+// configured. A network that is configured later is locked before its first use.
+func (a *app) lockNetworks() error {
+	for _, network := range recordedNetworks(a.loaded.Records) {
+		if err := a.locks.Acquire(network, nodelock.QueryTimeout); err != nil {
+			return fmt.Errorf("state directory %s has records of network %q: %w", a.config.StateDir, network, err)
+		}
+	}
+	for _, pool := range a.config.poolNames() {
+		n, err := a.conf.Network(pool)
+		if err != nil {
+			continue // logged by the watcher, which waits for a configuration
+		}
+		if err := a.locks.Acquire(n.Name, nodelock.QueryTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordedNetworks returns the networks that records name, sorted.
+func recordedNetworks(records []record.Record) []string {
+	names := map[string]bool{}
+	for _, r := range records {
+		names[r.Network] = true
+		for _, c := range r.Invocations {
+			names[c.Network] = true
+		}
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
+}
+
+// reportProblems logs and reports the records that cannot be used.
+func (a *app) reportProblems() {
+	for _, p := range a.loaded.Problems {
+		a.log.WithError(p.Reason).WithFields(logrus.Fields{"file": p.File, "containerID": p.ContainerID, "movedTo": p.MovedTo}).
+			Error("Quarantined an unusable record; the addresses of its owner are unknown")
+		if p.MoveErr != nil {
+			a.log.WithError(p.MoveErr).WithField("file", p.File).Error("Failed to move the record to quarantine/")
+		}
+		if p.MovedTo == "" { // otherwise the journal lists it
+			a.problems = append(a.problems, httpapi.Quarantined{File: p.File, Reason: p.Reason.Error(), Since: a.started})
+		}
+	}
+	for _, n := range a.loaded.FutureVersions {
+		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
+		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID, "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
+			Error("A record of a newer version was found; its owner is not served")
+		a.problems = append(a.problems, httpapi.Quarantined{File: n.File, Reason: reason, Since: a.started, Version: n.Version})
+	}
+}

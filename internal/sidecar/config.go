@@ -1,0 +1,66 @@
+// Package sidecar assembles the sidecar from its parts: start, stop, reload.
+package sidecar
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profilefile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+)
+
+// Config is the input of Run: the completed options of `serve`, and their report in the status.
+type Config struct {
+	options.Sidecar
+	// Version is the version of the program.
+	Version string
+	// Settings are the options with their sources, for the status only.
+	Settings []options.Setting
+	// Hangups requests a reload by each signal; nil for none.
+	Hangups <-chan os.Signal
+	// Reread reads the options again at a reload, applies those that it can, and returns the
+	// Settings from then on; nil if they stay.
+	Reread func() []options.Setting
+}
+
+// Validate reports each invalid option: its name, its value and the expected values. Beyond
+// options.Sidecar.Validate it has the checks that the plugin runner and the socket define. Files
+// that may still change, those of --plugin-profile and the CNI configuration, are not part of it.
+func (c Config) Validate() error {
+	_, err := plugin.New(c.PluginOptions())
+	return errors.Join(c.Sidecar.Validate(), err, c.SocketOptions().Validate())
+}
+
+// locksName is the file of the locks that plugin processes inherit.
+const locksName = "plugins.lock"
+
+// PluginOptions returns the options of the plugin runner.
+func (c Config) PluginOptions() plugin.Options {
+	return plugin.Options{
+		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
+		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, SingleNode: c.SingleNode, InPod: c.InPod,
+		Profiles: profilefile.Loader(c.PluginProfiles),
+	}
+}
+
+// SocketOptions returns the options of the socket.
+func (c Config) SocketOptions() unixsock.Options {
+	return unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
+}
+
+// reported returns settings as the status has them.
+func reported(settings []options.Setting) []httpapi.OptionValue {
+	all := make([]httpapi.OptionValue, len(settings))
+	for i, s := range settings {
+		all[i] = httpapi.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)}
+	}
+	return all
+}
+
+// poolNames returns the pools in the order in which they are shown: the default one first.
+func (c Config) poolNames() []string { return cniconf.ByRank(c.Pools, c.IPAMDefaultIPPool) }

@@ -1,0 +1,181 @@
+package doctor
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/test/checktest"
+)
+
+func ips(texts ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// ownID returns a container ID of the sidecar.
+func ownID(owner string) string { return containerid.For(owner, "node", "pods") }
+
+// listed returns an attachment in the list.
+func listed(owner, state string, addresses ...string) *models.Attachment {
+	a := &models.Attachment{Owner: owner, Network: "pods", ContainerID: ownID(owner), Interface: "eth0", State: state}
+	for _, ip := range addresses {
+		a.Addresses = append(a.Addresses, &models.AttachmentAddress{IP: ip})
+	}
+	return a
+}
+
+// leased returns a lease in the store.
+func leased(ip, containerID string) hostlocal.Lease {
+	return hostlocal.Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
+}
+
+// observed returns the observations of a ready sidecar with an empty list and an empty
+// store, with changes.
+func observed(changes ...func(*check.Observations)) *check.Observations {
+	o := &check.Observations{
+		Status: &models.DelegatedIPAMStatus{Ready: true},
+		Stores: []check.Store{{Pool: "default", Network: "pods", Plugin: "host-local", Dir: "/data/pods"}},
+	}
+	for _, change := range changes {
+		change(o)
+	}
+	return o
+}
+
+// both sets the list before and after the store is read.
+func both(all ...*models.Attachment) func(*check.Observations) {
+	return func(o *check.Observations) { o.Before, o.After = all, all }
+}
+
+func stored(all ...hostlocal.Lease) func(*check.Observations) {
+	return func(o *check.Observations) { o.Stores[0].Leases = all }
+}
+
+// problems returns state, check and address of each finding that is not OK.
+func problems(all []check.Finding) []string {
+	var out []string
+	for _, f := range all {
+		if f.State != check.OK {
+			out = append(out, string(f.State)+" "+f.Check+" "+f.Address)
+		}
+	}
+	return out
+}
+
+func TestDiagnose(t *testing.T) {
+	const held, adding, releasing, cooldown = models.AttachmentStateHeld, models.AttachmentStateAdding, models.AttachmentStateReleasing, models.AttachmentStateCooldown
+	lease := leased("10.15.0.2", ownID("router"))
+	ofInterface, ofNetwork := listed("router", held, "10.15.0.2"), listed("router", held, "10.15.0.2")
+	ofInterface.Interface, ofNetwork.Network = "eth1", "others"
+	tests := map[string]struct {
+		observed *check.Observations
+		want     []string
+	}{
+		"nothing held":                        {observed(), nil},
+		"held":                                {observed(both(listed("router", held, "10.15.0.2")), stored(lease)), nil},
+		"in cooldown":                         {observed(both(listed("router", cooldown, "10.15.0.2")), stored(lease)), nil},
+		"lease of a pod":                      {observed(stored(leased("10.15.0.2", "0123456789abcdef"))), nil},
+		"leaked lease":                        {observed(stored(lease)), []string{"warning leases 10.15.0.2"}},
+		"lease missing in its attachment":     {observed(both(listed("router", held)), stored(lease)), []string{"warning leases 10.15.0.2"}},
+		"attachment of another network":       {observed(both(ofNetwork), stored(lease)), []string{"warning leases 10.15.0.2"}},
+		"attachment of another interface":     {observed(both(ofInterface), stored(lease)), []string{"warning leases 10.15.0.2", "error leases 10.15.0.2"}},
+		"ADD in progress":                     {observed(both(listed("router", adding)), stored(lease)), nil},
+		"DEL in progress":                     {observed(both(listed("router", releasing)), stored(lease)), nil},
+		"DEL in progress, lease removed":      {observed(both(listed("router", releasing, "10.15.0.2"))), nil},
+		"lost lease":                          {observed(both(listed("router", held, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
+		"lost lease in cooldown":              {observed(both(listed("router", cooldown, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
+		"lease of another ID":                 {observed(both(listed("router", held, "10.15.0.2")), stored(leased("10.15.0.2", "pod"))), []string{"error leases 10.15.0.2"}},
+		"allocated before the store was read": {observed(func(o *check.Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
+		"allocated after the store was read":  {observed(func(o *check.Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
+		"released after the store was read":   {observed(func(o *check.Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
+		"released before the store was read":  {observed(func(o *check.Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
+		"stale files":                         {observed(func(o *check.Observations) { o.Stores[0].Stale = ips("10.15.0.3", "fd00::3") }), []string{"warning stale-lease-files 10.15.0.3", "warning stale-lease-files fd00::3"}},
+		"removed stale files":                 {observed(func(o *check.Observations) { o.Stores[0].Removed = ips("10.15.0.3") }), nil},
+		"unreadable store":                    {observed(both(listed("router", held, "10.15.0.2")), func(o *check.Observations) { o.Stores[0].Err = errors.New("no") }), []string{"error store "}},
+		"failed repair":                       {observed(func(o *check.Observations) { o.Stores[0].Err, o.Stores[0].Stale = errors.New("no"), ips("10.15.0.3") }), []string{"error store ", "warning stale-lease-files 10.15.0.3"}},
+		"pool without a network":              {observed(func(o *check.Observations) { o.Stores = []check.Store{{Pool: "default"}} }), nil},
+		"other plugin":                        {observed(both(listed("router", held, "10.15.0.2")), func(o *check.Observations) { o.Stores[0].Plugin = "static" }), nil},
+		"no list":                             {observed(stored(lease), func(o *check.Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
+		"no response":                         {&check.Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
+		"no response, stale file":             {&check.Observations{StatusErr: errors.New("no"), Stores: []check.Store{{Pool: "default", Network: "pods", Plugin: "host-local", Leases: []hostlocal.Lease{lease}, Stale: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
+		"not ready, two reasons":              {observed(func(o *check.Observations) { o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
+		"not ready, no reason":                {observed(func(o *check.Observations) { o.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := Diagnose(tt.observed)
+			if !slices.Equal(problems(got), tt.want) {
+				t.Errorf("got %q, want %q", problems(got), tt.want)
+			}
+			checktest.WantRemedies(t, got)
+		})
+	}
+}
+
+//evidence:operate/doctor each message names what is wrong, and its remedy
+func TestMessages(t *testing.T) {
+	broken := Diagnose(observed(func(o *check.Observations) {
+		o.ListErr = errors.New("list-reason")
+		o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"ready-reason"}}
+		o.Stores[0].Err = errors.New("store-reason")
+		o.Stores[0].Stale = ips("10.15.0.3")
+	}))
+	silent := Diagnose(&check.Observations{StatusErr: errors.New("status-reason")})
+	leaked := Diagnose(observed(stored(leased("10.15.0.2", ownID("router")))))
+	lost := Diagnose(observed(both(listed("health", models.AttachmentStateHeld, "10.15.0.7"))))
+	var text strings.Builder
+	for _, f := range slices.Concat(broken, silent, leaked, lost) {
+		text.WriteString(f.Message + "\n")
+	}
+	for _, want := range []string{
+		"list-reason", "ready-reason", "store-reason", "status-reason",
+		"/data/pods/10.15.0.3", "/data/pods/10.15.0.2", ownID("router"), "/data/pods/10.15.0.7", ownID("health"),
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no message contains %q:\n%s", want, text.String())
+		}
+	}
+}
+
+// The findings of a node without a sidecar and plugin are in the order of the checks.
+func TestOrder(t *testing.T) {
+	dir := t.TempDir()
+	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + dir + `"}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := &check.Observations{StatusErr: errors.New("not running")}
+	o.CollectNode(t.Context(), check.Config{
+		Socket: unixsock.Options{Path: filepath.Join(dir, "sock"), Mode: 0o660}, StateDir: filepath.Join(dir, "state"),
+		Inspect: inspect.Options{
+			NodeName: dir, Conf: cniconf.Options{Dir: dir},
+			Plugin: plugin.Options{BinDirs: []string{dir}, LockFile: filepath.Join(dir, "lock"), Profiles: profile.Load},
+		},
+	}, filepath.Join(dir, "sock"))
+	o.CollectStores(t.Context(), false)
+	var got []string
+	for _, f := range Diagnose(o) {
+		got = append(got, f.Check)
+	}
+	want := "sidecar options environment machine-id socket state-dir disk-space disk-space cni-config plugin runtime-gc node-lock netns plugin-files plugin-state store stale-lease-files"
+	if strings.Join(got, " ") != want {
+		t.Errorf("found %v; want %s", got, want)
+	}
+}

@@ -1,0 +1,40 @@
+package poolcheck
+
+import (
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+)
+
+// Each message names the address, the container ID and the file.
+func TestLeaseMessages(t *testing.T) {
+	const own = "cilium-agent-router-0123456789abcdef"
+	ip := ips("10.15.0.2")[0]
+	held := []*models.Attachment{{
+		Owner: "router", Network: "pods", State: models.AttachmentStateHeld, ContainerID: own, Interface: "eth0",
+		Addresses: []*models.AttachmentAddress{{Family: "ipv4", IP: ip.String()}},
+	}}
+	lease := hostlocal.Lease{IP: ip, ContainerID: own, Interface: "eth0"}
+	for name, tt := range map[string]struct {
+		leases []hostlocal.Lease
+		list   []*models.Attachment
+		state  check.State
+		want   string
+	}{
+		"both":             {[]hostlocal.Lease{lease}, held, ok, `all 1 held addresses of network "pods" are in the store, and no other lease is the sidecar's`},
+		"lease only":       {[]hostlocal.Lease{lease}, nil, warning, `address 10.15.0.2 is leased to container ID ` + own + `, interface "eth0" (/data/pods/10.15.0.2), but the sidecar does not list the address with that container ID and interface`},
+		"list only":        {nil, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but there is no lease of it (/data/pods/10.15.0.2): the plugin may allocate the address again`},
+		"lease of a trial": {[]hostlocal.Lease{{IP: ip, ContainerID: "delegated-ipam-try-0123456789ab-1", Interface: "eth0"}}, nil, warning, "address 10.15.0.2 is leased to container ID delegated-ipam-try-0123456789ab-1, interface \"eth0\" (/data/pods/10.15.0.2), of `profile try`"},
+		"lease of others":  {[]hostlocal.Lease{{IP: ip, ContainerID: "pod", Interface: "net1"}}, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but it is leased to container ID pod, interface "net1" (/data/pods/10.15.0.2)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := check.Store{Pool: "default", Network: "pods", Plugin: "host-local", Dir: "/data/pods", Leases: tt.leases}
+			got := Leases.Run(&check.Observations{Status: &models.DelegatedIPAMStatus{}, Before: tt.list, After: tt.list, Stores: []check.Store{s}})
+			if len(got) != 1 || got[0].State != tt.state || got[0].Message != tt.want {
+				t.Errorf("got %+v; want\n%s", got, tt.want)
+			}
+		})
+	}
+}

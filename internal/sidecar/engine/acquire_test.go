@@ -1,0 +1,318 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+func TestAcquire(t *testing.T) {
+	//evidence:reference/plugin-behaviour 4
+	run(t, "new owner: DEL before ADD", func(t *testing.T) {
+		f := newFixture(t)
+		a := f.allocate("router")
+		f.wantSteps("write adding, DEL, ADD[], write held")
+		if got := fmt.Sprint(a.Addrs(), a.Claims); got != "[10.0.0.1 fd00::1] [ipv4 ipv6]" {
+			t.Errorf("got %s; want an address and a claim of both families", got)
+		}
+	})
+	for name, c := range map[string]struct {
+		setup setup
+		steps string
+	}{
+		"no DEL: repeated ADD returns the same": {withProfile(sameAnswer()), "write adding, ADD[], write held"},
+		"no DEL: single-use IDs":                {withProfile(singleUseIDs()), "write adding, ADD[], write held"},
+		"no DEL: empty store":                   {storeReadable, "lookup, write adding, ADD[], write held"},
+		// Its second ADD would allocate a second address.
+		//evidence:reference/plugin-behaviour 33
+		"calico: DEL before ADD": {withProfile(pluginProfile("calico-ipam")), "write adding, DEL, ADD[], write held"},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, c.setup)
+			f.allocate("router")
+			f.wantSteps(c.steps)
+		})
+	}
+	run(t, "no network configuration", func(t *testing.T) {
+		f := newFixture(t)
+		f.node.networkErr = errors.New("no CNI configuration in /etc/cni/net.d")
+		f.wantError(f.tryAllocate("router"), Failed, "router", "/etc/cni/net.d")
+		f.wantSteps("")
+	})
+	run(t, "no plugin", func(t *testing.T) {
+		f := newFixture(t)
+		f.node.pluginErr = errors.New("no plugin in /opt/cni/bin")
+		f.wantError(f.tryAllocate("router"), Failed, "router", "/opt/cni/bin")
+		f.wantSteps("")
+	})
+	run(t, "container ID of another attachment", func(t *testing.T) {
+		f := newFixture(t, bluePool)
+		f.allocate("router")
+		f.node.networks["blue"] = "net"
+		err := f.tryAllocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
+		f.wantError(err, Failed, "cilium-agent-router-", "blue", defaults.Pool)
+	})
+	run(t, "write of adding fails", func(t *testing.T) {
+		f := newFixture(t)
+		f.inject(always(writeFailed, "write adding"))
+		f.wantError(f.tryAllocate("router"), Failed, "journal", "no space left")
+		f.wantSteps("write adding, remove")
+	})
+	run(t, "write of held fails", func(t *testing.T) {
+		f := newFixture(t)
+		f.inject(always(writeFailed, "write held"))
+		f.wantError(f.tryAllocate("router"), Failed, "journal")
+		f.wantSteps("write adding, DEL, ADD[], write held, write adding, DEL, remove")
+		f.wantStored(0)
+	})
+	run(t, "no DEL while the disk may have held", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		f.allocate("router")
+		f.clearStore()
+		f.inject(func(step string) fault { // held is durable, and the write that would undo it fails
+			switch {
+			case step == "write held":
+				return writeUnknown
+			case step == "write adding" && len(f.node.store) > 0:
+				return writeFailed
+			}
+			return noFault
+		})
+		_ = f.tryAllocate("router")
+		f.steps()
+		f.sleep(time.Hour)
+		if got := f.steps(); strings.Contains(got, "DEL") {
+			t.Errorf("steps %s; want no DEL", got)
+		}
+		f.inject(nil)
+		f.sleep(time.Hour)
+		f.wantStored(0)
+	})
+	run(t, "two owners do not chase each other's address", func(t *testing.T) {
+		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Requests = []profile.Request{profile.RequestCNIArgs} }))
+		f.allocateFamily("a", record.IPv6)
+		f.allocateFamily("b", record.IPv6)
+		f.clearStore()
+		f.setStored("a-pod", "fd00::1", "fd00::2")
+		f.restart()
+		before := len(strings.Split(f.steps(), ", "))
+		f.sleep(time.Hour)
+		if n := len(strings.Split(f.steps(), ", ")); n > 400 {
+			t.Errorf("%d steps in an hour, after %d at the start; want a back-off", n, before)
+		}
+	})
+}
+
+func TestAcquireFailure(t *testing.T) {
+	run(t, "failed ADD is undone", func(t *testing.T) {
+		f := newFixture(t)
+		for _, injected := range []fault{refused, errorAfter} {
+			f.inject(once("ADD", injected))
+			f.wantError(f.tryAllocate("router"), Failed, "router", "cilium-agent-router-")
+			f.wantSteps("write adding, DEL, ADD[], DEL, remove")
+			f.wantStored(0)
+		}
+	})
+	//evidence:reference/plugin-behaviour 2
+	run(t, "failed ADD is kept until a DEL succeeds", func(t *testing.T) {
+		f := newFixture(t)
+		f.inject(func(step string) fault {
+			return map[string]fault{"ADD": errorAfter, "DEL": notStarted}[step]
+		})
+		f.wantError(f.tryAllocate("router"), Failed, "retried")
+		if l := f.List(); len(l) != 1 || l[0].State != record.Adding {
+			t.Fatalf("list %+v; want one in state adding", l)
+		}
+		f.inject(nil)
+		f.sleep(time.Hour)
+		f.wantNone()
+	})
+	//evidence:reference/plugin-behaviour 22
+	run(t, "timed-out ADD is kept while it may act", func(t *testing.T) {
+		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds = 60 }))
+		f.inject(once("ADD", timeoutBefore))
+		f.wantError(f.tryAllocate("router"), Failed)
+		l := f.List()
+		if len(l) != 1 {
+			t.Fatalf("list %+v; want the attachment", l)
+		}
+		time.Sleep(59 * time.Second)
+		f.setStored(l[0].ContainerID, "10.0.0.9") // the ADD acts late
+		f.sleep(2 * time.Second)
+		f.wantNone()
+	})
+	run(t, "no second ADD before a DEL succeeds", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.steps()
+		f.inject(nth(2, "DEL", refused))
+		f.wantError(f.tryAllocate("router"), Failed, "10.0.0.1 is not available")
+		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.1 fd00::1], write adding, DEL, DEL")
+		f.allocate("router")
+		f.wantHeld("router", "fd00::1")
+	})
+	run(t, "lost attachment gets a DEL after its ADD", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		id := f.allocate("router").ContainerID
+		f.clearStore()
+		f.inject(once("ADD", timeoutBefore))
+		f.wantError(f.tryAllocate("router"), Failed)
+		time.Sleep(100 * time.Second)
+		f.setStored(id, "10.0.0.77") // the ADD acts late
+		f.sleep(time.Hour)
+		f.wantStored(0)
+		f.steps()
+		f.sleep(24 * time.Hour)
+		f.wantSteps("") // it waits for its owner
+	})
+}
+
+func TestRequestedAddresses(t *testing.T) {
+	run(t, "lost addresses are requested", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("health")
+		f.allocate("router")
+		f.clearStore()
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2 fd00::2], write held")
+		f.wantHeld("router", "10.0.0.2")
+		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
+	})
+	run(t, "prefix length", func(t *testing.T) { // known subnet, else the full length
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		var requested []netip.Prefix
+		f.onCall(func(verb string, c call.Call) {
+			if verb == "ADD" {
+				requested = c.Requested
+			}
+		})
+		f.allocate("router")
+		if want := "[10.0.0.1/24 fd00::1/64]"; fmt.Sprint(requested) != want {
+			t.Errorf("requested %v; want %s", requested, want)
+		}
+		f.restore("health", "10.0.0.40")
+		if want := "[10.0.0.40/32]"; fmt.Sprint(requested) != want {
+			t.Errorf("requested %v; want %s", requested, want)
+		}
+	})
+	run(t, "extra address is released", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.clearStore()
+		f.node.extraAddr = "10.0.0.99"
+		f.steps()
+		_ = f.tryAllocate("router")
+		f.wantStepsPrefix("CHECK, write held, DEL, write adding, ADD[10.0.0.1], write adding, DEL, ADD[]")
+	})
+	run(t, "plugin returns another address", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("first")
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.clearStore()
+		f.node.ignoresRequests = true
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2], write adding, DEL, ADD[], write held")
+		f.wantHeld("router", "10.0.0.1")
+		f.wantStored(1)
+	})
+	run(t, "changed address is not reacquired", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.allocate("router")
+		f.wantCounters(Counters{Lost: 1})
+	})
+	//evidence:design/reliability an owner keeps its address of one family when that of the other is taken, or blocked by an empty file
+	run(t, "one of two addresses is taken", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("first")
+		f.allocate("router")
+		f.release("10.0.0.1", "fd00::1")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.2")
+		a := f.allocate("router")
+		if got := fmt.Sprint(a.Addrs()); got != "[10.0.0.1 fd00::2]" {
+			t.Errorf("router has %s; want another IPv4 address and its own fd00::2", got)
+		}
+	})
+}
+
+func TestDuplicate(t *testing.T) {
+	run(t, "ours is released, the other verified", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore() // the plugin now allocates the same address again
+		f.steps()
+		f.wantError(f.tryAllocate("health"), Failed, "health", "router", "10.0.0.1")
+		synctest.Wait()
+		f.wantStepsPrefix("write adding, DEL, ADD[], DEL, remove, CHECK")
+		f.wantHeld("router", "10.0.0.1")
+		if got := f.Counters().Duplicates; got != 1 {
+			t.Errorf("%d duplicates counted; want one", got)
+		}
+		f.allocate("health")
+		f.wantHeld("health", "10.0.0.2")
+	})
+	run(t, "the other is verified again if its verification was in progress", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		op := f.lock("router")
+		f.wantError(f.tryAllocate("health"), Failed, "router")
+		f.steps()
+		op.setVerified() // what the plugin said before the duplicate
+		op.unlock()
+		synctest.Wait()
+		f.wantStepsPrefix("CHECK")
+	})
+	//evidence:reference/plugin-behaviour 15
+	run(t, "plugin with one address for all", func(t *testing.T) {
+		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Unique = false }))
+		f.allocate("router")
+		f.clearStore()
+		f.wantError(f.tryAllocate("health"), Failed, "every attachment", "router", "10.0.0.1")
+		synctest.Wait()
+		f.wantCounters(Counters{})
+		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "in a renamed network", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.node.networks[defaults.Pool] = "net2"
+		f.clearStore() // one store per network, as host-local has
+		f.wantError(f.tryAllocate("health"), Failed, "router", "10.0.0.1")
+		f.wantOwners("router")
+	})
+	run(t, "not with a completed release", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(always(writeFailed, "remove"))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.allocate("health")
+		f.wantHeld("health", "10.0.0.1")
+		f.wantCounters(Counters{})
+		f.inject(nil)
+		f.sleep(time.Hour)
+		f.wantHeld("health", "10.0.0.1")
+		f.wantStored(1)
+		f.release("10.0.0.1")
+		f.wantStored(0)
+	})
+}

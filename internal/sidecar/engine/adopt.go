@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// adopt records what the plugin's store holds for the container ID of an owner without a record: the
+// journal was lost. Every enabled family is claimed for good, also one that is not requested: the owner
+// may use it. If none is enabled, all are claimed, so that they can be released. absent reports that the store
+// provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
+// requested from the ADD. The error is a *duplicateError, that the record could not be written, or
+// that a restore must not replace what cannot be adopted.
+func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, absent bool, err error) {
+	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
+	if len(found.Addresses) == 0 {
+		return false, err == nil, nil
+	}
+	// An address that is excluded by now was allocated before, and may be in use.
+	_, hidden := firstAddr(found.Addresses, op.hides)
+	excluded := keepsExcluded(op.entry.owner)
+	switch {
+	case err != nil && len(want.required) > 0 && !excluded:
+		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, addrs(found.Addresses), err)
+	case err != nil || excluded && !hidden:
+		want.preferFound(slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.hides(a.Addr()) || op.outside(a.Addr()) }))
+		return false, false, nil
+	}
+	var families []record.Family
+	if !excluded {
+		for _, a := range found.Addresses {
+			families = append(families, record.FamilyOf(a.Addr()))
+		}
+		if slices.ContainsFunc(families, op.engine.enabled) {
+			families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.engine.enabled(f) })
+		}
+	}
+	if err := op.reserve(inv, found); err != nil {
+		return false, false, err
+	}
+	found.InStore = true
+	if err := op.commit(inv, found, families, false); err != nil {
+		op.unreserve(found)
+		return false, false, err
+	}
+	op.log().WithField(fieldIPAddrs, addrs(found.Addresses)).Info("Adopted the addresses that the plugin's store holds: the journal had no record of them")
+	return true, false, nil
+}

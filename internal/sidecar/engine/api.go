@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Journal makes records durable.
+type Journal interface {
+	// Write makes a record durable before it returns nil. After an error the disk has either
+	// the old or the new record.
+	Write(record.Record) error
+	// Remove durably deletes the record of a container ID; a missing record is not an error.
+	// After an error the record may still exist.
+	Remove(containerID string) error
+	// Available returns why records cannot be written now, for example because another file
+	// system is mounted over the state directory; the plugin is not called then.
+	Available() error
+}
+
+// Plugin runs the delegated plugin. Errors of Add, Del and Check are *call.Error. A call that
+// has begun ignores cancellation and ends within its own time limit: an abandoned call would
+// leave an unknown outcome.
+type Plugin interface {
+	// Network returns the network behind a pool as it is configured now, or why there is none.
+	Network(pool string) (call.Network, error)
+	// NewInvocation returns the invocation of a new ADD for an owner, or why there is none
+	// (plugin not found, VERSION failed, unsafe plugin not accepted).
+	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
+	// Configured returns why a pool has had no network since the process started; nil if it had one.
+	Configured(pool string) error
+	// Range compares addresses with the ranges of the network behind a pool as it is configured now.
+	Range(pool string, addrs []netip.Addr) call.Range
+	Add(ctx context.Context, c call.Call) (call.Result, error)
+	Del(ctx context.Context, c call.Call) error
+	// CommandLine returns a shell command that makes a call by hand, or a comment that says why there
+	// is none.
+	CommandLine(verb string, c call.Call) string
+	Check(ctx context.Context, c call.Call) error
+	// Holds reports whether the plugin's store, read without running a verb, has each address
+	// for the container ID and interface of an invocation. An error means unknown.
+	Holds(inv call.Invocation, addrs []netip.Addr) (bool, error)
+	// Lookup returns everything that the plugin's store has for the container ID and interface
+	// of an invocation. Without an error, no address proves that it has nothing. With an error
+	// nothing is proven; addresses returned with it can be requested.
+	Lookup(ctx context.Context, inv call.Invocation) (call.Result, error)
+	// Prestart announces the next calls, in order, until forget is called. The plugin may start
+	// their processes, which do nothing before their call. Announced calls may be omitted, and
+	// others may come between them.
+	Prestart(calls ...call.Upcoming) (forget func())
+}
+
+// AllocateRequest requests the addresses of an owner.
+type AllocateRequest struct {
+	// Owner is the API's owner; empty for a generated one.
+	Owner string
+	// Pool is the API's pool; empty for the default pool.
+	Pool string
+	// Family is the address family to allocate; empty for all enabled ones.
+	Family record.Family
+	// Expire requests an allocation that must be confirmed (header expiration).
+	Expire bool
+}
+
+// RestoreRequest requests one particular address. Owner and Pool are as in AllocateRequest.
+type RestoreRequest struct {
+	IP netip.Addr
+	// Also is the address of the other family that the owner had, if it is known: it is requested
+	// together with IP if the owner holds nothing. It is not claimed, and the request does not fail
+	// without it.
+	Also  netip.Addr
+	Owner string
+	Pool  string
+}
+
+// ReleaseRequest releases one address. Pool is as in AllocateRequest.
+type ReleaseRequest struct {
+	IP   netip.Addr
+	Pool string
+	// SkipDelay releases it without ReleaseDelay, also if it is in cooldown already.
+	SkipDelay bool
+}
+
+// Attachment is the current view of one attachment. Its record is shared and must not be
+// modified.
+type Attachment struct {
+	record.Record
+	// Verified is when the plugin last confirmed it; zero if not since the start.
+	Verified time.Time
+	// LastUsed is when a client last requested it; zero if not since the start.
+	LastUsed time.Time
+	// Lost reports that the plugin does not hold the addresses any more.
+	Lost bool
+	// Range compares its addresses with the ranges of the present configuration; only All sets it.
+	Range call.Range
+	// LastError is the error of the last work on it, without owner and pool; empty after a success.
+	LastError string
+}
+
+// Kind is a class of failure; package restapi maps it to a status code.
+type Kind string
+
+const (
+	// Forbidden: the owner is not among --owners.
+	Forbidden Kind = "forbidden"
+	// FamilyDisabled: the address family is disabled.
+	FamilyDisabled Kind = "family disabled"
+	// UnknownPool: no pool has that name.
+	UnknownPool Kind = "unknown pool"
+	// NotFound: no attachment has the address.
+	NotFound Kind = "not found"
+	// Exists: another owner has the address.
+	Exists Kind = "exists"
+	// Failed: plugin, journal or configuration failed.
+	Failed Kind = "failed"
+	// Busy: the queue is full, the budget is spent, or the client left; retry after RetryAfter.
+	Busy Kind = "busy"
+	// Stopping: the process is stopping.
+	Stopping Kind = "stopping"
+)
+
+// Error is a failed request. Its text names owner, pool, container ID and the plugin's own
+// message as far as they are known.
+type Error struct {
+	Kind Kind
+	// RetryAfter is the suggested wait before a retry; zero for none.
+	RetryAfter time.Duration
+	Err        error
+}
+
+// Error returns the reason.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func newError(k Kind, format string, args ...any) *Error {
+	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+)
+
+// discard discards the router, and wants the commands of the leftovers.
+func (f *fixture) discard(commands ...string) {
+	f.t.Helper()
+	_, left, err := f.Discard(context.Background(), "", "router")
+	if err != nil || len(left) != len(commands) {
+		f.t.Fatalf("got %+v, %v; want the commands %q", left, err, commands)
+	}
+	for i, want := range commands {
+		if left[i].Command != want || left[i].Network != "net" || left[i].Plugin != "host-local" {
+			f.t.Errorf("got %+v; want the command %q", left[i], want)
+		}
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	const del = "DEL cilium-agent-router-d8c9d588a6714816"
+	run(t, "the plugin refuses everything", func(t *testing.T) {
+		log, lines := test.NewNullLogger()
+		f := newFixture(t, needsPod, func(_ *fakeNode, o *Options) { o.Log = log })
+		f.wantError(f.tryAllocate("router"), Failed, "no pod")
+		lines.Reset()
+		f.discard(del)
+		f.wantNoAttachment()
+		f.wantRecords(0)
+		if got := lines.LastEntry(); got == nil || got.Level != logrus.WarnLevel || got.Data["network"] != "net" || got.Data["plugin"] != "host-local" {
+			t.Errorf("got the log line %+v; want a warning with network and plugin", got)
+		}
+		f.restart(namesPod)
+		f.wantNoAttachment()
+	})
+	run(t, "the plugin accepts the DEL", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.discard()
+		f.wantNone()
+		f.wantRecords(0)
+	})
+	run(t, "a DEL may act late", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		f.allocate("router")
+		f.inject(always(timeoutLate, "DEL"))
+		if _, left, err := f.Discard(context.Background(), "", "router"); err != nil || len(left) != 1 {
+			t.Fatalf("got %+v, %v; want one leftover", left, err)
+		}
+		f.wantNoAttachment()
+		f.inject(nil)
+		f.allocate("router")
+		f.wantGeneration("router", 1)
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
+	run(t, "the record cannot be removed", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(func(step string) fault {
+			switch step {
+			case "DEL":
+				return refused
+			case "remove":
+				return writeFailed
+			}
+			return noFault
+		})
+		_, left, err := f.Discard(context.Background(), "", "router")
+		f.wantError(err, Failed, "could not be removed")
+		if len(left) > 0 || f.get("router").Owner == "" {
+			t.Errorf("got %+v and the attachment %+v; want it kept", left, f.get("router"))
+		}
+	})
+	run(t, "none", func(t *testing.T) {
+		f := newFixture(t)
+		for _, pool := range []string{"", "other"} {
+			_, _, err := f.Discard(context.Background(), pool, "router")
+			f.wantError(err, NotFound, "router", "no attachment")
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lose makes the attachment of an owner lost: the plugin does not hold it any more.
+func (f *fixture) lose(owner string) {
+	f.t.Helper()
+	f.setStored(lastID(f.get(owner).Record))
+	if err := f.tryAllocate("finder"); err == nil {
+		f.t.Fatal("the plugin's next address is not that of the lost attachment")
+	}
+	synctest.Wait()
+	if !f.get(owner).Lost {
+		f.t.Fatalf("%s is %+v; want it lost", owner, f.get(owner))
+	}
+}
+
+// lost counts the lost attachments.
+func (f *fixture) lost() int {
+	n := 0
+	for _, a := range f.List() {
+		if a.Lost {
+			n++
+		}
+	}
+	return n
+}
+
+//evidence:design/how-it-works the plugin's next address belongs to a lost attachment
+func TestDuplicateOfLost(t *testing.T) {
+	run(t, "cannot be requested", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		f.allocate("health")
+		f.allocate("router")
+		f.lose("health") // the plugin returns the first free address
+		f.allocate("ingress")
+		f.wantAddrs("health", "10.0.0.1")
+		f.wantAddrs("ingress", "10.0.0.3")
+		if f.get("health").Lost {
+			t.Error("health is still lost")
+		}
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
+	run(t, "its attachment is busy", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		f.allocate("health")
+		f.lose("health")
+		op := f.lock("health")
+		f.wantError(f.tryAllocate("ingress"), Failed, "has already")
+		op.unlock()
+		synctest.Wait() // its verification
+		f.allocate("ingress")
+		f.wantAddrs("health", "10.0.0.1")
+		f.wantAddrs("ingress", "10.0.0.2")
+	})
+	run(t, "several", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		for i := range maxRepeats {
+			f.allocate(fmt.Sprint("pod-", i))
+		}
+		f.clearStore()
+		f.restart()
+		f.sleep(time.Hour)
+		f.allocate("ingress")
+		f.wantAddrs("ingress", fmt.Sprint("10.0.0.", maxRepeats+1))
+		for i := range maxRepeats {
+			f.wantAddrs(fmt.Sprint("pod-", i), fmt.Sprint("10.0.0.", i+1))
+		}
+		f.wantStoreAgrees()
+	})
+	run(t, "several, the plugin continues after its last address", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*maxRepeats, true })
+		for i := range maxRepeats {
+			f.allocate(fmt.Sprint("pod-", i))
+		}
+		f.clearStore()
+		f.restart()
+		f.sleep(time.Hour)
+		f.node.last = 0
+		f.steps()
+		f.allocate("ingress")
+		synctest.Wait()
+		steps := f.steps()
+		// DEL and ADD of ingress; and for each lost attachment in the way DEL, ADD and DEL, and the
+		// same when it is verified.
+		calls := strings.Count(steps, "ADD") + strings.Count(steps, "DEL")
+		if most := 2 + maxRepeats*(2+3+3); calls > most {
+			t.Errorf("%d plugin calls; want at most %d: %s", calls, most, steps)
+		}
+		for i := range maxRepeats {
+			if a := f.get(fmt.Sprint("pod-", i)); !a.Holds(addr(fmt.Sprint("10.0.0.", i+1))) {
+				t.Errorf("pod-%d is %+v; want its address reserved", i, a.Record)
+			}
+		}
+		f.sleep(time.Hour)
+		f.wantStored(1 + maxRepeats - f.lost())
+	})
+	run(t, "one of its addresses is taken", func(t *testing.T) {
+		f := newFixture(t)
+		health := f.allocate("health")
+		f.clearStore()
+		f.setStored("of a pod", health.Addrs()[1].String())
+		f.restart()
+		f.sleep(time.Minute)
+		// The first free address is that of health, and the plugin has no other one to return.
+		f.wantError(f.tryAllocate("ingress"), Failed, "has already")
+		if a := f.get("health"); !a.Lost || !a.Holds(addr("10.0.0.1")) {
+			t.Errorf("health is %+v; want it lost with its addresses", a)
+		}
+		f.release("10.0.0.1")
+		f.release("fd00::1")
+		f.allocate("ingress")
+	})
+}

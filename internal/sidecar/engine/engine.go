@@ -1,0 +1,245 @@
+// Package engine is the allocation engine: it keeps the attachment of each owner in step
+// with the journal and the plugin (docs/design/how-it-works.md). It does not depend on HTTP,
+// processes or files: it works on a Journal and a Plugin.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Options configure an Engine. A duration of zero disables what it times, except Budget.
+type Options struct {
+	// Node is the node's name, a part of each new container ID.
+	Node string
+	// BootID and MachineID are those of this boot and this machine.
+	BootID, MachineID string
+	// Pools are the names of the configured pools.
+	Pools []string
+	// DefaultPool is the name of the pool of a request without one.
+	DefaultPool string
+	// Exclude are the addresses that are not allocated. A bare address is a prefix of full length.
+	Exclude []netip.Prefix
+	// EnableIPv4 and EnableIPv6 enable the address families.
+	EnableIPv4, EnableIPv6 bool
+	// Owners are the owners that are served. RetireOwners releases the attachments of others
+	// at start.
+	Owners       ownermatch.Patterns
+	RetireOwners bool
+	// VerifyInterval is how long a successful verification is valid.
+	VerifyInterval time.Duration
+	// ReleaseDelay is the cooldown of a released attachment before its DEL.
+	ReleaseDelay time.Duration
+	// Expiration is the time within which an expiring allocation must be confirmed.
+	Expiration time.Duration
+	// Budget is the longest time that a request waits for its result. An operation begins no plugin
+	// call later than that after it got its plugin process.
+	Budget time.Duration
+	// MaxProcesses is the maximum number of concurrent plugin processes of one pool, at least 1.
+	// With 1, background work has one in addition.
+	MaxProcesses int
+	// MaxQueued is the maximum number of requests that wait or use the plugin; further ones
+	// fail with Busy.
+	MaxQueued int
+	Log       logrus.FieldLogger
+	// Observer receives events; nil for none.
+	Observer Observer
+}
+
+// Engine manages the attachments of one node. Its methods may be called concurrently.
+type Engine struct {
+	opts    Options
+	journal Journal
+	plugin  Plugin
+
+	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
+	// pools are the configured ones and, from Start on, those of records. It does not change then.
+	pools map[string]*pool
+	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
+	// plugin process.
+	lockWaiters, processWaiters waiters
+	// ctx ends at Stop; it cancels waits and background work that has not begun.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	stopping bool
+	wg       sync.WaitGroup
+	byOwner  map[key]*entry
+	sorted   []*entry // those of byOwner, by pool and owner
+	byID     map[string]*entry
+	index    index
+	rejected map[key]error
+
+	// records has the record of each key, for readers without mu.
+	records sync.Map
+	// statsMu guards what a readiness probe reads, and is never held for long.
+	statsMu  sync.Mutex
+	counters Counters
+	failure  Failure
+}
+
+// key identifies an attachment. A record is found by owner and pool, regardless of the
+// present names of node and network (docs/design/how-it-works.md, Identity).
+type key struct{ pool, owner string }
+
+// String names owner and pool for errors.
+func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
+
+// entry is the state of one attachment in memory. Only the holder of its lock changes it, and
+// only under Engine.mu, so that All can read it.
+type entry struct {
+	key
+	shared *pool
+	// lock is held by the one operation that works on the attachment. Its capacity is 1.
+	lock chan struct{}
+	refs int
+	id   string // container ID of generation 0; empty until it is needed; see idInUse
+
+	rec *record.Record // nil without a record
+	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
+	// not used for responses before a write has succeeded.
+	dirty    bool
+	verified time.Time
+	lastUsed time.Time
+	lost     bool
+	lastErr  string
+
+	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
+	// got no response and the journal could not be written; empty for none.
+	releaseAs Action
+	// recovered: the reconciliation after the start is done.
+	recovered bool
+	// doubted: since its last verification began, the plugin has returned its address to another owner,
+	// or its store lacked it.
+	doubted bool
+	// conflict: an older attachment had the same address at the start.
+	conflict bool
+	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner
+	// acquires it again.
+	waitsForOwner bool
+	// failures counts consecutive failures; the work is retried at retryAt.
+	failures int
+	retryAt  time.Time
+	timer    *time.Timer
+}
+
+// New returns an engine without attachments. Start must be called before any request.
+func New(o Options, j Journal, p Plugin) *Engine {
+	if o.Observer == nil {
+		o.Observer = nopObserver{}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	pools := map[string]*pool{}
+	for _, name := range o.Pools {
+		pools[name] = newPool(o.MaxProcesses)
+	}
+	return &Engine{
+		opts: o, journal: j, plugin: p,
+		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
+		ctx:        ctx, cancel: cancel,
+		pools: pools, byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[key]error{},
+	}
+}
+
+// Start loads the records of the journal and reconciles each in the background: it completes
+// interrupted acquisitions and releases, verifies held attachments, reacquires lost ones and
+// releases those that RetireOwners names. It returns immediately; requests are served from
+// then on.
+func (e *Engine) Start(records []record.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range records {
+		e.load(r)
+	}
+	e.sortEntries()
+	e.wg.Go(e.lookUpRounds)
+	for _, p := range e.pools {
+		// At most half of the plugin processes, so that requests always get one.
+		for range max(1, e.opts.MaxProcesses/2) {
+			e.wg.Go(func() {
+				for a := p.workqueue.get(); a != nil; a = p.workqueue.get() {
+					e.reconcile(a)
+				}
+			})
+		}
+	}
+}
+
+// Stop rejects new requests, drops background work that has not begun, and waits until work
+// in progress is recorded, or until ctx ends. It releases nothing.
+func (e *Engine) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	e.stopping = true
+	for _, a := range e.byOwner {
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+	e.mu.Unlock()
+	e.cancel()
+	for _, p := range e.pools {
+		p.workqueue.shutDown()
+	}
+	done := make(chan struct{})
+	go func() { e.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enabled reports whether an address family is enabled.
+func (e *Engine) enabled(f record.Family) bool {
+	return f == record.IPv4 && e.opts.EnableIPv4 || f == record.IPv6 && e.opts.EnableIPv6
+}
+
+// requestedFamilies returns the families that a request covers.
+func (e *Engine) requestedFamilies(f record.Family) []record.Family {
+	if f != "" {
+		return []record.Family{f}
+	}
+	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
+}
+
+// holder returns the attachment that has an address in a pool, and its container ID.
+func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.index.holder(pool, ip)
+	if a == nil {
+		return key{}, "", false
+	}
+	return a.key, a.idInUse(), true
+}
+
+// checkPool rejects a pool that is not configured. With held, the pool of an existing
+// attachment is accepted too, so that leftovers of an earlier configuration can be released.
+func (e *Engine) checkPool(pool string, held bool) error {
+	if slices.Contains(e.opts.Pools, pool) {
+		return nil
+	}
+	known := slices.Clone(e.opts.Pools)
+	if held {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if i, _ := e.position(key{pool: pool}); i < len(e.sorted) && e.sorted[i].pool == pool {
+			return nil
+		}
+	}
+	slices.Sort(known)
+	return newError(UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// An excluded address that the plugin returns is released and acquired again for a separate
+// owner, so that the plugin returns another one (docs/design/how-it-works.md, Excluded addresses).
+
+// excludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
+// follows. No pod has such an owner, because names in Kubernetes have no colon.
+const excludedOwnerPrefix = "excluded:"
+
+// maxExcluded bounds how many results with an excluded address one acquisition sets aside.
+const maxExcluded = 16
+
+// Excluded reports whether the attachment keeps an excluded address from being allocated.
+func (a Attachment) Excluded() bool { return keepsExcluded(a.Owner) }
+
+func keepsExcluded(owner string) bool { return strings.HasPrefix(owner, excludedOwnerPrefix) }
+
+// excludes reports whether an address is excluded from allocation (Options.Exclude).
+func (e *Engine) excludes(ip netip.Addr) bool {
+	return slices.ContainsFunc(e.opts.Exclude, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// excludedIn returns the first excluded address of a list, if there is one.
+func (e *Engine) excludedIn(addresses []call.Address) (netip.Addr, bool) {
+	return firstAddr(addresses, e.excludes)
+}
+
+// firstAddr returns the first address that has a property, if there is one.
+func firstAddr(addresses []call.Address, has func(netip.Addr) bool) (netip.Addr, bool) {
+	if i := slices.IndexFunc(addresses, func(a call.Address) bool { return has(a.Addr()) }); i >= 0 {
+		return addresses[i].Addr(), true
+	}
+	return netip.Addr{}, false
+}
+
+// hides reports whether an address must not be allocated: it is excluded, and not allocated to the
+// owner since before it was.
+func (op *operation) hides(ip netip.Addr) bool {
+	rec := op.entry.rec
+	return op.engine.excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(record.FamilyOf(ip)))
+}
+
+// excludedError is a successful ADD for any address whose result has an excluded one.
+type excludedError struct {
+	error
+	ip netip.Addr
+}
+
+// checkExcluded returns an error if a result has to be set aside, or, for an attachment that keeps
+// an excluded address, if there is nothing to keep. An excluded address that came beside requested
+// ones stays with them, because they may be in use; it is not allocated.
+func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
+	if len(inv.Requested) > 0 {
+		return nil
+	}
+	ip, hidden := firstAddr(res.Addresses, op.hides)
+	switch {
+	case keepsExcluded(op.entry.owner):
+		if !hidden {
+			return &unusableResult{fmt.Errorf("plugin %s returned %v, none of which is excluded", inv.Plugin, addrs(res.Addresses))}
+		}
+	case hidden:
+		return &excludedError{fmt.Errorf("plugin %s returned %v, and %s is excluded (--exclude-addresses)", inv.Plugin, addrs(res.Addresses), ip), ip}
+	}
+	return nil
+}
+
+// setAside acquires an excluded address that was just released for a separate owner. Without
+// success the plugin may return it again, which is counted by the caller.
+func (op *operation) setAside(inv call.Invocation, ip netip.Addr) {
+	aside := op.nest(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
+	if aside == nil {
+		return
+	}
+	aside.action, aside.waitCtx, aside.slot, aside.requestID = ActionExclude, op.waitCtx, op.slot, op.requestID
+	defer aside.unlock()
+	var want acquireRequest
+	if canRequest(inv, []netip.Addr{ip}) {
+		want.required = []netip.Addr{ip}
+	}
+	err := aside.acquire(want)
+	aside.recordResult(err)
+	op.engine.actionDone(ActionExclude, aside.entry.pool, []record.Family{record.FamilyOf(ip)}, err)
+	if err != nil {
+		aside.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
+	} else {
+		aside.outcomeLogger(aside.addresses()).Info("Set aside an excluded address")
+	}
+	aside.schedule()
+}
+
+// checkRequired rejects a restore of an excluded address that the owner does not have, and of one
+// outside the ranges unless the owner holds others.
+func (op *operation) checkRequired(want acquireRequest) error {
+	for _, ip := range want.required {
+		switch {
+		case op.hides(ip) && !keepsExcluded(op.entry.owner):
+			return op.excludedRequestError(ip)
+		case op.outside(ip) && (op.entry.rec == nil || op.entry.rec.Holds(ip)):
+			return op.outsideError(ip)
+		}
+	}
+	return nil
+}
+
+// excludedRequestError rejects the restore of an excluded address.
+func (op *operation) excludedRequestError(ip netip.Addr) error {
+	return newError(Failed, "%s: address %s is excluded (--exclude-addresses), so it is not allocated", op.entry.key, ip)
+}

@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// fakeNode is what survives a crash: the journal's disk and the plugin's store. It implements
+// Journal (in this file) and Plugin (fakeplugin_test.go).
+type fakeNode struct {
+	mu sync.Mutex
+	// records is the disk, by container ID.
+	records map[string]record.Record
+	// store is what the plugin holds, by container ID.
+	store map[string][]netip.Addr
+	// steps are the journal writes and plugin calls with their container ID, in order.
+	steps []string
+	// snapshots are the records that a journal would share with the engine.
+	snapshots []snapshot
+	// prestarts are the announcements of the engine, activePrestarts those not yet forgotten.
+	prestarts       []prestart
+	activePrestarts int
+
+	profile    profile.Profile
+	cniVersion string
+	networks   map[string]string // by pool
+	ipv6       bool              // the plugin has an IPv6 range as well
+	rangeSize  int               // addresses per family
+	outside    []netip.Prefix    // not in the ranges of the configuration
+	networkErr error             // why Network fails
+	neverErr   error             // networkErr as long as it was never nil in this run
+	pluginErr  error             // why NewInvocation fails
+	extraAddr  string            // an address that each ADD returns in addition
+	// ignoresRequests: an ADD accepts requested addresses and returns any.
+	ignoresRequests bool
+	// needsPod: ADD and DEL are refused unless the profile names a pod.
+	needsPod bool
+	// afterAdd is called when an ADD has allocated, before it ends.
+	afterAdd func(c call.Call)
+	// continues: an ADD continues after last, the number of the address that the last one returned.
+	continues bool
+	last      int
+	// storeHidden: Holds and Lookup fail.
+	storeHidden bool
+	// lookupErr is why Lookup fails although it finds addresses.
+	lookupErr error
+	// availableErr is why the state directory cannot be used.
+	availableErr error
+
+	// fault returns what goes wrong at a step; nil for nothing.
+	fault func(step string) fault
+	// killed: the process is dead, so no step has an effect.
+	killed bool
+	// reboots counts reboots: late effects of calls on the node do not survive one.
+	reboots int
+	// onCall, if not nil, is called with each plugin call.
+	onCall func(ctx context.Context, verb string, c call.Call)
+	// callTime is how long a call takes.
+	callTime time.Duration
+	// addGate, if not nil, is received from before each ADD.
+	addGate chan struct{}
+}
+
+// prestart is one announcement: its calls, and the number of steps before it.
+type prestart struct {
+	stepsBefore int
+	calls       []string
+}
+
+func newFakeNode() *fakeNode {
+	return &fakeNode{
+		records: map[string]record.Record{}, store: map[string][]netip.Addr{},
+		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{defaults.Pool: "net"},
+		ipv6: true, rangeSize: 200, storeHidden: true,
+	}
+}
+
+// defaultOptions are the options of an engine unless a test changes them.
+func defaultOptions() Options {
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	owners, err := ownermatch.Parse([]string{"*"})
+	if err != nil {
+		panic(err)
+	}
+	return Options{
+		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool,
+		EnableIPv4: true, EnableIPv6: true, Owners: owners,
+		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
+		MaxProcesses: 4, MaxQueued: 100, Log: silent,
+	}
+}
+
+// start starts an engine on the records of the node and stops it at the end of the test.
+func (n *fakeNode) start(t *testing.T, o Options) *Engine {
+	t.Helper()
+	n.mu.Lock()
+	n.killed, n.neverErr = false, n.networkErr
+	var records []record.Record
+	for _, r := range n.records {
+		records = append(records, r)
+		n.snapshots = append(n.snapshots, newSnapshot(r))
+	}
+	n.mu.Unlock()
+	slices.SortFunc(records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
+	e := New(o, n, n)
+	e.Start(records)
+	t.Cleanup(func() {
+		stop(t, e)
+		n.wantSnapshotsUnchanged(t)
+	})
+	return e
+}
+
+func stop(t *testing.T, e *Engine) {
+	t.Helper()
+	if err := e.Stop(context.Background()); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+// kill stops an engine as SIGKILL does: no further step of it has an effect.
+func (n *fakeNode) kill(t *testing.T, e *Engine) {
+	t.Helper()
+	n.mu.Lock()
+	n.killed = true
+	n.mu.Unlock()
+	stop(t, e)
+}
+
+// Write implements Journal.
+func (n *fakeNode) Write(r record.Record) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	n.snapshots = append(n.snapshots, newSnapshot(r))
+	step := "write " + string(r.State)
+	n.steps = append(n.steps, step)
+	injected, effect := n.faultAt(step)
+	if effect {
+		n.records[r.ContainerID] = throughJSON(r)
+	}
+	return journalError(injected)
+}
+
+// Remove implements Journal.
+func (n *fakeNode) Remove(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.steps = append(n.steps, "remove")
+	injected, effect := n.faultAt("remove")
+	if effect {
+		delete(n.records, id)
+	}
+	return journalError(injected)
+}
+
+// Available implements Journal.
+func (n *fakeNode) Available() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.availableErr
+}
+
+// logStep adds an annotation to the steps.
+func (n *fakeNode) logStep(a ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.steps = append(n.steps, "-- "+fmt.Sprintln(a...))
+}
+
+// shiftTimes adds d to the times of every record, as if a clock that was ahead had written them.
+func (n *fakeNode) shiftTimes(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	later := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(d)
+		}
+	}
+	for id, r := range n.records {
+		r = r.Clone()
+		later(&r.Changed)
+		later(&r.ReleaseAt)
+		later(&r.LateDel.Until)
+		if r.Expiration != nil {
+			later(&r.Expiration.Deadline)
+		}
+		for i := range r.Invocations {
+			later(&r.Invocations[i].AddActsUntil)
+		}
+		n.records[id] = r
+	}
+}
+
+// snapshot is a record that must not be modified any more, and its JSON.
+type snapshot struct {
+	record record.Record
+	json   string
+}
+
+func newSnapshot(r record.Record) snapshot { return snapshot{r, toJSON(r)} }
+
+// wantSnapshotsUnchanged fails if the engine has modified a record that it shares.
+func (n *fakeNode) wantSnapshotsUnchanged(t *testing.T) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.snapshots {
+		if now := toJSON(s.record); now != s.json {
+			t.Errorf("a shared record was\n%s\nand was modified to\n%s", s.json, now)
+		}
+	}
+}
+
+// throughJSON returns a record as it is after it was on disk.
+func throughJSON(r record.Record) record.Record {
+	var out record.Record
+	if err := json.Unmarshal([]byte(toJSON(r)), &out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func toJSON(r record.Record) string {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+var errKilled = errors.New("the process was killed")

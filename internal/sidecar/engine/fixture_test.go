@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// run runs a subtest in a synctest bubble, so that waits take no time.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// fixture is an engine on a fake node.
+type fixture struct {
+	t *testing.T
+	*Engine
+	node *fakeNode
+}
+
+// setup changes the fake node or the options before the engine starts; nil changes nothing.
+type setup func(*fakeNode, *Options)
+
+func newFixture(t *testing.T, setups ...setup) *fixture {
+	t.Helper()
+	f := &fixture{t: t, node: newFakeNode()}
+	f.start(setups...)
+	return f
+}
+
+// start starts an engine with the default options and these setups.
+func (f *fixture) start(setups ...setup) {
+	f.t.Helper()
+	o := defaultOptions()
+	for _, apply := range setups {
+		if apply != nil {
+			apply(f.node, &o)
+		}
+	}
+	f.Engine = f.node.start(f.t, o)
+}
+
+// restart kills the engine, removes the fault, forgets the steps, and starts a new engine as
+// start does. It returns when the reconciliation after the start is idle.
+func (f *fixture) restart(setups ...setup) {
+	f.t.Helper()
+	f.node.kill(f.t, f.Engine)
+	f.inject(nil)
+	f.steps()
+	f.start(setups...)
+	synctest.Wait()
+}
+
+func ipv4Only(n *fakeNode, _ *Options)      { n.ipv6 = false }
+func storeReadable(n *fakeNode, _ *Options) { n.storeHidden = false }
+
+// gatedAdd makes each ADD wait until the test sends to or closes addGate.
+func gatedAdd(n *fakeNode, _ *Options) { n.addGate = make(chan struct{}) }
+
+// withProfile sets the plugin's profile, with changes.
+func withProfile(p profile.Profile, changes ...func(*profile.Profile)) setup {
+	for _, change := range changes {
+		change(&p)
+	}
+	return func(n *fakeNode, _ *Options) { n.profile = p }
+}
+
+// unknownPlugin has one family, takes no requests for addresses, and may act late; checkedPlugin also
+// notices a loss.
+func unknownPlugin(n *fakeNode, _ *Options) { n.profile, n.ipv6 = pluginProfile("unknown"), false }
+func checkedPlugin(n *fakeNode, _ *Options) { n.profile, n.ipv6 = checked(), false }
+
+func verifyInterval(d time.Duration) setup {
+	return func(_ *fakeNode, o *Options) { o.VerifyInterval = d }
+}
+
+func releaseDelay(d time.Duration) setup { return func(_ *fakeNode, o *Options) { o.ReleaseDelay = d } }
+
+func maxProcesses(n int) setup { return func(_ *fakeNode, o *Options) { o.MaxProcesses = n } }
+
+func maxQueued(n int) setup { return func(_ *fakeNode, o *Options) { o.MaxQueued = n } }
+
+func observer(to Observer) setup { return func(_ *fakeNode, o *Options) { o.Observer = to } }
+
+func rebooted(_ *fakeNode, o *Options)     { o.BootID = "boot2" }
+func ipv6Disabled(_ *fakeNode, o *Options) { o.EnableIPv6 = false }
+func retireOwners(_ *fakeNode, o *Options) { o.RetireOwners = true }
+
+// onlyOwner makes --owners match one owner.
+func onlyOwner(owner string) setup {
+	return func(_ *fakeNode, o *Options) { o.Owners, _ = ownermatch.Parse([]string{owner}) }
+}
+
+// bluePool adds a pool "blue" with a separate network.
+func bluePool(n *fakeNode, o *Options) {
+	n.networks["blue"] = "blue-net"
+	o.Pools = []string{defaults.Pool, "blue"}
+}
+
+// addr parses an IP address.
+func addr(ip string) netip.Addr { return netip.MustParseAddr(ip) }
+
+// allocate allocates the addresses of an owner.
+func (f *fixture) allocate(owner string) Attachment {
+	f.t.Helper()
+	return f.allocateWith(AllocateRequest{Owner: owner})
+}
+
+func (f *fixture) allocateFamily(owner string, family record.Family) Attachment {
+	f.t.Helper()
+	return f.allocateWith(AllocateRequest{Owner: owner, Family: family})
+}
+
+func (f *fixture) allocateExpiring(owner string) Attachment {
+	f.t.Helper()
+	return f.allocateWith(AllocateRequest{Owner: owner, Expire: true})
+}
+
+func (f *fixture) allocateWith(r AllocateRequest) Attachment {
+	f.t.Helper()
+	a, err := f.Allocate(context.Background(), r)
+	if err != nil {
+		f.t.Fatalf("allocate %+v: %v", r, err)
+	}
+	return a
+}
+
+// tryAllocate returns the error of an allocation.
+func (f *fixture) tryAllocate(owner string) error {
+	return f.tryAllocateWith(AllocateRequest{Owner: owner})
+}
+
+func (f *fixture) tryAllocateWith(r AllocateRequest) error {
+	_, err := f.Allocate(context.Background(), r)
+	return err
+}
+
+func (f *fixture) restore(owner, ip string) {
+	f.t.Helper()
+	if err := f.tryRestore(owner, ip); err != nil {
+		f.t.Fatalf("restore %s for %q: %v", ip, owner, err)
+	}
+}
+
+func (f *fixture) tryRestore(owner, ip string) error {
+	_, err := f.Restore(context.Background(), RestoreRequest{Owner: owner, IP: addr(ip)})
+	return err
+}
+
+func (f *fixture) release(ips ...string) {
+	f.t.Helper()
+	for _, ip := range ips {
+		if err := f.tryRelease(ip); err != nil {
+			f.t.Fatalf("release %s: %v", ip, err)
+		}
+	}
+}
+
+func (f *fixture) tryRelease(ip string) error {
+	_, err := f.Release(context.Background(), ReleaseRequest{IP: addr(ip)})
+	return err
+}
+
+// releaseAll releases the addresses of an attachment.
+func (f *fixture) releaseAll(a Attachment) {
+	f.t.Helper()
+	for _, ip := range a.Addrs() {
+		f.release(ip.String())
+	}
+}
+
+// releaseNow releases addresses without the release delay.
+func (f *fixture) releaseNow(ips ...string) {
+	f.t.Helper()
+	for _, ip := range ips {
+		if _, err := f.Release(context.Background(), ReleaseRequest{IP: addr(ip), SkipDelay: true}); err != nil {
+			f.t.Fatalf("release %s without delay: %v", ip, err)
+		}
+	}
+}
+
+// List returns every attachment.
+func (e *Engine) List() []Attachment { return slices.Collect(e.All()) }
+
+// Lookup returns an owner's attachment in a pool, if there is one.
+func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, ok := e.byOwner[key{pool, owner}]
+	if !ok || !a.listed() {
+		return Attachment{}, false
+	}
+	return a.view(), true
+}
+
+// get returns the attachment of an owner in the default pool; zero without one.
+func (f *fixture) get(owner string) Attachment {
+	a, _ := f.Lookup(defaults.Pool, owner)
+	return a
+}
+
+// sleep lets time pass and waits until the engine is idle.
+func (f *fixture) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// lock locks the entry of an owner. The caller unlocks the operation.
+func (f *fixture) lock(owner string) *operation {
+	f.t.Helper()
+	synctest.Wait() // an operation may hold the lock a moment longer than its client waits
+	a, err := f.getOrCreate(key{defaults.Pool, owner})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	op := &operation{engine: f.Engine, entry: a}
+	if !op.tryLock() {
+		f.t.Fatalf("the entry of %s is locked", owner)
+	}
+	return op
+}
+
+// steps returns the journal writes and plugin calls since the last time, without container IDs.
+func (f *fixture) steps() string {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	var short []string
+	for _, step := range f.node.steps {
+		word, rest, _ := strings.Cut(step, " ")
+		switch {
+		case word == "write":
+			word += " " + rest
+		case strings.Contains(rest, "["):
+			word += rest[strings.Index(rest, "["):]
+		}
+		short = append(short, word)
+	}
+	f.node.steps = nil
+	return strings.Join(short, ", ")
+}
+
+// inject sets the fault function; nil for no faults.
+func (f *fixture) inject(at func(step string) fault) {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	f.node.fault = at
+}
+
+// onCall calls do with each plugin call from now on.
+func (f *fixture) onCall(do func(verb string, c call.Call)) {
+	f.onCallCtx(func(_ context.Context, verb string, c call.Call) { do(verb, c) })
+}
+
+// onCallCtx is onCall with the context of each call.
+func (f *fixture) onCallCtx(do func(ctx context.Context, verb string, c call.Call)) {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	f.node.onCall = do
+}
+
+// clearStore removes everything from the plugin's store.
+func (f *fixture) clearStore() {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	clear(f.node.store)
+}
+
+// setStored makes the plugin's store hold exactly these addresses for a container ID.
+func (f *fixture) setStored(containerID string, ips ...string) {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	delete(f.node.store, containerID)
+	for _, ip := range ips {
+		f.node.store[containerID] = append(f.node.store[containerID], addr(ip))
+	}
+}

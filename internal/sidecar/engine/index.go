@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// index finds attachments by address. It is guarded by Engine.mu.
+type index map[netip.Addr][]indexEntry
+
+// indexEntry is an attachment that has an address in a network. One address can belong to
+// several attachments only in different networks.
+type indexEntry struct {
+	*entry
+	network string
+}
+
+// reserve adds the addresses of an attachment, or returns another attachment of the same network
+// or pool that has one of them, with that address, and adds none: a release names only pool and
+// address. An attachment that is being released does not count: until its DEL has succeeded,
+// the plugin allocates the address to no other owner.
+func (x index) reserve(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
+	for _, addr := range addresses {
+		for _, h := range x[addr.Addr()] {
+			if h.entry != a && (h.network == network || h.pool == a.pool) && h.rec.State != record.Releasing {
+				return h.entry, addr.Addr()
+			}
+		}
+	}
+	x.add(a, network, addresses)
+	return nil, netip.Addr{}
+}
+
+// holder returns the attachment of a pool that has the address; one that is being released only
+// if there is no other.
+func (x index) holder(pool string, ip netip.Addr) *entry {
+	var found *entry
+	for _, h := range x[ip] {
+		if h.pool == pool && (found == nil || found.rec.State == record.Releasing) {
+			found = h.entry
+		}
+	}
+	return found
+}
+
+// add inserts addresses that are missing.
+func (x index) add(a *entry, network string, addresses []call.Address) {
+	for _, addr := range addresses {
+		ip, h := addr.Addr(), indexEntry{a, network}
+		if !slices.Contains(x[ip], h) {
+			x[ip] = append(x[ip], h)
+		}
+	}
+}
+
+// remove deletes the addresses of an attachment.
+func (x index) remove(a *entry, addresses []call.Address) {
+	for _, addr := range addresses {
+		ip := addr.Addr()
+		x[ip] = slices.DeleteFunc(x[ip], func(h indexEntry) bool { return h.entry == a })
+		if len(x[ip]) == 0 {
+			delete(x, ip)
+		}
+	}
+}

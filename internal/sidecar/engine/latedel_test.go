@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// A DEL that acts late must not free what its owner gets next.
+func TestLateDel(t *testing.T) {
+	run(t, "of a release", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		f.allocate("router")
+		f.inject(once("DEL", timeoutLate))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed, "ended with an unknown outcome")
+		f.allocate("router")
+		f.wantGeneration("router", 1)
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+		f.wantStored(1)
+	})
+	run(t, "before a first ADD", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		f.inject(once("DEL", timeoutLate))
+		f.allocate("router")
+		f.wantStepsPrefix("write adding, DEL, write adding, ADD[], write held")
+		f.wantGeneration("router", 1)
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
+	run(t, "leaves a tombstone while it may act", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		f.allocate("router")
+		f.inject(once("DEL", timeoutLate))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.sleep(10 * time.Second) // the second DEL succeeds
+		f.wantNoAttachment()
+		f.wantRecords(1)
+		f.restart()
+		f.allocate("router")
+		f.wantGeneration("router", 1)
+		f.release("10.0.0.1")
+		f.sleep(time.Hour)
+		f.wantRecords(0)
+		f.allocate("router")
+		f.wantGeneration("router", 0)
+	})
+	for name, c := range map[string]struct {
+		store      profile.Store
+		restart    setup
+		generation int
+	}{
+		"killed":                      {profile.StoreRemote, nil, 1},
+		"rebooted, store on the node": {profile.StoreNode, rebooted, 0},
+		"rebooted, store on a server": {profile.StoreRemote, rebooted, 1},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, unknownPlugin)
+			f.node.profile.Store = c.store
+			f.allocate("router")
+			f.inject(once("DEL", killBefore))
+			_ = f.tryRelease("10.0.0.1")
+			f.restart(c.restart)
+			f.allocate("router")
+			f.wantGeneration("router", c.generation)
+		})
+	}
+	run(t, "impossible if a DEL ends with its process", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(once("DEL", timeoutBefore))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.allocate("router")
+		f.wantGeneration("router", 0)
+	})
+}
+
+func TestSingleUseIDs(t *testing.T) {
+	run(t, "after a release", func(t *testing.T) {
+		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+		a := f.allocate("router")
+		first := lastID(a.Record)
+		f.release("10.0.0.1")
+		f.wantNoAttachment()
+		f.wantRecords(0)
+		f.restart()
+		second := lastID(f.allocate("router").Record)
+		if first == second || first == a.ContainerID || second == a.ContainerID || !containerid.Match(second) {
+			t.Errorf("IDs %q and %q; want two unique ones of %q", first, second, a.ContainerID)
+		}
+	})
+	//evidence:reference/plugin-behaviour 42
+	run(t, "azure: queued DEL", func(t *testing.T) {
+		f := newFixture(t, withProfile(pluginProfile("azure-ipam")), ipv4Only)
+		first := lastID(f.allocate("router").Record)
+		f.release("10.0.0.1")
+		f.allocate("router")
+		f.setStored(first) // the queued DEL acts now
+		f.allocate("router")
+		f.wantCounters(Counters{})
+		f.wantStored(1)
+	})
+	run(t, "for each ADD of an acquisition", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, withProfile(singleUseIDs(), func(p *profile.Profile) {
+			p.RepeatedAdd, p.Requests = profile.RepeatedAddRefused, hostLocal().Requests
+		}))
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.wantNoADDAfterDEL()
+		f.allocate("router")
+		f.wantHeld("router", "10.0.0.2")
+	})
+	run(t, "after a failed verification", func(t *testing.T) {
+		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.wantNoADDAfterDEL()
+		f.restart()
+		f.allocate("router")
+		f.wantHeld("router", "10.0.0.2")
+	})
+	run(t, "an earlier one gets its DEL later", func(t *testing.T) {
+		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+		f.inject(once("ADD", timeoutBefore))
+		f.wantError(f.tryAllocate("router"), Failed)
+		var first string
+		for _, r := range f.node.records {
+			first = r.Invocations[0].ContainerID
+		}
+		if a := f.allocate("router"); lastID(a.Record) == first {
+			t.Fatalf("invocations %+v; want another container ID", a.Invocations)
+		}
+		time.Sleep(100 * time.Second)
+		f.setStored(first, "10.0.0.77") // the timed-out ADD acts late
+		f.sleep(time.Hour)
+		f.wantStored(1)
+		f.wantHeld("router", "10.0.0.1")
+	})
+}
+
+// wantNoADDAfterDEL fails at an ADD with a container ID that had a DEL since this call.
+func (f *fixture) wantNoADDAfterDEL() {
+	deleted := map[string]bool{}
+	f.onCall(func(verb string, c call.Call) {
+		if verb == "DEL" {
+			deleted[c.ContainerID] = true
+		}
+		if verb == "ADD" && deleted[c.ContainerID] {
+			f.t.Errorf("ADD with %s after a DEL", c.ContainerID)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// listPage is the number of attachments that are read under one lock.
+const listPage = 64
+
+// All yields every attachment, sorted by pool and owner. It copies a few at a time, so that
+// neither memory nor the wait for the lock grows with their number. Each is current when it is
+// copied.
+func (e *Engine) All() iter.Seq[Attachment] {
+	return func(yield func(Attachment) bool) {
+		views := make([]Attachment, 0, listPage)
+		for last, more := (key{}), true; more; {
+			views = views[:0]
+			last, more = e.page(last, func(a *entry) { views = append(views, a.view()) })
+			for _, v := range views {
+				v.Range = e.plugin.Range(v.Pool, v.Addrs())
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// each calls f with every attachment, under Engine.mu.
+func (e *Engine) each(f func(*entry)) {
+	for last, more := (key{}), true; more; {
+		last, more = e.page(last, f)
+	}
+}
+
+// page calls f with the attachments among the next entries after a key, under Engine.mu. It
+// returns the key of the last entry, and whether there may be more.
+func (e *Engine) page(after key, f func(*entry)) (last key, more bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	from, found := e.position(after)
+	if found {
+		from++
+	}
+	page := e.sorted[from:min(from+listPage, len(e.sorted))]
+	for _, a := range page {
+		last = a.key
+		if a.listed() {
+			f(a)
+		}
+	}
+	return last, len(page) == listPage
+}
+
+// sortEntries sorts Engine.sorted after loads; Engine.mu is held.
+func (e *Engine) sortEntries() {
+	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
+}
+
+// position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
+func (e *Engine) position(k key) (int, bool) {
+	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k key) int { return a.compare(k) })
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.pool, o.pool), cmp.Compare(k.owner, o.owner))
+}
+
+// Record returns an owner's record in a pool, if there is one. It waits for no lock, because a
+// liveness probe needs it.
+func (e *Engine) Record(pool, owner string) (record.Record, bool) {
+	r, ok := e.records.Load(key{pool, owner})
+	if !ok {
+		return record.Record{}, false
+	}
+	return *r.(*record.Record), true //nolint:forcetypeassert // nothing else is stored
+}
+
+// listed reports whether the entry is an attachment; Engine.mu is held.
+func (a *entry) listed() bool { return a.rec != nil && a.rec.State != record.Tombstone }
+
+// view returns the current view of the entry; Engine.mu is held.
+func (a *entry) view() Attachment {
+	return Attachment{
+		Record: *a.rec, Verified: a.verified, LastUsed: a.lastUsed,
+		Lost: a.lost, LastError: a.lastErr,
+	}
+}
+
+// Summary counts the attachments of one pool.
+type Summary struct {
+	// States counts attachments by state. A tombstone is not an attachment.
+	States map[record.State]int
+	// Addresses counts the claimed addresses by family.
+	Addresses map[record.Family]int
+	// Lost counts attachments that the plugin does not hold any more.
+	Lost int
+	// Excluded counts attachments that keep excluded addresses.
+	Excluded int
+	// PendingRelease is when the oldest releasing attachment entered that state; zero if there
+	// is none.
+	PendingRelease time.Time
+}
+
+// Summaries returns a Summary for each pool that is configured or has attachments.
+func (e *Engine) Summaries() map[string]Summary {
+	all := map[string]Summary{}
+	of := func(pool string) Summary {
+		s, ok := all[pool]
+		if !ok {
+			s = Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}}
+		}
+		return s
+	}
+	for _, pool := range e.opts.Pools {
+		all[pool] = of(pool)
+	}
+	e.each(func(a *entry) { all[a.pool] = of(a.pool).with(a) })
+	return all
+}
+
+// with adds one attachment; Engine.mu is held.
+func (s Summary) with(a *entry) Summary {
+	s.States[a.rec.State]++
+	for _, f := range a.rec.Claims {
+		if _, ok := a.rec.Address(f); ok {
+			s.Addresses[f]++
+		}
+	}
+	if a.lost {
+		s.Lost++
+	}
+	if keepsExcluded(a.owner) {
+		s.Excluded++
+	}
+	since := a.rec.Changed
+	if a.rec.State == record.Releasing && (s.PendingRelease.IsZero() || since.Before(s.PendingRelease)) {
+		s.PendingRelease = since
+	}
+	return s
+}
+
+// Add returns the sum of two summaries.
+func (s Summary) Add(o Summary) Summary {
+	sum := Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Excluded: s.Excluded + o.Excluded, PendingRelease: s.PendingRelease}
+	for _, part := range []Summary{s, o} {
+		for state, n := range part.States {
+			sum.States[state] += n
+		}
+		for family, n := range part.Addresses {
+			sum.Addresses[family] += n
+		}
+	}
+	if s.PendingRelease.IsZero() || !o.PendingRelease.IsZero() && o.PendingRelease.Before(s.PendingRelease) {
+		sum.PendingRelease = o.PendingRelease
+	}
+	return sum
+}
+
+// PluginUse is a plugin whose executable recorded attachments need for their CHECK and DEL.
+type PluginUse struct {
+	// Pool is the attachments' pool.
+	Pool string
+	// Plugin is the plugin's type, Binary the recorded path of its executable.
+	Plugin, Binary string
+}
+
+// Plugins returns the plugins of all recorded attachments, each once, sorted by pool, type and
+// path.
+func (e *Engine) Plugins() []PluginUse {
+	all := map[PluginUse]bool{}
+	e.each(func(a *entry) {
+		for _, c := range a.rec.Invocations {
+			all[PluginUse{Pool: a.pool, Plugin: c.Plugin, Binary: c.Binary}] = true
+		}
+	})
+	return slices.SortedFunc(maps.Keys(all), func(a, b PluginUse) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Binary, b.Binary))
+	})
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// manyAddresses gives the plugin one family with as many addresses as it can have.
+func manyAddresses(n *fakeNode, _ *Options) { n.rangeSize, n.ipv6 = 255, false }
+
+func ownersOf(all []Attachment) []string {
+	var names []string
+	for _, a := range all {
+		names = append(names, a.Pool+"/"+a.Owner)
+	}
+	return names
+}
+
+// A probe waits for no lock of the engine.
+func TestProbesNeedNoLock(t *testing.T) {
+	run(t, "held", func(t *testing.T) {
+		f := newFixture(t, releaseDelay(time.Hour))
+		f.allocate("router")
+		f.allocate("health")
+		f.release("10.0.0.2", "fd00::2")
+		f.mu.Lock() // a call that waits for it never returns
+		defer f.mu.Unlock()
+		if r, ok := f.Record(defaults.Pool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
+			t.Errorf("router has %v", r)
+		}
+		if r, _ := f.Record(defaults.Pool, "health"); r.State != record.Cooldown {
+			t.Errorf("health is %s", r.State)
+		}
+		if _, ok := f.Record(defaults.Pool, "ingress"); ok {
+			t.Error("ingress has a record")
+		}
+		f.Counters()
+		f.LastFailure()
+	})
+	run(t, "after a release, and after a start", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.restart()
+		if _, ok := f.Record(defaults.Pool, "router"); !ok {
+			t.Error("router has no record")
+		}
+		f.release("10.0.0.1", "fd00::1")
+		if r, ok := f.Record(defaults.Pool, "router"); ok {
+			t.Errorf("router has %v", r)
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	run(t, "sorted by pool and owner", func(t *testing.T) {
+		f := newFixture(t, manyAddresses, bluePool)
+		var want []string
+		for i := range 2*listPage + 1 {
+			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", defaults.Pool}[i%2]}
+			f.allocateWith(r)
+			want = append(want, r.Pool+"/"+r.Owner)
+		}
+		slices.Sort(want)
+		if got := ownersOf(f.List()); !slices.Equal(got, want) {
+			t.Errorf("got %q; want %q", got, want)
+		}
+	})
+	run(t, "changes during the iteration", func(t *testing.T) {
+		f := newFixture(t, manyAddresses)
+		owner := func(i int) string { return fmt.Sprintf("owner-%04d", i) }
+		for i := range 3 * listPage {
+			f.allocate(owner(i))
+		}
+		released, reallocated := owner(2*listPage), owner(2*listPage+1)
+		seen := map[string]bool{}
+		for a := range f.All() {
+			if len(seen) == 0 { // in the first chunk
+				f.releaseAll(f.get(released))
+				f.releaseAll(f.get(reallocated))
+				f.allocate(reallocated)
+				f.allocate("zebra")
+			}
+			if seen[a.Owner] {
+				t.Errorf("%s is listed twice", a.Owner)
+			}
+			seen[a.Owner] = true
+		}
+		if seen[released] || !seen["zebra"] || len(seen) != 3*listPage {
+			t.Errorf("%d are listed, the released one: %t, the new one: %t; want %d", len(seen), seen[released], seen["zebra"], 3*listPage)
+		}
+	})
+	run(t, "the first one costs as much among many", func(t *testing.T) {
+		f := newFixture(t)
+		const n = 20_000
+		f.mu.Lock()
+		for i := range n {
+			id := fmt.Sprintf("id-%05d", i)
+			f.load(record.Record{Owner: id, Pool: defaults.Pool, ContainerID: id, State: record.Cooldown, ReleaseAt: time.Now().Add(time.Hour)})
+		}
+		f.mu.Unlock()
+		synctest.Wait()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range f.All() {
+			break
+		}
+		runtime.ReadMemStats(&after)
+		// A list of pointers to all of them would have 8 bytes for each.
+		if used := after.TotalAlloc - before.TotalAlloc; used > 8*n {
+			t.Errorf("%d bytes were allocated", used)
+		}
+	})
+	run(t, "iteration is stopped", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("a")
+		f.allocate("b")
+		for a := range f.All() {
+			if a.Owner != "a" {
+				t.Errorf("after the end came %s", a.Owner)
+			}
+			break
+		}
+	})
+}
+
+// In real time, because it needs parallel goroutines.
+func TestListConcurrent(t *testing.T) {
+	f := newFixture(t, manyAddresses)
+	for i := range 2 * listPage {
+		f.allocate(fmt.Sprintf("stays-%04d", i))
+	}
+	var changing sync.WaitGroup
+	end := make(chan struct{})
+	for i := range 4 {
+		changing.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				f.releaseAll(f.allocate(fmt.Sprintf("goes-%d-%d", i, n%50)))
+			}
+		})
+	}
+	for range 50 {
+		all := ownersOf(f.List())
+		if !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
+			t.Errorf("not sorted, or an owner twice: %q", all)
+		}
+		stays := slices.DeleteFunc(all, func(name string) bool { return name < "default/stays" })
+		if len(stays) != 2*listPage {
+			t.Errorf("%d of %d unchanged attachments are listed", len(stays), 2*listPage)
+		}
+	}
+	close(end)
+	changing.Wait()
+}
+
+// The memory of a list does not grow with the number of attachments.
+func TestListAllocations(t *testing.T) {
+	allocations := func(attachments int) float64 {
+		n := newFakeNode()
+		e := New(defaultOptions(), n, n)
+		for i := range attachments {
+			owner := fmt.Sprintf("owner-%d", i)
+			e.load(record.Record{Owner: owner, Pool: defaults.Pool, ContainerID: owner, State: record.Releasing})
+		}
+		e.sortEntries()
+		return testing.AllocsPerRun(1, func() {
+			seen := 0
+			for range e.All() {
+				seen++
+			}
+			if seen != attachments {
+				t.Errorf("%d of %d are listed", seen, attachments)
+			}
+		})
+	}
+	if few, many := allocations(1000), allocations(20_000); many > few {
+		t.Errorf("a list of 20,000 allocates %.0f times; want at most %.0f, as one of 1,000", many, few)
+	}
+}
+
+func TestSummaries(t *testing.T) {
+	run(t, "by pool", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.allocate("health")
+		f.release("fd00::2")
+		f.inject(always(refused, "DEL"))
+		released := time.Now()
+		f.wantError(f.tryRelease("10.0.0.2"), Failed)
+		got := f.Summaries()[defaults.Pool]
+		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(released) {
+			t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
+		}
+		if twice := got.Add(got); twice.States[record.Held] != 2 || twice.Addresses[record.IPv4] != 2 || !twice.PendingRelease.Equal(released) {
+			t.Errorf("added to itself: %+v", twice)
+		}
+		if sum := (Summary{}).Add(got); !sum.PendingRelease.Equal(released) {
+			t.Errorf("added to nothing: %+v", sum)
+		}
+		setLost(f)
+		if lost := f.Summaries()[defaults.Pool].Lost; lost != 1 {
+			t.Errorf("%d lost; want one", lost)
+		}
+	})
+}
+
+func TestPlugins(t *testing.T) {
+	entryWith := func(pool, owner string, state record.State, binaries ...string) *entry {
+		rec := &record.Record{State: state}
+		for _, b := range binaries {
+			rec.Invocations = append(rec.Invocations, call.Invocation{Plugin: "host-local", Binary: b})
+		}
+		return &entry{key: key{pool, owner}, rec: rec}
+	}
+	e := &Engine{sorted: []*entry{
+		entryWith("blue", "router", record.Adding, "/a/host-local"),
+		entryWith("default", "health", record.Releasing, "/b/host-local", "/a/host-local"),
+		{key: key{"default", "no record"}},
+		entryWith("default", "router", record.Held, "/b/host-local"),
+		entryWith("default", "tombstone", record.Tombstone, "/c/host-local"),
+	}}
+	want := []PluginUse{
+		{Pool: "blue", Plugin: "host-local", Binary: "/a/host-local"},
+		{Pool: "default", Plugin: "host-local", Binary: "/a/host-local"},
+		{Pool: "default", Plugin: "host-local", Binary: "/b/host-local"},
+	}
+	if got := e.Plugins(); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

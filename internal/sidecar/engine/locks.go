@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// An operation holds up to three things: the lock of its entry (one operation at a time per
+// attachment), a slot of the request queue (--max-queued-requests) and a plugin process of its pool
+// (--max-plugin-processes). They are acquired in this order.
+
+// queueSlot is a slot of the request queue. A request that can be answered without waiting and
+// without the plugin takes none, so that held addresses are reported however long the queue is.
+type queueSlot struct {
+	engine   *Engine
+	key      key
+	acquired bool
+}
+
+// acquire takes the slot, once, or fails the request. Background work has no slot.
+func (s *queueSlot) acquire() error {
+	if s == nil || s.acquired {
+		return nil
+	}
+	if !s.engine.queueSlots.TryAcquire(1) {
+		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+			"%s: %d requests are queued or in progress, which is the limit (--max-queued-requests); try again", s.key, s.engine.opts.MaxQueued)}
+	}
+	s.acquired = true
+	return nil
+}
+
+// release returns the slot if it was taken.
+func (s *queueSlot) release() {
+	if s.acquired {
+		s.engine.queueSlots.Release(1)
+	}
+}
+
+// getOrCreate returns the entry of a key, with a reference that unref drops.
+func (e *Engine) getOrCreate(k key) (*entry, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopping {
+		return nil, stoppingError(k)
+	}
+	e.wg.Add(1)
+	a, ok := e.byOwner[k]
+	if !ok {
+		a = &entry{key: k, shared: e.pools[k.pool], lock: make(chan struct{}, 1)}
+		e.byOwner[k] = a
+		i, _ := e.position(k)
+		e.sorted = slices.Insert(e.sorted, i, a)
+	}
+	a.refs++
+	return a, nil
+}
+
+// tryLock takes the entry's lock if it is free, and reports whether it did.
+func (op *operation) tryLock() bool {
+	select {
+	case op.entry.lock <- struct{}{}:
+		op.engine.opts.Observer.QueueWait(QueueEntry, 0)
+		return true
+	default:
+		return false
+	}
+}
+
+// waitForLock waits for the entry's lock. A request takes its queue slot for the wait. After
+// an error the reference to the entry is dropped.
+func (op *operation) waitForLock() error {
+	err := op.slot.acquire()
+	if err == nil {
+		err = op.wait(QueueEntry, &op.engine.lockWaiters, func(ctx context.Context) error {
+			select {
+			case op.entry.lock <- struct{}{}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}
+	if err != nil {
+		op.engine.unref(op.entry)
+	}
+	return err
+}
+
+// unlock releases the entry's lock and drops the reference to the entry.
+func (op *operation) unlock() {
+	<-op.entry.lock
+	op.engine.unref(op.entry)
+}
+
+// unref removes an entry that is not in use and has no record.
+func (e *Engine) unref(a *entry) {
+	defer e.wg.Done()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.refs--
+	if a.refs > 0 || a.rec != nil {
+		return
+	}
+	delete(e.byOwner, a.key)
+	i, _ := e.position(a.key)
+	e.sorted = slices.Delete(e.sorted, i, i+1)
+	delete(e.byID, a.id)
+}
+
+// processes returns the plugin processes that the operation may use.
+func (op *operation) processes() *semaphore.Weighted {
+	if op.background() {
+		return op.entry.shared.background
+	}
+	return op.entry.shared.processes
+}
+
+// acquireProcess waits for a plugin process, once per operation. Until it returns nothing has
+// been changed, so an operation without a client ends here.
+func (op *operation) acquireProcess() error {
+	if op.hasProcess {
+		return nil
+	}
+	if err := op.slot.acquire(); err != nil {
+		return err
+	}
+	if err := op.engine.journal.Available(); err != nil {
+		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	}
+	if !op.canceled() && op.processes().TryAcquire(1) {
+		op.engine.opts.Observer.QueueWait(QueueProcess, 0)
+	} else if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) }); err != nil {
+		return err
+	}
+	op.hasProcess = true
+	op.calls, op.endCalls = context.WithTimeout(context.Background(), op.engine.opts.Budget)
+	return nil
+}
+
+// maxPrestarted bounds the processes that are started early for one operation.
+const maxPrestarted = 2
+
+// prestart announces the next calls to the plugin, which may start their processes early: as many
+// as can be prestarted and as plugin processes are free. A process does nothing before its
+// call, so the journal still comes first. forget ends the announcement.
+func (op *operation) prestart(calls []call.Upcoming) (forget func()) {
+	if i := slices.IndexFunc(calls, func(c call.Upcoming) bool { return !c.CanPrestart() }); i >= 0 {
+		calls = calls[:i] // a second process would be taken from other requests for nothing
+	}
+	processes := 1 // the one of the operation
+	// Background work is limited to its share of the processes.
+	if op.slot != nil && len(calls) > processes && op.processes().TryAcquire(1) {
+		processes, op.hasSecondProcess = maxPrestarted, true
+	}
+	done := op.engine.plugin.Prestart(calls[:min(len(calls), processes)]...)
+	return func() {
+		done()
+		op.releaseSecondProcess()
+	}
+}
+
+// releaseSecondProcess returns the second plugin process, if any: the first of two announced
+// calls has ended.
+func (op *operation) releaseSecondProcess() {
+	if op.hasSecondProcess {
+		op.processes().Release(1)
+		op.hasSecondProcess = false
+	}
+}
+
+// finish returns the plugin process and schedules the next reconciliation.
+func (op *operation) finish() {
+	if op.hasProcess {
+		op.processes().Release(1)
+		op.endCalls()
+	}
+	op.schedule()
+}
+
+// waiters counts the operations that wait in a queue.
+type waiters struct{ count atomic.Int64 }
+
+// wait runs until and reports how long it took to the observer. The wait ends with the client
+// and with the engine.
+func (op *operation) wait(w Queue, q *waiters, until func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(op.waitCtx)
+	defer cancel()
+	defer context.AfterFunc(op.engine.ctx, cancel)()
+	if op.engine.ctx.Err() != nil {
+		cancel() // AfterFunc may run later
+	}
+	start := time.Now()
+	q.count.Add(1)
+	defer q.count.Add(-1)
+	defer func() { op.engine.opts.Observer.QueueWait(w, time.Since(start)) }()
+	return until(ctx)
+}

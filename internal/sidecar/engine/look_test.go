@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A lease that is deleted behind the sidecar is found without a request, where the store can be read.
+func TestLookUpRounds(t *testing.T) {
+	const id = "cilium-agent-router-d8c9d588a6714816"
+	const round = lookupInterval + lookupInterval/4 + lookupPause
+	run(t, "reacquired", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, storeReadable)
+		f.allocate("router")
+		f.clearStore()
+		f.steps()
+		f.sleep(round)
+		f.wantSteps("write adding, DEL, ADD[10.0.0.1], write held")
+		f.wantHeld("router", "10.0.0.1")
+		f.wantStoreAgrees()
+		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
+		f.sleep(2 * round)
+		f.wantSteps("")
+	})
+	run(t, "a pod has the address", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, storeReadable)
+		f.allocate("router")
+		f.setStored(id)
+		f.setStored("pod", "10.0.0.1")
+		f.sleep(round)
+		if a := f.get("router"); !a.Lost || a.LastError == "" {
+			t.Errorf("router is lost: %t, last error %q", a.Lost, a.LastError)
+		}
+	})
+	run(t, "the store cannot be read", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, storeReadable)
+		f.allocate("router")
+		f.clearStore()
+		f.node.mu.Lock()
+		f.node.storeHidden = true
+		f.node.mu.Unlock()
+		f.steps()
+		f.sleep(3 * round)
+		f.wantSteps("") // no CHECK
+		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "many, a page each second", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, storeReadable, manyAddresses)
+		for i := range 2*listPage + 1 {
+			f.allocate(fmt.Sprintf("owner-%03d", i))
+		}
+		f.clearStore()
+		f.sleep(round + 2*lookupPause)
+		f.wantStoreAgrees()
+		f.wantCounters(Counters{Lost: 2*listPage + 1, Reacquired: 2*listPage + 1})
+	})
+	run(t, "ends with the engine", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, storeReadable)
+		f.allocate("router")
+		f.restart()
+		f.sleep(time.Hour)
+		f.wantHeld("router", "10.0.0.1")
+	})
+}

@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// claim identifies an address in a successful response.
+type claim struct {
+	owner  string
+	family record.Family
+}
+
+// model is the reference model of TestProperties: the state that the responses imply.
+type model struct {
+	node *fakeNode // its steps are printed with a failure
+	held map[claim]netip.Addr
+	// uncertain are owners whose last request failed or whose allocation expires: they may
+	// hold nothing, or what they held.
+	uncertain map[string]bool
+	// storeLost: the plugin lost its store, so addresses may have changed.
+	storeLost bool
+	// forgotten are owners without a request since the journal was lost.
+	forgotten map[string]bool
+}
+
+func newModel(n *fakeNode) *model {
+	return &model{node: n, held: map[claim]netip.Addr{}, uncertain: map[string]bool{}, forgotten: map[string]bool{}}
+}
+
+func (m *model) steps() string { return strings.Join(m.node.steps, "\n") }
+
+func (m *model) allocated(rt *rapid.T, owner string, family record.Family, a Attachment, err error) {
+	if err != nil {
+		m.failed(owner, err)
+		return
+	}
+	for _, f := range a.Claims {
+		if family != "" && family != f {
+			continue
+		}
+		now, _ := a.Address(f)
+		before, ok := m.held[claim{owner, f}]
+		if ok && before != now.Addr() && !m.storeLost && !m.uncertain[owner] {
+			rt.Fatalf("%s had %s and now gets %s without a reason\n%s", owner, before, now.Addr(), m.steps())
+		}
+		m.held[claim{owner, f}] = now.Addr()
+	}
+	if family != "" && !a.Claimed(family) {
+		rt.Fatalf("%s requested %s and got claims %v", owner, family, a.Claims)
+	}
+	// A family whose address changed is not claimed any more, so no response has the old one.
+	maps.DeleteFunc(m.held, func(k claim, ip netip.Addr) bool {
+		return k.owner == owner && (!a.Claimed(k.family) || !a.Holds(ip))
+	})
+	delete(m.uncertain, owner)
+	delete(m.forgotten, owner)
+	if a.Expiration != nil {
+		m.uncertain[owner] = true // it may be released at its deadline
+	}
+}
+
+func (m *model) restored(rt *rapid.T, owner string, ip netip.Addr, err error) {
+	if err != nil {
+		m.failed(owner, err)
+		return
+	}
+	for k, other := range m.held {
+		if other == ip && k.owner != owner && !m.uncertain[k.owner] && !(m.storeLost && m.forgotten[k.owner]) {
+			rt.Fatalf("%s was restored for %s, but %s has it", ip, owner, k.owner)
+		}
+	}
+	m.held[claim{owner, record.FamilyOf(ip)}] = ip
+	if m.uncertain[owner] || m.forgotten[owner] { // perhaps held, but not claimed before the next request
+		delete(m.held, claim{owner, otherFamily(record.FamilyOf(ip))})
+	}
+	delete(m.uncertain, owner)
+	delete(m.forgotten, owner)
+}
+
+func (m *model) released(ip netip.Addr, err error) {
+	known, _ := errors.AsType[*Error](err)
+	for k, held := range m.held {
+		switch {
+		case held != ip || known != nil && known.Kind == NotFound:
+		case err == nil:
+			delete(m.held, k)
+		default:
+			m.uncertain[k.owner] = true // it may be released, with its other family
+		}
+	}
+}
+
+// failed notes a failed request, unless it was rejected before it changed anything.
+func (m *model) failed(owner string, err error) {
+	if known, ok := errors.AsType[*Error](err); ok && (known.Kind == Exists || known.Kind == Forbidden) {
+		return
+	}
+	m.uncertain[owner] = true
+}
+
+// checkNoDuplicates fails if an address belongs to two attachments.
+func (s *simulation) checkNoDuplicates(rt *rapid.T) {
+	owners := map[netip.Addr]string{}
+	for _, a := range s.engine.List() {
+		if a.State == record.Releasing {
+			continue // after its DEL another owner may have the address
+		}
+		for _, ip := range a.Addrs() {
+			if other, ok := owners[ip]; ok {
+				rt.Fatalf("%s belongs to %s and to %s", ip, other, a.Owner)
+			}
+			owners[ip] = a.Owner
+		}
+	}
+}
+
+// checkPods fails if a pod has an address that an owner holds, unless the plugin lost its store.
+func (s *simulation) checkPods(rt *rapid.T) {
+	if s.model.storeLost {
+		return
+	}
+	var pods []netip.Addr
+	s.withNode(func(n *fakeNode) { pods = slices.Concat(n.store["pod-1"], n.store["pod-2"]) })
+	for _, a := range s.engine.List() {
+		for _, ip := range a.Addrs() {
+			if a.State == record.Held && slices.Contains(pods, ip) {
+				rt.Fatalf("%s is held by %s, and a pod has it\n%s", ip, a.Owner, s.model.steps())
+			}
+		}
+	}
+}
+
+// checkAtRest compares journal, list and plugin's store with the model when no work is left.
+func (s *simulation) checkAtRest(rt *rapid.T) {
+	s.checkNoDuplicates(rt)
+	processes := s.engine.pools[defaults.Pool].processes
+	if all := int64(s.engine.opts.MaxProcesses); processes.TryAcquire(all) {
+		processes.Release(all)
+	} else {
+		rt.Errorf("an operation still holds a plugin process")
+	}
+	s.withNode(func(n *fakeNode) {
+		if n.activePrestarts != 0 {
+			rt.Errorf("%d announcements were not forgotten", n.activePrestarts)
+		}
+		recorded := s.checkRecords(rt)
+		for id, stored := range n.store {
+			if !recorded[id] && !isPod(id) {
+				rt.Errorf("leak: the plugin holds %v under %s, which the journal does not have", stored, id)
+			}
+		}
+		for k, ip := range s.model.held {
+			if !s.model.uncertain[k.owner] && !s.model.forgotten[k.owner] {
+				s.checkClaim(rt, k, ip)
+			}
+		}
+	})
+}
+
+// checkRecords fails if a record awaits work, and returns the container IDs of held ones.
+func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
+	held = map[string]bool{}
+	for _, r := range s.node.records {
+		switch {
+		case r.State == record.Held:
+			held[lastID(r)] = true
+		case r.State == record.Tombstone, r.State == record.Adding && len(r.Claims) > 0:
+		default:
+			rt.Errorf("the record of %s with claims %v is still %s", r.Owner, r.Claims, r.State)
+		}
+	}
+	return held
+}
+
+// checkClaim fails unless an owner has the address of its response.
+func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
+	a, _ := s.engine.Lookup(defaults.Pool, k.owner)
+	if !a.Holds(ip) || !a.Claimed(k.family) {
+		rt.Errorf("%s got a response with %s of %s; its record is %+v", k.owner, ip, k.family, a.Record)
+		return
+	}
+	if s.node.profile.VerifyBy == profile.VerifyNothing && s.model.storeLost {
+		return // the plugin cannot be queried
+	}
+	inv := lastInvocationOf(a.Record)
+	if _, stored := s.node.store[inv.ContainerID]; !stored && !a.Lost {
+		rt.Errorf("%s is listed as holding %s, but the plugin's store has %v", k.owner, ip, slices.Collect(maps.Keys(s.node.store)))
+	}
+	claimed := slices.DeleteFunc(a.Addrs(), func(ip netip.Addr) bool { return !a.Claimed(record.FamilyOf(ip)) })
+	if canRequest(inv, claimed) && a.State != record.Held {
+		rt.Errorf("%s was not reacquired for %s: %s", ip, k.owner, a.LastError)
+	}
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Action is what was done to an attachment.
+type Action string
+
+// Actions of clients, then those of the engine.
+const (
+	ActionAllocate Action = "allocate"
+	ActionRestore  Action = "restore"
+	ActionRelease  Action = "release"
+	// ActionDiscard: the attachment was removed even if the plugin's DEL failed.
+	ActionDiscard Action = "discard"
+	// ActionExpire: an allocation was not confirmed in time.
+	ActionExpire Action = "expire"
+	// ActionRetire: the owner is not among --owners any more (--retire-owners).
+	ActionRetire Action = "retire"
+	// ActionReacquire: an interrupted or lost acquisition was repeated.
+	ActionReacquire Action = "reacquire"
+	// ActionExclude: an excluded address that the plugin had returned was set aside.
+	ActionExclude Action = "exclude"
+	// ActionCleanup: a released attachment, or one that was never returned to a client, was
+	// deleted from the plugin.
+	ActionCleanup Action = "cleanup"
+)
+
+// EventOutcome is how an action ended.
+type EventOutcome string
+
+const (
+	// OutcomeSuccess: the action is complete.
+	OutcomeSuccess EventOutcome = "success"
+	// OutcomeRejected: a rule or a held attachment prevented it; nothing failed.
+	OutcomeRejected EventOutcome = "rejected"
+	// OutcomeFailed: plugin, journal or configuration failed.
+	OutcomeFailed EventOutcome = "failed"
+)
+
+// Event is one completed action.
+type Event struct {
+	Action  Action
+	Outcome EventOutcome
+	Pool    string
+	// Families are the affected address families.
+	Families []record.Family
+}
+
+// Queue is a queue in which operations wait.
+type Queue string
+
+const (
+	// QueueEntry: one operation at a time per attachment.
+	QueueEntry Queue = "attachment"
+	// QueueProcess: --max-plugin-processes of a pool.
+	QueueProcess Queue = "process"
+	// QueueBackground: attachments to reconcile.
+	QueueBackground Queue = "background"
+)
+
+// Observer receives events and waiting times. It is called concurrently, may not block and must
+// not call the engine.
+type Observer interface {
+	// ActionDone is called after each action.
+	ActionDone(Event)
+	// QueueWait is called after each wait for an entry's lock or a plugin process, successful
+	// or not.
+	QueueWait(Queue, time.Duration)
+}
+
+// nopObserver ignores everything.
+type nopObserver struct{}
+
+func (nopObserver) ActionDone(Event) {}
+
+func (nopObserver) QueueWait(Queue, time.Duration) {}
+
+// actionDone reports a completed action to the observer.
+func (e *Engine) actionDone(a Action, pool string, families []record.Family, err error) {
+	e.opts.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
+}
+
+// outcomeOf returns the outcome of an action that ended with err.
+func outcomeOf(err error) EventOutcome {
+	var known *Error
+	switch {
+	case err == nil:
+		return OutcomeSuccess
+	case errors.As(err, &known) && known.Kind != Failed:
+		return OutcomeRejected
+	default:
+		return OutcomeFailed
+	}
+}
+
+// families returns the families of the attachment.
+func (op *operation) families() []record.Family {
+	var families []record.Family
+	for _, ip := range op.addresses() {
+		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+	}
+	if len(families) == 0 {
+		return op.engine.requestedFamilies("")
+	}
+	return families
+}
+
+// QueueLengths returns the number of waiting operations by queue.
+func (e *Engine) QueueLengths() map[Queue]int {
+	background := 0
+	for _, p := range e.pools {
+		background += p.workqueue.len()
+	}
+	return map[Queue]int{
+		QueueEntry:      int(e.lockWaiters.count.Load()),
+		QueueProcess:    int(e.processWaiters.count.Load()),
+		QueueBackground: background,
+	}
+}
+
+// Counters count events that an operator must know of, since the start.
+type Counters struct {
+	// Lost counts attachments that the plugin does not hold any more.
+	Lost uint64
+	// Reacquired counts lost attachments that got the same addresses again.
+	Reacquired uint64
+	// Duplicates counts addresses that the plugin allocated twice.
+	Duplicates uint64
+	// Expired counts allocations that were not confirmed in time.
+	Expired uint64
+}
+
+// Counters returns the counters since the start.
+func (e *Engine) Counters() Counters {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	return e.counters
+}
+
+func (e *Engine) count(add func(*Counters)) {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	add(&e.counters)
+}
+
+// Failure is the last failed work on an attachment. ContainerID is empty if it failed before
+// there was one.
+type Failure struct {
+	Owner, Pool, ContainerID string
+	// Text is the error, At its time; zero without a failure.
+	Text string
+	At   time.Time
+}
+
+// LastFailure returns the last failure since the start; none if work on the attachment has succeeded since.
+func (e *Engine) LastFailure() Failure {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	return e.failure
+}
+
+// resolveFailure forgets the last failure if it is that of an attachment.
+func (e *Engine) resolveFailure(k key) {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	if k == (key{e.failure.Pool, e.failure.Owner}) {
+		e.failure = Failure{}
+	}
+}
+
+func (e *Engine) setFailure(f Failure) {
+	e.statsMu.Lock()
+	defer e.statsMu.Unlock()
+	e.failure = f
+}

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// startAllocate begins an allocation. It returns its result, and a function that makes its client leave.
+func (f *fixture) startAllocate(r AllocateRequest) (result chan error, leave func()) {
+	ctx, leave := context.WithCancel(context.Background())
+	f.t.Cleanup(leave)
+	result = make(chan error, 1)
+	go func() { _, err := f.Allocate(ctx, r); result <- err }()
+	synctest.Wait()
+	return result, leave
+}
+
+// openGate lets one ADD pass the gate.
+func (f *fixture) openGate() {
+	f.node.addGate <- struct{}{}
+	synctest.Wait()
+}
+
+func TestClientLeaves(t *testing.T) {
+	for name, family := range map[string]record.Family{"both families": "", "one family": record.IPv4} {
+		run(t, "before the request: "+name, func(t *testing.T) {
+			f := newFixture(t)
+			gone, leave := context.WithCancel(context.Background())
+			leave()
+			_, err := f.Allocate(gone, AllocateRequest{Owner: "router", Family: family})
+			f.wantError(err, Busy, "disconnected")
+			synctest.Wait()
+			f.wantSteps("")
+		})
+	}
+	run(t, "during the ADD", func(t *testing.T) {
+		f := newFixture(t, gatedAdd)
+		result, leave := f.startAllocate(AllocateRequest{Owner: "router"})
+		leave()
+		f.wantError(<-result, Busy, "disconnected")
+		f.openGate()
+		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "during the ADD for a generated owner", func(t *testing.T) {
+		f := newFixture(t, gatedAdd)
+		result, leave := f.startAllocate(AllocateRequest{})
+		leave()
+		f.wantError(<-result, Busy, "disconnected")
+		f.openGate()
+		f.wantNone()
+	})
+	run(t, "in the queue", func(t *testing.T) {
+		f := newFixture(t, gatedAdd, maxProcesses(2))
+		f.startAllocate(AllocateRequest{Owner: "a"})
+		f.startAllocate(AllocateRequest{Owner: "b"})
+		result, leave := f.startAllocate(AllocateRequest{Owner: "late"})
+		leave()
+		f.wantError(<-result, Busy, "disconnected")
+		f.openGate()
+		f.openGate()
+		if _, ok := f.Lookup(defaults.Pool, "late"); ok {
+			t.Error("the queued request was carried out")
+		}
+		f.wantStored(2)
+	})
+}
+
+func TestBudget(t *testing.T) {
+	run(t, "late outcome is recorded", func(t *testing.T) {
+		f := newFixture(t, gatedAdd)
+		f.wantError(f.tryAllocate("router"), Busy, "1m20s", "recorded")
+		f.openGate()
+		f.wantHeld("router", "10.0.0.1")
+	})
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// The plugin has lost everything, and returns the addresses of health to ingress, which has them for
+// a second. Meanwhile health requests.
+//
+//evidence:design/how-it-works an address is refused because another owner's ADD has it for a moment
+func TestRepeatAfterOthers(t *testing.T) {
+	start := func(t *testing.T) (f *fixture, ingress <-chan error) {
+		f = newFixture(t, verifyInterval(0))
+		f.allocate("health")
+		f.clearStore()
+		f.node.afterAdd = func(c call.Call) {
+			if c.Owner == "ingress" {
+				time.Sleep(time.Second)
+			}
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- f.tryAllocate("ingress") }()
+		synctest.Wait()
+		return f, ended
+	}
+	run(t, "gets its addresses", func(t *testing.T) {
+		f, ingress := start(t)
+		f.allocate("health")
+		f.wantAddrs("health", "10.0.0.1", "fd00::1")
+		<-ingress
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
+	run(t, "a pod has one of them", func(t *testing.T) {
+		f, ingress := start(t)
+		f.setStored("of a pod", "fd00::1")
+		f.allocate("health")
+		f.wantAddrs("health", "10.0.0.1", "fd00::2")
+		<-ingress
+		f.sleep(time.Hour)
+		f.wantStored(len(f.List()) + 1)
+	})
+	run(t, "others do not wait meanwhile", func(t *testing.T) {
+		f, ingress := start(t)
+		health := make(chan error)
+		go func() { health <- f.tryAllocate("health") }()
+		synctest.Wait()
+		f.wantInstantly(func() { f.allocate("router") })
+		f.wantAddrs("router", "10.0.0.2", "fd00::2")
+		<-ingress
+		<-health
+		f.wantAddrs("health", "10.0.0.1", "fd00::1")
+	})
+	run(t, "occupies no plugin process meanwhile", func(t *testing.T) {
+		f, ingress := start(t)
+		health := make(chan error)
+		go func() { health <- f.tryAllocate("health") }()
+		synctest.Wait()
+		if free := f.freeProcesses(); free != f.opts.MaxProcesses-1 {
+			t.Errorf("%d free processes; want all but that of ingress", free)
+		}
+		<-ingress
+		<-health
+	})
+	run(t, "does not wait for long", func(t *testing.T) {
+		f, _ := start(t)
+		f.setStored("of a pod", "10.0.0.1", "fd00::1")
+		f.node.afterAdd = func(c call.Call) {
+			if c.Owner == "hangs" {
+				time.Sleep(time.Minute)
+			}
+		}
+		f.startAllocate(AllocateRequest{Owner: "hangs"})
+		began := time.Now()
+		f.allocate("health")
+		if took := time.Since(began); took != maxAwait {
+			t.Errorf("waited for %s; want %s", took, maxAwait)
+		}
+	})
+	run(t, "two do not wait for each other", func(t *testing.T) {
+		f, ingress := start(t)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("of a pod", "10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2")
+		health, router := make(chan error), make(chan error)
+		go func() { health <- f.tryAllocate("health") }()
+		go func() { router <- f.tryAllocate("router") }()
+		<-ingress
+		f.wantInstantly(func() {
+			for _, ended := range []<-chan error{health, router} {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	})
+}
+
+// wantInstantly fails if do waits for anything.
+func (f *fixture) wantInstantly(do func()) {
+	f.t.Helper()
+	start := time.Now()
+	do()
+	if took := time.Since(start); took != 0 {
+		f.t.Errorf("waited for %s", took)
+	}
+}
+
+// The plugin of one pool hangs in as many calls as it can; another pool does not notice.
+//
+//evidence:design/reliability the plugin of one pool hangs
+func TestHangingPool(t *testing.T) {
+	for name, test := range map[string]func(f *fixture){
+		"new owner": func(f *fixture) {
+			f.startAllocate(AllocateRequest{Owner: "router"}) // which is lost
+			f.allocate("ingress")
+		},
+		"lost owner": func(f *fixture) {
+			f.allocate("router")
+			f.wantHeld("router", "10.0.0.1")
+		},
+		"lost owner whose address a pod has": func(f *fixture) {
+			f.setStored("of a pod", "10.0.0.1")
+			f.allocate("router")
+			if a := f.get("router"); a.State != record.Held || a.Holds(addr("10.0.0.1")) {
+				f.t.Errorf("router has %v", a.Addrs())
+			}
+		},
+		"release": func(f *fixture) {
+			f.release("10.0.0.1")
+			if a := f.get("router"); a.Owner != "" {
+				f.t.Errorf("router still has %v", a.Addrs())
+			}
+		},
+		"lost owner in the background": func(f *fixture) {
+			op := f.lock("router")
+			op.entry.recovered = false
+			f.pools[defaults.Pool].workqueue.add(op.entry)
+			op.unlock()
+			synctest.Wait()
+			f.wantStored(3)
+		},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, bluePool, ipv4Only, verifyInterval(0), maxProcesses(2))
+			f.allocate("router")
+			f.node.afterAdd = func(c call.Call) {
+				if c.Pool == "blue" {
+					time.Sleep(30 * time.Second)
+				}
+			}
+			for i := range 2 * f.opts.MaxProcesses {
+				f.startAllocate(AllocateRequest{Owner: fmt.Sprint("hangs-", i), Pool: "blue"})
+			}
+			f.setStored(f.get("router").ContainerID)
+			f.wantInstantly(func() { test(f) })
+		})
+	}
+}
+
+// With one process for requests, background work has another one.
+func TestOneProcess(t *testing.T) {
+	run(t, "request during background work", func(t *testing.T) {
+		f := newFixture(t, maxProcesses(1), verifyInterval(0))
+		f.allocate("held")
+		f.node.kill(t, f.Engine)
+		hang := make(chan struct{})
+		f.node.afterAdd = func(c call.Call) {
+			if c.Owner == "held" {
+				<-hang
+			}
+		}
+		f.clearStore()
+		f.start(maxProcesses(1))
+		synctest.Wait()
+		f.wantInstantly(func() { f.allocate("router") })
+		close(hang)
+	})
+}

@@ -1,0 +1,414 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// TestProperties runs random requests, faults, kills, restarts and reboots, and compares the
+// responses (model) with the journal and the plugin's store: no address leaks, and none is
+// allocated twice.
+//
+//evidence:design/how-it-works no sequence of requests, faults, kills and reboots leaks an address or allocates it twice
+func TestProperties(t *testing.T) {
+	for _, p := range []profile.Profile{
+		hostLocal(), pluginProfile("unknown"), pluginProfile("calico-ipam"), pluginProfile("azure-ipam"), pluginProfile("dhcp"),
+		checked(), singleUseIDs(), sameAnswer(),
+	} {
+		t.Run(p.Type, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				var failure any // rapid stops a run by a panic, which must not end the bubble
+				synctest.Test(t, func(t *testing.T) {
+					defer func() { failure = recover() }()
+					s := newSimulation(t, rt, p)
+					defer func() { stop(t, s.engine) }()
+					rt.Repeat(rapid.StateMachineActions(s))
+					s.recover(rt)
+					s.checkAtRest(rt)
+					s.releaseAll(rt)
+				})
+				if failure != nil {
+					panic(failure)
+				}
+			})
+		})
+	}
+}
+
+// simulation is an engine on a fake node. Its exported methods are the random actions, and Check
+// runs after each of them.
+type simulation struct {
+	engine *Engine
+	t      *testing.T
+	node   *fakeNode
+	model  *model
+
+	releaseDelay, verifyInterval time.Duration
+	excluded                     []netip.Prefix
+	boot                         int
+	backup                       map[string][]netip.Addr // of the plugin's store
+}
+
+var simulatedOwners = []string{"router", "health", "ingress", "default/a", "default/b"}
+
+func newSimulation(t *testing.T, rt *rapid.T, p profile.Profile) *simulation {
+	n := newFakeNode()
+	n.profile, n.rangeSize = p, 8
+	n.ipv6 = rapid.Bool().Draw(rt, "dual stack")
+	n.storeHidden = rapid.Bool().Draw(rt, "store hidden")
+	s := &simulation{
+		excluded: drawExcluded(rt),
+		t:        t, node: n, model: newModel(n), boot: 1,
+		releaseDelay:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(rt, "release delay"),
+		verifyInterval: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "verify interval"),
+	}
+	s.start()
+	return s
+}
+
+func (s *simulation) start() {
+	s.node.logStep("boot", s.boot)
+	o := defaultOptions()
+	o.ReleaseDelay, o.VerifyInterval, o.BootID = s.releaseDelay, s.verifyInterval, fmt.Sprint("boot", s.boot)
+	o.Exclude = s.excluded
+	s.engine = s.node.start(s.t, o)
+}
+
+// withNode runs do while the node is locked.
+func (s *simulation) withNode(do func(n *fakeNode)) {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	do(s.node)
+}
+
+func drawOwner(rt *rapid.T) string { return rapid.SampledFrom(simulatedOwners).Draw(rt, "owner") }
+
+func drawFamily(rt *rapid.T) record.Family {
+	return rapid.SampledFrom([]record.Family{record.IPv4, record.IPv6}).Draw(rt, "family")
+}
+
+func otherFamily(f record.Family) record.Family {
+	if f == record.IPv4 {
+		return record.IPv6
+	}
+	return record.IPv4
+}
+
+func drawAddr(rt *rapid.T, family record.Family) netip.Addr {
+	return rangeAddr(family, rapid.IntRange(1, 8).Draw(rt, "address"))
+}
+
+// drawExcluded returns some of the addresses of the range, often none.
+func drawExcluded(rt *rapid.T) []netip.Prefix {
+	var all []netip.Prefix
+	for range max(0, rapid.IntRange(-2, 2).Draw(rt, "excluded")) {
+		ip := drawAddr(rt, drawFamily(rt))
+		all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	return all
+}
+
+// Exclude restarts the engine with other excluded addresses.
+func (s *simulation) Exclude(rt *rapid.T) {
+	stop(s.t, s.engine)
+	s.excluded = drawExcluded(rt)
+	s.node.logStep("excluded", s.excluded)
+	s.start()
+}
+
+// excludes reports whether an address is excluded now.
+func (s *simulation) excludes(ip netip.Addr) bool {
+	return slices.ContainsFunc(s.excluded, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// checkNotExcluded fails if an owner gets an excluded address that was not allocated to it before.
+func (s *simulation) checkNotExcluded(rt *rapid.T, now, before Attachment) {
+	for _, f := range now.Claims {
+		ip, _ := now.Address(f)
+		if s.excludes(ip.Addr()) && !(before.Holds(ip.Addr()) && before.Claimed(f)) && !s.model.forgotten[now.Owner] {
+			rt.Fatalf("%s had %v and gets %s, which is excluded\n%s", now.Owner, before.Addrs(), ip.Addr(), s.model.steps())
+		}
+	}
+}
+
+func (s *simulation) Allocate(rt *rapid.T) {
+	r := AllocateRequest{
+		Owner:  drawOwner(rt),
+		Family: rapid.SampledFrom([]record.Family{"", record.IPv4, record.IPv6}).Draw(rt, "family"),
+		Expire: rapid.IntRange(0, 3).Draw(rt, "expire") == 0,
+	}
+	before, _ := s.engine.Lookup(defaults.Pool, r.Owner)
+	a, err := s.engine.Allocate(context.Background(), r)
+	s.node.logStep("allocate", r.Owner, r.Family, a.Addrs(), a.Claims, err)
+	s.checkNotExcluded(rt, a, before)
+	s.model.allocated(rt, r.Owner, r.Family, a, err)
+}
+
+func (s *simulation) Restore(rt *rapid.T) {
+	s.restore(rt, drawOwner(rt), drawAddr(rt, drawFamily(rt)), netip.Addr{})
+}
+
+// RestoreBoth restores the addresses that an owner had, as an agent does after its start: one
+// after the other, each with the other.
+func (s *simulation) RestoreBoth(rt *rapid.T) {
+	owner, ips := drawOwner(rt), []netip.Addr{drawAddr(rt, record.IPv4), drawAddr(rt, record.IPv6)}
+	for i, f := range []record.Family{record.IPv4, record.IPv6} {
+		if had, ok := s.model.held[claim{owner, f}]; ok {
+			ips[i] = had
+		}
+	}
+	if rapid.Bool().Draw(rt, "IPv6 first") {
+		slices.Reverse(ips)
+	}
+	before, both := s.free(owner, ips), true
+	for i, ip := range ips {
+		both = s.restore(rt, owner, ip, ips[1-i]) && both
+	}
+	if before && !both {
+		rt.Fatalf("%s did not get %v, which were free\n%s", owner, ips, s.model.steps())
+	}
+}
+
+// free reports whether the plugin can give exactly these addresses to an owner without an
+// attachment, and nothing goes wrong.
+func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
+	if _, ok := s.engine.Lookup(defaults.Pool, owner); ok || !s.node.ipv6 {
+		return false
+	}
+	for _, ip := range ips {
+		if _, _, taken := s.engine.holder(defaults.Pool, ip); taken || s.excludes(ip) {
+			return false
+		}
+	}
+	s.withNode(func(n *fakeNode) {
+		own := containerid.For(owner, "node1", n.networks[defaults.Pool])
+		free = n.fault == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
+		for id, stored := range n.store {
+			wanted := func(ip netip.Addr) bool { return slices.Contains(ips, ip) }
+			if id == own { // what it has is adopted
+				free = free && !slices.ContainsFunc(stored, func(ip netip.Addr) bool { return !wanted(ip) })
+			} else {
+				free = free && !slices.ContainsFunc(stored, wanted)
+			}
+		}
+	})
+	return free
+}
+
+// restore restores an address, and reports whether the owner has it.
+func (s *simulation) restore(rt *rapid.T, owner string, ip, also netip.Addr) bool {
+	before, _ := s.engine.Lookup(defaults.Pool, owner)
+	_, err := s.engine.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip, Also: also})
+	s.node.logStep("restore", owner, ip, also, err)
+	after, _ := s.engine.Lookup(defaults.Pool, owner)
+	s.checkNotExcluded(rt, after, before)
+	s.model.restored(rt, owner, ip, err)
+	other := otherFamily(record.FamilyOf(ip))
+	if a, ok := s.engine.Lookup(defaults.Pool, owner); ok && s.model.storeLost && !a.Claimed(other) {
+		// The attachment was lost with the store and acquired again for this address. The other
+		// family changed and is not claimed any more, so no response has the old one.
+		delete(s.model.held, claim{owner, other})
+	}
+	return err == nil
+}
+
+func (s *simulation) Release(rt *rapid.T) {
+	ip := drawAddr(rt, drawFamily(rt))
+	_, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip})
+	s.node.logStep("release", ip, err)
+	s.model.released(ip, err)
+}
+
+// Fault injects one fault at one of the next occurrences of a step.
+func (s *simulation) Fault(rt *rapid.T) {
+	step := rapid.SampledFrom([]string{
+		"write adding", "write held", "write releasing", "write cooldown", "write tombstone", "remove", "ADD", "DEL", "CHECK",
+	}).Draw(rt, "step")
+	p := s.node.profile
+	faults := []fault{refused, outage, notStarted, timeoutBefore, timeoutAfter, errorAfter}
+	if step == "ADD" && p.AddOutlivesSeconds > 100 || step == "DEL" && p.DelOutlivesSeconds > 100 {
+		faults = append(faults, timeoutLate)
+	}
+	if step == "DEL" && p.SingleUseIDs() {
+		faults = append(faults, delQueued)
+	}
+	if step == "CHECK" {
+		faults = append(faults, saysLost)
+	}
+	if strings.HasPrefix(step, "write") || step == "remove" {
+		faults = []fault{writeFailed, writeUnknown}
+	}
+	faults = append(faults, killBefore, killAfter)
+	injected := nth(rapid.IntRange(1, 3).Draw(rt, "nth"), step, rapid.SampledFrom(faults).Draw(rt, "fault"))
+	s.withNode(func(n *fakeNode) { n.fault = injected })
+}
+
+func (s *simulation) RenameNetwork(rt *rapid.T) {
+	if len(s.model.forgotten) > 0 {
+		return // an ID of another network would not be found again
+	}
+	name := rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
+	s.withNode(func(n *fakeNode) { n.networks[defaults.Pool] = name })
+}
+
+// Pod allocates an address to a pod, which the plugin serves too, or releases it.
+func (s *simulation) Pod(rt *rapid.T) {
+	pod := rapid.SampledFrom([]string{"pod-1", "pod-2"}).Draw(rt, "pod")
+	s.withNode(func(n *fakeNode) {
+		if _, ok := n.store[pod]; ok {
+			delete(n.store, pod)
+			return
+		}
+		got, err := n.allocate(call.Call{ContainerID: pod})
+		n.steps = append(n.steps, fmt.Sprint("-- ", pod, got, err))
+	})
+}
+
+func (s *simulation) LoseJournal(*rapid.T) {
+	if s.node.profile.Type != "host-local" {
+		return // other plugins lose something then: docs/design/how-it-works.md, Known limits
+	}
+	s.node.kill(s.t, s.engine)
+	s.node.logStep("the journal is lost")
+	s.withNode(func(n *fakeNode) {
+		clear(n.records)
+		found := map[string]bool{} // the IDs that the owners' next requests find
+		for _, owner := range simulatedOwners {
+			id := containerid.For(owner, "node1", n.networks[defaults.Pool])
+			found[id] = true
+			s.model.forgotten[owner] = true
+			// Without a lookup, or if it was held in an earlier network, the address may change.
+			if _, stored := n.store[id]; n.storeHidden || !stored {
+				s.model.uncertain[owner] = true
+			}
+		}
+		for id := range n.store { // an operator removes the others
+			if !found[id] && !isPod(id) {
+				delete(n.store, id)
+			}
+		}
+	})
+	s.start()
+}
+
+// ClockAhead makes the clock of the previous run one that was ahead.
+func (s *simulation) ClockAhead(*rapid.T) {
+	s.node.kill(s.t, s.engine)
+	s.node.shiftTimes(365 * 24 * time.Hour)
+	s.start()
+}
+
+func (s *simulation) BackUpStore(*rapid.T) {
+	s.withNode(func(n *fakeNode) { s.backup = maps.Clone(n.store) })
+}
+
+func (s *simulation) Wait(*rapid.T) { time.Sleep(2 * time.Minute) }
+
+func (s *simulation) Restart(*rapid.T) { stop(s.t, s.engine); s.start() }
+
+func (s *simulation) Kill(*rapid.T) { s.node.kill(s.t, s.engine); s.start() }
+
+func (s *simulation) Reboot(rt *rapid.T) {
+	s.node.kill(s.t, s.engine)
+	s.boot++
+	store := rapid.SampledFrom([]string{"survives", "is lost", "is restored from the backup"}).Draw(rt, "store")
+	s.withNode(func(n *fakeNode) {
+		n.reboots++
+		switch store {
+		case "is lost":
+			n.store, s.model.storeLost = map[string][]netip.Addr{}, true
+		case "is restored from the backup":
+			n.store, s.model.storeLost = n.recordedOnly(s.backup), true
+		}
+	})
+	s.start()
+}
+
+// recordedOnly omits from a backup what was released since: no journal can know that the backup
+// has brought it back (docs/design/how-it-works.md, Known limits).
+func (n *fakeNode) recordedOnly(backup map[string][]netip.Addr) map[string][]netip.Addr {
+	store := map[string][]netip.Addr{}
+	for _, r := range n.records {
+		for _, inv := range r.Invocations {
+			if held, ok := backup[inv.ContainerID]; ok {
+				store[inv.ContainerID] = held
+			}
+		}
+	}
+	return store
+}
+
+// Check restarts a killed engine and checks what always holds.
+func (s *simulation) Check(rt *rapid.T) {
+	killed := false
+	s.withNode(func(n *fakeNode) { killed = n.killed })
+	if killed {
+		s.Kill(rt)
+	}
+	s.checkNoDuplicates(rt)
+	s.checkPods(rt)
+}
+
+// recover lets the engine work for a day without faults. Owners of a lost journal then make a
+// request, because only that finds what they hold.
+func (s *simulation) recover(rt *rapid.T) {
+	s.withNode(func(n *fakeNode) {
+		n.fault = nil
+		if s.model.storeLost { // a pod may have got a lost address, which prevents its reacquisition
+			delete(n.store, "pod-1")
+			delete(n.store, "pod-2")
+		}
+	})
+	s.Restart(rt)
+	time.Sleep(24 * time.Hour)
+	synctest.Wait()
+	for owner := range maps.Clone(s.model.forgotten) {
+		a, err := s.engine.Allocate(context.Background(), AllocateRequest{Owner: owner})
+		s.model.allocated(rt, owner, "", a, err)
+	}
+	synctest.Wait()
+}
+
+// releaseAll releases everything. Then every address that an attachment had must be free, also
+// an address that a plugin allocated twice.
+func (s *simulation) releaseAll(rt *rapid.T) {
+	for _, a := range s.engine.List() {
+		if a.Excluded() {
+			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: a.Addrs()[0]}); err != nil {
+				rt.Errorf("release %s of %s: %v", a.Addrs()[0], a.Owner, err)
+			}
+		}
+		for _, family := range a.Claims {
+			held, _ := a.Address(family)
+			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: held.Addr()}); err != nil {
+				rt.Errorf("release %s of %s: %v", held.Addr(), a.Owner, err)
+			}
+		}
+	}
+	time.Sleep(24 * time.Hour)
+	synctest.Wait()
+	list := s.engine.List()
+	s.withNode(func(n *fakeNode) {
+		maps.DeleteFunc(n.store, func(id string, _ []netip.Addr) bool { return isPod(id) })
+		if len(list) != 0 || len(n.store) != 0 || len(n.records) != 0 {
+			rt.Errorf("after everything was released the list is %+v, the journal %+v, and the plugin holds %v", list, n.records, n.store)
+		}
+	})
+}
+
+func isPod(containerID string) bool { return strings.HasPrefix(containerID, "pod-") }

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// An address outside the ranges of the present configuration may be allocated on another node by now.
+// It is not allocated any more: its owner keeps it until it requests an address, and gets another one
+// then (docs/design/how-it-works.md, Addresses outside the ranges).
+
+// outside reports whether an address is outside the ranges of the pool's present configuration. It is
+// false if these are not known.
+func (op *operation) outside(ip netip.Addr) bool {
+	return op.engine.plugin.Range(op.entry.pool, []netip.Addr{ip}) == call.RangeOutside
+}
+
+// checkComparable rejects a request for recorded addresses before the first configuration of the pool
+// since the start, if the plugin has ranges to compare them with: the node may have got others.
+func (op *operation) checkComparable() error {
+	if len(op.entry.rec.Addresses()) == 0 || !op.lastInvocation().Profile.LikeHostLocal() {
+		return nil
+	}
+	if err := op.engine.plugin.Configured(op.entry.pool); err != nil {
+		return newError(Failed, "%s: %v cannot be compared with the ranges of the pool yet: %w", op, op.addresses(), err)
+	}
+	return nil
+}
+
+// inRange returns the addresses that are not outside.
+func (op *operation) inRange(ips []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(ips), op.outside)
+}
+
+// anyOutside reports whether the recorded address of one of the families is outside.
+func (op *operation) anyOutside(families []record.Family) bool {
+	return slices.ContainsFunc(families, func(f record.Family) bool {
+		if op.entry.rec == nil {
+			return false
+		}
+		a, ok := op.entry.rec.Address(f)
+		return ok && op.outside(a.Addr())
+	})
+}
+
+// outsideError rejects the restore of an address outside the ranges.
+func (op *operation) outsideError(ip netip.Addr) error {
+	return newError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op.entry.key, ip)
+}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// outside removes addresses from the ranges of the configuration.
+func outside(prefixes ...string) setup {
+	return func(n *fakeNode, _ *Options) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.outside = nil
+		for _, p := range prefixes {
+			n.outside = append(n.outside, netip.MustParsePrefix(p))
+		}
+	}
+}
+
+// TestOutOfRange: the configuration has got other ranges since an owner's ADD.
+//
+//evidence:install/ranges an address outside the ranges is not allocated, and is kept until its owner requests one
+func TestOutOfRange(t *testing.T) {
+	const v4, v6 = "10.0.0.0/30", "fd00::/126"
+	for name, s := range map[string]setup{
+		"verified by CHECK":    nil,
+		"readable store":       storeReadable,
+		"recently verified":    verifyInterval(1e12),
+		"one request possible": requestsBy(profile.RequestCNIArgs),
+		"no request possible":  withProfile(pluginProfile("unknown")),
+		"single-use IDs":       withProfile(singleUseIDs()),
+	} {
+		run(t, "allocate/"+name, func(t *testing.T) {
+			f := newFixture(t, s)
+			f.allocate("router")
+			outside(v4, v6)(f.node, nil)
+			f.wantAddrs("router", "10.0.0.1", "fd00::1") // it is in use until its owner asks
+			f.allocate("router")
+			f.wantAddrs("router", "10.0.0.4", "fd00::4")
+			f.wantStoreAgrees()
+			f.wantStored(1)
+		})
+	}
+	run(t, "kept by a start", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.restart(outside(v4, v6))
+		f.wantAddrs("router", "10.0.0.1", "fd00::1")
+		f.wantStoreAgrees()
+	})
+	run(t, "kept when it is listed", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		outside(v4)(f.node, nil)
+		f.allocate("health")
+		var got []call.Range
+		for _, a := range f.List() {
+			got = append(got, a.Range)
+		}
+		if want := []call.Range{"", call.RangeOutside}; !slices.Equal(got, want) {
+			t.Errorf("health and router are %q; want %q", got, want)
+		}
+	})
+	run(t, "restore", func(t *testing.T) {
+		for _, s := range []setup{nil, verifyInterval(1e12)} {
+			f := newFixture(t, s)
+			f.allocate("router")
+			f.steps()
+			outside(v4)(f.node, nil)
+			f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "10.0.0.1", "outside the ranges")
+			f.restore("router", "fd00::1") // of the other family
+			f.wantAddrs("router", "10.0.0.1", "fd00::1")
+			f.wantStoreAgrees()
+			f.wantError(f.tryRestore("health", "10.0.0.2"), Failed, "10.0.0.2", "outside the ranges")
+			f.wantOwners("router")
+		}
+	})
+	run(t, "one family", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		outside(v4)(f.node, nil)
+		if a := f.allocateFamily("router", record.IPv6); !a.Holds(addr("10.0.0.1")) {
+			t.Errorf("IPv4 of %v has changed for a request of IPv6", a.Addrs())
+		}
+		f.allocateFamily("router", record.IPv4)
+		f.wantAddrs("router", "10.0.0.4", "fd00::1") // IPv6 is requested again
+	})
+	run(t, "lost", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		f.restart(outside(v4, v6))
+		f.wantSteps("CHECK") // no ADD for an address that another node may have
+		if a := f.get("router"); !a.Lost {
+			t.Errorf("%+v is not lost", a)
+		}
+		f.allocate("router")
+		f.wantAddrs("router", "10.0.0.4", "fd00::4")
+	})
+	run(t, "lost journal", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.allocate("router")
+		clear(f.node.records)
+		f.restart(storeReadable, outside(v4, v6))
+		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "outside of its configuration")
+		f.allocate("router")
+		f.wantAddrs("router", "10.0.0.4", "fd00::4")
+		f.wantStoreAgrees()
+		f.wantStored(1)
+	})
+	run(t, "released", func(t *testing.T) {
+		f := newFixture(t, releaseDelay(1e12))
+		a := f.allocate("router")
+		f.releaseAll(a)
+		outside(v4, v6)(f.node, nil)
+		f.allocate("router")
+		f.wantAddrs("router", "10.0.0.4", "fd00::4")
+	})
+	for name, s := range map[string]setup{"": nil, ", recently verified": verifyInterval(1e12), ", readable store": storeReadable} {
+		run(t, "no configuration at the start"+name, func(t *testing.T) {
+			f := newFixture(t, s)
+			f.allocate("router")
+			f.restart(s, outside(v4, v6), func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
+			f.steps()
+			f.wantError(f.tryAllocate("router"), Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantSteps("")
+			f.wantHeld("router", "10.0.0.1")
+			if got := f.get("router").LastError; got != "" { // nothing is wrong with it
+				t.Errorf("last error %q", got)
+			}
+			f.node.networkErr = nil
+			f.allocate("router")
+			f.wantAddrs("router", "10.0.0.4", "fd00::4")
+			f.wantStoreAgrees()
+		})
+	}
+	run(t, "no configuration at the start, unknown ranges", func(t *testing.T) {
+		f := newFixture(t, checkedPlugin)
+		f.allocate("router")
+		f.restart(checkedPlugin, func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
+		f.allocate("router")
+		f.wantAddrs("router", "10.0.0.1")
+	})
+	run(t, "no configuration", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		synctest.Wait()
+		f.node.networkErr = errNoLookup
+		if got := f.List()[0].Range; got != call.RangeUnconfigured {
+			t.Errorf("got %q; want %q", got, call.RangeUnconfigured)
+		}
+		f.allocate("router") // held addresses are served
+		f.wantAddrs("router", "10.0.0.1", "fd00::1")
+	})
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+func TestReconcile(t *testing.T) {
+	run(t, "held: verified once", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.restart()
+		f.wantSteps("CHECK")
+		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "lost: reacquired", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("health")
+		f.allocate("router")
+		f.clearStore()
+		f.restart()
+		f.wantHeld("health", "10.0.0.1")
+		f.wantHeld("router", "10.0.0.2")
+	})
+	run(t, "lost: left to its owner if it cannot be requested", func(t *testing.T) {
+		f := newFixture(t, withProfile(checked()))
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1", "fd00::1")
+		f.restart()
+		if a := f.get("router"); !a.Lost || !a.Holds(addr("10.0.0.1")) {
+			t.Fatalf("after the start: %+v", a)
+		}
+		if a := f.allocate("router"); !a.Holds(addr("10.0.0.2")) || a.Lost {
+			t.Errorf("the next request gets %+v", a)
+		}
+	})
+	run(t, "interrupted allocation", func(t *testing.T) {
+		f := newFixture(t)
+		for _, step := range []string{"DEL", "ADD", "write held"} {
+			for _, kill := range []fault{killBefore, killAfter} {
+				f.inject(once(step, kill))
+				if f.tryAllocate("router") == nil {
+					t.Fatalf("%s %s: no error", kill, step)
+				}
+				f.restart()
+				if step == "write held" && kill == killAfter {
+					f.wantHeld("router", "10.0.0.1") // a repeated request gets it
+					continue
+				}
+				f.wantNone()
+			}
+		}
+	})
+	run(t, "interrupted release", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		for _, step := range []string{"DEL", "remove"} {
+			for _, kill := range []fault{killBefore, killAfter} {
+				f.allocate("router")
+				f.inject(once(step, kill))
+				if f.tryRelease("10.0.0.1") == nil {
+					t.Fatalf("%s %s: no error", kill, step)
+				}
+				f.restart()
+				f.wantNone()
+				f.wantRecords(0)
+			}
+		}
+	})
+	run(t, "cooldown: released at its deadline", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, releaseDelay(time.Hour))
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.restart()
+		f.wantStored(1)
+		f.sleep(time.Hour)
+		f.wantStored(0)
+	})
+	run(t, "retired owner", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.allocate("ingress")
+		f.restart(onlyOwner("router"))
+		f.wantOwners("ingress", "router")
+		f.restart(onlyOwner("router"), retireOwners)
+		f.wantStored(1)
+		f.wantOwners("router")
+	})
+}
+
+func TestRetry(t *testing.T) {
+	for name, interval := range map[string]time.Duration{"recently verified": time.Hour, "verified by the request": 0} {
+		run(t, "DEL of an earlier container ID not repeated sooner by requests: "+name, func(t *testing.T) {
+			f := newFixture(t, storeReadable, verifyInterval(interval))
+			f.allocate("router")
+			dels := 0
+			f.onCall(func(verb string, _ call.Call) {
+				if verb == "DEL" {
+					dels++
+				}
+			})
+			f.inject(always(notStarted, "DEL"))
+			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
+			f.pools[defaults.Pool].workqueue.add(f.byOwner[key{defaults.Pool, "router"}])
+			for range 100 { // ten seconds
+				f.sleep(100 * time.Millisecond)
+				f.allocate("router")
+			}
+			if dels > 5 { // immediately, after 1 s, 2 s and 4 s
+				t.Errorf("%d DELs in ten seconds", dels)
+			}
+			if got := f.get("router").LastError; got == "" {
+				t.Error("the error of the DEL is not reported")
+			}
+			f.inject(nil)
+			f.sleep(time.Minute)
+			if got := f.get("router"); got.LastError != "" || len(got.Invocations) != 1 {
+				t.Errorf("after a successful DEL: error %q, %d invocations", got.LastError, len(got.Invocations))
+			}
+		})
+	}
+	for name, allocate := range map[string]func(*fixture) error{
+		"the queue is full": func(f *fixture) error {
+			go f.tryRestore("slow", "10.0.0.9") //nolint:errcheck // it only waits
+			synctest.Wait()
+			return f.tryAllocate("router")
+		},
+		"the client has left": func(f *fixture) error {
+			gone, leave := context.WithCancel(context.Background())
+			leave()
+			_, err := f.Allocate(gone, AllocateRequest{Owner: "router"})
+			return err
+		},
+	} {
+		run(t, "a loss is found, and "+name, func(t *testing.T) {
+			f := newFixture(t, ipv4Only, storeReadable, gatedAdd, maxQueued(1))
+			f.startAllocate(AllocateRequest{Owner: "router"})
+			f.openGate()
+			had := f.get("router")
+			f.clearStore()
+			f.wantError(allocate(f), Busy)
+			close(f.node.addGate)
+			f.sleep(time.Minute)
+			f.wantHeld("router", had.Addrs()[0].String())
+			f.wantStoreAgrees()
+		})
+	}
+	run(t, "not postponed by repeated releases", func(t *testing.T) {
+		f := newFixture(t)
+		a := f.allocate("router")
+		dels, requests := 0, 0
+		f.onCall(func(verb string, _ call.Call) {
+			if verb == "DEL" {
+				dels++
+			}
+		})
+		f.inject(always(refused, "DEL"))
+		for range 600 { // each second for ten minutes
+			for _, ip := range a.Addrs() {
+				err := f.tryRelease(ip.String())
+				if e, ok := errors.AsType[*Error](err); err == nil || ok && e.Kind == Failed {
+					requests++
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if dels <= requests {
+			t.Errorf("%d DELs for %d requests; want background retries among them", dels, requests)
+		}
+	})
+	run(t, "not postponed by rejected requests", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(always(notStarted, "DEL"))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.inject(nil)
+		for range 100 { // ten seconds
+			f.wantError(f.tryRestore("health", "10.0.0.1"), Exists)
+			f.sleep(100 * time.Millisecond)
+			if len(f.List()) == 0 {
+				break
+			}
+		}
+		f.wantStored(0)
+	})
+	run(t, "no plugin call without the state directory", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.inject(once("DEL", refused))
+		f.release("10.0.0.1")
+		f.wantError(f.tryRelease("fd00::1"), Failed)
+		f.setAvailable(errors.New("another file system is there"))
+		f.steps()
+		f.wantError(f.tryAllocate("health"), Failed, "another file system is there")
+		f.sleep(time.Hour)
+		f.wantSteps("")
+		f.setAvailable(nil)
+		f.sleep(time.Hour)
+		f.wantStored(0)
+	})
+	run(t, "last DEL begins when no ADD can act any more", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		f.inject(once("ADD", timeoutBefore))
+		f.wantError(f.tryAllocate("router"), Failed)
+		var began []time.Time
+		f.onCall(func(verb string, _ call.Call) {
+			if verb == "DEL" { // each takes longer than the ADD may act
+				began = append(began, time.Now())
+				time.Sleep(300 * time.Second)
+			}
+		})
+		deadline := time.Now().Add(240 * time.Second) // of an ADD that was interrupted now
+		f.restart()
+		f.sleep(time.Hour)
+		if len(began) == 0 || began[len(began)-1].Before(deadline) {
+			t.Errorf("DELs began at %v; the ADD may act until %v", began, deadline)
+		}
+		f.wantRecords(0)
+	})
+}
+
+// setAvailable sets what Journal.Available returns.
+func (f *fixture) setAvailable(err error) {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	f.node.availableErr = err
+}

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+func TestInvocations(t *testing.T) {
+	//evidence:reference/plugin-behaviour 6
+	run(t, "DEL uses the invocation of the ADD", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.node.networks[defaults.Pool] = "renamed"
+		calls := f.recordCalls(func(c call.Call) string { return c.Invocation.Network })
+		f.release("10.0.0.1", "fd00::1")
+		f.wantCalls(calls, "DEL net")
+	})
+	run(t, "kept until its DEL succeeds", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		f.node.networks[defaults.Pool] = "renamed"
+		f.inject(once("DEL", notStarted)) // that of the old invocation
+		a := f.allocate("router")
+		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
+			t.Fatalf("invocations %+v", a.Invocations)
+		}
+		calls := f.recordCalls(func(c call.Call) string { return c.Invocation.Network })
+		f.releaseAll(a)
+		f.wantCalls(calls, "DEL renamed", "DEL net")
+	})
+	run(t, "kept while its ADD may act", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		lastDEL := map[string]time.Time{}
+		f.onCall(func(verb string, c call.Call) {
+			if verb == "DEL" {
+				lastDEL[c.Invocation.Network] = time.Now()
+			}
+		})
+		f.inject(once("ADD", timeoutBefore))
+		f.wantError(f.tryAllocate("router"), Failed)
+		began := time.Now()
+		f.node.networks[defaults.Pool] = "net2"
+		f.allocate("router")
+		f.sleep(time.Hour)
+		f.release("10.0.0.1")
+		if d := lastDEL["net"].Sub(began); d < 240*time.Second {
+			t.Errorf("the last DEL came %s after the timed-out ADD, which may act for 240s", d)
+		}
+	})
+	run(t, "CHECK gets the result of the ADD", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		calls := f.recordCalls(func(c call.Call) string { return string(c.PrevResult) })
+		f.allocate("router")
+		f.wantCalls(calls, `CHECK {"cniVersion":"1.1.0"}`)
+	})
+}
+
+// recordCalls records the verb and a field of each plugin call from now on.
+func (f *fixture) recordCalls(field func(call.Call) string) *[]string {
+	calls := &[]string{}
+	f.onCall(func(verb string, c call.Call) { *calls = append(*calls, verb+" "+field(c)) })
+	return calls
+}
+
+func (f *fixture) wantCalls(calls *[]string, want ...string) {
+	f.t.Helper()
+	synctest.Wait()
+	if fmt.Sprintf("%q", *calls) != fmt.Sprintf("%q", want) {
+		f.t.Errorf("calls %q; want %q", *calls, want)
+	}
+}

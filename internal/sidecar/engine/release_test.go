@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+func TestRelease(t *testing.T) {
+	run(t, "claim by claim", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.steps()
+		f.release("10.0.0.1")
+		f.wantSteps("write held")
+		f.wantError(f.tryRelease("10.0.0.1"), NotFound)
+		f.release("fd00::1")
+		f.wantSteps("write releasing, DEL, remove")
+		f.wantNone()
+	})
+	run(t, "address changes while the release waits", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.node.addGate = make(chan struct{})
+		go f.tryAllocate("router") //nolint:errcheck // the attachment is checked below
+		synctest.Wait()
+		released := make(chan error)
+		go func() { released <- f.tryRelease("10.0.0.1") }()
+		synctest.Wait()
+		for range 3 { // ADDs for both addresses, for each alone
+			f.node.addGate <- struct{}{}
+		}
+		f.wantError(<-released, NotFound)
+		f.wantHeld("router", "10.0.0.2")
+	})
+	run(t, "failed DEL is retried", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(always(notStarted, "DEL"))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed, "retried", "router")
+		time.Sleep(30 * time.Minute)
+		f.wantStored(1)
+		if state := f.get("router").State; state != record.Releasing {
+			t.Fatalf("state %q; want releasing", state)
+		}
+		f.inject(nil)
+		f.sleep(10 * time.Minute)
+		f.wantNone()
+	})
+	run(t, "repeated release retries immediately", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(once("DEL", notStarted))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.release("10.0.0.1")
+		f.wantStored(0)
+	})
+	run(t, "failed removal of the record is retried", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(once("remove", writeFailed))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed, "removed")
+		f.sleep(time.Minute)
+		f.wantNoAttachment()
+		f.wantRecords(0)
+	})
+	run(t, "last failure", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		if last := f.LastFailure(); last.Text != "" || !last.At.IsZero() {
+			t.Errorf("before any failure: %+v", last)
+		}
+		a := f.allocate("router")
+		f.inject(once("DEL", refused))
+		began := time.Now()
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		last := f.LastFailure()
+		if last.Owner != "router" || last.Pool != defaults.Pool || last.ContainerID != a.ContainerID ||
+			!strings.Contains(last.Text, "could not be released") || !last.At.Equal(began) {
+			t.Errorf("got %+v", last)
+		}
+		// It is shown with the owner and the pool.
+		if got := f.get("router").LastError; !strings.HasPrefix(got, "could not be released; ") || !strings.HasSuffix(last.Text, got) {
+			t.Errorf("the attachment has the error %q; want that without owner and pool", got)
+		}
+		f.sleep(time.Minute)
+		f.wantNoAttachment()
+		if now := f.LastFailure(); now != (Failure{}) {
+			t.Errorf("after the retry: %+v; want none", now)
+		}
+		f.allocate("router")
+		f.inject(once("DEL", refused))
+		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.allocate("health")
+		if now := f.LastFailure(); now.Owner != "router" {
+			t.Errorf("after a success of another attachment: %+v; want that of the router", now)
+		}
+	})
+	run(t, "generated owner leaves no tombstone", func(t *testing.T) {
+		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+		f.releaseAll(f.allocate(""))
+		f.wantRecords(0)
+	})
+}
+
+func TestReleaseDelay(t *testing.T) {
+	delay := releaseDelay(time.Minute)
+	run(t, "cooldown, then DEL", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, delay)
+		f.allocate("router")
+		f.steps()
+		f.release("10.0.0.1")
+		f.wantSteps("write cooldown")
+		if a := f.allocate("health"); a.Holds(addr("10.0.0.1")) {
+			t.Error("an address in cooldown was allocated to another owner")
+		}
+		f.steps()
+		f.sleep(time.Minute)
+		f.wantSteps("write releasing, DEL, remove")
+	})
+	run(t, "skipped", func(t *testing.T) {
+		f := newFixture(t, delay)
+		f.allocate("router")
+		f.steps()
+		f.releaseNow("10.0.0.1")
+		f.wantSteps("write held") // the other family is still claimed
+		f.releaseNow("fd00::1")
+		f.wantSteps("write releasing, DEL, remove")
+	})
+	run(t, "skipped in cooldown", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, delay)
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.steps()
+		f.wantError(f.tryRelease("10.0.0.1"), NotFound, "not allocated")
+		f.wantSteps("")
+		f.releaseNow("10.0.0.1")
+		f.wantSteps("write releasing, DEL, remove")
+		_, err := f.Release(context.Background(), ReleaseRequest{IP: addr("10.0.0.1"), SkipDelay: true})
+		f.wantError(err, NotFound)
+	})
+}
+
+// Abandon releases an attachment whose client did not receive the response.
+func TestAbandon(t *testing.T) {
+	delay := releaseDelay(time.Hour)
+	run(t, "without the release delay", func(t *testing.T) {
+		f := newFixture(t, delay)
+		a := f.allocate("")
+		f.steps()
+		f.Abandon(context.Background(), a.Pool, a.Owner)
+		if got := f.steps(); strings.Count(got, "write releasing") != 1 {
+			t.Errorf("steps %s; want the record written as releasing once", got)
+		}
+		synctest.Wait()
+		f.wantNone()
+		f.wantRecords(0)
+	})
+	for name, injected := range map[string]func(string) fault{
+		"failed DEL":   once("DEL", refused),
+		"failed write": once("write releasing", writeFailed),
+	} {
+		run(t, name+" is retried", func(t *testing.T) {
+			o := &fakeObserver{}
+			f := newFixture(t, delay, observer(o))
+			a := f.allocate("")
+			f.inject(injected)
+			f.Abandon(context.Background(), a.Pool, a.Owner)
+			f.sleep(time.Minute)
+			f.wantNone()
+			f.wantRecords(0)
+			for _, e := range o.take() {
+				if strings.HasPrefix(e, string(ActionRetire)) {
+					t.Errorf("event %q without --retire-owners", e)
+				}
+			}
+		})
+	}
+	run(t, "failed write after the client left is retried", func(t *testing.T) {
+		f := newFixture(t, delay, gatedAdd)
+		ctx, cancel := context.WithCancel(context.Background())
+		go f.Allocate(ctx, AllocateRequest{}) //nolint:errcheck // its client leaves
+		synctest.Wait()
+		cancel()
+		f.inject(once("write releasing", writeFailed))
+		f.node.addGate <- struct{}{}
+		f.sleep(time.Minute)
+		f.wantNone()
+		f.wantRecords(0)
+	})
+	run(t, "next start completes it", func(t *testing.T) {
+		f := newFixture(t, delay)
+		a := f.allocate("")
+		stop(t, f.Engine)
+		f.steps()
+		f.Abandon(context.Background(), a.Pool, a.Owner)
+		f.wantSteps("write releasing")
+		f.wantStored(1)
+		f.start()
+		synctest.Wait()
+		f.wantNone()
+		f.wantRecords(0)
+	})
+	run(t, "once", func(t *testing.T) {
+		f := newFixture(t)
+		a := f.allocate("")
+		f.allocate("router")
+		f.Abandon(context.Background(), defaults.Pool, "anonymous/unknown")
+		f.Abandon(context.Background(), a.Pool, a.Owner)
+		f.Abandon(context.Background(), a.Pool, a.Owner)
+		synctest.Wait()
+		f.Abandon(context.Background(), a.Pool, a.Owner)
+		f.wantStored(1)
+		f.wantOwners("router")
+	})
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// verify reports whether the plugin still holds the recorded addresses, by the method of the
+// profile. An error means that this is unknown: a failed check is not evidence of loss, so
+// the attachment is not given up then.
+func (op *operation) verify() (bool, error) {
+	if op.recentlyVerified() {
+		return true, nil
+	}
+	op.clearDoubt()
+	inv := op.lastInvocation()
+	if op.idInUseByDel(inv) && time.Now().Before(op.entry.rec.LateDel.Until) {
+		return false, fmt.Errorf("%s: a DEL of %v without an answer may still act; try again after %s", op, op.addresses(), op.entry.rec.LateDel.Until.Format(time.RFC3339))
+	}
+	held, known := op.verifyByLookup(inv)
+	if !known {
+		if op.entry.conflict {
+			op.setLost(errors.New("an older attachment has the same address"))
+			return false, nil
+		}
+		acquireAnew := op.mayHaveLostWrites(inv) && canRequest(inv, op.claimedAddresses())
+		_, networkErr := op.engine.plugin.Network(op.entry.pool)
+		if acquireAnew && networkErr == nil {
+			return false, nil
+		}
+		if err := op.acquireProcess(); err != nil {
+			return false, err
+		}
+		var err error
+		if held, err = op.verifyByPlugin(inv); held && acquireAnew {
+			err = networkErr // the plugin's answer can only prove a loss
+		}
+		if err != nil {
+			return false, fmt.Errorf("%s: the plugin could not verify %v: %w", op, op.addresses(), err)
+		}
+	}
+	if !held {
+		if op.unconfirmed == nil { // otherwise the DEL must confirm that
+			op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
+		}
+		return false, nil
+	}
+	op.setVerified()
+	if op.entry.rec.BootID != op.engine.opts.BootID || op.entry.dirty {
+		r := op.entry.rec.Clone()
+		r.BootID = op.engine.opts.BootID
+		return true, op.write(r)
+	}
+	return true, nil
+}
+
+// recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
+func (op *operation) recentlyVerified() bool {
+	last := op.lastVerified()
+	return op.entry.rec.BootID == op.engine.opts.BootID && !last.IsZero() && time.Since(last) < op.engine.opts.VerifyInterval
+}
+
+// verifyByLookup reads from the plugin's store whether it holds the recorded addresses. known
+// is false if lookups do not work; the plugin is queried then.
+func (op *operation) verifyByLookup(c call.Invocation) (holds, known bool) {
+	if !c.StoreProven {
+		return false, false
+	}
+	holds, err := op.engine.plugin.Holds(c, op.addresses())
+	if err != nil {
+		op.log().WithError(err).Debug("Lookup in the plugin's store failed; the plugin is queried")
+	}
+	return holds, err == nil
+}
+
+// verifyByPlugin verifies the attachment by CHECK or ADD, as the profile says.
+func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
+	switch c.VerifyBy() {
+	case profile.VerifyNothing:
+		return true, nil
+	case profile.VerifyAdd:
+		res, err := op.engine.plugin.Add(op.callCtx(), op.call(c))
+		if outcomeUnknown(err) {
+			// It may still allocate, so a DEL must follow.
+			c.AddActsUntil = c.Profile.AddActsUntil(time.Now())
+			r := op.entry.rec.Clone()
+			r.Invocations = withLast(r.Invocations, c)
+			op.setRecord(r)
+			return false, errors.Join(err, op.write(r))
+		}
+		if err != nil {
+			return false, err
+		}
+		if sameAddresses(res.Addresses, op.entry.rec.Result.Addresses) {
+			return true, nil
+		}
+		// This ADD allocated other addresses. They are released like those of any ADD that
+		// returns something else: with its DEL, deadline and generation.
+		r := op.entry.rec.Clone()
+		r.State = record.Adding
+		return false, op.write(r)
+	default:
+		err := op.engine.plugin.Check(op.callCtx(), op.call(c))
+		if call.IsLost(c, err) {
+			if !c.Profile.SingleUseIDs() { // otherwise a DEL confirms nothing
+				op.unconfirmed = op.entry.rec
+			}
+			return false, nil
+		}
+		return err == nil, err
+	}
+}
+
+// mayHaveLostWrites reports whether the plugin may have lost its last writes in a reboot, so
+// that a check that compares no address could confirm a different one.
+func (op *operation) mayHaveLostWrites(c call.Invocation) bool {
+	return op.entry.rec.BootID != op.engine.opts.BootID && c.Profile.OnNode() && c.Profile.CheckProves != profile.ProvesAddress
+}

@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// verifiedByAdd makes the plugin one that is verified by ADD and takes no requests for addresses.
+func verifiedByAdd(n *fakeNode, _ *Options) {
+	n.profile.VerifyBy, n.profile.RepeatedAdd, n.profile.Requests = profile.VerifyAdd, profile.RepeatedAddSameAnswer, nil
+}
+
+func TestVerify(t *testing.T) {
+	run(t, "verify interval", func(t *testing.T) {
+		f := newFixture(t, verifyInterval(time.Minute))
+		f.allocate("router")
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("")
+		time.Sleep(time.Minute)
+		f.allocate("router")
+		f.wantSteps("CHECK")
+	})
+	run(t, "failed CHECK is not evidence of loss", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		for _, injected := range []fault{notStarted, timeoutBefore, refused} {
+			f.inject(always(injected, "CHECK"))
+			f.wantError(f.tryAllocate("router"), Failed, "could not verify", "router")
+		}
+		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "last error is kept until the plugin works", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(always(refused, "CHECK"))
+		f.wantError(f.tryAllocate("router"), Failed)
+		f.sleep(time.Minute)
+		if f.get("router").LastError == "" {
+			t.Error("no last error although CHECK still fails")
+		}
+		f.inject(nil)
+		f.sleep(time.Hour)
+		if last := f.get("router").LastError; last != "" {
+			t.Errorf("the last error is still %q", last)
+		}
+	})
+	for name, c := range map[string]struct {
+		setup setup
+		steps string // of a second allocation
+	}{
+		"CHECK":                     {nil, "CHECK"},
+		"CNI version without CHECK": {func(n *fakeNode, _ *Options) { n.cniVersion = "0.3.1" }, ""},
+		"ADD":                       {verifiedByAdd, "ADD[]"},
+		//evidence:reference/plugin-behaviour 18
+		"dhcp: ADD, not CHECK": {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
+		"lookup":               {storeReadable, ""},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, c.setup)
+			first := f.allocate("router")
+			f.steps()
+			again := f.allocate("router")
+			f.wantSteps(c.steps)
+			if !sameAddresses(first.Result.Addresses, again.Result.Addresses) {
+				t.Errorf("got %v, then %v", first.Addrs(), again.Addrs())
+			}
+		})
+	}
+	run(t, "nothing to verify by", func(t *testing.T) {
+		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }))
+		f.allocate("router")
+		f.clearStore()
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("")
+		f.wantHeld("router", "10.0.0.1")
+	})
+	//evidence:reference/plugin-behaviour 34
+	run(t, "calico: CHECK always succeeds, so it is not called", func(t *testing.T) {
+		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
+		f.allocate("router")
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("")
+		f.clearStore()
+		f.restart(rebooted)
+		f.wantHeld("router", "10.0.0.1")
+		f.wantSteps("write held") // its store is off the node: a reboot loses nothing there
+	})
+}
+
+func TestVerifyByAdd(t *testing.T) {
+	run(t, "other result is released", func(t *testing.T) {
+		f := newFixture(t, verifiedByAdd)
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1", "fd00::1")
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("ADD[], write adding, write adding, DEL, ADD[], write held")
+		f.wantHeld("router", "10.0.0.2")
+	})
+	for name, crash := range map[string]bool{"engine killed": true, "write fails": false} {
+		run(t, "timed-out ADD gets a DEL: "+name, func(t *testing.T) {
+			f := newFixture(t, withProfile(pluginProfile("dhcp")), ipv4Only)
+			id := f.allocate("router").ContainerID
+			f.clearStore()
+			firstADD := once("ADD", timeoutBefore)
+			f.inject(func(step string) fault {
+				if step == "write held" {
+					return writeFailed
+				}
+				return firstADD(step)
+			})
+			err := f.tryAllocate("router")
+			f.wantError(err, Failed, "could not verify [10.0.0.1]")
+			if strings.Contains(err.Error(), "nothing was changed") {
+				t.Errorf("error %q although the ADD may have allocated", err)
+			}
+			f.inject(nil)
+			if crash {
+				f.node.kill(t, f.Engine)
+				f.start()
+			}
+			f.release("10.0.0.1")
+			time.Sleep(100 * time.Second)
+			f.setStored(id, "10.0.0.77") // the ADD acts late
+			f.sleep(time.Hour)
+			f.wantNone()
+		})
+	}
+}
+
+func TestLookup(t *testing.T) {
+	run(t, "finds a loss", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.allocate("router")
+		f.clearStore()
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write held")
+	})
+	run(t, "CHECK if the lookup fails", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.allocate("router")
+		f.hideStore(true)
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("CHECK")
+	})
+	run(t, "CHECK if the store did not have the ADD", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("router")
+		f.hideStore(false)
+		f.steps()
+		f.allocate("router")
+		f.wantSteps("CHECK")
+	})
+	run(t, "needs no plugin process", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.allocate("router")
+		synctest.Wait() // an operation may hold its process a moment longer than its client waits
+		all := int64(f.opts.MaxProcesses)
+		if !f.pools[defaults.Pool].processes.TryAcquire(all) {
+			t.Fatal("a process is in use")
+		}
+		f.allocate("router")
+		f.pools[defaults.Pool].processes.Release(all)
+	})
+}
+
+func TestReboot(t *testing.T) {
+	run(t, "lease in the store is kept", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.allocate("router")
+		f.restart(rebooted)
+		f.wantSteps("write held")
+		f.wantHeld("router", "10.0.0.1")
+		f.wantStoreAgrees()
+	})
+	run(t, "lookup finds a lost write", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.allocate("router")
+		f.clearStore()
+		f.restart(rebooted)
+		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
+		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "store off the node", func(t *testing.T) {
+		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
+		f.allocate("router")
+		f.restart(rebooted)
+		f.wantSteps("write held")
+	})
+	run(t, "does not end an ADD at a server", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, withProfile(pluginProfile("calico-ipam"), func(p *profile.Profile) {
+			p.AddOutlivesSeconds, p.DelOutlivesSeconds = 240, 240
+		}))
+		f.inject(once("ADD", timeoutLate))
+		f.wantError(f.tryAllocate("router"), Failed)
+		f.restart(rebooted)
+		f.sleep(time.Hour)
+		f.wantNone()
+	})
+	run(t, "CHECK that compares the address", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, withProfile(hostLocal(), func(p *profile.Profile) { p.CheckProves = profile.ProvesAddress }))
+		f.allocate("router")
+		f.restart(rebooted)
+		f.wantSteps("CHECK, write held")
+	})
+	//evidence:reference/plugin-behaviour 10
+	run(t, "CHECK of presence is not enough", func(t *testing.T) {
+		f := newFixture(t)
+		f.allocate("health")
+		id := f.allocate("router").ContainerID
+		f.setStored(id, "10.0.0.9", "fd00::9") // an older state: the last writes are lost
+		f.restart(rebooted)
+		f.wantHeld("router", "10.0.0.2")
+		f.wantHeld("health", "10.0.0.1")
+		if got := fmt.Sprint(f.node.store[id]); got != "[10.0.0.2 fd00::2]" {
+			t.Errorf("the plugin holds %s for router", got)
+		}
+	})
+	run(t, "presence of a cooldown is not enough", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, releaseDelay(time.Hour))
+		id := f.allocate("router").ContainerID
+		f.release("10.0.0.1")
+		f.setStored(id, "10.0.0.9") // an older state
+		f.setStored("a-pod", "10.0.0.1")
+		f.restart(releaseDelay(time.Hour), rebooted)
+		if a := f.allocate("router"); a.Holds(addr("10.0.0.1")) {
+			t.Errorf("router got %v, which a pod has", a.Addrs())
+		}
+	})
+}
+
+// Nothing can be acquired anew in a pool that has no network.
+func TestRebootWithoutNetwork(t *testing.T) {
+	network := func(err error) setup { return func(n *fakeNode, _ *Options) { n.networkErr = err } }
+	for name, c := range map[string]struct {
+		stored []string // since the reboot
+		lost   bool
+	}{
+		"nothing left":   {nil, true},
+		"an older state": {[]string{"10.0.0.9"}, false}, // which CHECK does not notice
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, ipv4Only)
+			id := f.allocate("router").ContainerID
+			f.setStored(id, c.stored...)
+			if c.stored == nil {
+				f.clearStore()
+			}
+			f.restart(rebooted, network(errors.New("no network")))
+			f.sleep(time.Minute)
+			if a := f.get("router"); a.Lost != c.lost || !strings.Contains(a.LastError, "no network") || !a.Verified.IsZero() {
+				t.Errorf("router is lost: %v, want %v; last error %q, verified %v", a.Lost, c.lost, a.LastError, a.Verified)
+			}
+			f.node.mu.Lock()
+			f.node.networkErr = nil
+			f.node.mu.Unlock()
+			f.sleep(time.Hour)
+			f.wantHeld("router", "10.0.0.1")
+			f.wantStoreAgrees()
+		})
+	}
+}
+
+// hideStore makes lookups fail or succeed.
+func (f *fixture) hideStore(hidden bool) {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	f.node.storeHidden = hidden
+}

@@ -1,0 +1,209 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"iter"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// fakeEngine is an Engine that returns preset results and records its calls.
+type fakeEngine struct {
+	got   engine.Attachment
+	err   error
+	all   []engine.Attachment
+	each  iter.Seq[engine.Attachment] // instead of all, if not nil
+	panic any
+	// lookupPanic, if not nil, is the value with which Record panics.
+	lookupPanic any
+
+	allocated []engine.AllocateRequest
+	restored  []engine.RestoreRequest
+	released  []engine.ReleaseRequest
+	abandoned []string
+	discarded []string
+	left      []engine.Leftover
+	ctx       context.Context
+}
+
+func (e *fakeEngine) Allocate(ctx context.Context, r engine.AllocateRequest) (engine.Attachment, error) {
+	if e.panic != nil {
+		panic(e.panic)
+	}
+	e.ctx, e.allocated = ctx, append(e.allocated, r)
+	return e.got, e.err
+}
+
+func (e *fakeEngine) Restore(ctx context.Context, r engine.RestoreRequest) (engine.Attachment, error) {
+	e.ctx, e.restored = ctx, append(e.restored, r)
+	return e.got, e.err
+}
+
+func (e *fakeEngine) Release(ctx context.Context, r engine.ReleaseRequest) (engine.Attachment, error) {
+	e.ctx, e.released = ctx, append(e.released, r)
+	return e.got, e.err
+}
+
+func (e *fakeEngine) Discard(ctx context.Context, pool, owner string) (engine.Attachment, []engine.Leftover, error) {
+	e.ctx, e.discarded = ctx, append(e.discarded, pool+"/"+owner)
+	return e.got, e.left, e.err
+}
+
+func (e *fakeEngine) Abandon(_ context.Context, pool, owner string) {
+	e.abandoned = append(e.abandoned, pool+"/"+owner)
+}
+
+func (e *fakeEngine) All() iter.Seq[engine.Attachment] {
+	if e.each != nil {
+		return e.each
+	}
+	return slices.Values(e.all)
+}
+
+func (e *fakeEngine) Record(pool, owner string) (record.Record, bool) {
+	if e.lookupPanic != nil {
+		panic(e.lookupPanic)
+	}
+	i := slices.IndexFunc(e.all, func(a engine.Attachment) bool { return a.Pool == pool && a.Owner == owner })
+	if i < 0 {
+		return record.Record{}, false
+	}
+	return e.all[i].Record, true
+}
+
+// calls returns the number of calls that change attachments.
+func (e *fakeEngine) calls() int {
+	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded)
+}
+
+type reporter httpapi.Report
+
+func (r reporter) Report(context.Context) httpapi.Report { return httpapi.Report(r) }
+
+// fixture is the API with a fake engine.
+type fixture struct {
+	engine   *fakeEngine
+	handler  http.Handler
+	contract contract
+	log      *test.Hook
+	logger   *logrus.Logger
+	// unread: clients do not read their responses.
+	unread bool
+	// unprivileged: clients are neither root nor the sidecar's user.
+	unprivileged bool
+}
+
+func newFixture(t testing.TB, node httpapi.Addressing, report httpapi.Report) *fixture {
+	t.Helper()
+	return newFixtureWith(t, httpapi.Options{Addressing: node, Reporter: reporter(report)})
+}
+
+// newFixtureWith returns a fixture with these options and a fake engine.
+func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
+	t.Helper()
+	log, hook := test.NewNullLogger()
+	log.SetLevel(logrus.DebugLevel)
+	e := &fakeEngine{}
+	f := &fixture{engine: e, contract: readContract(t), log: hook, logger: log}
+	o.Engine, o.Log = e, log
+	if o.Reporter == nil {
+		o.Reporter = reporter{}
+	}
+	o.Privileged = func(context.Context) bool { return !f.unprivileged }
+	o.OnUnread = func(_ context.Context, unread func()) {
+		if f.unread {
+			unread()
+		}
+	}
+	var err error
+	if f.handler, err = httpapi.New(o); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// reset forgets calls and log lines, so that the cases of a table can share a fixture.
+func (f *fixture) reset() *fixture {
+	*f.engine = fakeEngine{}
+	f.log.Reset()
+	return f
+}
+
+// logLine returns the log line of the last request.
+func (f *fixture) logLine(t *testing.T) *logrus.Entry {
+	t.Helper()
+	line := f.log.LastEntry()
+	if line == nil {
+		t.Fatal("the request has no log line")
+	}
+	return line
+}
+
+var dualStack = httpapi.Addressing{
+	EnableIPv4: true, EnableIPv6: true,
+	RouterIPv4: netip.MustParseAddr("10.1.0.2"), RouterIPv6: netip.MustParseAddr("fd00:1::2"),
+	RangeIPv4: netip.MustParsePrefix("10.1.0.0/16"), RangeIPv6: netip.MustParsePrefix("fd00:1::/64"),
+}
+
+// held returns a dual-stack attachment whose two families are claimed.
+func held(owner string) engine.Attachment {
+	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	return engine.Attachment{
+		Record: record.Record{
+			ContainerID: "cilium-agent-" + owner + "-0123456789abcdef",
+			Owner:       owner,
+			Pool:        "default",
+			Node:        "node-1",
+			State:       record.Held,
+			Network:     "pods",
+			Result: call.Result{Addresses: []call.Address{
+				{Prefix: netip.MustParsePrefix("10.1.2.3/24"), Gateway: netip.MustParseAddr("10.1.2.1")},
+				{Prefix: netip.MustParsePrefix("fd00:1::203/120"), Gateway: netip.MustParseAddr("fe80::1")},
+			}},
+			Claims:      []record.Family{record.IPv4, record.IPv6},
+			Invocations: []call.Invocation{{IfName: "eth9"}, {IfName: "eth0"}},
+			Created:     at,
+			Changed:     at.Add(time.Second),
+		},
+	}
+}
+
+// golden compares a response with testdata/<name>.json, both indented.
+func golden(t *testing.T, name, body string) {
+	t.Helper()
+	var got bytes.Buffer
+	if err := json.Indent(&got, []byte(body), "", "  "); err != nil {
+		t.Fatalf("%v in %q", err, body)
+	}
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nwant, as in %s,\n%s", got.String(), path, want)
+	}
+}

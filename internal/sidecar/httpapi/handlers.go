@@ -1,0 +1,206 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-openapi/runtime/middleware"
+	"github.com/go-openapi/swag/conv"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/response"
+	"github.com/delegated-ipam/delegated-ipam/server/operations"
+	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
+	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
+)
+
+// handlers implements the operations of swagger.yaml.
+type handlers struct {
+	engine   Engine
+	reporter Reporter
+	// privileged is Options.Privileged.
+	privileged func(context.Context) bool
+	node       Addressing
+	// defaultPool is the name of the default pool.
+	defaultPool string
+
+	allocateErrors, restoreErrors, releaseErrors, discardErrors errorResponses
+}
+
+func (h *handlers) register(api *operations.DelegatedIpamAPI) {
+	api.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(h.allocate)
+	api.IpamPostIpamIPHandler = ipam.PostIpamIPHandlerFunc(h.restore)
+	api.IpamDeleteIpamIPHandler = ipam.DeleteIpamIPHandlerFunc(h.release)
+	api.IpamDeleteIpamHandler = ipam.DeleteIpamHandlerFunc(h.discard)
+	api.IpamGetIpamHandler = ipam.GetIpamHandlerFunc(h.list)
+	api.DaemonGetHealthzHandler = daemon.GetHealthzHandlerFunc(h.healthz)
+	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
+}
+
+// allocate handles POST /ipam.
+func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	request := engine.AllocateRequest{
+		Owner:  conv.Value(p.Owner),
+		Pool:   h.poolName(p.Pool),
+		Family: record.Family(conv.Value(p.Family)),
+		Expire: conv.Value(p.Expiration),
+	}
+	if err := checkOwner(request.Owner); err != nil {
+		return invalidParameter(p.HTTPRequest, err)
+	}
+	logRequest(ctx, request.Owner, request.Pool, request.Family)
+	got, err := h.engine.Allocate(ctx, request)
+	logAttachment(ctx, got)
+	failpoint.Reach(failpoint.AnswerDue)
+	if err != nil {
+		return h.allocateErrors.respond(ctx, err)
+	}
+	h.abandonUndelivered(ctx, request.Owner, got)
+	return ipam.NewPostIpamCreated().WithPayload(h.node.allocation(got, request.Family, h.router))
+}
+
+// restore handles POST /ipam/{ip}.
+func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	request := engine.RestoreRequest{Owner: conv.Value(p.Owner), Pool: h.poolName(p.Pool)}
+	if err := checkOwner(request.Owner); err != nil {
+		return invalidParameter(p.HTTPRequest, err)
+	}
+	var err error
+	if request.IP, err = parseIP(p.IP); err != nil {
+		logField(ctx, "error", err.Error())
+		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+	}
+	if request.Also, err = parseAlso(conv.Value(p.DelegatedIpamAlso), request.IP); err != nil {
+		logField(ctx, "error", err.Error())
+		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+	}
+	logRequest(ctx, request.Owner, request.Pool, "")
+	got, err := h.engine.Restore(ctx, request)
+	logAttachment(ctx, got)
+	failpoint.Reach(failpoint.AnswerDue)
+	if err != nil {
+		return h.restoreErrors.respond(ctx, err)
+	}
+	h.abandonUndelivered(ctx, request.Owner, got)
+	return ipam.NewPostIpamIPOK()
+}
+
+// abandonUndelivered releases the attachment of a request without an owner if the client does
+// not get the response: it does not know the generated owner, so it cannot repeat the request.
+func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got engine.Attachment) {
+	if requested == "" {
+		onUndelivered(ctx, func() { h.engine.Abandon(ctx, got.Pool, got.Owner) })
+	}
+}
+
+// release handles DELETE /ipam/{ip}.
+func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	request := engine.ReleaseRequest{Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
+	var err error
+	if request.IP, err = parseIP(p.IP); err != nil {
+		logField(ctx, "error", err.Error())
+		return ipam.NewDeleteIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+	}
+	logRequest(ctx, "", request.Pool, "")
+	got, err := h.engine.Release(ctx, request)
+	logAttachment(ctx, got)
+	failpoint.Reach(failpoint.AnswerDue)
+	if err != nil {
+		return h.releaseErrors.respond(ctx, err)
+	}
+	return ipam.NewDeleteIpamIPOK()
+}
+
+// errNotPrivileged is why a caller may not discard: the commands have the network configuration, which
+// may have secrets of the plugin.
+var errNotPrivileged = &engine.Error{Kind: engine.Forbidden, Err: errors.New("only root and the sidecar's own user may discard an attachment")}
+
+// discard handles DELETE /ipam.
+func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {
+	ctx, owner, pool := p.HTTPRequest.Context(), conv.Value(p.Owner), h.poolName(p.Pool)
+	if err := checkOwner(owner); err != nil {
+		return invalidParameter(p.HTTPRequest, err)
+	}
+	logRequest(ctx, owner, pool, "")
+	if h.privileged == nil || !h.privileged(ctx) {
+		return h.discardErrors.respond(ctx, errNotPrivileged)
+	}
+	got, left, err := h.engine.Discard(ctx, pool, owner)
+	logAttachment(ctx, got)
+	if err != nil {
+		return h.discardErrors.respond(ctx, err)
+	}
+	leftovers := []*models.Leftover{}
+	for _, l := range left {
+		leftovers = append(leftovers, &models.Leftover{
+			ContainerID: l.ContainerID, Interface: l.IfName, Network: l.Network, Plugin: l.Plugin, Command: l.Command,
+		})
+	}
+	return ipam.NewDeleteIpamOK().WithPayload(leftovers)
+}
+
+// poolName returns the pool of a request. The name "default" always means the default pool: it is
+// what clients send that do not know another one.
+func (h *handlers) poolName(pool *string) string {
+	if name := conv.Value(pool); name != "" && name != defaults.Pool {
+		return name
+	}
+	return h.defaultPool
+}
+
+// router returns the record of the owner "router" in the default pool, if there is one.
+func (h *handlers) router() (record.Record, bool) {
+	return h.engine.Record(h.defaultPool, routerOwner)
+}
+
+// logRequest adds the parameters of a request to its log line; empty ones are left out.
+func logRequest(ctx context.Context, owner, pool string, family record.Family) {
+	if family != "" {
+		logField(ctx, "family", string(family))
+	}
+	if owner != "" {
+		logField(ctx, "owner", owner)
+	}
+	logField(ctx, "poolName", pool)
+}
+
+// logAttachment adds an attachment to the log line of its request, as far as it is known.
+func logAttachment(ctx context.Context, a engine.Attachment) {
+	if id := a.IDInUse(); id != "" {
+		logField(ctx, "containerID", id)
+	}
+	if a.Owner != "" {
+		logField(ctx, "owner", a.Owner)
+	}
+	if ips := a.Addrs(); len(ips) > 0 {
+		logField(ctx, "ipAddrs", ips)
+	}
+}
+
+// list handles GET /ipam.
+func (h *handlers) list(p ipam.GetIpamParams) middleware.Responder {
+	return attachmentList{p.HTTPRequest.Context(), h.engine.All()}
+}
+
+// healthz handles GET /healthz. The header require-k8s-connectivity has no effect, because the
+// sidecar has no connection to Kubernetes.
+func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
+	report := h.reporter.Report(p.HTTPRequest.Context())
+	if conv.Value(p.Brief) {
+		return daemon.NewGetHealthzOK().WithPayload(report.brief())
+	}
+	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.defaultPool, h.engine.All()))
+}
+
+// config handles GET /config. It waits for no lock of the engine: it is the request of the liveness
+// probe (cli, probe live).
+func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
+	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(h.router))
+}

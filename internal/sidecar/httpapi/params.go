@@ -1,0 +1,88 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-openapi/errors"
+	"github.com/go-openapi/runtime"
+	"github.com/go-openapi/runtime/middleware"
+)
+
+// maxOwner is the maximum length of an owner in bytes (swagger.yaml, ipam-owner).
+const maxOwner = 512
+
+// parseIP parses the path parameter ip: a unicast address. A 4-in-6 address is the IPv4 address
+// in it; a zone or a prefix length is an error.
+func parseIP(s string) (netip.Addr, error) {
+	ip, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("address %q: expected an IPv4 or IPv6 address without a prefix length: %w", s, err)
+	}
+	if ip.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("address %q: expected no zone", s)
+	}
+	ip = ip.Unmap()
+	if ip.IsUnspecified() || ip.IsMulticast() {
+		return netip.Addr{}, fmt.Errorf("address %q: expected a unicast address", s)
+	}
+	return ip, nil
+}
+
+// parseAlso parses the header delegated-ipam-also of a request for ip: an address as in the path, of
+// the other family; the zero Addr if it is empty.
+func parseAlso(text string, ip netip.Addr) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, nil
+	}
+	also, err := parseIP(text)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("header delegated-ipam-also: %w", err)
+	}
+	if also.Is4() == ip.Is4() {
+		return netip.Addr{}, fmt.Errorf("header delegated-ipam-also: address %s is of the same family as %s; expected one of the other family", also, ip)
+	}
+	return also, nil
+}
+
+// checkOwner returns an error for an owner that the generated validation of ipam-owner accepts
+// by mistake: it counts characters where the limit is in bytes, and its pattern takes an invalid
+// byte for a character. The codes are those of go-openapi.
+func checkOwner(owner string) error {
+	if len(owner) > maxOwner {
+		return errors.New(errors.TooLongFailCode, "owner in query should be at most %d bytes long", maxOwner)
+	}
+	if !utf8.ValidString(owner) {
+		return errors.New(errors.PatternFailCode, "owner in query should be valid UTF-8")
+	}
+	return nil
+}
+
+// invalidParameter returns the response of go-openapi to an invalid parameter: 422 with code and
+// message.
+func invalidParameter(r *http.Request, err error) middleware.Responder {
+	logField(r.Context(), "error", err.Error())
+	return middleware.ResponderFunc(func(rw http.ResponseWriter, _ runtime.Producer) {
+		errors.ServeError(rw, r, err)
+	})
+}
+
+// maxPlainQuery is the length in bytes up to which a query cannot have more parameters than
+// net/url accepts (10,000).
+const maxPlainQuery = 4 << 10
+
+// checkQuery returns an error if url.ParseQuery does. The generated server parses the query
+// again, so a plain one is not parsed here: one without a semicolon whose escapes are complete.
+func checkQuery(query string) error {
+	if len(query) <= maxPlainQuery && !strings.Contains(query, ";") {
+		if _, err := url.QueryUnescape(query); err == nil {
+			return nil
+		}
+	}
+	_, err := url.ParseQuery(query)
+	return err
+}

@@ -1,0 +1,102 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+func readyReport() httpapi.Report {
+	return httpapi.Report{
+		Version:  "1.2.3",
+		NodeName: "node-1",
+		Started:  time.Date(2024, 5, 6, 7, 0, 0, 0, time.UTC),
+		Ready:    true,
+		Since:    time.Date(2024, 5, 6, 7, 0, 2, 0, time.UTC),
+		Pools: []httpapi.PoolReport{{
+			Pool: "default", Network: "pods", File: "/etc/cni/net.d/05-pods.conflist", Plugin: "host-local",
+			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", PluginVersions: []string{"1.0.0", "1.1.0"}, Profile: profile.Profile{Type: "host-local", Del: profile.DelReleased, Requests: []profile.Request{profile.RequestCNIArgs}},
+			Verification: httpapi.Verification{By: "check", Reason: "lookup is off"},
+			Since:        time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
+		}},
+		MovedPlugins: []httpapi.MovedPlugin{
+			{Pool: "default", Plugin: "host-local", Binary: "/opt/cni/bin/host-local", Executable: "/usr/libexec/cni/host-local"},
+			{Pool: "default", Plugin: "static", Binary: "/opt/cni/bin/static", Error: "failed to find plugin"},
+		},
+		Counters: map[string]int64{"lost": 1, "duplicates": 0},
+		Options:  []httpapi.OptionValue{{Name: "release-delay", Value: "1h0m0s", Source: "flag"}},
+	}
+}
+
+// stalePool still uses an older configuration; brokenPool never had one.
+func stalePool() httpapi.PoolReport {
+	p := readyReport().Pools[0]
+	p.Error = "05-pods.conflist: unexpected end of JSON input"
+	return p
+}
+
+func brokenPool() httpapi.PoolReport {
+	return httpapi.PoolReport{Pool: "blue", Error: "no network named blue in /etc/cni/net.d"}
+}
+
+func TestStatusResponse(t *testing.T) {
+	starting := httpapi.Report{Version: "1.2.3", Reasons: []string{"the state directory is locked by process 7", "no CNI configuration yet"}}
+	stale := readyReport()
+	stale.Pools = []httpapi.PoolReport{stalePool()}
+	broken := starting
+	broken.Pools = []httpapi.PoolReport{brokenPool(), readyReport().Pools[0]}
+	awaited := readyReport()
+	awaited.Pools = []httpapi.PoolReport{{Pool: "default"}}
+	broken.Quarantined = []httpapi.Quarantined{{File: "/var/lib/delegated-ipam/quarantine/x", Reason: "checksum differs", Since: time.Date(2024, 5, 6, 7, 0, 3, 0, time.UTC)}}
+	broken.LastError = httpapi.LastError{
+		Text: "plugin host-local ADD refused (code 11): no addresses left", At: time.Date(2024, 5, 6, 7, 0, 4, 0, time.UTC),
+		Owner: "router", Pool: "default", ContainerID: "cilium-agent-router-1",
+	}
+
+	for _, tt := range []struct {
+		name, file, brief string
+		report            httpapi.Report
+	}{
+		{"ready", "status-ready", "status-ready-brief", readyReport()},
+		{"waiting", "status-starting", "status-starting-brief", starting},
+		{"older configuration", "status-stale", "status-stale-brief", stale},
+		{"missing configuration", "status-awaited", "status-ready-brief", awaited},
+		{"broken configuration", "status-broken", "status-broken-brief", broken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, dualStack, tt.report)
+			f.engine.all = mixedAttachments()
+			full := f.send(t, http.MethodGet, "/v1/healthz")
+			wantCode(t, full, http.StatusOK)
+			golden(t, tt.file, full.body)
+			brief := f.send(t, http.MethodGet, "/v1/healthz", "Brief", "true", "Require-K8s-Connectivity", "true")
+			wantCode(t, brief, http.StatusOK)
+			golden(t, tt.brief, brief.body)
+		})
+	}
+}
+
+// mixedAttachments returns two held attachments, one of them in another pool, and two pending
+// releases.
+func mixedAttachments() []engine.Attachment {
+	health, blue, first, second := held("health"), held("ingress"), held("old"), held("older")
+	blue.Pool = "blue"
+	blue.Claims = []record.Family{record.IPv4}
+	for _, a := range []*engine.Attachment{&first, &second} {
+		a.State, a.Claims = record.Releasing, nil
+	}
+	second.Changed, second.LastError = first.Changed.Add(-time.Hour), "plugin host-local DEL ended with an unknown outcome: it was killed"
+	return []engine.Attachment{health, blue, first, second}
+}
+
+func TestStatusFamilies(t *testing.T) {
+	f := newFixture(t, httpapi.Addressing{EnableIPv6: true}, readyReport())
+	got := f.send(t, http.MethodGet, "/v1/healthz")
+	wantCode(t, got, http.StatusOK)
+	golden(t, "status-ipv6", got.body)
+}

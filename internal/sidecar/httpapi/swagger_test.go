@@ -1,0 +1,163 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/go-openapi/loads"
+	"github.com/go-openapi/spec"
+	"github.com/go-openapi/strfmt"
+	"github.com/go-openapi/validate"
+)
+
+// contract is swagger.yaml, which validates each response.
+type contract struct {
+	swagger *spec.Swagger
+}
+
+// readContract reads swagger.yaml and resolves every $ref.
+func readContract(t testing.TB) contract {
+	t.Helper()
+	doc, err := loads.Spec("../../../swagger.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err = doc.Expanded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contract{swagger: doc.Spec()}
+}
+
+// operation returns the operation of a request in swagger.yaml; nil if there is none.
+func (c contract) operation(method, requested string) *spec.Operation {
+	requested, ok := strings.CutPrefix(requested, c.swagger.BasePath)
+	if !ok {
+		return nil
+	}
+	if ip, ok := strings.CutPrefix(requested, "/ipam/"); ok && !strings.Contains(ip, "/") {
+		requested = "/ipam/{ip}"
+	}
+	item, ok := c.swagger.Paths.Paths[requested]
+	if !ok {
+		return nil
+	}
+	switch method {
+	case http.MethodGet:
+		return item.Get
+	case http.MethodPost:
+		return item.Post
+	case http.MethodDelete:
+		return item.Delete
+	}
+	return nil
+}
+
+// check fails the test if a response is not documented in swagger.yaml and is not an error
+// {code, message} of go-openapi.
+func (c contract) check(t *testing.T, r *http.Request, code int, header http.Header, body []byte) {
+	t.Helper()
+	op := c.operation(r.Method, path.Clean(r.URL.EscapedPath()))
+	if op == nil {
+		checkFrameworkError(t, code, body)
+		return
+	}
+	documented, ok := op.Responses.StatusCodeResponses[code]
+	if !ok {
+		checkFrameworkError(t, code, body)
+		return
+	}
+	c.checkHeaders(t, documented, header)
+	if documented.Schema == nil {
+		if len(body) != 0 {
+			t.Errorf("%s %s: code %d with the body %q; swagger.yaml documents none", r.Method, r.URL.Path, code, body)
+		}
+		return
+	}
+	if got := header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("%s %s: Content-Type %q; want application/json", r.Method, r.URL.Path, got)
+	}
+	var data any
+	if err := json.Unmarshal(body, &data); err != nil {
+		t.Errorf("%s %s: body %q: %v", r.Method, r.URL.Path, body, err)
+		return
+	}
+	if err := validate.AgainstSchema(documented.Schema, data, strfmt.Default); err != nil {
+		t.Errorf("%s %s: code %d with %s, which swagger.yaml does not allow: %v", r.Method, r.URL.Path, code, body, err)
+	}
+}
+
+func (c contract) checkHeaders(t *testing.T, documented spec.Response, got http.Header) {
+	t.Helper()
+	for name, header := range documented.Headers {
+		value := got.Get(name)
+		if value == "" {
+			continue
+		}
+		if err := validate.Pattern(name, "header", value, header.Pattern); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func checkFrameworkError(t *testing.T, code int, data []byte) {
+	t.Helper()
+	if code < http.StatusBadRequest {
+		t.Errorf("code %d is not documented in swagger.yaml", code)
+	}
+	var body struct {
+		Code    *int    `json:"code"`
+		Message *string `json:"message"`
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil || body.Code == nil || body.Message == nil {
+		t.Errorf("code %d with %q; want code and message: %v", code, data, err)
+	}
+}
+
+// received is a response as the client got it.
+type received struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// send sends a request to the API and validates the response against swagger.yaml. Headers are
+// pairs of name and value.
+func (f *fixture) send(t *testing.T, method, target string, headers ...string) received {
+	t.Helper()
+	r := httptest.NewRequest(method, target, nil)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return f.do(t, r)
+}
+
+func (f *fixture) do(t *testing.T, r *http.Request) received {
+	t.Helper()
+	sent := r.Clone(r.Context())
+	rec := httptest.NewRecorder()
+	f.handler.ServeHTTP(rec, r)
+	got := rec.Result()
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.contract.check(t, sent, got.StatusCode, got.Header, body)
+	return received{code: got.StatusCode, header: got.Header, body: string(body)}
+}
+
+func wantCode(t *testing.T, got received, code int) {
+	t.Helper()
+	if got.code != code {
+		t.Fatalf("got code %d with %s; want %d", got.code, got.body, code)
+	}
+}

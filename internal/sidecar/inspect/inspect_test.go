@@ -1,0 +1,87 @@
+package inspect
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+)
+
+// newOptions returns options with a new directory, a network for the pool "default", none for
+// the pool "blue", and no plugin. The second result is the lock file of plugin calls.
+func newOptions(t *testing.T) (Options, string) {
+	t.Helper()
+	dir := t.TempDir()
+	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local"}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lockFile := filepath.Join(dir, "state", "plugins.lock")
+	return Options{
+		NodeName: fmt.Sprintf("inspect-%d-%s", os.Getpid(), filepath.Base(dir)),
+		Conf:     cniconf.Options{Dir: dir, Pools: map[string]string{"default": "", "blue": "blue"}},
+		Plugin:   plugin.Options{BinDirs: []string{dir}, LockFile: lockFile, Profiles: profile.Load},
+	}, lockFile
+}
+
+func TestPools(t *testing.T) {
+	o, lockFile := newOptions(t)
+	o.Plugin.NetNS = "/proc/self/ns/net"
+	pools, err := Pools(t.Context(), o)
+	if err != nil || len(pools) != 2 {
+		t.Fatalf("got %+v, %v; want two pools", pools, err)
+	}
+	first, second := pools[0], pools[1]
+	if first.Name != "default" || first.ConfErr != nil || first.Network.Name != "pods" || first.Plugin.FindErr == nil {
+		t.Errorf("got %+v; want the network, and no plugin", first)
+	}
+	if first.NetNSErr == nil || !strings.Contains(first.NetNSErr.Error(), "of this process") || first.Plugin.NetNS == "" {
+		t.Errorf("got %+v; want the namespace rejected and the rest inspected", first)
+	}
+	if second.Name != "blue" || second.ConfErr == nil {
+		t.Errorf("got %+v; want no network", second)
+	}
+	if _, err := os.Lstat(filepath.Dir(lockFile)); !os.IsNotExist(err) {
+		t.Errorf("the state directory: %v; want none", err)
+	}
+}
+
+func TestLockHolder(t *testing.T) {
+	o, _ := newOptions(t)
+	holder := func() string {
+		t.Helper()
+		pools, err := Pools(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pools[0].LockHolder
+	}
+	if got := holder(); got != "" {
+		t.Errorf("%q holds the lock; want no process", got)
+	}
+	locks := nodelock.New(o.NodeName, "/state/one", "PID 1")
+	t.Cleanup(locks.Release)
+	if err := locks.Acquire("pods", 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := holder(); !nodelock.HolderHas(got, "/state/one") || nodelock.HolderHas(got, "/state/on") || nodelock.HolderHas(got, "one") {
+		t.Errorf("%q holds the lock; want the sidecar with its state directory", got)
+	}
+	if got := holder(); got == "" {
+		t.Error("inspection has released the lock")
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	o, _ := newOptions(t)
+	o.Plugin.Env = []string{"CNI_PATH"}
+	if _, err := Pools(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--plugin-env") {
+		t.Errorf("got %v; want an error that names the option", err)
+	}
+}

@@ -1,0 +1,103 @@
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// encoded returns the file of a sample record.
+func encoded(t *testing.T, containerID string) []byte {
+	t.Helper()
+	data, err := (&Journal{}).encode(sample(containerID))
+	must(t, err)
+	return data
+}
+
+func sameRecord(a, b record.Record) bool {
+	x, errX := (&Journal{}).encode(a)
+	y, errY := (&Journal{}).encode(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
+func TestDecodeTorn(t *testing.T) {
+	data := encoded(t, "a")
+	for n := range data {
+		if _, err := decode(data[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes are accepted", n, len(data))
+		}
+	}
+}
+
+//evidence:operate/security F6
+//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
+func TestDecodeFlippedBit(t *testing.T) {
+	data := encoded(t, "a")
+	for i := range data {
+		for bit := range 8 {
+			flipped := bytes.Clone(data)
+			flipped[i] ^= 1 << bit
+			if _, err := decode(flipped); err == nil {
+				t.Errorf("bit %d of byte %d (%q for %q) is accepted", bit, i, flipped[i], data[i])
+			}
+		}
+	}
+}
+
+func TestSeal(t *testing.T) {
+	t.Parallel()
+	raw := []byte(`"a"`)
+	sum := sha256.Sum256(raw)
+	text, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
+	must(t, err)
+	if got, want := string(seal(prefix, raw)), string(text)+"\n"; got != want {
+		t.Errorf("the file is %q; want %q", got, want)
+	}
+}
+
+func TestDecodePadded(t *testing.T) {
+	text := bytes.TrimSuffix(encoded(t, "a"), []byte("\n"))
+	padded := slices.Concat(text, bytes.Repeat([]byte(" "), 4095-len(text)), []byte("\n"))
+	if r, err := decode(padded); err != nil || !sameRecord(r, sample("a")) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if _, err := decode(padded[:4000]); err == nil {
+		t.Error("accepted without its end")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	data, err := (&Journal{}).encode(sample("a"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"version":3,"record":{"owner":1}}`))
+	f.Add([]byte(`{"version":2,"sha256":"","record":null}`))
+	f.Add([]byte(`{"containerID":"a","owner":"o","pool":"p","state":"spent","contexts":[{"config":{}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if r, err := decode(data); err == nil {
+			if err := r.Validate(); err != nil {
+				t.Errorf("an invalid record was decoded: %v", err)
+			}
+		}
+		// The fuzzer cannot guess a checksum, so each input is tried as the record itself, too.
+		for _, prefix := range []string{prefix, prefix1} {
+			r, err := decode(seal(prefix, data))
+			if err != nil {
+				continue
+			}
+			if again, err := (&Journal{}).encode(r); err == nil {
+				if back, err := decode(again); err != nil || !sameRecord(back, r) {
+					t.Errorf("%+v became %+v, %v", r, back, err)
+				}
+			}
+		}
+	})
+}

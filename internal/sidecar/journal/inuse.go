@@ -1,0 +1,108 @@
+package journal
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// InUseError is why a journal must not be removed: without it, addresses stay allocated by the
+// plugin, and no process releases them.
+type InUseError struct {
+	// Records may hold addresses, unfinished operations included.
+	Records []record.Record
+	// Late are records without an address whose last DEL may still act on the plugin's state.
+	Late []record.Record
+	// FutureVersions and Quarantined are files of unknown content.
+	FutureVersions []FutureVersion
+	Quarantined    []Quarantined
+}
+
+// Error returns a line for each record and file, with what to do.
+func (e *InUseError) Error() string {
+	var all []string
+	if len(e.Records) > 0 {
+		all = append(all, fmt.Sprintf("the journal has %d attachments; start the sidecar and run `delegated-ipam release --all --yes`, and `release --discard` for those that the plugin refuses:%s", len(e.Records), list(each(e.Records, describe))))
+	}
+	if len(e.Late) > 0 {
+		all = append(all, fmt.Sprintf("the outcome of %d DELs is unknown, and they may still release an address; run the command again later:%s", len(e.Late), list(each(e.Late, func(r record.Record) string {
+			return fmt.Sprintf("%s of pool %s: until %s", r.Owner, r.Pool, r.LateDel.Until.Format(time.RFC3339))
+		}))))
+	}
+	if len(e.FutureVersions) > 0 {
+		all = append(all, fmt.Sprintf("only a newer delegated-ipam understands %d records; run its command:%s", len(e.FutureVersions), list(each(e.FutureVersions, func(f FutureVersion) string {
+			return fmt.Sprintf("%s: version %d, owner %q of pool %q", f.File, f.Version, f.Owner, f.Pool)
+		}))))
+	}
+	if len(e.Quarantined) > 0 {
+		all = append(all, fmt.Sprintf("%s/ has %d files, whose owners may hold addresses; release those by the plugin, then run the command again with --discard-quarantine:%s", quarantineName, len(e.Quarantined), list(each(e.Quarantined, func(q Quarantined) string {
+			return q.Name + ": " + q.Reason
+		}))))
+	}
+	return strings.Join(all, "\n")
+}
+
+// describe returns the owner, the state and the addresses of a record.
+func describe(r record.Record) string {
+	text := fmt.Sprintf("%s of pool %s (%s, container ID %s)", r.Owner, r.Pool, r.State, r.IDInUse())
+	for i, a := range r.Addrs() {
+		text += map[bool]string{true: ": ", false: ", "}[i == 0] + a.String()
+	}
+	return text
+}
+
+// each returns the text of each element.
+func each[T any](all []T, text func(T) string) []string {
+	out := make([]string, len(all))
+	for i, v := range all {
+		out[i] = text(v)
+	}
+	return out
+}
+
+// inUse returns an *InUseError if the journal may hold an address, and moves unusable files to
+// quarantine/ as Load does.
+func (j *Journal) inUse(discardQuarantine bool) error {
+	loaded, err := j.Load()
+	if err != nil {
+		return err
+	}
+	e := &InUseError{FutureVersions: loaded.FutureVersions}
+	now := time.Now()
+	for _, r := range loaded.Records {
+		switch {
+		case r.State != record.Tombstone:
+			e.Records = append(e.Records, r)
+		case now.Before(lateUntil(r.LateDel, now)):
+			e.Late = append(e.Late, r)
+		}
+	}
+	for _, p := range loaded.Problems {
+		if p.MovedTo == "" {
+			return fmt.Errorf("unusable record: %w", fserror.WithRemedy(p.MoveErr, stateDirFlag))
+		}
+	}
+	quarantined, err := j.Quarantined()
+	if err != nil {
+		return err
+	}
+	if !discardQuarantine {
+		e.Quarantined = quarantined
+	}
+	if len(e.Records)+len(e.Late)+len(e.FutureVersions)+len(e.Quarantined) > 0 {
+		return e
+	}
+	return nil
+}
+
+// lateUntil returns until when a DEL may act: not longer than its duration from now on, even if the
+// clock was set back since.
+func lateUntil(l record.LateDel, now time.Time) time.Time {
+	if longest := now.Add(time.Duration(l.Seconds) * time.Second); l.Until.After(longest) {
+		return longest
+	}
+	return l.Until
+}

@@ -1,0 +1,169 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// leftover matches the names of temporary files, of this and earlier programs. A container ID
+// does not begin with a dot, so none is the name of a record.
+var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
+
+// Loaded is the result of Load.
+type Loaded struct {
+	// Records are the readable records, by container ID.
+	Records []record.Record
+	// Problems are the unusable files, by name.
+	Problems []Problem
+	// FutureVersions are the files of a newer version, by name. They are not moved. Their
+	// owners must not be served, because what they hold is unknown.
+	FutureVersions []FutureVersion
+}
+
+// Problem is a file in attachments/ that is not a record.
+type Problem struct {
+	// File is its name in attachments/.
+	File string
+	// ContainerID is that of its name; empty for a name of another form.
+	ContainerID string
+	// Reason is why it is not a record.
+	Reason error
+	// MovedTo is its name in quarantine/; empty if it could not be moved.
+	MovedTo string
+	// MoveErr is why it could not be moved durably; nil if it was.
+	MoveErr error
+}
+
+// FutureVersion is a file that a newer version of the program wrote.
+type FutureVersion struct {
+	// File is its name in attachments/.
+	File string
+	// ContainerID is that of its name; empty for a name of another form.
+	ContainerID string
+	// Owner and Pool are empty if they could not be read.
+	Owner, Pool string
+	// Version is that of its envelope.
+	Version int
+}
+
+// Load reads every record, removes the temporary files of previous runs, and moves each file
+// that is not a record to quarantine/: such a file is reported, never fatal. The error is that
+// the directory or a file in it could not be read (permission, I/O error, no descriptors left).
+// No owner may be served then, and no file is moved for it: a later Load, without the cause,
+// finds every record.
+func (j *Journal) Load() (Loaded, error) {
+	if err := j.Available(); err != nil {
+		return Loaded{}, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	entries, err := j.attachments.entries()
+	if err != nil {
+		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), fserror.WithoutPath(err, j.attachments.Name()))
+	}
+	j.reloadReasons()
+	var l Loaded
+	clear(j.futureVersions)
+	for _, e := range entries {
+		if err := j.loadFile(&l, e.Name()); err != nil {
+			return Loaded{}, fmt.Errorf("record %s: %w", j.attachments.path(e.Name()), err)
+		}
+	}
+	slices.SortFunc(l.Records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
+	return l, nil
+}
+
+// loadFile adds one entry of attachments/ to l, moves it to quarantine/ or removes it.
+func (j *Journal) loadFile(l *Loaded, name string) error {
+	failpoint.Reach(failpoint.LeftoverRemoving)
+	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
+		failpoint.Reach(failpoint.LeftoverRemoved)
+		return nil
+	}
+	id := containerIDFromName(name)
+	r, err := j.readRecord(name)
+	if _, ok := errors.AsType[*unreadableError](err); ok {
+		return err
+	}
+	if future, ok := errors.AsType[*futureVersionError](err); ok {
+		j.futureVersions[id] = true
+		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: future.owner, Pool: future.pool, Version: future.version})
+		return nil
+	}
+	if err != nil {
+		p := Problem{File: name, ContainerID: id, Reason: err}
+		p.MovedTo, p.MoveErr = j.moveToQuarantine(name, err.Error())
+		l.Problems = append(l.Problems, p)
+		return nil
+	}
+	l.Records = append(l.Records, r)
+	return nil
+}
+
+// readRecord returns the record in a file of attachments/, if name and machine match.
+func (j *Journal) readRecord(name string) (record.Record, error) {
+	data, err := readFile(j.attachments, name)
+	if err != nil {
+		return record.Record{}, err
+	}
+	r, err := decode(data)
+	if err != nil {
+		return record.Record{}, err
+	}
+	if expected := r.ContainerID + fileSuffix; name != expected {
+		return record.Record{}, fmt.Errorf("name does not match the record of container ID %s; expected %s", r.ContainerID, expected)
+	}
+	return r, j.checkMachine(r)
+}
+
+// readFile returns the content of a regular file in a directory. It follows no link, not even
+// one that is planted between Lstat and open. The error is an *unreadableError if the system
+// could not read the file; any other describes the file.
+func readFile(in *directory, name string) ([]byte, error) {
+	info, err := in.lstat(name)
+	if err != nil {
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
+	}
+	f, err := in.open(name)
+	if err != nil {
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
+	}
+	defer f.Close()
+	opened, err := f.Stat()
+	if err != nil {
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
+	}
+	if !os.SameFile(info, opened) {
+		return nil, errors.New("replaced while it was read")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("more than %d bytes", maxFile)
+	}
+	return data, nil
+}
+
+// unreadableError: the system could not read a file. That is not evidence of its content: it
+// may be a valid record, which must not be quarantined.
+type unreadableError struct{ cause error }
+
+func (e *unreadableError) Error() string {
+	return fmt.Sprintf("%v; the file may be a valid record, so it is not moved and nothing is served without it: fix the cause and start again, or move the file to %s/ if it is lost", e.cause, quarantineName)
+}
+
+func (e *unreadableError) Unwrap() error { return e.cause }

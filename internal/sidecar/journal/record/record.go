@@ -1,0 +1,217 @@
+// Package record defines the durable form of an attachment. It is pure data: package journal
+// stores it, package attachment decides its content.
+package record
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// State is the state of an attachment in the protocol (docs/design/how-it-works.md, States).
+type State string
+
+const (
+	// Adding: an ADD may have run; whether the plugin holds addresses is unknown.
+	Adding State = "adding"
+	// Held: the plugin returned the addresses, and the API may have allocated them.
+	Held State = "held"
+	// Cooldown: released by the API; the plugin holds the addresses until ReleaseAt.
+	Cooldown State = "cooldown"
+	// Releasing: a DEL must succeed; the plugin may still hold the addresses.
+	Releasing State = "releasing"
+	// Tombstone: no address is held; until LateDel.Until the record keeps the generation of the
+	// container ID that the next ADD may use (docs/design/how-it-works.md, Identity).
+	Tombstone State = "tombstone"
+)
+
+// Family is an address family in the API's words.
+type Family string
+
+// The families of the API (swagger.yaml, ipam-family).
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// FamilyOf returns the family of an address. A 4-in-6 address is IPv4.
+func FamilyOf(a netip.Addr) Family {
+	if a.Unmap().Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Expiration is the deadline by which an allocation must be confirmed.
+type Expiration struct {
+	// UUID is the expiration-uuid that the API returned.
+	UUID string `json:"uuid"`
+	// Deadline is in wall-clock time.
+	Deadline time.Time `json:"deadline"`
+}
+
+// LateDel is a DEL with an unknown outcome: the plugin may still act on it.
+type LateDel struct {
+	// Until is the last moment at which it may act, in wall-clock time; zero for none.
+	Until time.Time `json:"until"`
+	// Seconds is how long it may act after its process ended, from the profile of its plugin.
+	// It bounds Until after the clock was set back.
+	Seconds int `json:"seconds"`
+}
+
+// Record is the durable form of an attachment.
+type Record struct {
+	// ContainerID is the container ID of generation 0; it names the file.
+	ContainerID string `json:"containerID"`
+	// Generation is that of the container ID of the next ADD: no DEL with that ID may still act.
+	Generation int `json:"generation,omitempty"`
+	// LateDel is the last DEL that may still act on the ID of an earlier generation.
+	LateDel LateDel `json:"lateDel,omitzero"`
+	Owner   string  `json:"owner"`
+	Pool    string  `json:"pool"`
+	Node    string  `json:"node"`
+	State   State   `json:"state"`
+
+	// Network is the network whose plugin returned the addresses.
+	Network string `json:"network"`
+	// Result is that of the last ADD; in state adding the previously held addresses, if any.
+	Result call.Result `json:"result,omitzero"`
+	// Claims are the families that are allocated to the owner and not released.
+	Claims []Family `json:"claims,omitempty"`
+	// Expiration is nil for a confirmed attachment.
+	Expiration *Expiration `json:"expiration,omitempty"`
+	// Invocations are those with which no DEL has succeeded yet, oldest first; the last one is
+	// that of the last ADD.
+	Invocations []call.Invocation `json:"invocations"`
+
+	// ReleaseAt is when an attachment in cooldown is released.
+	ReleaseAt time.Time `json:"releaseAt,omitzero"`
+	// BootID is the boot in which the addresses were last allocated or verified.
+	BootID string `json:"bootID"`
+	// MachineID is the machine on which the record was written.
+	MachineID string `json:"machineID"`
+
+	Created time.Time `json:"created"`
+	// Changed is when the state last changed.
+	Changed time.Time `json:"changed"`
+}
+
+// Clone returns a copy that shares nothing that is modified in place.
+func (r Record) Clone() Record {
+	r.Claims = slices.Clone(r.Claims)
+	r.Invocations = slices.Clone(r.Invocations)
+	r.Result.Addresses = slices.Clone(r.Result.Addresses)
+	if r.Expiration != nil {
+		e := *r.Expiration
+		r.Expiration = &e
+	}
+	return r
+}
+
+// Claimed reports whether the family is allocated to the owner.
+func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
+
+// Address returns the address of a family that a response contains: the last one, as cilium-cni
+// does with a plugin's result.
+func (r Record) Address(f Family) (call.Address, bool) {
+	for _, a := range slices.Backward(r.Result.Addresses) {
+		if FamilyOf(a.Addr()) == f {
+			return a, true
+		}
+	}
+	return call.Address{}, false
+}
+
+// Addresses returns the addresses with their prefixes, in the plugin's order; none for a nil
+// record.
+func (r *Record) Addresses() []call.Address {
+	if r == nil {
+		return nil
+	}
+	return r.Result.Addresses
+}
+
+// Addrs returns the bare addresses, in the plugin's order; none for a nil record.
+func (r *Record) Addrs() []netip.Addr {
+	addrs := make([]netip.Addr, len(r.Addresses()))
+	for i, a := range r.Addresses() {
+		addrs[i] = a.Addr()
+	}
+	return addrs
+}
+
+// IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; that of
+// generation 0 before the first one.
+func (r Record) IDInUse() string {
+	if n := len(r.Invocations); n > 0 {
+		return cmp.Or(r.Invocations[n-1].ContainerID, r.ContainerID)
+	}
+	return r.ContainerID
+}
+
+// Holds reports whether the record has the address.
+func (r Record) Holds(ip netip.Addr) bool {
+	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
+}
+
+// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID). It also keeps the file
+// name of a record inside its directory.
+const containerID = `^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`
+
+// ValidContainerID reports whether a text is a container ID of the CNI spec.
+func ValidContainerID(id string) bool {
+	if len(id) == 0 || len(id) > 128 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '_' && c != '.' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
+
+// Validate returns an error that names the invalid field if the engine could not act on the
+// record.
+func (r Record) Validate() error {
+	if !ValidContainerID(r.ContainerID) {
+		return fmt.Errorf("containerID %q does not match %s", r.ContainerID, containerID)
+	}
+	if r.Owner == "" || r.Pool == "" {
+		return fmt.Errorf("record of container ID %s: owner %q and pool %q must not be empty", r.ContainerID, r.Owner, r.Pool)
+	}
+	switch r.State {
+	case Adding, Held, Cooldown, Releasing, Tombstone:
+	default:
+		return fmt.Errorf("record of container ID %s: unknown state %q", r.ContainerID, r.State)
+	}
+	if len(r.Invocations) == 0 && r.State != Tombstone {
+		return fmt.Errorf("record of container ID %s: no invocation", r.ContainerID)
+	}
+	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
+		return fmt.Errorf("record of container ID %s: %s without an address", r.ContainerID, r.State)
+	}
+	for _, a := range r.Result.Addresses {
+		if !a.Prefix.IsValid() || a.Addr().Is4In6() {
+			return fmt.Errorf("record of container ID %s: invalid address %s", r.ContainerID, a.Prefix)
+		}
+	}
+	for _, f := range r.Claims {
+		if _, ok := r.Address(f); !ok {
+			return fmt.Errorf("record of container ID %s: family %q is claimed without an address", r.ContainerID, f)
+		}
+	}
+	for _, c := range r.Invocations {
+		if !json.Valid(c.Config) {
+			return fmt.Errorf("record of container ID %s: an invocation has an invalid configuration", r.ContainerID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// fakeEngine is an Engine with given summaries.
+type fakeEngine struct{ pools map[string]engine.Summary }
+
+func (e fakeEngine) Summaries() map[string]engine.Summary { return e.pools }
+func (fakeEngine) QueueLengths() map[engine.Queue]int {
+	return map[engine.Queue]int{engine.QueueEntry: 2}
+}
+func (fakeEngine) Counters() engine.Counters { return engine.Counters{Lost: 3} }
+
+// operations are those of an API with one operation.
+type operations struct{}
+
+func (operations) Operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
+
+func (operations) Operation(r *http.Request) (string, *http.Request) {
+	switch r.URL.Path {
+	case "/known":
+		return "GET /known", r
+	case "/unlisted":
+		return "GET /unlisted", r
+	}
+	return "", r
+}
+
+// newRegistered returns metrics with everything that a sidecar registers.
+func newRegistered(e fakeEngine) *Metrics {
+	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
+	m.Register(e, func() Report { return Report{Ready: true, Quarantined: 4} })
+	return m
+}
+
+//evidence:reference/metrics names and help texts pass Prometheus' linter
+func TestLint(t *testing.T) {
+	m := newRegistered(fakeEngine{})
+	m.API(http.NotFoundHandler(), operations{})
+	m.RegisterPlugin("host-local")
+	problems, err := testutil.GatherAndLint(m.registry)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("got %v, %v; want no problems", problems, err)
+	}
+}
+
+func TestCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newRegistered(fakeEngine{map[string]engine.Summary{
+			"default": {
+				States:    map[record.State]int{record.Held: 5, record.Releasing: 1},
+				Addresses: map[record.Family]int{record.IPv4: 5}, Lost: 2, Excluded: 4,
+				PendingRelease: time.Now().Add(-time.Minute),
+			},
+			"blue":  {},
+			"gone":  {States: map[record.State]int{record.Held: 1}},
+			"gone2": {States: map[record.State]int{record.Held: 1}},
+		}})
+		wantLines(
+			t, m, `delegated_ipam_attachments{pool="default",state="held"} 5`,
+			`delegated_ipam_attachments{pool="blue",state="held"} 0`,
+			`delegated_ipam_attachments{pool="_other",state="held"} 2`,
+			`delegated_ipam_addresses{family="ipv4",pool="default"} 5`,
+			`delegated_ipam_lost_attachments{pool="default"} 2`,
+			`delegated_ipam_excluded_attachments{pool="default"} 4`,
+			`delegated_ipam_pending_releases{pool="default"} 1`,
+			`delegated_ipam_pending_release_age_seconds{pool="default"} 60`,
+			`delegated_ipam_pending_release_age_seconds{pool="blue"} 0`,
+			`delegated_ipam_queue_length{queue="attachment"} 2`,
+			`delegated_ipam_attachments_lost_total 3`,
+			`delegated_ipam_quarantined_records 4`,
+			`delegated_ipam_ready 1`,
+		)
+	})
+}
+
+func TestNotReady(t *testing.T) {
+	m := New(Options{})
+	m.Register(fakeEngine{}, func() Report { return Report{} })
+	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
+}
+
+//evidence:reference/metrics the number of series has a bound
+func TestBoundedSeries(t *testing.T) {
+	m := newRegistered(fakeEngine{})
+	api := m.API(http.NotFoundHandler(), operations{})
+	feed := func(from, to int) int {
+		for i := from; i < to; i++ {
+			name := fmt.Sprint("made-up-", i)
+			m.Engine().ActionDone(engine.Event{
+				Action: engine.ActionAllocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []record.Family{record.IPv4},
+			})
+			m.Plugin().Called(call.VerbAdd, name, call.Refused, time.Second)
+			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/"+name, http.NoBody))
+		}
+		return len(lines(t, m))
+	}
+	few := feed(0, 100)
+	if many := feed(100, 1000); many != few {
+		t.Errorf("%d lines after 1000 names, %d after 100; want no more", many, few)
+	}
+	wantLines(
+		t, m, `delegated_ipam_events_total{action="allocate",family="ipv4",outcome="rejected",pool="_other"} 1000`,
+		`delegated_ipam_plugin_calls_total{outcome="refused",plugin="_other",verb="ADD"} 984`,
+		`delegated_ipam_api_requests_total{code="404",operation="_other"} 1000`,
+	)
+}
+
+func TestAPI(t *testing.T) {
+	m := New(Options{})
+	api := m.API(http.NotFoundHandler(), operations{})
+	wantLines(t, m, `delegated_ipam_api_requests_total{code="404",operation="GET /known"} 0`)
+	api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
+	wantLines(
+		t, m, `delegated_ipam_api_requests_total{code="404",operation="GET /known"} 1`,
+		`delegated_ipam_api_request_duration_seconds_count{operation="GET /known"} 1`,
+	)
+}
+
+// disk is a journal whose methods return an error.
+type disk struct{ err error }
+
+func (d disk) Write(record.Record) error { return d.err }
+func (d disk) Remove(string) error       { return d.err }
+func (d disk) Available() error          { return d.err }
+
+func TestJournal(t *testing.T) {
+	m, full := New(Options{}), errors.New("disk full")
+	if err := m.Journal(disk{}).Write(record.Record{}); err != nil {
+		t.Error(err)
+	}
+	if err := m.Journal(disk{full}).Write(record.Record{}); !errors.Is(err, full) {
+		t.Errorf("Write returned %v; want %v", err, full)
+	}
+	if err := m.Journal(disk{full}).Remove("id"); !errors.Is(err, full) {
+		t.Errorf("Remove returned %v; want %v", err, full)
+	}
+	wantLines(
+		t, m, `delegated_ipam_journal_write_duration_seconds_count{operation="write"} 2`,
+		`delegated_ipam_journal_failures_total{operation="write"} 1`,
+		`delegated_ipam_journal_failures_total{operation="remove"} 1`,
+	)
+}
+
+func TestPlugin(t *testing.T) {
+	m := New(Options{})
+	m.RegisterPlugin("host-local")
+	wantLines(t, m, `delegated_ipam_plugin_calls_total{outcome="unknown",plugin="host-local",verb="DEL"} 0`, `delegated_ipam_plugin_processes 0`)
+	m.Plugin().Running(1)
+	m.Plugin().Called(call.VerbDel, "host-local", "", time.Second)
+	wantLines(
+		t, m, `delegated_ipam_plugin_calls_total{outcome="success",plugin="host-local",verb="DEL"} 1`,
+		`delegated_ipam_plugin_call_duration_seconds_sum{plugin="host-local",verb="DEL"} 1`, `delegated_ipam_plugin_processes 1`,
+	)
+}
+
+// lines returns the lines of a scrape, without comments.
+func lines(t *testing.T, m *Metrics) []string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("the scrape returned %d %s", w.Code, w.Body)
+	}
+	all := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+	return slices.DeleteFunc(all, func(l string) bool { return strings.HasPrefix(l, "#") })
+}
+
+func wantLines(t *testing.T, m *Metrics, want ...string) {
+	t.Helper()
+	got := lines(t, m)
+	for _, l := range want {
+		if !slices.Contains(got, l) {
+			name, _, _ := strings.Cut(l, "{")
+			t.Errorf("the scrape lacks the line %s; it has %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
+		}
+	}
+}
+
+func TestUnlistedOperation(t *testing.T) {
+	m := New(Options{})
+	api := m.API(http.NotFoundHandler(), operations{})
+	api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/unlisted", http.NoBody))
+	wantLines(t, m, `delegated_ipam_api_requests_total{code="404",operation="_other"} 1`)
+}
+
+func TestStatusCode(t *testing.T) {
+	const want = `delegated_ipam_api_requests_total{code="%d",operation="GET /known"} 1`
+	for name, c := range map[string]struct {
+		handler func(http.ResponseWriter)
+		code    int
+	}{
+		"none":         {func(http.ResponseWriter) {}, 200},
+		"body only":    {func(w http.ResponseWriter) { fmt.Fprint(w, "x") }, 200},
+		"first of two": {func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(500) }, 404},
+		"documented":   {func(w http.ResponseWriter) { w.WriteHeader(404) }, 404},
+		"undocumented": {func(w http.ResponseWriter) { w.WriteHeader(418) }, 418},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(Options{})
+			api := m.API(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.handler(w) }), operations{})
+			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
+			wantLines(t, m, fmt.Sprintf(want, c.code))
+		})
+	}
+}
+
+// sending calls a function before the header of a response is sent.
+type sending struct {
+	http.ResponseWriter
+	before func()
+}
+
+func (s sending) WriteHeader(code int) {
+	s.before()
+	s.ResponseWriter.WriteHeader(code)
+}
+
+func TestCountedBeforeResponse(t *testing.T) {
+	m := New(Options{})
+	api := m.API(http.NotFoundHandler(), operations{})
+	sent := false
+	w := sending{httptest.NewRecorder(), func() {
+		sent = true
+		wantLines(t, m,
+			`delegated_ipam_api_requests_total{code="404",operation="GET /known"} 1`,
+			`delegated_ipam_api_request_duration_seconds_count{operation="GET /known"} 1`)
+	}}
+	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
+	if !sent {
+		t.Error("there was no response")
+	}
+}

@@ -1,0 +1,209 @@
+package profiletry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// wantHeldReported fails the test unless each ID that the store holds is a leftover with its DEL,
+// and the error says so.
+func wantHeldReported(t *testing.T, f *fakePlugin, r Report, err error) {
+	t.Helper()
+	for id := range f.store {
+		i := slices.IndexFunc(r.Leftovers, func(l Leftover) bool { return l.ContainerID == id })
+		if i < 0 || r.Leftovers[i].Command != "DEL "+id || err == nil || !strings.Contains(err.Error(), id) {
+			t.Errorf("the store holds %s, leftovers %+v, error %v; want it reported with its DEL", id, r.Leftovers, err)
+		}
+	}
+}
+
+// callsOf returns the number of calls of a trial in which nothing fails.
+func callsOf(t *testing.T, w ways, p profile.Profile) int {
+	t.Helper()
+	f := newFake(t, w)
+	if _, err := Run(t.Context(), f.options(p)); err != nil {
+		t.Fatal(err)
+	}
+	return f.calls
+}
+
+// Whichever call fails, and however: nothing is left behind.
+func TestOneFailure(t *testing.T) {
+	behaviours := map[string]ways{
+		"refused":     {requests: map[string]string{"CNI_ARGS address": "honour"}},
+		"another":     {repeated: profile.RepeatedAddAnotherAddress, check: "always"},
+		"allocating":  {repeated: profile.RepeatedAddSameAnswer, check: "allocating"},
+		"small pool":  {pool: 2, check: "address"},
+		"one address": {same: true, check: "always"},
+	}
+	for name, w := range behaviours {
+		for _, outcome := range []call.Outcome{call.NotStarted, call.Refused, call.Unknown} {
+			for _, done := range []bool{false, true} {
+				if outcome == call.NotStarted && done {
+					continue // contradictory
+				}
+				t.Run(fmt.Sprintf("%s, %s, done %v", name, outcome, done), func(t *testing.T) {
+					p := used(t, "host-local") // no ADD outlives its process
+					for at := range callsOf(t, w, p) {
+						f := newFake(t, w)
+						f.before = func(n int, _ string) (*call.Error, bool) {
+							if n != at+1 {
+								return nil, true
+							}
+							return &call.Error{Outcome: outcome, Code: 999, Msg: "failed", Err: errors.New("failed")}, done
+						}
+						r, err := Run(t.Context(), f.options(p))
+						if len(f.store) != 0 || len(r.Leftovers) != 0 {
+							t.Errorf("call %d fails: the store holds %v, leftovers %v", at+1, f.store, r.Leftovers)
+						}
+						if (r.Proposal == nil) && err == nil {
+							t.Errorf("call %d fails: got neither a proposal nor an error", at+1)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// From some call on every one fails: held addresses are reported.
+func TestLastingFailure(t *testing.T) {
+	w := ways{repeated: profile.RepeatedAddAnotherAddress, check: "allocating"}
+	for _, outcome := range []call.Outcome{call.NotStarted, call.Refused, call.Unknown} {
+		t.Run(string(outcome), func(t *testing.T) {
+			p := used(t, "host-local")
+			reported := 0
+			for at := range callsOf(t, w, p) {
+				f := newFake(t, w)
+				f.before = func(n int, _ string) (*call.Error, bool) {
+					if n <= at {
+						return nil, true
+					}
+					return &call.Error{Outcome: outcome, Code: 999, Err: errors.New("failed")}, outcome == call.Unknown && n == at+1
+				}
+				r, err := Run(t.Context(), f.options(p))
+				wantHeldReported(t, f, r, err)
+				reported += len(r.Leftovers)
+			}
+			if reported == 0 {
+				t.Error("nothing was ever held when the failures began; nothing is compared")
+			}
+		})
+	}
+}
+
+// At any interruption of the command, everything is released, and no proposal is made.
+func TestInterrupted(t *testing.T) {
+	w := ways{check: "allocating", repeated: profile.RepeatedAddSameAnswer}
+	p := used(t, "dhcp")
+	for at := range callsOf(t, w, p) - 1 {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := newFake(t, w)
+		f.before = func(n int, _ string) (*call.Error, bool) {
+			if n == at+1 {
+				cancel()
+			}
+			return nil, true
+		}
+		r, err := Run(ctx, f.options(p))
+		if len(f.store) != 0 || len(r.Leftovers) != 0 {
+			t.Errorf("interrupted in call %d: the store holds %v, leftovers %v", at+1, f.store, r.Leftovers)
+		}
+		if r.Proposal != nil || err == nil || !strings.Contains(err.Error(), "interrupted") {
+			t.Errorf("interrupted in call %d: got proposal %v and error %v, want that it was interrupted", at+1, r.Proposal, err)
+		}
+	}
+}
+
+// An ADD with an unknown outcome that allocates only after the end of the trial.
+func TestLateAdd(t *testing.T) {
+	f := newFake(t, ways{})
+	f.before = func(n int, _ string) (*call.Error, bool) {
+		if n == 5 { // the ADD of the second ID
+			return &call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false
+		}
+		return nil, true
+	}
+	p := used(t, "host-local")
+	p.AddOutlivesSeconds = 208
+	r, err := Run(t.Context(), f.options(p))
+	f.store[fakeIDPrefix+"-2"] = append(f.store[fakeIDPrefix+"-2"], addr(7))
+	wantHeldReported(t, f, r, err)
+	if len(r.Leftovers) != 1 || r.Leftovers[0].AfterSeconds != 208 {
+		t.Fatalf("got leftovers %+v, want one after 208 s", r.Leftovers)
+	}
+	last := r.Steps[len(r.Steps)-1]
+	if last.Verb != call.VerbDel || last.ContainerID != fakeIDPrefix+"-2" {
+		t.Errorf("the last step is %+v, want a DEL of the second ID", last)
+	}
+	adds := 0
+	for _, s := range r.Steps {
+		if s.Verb == call.VerbAdd {
+			adds++
+		}
+	}
+	if adds != 2 || r.Proposal == nil || !strings.Contains(err.Error(), "incomplete") {
+		t.Errorf("got %d ADDs, proposal %v, error %v; want no ADD after the unknown one, and the rest taken from the profile", adds, r.Proposal, err)
+	}
+}
+
+func TestFirstAddFails(t *testing.T) {
+	f := newFake(t, ways{})
+	f.before = func(_ int, verb string) (*call.Error, bool) {
+		if verb == call.VerbAdd {
+			return &call.Error{Outcome: call.Refused, Code: 999, Msg: "no IP addresses available"}, false
+		}
+		return nil, true
+	}
+	r, err := Run(t.Context(), f.options(used(t, "host-local")))
+	if err == nil || r.Proposal != nil {
+		t.Fatalf("got %v and proposal %v, want an error", err, r.Proposal)
+	}
+	for _, want := range []string{"no IP addresses available", "expected an address", `network "net"`, "10-net.conflist"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want %q in it", err, want)
+		}
+	}
+}
+
+// A DEL that fails once at the end is repeated.
+func TestReleaseRepeated(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := newFake(t, ways{})
+	f.before = func(n int, verb string) (*call.Error, bool) {
+		if verb == call.VerbAdd {
+			cancel()
+		}
+		if n == 4 { // STATUS, DEL and ADD came before
+			return &call.Error{Outcome: call.Refused, Code: 11, Msg: "try again later"}, false
+		}
+		return nil, true
+	}
+	r, _ := Run(ctx, f.options(used(t, "host-local")))
+	if len(f.store) != 0 || len(r.Leftovers) != 0 || f.calls != 5 {
+		t.Errorf("the store holds %v after %d calls, leftovers %v; want none after 5", f.store, f.calls, r.Leftovers)
+	}
+}
+
+// A plugin whose DEL does not answer is given nothing to hold.
+func TestFirstDelHangs(t *testing.T) {
+	f := newFake(t, ways{})
+	f.before = func(_ int, verb string) (*call.Error, bool) {
+		if verb == call.VerbDel {
+			return &call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false
+		}
+		return nil, true
+	}
+	r, err := Run(t.Context(), f.options(used(t, "host-local")))
+	if err == nil || r.Proposal != nil || len(r.Leftovers) != 0 || f.calls != 2 {
+		t.Errorf("got %v, proposal %v, leftovers %v after %d calls; want an error after STATUS and DEL", err, r.Proposal, r.Leftovers, f.calls)
+	}
+}

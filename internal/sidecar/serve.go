@@ -1,0 +1,134 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+)
+
+// serve opens the socket, passes the records to the engine and serves until ctx ends.
+func (a *app) serve(ctx context.Context) error {
+	c := a.config
+	metricsListener, err := a.listenMetrics(ctx)
+	if err != nil {
+		return err
+	}
+	listener, err := unixsock.Listen(c.SocketOptions())
+	if err != nil {
+		if metricsListener != nil {
+			err = errors.Join(err, metricsListener.Close())
+		}
+		return err
+	}
+	if err := unixsock.CheckParentMode(c.SocketPath); err != nil {
+		a.log.WithError(err).Warn("The socket's directory is not safe")
+	}
+	loaded := len(a.loaded.Records)
+	a.engine.Start(a.loaded.Records)
+	a.loaded.Records = nil // the engine has its own copies
+
+	background, stopBackground := context.WithCancel(context.Background())
+	waitBackground := a.startBackground(background, metricsListener)
+	server := unixsock.Server(a.handler, a.log)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(unixsock.Limit(listener, a.callers(), a.overLimit)) }()
+	a.log.WithFields(logrus.Fields{
+		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName, "podName": c.PodName,
+		"attachments": loaded, "version": c.Version,
+	}).Info("Serving")
+
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		err = fmt.Errorf("socket %s: %w", c.SocketPath, err)
+	}
+	stopping, cancel := context.WithTimeout(context.Background(), a.stopTimeout())
+	defer cancel()
+	err = errors.Join(err, a.stop(stopping, server))
+	a.overLimit.Stop()
+	a.refusals.Stop()
+	stopBackground()
+	err = errors.Join(err, waitBackground())
+	a.waitForProbes(stopping)
+	return err
+}
+
+// startBackground watches the CNI configuration, logs the readiness, reloads and serves the
+// metrics until ctx ends. The function that it returns waits for the end of all four.
+func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
+	changed := make(chan struct{}, 1)
+	changed <- struct{}{}
+	report := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // a report is due anyway
+		}
+	}
+	a.conf.OnChange(func(string) { report() })
+	var running sync.WaitGroup
+	var watchErr error
+	running.Go(func() { a.logReadiness(ctx, changed) })
+	running.Go(func() { watchErr = a.conf.Run(ctx) })
+	running.Go(func() { a.reloads(ctx, report) })
+	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
+	return func() error {
+		running.Wait()
+		return watchErr
+	}
+}
+
+// logReadiness makes a report at the start and after each change of the configuration, so
+// that the log has the readiness even if no client requests it, until ctx ends. It repeats
+// a report with a pending result: a plugin or a disk may take longer than a report waits.
+func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		for pending := true; pending && ctx.Err() == nil; {
+			_, pending = a.report(ctx)
+		}
+	}
+}
+
+// waitForProbes waits for the end of the probes in progress, so that no plugin process
+// outlives this one, or for the end of ctx.
+func (a *app) waitForProbes(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() { a.probes.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		a.log.Warn("Stopped while a VERSION or STATUS call still runs")
+	}
+}
+
+// stopTimeout returns how long a stop takes at most: an operation begins its last plugin call within
+// its budget.
+func (a *app) stopTimeout() time.Duration { return budget + plugin.MaxCall(a.config.PluginTimeout) }
+
+// stop fails readiness, rejects new work and waits for running operations, or for the end of ctx. It
+// releases nothing.
+func (a *app) stop(ctx context.Context, server *http.Server) error {
+	a.stopping.Store(true)
+	a.log.WithField("timeout", a.stopTimeout()).Info("Stopping: waiting for running plugin calls")
+	if err := a.engine.Stop(ctx); err != nil {
+		return errors.Join(fmt.Errorf("plugin calls still run after %s; their operations are recorded as unfinished: %w", a.stopTimeout(), err), server.Close())
+	}
+	if err := server.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	a.log.Info("Stopped")
+	return nil
+}

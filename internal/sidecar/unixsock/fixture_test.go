@@ -1,0 +1,181 @@
+package unixsock
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shortTempDir returns a new directory with a short path, because the path of a socket is limited.
+func shortTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "unixsock")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func listenOn(t *testing.T, o Options) net.Listener {
+	t.Helper()
+	l, err := Listen(o)
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	return l
+}
+
+// wantReachable fails the test unless a connection to the path arrives at the listener.
+func wantReachable(t *testing.T, l net.Listener, path string) {
+	t.Helper()
+	conn, err := net.Dial("unix", path)
+	must(t, err)
+	defer conn.Close()
+	got, err := l.Accept()
+	must(t, err)
+	must(t, got.Close())
+}
+
+// entries returns the names of the files in a directory.
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	must(t, err)
+	var names []string
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// leaveStaleSocket creates a socket on which no process listens, as a killed process leaves it.
+func leaveStaleSocket(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	must(t, err)
+	l.SetUnlinkOnClose(false)
+	must(t, l.Close())
+}
+
+func silentLogger() logrus.FieldLogger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+func silentRefusals() *logging.Repeated { return logging.NewRepeated(silentLogger(), time.Hour) }
+
+// serve runs Server with Authorize on a real socket. The handler sends the peer of each request
+// that it gets to reached.
+func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
+	t.Helper()
+	path = filepath.Join(shortTempDir(t), "s.sock")
+	l, err := Listen(Options{Path: path, Mode: 0o666})
+	must(t, err)
+	must(t, os.Chmod(filepath.Dir(path), 0o755))
+	reached = make(chan Peer, 10)
+	s := Server(authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		peer, _ := PeerFrom(r.Context())
+		reached <- peer
+	}), callers, silentRefusals()), silentLogger())
+	serveOn(t, s, l)
+	return path, reached
+}
+
+// serveOn runs a server on a listener until the test ends, or until stop is called.
+func serveOn(t *testing.T, s *http.Server, l net.Listener) (stop func()) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	stop = sync.OnceFunc(func() {
+		must(t, s.Close())
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// sendRequest sends a request on a connection of dial.
+func sendRequest(t *testing.T, dial func() (net.Conn, error), method, target string) *http.Response {
+	t.Helper()
+	conn, err := dial()
+	must(t, err)
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://any.host.at.all"+target, nil)
+	must(t, err)
+	resp, err := client.Do(req)
+	must(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// dialAs connects with the credentials of another user.
+func dialAs(t *testing.T, path string, uid int, groups ...uint32) (conn net.Conn, err error) {
+	t.Helper()
+	<-asUser(t, uid, groups, func() { conn, err = net.Dial("unix", path) })
+	return conn, err
+}
+
+// asUser starts a function with the credentials of another user, and closes done after its end. They
+// belong to a thread, which terminates with its goroutine because it is never unlocked.
+func asUser(t *testing.T, uid int, groups []uint32, f func()) (done chan struct{}) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("acting as another user needs root")
+	}
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		// The functions of package syscall would change all threads.
+		_, _, e1 := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+		_, _, e2 := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(uid), uintptr(uid), uintptr(uid))
+		_, _, e3 := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
+		if e1 != 0 || e2 != 0 || e3 != 0 {
+			t.Errorf("user %d: %v, %v, %v", uid, e1, e2, e3)
+			return
+		}
+		f()
+	}()
+	return done
+}
+
+// acceptFrom returns the server's end of a connection of dial.
+func acceptFrom(t *testing.T, dial func(path string) (net.Conn, error)) net.Conn {
+	t.Helper()
+	path := filepath.Join(shortTempDir(t), "s.sock")
+	l := listenOn(t, Options{Path: path, Mode: 0o666})
+	must(t, os.Chmod(filepath.Dir(path), 0o755))
+	client, err := dial(path)
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	server, err := l.Accept()
+	must(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	return server
+}

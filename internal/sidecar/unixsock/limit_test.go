@@ -1,0 +1,176 @@
+package unixsock
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+)
+
+// acceptWithin accepts connections within limits and sends a byte on each. It returns the socket's
+// path, the server's end of each connection, and a function that stops and returns the log.
+func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, accepted <-chan net.Conn, stop func() string) {
+	t.Helper()
+	path = filepath.Join(shortTempDir(t), "s.sock")
+	l, err := Listen(Options{Path: path, Mode: 0o666})
+	must(t, err)
+	must(t, os.Chmod(filepath.Dir(path), 0o755))
+	var out strings.Builder
+	log := logrus.New()
+	log.SetOutput(&out)
+	repeated := logging.NewRepeated(log, time.Hour)
+	limited := &limited{Listener: l, callers: callers, log: repeated, limits: limits, users: map[int]int{}}
+	conns := make(chan net.Conn, 100)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := limited.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := conn.Write([]byte{1}); err != nil {
+				t.Error(err)
+			}
+			conns <- conn
+		}
+	})
+	stop = sync.OnceValue(func() string {
+		must(t, limited.Close())
+		running.Wait()
+		repeated.Stop()
+		return out.String()
+	})
+	t.Cleanup(func() { stop() })
+	return path, conns, stop
+}
+
+// admitted reports whether a connection as a user was accepted. It stays open.
+func admitted(t *testing.T, path string, uid int) bool {
+	t.Helper()
+	conn, err := dialAs(t, path, uid)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+//evidence:operate/security L4
+//evidence:operate/security L5
+//evidence:operate/security L6
+func TestLimit(t *testing.T) {
+	const first, second, third, denied, otherDenied, thirdDenied = 70001, 70002, 70003, 70011, 70012, 70013
+	type step struct {
+		uid  int
+		want bool
+	}
+	for name, c := range map[string]struct {
+		limits limits
+		steps  []step
+		log    string
+	}{
+		"one user": {
+			limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9},
+			[]step{{first, true}, {first, true}, {first, false}, {second, true}, {0, true}},
+			"2 of one user",
+		},
+		"ordinary users": {
+			limits{total: 9, ordinary: 3, user: 2, refused: 9, refusedUser: 9},
+			[]step{{first, true}, {first, true}, {second, true}, {third, false}, {0, true}},
+			"3 of users other than root",
+		},
+		"total": {
+			limits{total: 3, ordinary: 9, user: 9, refused: 9, refusedUser: 9},
+			[]step{{0, true}, {first, true}, {second, true}, {0, false}, {third, false}},
+			"3 in total",
+		},
+		"refused user": {
+			limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1},
+			[]step{{denied, true}, {denied, false}, {otherDenied, true}, {first, true}, {first, true}},
+			"1 of a user who may not call",
+		},
+		"refused users": {
+			limits{total: 9, ordinary: 9, user: 9, refused: 2, refusedUser: 1},
+			[]step{{denied, true}, {otherDenied, true}, {thirdDenied, false}, {first, true}, {0, true}},
+			"2 of users who may not call",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, _, stop := acceptWithin(t, Callers{UIDs: []int{first, second, third}}, c.limits)
+			for i, s := range c.steps {
+				if got := admitted(t, path, s.uid); got != s.want {
+					t.Errorf("connection %d, of user %d: accepted is %t; want %t", i, s.uid, got, s.want)
+				}
+			}
+			if log := stop(); !strings.Contains(log, c.log) {
+				t.Errorf("logged %q; want %q", log, c.log)
+			}
+		})
+	}
+}
+
+func TestLimitClosedConnection(t *testing.T) {
+	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: 1, refused: 1, refusedUser: 1})
+	for _, uid := range []int{0, 70001} {
+		for range 3 {
+			if !admitted(t, path, uid) || admitted(t, path, uid) {
+				t.Errorf("user %d: want one connection accepted and the next one closed", uid)
+			}
+			conn := <-accepted
+			must(t, conn.Close())
+			_ = conn.Close() // must not count twice
+		}
+	}
+}
+
+func TestNewLimits(t *testing.T) {
+	if got, want := newLimits(maxConnections), (limits{total: 1024, ordinary: 768, user: 512, refused: 32, refusedUser: 8}); got != want {
+		t.Errorf("got %+v; want %+v", got, want)
+	}
+	if got, want := newLimits(32), (limits{total: 32, ordinary: 24, user: 16, refused: 1, refusedUser: 1}); got != want {
+		t.Errorf("few descriptors: got %+v; want %+v", got, want)
+	}
+}
+
+//evidence:operate/security L9
+func TestHeaderLimits(t *testing.T) {
+	const start = "GET / HTTP/1.1\r\nHost: x\r\nX: "
+	sized := func(size int) string { return start + strings.Repeat("x", size-len(start)-4) + "\r\n\r\n" }
+	fields := func(n int) string { return "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("x:\r\n", n-3) + "\r\n" }
+	for name, c := range map[string]struct {
+		request string
+		want    []int
+	}{
+		"8 KiB":               {sized(maxHeader), []int{http.StatusOK}},
+		"more than 8 KiB":     {sized(maxHeader + 1), []int{http.StatusRequestHeaderFieldsTooLarge}},
+		"unfinished":          {start + strings.Repeat("x", maxHeader), []int{http.StatusRequestHeaderFieldsTooLarge}},
+		"100 lines":           {fields(maxLines), []int{http.StatusOK}},
+		"more than 100 lines": {fields(maxLines + 1), []int{http.StatusBadRequest}},
+		"two with 100 lines":  {fields(maxLines), []int{http.StatusOK, http.StatusOK}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, _ := serve(t, Callers{})
+			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+			must(t, err)
+			defer conn.Close()
+			for _, want := range c.want {
+				send(t, conn, c.request)
+				if got := readStatus(t, conn); got != want {
+					t.Errorf("status %d; want %d", got, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package unixsock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+)
+
+// location is the place of the socket: its open directory and its name in it.
+type location struct {
+	dir  *os.File
+	name string
+}
+
+// openLocation opens the directory of a path. A missing one is created; one that belongs to another
+// user is an error.
+func openLocation(path string) (location, error) {
+	parent := filepath.Dir(path)
+	if err := os.MkdirAll(parent, parentMode); err != nil {
+		return location{}, withRemedy(err)
+	}
+	dir, err := os.OpenFile(parent, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return location{}, withRemedy(err)
+	}
+	if err := checkParentOwner(dir); err != nil {
+		return location{}, errors.Join(err, dir.Close())
+	}
+	return location{dir, filepath.Base(path)}, nil
+}
+
+// withRemedy adds to an error of the directory of the socket what to do about it.
+func withRemedy(err error) error { return fserror.WithRemedy(err, "--socket-path") }
+
+// path returns the path of the socket.
+func (l location) path() string { return filepath.Join(l.dir.Name(), l.name) }
+
+// findStale opens the stale socket; nil without a file. It returns an error for a live socket
+// or another file, which must stay. The error lacks the path of the socket.
+func (l location) findStale() (*os.File, error) {
+	f, err := openName(l.dir, l.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, withRemedy(fserror.WithoutPath(err, l.path()))
+	}
+	if err := checkStale(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// checkStale returns an error unless an open file is a socket on which no process listens.
+func checkStale(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("not a socket (%s); remove it or choose another path (--socket-path)", info.Mode())
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: pathOf(f), Net: "unix"})
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("a socket exists, and it is unknown whether a process listens on it: %w", fserror.Cause(err))
+	}
+	defer conn.Close()
+	process := "another process"
+	if peer, err := PeerOf(conn); err == nil {
+		process = fmt.Sprintf("the process with PID %d (user %d)", peer.PID, peer.UID)
+	}
+	return fmt.Errorf("%s already listens on it; stop it or choose another path (--socket-path)", process)
+}
+
+// remove removes the socket if it is still the installed one.
+func (l location) remove(installed fs.FileInfo) error {
+	f, err := openName(l.dir, l.name)
+	if err != nil {
+		return nil // removed, or replaced by what is not ours
+	}
+	defer f.Close()
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, installed) {
+		return nil
+	}
+	if err := unix.Unlinkat(int(l.dir.Fd()), l.name, 0); err != nil {
+		return &fs.PathError{Op: "unlink", Path: l.path(), Err: err}
+	}
+	return nil
+}

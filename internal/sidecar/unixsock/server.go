@@ -1,0 +1,78 @@
+package unixsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	readTimeout   = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+
+	// writeTimeout is above the 90 s after which Cilium's clients end a request, so that they and not
+	// the server end a slow one.
+	writeTimeout = 100 * time.Second
+
+	// maxHeader and maxBody are in bytes. No operation of the API has a body.
+	maxHeader = 8 << 10
+	maxBody   = 64 << 10
+
+	// headerSlop is the number of bytes that net/http adds to http.Server.MaxHeaderBytes.
+	headerSlop = 4 << 10
+)
+
+// Server returns the HTTP server for a listener of Listen. It limits the duration and the size of
+// requests, adds the peer of each connection to the context for Authorize, and logs the errors of
+// net/http as warnings. It accepts any Host.
+func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
+	return &http.Server{
+		Handler:           prepare(handler),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader - headerSlop,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return withConn(withPeer(ctx, c), c) },
+		ErrorLog:          log.New(logging.Writer(logger), "", 0),
+	}
+}
+
+// prepare reads and drops the body of a request, refuses one above maxBody, and reports the request to
+// its connection.
+func prepare(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			c.startRequest()
+		}
+		if r.Body != http.NoBody {
+			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
+			if err != nil {
+				refuseBody(w, err)
+				return
+			}
+			r.Body, r.ContentLength = http.NoBody, n // by the length the router sees that there was one
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuseBody answers a request whose body cannot be read, as net/http does for a header.
+func refuseBody(w http.ResponseWriter, err error) {
+	w.Header().Set("Connection", "close")
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes; no operation has one", maxBody), http.StatusRequestEntityTooLarge)
+		return
+	}
+	http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+}
