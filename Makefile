@@ -24,7 +24,6 @@ TEST_BIN    := $(CACHE)/test/delegated-ipam
 SCRIPTED    := $(CACHE)/test/scripted
 FAILPOINTS  := $(CACHE)/test/delegated-ipam-failpoints
 CILIUM_DBG  := $(CACHE)/test/cilium-dbg
-PREVIOUS    := $(CACHE)/test/previous
 COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
 BENCH_NODES := $(CACHE)/bench-bridge
@@ -186,15 +185,6 @@ test-cilium-dbg: $(CILIUM_DBG) plugins test-binaries ## build the real cilium-db
 
 $(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
 	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
-
-# Not part of "make ci": a shallow clone lacks the earlier commit.
-.PHONY: test-upgrade
-test-upgrade: plugins test-binaries ## go from the build of FROM=REVISION to this one, back, and forward again
-	@git rev-parse --quiet --verify '$(FROM)^{commit}' >/dev/null || { echo "FROM is '$(FROM)'; expected a tag or commit of this clone" >&2; exit 1; }
-	@rm -rf $(CACHE)/previous && mkdir -p $(CACHE)/previous $(COVER)/binary
-	git archive --output $(CACHE)/previous.tar $(FROM) && tar -x -f $(CACHE)/previous.tar -C $(CACHE)/previous
-	CGO_ENABLED=0 go build -C $(CACHE)/previous -o $(CURDIR)/$(PREVIOUS) ./cmd/delegated-ipam
-	DELEGATED_IPAM_TEST_PREVIOUS=$(CURDIR)/$(PREVIOUS) $(TEST_ENV) go test $(NOCACHE) -run PreviousBuild -v ./test/e2e
 
 # Not part of "make ci": builds six releases of Cilium's client, which takes minutes the first time.
 .PHONY: client-test

@@ -13,8 +13,7 @@ import (
 
 const (
 	// version is raised when an older program would misread a record, but not for a field
-	// that an older program may ignore. docs/reference/versioning.md lists the versions;
-	// testdata/versions has journals of each.
+	// that an older program may ignore (docs/reference/versioning.md). No release had version 1.
 	version = 2
 
 	// maxFile bounds what Load reads into memory, in bytes. A record has a few kilobytes, and
@@ -23,8 +22,7 @@ const (
 )
 
 // envelope is the content of a file: {"version":2,"sha256":"…","record":{…}} and a line feed.
-// The checksum is that of the bytes of "record". Spaces before the line feed, with which builds of
-// version 1 padded files, are accepted.
+// The checksum is that of the bytes of "record".
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`
@@ -41,8 +39,8 @@ func (e *futureVersionError) Error() string {
 	return fmt.Sprintf("version %d; this program supports versions up to %d", e.version, version)
 }
 
-// encode returns the file of a record. It ensures that decode returns the same record, because
-// a file that Load would refuse must never be written.
+// encode returns the file of a record. It decodes what it has encoded, because a file that Load
+// would refuse must never be written.
 func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -54,38 +52,29 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := seal(prefix, raw)
+	data := seal(raw)
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(data), maxFile)
 	}
-	if !roundTripSafe(r, raw) {
-		err = checkRoundTrip(raw)
+	back, err := decode(data)
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	if again, err := json.Marshal(back); err != nil || !bytes.Equal(raw, again) {
+		return nil, errors.New("the record would change when it is read back; its texts must be valid UTF-8")
+	}
+	return data, nil
 }
 
 // decode returns the valid record of a file, or why it has none; *futureVersionError for an
 // envelope of a newer version.
 func decode(data []byte) (record.Record, error) {
-	if raw, ok := unseal(prefix, data); ok {
-		return parseRecord(raw)
+	raw, ok := unseal(data)
+	if !ok {
+		return record.Record{}, envelopeError(data)
 	}
-	if raw, ok := unseal(prefix1, data); ok {
-		return validRecord(record.UnmarshalVersion1(raw))
-	}
-	return record.Record{}, envelopeError(data)
-}
-
-// parseRecord returns the valid record of its JSON in the current version.
-func parseRecord(raw []byte) (record.Record, error) {
 	var r record.Record
-	err := json.Unmarshal(raw, &r)
-	return validRecord(r, err)
-}
-
-// validRecord returns a record that was read without an error, if it is valid.
-func validRecord(r record.Record, err error) (record.Record, error) {
-	if err != nil {
+	if err := json.Unmarshal(raw, &r); err != nil {
 		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
 	}
 	if err := r.Validate(); err != nil {
@@ -106,42 +95,38 @@ func envelopeError(data []byte) error {
 	if e.Version > version {
 		return newFutureVersionError(e)
 	}
-	if e.Version < 1 {
-		return fmt.Errorf("version %d; expected 1 to %d", e.Version, version)
+	if e.Version < version {
+		return fmt.Errorf("version %d; expected %d", e.Version, version)
 	}
 	return errors.New("damaged: checksum or form does not match the record")
 }
 
-// The parts of a sealed envelope around checksum and record; prefix1 is the prefix of version 1.
+// The parts of a sealed envelope around checksum and record.
 const (
-	prefix  = `{"version":2,"sha256":"`
-	prefix1 = `{"version":1,"sha256":"`
-	middle  = `","record":`
-	closing = '}'
-	newline = '\n'
+	prefix = `{"version":2,"sha256":"`
+	middle = `","record":`
+	suffix = "}\n"
 )
 
-// seal puts the JSON of a record into an envelope of the version that has the prefix.
-func seal(prefix string, raw []byte) []byte {
+// seal puts the JSON of a record into an envelope.
+func seal(raw []byte) []byte {
 	sum := sha256.Sum256(raw)
-	data := make([]byte, 0, len(prefix)+2*len(sum)+len(middle)+len(raw)+2)
+	data := make([]byte, 0, len(prefix)+2*len(sum)+len(middle)+len(raw)+len(suffix))
 	data = hex.AppendEncode(append(data, prefix...), sum[:])
 	data = append(append(data, middle...), raw...)
-	return append(data, closing, newline)
+	return append(data, suffix...)
 }
 
-// unseal returns the JSON of a record if data is exactly what seal returns for prefix and record,
-// apart from spaces at its end. JSON readers accept variants (letter case of keys, repeated keys, white
-// space), but a damaged envelope must not pass because its record is intact.
-func unseal(prefix string, data []byte) (raw []byte, ok bool) {
-	before := len(prefix) + 2*sha256.Size + len(middle)
-	text, ended := bytes.CutSuffix(data, []byte{newline})
-	text = bytes.TrimRight(text, " ")
-	if !ended || len(text) <= before {
+// unseal returns the JSON of a record if data is exactly what seal returns for it. JSON readers accept
+// variants (letter case of keys, repeated keys, white space), but a damaged envelope must not pass
+// because its record is intact.
+func unseal(data []byte) (raw []byte, ok bool) {
+	const before = len(prefix) + 2*sha256.Size + len(middle)
+	if len(data) < before+len(suffix) {
 		return nil, false
 	}
-	raw = text[before : len(text)-1]
-	return raw, bytes.Equal(seal(prefix, raw), append(text[:len(text):len(text)], newline))
+	raw = data[before : len(data)-len(suffix)]
+	return raw, bytes.Equal(seal(raw), data)
 }
 
 // newFutureVersionError reads the names that a newer version probably still uses.
@@ -151,7 +136,7 @@ func newFutureVersionError(e envelope) *futureVersionError {
 		Pool  string `json:"pool"`
 	}
 	if json.Unmarshal(e.Record, &names) != nil {
-		return &futureVersionError{version: e.Version}
+		names.Owner, names.Pool = "", ""
 	}
 	return &futureVersionError{version: e.Version, owner: names.Owner, pool: names.Pool}
 }

@@ -3,8 +3,6 @@ package journal
 import (
 	"encoding/json"
 	"net/netip"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +18,7 @@ func drawText() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.String(),
 		rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) }),
-		rapid.SampledFrom([]string{"", replacementEscape, "\ufffd", "\xff", "\u2028", "<&>", `"`, `\`, "\x00", "null"}),
+		rapid.SampledFrom([]string{"", `\ufffd`, "\ufffd", "\xff", "\u2028", "<&>", `"`, `\`, "\x00", "null"}),
 	)
 }
 
@@ -96,14 +94,9 @@ func drawRecord() *rapid.Generator[record.Record] {
 	})
 }
 
-// checkRoundTripOf fails if roundTripSafe is wrong, or if encode and decode change a record.
-func checkRoundTripOf(t *rapid.T) {
+// checkRoundTrip fails if encode and decode change a record.
+func checkRoundTrip(t *rapid.T) {
 	r := drawRecord().Draw(t, "record")
-	if raw, err := json.Marshal(r); err == nil && r.Validate() == nil && roundTripSafe(r, raw) {
-		if err := checkRoundTrip(raw); err != nil {
-			t.Fatalf("roundTripSafe is wrong about %s: %v", raw, err)
-		}
-	}
 	data, err := (&Journal{}).encode(r)
 	if err != nil {
 		return
@@ -118,82 +111,6 @@ func checkRoundTripOf(t *rapid.T) {
 }
 
 //evidence:design/state-directory a record is read as it was written; a torn or changed one is found
-func TestRoundTrip(t *testing.T) { rapid.Check(t, checkRoundTripOf) }
+func TestRoundTrip(t *testing.T) { rapid.Check(t, checkRoundTrip) }
 
-func FuzzEncode(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRoundTripOf)) }
-
-func TestRoundTripSafe(t *testing.T) {
-	for name, change := range map[string]func(*record.Record){
-		"text is not UTF-8":               func(r *record.Record) { r.Node = "a\xffb" },
-		"text in a profile":               func(r *record.Record) { r.Invocations[0].Profile.Sources = []string{"a\xffb"} },
-		"escaped text in a configuration": func(r *record.Record) { r.Invocations[0].Config = json.RawMessage(`{"a":"\ufffd"}`) },
-		"time zone with seconds":          func(r *record.Record) { r.Created = r.Created.In(time.FixedZone("old", 3601)) },
-		"time zone in an invocation":      func(r *record.Record) { r.Invocations[0].AddActsUntil = r.Created.In(time.FixedZone("old", 3601)) },
-		"time zone in the expiration":     func(r *record.Record) { r.Expiration.Deadline = r.Created.In(time.FixedZone("old", 3601)) },
-		"gateway with a zone":             func(r *record.Record) { r.Result.Addresses[0].Gateway = netip.MustParseAddr("fe80::1%eth0") },
-		"invalid requested prefix": func(r *record.Record) {
-			r.Invocations[0].Requested = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::1"), 129)}
-		},
-		"deep nesting": func(r *record.Record) {
-			r.Invocations[0].Config = json.RawMessage(strings.Repeat("[", 9999) + strings.Repeat("]", 9999))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := sample("a")
-			raw := func() []byte {
-				raw, err := json.Marshal(r)
-				must(t, err)
-				return raw
-			}
-			if !roundTripSafe(r, raw()) {
-				t.Error("unchanged record: got false")
-			}
-			change(&r)
-			if roundTripSafe(r, raw()) {
-				t.Error("got true")
-			}
-		})
-	}
-}
-
-// roundTripSafe is right about these types. A field of another type needs a check there.
-func TestRecordFields(t *testing.T) {
-	var special []string
-	var visit func(path string, of reflect.Type)
-	visit = func(path string, of reflect.Type) {
-		switch of {
-		case reflect.TypeFor[time.Time](), reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix](), reflect.TypeFor[json.RawMessage]():
-			special = append(special, path+" "+of.String())
-			return
-		}
-		for _, own := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[interface{ MarshalText() ([]byte, error) }]()} {
-			if of.Implements(own) || reflect.PointerTo(of).Implements(own) {
-				t.Errorf("%s (%s) has its own JSON encoding", path, of)
-			}
-		}
-		switch of.Kind() {
-		case reflect.String, reflect.Bool, reflect.Int, reflect.Uint:
-		case reflect.Slice, reflect.Pointer:
-			visit(path, of.Elem())
-		case reflect.Struct:
-			for field := range of.Fields() {
-				if !field.IsExported() || strings.Contains(field.Tag.Get("json"), ",string") {
-					t.Errorf("%s.%s is unexported, or a quoted number", path, field.Name)
-				}
-				visit(path+"."+field.Name, field.Type)
-			}
-		default:
-			t.Errorf("%s is of kind %s", path, of.Kind())
-		}
-	}
-	visit("", reflect.TypeFor[record.Record]())
-	slices.Sort(special)
-	if want := []string{
-		".Changed time.Time", ".Created time.Time", ".Expiration.Deadline time.Time",
-		".Invocations.AddActsUntil time.Time", ".Invocations.Config json.RawMessage",
-		".Invocations.PrevResult json.RawMessage", ".Invocations.Requested netip.Prefix",
-		".LateDel.Until time.Time", ".ReleaseAt time.Time", ".Result.Addresses.Gateway netip.Addr", ".Result.Addresses.Prefix netip.Prefix", ".Result.Raw json.RawMessage",
-	}; !slices.Equal(special, want) {
-		t.Errorf("the record has\n%q\nand roundTripSafe expects\n%q", special, want)
-	}
-}
+func FuzzEncode(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRoundTrip)) }
