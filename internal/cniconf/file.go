@@ -10,7 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // maxFile bounds a configuration file, in bytes; real ones have a few kilobytes.
@@ -34,20 +34,16 @@ func (c candidate) invalid() bool { return c.err != nil && !errors.Is(c.err, err
 // readDir reads the files of a directory that a container runtime would read (.conflist,
 // .conf, .json), in name order. The error does not contain the directory; the caller adds it.
 func readDir(dir string) ([]candidate, error) {
-	_, err := os.Stat(dir)
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		return nil, pathErr.Err
+	if _, err := os.Stat(dir); err != nil {
+		return nil, files.Cause(err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	files, err := libcni.ConfFiles(dir, []string{".conflist", ".conf", ".json"})
+	paths, err := libcni.ConfFiles(dir, []string{".conflist", ".conf", ".json"})
 	if err != nil {
 		return nil, err
 	}
 	// os.ReadDir, which libcni uses, sorts by name.
-	candidates := make([]candidate, len(files))
-	for i, file := range files {
+	candidates := make([]candidate, len(paths))
+	for i, file := range paths {
 		candidates[i] = readCandidate(file)
 	}
 	return candidates, nil
@@ -66,7 +62,7 @@ func ParseList(data []byte) (Network, error) {
 // readCandidate reads one file.
 func readCandidate(file string) candidate {
 	c := candidate{file: file}
-	data, err := regularfile.Read(file, maxFile)
+	data, err := files.Read(file, maxFile)
 	if err != nil {
 		c.err, c.missing = err, errors.Is(err, fs.ErrNotExist)
 		return c
@@ -97,15 +93,15 @@ func parseDocument(file string, data []byte) (document, error) {
 // addDir adds the plugins in the network's own directory, one in each .conf file (CNI spec
 // 1.1, "loadOnlyInlinedPlugins").
 func (d *document) addDir(dir string) error {
-	files, err := libcni.ConfFiles(dir, []string{".conf"})
+	paths, err := libcni.ConfFiles(dir, []string{".conf"})
 	if errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		data, err := regularfile.Read(file, maxFile)
+	for _, file := range paths {
+		data, err := files.Read(file, maxFile)
 		if err != nil {
 			return fmt.Errorf("plugin %s: %w", file, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // maxSize limits a file, in bytes: 10,000 nodes take about a megabyte.
@@ -49,7 +49,7 @@ type Report struct {
 // Read reads a List or a Report, strictly. The error names the file.
 func Read[T List | Report](file string) (T, error) {
 	var v T
-	data, err := regularfile.Read(file, maxSize)
+	data, err := files.Read(file, maxSize)
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.DisallowUnknownFields()

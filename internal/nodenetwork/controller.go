@@ -7,7 +7,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
@@ -122,7 +122,7 @@ func (c *controller) decide(n *render.Node) decision {
 		d.problem = c.nodeMissing()
 		return d
 	}
-	text, err := regularfile.Read(c.template, maxFile)
+	text, err := files.Read(c.template, maxFile)
 	if err == nil {
 		d.content, err = render.Render(string(text), *n, c.options)
 	}

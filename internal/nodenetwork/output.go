@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -23,7 +23,7 @@ type output string
 // read returns the content of the file, nil if it does not exist. For an unreadable file or a
 // directory it returns empty content, which differs from any rendered one.
 func (o output) read() []byte {
-	content, err := regularfile.Read(string(o), maxFile)
+	content, err := files.Read(string(o), maxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

@@ -3,13 +3,12 @@ package options
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // configDir is the option that names a directory of options, and so cannot be a file in it.
@@ -34,11 +33,8 @@ func (s *Set) readConfigDir() (dir string, values map[string]string, err error) 
 	}
 	dir = f.Value.String()
 	entries, err := os.ReadDir(dir)
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pathErr.Err
-	}
 	if err != nil {
-		return dir, nil, fmt.Errorf("--%s is %q; expected a readable directory: %w", configDir, dir, err)
+		return dir, nil, fmt.Errorf("--%s is %q; expected a readable directory: %w", configDir, dir, files.Cause(err))
 	}
 	values = map[string]string{}
 	var errs []error
@@ -55,7 +51,7 @@ func (s *Set) readConfigDir() (dir string, values map[string]string, err error) 
 		case !isOption:
 			errs = append(errs, fmt.Errorf("%s is not an option of serve; expected files named after its flags, without the leading dashes", path))
 		default:
-			text, err := regularfile.Read(path, maxConfigFile)
+			text, err := files.Read(path, maxConfigFile)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("option %s cannot be read: %s: %w; expected a file of at most %d bytes with its value", name, path, err, maxConfigFile))
 				continue

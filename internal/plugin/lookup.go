@@ -98,7 +98,7 @@ func (r *Runner) scan(ctx context.Context, s store, inv call.Invocation) ([]neti
 	defer dir.Close()
 	entries, err := hostlocal.List(dir)
 	if err != nil {
-		return nil, s.wrapErr(err)
+		return nil, err
 	}
 	var held []netip.Addr
 	var unknown error
@@ -106,7 +106,7 @@ func (r *Runner) scan(ctx context.Context, s store, inv call.Invocation) ([]neti
 		is, known := e.Lease.Is(inv.ContainerID, inv.IfName)
 		switch {
 		case e.Err != nil:
-			unknown = s.wrapErr(e.Err)
+			unknown = e.Err
 		case is:
 			held = append(held, e.IP)
 		case !known:
@@ -133,7 +133,7 @@ func (r *Runner) Held(inv call.Invocation, prefix string) ([]call.Invocation, er
 	defer dir.Close()
 	entries, err := hostlocal.List(dir)
 	if err != nil {
-		return nil, s.wrapErr(err)
+		return nil, err
 	}
 	var held []call.Invocation
 	for _, e := range entries {
@@ -252,7 +252,7 @@ func (s store) holds(containerID, ifname string, addrs []netip.Addr) (bool, erro
 			continue
 		}
 		if err != nil {
-			return false, s.wrapErr(err)
+			return false, err
 		}
 		is, known := lease.Is(containerID, ifname)
 		if !known {
@@ -266,12 +266,4 @@ func (s store) holds(containerID, ifname string, addrs []netip.Addr) (bool, erro
 // partialFileErr returns the error for a file that may not have been written to its end.
 func (s store) partialFileErr(ip netip.Addr) error {
 	return fmt.Errorf("%s names no interface, or only the beginning of one", filepath.Join(s.dir, ip.String()))
-}
-
-// wrapErr adds the path of the store to an error.
-func (s store) wrapErr(err error) error {
-	if at := (*fs.PathError)(nil); errors.As(err, &at) {
-		return fmt.Errorf("%s: %w", filepath.Join(s.dir, at.Path), at.Err)
-	}
-	return fmt.Errorf("%s: %w", s.dir, err)
 }

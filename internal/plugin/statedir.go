@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/mounts"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -50,14 +50,14 @@ func anyMounted(paths ...string) (bool, error) {
 
 // mountOf returns the mount of a directory, or of the nearest existing directory above it: the
 // plugin would create the directory there.
-func mountOf(dir string) (mounts.ID, error) {
-	id, err := mounts.IDOf(dir)
+func mountOf(dir string) (files.MountID, error) {
+	id, err := files.MountIDOf(dir)
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
-		id, err = mounts.IDOf(dir)
+		id, err = files.MountIDOf(dir)
 	}
 	if err != nil {
-		return mounts.ID{}, fmt.Errorf("directory of the plugin: %w", err)
+		return files.MountID{}, fmt.Errorf("directory of the plugin: %w", err)
 	}
 	return id, nil
 }

@@ -7,14 +7,14 @@ package hostlocal
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"net/netip"
 	"os"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/utils"
-	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 var (
@@ -71,29 +71,20 @@ func OpenDir(path string) (*os.Root, error) {
 	return dir, err
 }
 
-// Read reads the file of an address in a network's directory. Errors wrap fs.ErrNotExist if there is no
-// file, and ErrEmpty or ErrUnexpected if it is not a lease.
+// Read reads the file of an address in a network's directory, through no symbolic link. Errors name the
+// file, and wrap fs.ErrNotExist if there is none, and ErrEmpty or ErrUnexpected if it is not a lease.
 func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	name := ip.String()
-	info, err := dir.Lstat(name)
-	if err != nil {
-		return Lease{}, err
+	data, err := files.ReadIn(dir, name, MaxLease)
+	if _, ok := errors.AsType[files.UnfitError](err); ok {
+		err = ErrUnexpected
 	}
-	if !info.Mode().IsRegular() { // a link may lead out of the directory
-		return Lease{}, &fs.PathError{Op: "open", Path: name, Err: ErrUnexpected}
+	var lease Lease
+	if err == nil {
+		lease, err = parse(data)
 	}
-	file, err := OpenRegular(dir, name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return Lease{}, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, MaxLease))
-	if err != nil {
-		return Lease{}, err
-	}
-	lease, err := parse(data)
-	if err != nil {
-		return Lease{}, &fs.PathError{Op: "read", Path: name, Err: err}
+		return Lease{}, files.AtPath(dir, name, err)
 	}
 	lease.IP = ip
 	return lease, nil
@@ -113,21 +104,4 @@ func parse(data []byte) (Lease, error) {
 		return Lease{}, ErrUnexpected
 	}
 	return Lease{ContainerID: id, Interface: ifname}, nil
-}
-
-// OpenRegular opens a regular file with the flags and mode of os.OpenFile. The error for any other
-// file, such as a pipe without a writer, which would block the caller, wraps ErrUnexpected.
-func OpenRegular(dir *os.Root, name string, flags int, mode fs.FileMode) (*os.File, error) {
-	file, err := dir.OpenFile(name, flags|unix.O_NONBLOCK, mode)
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: ErrUnexpected}
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
 }

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // Entry is the file of one address.
@@ -18,14 +20,14 @@ type Entry struct {
 }
 
 // List reads the file of each address in a network's directory, in the order of their names. A file
-// that is removed meanwhile is left out.
+// that is removed meanwhile is left out. Errors name the file.
 func List(dir *os.Root) ([]Entry, error) {
-	files, err := fs.ReadDir(dir.FS(), ".")
+	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
-		return nil, err
+		return nil, files.AtPath(dir, ".", err)
 	}
 	var all []Entry
-	for _, f := range files {
+	for _, f := range entries {
 		ip, ok := Address(f.Name())
 		if !ok {
 			continue

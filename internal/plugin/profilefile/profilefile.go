@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/regularfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -46,7 +46,7 @@ func withFiles(set profile.Set, names []string) (profile.Set, error) {
 
 // read reads one file. It does not block on a FIFO.
 func read(file string) ([]byte, error) {
-	data, err := regularfile.Read(file, maxSize)
+	data, err := files.Read(file, maxSize)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; expected a file with a profile in JSON", file, err)
 	}

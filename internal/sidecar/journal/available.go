@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // ErrReplaced is wrapped by errors of a journal whose state directory, or attachments/ in it, is
@@ -34,7 +34,7 @@ func (j *Journal) Available() error {
 
 func (j *Journal) unavailableError(err error) error {
 	if !errors.Is(err, ErrReplaced) {
-		return fserror.WithRemedy(err, stateDirFlag)
+		return files.WithRemedy(err, stateDirFlag)
 	}
 	return fmt.Errorf("%w: mount or move back the directory whose file %q has %s, or restart to use the current one", err, markerName, j.marker.id)
 }

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -55,12 +55,12 @@ func openStateDir(path string) (*directory, error) {
 
 // openSubdir opens a directory in the state directory, created if it is missing.
 func openSubdir(state *directory, name string) (*directory, error) {
-	err := ensureDir(func() error { return fserror.In(state.Root, state.Mkdir(name, dirMode)) }, func() error { return syncDir(state) })
+	err := ensureDir(func() error { return files.In(state.Root, state.Mkdir(name, dirMode)) }, func() error { return syncDir(state) })
 	var d *directory
 	if err == nil {
 		d, err = openDirectory(func() (fs.FileInfo, error) { return state.lstat(name) }, func() (*os.Root, error) {
 			root, err := state.OpenRoot(name)
-			return root, fserror.In(state.Root, err)
+			return root, files.In(state.Root, err)
 		})
 	}
 	if err != nil {
@@ -108,7 +108,7 @@ func CheckDir(path string) error {
 
 // withRemedy returns an error without path, which the text of the caller has, and with what to do.
 func withRemedy(err error, path string) error {
-	return fserror.WithRemedy(fserror.WithoutPath(err, path), stateDirFlag)
+	return files.WithRemedy(files.WithoutPath(err, path), stateDirFlag)
 }
 
 // path returns the path of an entry.
@@ -117,19 +117,19 @@ func (d *directory) path(name string) string { return filepath.Join(d.Name(), na
 // lstat is Lstat with the full path in its error.
 func (d *directory) lstat(name string) (fs.FileInfo, error) {
 	info, err := d.Lstat(name)
-	return info, fserror.In(d.Root, err)
+	return info, files.In(d.Root, err)
 }
 
 // open opens a file for reading. It neither follows a link nor waits for the writer of a pipe.
 func (d *directory) open(name string) (*os.File, error) {
 	file, err := d.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	return file, fserror.In(d.Root, err)
+	return file, files.In(d.Root, err)
 }
 
 // self opens the directory again, which a sync needs.
 func (d *directory) self() (*os.File, error) {
 	file, err := d.Open(".")
-	return file, fserror.In(d.Root, err)
+	return file, files.In(d.Root, err)
 }
 
 // entries returns the entries, by name.
@@ -209,7 +209,7 @@ func newDirectory(root *os.Root, checked fs.FileInfo) (*directory, error) {
 func openRoot(root *os.Root, checked fs.FileInfo) (*directory, error) {
 	file, err := root.Open(".")
 	if err != nil {
-		return nil, fserror.In(root, err)
+		return nil, files.In(root, err)
 	}
 	opened, err := file.Stat()
 	if err == nil && !os.SameFile(opened, checked) {
@@ -234,7 +234,7 @@ func restrictMode(root *os.Root, opened fs.FileInfo) error {
 	err := root.Chmod(".", dirMode)
 	failpoint.Reach(failpoint.DirTightened)
 	if err != nil {
-		return fmt.Errorf("mode %04o cannot be changed to %04o: %w", opened.Mode().Perm(), dirMode, fserror.Cause(err))
+		return fmt.Errorf("mode %04o cannot be changed to %04o: %w", opened.Mode().Perm(), dirMode, files.Cause(err))
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -82,7 +82,7 @@ func (j *Journal) inUse(discardQuarantine bool) error {
 	}
 	for _, p := range loaded.Problems {
 		if p.MovedTo == "" {
-			return fmt.Errorf("unusable record: %w", fserror.WithRemedy(p.MoveErr, stateDirFlag))
+			return fmt.Errorf("unusable record: %w", files.WithRemedy(p.MoveErr, stateDirFlag))
 		}
 	}
 	quarantined, err := j.Quarantined()

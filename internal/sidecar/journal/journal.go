@@ -18,7 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -139,7 +139,7 @@ func (j *Journal) Writable() error {
 	return j.whileAvailable(func() error {
 		if err := j.probe(); err != nil {
 			// Without the name of the file, which differs each time.
-			return fmt.Errorf("state directory: %s cannot be written: %w", j.attachments.Name(), fserror.WithRemedy(fserror.Cause(err), stateDirFlag))
+			return fmt.Errorf("state directory: %s cannot be written: %w", j.attachments.Name(), files.WithRemedy(files.Cause(err), stateDirFlag))
 		}
 		return nil
 	})

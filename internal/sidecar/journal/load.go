@@ -3,14 +3,13 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -68,7 +67,7 @@ func (j *Journal) Load() (Loaded, error) {
 	defer j.mu.Unlock()
 	entries, err := j.attachments.entries()
 	if err != nil {
-		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), fserror.WithoutPath(err, j.attachments.Name()))
+		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), files.WithoutPath(err, j.attachments.Name()))
 	}
 	j.reloadReasons()
 	var l Loaded
@@ -125,37 +124,14 @@ func (j *Journal) readRecord(name string) (record.Record, error) {
 	return r, j.checkMachine(r)
 }
 
-// readFile returns the content of a regular file in a directory. It follows no link, not even
-// one that is planted between Lstat and open. The error is an *unreadableError if the system
-// could not read the file; any other describes the file.
+// readFile returns the content of a regular file in a directory, through no link. The error is an
+// *unreadableError if the system could not read the file; any other describes the file.
 func readFile(in *directory, name string) ([]byte, error) {
-	info, err := in.lstat(name)
-	if err != nil {
-		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
+	data, err := files.ReadIn(in.Root, name, maxFile)
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, &unreadableError{files.WithoutPath(err, in.path(name))}
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file (%s)", info.Mode().Type())
-	}
-	f, err := in.open(name)
-	if err != nil {
-		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
-	}
-	defer f.Close()
-	opened, err := f.Stat()
-	if err != nil {
-		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
-	}
-	if !os.SameFile(info, opened) {
-		return nil, errors.New("replaced while it was read")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, &unreadableError{fserror.WithoutPath(err, in.path(name))}
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("more than %d bytes", maxFile)
-	}
-	return data, nil
+	return data, err
 }
 
 // unreadableError: the system could not read a file. That is not evidence of its content: it

@@ -38,7 +38,7 @@ func TestLoadQuarantines(t *testing.T) {
 		"other file":             {"README", "", plant("README", []byte("hello")), "not an envelope"},
 		"hidden file":            {".a.json.swp", "", plant(".a.json.swp", nil), "empty"},
 		"other machine":          {"a.json", "a", plant("a.json", foreign), "another machine"},
-		"too large":              {"a.json", "a", plant("a.json", make([]byte, maxFile+1)), "more than"},
+		"too large":              {"a.json", "a", plant("a.json", make([]byte, maxFile+1)), "larger than"},
 		"longest name":           {strings.Repeat("n", 255), "", plant(strings.Repeat("n", 255), nil), "empty"},
 		"directory": {"a.json", "a", func(t *testing.T, dir string) {
 			must(t, os.MkdirAll(attachmentFile(dir, "a.json/deep"), 0o700))

@@ -12,7 +12,7 @@ import (
 	"unicode"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -121,7 +121,7 @@ func tryLock(state *directory) (*os.File, error) {
 	failpoint.Reach(failpoint.LockOpening)
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
-		return nil, fserror.In(state.Root, err)
+		return nil, files.In(state.Root, err)
 	}
 	failpoint.Reach(failpoint.LockOpened)
 	if err := flock(state, file); err != nil {

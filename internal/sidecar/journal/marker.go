@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -50,7 +50,7 @@ func openMarker(state *directory) (marker, error) {
 		}
 	}
 	if err != nil {
-		return marker{}, fmt.Errorf("marker of the state directory: %w", fserror.WithRemedy(err, stateDirFlag))
+		return marker{}, fmt.Errorf("marker of the state directory: %w", files.WithRemedy(err, stateDirFlag))
 	}
 	return m, nil
 }
@@ -61,7 +61,7 @@ func writeMarker(state *directory) error {
 	err := state.Remove(temporaryMarker) // of a process that was killed before its rename
 	failpoint.Reach(failpoint.LeftoverRemoved)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fserror.In(state.Root, err)
+		return files.In(state.Root, err)
 	}
 	id := make([]byte, markerBytes)
 	_, _ = rand.Read(id) // never fails (crypto/rand)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // maxQuarantineName leaves space for a number within the 255 bytes that file systems allow for a
@@ -39,7 +39,7 @@ func (j *Journal) Quarantined() ([]Quarantined, error) {
 		return nil, nil // an operator has removed the directory
 	}
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", j.quarantine.Name(), fserror.WithoutPath(err, j.quarantine.Name()))
+		return nil, fmt.Errorf("directory %s: %w", j.quarantine.Name(), files.WithoutPath(err, j.quarantine.Name()))
 	}
 	found := make([]Quarantined, len(entries))
 	for i, e := range entries {
@@ -102,7 +102,7 @@ func (j *Journal) moveToQuarantine(name, reason string) (string, error) {
 	}
 	failpoint.Reach(failpoint.QuarantineMoving)
 	if err := j.state.Rename(filepath.Join(attachmentsName, name), filepath.Join(quarantineName, to)); err != nil {
-		return "", fserror.In(j.state.Root, err)
+		return "", files.In(j.state.Root, err)
 	}
 	// The new name is synced first: after a crash the file may have both names, but not none.
 	failpoint.Reach(failpoint.QuarantineMoved)

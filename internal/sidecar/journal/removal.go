@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // lostAndFound is a directory that mkfs creates in a new file system.
@@ -239,7 +239,7 @@ func (r *remover) remove(in *directory, name string) error {
 		}
 		return nil
 	case err != nil:
-		return fserror.WithRemedy(fserror.In(in.Root, err), stateDirFlag)
+		return files.WithRemedy(files.In(in.Root, err), stateDirFlag)
 	}
 	r.Removed = append(r.Removed, path)
 	return nil
@@ -255,7 +255,7 @@ func (r *remover) removeDir() error {
 		return nil
 	}
 	if err != nil {
-		return r.error(fmt.Errorf("the empty directory cannot be removed: %w", fserror.WithRemedy(err, stateDirFlag)))
+		return r.error(fmt.Errorf("the empty directory cannot be removed: %w", files.WithRemedy(err, stateDirFlag)))
 	}
 	r.Removed = append(r.Removed, r.dir)
 	return nil

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // temporaryName returns a file name that is not that of a record, and that no other write uses.
@@ -50,7 +50,7 @@ func replace(in *directory, temporary, name string, data []byte) error {
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		failpoint.Reach(failpoint.WriteSynced)
-		err = fserror.In(in.Root, in.Rename(temporary, name))
+		err = files.In(in.Root, in.Rename(temporary, name))
 	}
 	if err != nil {
 		_ = in.Remove(temporary)
@@ -65,7 +65,7 @@ func replace(in *directory, temporary, name string, data []byte) error {
 // createFile creates an empty file; a file of that name is an error.
 func createFile(in *directory, name string) (*os.File, error) {
 	f, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
-	return f, fserror.In(in.Root, err)
+	return f, files.In(in.Root, err)
 }
 
 // remove durably unlinks the file of a container ID. A missing one is synced too: an earlier
@@ -87,7 +87,7 @@ func (j *Journal) remove(containerID string) error {
 	}
 	failpoint.Reach(failpoint.RemoveBegins)
 	if err := j.attachments.Remove(containerID + fileSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fserror.In(j.attachments.Root, err)
+		return files.In(j.attachments.Root, err)
 	}
 	failpoint.Reach(failpoint.RemoveDone)
 	err = entries.Sync()

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/mounts"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
@@ -41,7 +41,7 @@ func Run(ctx context.Context, o Options) (removed []string, err error) {
 	}
 	state, err := journal.RemoveStateDir(ctx, o.StateDir, journal.RemoveOptions{
 		Options: journal.Options{MachineID: journal.Host{}.MachineID()}, OtherFiles: o.OtherFiles,
-		DiscardQuarantine: o.DiscardQuarantine, KeepDir: mounts.Of(o.StateDir).Point == o.StateDir,
+		DiscardQuarantine: o.DiscardQuarantine, KeepDir: files.MountOf(o.StateDir).Point == o.StateDir,
 		Self: journal.Holder{Pod: o.PodName, Started: time.Now()}, OnWait: o.OnWait,
 	})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // Another user may be able to write to the directory of the socket and to replace any name in it at
@@ -48,7 +48,7 @@ func pathOf(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) 
 func entriesOf(dir *os.File) ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(pathOf(dir))
 	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: dir.Name(), Err: fserror.Cause(err)}
+		return nil, &fs.PathError{Op: "read", Path: dir.Name(), Err: files.Cause(err)}
 	}
 	return entries, nil
 }

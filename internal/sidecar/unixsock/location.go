@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // location is the place of the socket: its open directory and its name in it.
@@ -37,7 +37,7 @@ func openLocation(path string) (location, error) {
 }
 
 // withRemedy adds to an error of the directory of the socket what to do about it.
-func withRemedy(err error) error { return fserror.WithRemedy(err, "--socket-path") }
+func withRemedy(err error) error { return files.WithRemedy(err, "--socket-path") }
 
 // path returns the path of the socket.
 func (l location) path() string { return filepath.Join(l.dir.Name(), l.name) }
@@ -50,7 +50,7 @@ func (l location) findStale() (*os.File, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, withRemedy(fserror.WithoutPath(err, l.path()))
+		return nil, withRemedy(files.WithoutPath(err, l.path()))
 	}
 	if err := checkStale(f); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -72,7 +72,7 @@ func checkStale(f *os.File) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("a socket exists, and it is unknown whether a process listens on it: %w", fserror.Cause(err))
+		return fmt.Errorf("a socket exists, and it is unknown whether a process listens on it: %w", files.Cause(err))
 	}
 	defer conn.Close()
 	process := "another process"

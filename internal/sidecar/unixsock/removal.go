@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // Remove removes the stale socket at a path and the staging directories of its sidecar, and returns
@@ -68,5 +68,5 @@ func (l location) removeStale() (bool, error) {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
 		return false, fmt.Errorf("belongs to user %d; expected user %d, so run the command as user %[1]d", stat.Uid, os.Geteuid())
 	}
-	return true, withRemedy(fserror.WithoutPath(l.remove(info), l.path()))
+	return true, withRemedy(files.WithoutPath(l.remove(info), l.path()))
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/fserror"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // stagedName is the name of the socket in its staging directory.
@@ -90,7 +90,7 @@ func (s *stagingDir) unlink() { _ = unix.Unlinkat(int(s.dir.Fd()), stagedName, 0
 func (s *stagingDir) bind(mode fs.FileMode, gid int) (*net.UnixListener, fs.FileInfo, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: pathOf(s.dir) + "/" + stagedName, Net: "unix"})
 	if err != nil {
-		return nil, nil, withRemedy(fmt.Errorf("bind in staging directory %s: %w", s.dir.Name(), fserror.Cause(err)))
+		return nil, nil, withRemedy(fmt.Errorf("bind in staging directory %s: %w", s.dir.Name(), files.Cause(err)))
 	}
 	l.SetUnlinkOnClose(false)
 	info, err := s.restrict(mode, gid)
@@ -116,7 +116,7 @@ func (s *stagingDir) restrict(mode fs.FileMode, gid int) (fs.FileInfo, error) {
 	// fchmod(2) refuses a descriptor that was opened with O_PATH, and only such a one is possible
 	// for a socket.
 	if err := os.Chmod(pathOf(socket), mode); err != nil {
-		return nil, withRemedy(fmt.Errorf("set mode %04o: %w", mode, fserror.Cause(err)))
+		return nil, withRemedy(fmt.Errorf("set mode %04o: %w", mode, files.Cause(err)))
 	}
 	return socket.Stat()
 }

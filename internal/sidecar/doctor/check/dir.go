@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/mounts"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +26,7 @@ type Dir struct {
 	// file system, 0 if it is not fixed, and FreeInodes the number of free ones.
 	Free, Inodes, FreeInodes uint64
 	// Mount is the mount of At.
-	Mount mounts.Mount
+	Mount files.Mount
 }
 
 // CollectDir describes a directory. It writes nothing.
@@ -56,7 +56,7 @@ func CollectDir(path string) Dir {
 	f.NotWritable = unix.Faccessat(unix.AT_FDCWD, f.At, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 	f.Free = st.Bavail * uint64(st.Bsize)
 	f.Inodes, f.FreeInodes = st.Files, st.Ffree
-	f.Mount = mounts.Of(f.At)
+	f.Mount = files.MountOf(f.At)
 	return f
 }
 

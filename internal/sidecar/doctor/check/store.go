@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
@@ -102,7 +103,7 @@ func openStore(path string, change bool) (*os.Root, error) {
 func (s *Store) read(dir *os.Root) error {
 	entries, err := hostlocal.List(dir)
 	if err != nil {
-		return withPath(dir, err)
+		return err
 	}
 	for _, e := range entries {
 		switch {
@@ -111,7 +112,7 @@ func (s *Store) read(dir *os.Root) error {
 		case errors.Is(e.Err, hostlocal.ErrEmpty):
 			s.Stale = append(s.Stale, e.IP)
 		case e.Err != nil:
-			return withPath(dir, e.Err)
+			return e.Err
 		default:
 			s.Leases = append(s.Leases, e.Lease)
 		}
@@ -124,8 +125,9 @@ func (s *Store) read(dir *os.Root) error {
 // not restore a file that was reported as removed.
 func (s *Store) removeStale(dir *os.Root) error {
 	for len(s.Stale) > 0 {
-		if err := dir.Remove(s.Stale[0].String()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return withPath(dir, err)
+		name := s.Stale[0].String()
+		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return files.AtPath(dir, name, err)
 		}
 		s.Removed, s.Stale = append(s.Removed, s.Stale[0]), s.Stale[1:]
 	}
@@ -134,18 +136,7 @@ func (s *Store) removeStale(dir *os.Root) error {
 	}
 	directory, err := dir.Open(".")
 	if err != nil {
-		return withPath(dir, err)
+		return files.AtPath(dir, ".", err)
 	}
-	return withPath(dir, errors.Join(directory.Sync(), directory.Close()))
-}
-
-// withPath completes the path in an error about a file below a directory.
-func withPath(dir *os.Root, err error) error {
-	if err == nil {
-		return nil
-	}
-	if at := (*fs.PathError)(nil); errors.As(err, &at) && filepath.IsLocal(at.Path) {
-		return fmt.Errorf("%s: %w", filepath.Join(dir.Name(), at.Path), at.Err)
-	}
-	return fmt.Errorf("%s: %w", filepath.Clean(dir.Name()), err)
+	return files.AtPath(dir, ".", errors.Join(directory.Sync(), directory.Close()))
 }

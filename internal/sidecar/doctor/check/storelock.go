@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -38,7 +38,7 @@ func lockStore(ctx context.Context, dir *os.Root, change bool) (unlock func(), e
 		return func() {}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("host-local's lock: %w", withPath(dir, err))
+		return nil, fmt.Errorf("host-local's lock: %w", files.AtPath(dir, lockFile, err))
 	}
 	if err := pollLock(ctx, file, how); err != nil {
 		file.Close()
@@ -51,17 +51,15 @@ func lockStore(ctx context.Context, dir *os.Root, change bool) (unlock func(), e
 // openLock opens the lock file, through no symbolic link, and creates a missing one if create is set.
 func openLock(ctx context.Context, dir *os.Root, create bool) (*os.File, error) {
 	for {
-		info, err := dir.Lstat(lockFile)
-		switch {
-		case err == nil && !info.Mode().IsRegular():
-			return nil, &fs.PathError{Op: "open", Path: lockFile, Err: fmt.Errorf("not a regular file (%s); expected the lock file of host-local", info.Mode().Type())}
-		case err == nil:
-			return hostlocal.OpenRegular(dir, lockFile, os.O_RDONLY, 0)
-		case !create || !errors.Is(err, fs.ErrNotExist):
-			return nil, err
+		file, err := files.OpenIn(dir, lockFile)
+		if _, ok := errors.AsType[files.UnfitError](err); ok {
+			return nil, fmt.Errorf("%w; expected the lock file of host-local", err)
+		}
+		if !create || !errors.Is(err, fs.ErrNotExist) {
+			return file, err
 		}
 		// With O_EXCL a link that was created meanwhile is not followed either.
-		file, err := hostlocal.OpenRegular(dir, lockFile, os.O_RDONLY|os.O_CREATE|os.O_EXCL, lockMode)
+		file, err = dir.OpenFile(lockFile, os.O_RDONLY|os.O_CREATE|os.O_EXCL, lockMode)
 		if !errors.Is(err, fs.ErrExist) || ctx.Err() != nil {
 			return file, err
 		}

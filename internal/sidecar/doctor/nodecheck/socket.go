@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/mounts"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
@@ -44,11 +44,11 @@ type socket struct {
 	// exposed is why other users could replace the socket; nil if they cannot.
 	exposed error
 	// directory is the mount of its directory.
-	directory mounts.Mount
+	directory files.Mount
 }
 
 func collectSocket(o unixsock.Options, callers unixsock.Callers) socket {
-	s := socket{options: o, callers: callers, invalid: o.Validate(), directory: mounts.Of(filepath.Dir(o.Path))}
+	s := socket{options: o, callers: callers, invalid: o.Validate(), directory: files.MountOf(filepath.Dir(o.Path))}
 	if err := unixsock.CheckParentMode(o.Path); !errors.Is(err, fs.ErrNotExist) {
 		s.exposed = err
 	}

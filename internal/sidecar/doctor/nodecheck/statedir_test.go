@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/files/mounts"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
@@ -16,7 +16,7 @@ import (
 func newDir() check.Dir {
 	return check.Dir{
 		Path: "/data", At: "/data", Free: 1 << 30, Inodes: 1 << 20, FreeInodes: 1 << 19,
-		Mount: mounts.Mount{Type: "ext4", Point: "/", Root: "/"},
+		Mount: files.Mount{Type: "ext4", Point: "/", Root: "/"},
 	}
 }
 
@@ -64,14 +64,14 @@ func TestStateDir(t *testing.T) {
 	runCases(t, map[string]testCase{
 		"durable":                     {found(func(*stateDir) {}), states(ok), []string{"/data", "ext4"}},
 		"missing":                     {found(func(s *stateDir) { s.Path = "/data/state" }), states(ok), []string{"/data/state does not exist yet"}},
-		"unknown mount":               {found(func(s *stateDir) { s.Mount = mounts.Mount{}; s.inPod = true }), states(ok), []string{"unknown whether it is durable"}},
+		"unknown mount":               {found(func(s *stateDir) { s.Mount = files.Mount{}; s.inPod = true }), states(ok), []string{"unknown whether it is durable"}},
 		"tmpfs":                       {found(func(s *stateDir) { s.Mount.Type = "tmpfs" }), states(failed), []string{"a reboot erases it", "--state-dir"}},
 		"devtmpfs":                    {found(func(s *stateDir) { s.Mount.Type = "devtmpfs" }), states(failed), []string{"devtmpfs"}},
 		"ramfs":                       {found(func(s *stateDir) { s.Mount.Type = "ramfs" }), states(failed), []string{"ramfs"}},
-		"container's own file system": {found(func(s *stateDir) { s.Mount = mounts.Mount{Type: "btrfs", Point: "/", Root: "/x"}; s.inPod = true }), states(failed), []string{"removed with the container", "hostPath"}},
+		"container's own file system": {found(func(s *stateDir) { s.Mount = files.Mount{Type: "btrfs", Point: "/", Root: "/x"}; s.inPod = true }), states(failed), []string{"removed with the container", "hostPath"}},
 		"overlay of the whole system": {found(func(s *stateDir) { s.Mount.Type = "overlay" }), states(ok), []string{"overlay"}},
 		"overlay of the host": {found(func(s *stateDir) {
-			s.Mount = mounts.Mount{Type: "overlay", Point: "/data", Root: "/data"}
+			s.Mount = files.Mount{Type: "overlay", Point: "/data", Root: "/data"}
 			s.inPod = true
 		}), states(ok), nil},
 		"emptyDir":                              {found(func(s *stateDir) { s.Mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state" }), states(failed), []string{"removed with the pod"}},

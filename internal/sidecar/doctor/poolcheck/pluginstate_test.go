@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/files/mounts"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
 )
@@ -32,7 +32,7 @@ func newLease(ip, containerID string) hostlocal.Lease {
 // stateFinding returns the finding for a directory without faults, with a change; stateErr is
 // why serve rejects it.
 func stateFinding(change func(*pluginState), stateErr error) []check.Finding {
-	s := pluginState{Dir: check.Dir{Path: "/data", At: "/data", Mount: mounts.Mount{Type: "ext4", Point: "/", Root: "/"}}}
+	s := pluginState{Dir: check.Dir{Path: "/data", At: "/data", Mount: files.Mount{Type: "ext4", Point: "/", Root: "/"}}}
 	change(&s)
 	return []check.Finding{s.finding(newPool(func(p *check.Pool) { p.Plugin.StateErr = stateErr }))}
 }
@@ -55,7 +55,7 @@ func TestPluginStateShared(t *testing.T) {
 	inPod := func(point, root string, changes ...func(*pluginState)) []check.Finding {
 		return stateFinding(func(s *pluginState) {
 			s.inPod, s.At, s.Path = true, path, path
-			s.Mount = mounts.Mount{Type: "ext4", Point: point, Root: root}
+			s.Mount = files.Mount{Type: "ext4", Point: point, Root: root}
 			for _, change := range changes {
 				change(s)
 			}
@@ -75,7 +75,7 @@ func TestPluginStateShared(t *testing.T) {
 		"emptyDir":                       {inPod(path, "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), states(failed), []string{"emptyDir", "the same addresses"}},
 		"host has the same":              {inPod(path, "/srv/x", host(hostSame)), states(ok), []string{"the host's directory"}},
 		"host has another":               {inPod(path, path, host(hostOther)), states(failed), []string{"another one"}},
-		"unknown mount":                  {inPod("", "", func(s *pluginState) { s.Mount = mounts.Mount{} }), states(ok), []string{"unknown"}},
+		"unknown mount":                  {inPod("", "", func(s *pluginState) { s.Mount = files.Mount{} }), states(ok), []string{"unknown"}},
 	})
 }
 

@@ -1,5 +1,4 @@
-// Package mounts reports on which mount a path is.
-package mounts
+package files
 
 import (
 	"io/fs"
@@ -8,24 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID identifies a mount. Two paths with one ID are on one mount. It distinguishes a directory of the
-// host from the container's own even if both are on one device. A kernel before 5.8 reports only
+// MountID identifies a mount. Two paths with one ID are on one mount. It distinguishes a directory of
+// the host from the container's own even if both are on one device. A kernel before 5.8 reports only
 // the device.
-type ID struct {
+type MountID struct {
 	mount        uint64
 	major, minor uint32
 }
 
-// IDOf returns the ID of the mount of a path. Errors are *fs.PathError.
-func IDOf(path string) (ID, error) {
+// MountIDOf returns the ID of the mount of a path. Errors are *fs.PathError.
+func MountIDOf(path string) (MountID, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {
-		return ID{}, &fs.PathError{Op: "statx", Path: path, Err: err}
+		return MountID{}, &fs.PathError{Op: "statx", Path: path, Err: err}
 	}
 	if st.Mask&unix.STATX_MNT_ID == 0 {
-		return ID{major: st.Dev_major, minor: st.Dev_minor}, nil
+		return MountID{major: st.Dev_major, minor: st.Dev_minor}, nil
 	}
-	return ID{mount: st.Mnt_id}, nil
+	return MountID{mount: st.Mnt_id}, nil
 }
 
 // Mount is one line of mountinfo (proc_pid_mountinfo(5)). Its zero value is an unknown mount.
@@ -37,10 +36,10 @@ type Mount struct {
 	Point, Root string
 }
 
-// Of returns the mount of a path. It is unknown with a kernel before 5.8, which does not report
+// MountOf returns the mount of a path. It is unknown with a kernel before 5.8, which does not report
 // it, without /proc, and for a path that does not exist.
-func Of(path string) Mount {
-	id, err := IDOf(path)
+func MountOf(path string) Mount {
+	id, err := MountIDOf(path)
 	if err != nil || id.mount == 0 {
 		return Mount{}
 	}

@@ -1,4 +1,4 @@
-package fserror
+package files
 
 import (
 	"errors"
@@ -45,8 +45,11 @@ func TestIn(t *testing.T) {
 	if !errors.Is(In(root, openErr), fs.ErrNotExist) {
 		t.Errorf("%v is not %v", In(root, openErr), fs.ErrNotExist)
 	}
-	if err := In(root, nil); err != nil {
+	if err := errors.Join(In(root, nil), AtPath(root, "none", nil)); err != nil {
 		t.Errorf("no error became %v", err)
+	}
+	if got, want := AtPath(root, "none", openErr), dir+"/none: no such file or directory"; got.Error() != want {
+		t.Errorf("got %v; want %s", got, want)
 	}
 }
 

@@ -1,7 +1,8 @@
-package regularfile
+package files
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ func TestRead(t *testing.T) {
 }
 
 //evidence:operate/security F7
-func TestRefused(t *testing.T) {
+func TestReadRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		create func(path string) error
 		want   string
@@ -61,5 +62,33 @@ func TestRefused(t *testing.T) {
 				t.Errorf("error %q contains the path", err)
 			}
 		})
+	}
+}
+
+// A link is followed neither to a file inside of the root nor outside of it.
+func TestReadIn(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	defer root.Close()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("file"), []byte("text"), 0o600))
+	must(t, os.Symlink("file", at("link")))
+	must(t, unix.Mkfifo(at("FIFO"), 0o600))
+	must(t, os.WriteFile(at("large"), make([]byte, limit+1), 0o600))
+	if got, err := ReadIn(root, "file", limit); err != nil || string(got) != "text" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for name, want := range map[string]string{
+		"link": "not a regular file (L---------)", "FIFO": "not a regular file (p---------)", "large": "larger than 1024 bytes",
+	} {
+		_, err := ReadIn(root, name, limit)
+		if _, ok := errors.AsType[UnfitError](err); !ok || err.Error() != want {
+			t.Errorf("%s: got %v; want %s", name, err, want)
+		}
+	}
+	_, err = ReadIn(root, "missing", limit)
+	if at, ok := errors.AsType[*fs.PathError](err); !ok || at.Path != filepath.Join(dir, "missing") || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v; want an error with the full path", err)
 	}
 }

@@ -1,6 +1,4 @@
-// Package fserror makes errors of file systems readable for an operator: each names the full path,
-// once, and what to do.
-package fserror
+package files
 
 import (
 	"errors"
@@ -25,8 +23,16 @@ func In(root *os.Root, err error) error {
 	return err
 }
 
-// WithoutPath returns the error of a system call on path without the path, which the text of the
-// caller has. Any other error is returned as it is.
+// AtPath returns an error about an entry of root as "path: cause", without the call.
+func AtPath(root *os.Root, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", filepath.Join(root.Name(), name), Cause(err))
+}
+
+// WithoutPath removes path from the error of a system call; the caller adds it. Any other error is
+// returned unchanged.
 func WithoutPath(err error, path string) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok && filepath.Clean(e.Path) == filepath.Clean(path) {
 		return fmt.Errorf("%s: %w", e.Op, e.Err)
@@ -38,6 +44,9 @@ func WithoutPath(err error, path string) error {
 func Cause(err error) error {
 	if e, ok := errors.AsType[unix.Errno](err); ok {
 		return e
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
 	}
 	return err
 }
