@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/uninstall"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
 // uninstallOptions are the flags of `uninstall`.
@@ -69,14 +74,7 @@ func (d dependencies) uninstall(cmd *cobra.Command, o uninstallOptions) error {
 	if err != nil {
 		return cmdline.Usage(err)
 	}
-	removed, err := uninstall.Run(cmd.Context(), uninstall.Options{
-		StateDir: resolved.StateDir, SocketPath: resolved.SocketPath, PodName: resolved.PodName,
-		OtherFiles:        []string{filepath.Base(sidecar.Config{Sidecar: resolved}.PluginOptions().LockFile)},
-		DiscardQuarantine: o.discardQuarantine, Timeout: o.timeout,
-		OnWait: func(holder string) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", resolved.StateDir, holder)
-		},
-	})
+	removed, err := removeSidecar(cmd, o, resolved)
 	for _, path := range removed {
 		fmt.Fprintln(cmd.OutOrStdout(), "removed", path)
 	}
@@ -87,4 +85,36 @@ func (d dependencies) uninstall(cmd *cobra.Command, o uninstallOptions) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "nothing to remove in %s and at %s\n", resolved.StateDir, resolved.SocketPath)
 	}
 	return nil
+}
+
+// removeSidecar waits for the end of the sidecar, then removes the state directory and the socket. It
+// returns the removed paths, also with an error. It fails if an attachment exists (*journal.InUseError),
+// if the sidecar does not end, and if the directory has foreign files, which stay. A second run
+// completes the first one. Without directory and socket it succeeds.
+func removeSidecar(cmd *cobra.Command, o uninstallOptions, resolved options.Sidecar) (removed []string, err error) {
+	ctx := cmd.Context()
+	if o.timeout > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.timeout))
+		defer cancel()
+		ctx = limited
+	}
+	dir := resolved.StateDir
+	state, err := journal.RemoveStateDir(ctx, dir, journal.RemoveOptions{
+		Options:           journal.Options{MachineID: journal.Host{}.MachineID()},
+		OtherFiles:        []string{filepath.Base(sidecar.Config{Sidecar: resolved}.PluginOptions().LockFile)},
+		DiscardQuarantine: o.discardQuarantine,
+		KeepDir:           files.MountOf(dir).Point == dir,
+		Self:              journal.Holder{Pod: resolved.PodName, Started: time.Now()},
+		OnWait: func(holder string) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", dir, holder)
+		},
+	})
+	if err != nil {
+		return state.Removed, err
+	}
+	if len(state.Foreign) > 0 {
+		err = fmt.Errorf("state directory %s: %d files do not belong to delegated-ipam and stay:\n  %s", dir, len(state.Foreign), strings.Join(state.Foreign, "\n  "))
+	}
+	socket, socketErr := unixsock.Remove(resolved.SocketPath)
+	return append(state.Removed, socket...), errors.Join(err, socketErr)
 }
