@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -121,53 +120,6 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	return false, op.undoAcquire(inv, err)
 }
 
-// newInvocation returns the invocation of a new ADD and the invocations that need a DEL before. Its
-// AddRefused is that of the earlier ADDs with it.
-func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation, err error) {
-	if op.entry.rec != nil {
-		old = op.entry.rec.Invocations
-	}
-	network, err := op.engine.plugin.Network(op.entry.pool)
-	if err != nil {
-		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
-	}
-	if err := op.assignContainerID(network.Name); err != nil {
-		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
-	}
-	inv, err = op.engine.plugin.NewInvocation(op.callCtx(), network, op.entry.id, op.entry.owner)
-	if err != nil {
-		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
-	}
-	inv.ContainerID = op.nextID(inv.Profile)
-	inv.AddRefused = true
-	if i := slices.IndexFunc(old, inv.Equal); i >= 0 {
-		inv.AddActsUntil, inv.AddRefused = old[i].AddActsUntil, old[i].AddRefused // the earlier ADD may still act
-	} else if inv.Profile.DelBeforeAdd() {
-		old = append(slices.Clone(old), inv)
-	}
-	return inv, old, nil
-}
-
-// assignContainerID sets the container ID of generation 0: a recorded one is kept, a new one is
-// derived from the network. An ID that another attachment has is rejected
-// (docs/design/how-it-works.md, Identity).
-func (op *operation) assignContainerID(network string) error {
-	if op.entry.rec != nil {
-		return nil
-	}
-	id := containerid.For(op.entry.owner, op.engine.opts.Node, network)
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	if other, ok := op.engine.byID[id]; ok && other != op.entry {
-		return newError(Failed, "%s: its container ID %s belongs to %s already; release it there first", op.entry.key, id, other.key)
-	}
-	if op.entry.id != id {
-		delete(op.engine.byID, op.entry.id)
-	}
-	op.engine.byID[id], op.entry.id = op.entry, id
-	return nil
-}
-
 // writeAdding records the intent to ADD, keeping every older invocation (step 3).
 func (op *operation) writeAdding(inv call.Invocation) error {
 	r := op.newOrClonedRecord(inv)
@@ -213,38 +165,6 @@ func (op *operation) newOrClonedRecord(inv call.Invocation) record.Record {
 		ContainerID: op.entry.id, Owner: op.entry.owner, Pool: op.entry.pool, Node: op.engine.opts.Node,
 		Network: inv.Network, MachineID: op.engine.opts.MachineID, Created: time.Now(),
 	}
-}
-
-// acquireCalls returns the calls of an acquisition: DEL with each old invocation, then ADD.
-func (op *operation) acquireCalls(old []call.Invocation, inv call.Invocation) []call.Upcoming {
-	var calls []call.Upcoming
-	for _, c := range old {
-		calls = append(calls, call.Upcoming{Verb: call.VerbDel, Call: op.call(c)})
-	}
-	return append(calls, call.Upcoming{Verb: call.VerbAdd, Call: op.call(inv)})
-}
-
-// delEach runs DEL with each invocation and drops the completed ones, except inv, from the
-// record in memory. The error is that of each DEL that failed. The disk keeps the longer list
-// until the next write: a repeated DEL is harmless.
-func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) error {
-	var errs []error
-	var kept []call.Invocation
-	for _, c := range invocations {
-		began := time.Now() // an ADD that may act during the DEL may act after it
-		err := op.del(c)
-		if err != nil {
-			errs = append(errs, err)
-			op.log().WithError(err).Warn("DEL failed; it is retried before the attachment is released")
-		}
-		if err != nil || began.Before(c.AddActsUntil) {
-			kept = append(kept, c)
-		}
-	}
-	r := op.entry.rec.Clone()
-	r.Invocations = withLast(kept, inv)
-	op.setRecord(r)
-	return errors.Join(errs...)
 }
 
 // keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
@@ -346,16 +266,4 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 	default:
 		return errors.Join(cause, op.removeRecord())
 	}
-}
-
-// isRefused reports whether the plugin refused a call, or did not run.
-func isRefused(err error) bool {
-	e, ok := errors.AsType[*call.Error](err)
-	return ok && e.Outcome != call.Unknown
-}
-
-// outcomeUnknown reports whether the plugin may still act on a failed call.
-func outcomeUnknown(err error) bool {
-	var e *call.Error
-	return errors.As(err, &e) && e.Outcome == call.Unknown
 }

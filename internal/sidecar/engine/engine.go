@@ -5,7 +5,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,51 +89,6 @@ type Engine struct {
 	failure  Failure
 }
 
-// key identifies an attachment. A record is found by owner and pool, regardless of the
-// present names of node and network (docs/design/how-it-works.md, Identity).
-type key struct{ pool, owner string }
-
-// String names owner and pool for errors.
-func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
-
-// entry is the state of one attachment in memory. Only the holder of its lock changes it, and
-// only under Engine.mu, so that All can read it.
-type entry struct {
-	key
-	shared *pool
-	// lock is held by the one operation that works on the attachment. Its capacity is 1.
-	lock chan struct{}
-	refs int
-	id   string // container ID of generation 0; empty until it is needed; see idInUse
-
-	rec *record.Record // nil without a record
-	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
-	// not used for responses before a write has succeeded.
-	dirty    bool
-	verified time.Time
-	lastUsed time.Time
-	lost     bool
-	lastErr  string
-
-	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
-	// got no response and the journal could not be written; empty for none.
-	releaseAs Action
-	// recovered: the reconciliation after the start is done.
-	recovered bool
-	// doubted: since its last verification began, the plugin has returned its address to another owner,
-	// or its store lacked it.
-	doubted bool
-	// conflict: an older attachment had the same address at the start.
-	conflict bool
-	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner
-	// acquires it again.
-	waitsForOwner bool
-	// failures counts consecutive failures; the work is retried at retryAt.
-	failures int
-	retryAt  time.Time
-	timer    *time.Timer
-}
-
 // New returns an engine without attachments. Start must be called before any request.
 func New(o Options, j Journal, p Plugin) *Engine {
 	if o.Observer == nil {
@@ -213,17 +167,6 @@ func (e *Engine) requestedFamilies(f record.Family) []record.Family {
 		return []record.Family{f}
 	}
 	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
-}
-
-// holder returns the attachment that has an address in a pool, and its container ID.
-func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a := e.index.holder(pool, ip)
-	if a == nil {
-		return key{}, "", false
-	}
-	return a.key, a.idInUse(), true
 }
 
 // checkPool rejects a pool that is not configured. With held, the pool of an existing

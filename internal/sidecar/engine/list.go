@@ -58,20 +58,6 @@ func (e *Engine) page(after key, f func(*entry)) (last key, more bool) {
 	return last, len(page) == listPage
 }
 
-// sortEntries sorts Engine.sorted after loads; Engine.mu is held.
-func (e *Engine) sortEntries() {
-	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
-}
-
-// position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
-func (e *Engine) position(k key) (int, bool) {
-	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k key) int { return a.compare(k) })
-}
-
-func (k key) compare(o key) int {
-	return cmp.Or(cmp.Compare(k.pool, o.pool), cmp.Compare(k.owner, o.owner))
-}
-
 // Record returns an owner's record in a pool, if there is one. It waits for no lock, because a
 // liveness probe needs it.
 func (e *Engine) Record(pool, owner string) (record.Record, bool) {
@@ -80,17 +66,6 @@ func (e *Engine) Record(pool, owner string) (record.Record, bool) {
 		return record.Record{}, false
 	}
 	return *r.(*record.Record), true //nolint:forcetypeassert // nothing else is stored
-}
-
-// listed reports whether the entry is an attachment; Engine.mu is held.
-func (a *entry) listed() bool { return a.rec != nil && a.rec.State != record.Tombstone }
-
-// view returns the current view of the entry; Engine.mu is held.
-func (a *entry) view() Attachment {
-	return Attachment{
-		Record: *a.rec, Verified: a.verified, LastUsed: a.lastUsed,
-		Lost: a.lost, LastError: a.lastErr,
-	}
 }
 
 // Summary counts the attachments of one pool.

@@ -2,16 +2,27 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// retryAfter is the suggested wait before a retry where no better figure is known.
-const retryAfter = 5 * time.Second
+// Log fields, in Cilium's spelling.
+const (
+	fieldOwner       = "owner"
+	fieldPool        = "poolName"
+	fieldContainerID = "containerID"
+	fieldIPAddrs     = "ipAddrs"
+	fieldOther       = "other"
+	fieldAction      = "action"
+	fieldDuration    = "duration"
+)
 
 // operation is one piece of work on an attachment. It holds the entry's lock while it works.
 type operation struct {
@@ -56,107 +67,148 @@ func (op *operation) String() string {
 	return op.entry.key.String()
 }
 
-// request is the request of a client.
-type request struct {
-	action   Action
-	families []record.Family
-	work     func(*operation) error
-	// fulfilled reports whether there is nothing to do; nil if there always is.
-	fulfilled func(*operation) bool
-	// generated reports that the client gave no owner. If it leaves before it receives the
-	// generated one, the attachment is released.
-	generated bool
-}
-
-// run executes a request on the attachment of k, unless it is fulfilled already.
-func (e *Engine) run(ctx context.Context, k key, req request) (Attachment, error) {
-	a, err := e.getOrCreate(k)
-	if err != nil {
-		return e.reject(req, k.pool, err)
-	}
-	op := &operation{engine: e, entry: a, action: req.action, waitCtx: ctx, started: time.Now(), requestID: logging.RequestID(ctx)}
-	locked := op.tryLock()
-	if !locked || req.fulfilled == nil || !req.fulfilled(op) {
-		return op.runDetached(ctx, req, locked)
-	}
-	defer op.unlock()
-	defer op.finish()
-	op.setUsed()
-	e.actionDone(req.action, k.pool, req.families, nil)
-	return op.describe(), nil
-}
-
-// runDetached executes a request that may take long. It returns when the work is done, the
-// client has left or the budget is spent. In the last two cases work in progress continues and
-// its outcome is recorded.
-func (op *operation) runDetached(ctx context.Context, req request, locked bool) (Attachment, error) {
-	ctx, cancel := context.WithTimeout(ctx, op.engine.opts.Budget)
-	defer cancel()
-	op.waitCtx, op.slot = ctx, &queueSlot{engine: op.engine, key: op.entry.key}
-	if !locked {
-		if err := op.waitForLock(); err != nil {
-			op.slot.release()
-			return op.engine.reject(req, op.entry.pool, op.engine.clientError(ctx, op.entry.key, err))
-		}
-		op.started = time.Now()
-	}
-	op.setUsed()
-
-	type result struct {
-		view Attachment
-		err  error
-	}
-	done := make(chan result)
-	go func() {
-		defer op.slot.release()
-		defer op.unlock()
-		err := req.work(op)
-		op.recordResult(err)
-		reported := err
-		if !op.hasProcess { // the wait for a plugin process may have failed
-			reported = op.engine.clientError(ctx, op.entry.key, err)
-		}
-		op.engine.actionDone(req.action, op.entry.pool, req.families, reported)
-		view := op.describe()
-		select {
-		case done <- result{view, err}:
-		case <-ctx.Done():
-			op.logOutcome(view.Addrs(), err, "Completed after the client had left")
-			if req.generated && err == nil {
-				op.waitCtx = op.engine.ctx
-				op.recordResult(op.releaseLaterUnlessReleasing(op.release()))
-			}
-		}
-		op.finish()
-	}()
-	select {
-	case r := <-done:
-		return r.view, op.engine.clientError(ctx, op.entry.key, r.err)
-	case <-ctx.Done():
-		return Attachment{}, op.engine.clientError(ctx, op.entry.key, ctx.Err())
-	}
-}
-
-// clientError turns an error into the one that the client receives.
-func (e *Engine) clientError(ctx context.Context, k key, err error) error {
-	var known *Error
-	switch {
-	case err == nil || errors.As(err, &known):
-		return err
-	case e.ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return stoppingError(k)
-	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
-		return &Error{Kind: Failed, Err: err}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
-			"%s: no result within %s; work in progress continues and is recorded, so a retry returns its result", k, e.opts.Budget)}
-	default:
-		return newError(Busy, "%s: the client has disconnected", k)
-	}
-}
-
 // background reports whether no client requested the operation.
 func (op *operation) background() bool { return op.slot == nil }
 
 // canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }
+
+// families returns the families of the attachment.
+func (op *operation) families() []record.Family {
+	var families []record.Family
+	for _, ip := range op.addresses() {
+		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+	}
+	if len(families) == 0 {
+		return op.engine.requestedFamilies("")
+	}
+	return families
+}
+
+// logger adds owner, pool and container ID to each line.
+func (e *Engine) logger(a *entry) logrus.FieldLogger {
+	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.idInUse()})
+}
+
+func (op *operation) log() logrus.FieldLogger {
+	return logging.ForRequest(op.callCtx(), op.engine.logger(op.entry))
+}
+
+// outcomeLogger adds action, addresses and duration.
+func (op *operation) outcomeLogger(ips []netip.Addr) logrus.FieldLogger {
+	return op.log().WithFields(logrus.Fields{fieldAction: op.action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started)})
+}
+
+// logOutcome writes the line of a request whose client does not receive the response.
+func (op *operation) logOutcome(ips []netip.Addr, err error, message string) {
+	if err != nil {
+		op.outcomeLogger(ips).WithError(err).Warn(message)
+		return
+	}
+	op.outcomeLogger(ips).Info(message)
+}
+
+// setLost records that the plugin does not hold the attachment, and logs it once.
+func (op *operation) setLost(why error) {
+	op.engine.mu.Lock()
+	first := !op.entry.lost
+	op.entry.lost, op.entry.verified = true, time.Time{}
+	if first {
+		op.engine.count(func(c *Counters) { c.Lost++ })
+	}
+	op.engine.mu.Unlock()
+	if first {
+		op.outcomeLogger(op.addresses()).WithError(why).Error("Lost: the plugin does not hold the allocated addresses")
+	}
+}
+
+// setReacquired records that the plugin holds the attachment since just now. A changed address
+// is not a reacquisition: its owner gets another one.
+func (op *operation) setReacquired(changed bool) {
+	op.engine.mu.Lock()
+	op.entry.lost = op.entry.lost && !changed
+	op.engine.mu.Unlock()
+	op.setVerified()
+}
+
+// setVerified records that the plugin holds the attachment.
+func (op *operation) setVerified() {
+	op.engine.mu.Lock()
+	reacquired := op.entry.lost
+	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.recovered = false, false, time.Now(), true
+	if reacquired {
+		op.engine.count(func(c *Counters) { c.Reacquired++ })
+	}
+	op.engine.mu.Unlock()
+	if reacquired || op.action == ActionReacquire {
+		op.outcomeLogger(op.addresses()).Info("Reacquired: the plugin holds the attachment again")
+	}
+}
+
+func (op *operation) lastVerified() time.Time {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.doubted {
+		return time.Time{}
+	}
+	return op.entry.verified
+}
+
+// clearDoubt begins a verification: a duplicate that is found from now on requires another one.
+func (op *operation) clearDoubt() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.doubted {
+		op.entry.doubted, op.entry.verified, op.entry.recovered = false, time.Time{}, false
+	}
+}
+
+func (op *operation) isRecovered() bool {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	return op.entry.recovered && !op.entry.doubted
+}
+
+func (op *operation) setRecovered() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.entry.recovered = true
+}
+
+// setUsed records that a request holds the lock.
+func (op *operation) setUsed() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.entry.lastUsed = time.Now()
+}
+
+// describe returns the current view of the attachment; without a record it only identifies it.
+func (op *operation) describe() Attachment {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.rec == nil {
+		return Attachment{Record: record.Record{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.id}}
+	}
+	return op.entry.view()
+}
+
+// call returns a call with an invocation.
+func (op *operation) call(c call.Invocation) call.Call {
+	return call.Call{
+		ContainerID: c.ContainerID, Owner: op.entry.owner, Pool: op.entry.pool,
+		Invocation: c, Requested: c.Requested, PrevResult: c.PrevResult,
+	}
+}
+
+// lastInvocation returns the invocation of the last ADD.
+func (op *operation) lastInvocation() call.Invocation {
+	if len(op.entry.rec.Invocations) == 0 {
+		return call.Invocation{}
+	}
+	return op.entry.rec.Invocations[len(op.entry.rec.Invocations)-1]
+}
+
+// addresses returns the recorded addresses; none without a record.
+func (op *operation) addresses() []netip.Addr { return op.entry.rec.Addrs() }

@@ -1,21 +1,11 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
-)
-
-// Retries of background work wait minRetryDelay, doubled with each failure up to maxRetryDelay,
-// plus up to a quarter, so that many attachments do not query a failing plugin in step.
-const (
-	minRetryDelay = time.Second
-	maxRetryDelay = 5 * time.Minute
 )
 
 // reconcile does the background work that is due for an attachment.
@@ -164,97 +154,4 @@ func (op *operation) reacquire() error {
 	err := op.delAll(op.entry.rec.Invocations)
 	op.entry.waitsForOwner = err == nil && addsEnded
 	return err
-}
-
-// delOldIDs runs the DEL of earlier ADDs under other container IDs. One under the same ID waits
-// for the release: it would free the held addresses.
-func (op *operation) delOldIDs() error {
-	if op.entry.rec.State != record.Held {
-		return nil
-	}
-	live := op.lastInvocation()
-	var kept []call.Invocation
-	var errs []error
-	for _, c := range op.entry.rec.Invocations {
-		if c.ContainerID == live.ContainerID || time.Now().Before(c.AddActsUntil) {
-			kept = append(kept, c)
-			continue
-		}
-		if err := op.acquireProcess(); err != nil {
-			return err
-		}
-		if err := op.del(c); err != nil {
-			kept, errs = append(kept, c), append(errs, err)
-		}
-	}
-	if len(kept) == len(op.entry.rec.Invocations) {
-		return errors.Join(errs...)
-	}
-	r := op.entry.rec.Clone()
-	r.Invocations = kept
-	return errors.Join(append(errs, op.write(r))...)
-}
-
-// expired reports whether an allocation was not confirmed in time.
-func (op *operation) expired() bool {
-	claimed := op.entry.rec.State == record.Held || op.entry.rec.State == record.Adding && len(op.entry.rec.Claims) > 0
-	return claimed && op.entry.rec.Expiration != nil && !time.Now().Before(op.entry.rec.Expiration.Deadline)
-}
-
-// schedule sets the timer for the next reconciliation.
-func (op *operation) schedule() {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	if op.entry.timer != nil {
-		op.entry.timer.Stop()
-		op.entry.timer = nil
-	}
-	due, ok := op.nextDue()
-	if !ok || op.engine.stopping {
-		return
-	}
-	a := op.entry
-	a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
-}
-
-// nextDue returns when the attachment must be reconciled, if ever.
-func (op *operation) nextDue() (time.Time, bool) {
-	if op.entry.rec == nil {
-		return time.Time{}, false
-	}
-	var times []time.Time
-	if op.entry.failures > 0 {
-		times = append(times, op.entry.retryAt)
-	}
-	if op.entry.rec.Expiration != nil && !(op.entry.failures > 0 && op.expired()) {
-		times = append(times, op.entry.rec.Expiration.Deadline)
-	}
-	switch {
-	case op.entry.failures > 0:
-	case op.entry.rec.State == record.Adding && !op.entry.waitsForOwner, op.entry.rec.State == record.Releasing:
-		times = append(times, op.addActsUntil())
-	case op.entry.rec.State == record.Cooldown:
-		times = append(times, op.entry.rec.ReleaseAt)
-	case op.entry.rec.State == record.Tombstone:
-		times = append(times, op.entry.rec.LateDel.Until)
-	case op.entry.rec.State == record.Held:
-		for _, c := range op.entry.rec.Invocations {
-			if c.ContainerID != op.lastInvocation().ContainerID {
-				times = append(times, c.AddActsUntil)
-			}
-		}
-	}
-	if len(times) == 0 {
-		return time.Time{}, false
-	}
-	return slices.MinFunc(times, time.Time.Compare), true
-}
-
-// backoff returns the delay after a number of consecutive failures.
-func backoff(failures int) time.Duration {
-	d := maxRetryDelay
-	if failures < 10 {
-		d = min(d, minRetryDelay<<(failures-1))
-	}
-	return d + rand.N(d/4)
 }

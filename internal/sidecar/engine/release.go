@@ -1,14 +1,14 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/sirupsen/logrus"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -72,15 +72,6 @@ func (op *operation) release() error {
 	return op.removeRecord()
 }
 
-// releaseCalls returns the calls of a release: DEL with each invocation, newest first.
-func (op *operation) releaseCalls() []call.Upcoming {
-	var calls []call.Upcoming
-	for _, c := range slices.Backward(op.entry.rec.Invocations) {
-		calls = append(calls, call.Upcoming{Verb: call.VerbDel, Call: op.call(c)})
-	}
-	return calls
-}
-
 // writeReleasing makes the state releasing durable, in this boot, because a DEL may act from
 // then on.
 func (op *operation) writeReleasing() error {
@@ -92,78 +83,24 @@ func (op *operation) writeReleasing() error {
 	return op.write(r)
 }
 
-// addConfigured adds to each invocation whose ADDs the plugin refused the one of an ADD today: the
-// plugin may refuse the recorded DEL for the same reason, such as a profile that named no pod.
-func (op *operation) addConfigured() {
-	for _, c := range op.entry.rec.Invocations {
-		if !c.AddRefused {
-			continue
-		}
-		network, err := op.engine.plugin.Network(op.entry.pool)
-		if err != nil {
-			return
-		}
-		inv, err := op.engine.plugin.NewInvocation(op.callCtx(), network, c.ContainerID, op.entry.owner)
-		if err != nil || slices.ContainsFunc(op.entry.rec.Invocations, inv.Equal) {
-			continue
-		}
-		inv.AddRefused = true // there was none
-		r := op.entry.rec.Clone()
-		r.Invocations = append(r.Invocations, inv)
-		op.setRecord(r)
-		op.entry.dirty = true // the disk lacks it
+// discard releases the attachment, or removes its record although a DEL failed.
+func (op *operation) discard() ([]Leftover, error) {
+	if op.entry.rec == nil || op.entry.rec.State == record.Tombstone {
+		return nil, newError(NotFound, "%s has no attachment", op)
 	}
-}
-
-// delAll runs DEL with each invocation, newest first, because that one holds the addresses. The
-// record keeps them all: the caller removes it as a whole. If the plugin refused the ADDs and the DEL
-// of an invocation, the DEL of another one of the same attachment suffices.
-func (op *operation) delAll(invocations []call.Invocation) error {
-	errs := make([]error, len(invocations))
-	var done []call.Invocation
-	for i, c := range slices.Backward(invocations) {
-		if errs[i] = op.del(c); errs[i] == nil {
-			done = append(done, c)
-		}
+	failed := op.release()
+	if _, ok := errors.AsType[*call.Error](failed); !ok {
+		return nil, failed
 	}
-	for i, c := range invocations {
-		if c.AddRefused && isRefused(errs[i]) && slices.ContainsFunc(done, c.SameAttachment) {
-			errs[i] = nil
-		}
+	invocations, log := op.entry.rec.Invocations, op.outcomeLogger(op.addresses()).WithError(failed)
+	if err := op.removeRecord(); err != nil {
+		return nil, err
 	}
-	return errors.Join(errs...)
-}
-
-// Abandon releases the attachment of a generated owner whose client did not receive the
-// response, without the release delay. It returns when the record is releasing; the DEL
-// follows in the background. A failed write of the record is retried there. After Stop, the
-// next start runs the DEL. ctx is that of the request, and only identifies it.
-func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
-	e.mu.Lock()
-	a := e.byOwner[key{pool, owner}]
-	e.mu.Unlock()
-	if a == nil {
-		return
+	var left []Leftover
+	for _, c := range invocations {
+		log.WithFields(logrus.Fields{fieldContainerID: c.ContainerID, "interface": c.IfName, "network": c.Network, "plugin": c.Plugin}).
+			Warn("Discarded on request: the plugin may keep the addresses")
+		left = append(left, Leftover{c, op.engine.plugin.CommandLine(call.VerbDel, op.call(c))})
 	}
-	a.lock <- struct{}{}
-	defer func() { <-a.lock }()
-	op := &operation{engine: e, entry: a, action: ActionCleanup, waitCtx: e.ctx, started: time.Now(), requestID: logging.RequestID(ctx)}
-	if a.rec == nil || a.rec.State != record.Held {
-		return // it is released already
-	}
-	err := op.releaseLaterUnlessReleasing(op.writeReleasing())
-	op.logOutcome(op.addresses(), err, "Released, because its client did not read the response")
-	op.recordResult(err)
-	op.schedule()
-}
-
-// releaseLaterUnlessReleasing makes later reconciliations release an attachment whose record could
-// not be written. It returns err.
-func (op *operation) releaseLaterUnlessReleasing(err error) error {
-	if err != nil && op.entry.rec != nil && op.entry.rec.State != record.Releasing {
-		op.engine.mu.Lock()
-		defer op.engine.mu.Unlock()
-		op.entry.releaseAs = ActionCleanup
-	}
-	return err
+	return left, nil
 }

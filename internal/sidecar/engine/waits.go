@@ -3,13 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // An operation holds up to three things: the lock of its entry (one operation at a time per
@@ -42,25 +39,6 @@ func (s *queueSlot) release() {
 	if s.acquired {
 		s.engine.queueSlots.Release(1)
 	}
-}
-
-// getOrCreate returns the entry of a key, with a reference that unref drops.
-func (e *Engine) getOrCreate(k key) (*entry, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopping {
-		return nil, stoppingError(k)
-	}
-	e.wg.Add(1)
-	a, ok := e.byOwner[k]
-	if !ok {
-		a = &entry{key: k, shared: e.pools[k.pool], lock: make(chan struct{}, 1)}
-		e.byOwner[k] = a
-		i, _ := e.position(k)
-		e.sorted = slices.Insert(e.sorted, i, a)
-	}
-	a.refs++
-	return a, nil
 }
 
 // tryLock takes the entry's lock if it is free, and reports whether it did.
@@ -100,21 +78,6 @@ func (op *operation) unlock() {
 	op.engine.unref(op.entry)
 }
 
-// unref removes an entry that is not in use and has no record.
-func (e *Engine) unref(a *entry) {
-	defer e.wg.Done()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a.refs--
-	if a.refs > 0 || a.rec != nil {
-		return
-	}
-	delete(e.byOwner, a.key)
-	i, _ := e.position(a.key)
-	e.sorted = slices.Delete(e.sorted, i, i+1)
-	delete(e.byID, a.id)
-}
-
 // processes returns the plugin processes that the operation may use.
 func (op *operation) processes() *semaphore.Weighted {
 	if op.background() {
@@ -143,37 +106,6 @@ func (op *operation) acquireProcess() error {
 	op.hasProcess = true
 	op.calls, op.endCalls = context.WithTimeout(context.Background(), op.engine.opts.Budget)
 	return nil
-}
-
-// maxPrestarted bounds the processes that are started early for one operation.
-const maxPrestarted = 2
-
-// prestart announces the next calls to the plugin, which may start their processes early: as many
-// as can be prestarted and as plugin processes are free. A process does nothing before its
-// call, so the journal still comes first. forget ends the announcement.
-func (op *operation) prestart(calls []call.Upcoming) (forget func()) {
-	if i := slices.IndexFunc(calls, func(c call.Upcoming) bool { return !c.CanPrestart() }); i >= 0 {
-		calls = calls[:i] // a second process would be taken from other requests for nothing
-	}
-	processes := 1 // the one of the operation
-	// Background work is limited to its share of the processes.
-	if op.slot != nil && len(calls) > processes && op.processes().TryAcquire(1) {
-		processes, op.hasSecondProcess = maxPrestarted, true
-	}
-	done := op.engine.plugin.Prestart(calls[:min(len(calls), processes)]...)
-	return func() {
-		done()
-		op.releaseSecondProcess()
-	}
-}
-
-// releaseSecondProcess returns the second plugin process, if any: the first of two announced
-// calls has ended.
-func (op *operation) releaseSecondProcess() {
-	if op.hasSecondProcess {
-		op.processes().Release(1)
-		op.hasSecondProcess = false
-	}
 }
 
 // finish returns the plugin process and schedules the next reconciliation.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -97,20 +96,6 @@ func outcomeOf(err error) EventOutcome {
 	default:
 		return OutcomeFailed
 	}
-}
-
-// families returns the families of the attachment.
-func (op *operation) families() []record.Family {
-	var families []record.Family
-	for _, ip := range op.addresses() {
-		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
-			families = append(families, f)
-		}
-	}
-	if len(families) == 0 {
-		return op.engine.requestedFamilies("")
-	}
-	return families
 }
 
 // QueueLengths returns the number of waiting operations by queue.

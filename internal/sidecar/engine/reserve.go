@@ -1,16 +1,12 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
-
-// unusableResult is a successful ADD whose result does not match the request.
-type unusableResult struct{ error }
 
 // duplicateError is a successful ADD whose result another attachment has.
 type duplicateError struct {
@@ -48,13 +44,35 @@ func (op *operation) newDuplicateError(inv call.Invocation, res call.Result, oth
 	return d
 }
 
-// retryable reports whether an ADD that requests less may succeed: the plugin works but refuses
-// this request. CNI's own codes (try again later, invalid configuration) do not say that, and
-// an address that may be available later is not lost for them.
-func retryable(err error) bool {
-	var unusable *unusableResult
-	var duplicate *duplicateError
-	var e *call.Error
-	return errors.As(err, &unusable) || errors.As(err, &duplicate) ||
-		errors.As(err, &e) && e.IsPluginRefusal()
+// reserve adds the addresses of a result to the index. If another attachment has one of them,
+// the plugin allocated it twice (step 6): the caller releases ours, and the other attachment
+// is verified.
+func (op *operation) reserve(inv call.Invocation, res call.Result) error {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	other, taken := op.engine.index.reserve(op.entry, inv.Network, res.Addresses)
+	switch {
+	case other == nil:
+		return nil
+	case !inv.Profile.Unique:
+		return &unusableResult{fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
+			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
+	}
+	op.engine.count(func(c *Counters) { c.Duplicates++ })
+	err := op.newDuplicateError(inv, res, other, taken)
+	op.log().WithError(err).Error("Duplicate address from the plugin")
+	if err.verify {
+		other.doubted = true
+	}
+	return err
+}
+
+// unreserve removes a result that could not be recorded from the index.
+func (op *operation) unreserve(res call.Result) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.engine.index.remove(op.entry, res.Addresses)
+	if op.entry.rec != nil {
+		op.engine.index.add(op.entry, op.entry.rec.Network, op.entry.rec.Result.Addresses)
+	}
 }

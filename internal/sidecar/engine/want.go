@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -60,22 +59,6 @@ func (r acquireRequest) candidates(c call.Invocation) [][]netip.Addr {
 		sets = append(sets, nil)
 	}
 	return sets[min(r.tried, len(sets)-1):]
-}
-
-// maxRepeats bounds how often an acquisition repeats a request because of another attachment.
-const maxRepeats = 16
-
-// repeatAfter reports whether the same addresses are requested again. A plugin that continues after
-// its last address, as host-local does, returns others next time. One that returns the same address
-// twice, though none was requested, has probably no other. Requested addresses that are available
-// are not given up so soon.
-func (r *acquireRequest) repeatAfter(requested []netip.Addr, err error) bool {
-	d, ok := errors.AsType[*duplicateError](err)
-	if !ok || !d.repeatable || r.repeated == maxRepeats || len(requested) == 0 && d.ip == r.conflict {
-		return false
-	}
-	r.repeated, r.conflict = r.repeated+1, d.ip
-	return true
 }
 
 // canRequest reports whether an ADD with the invocation can request all the addresses.

@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// A DEL with an unknown outcome may act late. No ADD uses a container ID on which an earlier DEL
+// may still act (docs/design/how-it-works.md, Identity).
+
+// del runs one DEL. After an unknown outcome the next ADD uses another container ID.
+func (op *operation) del(c call.Invocation) error {
+	err := op.engine.plugin.Del(op.callCtx(), op.call(c))
+	op.releaseSecondProcess()
+	if err == nil && op.unconfirmed != nil && c.ContainerID == op.unconfirmed.IDInUse() {
+		op.unconfirmed = nil
+		op.setLost(fmt.Errorf("plugin %s does not hold it", c.Plugin))
+	}
+	if outcomeUnknown(err) {
+		// Memory suffices until the next write: a start infers it from the state.
+		r := op.entry.rec.Clone()
+		markLateDel(&r, c, time.Now())
+		op.setRecord(r)
+	}
+	return err
+}
+
+// markLateDel records that a DEL whose process ended at the given time may still act, so that
+// its container ID is not used again before then.
+func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
+	until := c.Profile.DelActsUntil(ended)
+	if c.Profile.SingleUseIDs() || !until.After(ended) {
+		return // the ID is never used again, or the DEL ended with its process
+	}
+	if c.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {
+		r.Generation++
+	}
+	if until.After(r.LateDel.Until) {
+		r.LateDel = record.LateDel{Until: until, Seconds: int(until.Sub(ended) / time.Second)}
+	}
+}
+
+// delEach runs DEL with each invocation and drops the completed ones, except inv, from the
+// record in memory. The error is that of each DEL that failed. The disk keeps the longer list
+// until the next write: a repeated DEL is harmless.
+func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) error {
+	var errs []error
+	var kept []call.Invocation
+	for _, c := range invocations {
+		began := time.Now() // an ADD that may act during the DEL may act after it
+		err := op.del(c)
+		if err != nil {
+			errs = append(errs, err)
+			op.log().WithError(err).Warn("DEL failed; it is retried before the attachment is released")
+		}
+		if err != nil || began.Before(c.AddActsUntil) {
+			kept = append(kept, c)
+		}
+	}
+	r := op.entry.rec.Clone()
+	r.Invocations = withLast(kept, inv)
+	op.setRecord(r)
+	return errors.Join(errs...)
+}
+
+// delOldIDs runs the DEL of earlier ADDs under other container IDs. One under the same ID waits
+// for the release: it would free the held addresses.
+func (op *operation) delOldIDs() error {
+	if op.entry.rec.State != record.Held {
+		return nil
+	}
+	live := op.lastInvocation()
+	var kept []call.Invocation
+	var errs []error
+	for _, c := range op.entry.rec.Invocations {
+		if c.ContainerID == live.ContainerID || time.Now().Before(c.AddActsUntil) {
+			kept = append(kept, c)
+			continue
+		}
+		if err := op.acquireProcess(); err != nil {
+			return err
+		}
+		if err := op.del(c); err != nil {
+			kept, errs = append(kept, c), append(errs, err)
+		}
+	}
+	if len(kept) == len(op.entry.rec.Invocations) {
+		return errors.Join(errs...)
+	}
+	r := op.entry.rec.Clone()
+	r.Invocations = kept
+	return errors.Join(append(errs, op.write(r))...)
+}
+
+// delAll runs DEL with each invocation, newest first, because that one holds the addresses. The
+// record keeps them all: the caller removes it as a whole. If the plugin refused the ADDs and the DEL
+// of an invocation, the DEL of another one of the same attachment suffices.
+func (op *operation) delAll(invocations []call.Invocation) error {
+	errs := make([]error, len(invocations))
+	var done []call.Invocation
+	for i, c := range slices.Backward(invocations) {
+		if errs[i] = op.del(c); errs[i] == nil {
+			done = append(done, c)
+		}
+	}
+	for i, c := range invocations {
+		if c.AddRefused && isRefused(errs[i]) && slices.ContainsFunc(done, c.SameAttachment) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}

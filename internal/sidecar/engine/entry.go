@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// key identifies an attachment. A record is found by owner and pool, regardless of the
+// present names of node and network (docs/design/how-it-works.md, Identity).
+type key struct{ pool, owner string }
+
+// String names owner and pool for errors.
+func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
+
+// entry is the state of one attachment in memory. Only the holder of its lock changes it, and
+// only under Engine.mu, so that All can read it.
+type entry struct {
+	key
+	shared *pool
+	// lock is held by the one operation that works on the attachment. Its capacity is 1.
+	lock chan struct{}
+	refs int
+	id   string // container ID of generation 0; empty until it is needed; see idInUse
+
+	rec *record.Record // nil without a record
+	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
+	// not used for responses before a write has succeeded.
+	dirty    bool
+	verified time.Time
+	lastUsed time.Time
+	lost     bool
+	lastErr  string
+
+	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
+	// got no response and the journal could not be written; empty for none.
+	releaseAs Action
+	// recovered: the reconciliation after the start is done.
+	recovered bool
+	// doubted: since its last verification began, the plugin has returned its address to another owner,
+	// or its store lacked it.
+	doubted bool
+	// conflict: an older attachment had the same address at the start.
+	conflict bool
+	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner
+	// acquires it again.
+	waitsForOwner bool
+	// failures counts consecutive failures; the work is retried at retryAt.
+	failures int
+	retryAt  time.Time
+	timer    *time.Timer
+}
+
+// holder returns the attachment that has an address in a pool, and its container ID.
+func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.index.holder(pool, ip)
+	if a == nil {
+		return key{}, "", false
+	}
+	return a.key, a.idInUse(), true
+}
+
+// sortEntries sorts Engine.sorted after loads; Engine.mu is held.
+func (e *Engine) sortEntries() {
+	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
+}
+
+// position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
+func (e *Engine) position(k key) (int, bool) {
+	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k key) int { return a.compare(k) })
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.pool, o.pool), cmp.Compare(k.owner, o.owner))
+}
+
+// listed reports whether the entry is an attachment; Engine.mu is held.
+func (a *entry) listed() bool { return a.rec != nil && a.rec.State != record.Tombstone }
+
+// view returns the current view of the entry; Engine.mu is held.
+func (a *entry) view() Attachment {
+	return Attachment{
+		Record: *a.rec, Verified: a.verified, LastUsed: a.lastUsed,
+		Lost: a.lost, LastError: a.lastErr,
+	}
+}
+
+// getOrCreate returns the entry of a key, with a reference that unref drops.
+func (e *Engine) getOrCreate(k key) (*entry, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopping {
+		return nil, stoppingError(k)
+	}
+	e.wg.Add(1)
+	a, ok := e.byOwner[k]
+	if !ok {
+		a = &entry{key: k, shared: e.pools[k.pool], lock: make(chan struct{}, 1)}
+		e.byOwner[k] = a
+		i, _ := e.position(k)
+		e.sorted = slices.Insert(e.sorted, i, a)
+	}
+	a.refs++
+	return a, nil
+}
+
+// unref removes an entry that is not in use and has no record.
+func (e *Engine) unref(a *entry) {
+	defer e.wg.Done()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.refs--
+	if a.refs > 0 || a.rec != nil {
+		return
+	}
+	delete(e.byOwner, a.key)
+	i, _ := e.position(a.key)
+	e.sorted = slices.Delete(e.sorted, i, i+1)
+	delete(e.byID, a.id)
+}
+
+// idInUse returns the container ID of the last ADD, which differs from that of generation 0 where a
+// DEL may still act on that; empty until one is needed.
+func (a *entry) idInUse() string {
+	if a.rec != nil {
+		return a.rec.IDInUse()
+	}
+	return a.id
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// write makes a record durable and then sets the one in memory. After an error the disk may
+// have either, so memory is not trusted before a write has succeeded.
+func (op *operation) write(r record.Record) error {
+	if op.entry.rec == nil || r.State != op.entry.rec.State {
+		r.Changed = time.Now()
+	}
+	if err := op.engine.journal.Write(r); err != nil {
+		op.entry.dirty = true
+		err = fmt.Errorf("the journal could not be written: %w", err)
+		if op.entry.rec == nil {
+			return errors.Join(err, op.removeUnwritten(r))
+		}
+		return err
+	}
+	op.entry.dirty = false
+	op.setRecord(r)
+	return nil
+}
+
+// setRecord replaces the record in memory and its addresses in the index.
+func (op *operation) setRecord(r record.Record) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if op.entry.rec != nil {
+		op.engine.index.remove(op.entry, op.entry.rec.Result.Addresses)
+	}
+	op.engine.index.add(op.entry, r.Network, r.Result.Addresses)
+	op.entry.rec = &r
+	op.engine.records.Store(op.entry.key, &r)
+}
+
+// removeRecord removes the record, or keeps the generation of the next container ID as a
+// tombstone while a DEL may still act on an earlier one.
+func (op *operation) removeRecord() error {
+	// A generated owner never returns, so it needs no tombstone.
+	if time.Now().Before(op.entry.rec.LateDel.Until) && !strings.HasPrefix(op.entry.owner, generatedOwnerPrefix) {
+		r := op.entry.rec.Clone()
+		r.State, r.Result, r.Invocations = record.Tombstone, call.Result{}, nil
+		err := op.write(r)
+		if err == nil {
+			op.resetState()
+		}
+		return err
+	}
+	if err := op.engine.journal.Remove(op.entry.id); err != nil {
+		op.entry.dirty = true
+		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
+	}
+	op.entry.dirty = false
+	op.engine.mu.Lock()
+	op.engine.index.remove(op.entry, op.entry.rec.Result.Addresses)
+	op.entry.rec = nil
+	op.engine.records.Delete(op.entry.key)
+	op.engine.mu.Unlock()
+	op.resetState()
+	return nil
+}
+
+// resetState clears the state in memory of an attachment that was removed.
+func (op *operation) resetState() {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.entry.lost, op.entry.conflict, op.entry.doubted, op.entry.verified, op.entry.releaseAs = false, false, false, time.Time{}, ""
+}
+
+// removeUnwritten removes a first record whose write failed but may have reached the disk. If
+// that fails too, the record is kept in memory and reconciled in the background.
+func (op *operation) removeUnwritten(r record.Record) error {
+	err := op.engine.journal.Remove(r.ContainerID)
+	if err == nil {
+		op.entry.dirty = false
+		return nil
+	}
+	op.setRecord(r)
+	return err
+}
