@@ -1,6 +1,6 @@
-// Package lostnodes has the files through which delegated-ipam-bridge, which reads Nodes, and
-// delegated-ipam reclaim, which runs plugins, exchange lost nodes and results (docs/operate/operations.md,
-// Lost nodes).
+// Package lostnodes finds nodes that were removed, and releases their addresses (docs/operate/operations.md,
+// Lost nodes). delegated-ipam-bridge, which reads Nodes, and delegated-ipam reclaim, which runs plugins,
+// exchange lost nodes and results in files.
 package lostnodes
 
 import (
@@ -8,6 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
@@ -30,11 +33,20 @@ type Node struct {
 	Name string `json:"name"`
 	// AbsentSince is when the Node was first found absent.
 	AbsentSince time.Time `json:"absentSince,omitzero"`
-	// Owners are those that may hold addresses, as Expand reads them.
+	// Owners are those that may hold addresses, as Expand reads them. One that holds none costs a DEL.
 	Owners []string `json:"owners"`
 	// Generations is the highest suffix -gN of their container IDs that the plugin's store has; 0 if
 	// unknown.
 	Generations int `json:"generations,omitempty"`
+}
+
+// AllOwners returns the owners, expanded. It fails if the node is invalid.
+func (n Node) AllOwners() ([]string, error) {
+	owners, err := Expand(n.Owners)
+	if err == nil && (n.Name == "" || len(owners) == 0 || n.Generations < 0) {
+		err = fmt.Errorf("node %q has the owners %q and %d generations; expected a name, at least one owner, and 0 or more", n.Name, owners, n.Generations)
+	}
+	return owners, err
 }
 
 // Report is the result for a List.
@@ -72,4 +84,51 @@ func Write[T List | Report](file string, v T) error {
 		return err
 	}
 	return os.Rename(file+".new", file)
+}
+
+// maxOwners limits the owners of one node: no node has more pods.
+const maxOwners = 65536
+
+// span matches numbered owners: a prefix, the first number and the last.
+var span = regexp.MustCompile(`^(.*?)(0|[1-9][0-9]*)\.\.(0|[1-9][0-9]*)$`)
+
+// Expand returns owners, each once: "ciliumnode-0..2" stands for ciliumnode-0, ciliumnode-1 and
+// ciliumnode-2, and any other text for itself. The error names the text and the expectation.
+func Expand(texts []string) ([]string, error) {
+	var owners []string
+	for _, text := range texts {
+		more, err := expand(text)
+		if err != nil {
+			return nil, err
+		}
+		if owners = append(owners, more...); len(owners) > maxOwners {
+			return nil, fmt.Errorf("more than %d owners; expected those of one node", maxOwners)
+		}
+	}
+	seen := map[string]bool{}
+	return slices.DeleteFunc(owners, func(o string) bool {
+		again := seen[o]
+		seen[o] = true
+		return again
+	}), nil
+}
+
+func expand(text string) ([]string, error) {
+	if text == "" {
+		return nil, fmt.Errorf("owner %q; expected a name such as router, or names with numbers such as ciliumnode-0..41", text)
+	}
+	m := span.FindStringSubmatch(text)
+	if m == nil {
+		return []string{text}, nil
+	}
+	first, errFirst := strconv.Atoi(m[2])
+	last, errLast := strconv.Atoi(m[3])
+	if errFirst != nil || errLast != nil || first > last || last-first >= maxOwners {
+		return nil, fmt.Errorf("owner %q; expected PREFIX and FIRST..LAST, of which the first is not above the last, at most %d in all", text, maxOwners)
+	}
+	owners := make([]string, 0, last-first+1)
+	for n := first; n <= last; n++ {
+		owners = append(owners, m[1]+strconv.Itoa(n))
+	}
+	return owners, nil
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -127,7 +127,7 @@ func (tb *testbed) testRights(t *testing.T) {
 func (tb *testbed) testExpired(t *testing.T) {
 	config, err := kube.CommandConfig(tb.WriteKubeconfig(t, "expired", accounts[0], "default"), "test")
 	harness.Must(t, err)
-	from, err := inventory.New(config)
+	from, err := fleet.New(config)
 	harness.Must(t, err)
 	begins, names := 0, map[string]bool{}
 	err = from.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) {
@@ -137,7 +137,8 @@ func (tb *testbed) testExpired(t *testing.T) {
 			if begins == 1 && len(names) == 0 {
 				tb.expireLists(t)
 				cluster.MustEventually(t, "the rights to be in effect again", time.Minute, func() error {
-					return from.NodeNames(t.Context(), func() func(string) { return func(string) {} })
+					_, err := from.NodeUIDs(t.Context())
+					return err
 				})
 			}
 			names[n.Metadata.Name] = true

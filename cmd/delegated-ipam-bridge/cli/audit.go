@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
@@ -67,7 +67,7 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 
 // readCluster reads a cluster. CiliumNodes are first: a Node is created before its CiliumNode, and a
 // bridge pod is on a node before it fills the pool.
-func readCluster(ctx context.Context, from *inventory.Cluster, sharedRange bool) (audit.Report, error) {
+func readCluster(ctx context.Context, from *fleet.Cluster, sharedRange bool) (audit.Report, error) {
 	c := audit.NewCluster()
 	c.SharedRange, c.Now = sharedRange, time.Now()
 	for _, read := range []func() error{

@@ -4,8 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
@@ -37,7 +37,7 @@ func newClusterCommand(cmd *cobra.Command, more ...options.Option) clusterComman
 }
 
 // connect resolves the options and returns the cluster that they name.
-func (c clusterCommand) connect(env map[string]string, version string) (*inventory.Cluster, error) {
+func (c clusterCommand) connect(env map[string]string, version string) (*fleet.Cluster, error) {
 	if err := c.set.Resolve(env); err != nil {
 		return nil, cmdline.Usage(err)
 	}
@@ -48,7 +48,7 @@ func (c clusterCommand) connect(env map[string]string, version string) (*invento
 	if err != nil {
 		return nil, err
 	}
-	return inventory.New(config)
+	return fleet.New(config)
 }
 
 // json reports whether the output is JSON.

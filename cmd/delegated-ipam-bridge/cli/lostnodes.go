@@ -12,10 +12,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/inventory"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/nodehistory"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
@@ -88,33 +87,33 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 }
 
 // newTracker connects to the API server. It sends no request.
-func newTracker(o *options.LostNodes, userAgent string) (nodehistory.Tracker, error) {
+func newTracker(o *options.LostNodes, userAgent string) (t lostnodes.Tracker, err error) {
 	config, err := kube.CommandConfig(o.Kubeconfig, userAgent)
 	if err != nil {
-		return nodehistory.Tracker{}, err
+		return t, err
 	}
-	cluster, err := inventory.New(config)
+	cluster, err := fleet.New(config)
 	if err != nil {
-		return nodehistory.Tracker{}, err
+		return t, err
 	}
 	core, err := typedcorev1.NewForConfig(config)
 	if err != nil {
-		return nodehistory.Tracker{}, err
+		return t, err
 	}
-	store := nodehistory.Store{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
-	t := nodehistory.Tracker{Cluster: cluster, Store: store, Networks: o.CNINetworks, Owners: o.Owners, MaxGap: o.MaxGap, Now: time.Now}
+	history := fleet.History{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
+	t = lostnodes.Tracker{Cluster: cluster, UpdateHistory: history.Update, Networks: o.CNINetworks, Owners: o.Owners, MaxGap: o.MaxGap, Now: time.Now}
 	if o.WhereaboutsNamespace != "" {
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
 			return t, err
 		}
-		t.Plugin = nodehistory.NewIPPools(client, o.WhereaboutsNamespace)
+		t.ContainerIDs = fleet.IPPools(client, o.WhereaboutsNamespace)
 	}
 	return t, nil
 }
 
-func list(ctx context.Context, t nodehistory.Tracker, o *options.LostNodes, stdout io.Writer) error {
-	found, err := t.Lost(ctx, nodehistory.Selection{Grace: o.Grace, Max: o.MaxNodes, ExtraSlots: o.ExtraSlots})
+func list(ctx context.Context, t lostnodes.Tracker, o *options.LostNodes, stdout io.Writer) error {
+	found, err := t.Lost(ctx, lostnodes.Selection{Grace: o.Grace, Max: o.MaxNodes, ExtraSlots: o.ExtraSlots})
 	switch {
 	case err != nil:
 		return err
@@ -129,7 +128,7 @@ func list(ctx context.Context, t nodehistory.Tracker, o *options.LostNodes, stdo
 	return lostnodes.Write(o.File, found)
 }
 
-func forget(ctx context.Context, t nodehistory.Tracker, file string) error {
+func forget(ctx context.Context, t lostnodes.Tracker, file string) error {
 	report, err := lostnodes.Read[lostnodes.Report](file)
 	if err != nil {
 		return err

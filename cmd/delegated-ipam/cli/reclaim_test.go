@@ -11,7 +11,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/reclaim"
 )
 
 func TestReclaimUsage(t *testing.T) {
@@ -81,14 +80,14 @@ func TestReclaimBadList(t *testing.T) {
 }
 
 func TestReclaimReport(t *testing.T) {
-	result := func(node string, s reclaim.State, err string) reclaim.Result {
-		return reclaim.Result{Node: node, State: s, Error: err}
+	result := func(node string, s lostnodes.State, err string) lostnodes.Result {
+		return lostnodes.Result{Node: node, State: s, Error: err}
 	}
-	got := reportOf([]reclaim.Node{{Name: "done"}, {Name: "failed"}, {Name: "begun"}, {Name: "late"}}, []reclaim.Result{
-		result("done", reclaim.Released, ""), result("done", reclaim.Released, ""),
-		result("failed", reclaim.Released, ""), result("failed", reclaim.Failed, "first"), result("failed", reclaim.Failed, "second"),
-		result("begun", reclaim.Released, ""), result("begun", reclaim.NotTried, ""),
-		result("late", reclaim.NotTried, ""),
+	got := reportOf([]lostnodes.Node{{Name: "done"}, {Name: "failed"}, {Name: "begun"}, {Name: "late"}}, []lostnodes.Result{
+		result("done", lostnodes.Released, ""), result("done", lostnodes.Released, ""),
+		result("failed", lostnodes.Released, ""), result("failed", lostnodes.Failed, "first"), result("failed", lostnodes.Failed, "second"),
+		result("begun", lostnodes.Released, ""), result("begun", lostnodes.NotTried, ""),
+		result("late", lostnodes.NotTried, ""),
 	})
 	want := lostnodes.Report{Reclaimed: []string{"done"}, Failed: map[string]string{"failed": "first"}}
 	if !reflect.DeepEqual(got, want) {

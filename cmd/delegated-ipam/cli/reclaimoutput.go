@@ -8,13 +8,12 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/reclaim"
 )
 
 // printReclaimed prints a row for each container ID.
-func (o reclaimOptions) printReclaimed(cmd *cobra.Command, results []reclaim.Result) error {
+func (o reclaimOptions) printReclaimed(cmd *cobra.Command, results []lostnodes.Result) error {
 	if o.output == outputJSON {
-		return output.JSON(cmd.OutOrStdout(), append([]reclaim.Result{}, results...))
+		return output.JSON(cmd.OutOrStdout(), append([]lostnodes.Result{}, results...))
 	}
 	t := output.NewTable(cmd.OutOrStdout())
 	t.Row("NODE", "OWNER", "POOL", "STATE", "CONTAINER-ID")
@@ -33,20 +32,20 @@ func (o reclaimOptions) printReclaimed(cmd *cobra.Command, results []reclaim.Res
 }
 
 // reportOf returns the result for each node. A node without any attempt is in neither list.
-func reportOf(nodes []reclaim.Node, results []reclaim.Result) lostnodes.Report {
+func reportOf(nodes []lostnodes.Node, results []lostnodes.Result) lostnodes.Report {
 	report := lostnodes.Report{Reclaimed: []string{}, Failed: map[string]string{}}
-	count := map[string]map[reclaim.State]int{}
+	count := map[string]map[lostnodes.State]int{}
 	for _, r := range results {
 		if count[r.Node] == nil {
-			count[r.Node] = map[reclaim.State]int{}
+			count[r.Node] = map[lostnodes.State]int{}
 		}
 		count[r.Node][r.State]++
-		if _, ok := report.Failed[r.Node]; !ok && r.State == reclaim.Failed {
+		if _, ok := report.Failed[r.Node]; !ok && r.State == lostnodes.Failed {
 			report.Failed[r.Node] = r.Error
 		}
 	}
 	for _, n := range nodes {
-		if c := count[n.Name]; c[reclaim.Released] > 0 && c[reclaim.Failed]+c[reclaim.NotTried] == 0 {
+		if c := count[n.Name]; c[lostnodes.Released] > 0 && c[lostnodes.Failed]+c[lostnodes.NotTried] == 0 {
 			report.Reclaimed = append(report.Reclaimed, n.Name)
 		}
 	}

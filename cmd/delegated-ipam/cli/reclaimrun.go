@@ -12,7 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes/reclaim"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
@@ -50,7 +49,7 @@ func (d dependencies) reclaim(cmd *cobra.Command, o reclaimOptions) error {
 	if err != nil {
 		return err
 	}
-	r := reclaim.Options{
+	r := lostnodes.Reclaim{
 		Plugin: runner, Pools: pools, Self: resolved.NodeName, Sidecar: nodelock.Holder,
 		DryRun: o.dryRun, Until: until, Now: d.now,
 	}
@@ -65,7 +64,7 @@ func (d dependencies) reclaim(cmd *cobra.Command, o reclaimOptions) error {
 	return d.runReclaim(cmd, o, r, nodes)
 }
 
-func (d dependencies) runReclaim(cmd *cobra.Command, o reclaimOptions, r reclaim.Options, nodes []reclaim.Node) error {
+func (d dependencies) runReclaim(cmd *cobra.Command, o reclaimOptions, r lostnodes.Reclaim, nodes []lostnodes.Node) error {
 	results := r.Run(cmd.Context(), nodes)
 	if err := o.printReclaimed(cmd, results); err != nil {
 		return err
@@ -75,7 +74,7 @@ func (d dependencies) runReclaim(cmd *cobra.Command, o reclaimOptions, r reclaim
 	}
 	left := 0
 	for _, result := range results {
-		if result.State == reclaim.Failed || result.State == reclaim.NotTried {
+		if result.State == lostnodes.Failed || result.State == lostnodes.NotTried {
 			left++
 		}
 	}
@@ -85,9 +84,8 @@ func (d dependencies) runReclaim(cmd *cobra.Command, o reclaimOptions, r reclaim
 	return nil
 }
 
-// lost returns the lost nodes, and the end of the validity of their list. A node of the list that is
-// invalid has an error.
-func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
+// lost returns the lost nodes, and the end of the validity of their list.
+func (o reclaimOptions) lost(now time.Time) ([]lostnodes.Node, time.Time, error) {
 	list := lostnodes.List{Nodes: []lostnodes.Node{{Name: o.node, Owners: o.owners}}}
 	var until time.Time
 	if o.from != "" {
@@ -100,34 +98,33 @@ func (o reclaimOptions) lost(now time.Time) ([]reclaim.Node, time.Time, error) {
 			return nil, until, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
 		}
 	}
-	nodes := make([]reclaim.Node, len(list.Nodes))
-	for i, n := range list.Nodes {
-		owners, err := lostnodes.Expand(n.Owners)
-		if err == nil && (n.Name == "" || len(owners) == 0 || n.Generations < 0) {
-			err = fmt.Errorf("node %q has the owners %q and %d generations; expected a name, at least one owner, and 0 or more", n.Name, owners, n.Generations)
-		}
-		if err != nil && o.from == "" {
+	if o.from == "" {
+		if _, err := list.Nodes[0].AllOwners(); err != nil {
 			return nil, until, cmdline.Usage(err)
 		}
-		nodes[i] = reclaim.Node{Name: n.Name, Owners: owners, Generations: max(n.Generations, o.generations), Err: err}
 	}
-	return nodes, until, nil
+	for i, n := range list.Nodes {
+		if n.Generations >= 0 {
+			list.Nodes[i].Generations = max(n.Generations, o.generations)
+		}
+	}
+	return list.Nodes, until, nil
 }
 
 // reclaimPools returns the pools of serve. A pool without a configuration is an error: its addresses
 // would be forgotten.
-func reclaimPools(s options.Sidecar) ([]reclaim.Pool, error) {
+func reclaimPools(s options.Sidecar) ([]lostnodes.Pool, error) {
 	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools, DefaultPool: s.IPAMDefaultIPPool})
 	if err != nil {
 		return nil, cmdline.Usage(err)
 	}
-	var pools []reclaim.Pool
+	var pools []lostnodes.Pool
 	for _, name := range conf.Pools() {
 		n, err := conf.Network(name)
 		if err != nil {
 			return nil, fmt.Errorf("pool %q: %w", name, err)
 		}
-		pools = append(pools, reclaim.Pool{Name: name, Network: inspect.Network(n)})
+		pools = append(pools, lostnodes.Pool{Name: name, Network: inspect.Network(n)})
 	}
 	return pools, nil
 }

@@ -1,4 +1,4 @@
-package nodehistory
+package lostnodes
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 var (
@@ -30,12 +30,12 @@ func TestObserve(t *testing.T) {
 	for name, c := range map[string]struct {
 		before History
 		nodes  map[string]string
-		pools  map[string]Pool
+		pools  map[string]NodePool
 		want   History
 	}{
-		"first run":           {nil, map[string]string{"a": "a-1", "b": "b-1"}, map[string]Pool{"a": {Slots: 8}}, History{"a": entry(8), "b": {UID: "b-1"}}},
-		"grown":               {History{"a": entry(8)}, map[string]string{"a": "a-1"}, map[string]Pool{"a": {Slots: 12}}, History{"a": entry(12)}},
-		"shrunk":              {History{"a": entry(12)}, map[string]string{"a": "a-1"}, map[string]Pool{"a": {Slots: 8}}, History{"a": entry(12)}},
+		"first run":           {nil, map[string]string{"a": "a-1", "b": "b-1"}, map[string]NodePool{"a": {Slots: 8}}, History{"a": entry(8), "b": {UID: "b-1"}}},
+		"grown":               {History{"a": entry(8)}, map[string]string{"a": "a-1"}, map[string]NodePool{"a": {Slots: 12}}, History{"a": entry(12)}},
+		"shrunk":              {History{"a": entry(12)}, map[string]string{"a": "a-1"}, map[string]NodePool{"a": {Slots: 8}}, History{"a": entry(12)}},
 		"gone":                {History{"a": entry(8)}, nil, nil, History{"a": entry(8, later)}},
 		"gone for longer":     {History{"a": entry(8, noon)}, nil, nil, History{"a": entry(8, noon, later)}},
 		"a gap":               {History{"a": entry(8, noon, long)}, nil, nil, History{"a": entry(8, later)}},
@@ -43,11 +43,11 @@ func TestObserve(t *testing.T) {
 		"come back":           {History{"a": entry(8, noon)}, map[string]string{"a": "a-1"}, nil, History{"a": entry(8)}},
 		"created again":       {History{"a": entry(8, noon)}, map[string]string{"a": "a-2"}, nil, History{"a": {UID: "a-2", Slots: 8}}},
 		"its CiliumNode is not yet removed": {
-			History{"a": entry(8, noon)}, nil, map[string]Pool{"a": {9, "a-1"}}, History{"a": entry(9, noon, later)},
+			History{"a": entry(8, noon)}, nil, map[string]NodePool{"a": {9, "a-1"}}, History{"a": entry(9, noon, later)},
 		},
-		"another Node had the name in between":   {History{"a": entry(8, noon)}, nil, map[string]Pool{"a": {9, "a-2"}}, History{"a": entry(9)}},
-		"a machine without a Node has the name":  {History{"a": entry(8, noon)}, nil, map[string]Pool{"a": {9, ""}}, History{"a": entry(9)}},
-		"CiliumNode that never had a Node":       {nil, nil, map[string]Pool{"a": {Slots: 9}}, History{}},
+		"another Node had the name in between":   {History{"a": entry(8, noon)}, nil, map[string]NodePool{"a": {9, "a-2"}}, History{"a": entry(9)}},
+		"a machine without a Node has the name":  {History{"a": entry(8, noon)}, nil, map[string]NodePool{"a": {9, ""}}, History{"a": entry(9)}},
+		"CiliumNode that never had a Node":       {nil, nil, map[string]NodePool{"a": {Slots: 9}}, History{}},
 		"recorded without a Node's UID":          {History{"a": {Slots: 8, AbsentSince: noon}}, nil, nil, History{}},
 		"recorded without a UID, and has a Node": {History{"a": {Slots: 8}}, map[string]string{"a": "a-1"}, nil, History{"a": entry(8)}},
 	} {
@@ -69,7 +69,7 @@ func TestLost(t *testing.T) {
 		"old": entry(8, later.Add(-2*time.Hour)), "older": entry(0, later.Add(-3*time.Hour)), "other": entry(3, later.Add(-30*time.Minute)),
 	}
 	s := Selection{Grace: 30 * time.Minute, ExtraSlots: 16}
-	want := []lostnodes.Node{
+	want := []Node{
 		{Name: "older", AbsentSince: h["older"].AbsentSince, Owners: []string{"router", "ciliumnode-0..15"}},
 		{Name: "old", AbsentSince: h["old"].AbsentSince, Owners: []string{"router", "ciliumnode-0..23"}},
 		{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..18"}},
@@ -79,13 +79,19 @@ func TestLost(t *testing.T) {
 	}
 	s.ExtraSlots = 0
 	got := h.Lost(s, []string{"router"}, later)
-	if len(got) != 3 || fmt.Sprint(got[0].Owners, got[2]) != fmt.Sprint([]string{"router"}, lostnodes.Node{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..2"}}) {
+	if len(got) != 3 || fmt.Sprint(got[0].Owners, got[2]) != fmt.Sprint([]string{"router"}, Node{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..2"}}) {
 		t.Errorf("got %v", got)
 	}
 	for _, n := range got {
-		if _, err := lostnodes.Expand(n.Owners); err != nil {
+		if _, err := Expand(n.Owners); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestSlotOwner(t *testing.T) {
+	if planner.OwnerPrefix != slotOwner {
+		t.Errorf("the bridge names its slots %s", planner.OwnerPrefix)
 	}
 }
 

@@ -1,4 +1,4 @@
-package reclaim
+package lostnodes
 
 import (
 	"context"
@@ -36,13 +36,10 @@ func (f *fakePlugin) Del(_ context.Context, c call.Call) error {
 	return f.fail(len(f.dels))
 }
 
-// noon is the time of each test.
-func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
-
-func newOptions(f *fakePlugin) Options {
+func newReclaim(f *fakePlugin) Reclaim {
 	f.profile = profile.Profile{Type: "central", Store: profile.StoreRemote, Del: profile.DelReleased, DelFromAnyNode: true}
-	return Options{
-		Plugin: f, Self: "here", Now: noon, Sidecar: func(string, string) string { return "" },
+	return Reclaim{
+		Plugin: f, Self: "here", Now: func() time.Time { return noon }, Sidecar: func(string, string) string { return "" },
 		Pools: []Pool{{"default", call.Network{Name: "pods"}}, {"blue", call.Network{Name: "blue-network"}}},
 	}
 }
@@ -56,7 +53,7 @@ func lost() []Node {
 //evidence:operate/bridge Nodes of lost machines are found, and what they held is released
 func TestRun(t *testing.T) {
 	f := &fakePlugin{}
-	o := newOptions(f)
+	o := newReclaim(f)
 	nodes := lost()
 	nodes[0].Generations, nodes[1].Generations = 1, 1
 	results := o.Run(t.Context(), nodes)
@@ -83,7 +80,7 @@ func TestRun(t *testing.T) {
 
 func TestDryRun(t *testing.T) {
 	f := &fakePlugin{}
-	o := newOptions(f)
+	o := newReclaim(f)
 	o.DryRun = true
 	if got := states(o.Run(t.Context(), lost())); got != "6 would-release" || len(f.dels) != 0 {
 		t.Errorf("got %s and %d DELs; want none", got, len(f.dels))
@@ -117,7 +114,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakePlugin{fail: c.fail}
-			o := newOptions(f)
+			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
 			results := o.Run(t.Context(), []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}})
 			if got := states(results); got != c.want {
@@ -145,7 +142,7 @@ func TestFailingNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fakePlugin{}
 			f.fail = func(n int) error { return c.fail(f.dels[n-1].Owner) }
-			o := newOptions(f)
+			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
 			bad := Node{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}
 			if got := states(o.Run(t.Context(), []Node{bad, {Name: "next", Owners: []string{"good"}}})); got != c.want {
@@ -163,17 +160,17 @@ func TestInterrupted(t *testing.T) {
 		}
 		return nil
 	}}
-	if got := states(newOptions(f).Run(ctx, lost())); got != "2 released, 4 not-tried" {
+	if got := states(newReclaim(f).Run(ctx, lost())); got != "2 released, 4 not-tried" {
 		t.Errorf("got %s", got)
 	}
 }
 
 // A node that was begun in time is finished: half a node would be reported as failed.
 func TestUntil(t *testing.T) {
-	now := noon()
+	now := noon
 	f := &fakePlugin{fail: func(int) error { now = now.Add(time.Minute); return nil }}
-	o := newOptions(f)
-	o.Now, o.Until = func() time.Time { return now }, noon().Add(3*time.Minute)
+	o := newReclaim(f)
+	o.Now, o.Until = func() time.Time { return now }, noon.Add(3*time.Minute)
 	if got := states(o.Run(t.Context(), lost())); got != "4 released, 2 not-tried" {
 		t.Errorf("got %s", got)
 	}
@@ -181,18 +178,18 @@ func TestUntil(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*fakePlugin, *Options)
+		change func(*fakePlugin, *Reclaim)
 		want   string
 		// node reports whether the error is that of one node.
 		node bool
 	}{
-		"nothing wrong":      {func(*fakePlugin, *Options) {}, "", false},
-		"this node":          {func(_ *fakePlugin, o *Options) { o.Self = "gone-too" }, "gone-too is this node", true},
-		"no plugin":          {func(f *fakePlugin, _ *Options) { f.invalid = errors.New("not found") }, `pool "default": not found`, false},
-		"store on the node":  {func(f *fakePlugin, _ *Options) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node", false},
-		"single-use IDs":     {func(f *fakePlugin, _ *Options) { f.profile.Del = profile.DelQueued }, "random digits", false},
-		"not known to do it": {func(f *fakePlugin, _ *Options) { f.profile.DelFromAnyNode = false }, "delFromAnyNode", false},
-		"its sidecar runs here": {func(_ *fakePlugin, o *Options) {
+		"nothing wrong":      {func(*fakePlugin, *Reclaim) {}, "", false},
+		"this node":          {func(_ *fakePlugin, o *Reclaim) { o.Self = "gone-too" }, "gone-too is this node", true},
+		"no plugin":          {func(f *fakePlugin, _ *Reclaim) { f.invalid = errors.New("not found") }, `pool "default": not found`, false},
+		"store on the node":  {func(f *fakePlugin, _ *Reclaim) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node", false},
+		"single-use IDs":     {func(f *fakePlugin, _ *Reclaim) { f.profile.Del = profile.DelQueued }, "random digits", false},
+		"not known to do it": {func(f *fakePlugin, _ *Reclaim) { f.profile.DelFromAnyNode = false }, "delFromAnyNode", false},
+		"its sidecar runs here": {func(_ *fakePlugin, o *Reclaim) {
 			o.Sidecar = func(node, network string) string {
 				return map[string]string{"gone-too blue-network": "PID 7"}[node+" "+network]
 			}
@@ -200,7 +197,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakePlugin{}
-			o := newOptions(f)
+			o := newReclaim(f)
 			c.change(f, &o)
 			err := o.Check(t.Context())
 			o.DryRun = true

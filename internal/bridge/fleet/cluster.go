@@ -1,5 +1,6 @@
-// Package inventory lists the CiliumNodes, Nodes and pods of a cluster, page by page.
-package inventory
+// Package fleet reads the objects of all nodes of a cluster from the API server, and keeps the history of
+// its Nodes there.
+package fleet
 
 import (
 	"context"
@@ -18,6 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 )
 
 // The pods of the bridge have the label nameLabel with the value bridgeName.
@@ -87,23 +89,37 @@ type ciliumNodeList struct {
 	Items           []ciliumnode.Node `json:"items"`
 }
 
-// NodeNames calls each with the name of every Node. begin is as for CiliumNodes.
-func (c *Cluster) NodeNames(ctx context.Context, begin func() (each func(name string))) error {
-	return c.NodeUIDs(ctx, func() func(string, string) {
-		each := begin()
-		return func(name, _ string) { each(name) }
+// Pools returns the pool of every CiliumNode by name, without impossible slots.
+func (c *Cluster) Pools(ctx context.Context) (map[string]lostnodes.NodePool, error) {
+	pools := map[string]lostnodes.NodePool{}
+	return pools, c.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
+		clear(pools)
+		return func(n *ciliumnode.Node) {
+			var p lostnodes.NodePool
+			for _, a := range n.Spec.IPAM.Pool {
+				if slot, ok := a.Entry().Slot(); ok && slot < lostnodes.MaxSlots {
+					p.Slots = max(p.Slots, slot+1)
+				}
+			}
+			for _, owner := range n.Metadata.OwnerReferences {
+				if owner.Kind == "Node" {
+					p.NodeUID = string(owner.UID)
+				}
+			}
+			pools[n.Metadata.Name] = p
+		}
 	})
 }
 
-// NodeUIDs calls each with the name and the UID of every Node, of which only the metadata is read. begin
-// is as for CiliumNodes.
-func (c *Cluster) NodeUIDs(ctx context.Context, begin func() (each func(name, uid string))) error {
+// NodeUIDs returns the UID of every Node by name. Only the metadata is read.
+func (c *Cluster) NodeUIDs(ctx context.Context) (map[string]string, error) {
+	uids := map[string]string{}
 	nodes := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-	return describe("Nodes", pages(ctx, nodes.List, func() func(*metav1.PartialObjectMetadataList) {
-		each := begin()
+	return uids, describe("Nodes", pages(ctx, nodes.List, func() func(*metav1.PartialObjectMetadataList) {
+		clear(uids)
 		return func(list *metav1.PartialObjectMetadataList) {
 			for i := range list.Items {
-				each(list.Items[i].Name, string(list.Items[i].UID))
+				uids[list.Items[i].Name] = string(list.Items[i].UID)
 			}
 		}
 	}))
@@ -169,5 +185,38 @@ func describe(what string, err error) error {
 		return fmt.Errorf("list %s: %w; the ClusterRole delegated-ipam-audit has the necessary rights (docs/operate/bridge.md)", what, err)
 	default:
 		return fmt.Errorf("list %s: %w", what, err)
+	}
+}
+
+const (
+	// pageSize is the number of objects in a page.
+	pageSize = 500
+	// maxRestarts limits how often one list starts again. Its pages are of one resource version, which
+	// the API server keeps for about five minutes.
+	maxRestarts = 3
+)
+
+// pages lists all objects of a kind, page by page, and drops each page before the next. Its pages are
+// of one resource version; if that expires it starts again. begin is called at each start and returns
+// the function that gets the pages.
+// client-go's pager is not used: it buffers pages, and does not start again.
+func pages[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), begin func() func(L)) error {
+	each, restarts, token := begin(), 0, ""
+	for {
+		page, err := list(ctx, metav1.ListOptions{Limit: pageSize, Continue: token})
+		switch {
+		case apierrors.IsResourceExpired(err) && token != "":
+			if restarts++; restarts > maxRestarts {
+				return fmt.Errorf("the list has expired %d times before its end: %w", restarts, err)
+			}
+			each, token = begin(), ""
+			continue
+		case err != nil:
+			return err
+		}
+		each(page)
+		if token = page.GetContinue(); token == "" {
+			return nil
+		}
 	}
 }

@@ -1,7 +1,4 @@
-// Package nodehistory records the Nodes of a cluster and their numbers of slots, so that the addresses
-// of a node can be released after its Node and its CiliumNode are deleted: a CiliumNode is removed
-// with its Node, and no other object has its last pool (docs/operate/operations.md, Lost nodes).
-package nodehistory
+package lostnodes
 
 import (
 	"cmp"
@@ -9,14 +6,14 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 )
 
-// maxSlot limits the slots of a node: no node has more pods. Each costs a call of the plugin, and any
+// MaxSlots limits the slots of a node: no node has more pods. Each costs a call of the plugin, and any
 // client that writes to a CiliumNode chooses their numbers.
-const maxSlot = 1024
+const MaxSlots = 1024
+
+// slotOwner begins the owner of each slot, as the bridge names them (planner.Owner).
+const slotOwner = "ciliumnode-"
 
 // Entry is the record of a node that had a Node.
 type Entry struct {
@@ -30,15 +27,17 @@ type Entry struct {
 	AbsentAt    time.Time `json:"absentAt,omitzero"`
 }
 
-// Pool is the pool of a CiliumNode.
-type Pool struct {
+// NodePool is the pool of a CiliumNode.
+type NodePool struct {
 	// Slots is one more than the highest number of a slot.
 	Slots int
 	// NodeUID is the UID of the Node that owns the CiliumNode; empty for none.
 	NodeUID string
 }
 
-// History has an entry for each node by its name.
+// History records the Nodes of a cluster and their numbers of slots by name, so that the addresses of a
+// node can be released after its Node and its CiliumNode are deleted: a CiliumNode is removed with its
+// Node, and no other object has its last pool.
 type History map[string]Entry
 
 // Observe returns the history after a look: the API server has listed the UIDs of the Nodes, and the
@@ -46,7 +45,7 @@ type History map[string]Entry
 // still be held from before. After more than maxGap since the last look a node counts as absent from now
 // on: its Node may have existed meanwhile. So does it while there is a CiliumNode that its Node did not
 // own: another machine has the name. A name that never had a Node is not recorded.
-func (h History) Observe(nodes map[string]string, pools map[string]Pool, maxGap time.Duration, now time.Time) History {
+func (h History) Observe(nodes map[string]string, pools map[string]NodePool, maxGap time.Duration, now time.Time) History {
 	next := History{}
 	now = now.UTC().Truncate(time.Second)
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(h)), slices.Collect(maps.Keys(nodes))) {
@@ -84,19 +83,19 @@ type Selection struct {
 
 // Lost returns the nodes that have been absent for the grace period, those that have been lost longest
 // first. owners are those of each node besides its slots. The result is not limited to Selection.Max.
-func (h History) Lost(s Selection, owners []string, now time.Time) []lostnodes.Node {
-	all := []lostnodes.Node{}
+func (h History) Lost(s Selection, owners []string, now time.Time) []Node {
+	all := []Node{}
 	for name, e := range h {
 		if e.AbsentSince.IsZero() || now.Sub(e.AbsentSince) < s.Grace {
 			continue
 		}
-		n := lostnodes.Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(owners)}
-		if last := min(e.Slots, maxSlot) + s.ExtraSlots - 1; last >= 0 {
-			n.Owners = append(n.Owners, fmt.Sprintf("%s..%d", planner.Owner(0), last))
+		n := Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(owners)}
+		if last := min(e.Slots, MaxSlots) + s.ExtraSlots - 1; last >= 0 {
+			n.Owners = append(n.Owners, fmt.Sprintf("%s0..%d", slotOwner, last))
 		}
 		all = append(all, n)
 	}
-	slices.SortFunc(all, func(a, b lostnodes.Node) int {
+	slices.SortFunc(all, func(a, b Node) int {
 		return cmp.Or(a.AbsentSince.Compare(b.AbsentSince), cmp.Compare(a.Name, b.Name))
 	})
 	return all

@@ -1,7 +1,4 @@
-// Package reclaim releases the addresses that the sidecar of a lost node held (docs/operate/operations.md,
-// Lost nodes). Container IDs are computed from owner, node and network, so any node can do that with a
-// plugin whose DEL works from any node.
-package reclaim
+package lostnodes
 
 import (
 	"context"
@@ -17,7 +14,7 @@ import (
 // limit for each.
 const maxFailures = 5
 
-// Plugin runs plugins, as delegate.Runner does.
+// Plugin runs plugins, as plugin.Runner does.
 type Plugin interface {
 	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
 	Del(ctx context.Context, c call.Call) error
@@ -29,19 +26,9 @@ type Pool struct {
 	Network call.Network
 }
 
-// Node is a lost node.
-type Node struct {
-	Name string
-	// Owners are those that may hold addresses. An owner that holds none costs one DEL.
-	Owners []string
-	// Generations is the highest suffix -gN of container IDs that is tried beside the ID itself.
-	Generations int
-	// Err is why its addresses cannot be released; nil if they can.
-	Err error
-}
-
-// Options configure a reclaim.
-type Options struct {
+// Reclaim releases the addresses that the sidecars of lost nodes held. Container IDs are computed from
+// owner, node and network, so any node can do that with a plugin whose DEL works from any node.
+type Reclaim struct {
 	Plugin Plugin
 	// Pools has at least one pool.
 	Pools []Pool
@@ -69,7 +56,7 @@ const (
 	Released State = "released"
 	// Failed: the DEL has failed, or none can be called for the node.
 	Failed State = "failed"
-	// NotTried: earlier failures, an interruption or Options.Until prevented the DEL.
+	// NotTried: earlier failures, an interruption or Reclaim.Until prevented the DEL.
 	NotTried State = "not-tried"
 )
 
@@ -87,10 +74,10 @@ type Result struct {
 
 // Check fails if the DEL of a pool's plugin does not work from this node. It calls no verb except
 // VERSION.
-func (o Options) Check(ctx context.Context) error {
-	for _, p := range o.Pools {
-		id := containerid.For("", o.Self, p.Network.Name)
-		inv, err := o.Plugin.NewInvocation(ctx, p.Network, id, "")
+func (r Reclaim) Check(ctx context.Context) error {
+	for _, p := range r.Pools {
+		id := containerid.For("", r.Self, p.Network.Name)
+		inv, err := r.Plugin.NewInvocation(ctx, p.Network, id, "")
 		if inv.Profile.Type != "" { // otherwise the plugin is unknown
 			var object struct{ IPAM json.RawMessage }
 			_ = json.Unmarshal(inv.Config, &object)
@@ -106,15 +93,15 @@ func (o Options) Check(ctx context.Context) error {
 }
 
 // CheckNode fails if this process must not release the addresses of a node.
-func (o Options) CheckNode(n Node) error {
-	if n.Err != nil {
-		return n.Err
+func (r Reclaim) CheckNode(n Node) error {
+	if _, err := n.AllOwners(); err != nil {
+		return err
 	}
-	if n.Name == o.Self {
+	if n.Name == r.Self {
 		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", n.Name)
 	}
-	for _, p := range o.Pools {
-		if holder := o.Sidecar(n.Name, p.Network.Name); holder != "" {
+	for _, p := range r.Pools {
+		if holder := r.Sidecar(n.Name, p.Network.Name); holder != "" {
 			return fmt.Errorf("the sidecar of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", n.Name, p.Network.Name, holder)
 		}
 	}
@@ -124,28 +111,28 @@ func (o Options) CheckNode(n Node) error {
 // Run releases the addresses of the owners of the nodes, one call after the other, and returns a
 // result for each container ID. After the end of ctx the remaining ones are not tried; after several
 // failures in a row those of the same node, and of each further node only the first, until one succeeds.
-func (o Options) Run(ctx context.Context, nodes []Node) []Result {
+func (r Reclaim) Run(ctx context.Context, nodes []Node) []Result {
 	var all []Result
 	failures := 0
 	for _, n := range nodes {
-		if err := o.CheckNode(n); err != nil {
+		if err := r.CheckNode(n); err != nil {
 			all = append(all, Result{Node: n.Name, State: Failed, Error: err.Error()})
 			continue
 		}
-		inTime := o.Until.IsZero() || o.Now().Before(o.Until)
-		for i, r := range o.results(n) {
+		inTime := r.Until.IsZero() || r.Now().Before(r.Until)
+		for i, t := range r.targets(n) {
 			switch {
-			case o.DryRun:
-				r.State = WouldRelease
+			case r.DryRun:
+				t.State = WouldRelease
 			case ctx.Err() != nil || i > 0 && failures >= maxFailures || !inTime:
-				r.State = NotTried
+				t.State = NotTried
 			default:
 				failures++
-				if err := o.release(ctx, &r); err == nil {
+				if err := r.release(ctx, &t); err == nil {
 					failures = 0
 				}
 			}
-			all = append(all, r.Result)
+			all = append(all, t.Result)
 		}
 	}
 	return all
@@ -159,11 +146,12 @@ type target struct {
 	first string
 }
 
-// results returns a result without a state for each container ID of a node.
-func (o Options) results(n Node) []target {
+// targets returns a target without a state for each container ID of a node.
+func (r Reclaim) targets(n Node) []target {
 	var all []target
-	for _, p := range o.Pools {
-		for _, owner := range n.Owners {
+	owners, _ := n.AllOwners() // checked by CheckNode
+	for _, p := range r.Pools {
+		for _, owner := range owners {
 			first := containerid.For(owner, n.Name, p.Network.Name)
 			for g := range n.Generations + 1 {
 				all = append(all, target{Result{
@@ -176,11 +164,11 @@ func (o Options) results(n Node) []target {
 }
 
 // release calls DEL as the lost sidecar would have, and sets the state.
-func (o Options) release(ctx context.Context, t *target) error {
-	inv, err := o.Plugin.NewInvocation(ctx, t.pool.Network, t.first, t.Owner)
+func (r Reclaim) release(ctx context.Context, t *target) error {
+	inv, err := r.Plugin.NewInvocation(ctx, t.pool.Network, t.first, t.Owner)
 	if err == nil {
 		inv.ContainerID = t.ContainerID
-		err = o.Plugin.Del(context.WithoutCancel(ctx), call.Call{ContainerID: t.ContainerID, Owner: t.Owner, Pool: t.Pool, Invocation: inv})
+		err = r.Plugin.Del(context.WithoutCancel(ctx), call.Call{ContainerID: t.ContainerID, Owner: t.Owner, Pool: t.Pool, Invocation: inv})
 	}
 	t.State = Released
 	if err != nil {

@@ -1,4 +1,4 @@
-package nodehistory
+package lostnodes
 
 import (
 	"context"
@@ -10,13 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic/fake"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 )
 
 // fakeStore is a plugin's store.
@@ -50,11 +44,11 @@ func lostTracker(t *testing.T, ids ...map[string]bool) (Tracker, *fakeCluster, *
 	}
 	mustList(t, f, noon.Add(time.Hour/2))
 	tracker := newTracker(f, noon.Add(time.Hour))
-	tracker.Plugin, tracker.Networks, tracker.Owners = s, []string{"blue", "pods"}, []string{"router"}
+	tracker.ContainerIDs, tracker.Networks, tracker.Owners = s.ContainerIDs, []string{"blue", "pods"}, []string{"router"}
 	return tracker, f, s
 }
 
-func remembered(f *fakeCluster) []string { return slices.Sorted(maps.Keys(f.stored.Data)) }
+func remembered(f *fakeCluster) []string { return slices.Sorted(maps.Keys(f.stored)) }
 
 // Only reservations in the store are listed, also beyond the last pool and with a suffix, and a node
 // without any is forgotten.
@@ -65,7 +59,7 @@ func TestLostInStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []lostnodes.Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
+	want := []Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
 	if !reflect.DeepEqual(list.Nodes, want) {
 		t.Errorf("got %+v; want %+v", list.Nodes, want)
 	}
@@ -92,7 +86,7 @@ func TestStoreErrors(t *testing.T) {
 		"unreadable": {func(_ *Tracker, s *fakeStore) { s.err = errors.New("refused") }, "refused"},
 		"another store": {func(t *Tracker, s *fakeStore) {
 			s.ids = map[string]bool{"pod": true}
-			t.Cluster.(*fakeCluster).pools = map[string][]string{"here": {"delegated-ipam/ciliumnode-0"}}
+			t.Cluster.(*fakeCluster).pools = map[string]NodePool{"here": {Slots: 1}}
 		}, "by --whereabouts-namespace"},
 		"another network": {func(t *Tracker, _ *fakeStore) { t.Networks = []string{"other"} }, "by --cni-networks"},
 	} {
@@ -112,7 +106,7 @@ func TestStoreErrors(t *testing.T) {
 // A DEL that reports success and releases nothing is noticed.
 func TestForgetInStore(t *testing.T) {
 	tracker, f, s := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3"))
-	report := lostnodes.Report{Reclaimed: []string{"a", "b"}}
+	report := Report{Reclaimed: []string{"a", "b"}}
 	err := tracker.Forget(t.Context(), report)
 	if err == nil || !strings.Contains(err.Error(), `node a: each DEL has succeeded, but the plugin's store still has addresses of ["router" "ciliumnode-3"]`) {
 		t.Errorf("got %v; want what remains", err)
@@ -123,38 +117,5 @@ func TestForgetInStore(t *testing.T) {
 	s.ids = idsOf("here", "router")
 	if err := tracker.Forget(t.Context(), report); err != nil || !slices.Equal(remembered(f), []string{"here"}) {
 		t.Errorf("got %v, and remembers %q; want here alone", err, remembered(f))
-	}
-}
-
-func TestIPPools(t *testing.T) {
-	pool := func(name string, allocations map[string]any) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "IPPool",
-			"metadata": map[string]any{"name": name, "namespace": "kube-system"},
-			"spec":     map[string]any{"range": "10.0.0.0/24", "allocations": allocations},
-		}}
-	}
-	reserved := func(id string) map[string]any { return map[string]any{"id": id, "podref": "x/y"} }
-	for name, c := range map[string]struct {
-		pools []runtime.Object
-		want  map[string]bool
-		err   string
-	}{
-		"two pools": {
-			[]runtime.Object{pool("a", map[string]any{"1": reserved("x"), "2": reserved("y")}), pool("b", map[string]any{"1": reserved("x")})},
-			map[string]bool{"x": true, "y": true},
-			"",
-		},
-		"empty":   {[]runtime.Object{pool("a", nil)}, map[string]bool{}, ""},
-		"no pool": {nil, nil, "--whereabouts-namespace"},
-		"no ID":   {[]runtime.Object{pool("a", map[string]any{"1": map[string]any{}})}, nil, "allocation 1 has no id"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			kinds := map[schema.GroupVersionResource]string{{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Resource: "ippools"}: "IPPoolList"}
-			got, err := NewIPPools(fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, c.pools...), "kube-system").ContainerIDs(t.Context())
-			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !maps.Equal(got, c.want) {
-				t.Errorf("got %v, %v; want %v, %q", got, err, c.want, c.err)
-			}
-		})
 	}
 }

@@ -1,23 +1,15 @@
-package nodehistory
+package lostnodes
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 )
 
 // maxGeneration bounds the container IDs of an owner that are looked up in a store.
 const maxGeneration = 8
-
-// PluginStore is a plugin's store that can be listed.
-type PluginStore interface {
-	// ContainerIDs returns the container IDs of all reservations.
-	ContainerIDs(ctx context.Context) (map[string]bool, error)
-}
 
 // held finds the reservations of nodes in a list of container IDs.
 type held struct {
@@ -29,9 +21,9 @@ type held struct {
 
 // of returns the owners of a node with a reservation, and the highest generation of their IDs.
 func (h held) of(node string) (owners []string, generation int) {
-	candidates, _ := lostnodes.Expand(h.owners) // checked with the options
-	for slot := range maxSlot {
-		candidates = append(candidates, planner.Owner(slot))
+	candidates, _ := Expand(h.owners) // checked with the options
+	for slot := range MaxSlots {
+		candidates = append(candidates, slotOwner+strconv.Itoa(slot))
 	}
 	for _, owner := range candidates {
 		if g, ok := h.generation(owner, node); ok {
@@ -84,7 +76,7 @@ func (h held) check(known History) error {
 
 // narrow returns the nodes with the owners that have a reservation, and the names of the nodes without
 // any.
-func (h held) narrow(nodes []lostnodes.Node) (holding []lostnodes.Node, empty []string) {
+func (h held) narrow(nodes []Node) (holding []Node, empty []string) {
 	for _, n := range nodes {
 		n.Owners, n.Generations = h.of(n.Name)
 		if len(n.Owners) == 0 {

@@ -1,4 +1,4 @@
-package inventory
+package fleet
 
 import (
 	"errors"
@@ -65,7 +65,6 @@ func TestPages(t *testing.T) {
 							}
 						})
 					},
-					"NodeNames": func(n *names) error { return c.NodeNames(t.Context(), n.begin) },
 					"Nodes": func(n *names) error {
 						return c.Nodes(t.Context(), func() func(string, []string) {
 							add := n.begin()
@@ -96,6 +95,27 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// A client that writes to a CiliumNode chooses the numbers of its slots.
+func TestPools(t *testing.T) {
+	s := apiserver.Start(t)
+	pool := apiserver.Object{}
+	for i, resource := range []string{"delegated-ipam/ciliumnode-0", "delegated-ipam/ciliumnode-7", "eni-1", "delegated-ipam/ciliumnode-009",
+		"delegated-ipam/ciliumnode-1024", "delegated-ipam/ciliumnode-9223372036854775806"} {
+		pool[fmt.Sprintf("10.0.0.%d", i)] = apiserver.Object{"resource": resource}
+	}
+	s.Create("a", apiserver.Object{"ipam": apiserver.Object{"pool": pool}})
+	s.Add("nodes", apiserver.Object{"metadata": apiserver.Object{"name": "a", "uid": "a-1"}})
+	c := connect(t, s)
+	pools, err := c.Pools(t.Context())
+	if err != nil || len(pools) != 1 || pools["a"].Slots != 8 {
+		t.Errorf("got the pools %v, %v; want 8 slots of a", pools, err)
+	}
+	uids, err := c.NodeUIDs(t.Context())
+	if err != nil || len(uids) != 1 || uids["a"] != "a-1" {
+		t.Errorf("got the UIDs %v, %v; want a-1", uids, err)
+	}
+}
+
 func TestAlwaysExpired(t *testing.T) {
 	s := apiserver.Start(t)
 	for i := range pageSize + 1 {
@@ -103,7 +123,10 @@ func TestAlwaysExpired(t *testing.T) {
 	}
 	s.ExpireLists(1 << 30)
 	var n names
-	err := connect(t, s).NodeNames(t.Context(), n.begin)
+	err := connect(t, s).Nodes(t.Context(), func() func(string, []string) {
+		n.begin()
+		return func(string, []string) {}
+	})
 	if err == nil || !strings.Contains(err.Error(), "expired") || n.begins != maxRestarts+1 {
 		t.Errorf("ended after %d begins with %v; want an error after %d", n.begins, err, maxRestarts+1)
 	}
@@ -167,7 +190,6 @@ func TestErrors(t *testing.T) {
 		tt.set()
 		for what, err := range map[string]error{
 			"CiliumNodes": c.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) { return nil }),
-			"NodeNames":   c.NodeNames(t.Context(), func() func(string) { return nil }),
 			"Nodes":       c.Nodes(t.Context(), func() func(string, []string) { return nil }),
 			"Pods":        c.Pods(t.Context(), func() func(audit.Pod) { return nil }, func() func(audit.PodAddress) { return nil }),
 		} {

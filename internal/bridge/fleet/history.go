@@ -1,0 +1,103 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
+)
+
+// ConfigMaps reads and updates the ConfigMaps of one namespace, as client-go's client does.
+type ConfigMaps interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.ConfigMap, error)
+	Update(ctx context.Context, m *corev1.ConfigMap, o metav1.UpdateOptions) (*corev1.ConfigMap, error)
+}
+
+// History keeps a lostnodes.History in a ConfigMap, with a key for each node. A ConfigMap has room for
+// about 10,000 nodes.
+type History struct {
+	ConfigMaps ConfigMaps
+	// Name is the name of the ConfigMap, which must exist.
+	Name string
+}
+
+// Update replaces the history by the result of change, which is called again after a write of
+// another process since the read. An equal history is not written.
+func (s History) Update(ctx context.Context, change func(lostnodes.History) lostnodes.History) (after lostnodes.History, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		stored, err := s.ConfigMaps.Get(ctx, s.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("%w; expected an empty one before the first run: deploy/kubernetes/reclaim has it", err)
+		}
+		if err != nil {
+			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)
+		}
+		before := lostnodes.History{}
+		for name, text := range stored.Data {
+			var e lostnodes.Entry
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				return fmt.Errorf("ConfigMap %s: key %s: %w; remove the key, which forgets the node if it is lost", s.Name, name, err)
+			}
+			before[name] = e
+		}
+		after = change(before)
+		data := map[string]string{}
+		for name, e := range after {
+			text, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			data[name] = string(text)
+		}
+		if maps.Equal(data, stored.Data) {
+			return nil
+		}
+		stored.Data = data
+		if _, err = s.ConfigMaps.Update(ctx, stored, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)
+		}
+		return nil
+	})
+	return after, err
+}
+
+// IPPools returns a function that lists the container IDs of all reservations of whereabouts: those in
+// the IPPools of a namespace. A namespace without an IPPool is an error: it may be the wrong one.
+func IPPools(client dynamic.Interface, namespace string) func(context.Context) (map[string]bool, error) {
+	resource := schema.GroupVersionResource{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Resource: "ippools"}
+	return func(ctx context.Context) (map[string]bool, error) {
+		list, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list IPPools of namespace %s: %w", namespace, err)
+		}
+		if len(list.Items) == 0 {
+			return nil, fmt.Errorf("namespace %s has no IPPool; expected the namespace of whereabouts' IPPools, by --whereabouts-namespace", namespace)
+		}
+		ids := map[string]bool{}
+		for _, pool := range list.Items {
+			allocations, _, err := unstructured.NestedMap(pool.Object, "spec", "allocations")
+			if err != nil {
+				return nil, fmt.Errorf("IPPool %s: %w", pool.GetName(), err)
+			}
+			for offset, a := range allocations {
+				fields, _ := a.(map[string]any)
+				id, ok := fields["id"].(string)
+				if !ok {
+					return nil, fmt.Errorf("IPPool %s: allocation %s has no id", pool.GetName(), offset)
+				}
+				ids[id] = true
+			}
+		}
+		return ids, nil
+	}
+}

@@ -1,0 +1,116 @@
+package lostnodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Cluster lists the objects of a cluster.
+type Cluster interface {
+	// Pools returns the pools of the CiliumNodes, and NodeUIDs the UIDs of the Nodes, by name.
+	Pools(context.Context) (map[string]NodePool, error)
+	NodeUIDs(context.Context) (map[string]string, error)
+}
+
+// Tracker finds lost nodes by comparing the Nodes of a cluster with its history.
+type Tracker struct {
+	Cluster Cluster
+	// UpdateHistory replaces the stored history by the result of change.
+	UpdateHistory func(ctx context.Context, change func(History) History) (History, error)
+	// ContainerIDs lists the reservations in the plugin's store, which are compared with the lost nodes;
+	// nil if they cannot be listed.
+	ContainerIDs func(context.Context) (map[string]bool, error)
+	// Networks are the names of the networks of the sidecars, for ContainerIDs.
+	Networks []string
+	// Owners are those that any node may have, besides its slots.
+	Owners []string
+	// MaxGap is the longest time between two looks in which a Node that both found absent did not exist.
+	MaxGap time.Duration
+	// Now returns the time.
+	Now func() time.Time
+}
+
+// Lost brings the history up to date and returns the lost nodes.
+func (t Tracker) Lost(ctx context.Context, s Selection) (List, error) {
+	// First, because the Node exists before its CiliumNode.
+	pools, err := t.Cluster.Pools(ctx)
+	if err != nil {
+		return List{}, err
+	}
+	now := t.Now()
+	nodes, err := t.nodes(ctx)
+	if err != nil {
+		return List{}, err
+	}
+	h, err := t.UpdateHistory(ctx, func(h History) History { return h.Observe(nodes, pools, t.MaxGap, now) })
+	if err != nil {
+		return List{}, err
+	}
+	lost := h.Lost(s, t.Owners, now)
+	if t.ContainerIDs != nil && len(lost) > 0 {
+		if lost, err = t.compare(ctx, h, lost); err != nil {
+			return List{}, err
+		}
+	}
+	return List{Time: now.UTC(), Nodes: lost[:min(len(lost), s.Max)]}, nil
+}
+
+// compare returns the lost nodes with a reservation in the plugin's store, and forgets the others.
+func (t Tracker) compare(ctx context.Context, h History, lost []Node) ([]Node, error) {
+	held, err := t.held(ctx)
+	if err == nil {
+		err = held.check(h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	holding, empty := held.narrow(lost)
+	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Forget(empty) })
+	return holding, err
+}
+
+func (t Tracker) held(ctx context.Context) (held, error) {
+	ids, err := t.ContainerIDs(ctx)
+	return held{ids, t.Networks, t.Owners}, err
+}
+
+// Forget removes the reclaimed nodes of a report from the history. One that has returned stays. The
+// error names the nodes that could not be reclaimed; they are listed again.
+func (t Tracker) Forget(ctx context.Context, r Report) error {
+	now := t.Now()
+	nodes, err := t.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	released, remaining := r.Reclaimed, error(nil)
+	if t.ContainerIDs != nil && len(released) > 0 {
+		held, err := t.held(ctx)
+		if err != nil {
+			return err
+		}
+		released, remaining = held.remaining(released)
+	}
+	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Observe(nodes, nil, t.MaxGap, now).Forget(released) })
+	if len(r.Failed) == 0 {
+		return errors.Join(err, remaining)
+	}
+	failed := ""
+	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
+		failed += fmt.Sprintf("\n  %s: %s", name, r.Failed[name])
+	}
+	return errors.Join(err, remaining, fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:%s", len(r.Failed), failed))
+}
+
+// nodes returns the UIDs of the Nodes. An empty list is an error: otherwise every node would count as
+// lost.
+func (t Tracker) nodes(ctx context.Context) (map[string]string, error) {
+	nodes, err := t.Cluster.NodeUIDs(ctx)
+	if err == nil && len(nodes) == 0 {
+		err = errors.New("the API server lists no Node; expected at least the one on which this runs")
+	}
+	return nodes, err
+}

@@ -1,0 +1,182 @@
+package lostnodes
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeCluster has Nodes, the pools of CiliumNodes and a history.
+type fakeCluster struct {
+	nodes  []string
+	pools  map[string]NodePool
+	stored History
+	writes int
+	// failNodes is the error of a list of Nodes, failStore of the store of the history.
+	failNodes, failStore error
+}
+
+func (f *fakeCluster) Pools(context.Context) (map[string]NodePool, error) { return f.pools, nil }
+
+func (f *fakeCluster) NodeUIDs(context.Context) (map[string]string, error) {
+	uids := map[string]string{}
+	for _, name := range f.nodes {
+		uids[name] = "uid-" + name
+	}
+	return uids, f.failNodes
+}
+
+func (f *fakeCluster) update(_ context.Context, change func(History) History) (History, error) {
+	if f.failStore != nil {
+		return nil, f.failStore
+	}
+	after := change(f.stored)
+	if !maps.Equal(after, f.stored) {
+		f.writes++
+	}
+	f.stored = after
+	return after, nil
+}
+
+func newTracker(f *fakeCluster, now time.Time) Tracker {
+	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Now: func() time.Time { return now }}
+}
+
+func selection() Selection { return Selection{Grace: time.Hour, Max: 5} }
+
+// mustList returns the lost nodes, each with its owners.
+func mustList(t *testing.T, f *fakeCluster, now time.Time) []string {
+	t.Helper()
+	list, err := newTracker(f, now).Lost(t.Context(), selection())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !list.Time.Equal(now) {
+		t.Errorf("the list is of %s; want %s", list.Time, now)
+	}
+	var got []string
+	for _, n := range list.Nodes {
+		got = append(got, n.Name+" "+strings.Join(n.Owners, " "))
+	}
+	return got
+}
+
+// A node is listed once it has been absent for the grace period, with the slots of its last pool, until
+// it is forgotten.
+func TestTracker(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"a", "b"}, pools: map[string]NodePool{"a": {Slots: 8}, "b": {}}}
+	if got := mustList(t, f, noon); got != nil {
+		t.Errorf("lists %q; want none", got)
+	}
+	delete(f.pools, "a")
+	f.nodes = []string{"b"}
+	for _, minutes := range []int{10, 20, 69} {
+		if got := mustList(t, f, noon.Add(time.Duration(minutes)*time.Minute)); got != nil {
+			t.Errorf("after %d minutes: lists %q; want none", minutes, got)
+		}
+	}
+	writes := f.writes
+	now := noon.Add(70 * time.Minute)
+	for range 2 {
+		if got := mustList(t, f, now); !slices.Equal(got, []string{"a ciliumnode-0..7"}) {
+			t.Errorf("lists %q; want a with its slots", got)
+		}
+	}
+	if f.writes != writes+1 {
+		t.Errorf("the same look was written %d times; want once", f.writes-writes)
+	}
+	if err := newTracker(f, now).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
+		t.Error(err)
+	}
+	if want := (History{"b": {UID: "uid-b"}}); !reflect.DeepEqual(f.stored, want) {
+		t.Errorf("the history has %v; want %v", f.stored, want)
+	}
+}
+
+// A node that returned after it was listed stays in the history.
+func TestForgetCameBack(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"a", "b"}}
+	mustList(t, f, noon)
+	f.nodes = []string{"b"}
+	mustList(t, f, later)
+	f.nodes = []string{"a", "b"}
+	if err := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
+		t.Error(err)
+	}
+	if _, ok := f.stored["a"]; !ok {
+		t.Errorf("the history has %v; want a in it", f.stored)
+	}
+}
+
+func TestForgetFailed(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"a", "b", "c"}}
+	mustList(t, f, noon)
+	f.nodes = []string{"c"}
+	err := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}, Failed: map[string]string{"b": "the store is locked"}})
+	if err == nil || !strings.Contains(err.Error(), "b: the store is locked") {
+		t.Errorf("got %v; want the failure", err)
+	}
+	if _, ok := f.stored["a"]; ok || len(f.stored) != 2 {
+		t.Errorf("the history has %v; want b and c", f.stored)
+	}
+}
+
+// A Node may have existed in a gap between two looks.
+func TestGap(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"a", "b"}}
+	mustList(t, f, noon)
+	f.nodes = []string{"b"}
+	mustList(t, f, later)
+	for _, minutes := range []int{120, 150, 179} {
+		if got := mustList(t, f, later.Add(time.Duration(minutes)*time.Minute)); got != nil {
+			t.Errorf("after %d minutes: lists %q; want none", minutes, got)
+		}
+	}
+	if got := mustList(t, f, later.Add(3*time.Hour)); !slices.Equal(got, []string{"a "}) {
+		t.Errorf("lists %q after an hour of looks; want a", got)
+	}
+}
+
+// A sidecar can have the name of its machine, and live.
+func TestNeverANode(t *testing.T) {
+	f := &fakeCluster{nodes: []string{"b"}, pools: map[string]NodePool{"a": {Slots: 1}}}
+	for i := range 20 {
+		if got := mustList(t, f, noon.Add(time.Duration(i)*10*time.Minute)); got != nil {
+			t.Fatalf("lists %q; want none: it never had a Node", got)
+		}
+	}
+}
+
+// A failed read is not evidence that nodes are lost.
+func TestTrackerErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakeCluster)
+		want   string
+	}{
+		"no Node":     {func(f *fakeCluster) { f.nodes = nil }, "lists no Node"},
+		"half a list": {func(f *fakeCluster) { f.nodes, f.failNodes = nil, errors.New("refused") }, "refused"},
+		"no history":  {func(f *fakeCluster) { f.failStore = errors.New("refused") }, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeCluster{nodes: []string{"a"}}
+			mustList(t, f, noon)
+			c.change(f)
+			before := maps.Clone(f.stored)
+			_, err := newTracker(f, later).Lost(t.Context(), selection())
+			forget := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}})
+			for _, err := range []error{err, forget} {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v; want %q", err, c.want)
+				}
+			}
+			if !reflect.DeepEqual(f.stored, before) {
+				t.Errorf("the history has changed to %v", f.stored)
+			}
+		})
+	}
+}
