@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // maxListed is how many files an error names.
@@ -50,19 +52,19 @@ func (s source) withdrawn(candidates []candidate) bool {
 // without a name, that of the first file whose chain delegates IPAM. While lastFile, the
 // file in use, is invalid, no later file replaces it: a partly written file must not switch
 // a pool to another network for a moment.
-func choose(candidates []candidate, name, lastFile string) (Network, error) {
+func choose(candidates []candidate, name, lastFile string) (call.Network, error) {
 	for _, c := range candidates {
 		switch {
 		case c.invalid() && c.file == lastFile:
-			return Network{}, c.err
+			return call.Network{}, c.err
 		case c.invalid(), name != "" && c.name != name, name == "" && c.err != nil:
 			continue
 		case c.err != nil:
-			return Network{}, fmt.Errorf("%s is the configuration of network %q, but %w", c.file, name, c.err)
+			return call.Network{}, fmt.Errorf("%s is the configuration of network %q, but %w", c.file, name, c.err)
 		}
 		return c.network, nil
 	}
-	return Network{}, noneChosen(candidates, name)
+	return call.Network{}, noneChosen(candidates, name)
 }
 
 // noneChosen returns an error that lists the candidates and why none was chosen.

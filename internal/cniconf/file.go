@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // maxFile bounds a configuration file, in bytes; real ones have a few kilobytes.
@@ -21,7 +22,7 @@ type candidate struct {
 	file string
 	// name is the name of the network; empty if the file could not be parsed.
 	name    string
-	network Network
+	network call.Network
 	// err is why the file has no network: errNoIPAM, or why it is invalid.
 	err error
 	// missing reports that the file does not exist.
@@ -51,10 +52,10 @@ func readDir(dir string) ([]candidate, error) {
 
 // ParseList returns the network of a .conflist with this content, without plugins from the network's
 // own directory. File is empty. The error is why the sidecar cannot use it.
-func ParseList(data []byte) (Network, error) {
+func ParseList(data []byte) (call.Network, error) {
 	d, err := parseList(data)
 	if err != nil {
-		return Network{}, err
+		return call.Network{}, err
 	}
 	return d.delegatingNetwork()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // errNoIPAM: the file is valid, but does not delegate IPAM.
@@ -17,7 +19,7 @@ var errNoIPAM = errors.New("no plugin of its chain sets ipam.type")
 // document is a configuration file after parsing.
 type document struct {
 	// network lacks its plugin.
-	network Network
+	network call.Network
 	plugins []json.RawMessage
 	// inlineOnly excludes the plugins in the network's own directory.
 	inlineOnly bool
@@ -44,7 +46,7 @@ func parseList(data []byte) (document, error) {
 		}
 	}
 	return document{
-		network: Network{
+		network: call.Network{
 			Name:         list.Name,
 			CNIVersion:   list.CNIVersion,
 			DisableCheck: list.DisableCheck,
@@ -65,18 +67,18 @@ func parseSingle(data []byte) (document, error) {
 		return document{}, err
 	}
 	return document{
-		network:    Network{Name: conf.Network.Name, CNIVersion: conf.Network.CNIVersion},
+		network:    call.Network{Name: conf.Network.Name, CNIVersion: conf.Network.CNIVersion},
 		plugins:    []json.RawMessage{data},
 		inlineOnly: true,
 	}, nil
 }
 
 // delegatingNetwork returns the network with the first plugin that delegates IPAM.
-func (d document) delegatingNetwork() (Network, error) {
+func (d document) delegatingNetwork() (call.Network, error) {
 	for i, raw := range d.plugins {
 		conf, err := libcni.NetworkPluginConfFromBytes(raw)
 		if err != nil {
-			return Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, describe(err))
+			return call.Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, describe(err))
 		}
 		if conf.Network.IPAM.Type == "" {
 			continue
@@ -84,13 +86,13 @@ func (d document) delegatingNetwork() (Network, error) {
 		// Without white space, reformatting a file does not change its network.
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, raw); err != nil {
-			return Network{}, err
+			return call.Network{}, err
 		}
 		n := d.network
 		n.PluginConfig, n.IPAMType = compact.Bytes(), conf.Network.IPAM.Type
 		return n, nil
 	}
-	return Network{}, errNoIPAM
+	return call.Network{}, errNoIPAM
 }
 
 // describe replaces the Go type in the error of a value of the wrong type by the JSON type.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 func put(t *testing.T, dir, name, content string) string {
@@ -28,7 +30,7 @@ func must(t *testing.T, err error) {
 func TestRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, content string
-		want          Network
+		want          call.Network
 	}{
 		"first delegating plugin of a list": {
 			"a.conflist",
@@ -36,7 +38,7 @@ func TestRead(t *testing.T) {
 				{"type":"tuning"},
 				{"type":"cilium-cni", "huge":12345678901234567890, "ipam":{"type":"host-local","x":[1, 2]}},
 				{"type":"bridge","ipam":{"type":"dhcp"}}]}`,
-			Network{
+			call.Network{
 				Name: "net", CNIVersion: "0.4.0", IPAMType: "host-local", DisableCheck: true, DisableGC: true,
 				PluginConfig: json.RawMessage(`{"type":"cilium-cni","huge":12345678901234567890,"ipam":{"type":"host-local","x":[1,2]}}`),
 			},
@@ -44,7 +46,7 @@ func TestRead(t *testing.T) {
 		"highest version of several": {
 			"a.conflist",
 			`{"name":"net","cniVersion":"0.3.1","cniVersions":["0.4.0","1.0.0","99.0.0"],"plugins":[{"type":"p","ipam":{"type":"i"}}]}`,
-			Network{
+			call.Network{
 				Name: "net", CNIVersion: "1.0.0", IPAMType: "i",
 				PluginConfig: json.RawMessage(`{"type":"p","ipam":{"type":"i"}}`),
 			},
@@ -52,7 +54,7 @@ func TestRead(t *testing.T) {
 		"single plugin": {
 			"a.conf",
 			`{"name":"net", "cniVersion":"1.0.0", "type":"p", "ipam":{"type":"i"}}`,
-			Network{
+			call.Network{
 				Name: "net", CNIVersion: "1.0.0", IPAMType: "i",
 				PluginConfig: json.RawMessage(`{"name":"net","cniVersion":"1.0.0","type":"p","ipam":{"type":"i"}}`),
 			},
@@ -60,7 +62,7 @@ func TestRead(t *testing.T) {
 		"single plugin in a .json file": {
 			"a.json",
 			`{"name":"net","type":"p","ipam":{"type":"i"}}`,
-			Network{Name: "net", IPAMType: "i", PluginConfig: json.RawMessage(`{"name":"net","type":"p","ipam":{"type":"i"}}`)},
+			call.Network{Name: "net", IPAMType: "i", PluginConfig: json.RawMessage(`{"name":"net","type":"p","ipam":{"type":"i"}}`)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

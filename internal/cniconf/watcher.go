@@ -1,3 +1,5 @@
+// Package cniconf finds, reads and watches the CNI network configurations of the pools. It
+// chooses among the files as a container runtime does.
 package cniconf
 
 import (
@@ -16,6 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // Options configure a Watcher.
@@ -54,7 +57,7 @@ type Watcher struct {
 // pool is the configuration of one pool.
 type pool struct {
 	// network is the last valid network; nil if there never was one.
-	network *Network
+	network *call.Network
 	// err is why the files that exist now do not give it one.
 	err error
 	// conflict means that another pool has its network.
@@ -62,6 +65,19 @@ type pool struct {
 	// configured means that it has had a network since New.
 	configured bool
 	since      time.Time
+}
+
+// Status is the status of a pool's configuration.
+type Status struct {
+	// Network is the name of the network in use; empty if there is none.
+	Network string
+	// File is the path of the file from which it was read.
+	File string
+	// Err is why the pool has no network or, with a network in use, why the files that
+	// exist now do not replace it; nil without an error.
+	Err error
+	// Since is when one of the fields above last changed.
+	Since time.Time
 }
 
 // New reads the configurations once. That they do not exist yet is not an error; invalid
@@ -119,13 +135,13 @@ func (w *Watcher) Pools() []string { return slices.Clone(w.order) }
 // the default pool. While its file is invalid, or missing in Options.Dir, that is the last valid
 // one; a missing Options.File is an error. The error names the directory or file, what was
 // expected, and what was found.
-func (w *Watcher) Network(poolName string) (Network, error) {
+func (w *Watcher) Network(poolName string) (call.Network, error) {
 	p, err := w.pool(poolName)
 	if err != nil {
-		return Network{}, err
+		return call.Network{}, err
 	}
 	if p.network == nil || p.conflict {
-		return Network{}, p.err
+		return call.Network{}, p.err
 	}
 	n := *p.network
 	n.PluginConfig = slices.Clone(n.PluginConfig)
@@ -210,7 +226,7 @@ func (w *Watcher) update(name string, before pool, candidates []candidate, readE
 	if before.network != nil {
 		lastFile = before.network.File
 	}
-	n, err := Network{}, readErr
+	n, err := call.Network{}, readErr
 	if err == nil {
 		n, err = choose(candidates, w.networks[name], lastFile)
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
@@ -24,7 +23,7 @@ func (p plugins) Network(pool string) (call.Network, error) {
 	if err != nil {
 		return call.Network{}, err
 	}
-	return inspect.Network(n), p.locks.Acquire(n.Name, 0)
+	return n, p.locks.Acquire(n.Name, 0)
 }
 
 // Configured returns why a pool has had no network since the process started.
@@ -36,5 +35,5 @@ func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {
 	if err != nil {
 		return call.RangeUnconfigured
 	}
-	return p.Runner.Range(inspect.Network(n), addrs)
+	return p.Runner.Range(n, addrs)
 }

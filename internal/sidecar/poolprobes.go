@@ -6,12 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/cachedprobe"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
@@ -44,7 +42,7 @@ type poolProbes struct {
 
 // poolProbe probes the plugin of a pool with one CNI configuration.
 type poolProbe struct {
-	network cniconf.Network
+	network call.Network
 	*cachedprobe.Probe[pluginStatus]
 }
 
@@ -61,7 +59,7 @@ func newPoolProbes(r *plugin.Runner, l *nodelock.Locks, running *sync.WaitGroup,
 
 // refresh returns the probe of a pool's plugin, refreshed. Another configuration has
 // another probe: results with the previous one do not apply to it.
-func (p *poolProbes) refresh(pool string, n cniconf.Network) *cachedprobe.Probe[pluginStatus] {
+func (p *poolProbes) refresh(pool string, n call.Network) *cachedprobe.Probe[pluginStatus] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	probe, ok := p.byPool[pool]
@@ -80,14 +78,14 @@ func (p *poolProbes) refresh(pool string, n cniconf.Network) *cachedprobe.Probe[
 
 // run checks whether a pool's plugin can be used. It reads the executable and calls
 // STATUS and, unless the versions are known, VERSION: each may take long.
-func (p *poolProbes) run(n cniconf.Network) pluginStatus {
+func (p *poolProbes) run(n call.Network) pluginStatus {
 	s := pluginStatus{PoolReport: httpapi.PoolReport{Plugin: n.IPAMType}}
 	if err := p.locks.Acquire(n.Name, 0); err != nil {
 		s.Error = err.Error()
 		return s
 	}
 	ctx := context.Background()
-	c, err := p.runner.NewInvocation(ctx, inspect.Network(n), "", "")
+	c, err := p.runner.NewInvocation(ctx, n, "", "")
 	s.Profile = c.Profile // known even if the plugin cannot be used
 	if err != nil {
 		s.Error = err.Error()

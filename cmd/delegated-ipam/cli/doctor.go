@@ -15,7 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -115,11 +114,8 @@ func (c connection) observe(ctx context.Context, own resolvedOptions, repair boo
 func checkConfig(c sidecar.Config) check.Config {
 	return check.Config{
 		Socket: c.SocketOptions(), Callers: unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs},
-		StateDir: c.StateDir, InPod: c.InPod,
-		Inspect: inspect.Options{
-			NodeName: c.NodeName, Plugin: c.PluginOptions(),
-			Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool},
-		},
+		StateDir: c.StateDir, InPod: c.InPod, NodeName: c.NodeName, Plugin: c.PluginOptions(),
+		Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool},
 	}
 }
 

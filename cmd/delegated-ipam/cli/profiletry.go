@@ -19,9 +19,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/profiletry"
 )
 
@@ -89,7 +89,7 @@ func (d dependencies) profileTry(cmd *cobra.Command, flags profileFlags, format,
 	if err != nil {
 		return err
 	}
-	o.Network = inspect.Network(network)
+	o.Network = network
 	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
 	// A terminal that is closed ends the trial as SIGINT does.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
@@ -130,10 +130,10 @@ func checkTrial(p profile.Profile) error {
 }
 
 // networkOf returns the network of the first pool whose plugin is of a type.
-func networkOf(s options.Sidecar, pluginType string) (cniconf.Network, error) {
+func networkOf(s options.Sidecar, pluginType string) (call.Network, error) {
 	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools, DefaultPool: s.IPAMDefaultIPPool})
 	if err != nil {
-		return cniconf.Network{}, cmdline.Usage(err)
+		return call.Network{}, cmdline.Usage(err)
 	}
 	var found []string
 	for _, pool := range conf.Pools() {
@@ -147,7 +147,7 @@ func networkOf(s options.Sidecar, pluginType string) (cniconf.Network, error) {
 			found = append(found, fmt.Sprintf("%s: network %q has ipam.type %q", n.File, n.Name, n.IPAMType))
 		}
 	}
-	return cniconf.Network{}, fmt.Errorf("no network with ipam.type %q: %s; expected TYPE to be the ipam.type of a network, which --cni-conf-file or --cni-network selects", pluginType, strings.Join(found, "; "))
+	return call.Network{}, fmt.Errorf("no network with ipam.type %q: %s; expected TYPE to be the ipam.type of a network, which --cni-conf-file or --cni-network selects", pluginType, strings.Join(found, "; "))
 }
 
 // printTrial prints the report of a trial. Without a step the page would be empty.

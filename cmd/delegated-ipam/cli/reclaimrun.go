@@ -15,7 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
@@ -124,7 +123,7 @@ func reclaimPools(s options.Sidecar) ([]lostnodes.Pool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pool %q: %w", name, err)
 		}
-		pools = append(pools, lostnodes.Pool{Name: name, Network: inspect.Network(n)})
+		pools = append(pools, lostnodes.Pool{Name: name, Network: n})
 	}
 	return pools, nil
 }

@@ -1,21 +1,33 @@
 package call
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
-// Network is the part of a CNI network configuration that delegates IPAM: what a new
-// Invocation is made from.
+// Network is one CNI network configuration whose plugin chain delegates IPAM.
 type Network struct {
-	// Name is the network's name.
+	// Name is the network's name (CNI spec section 1, "name").
 	Name string
-	// File is the path of the configuration file; for errors only.
-	File string
-	// Shared reports that every node of the cluster has the same file.
-	Shared bool
-	// CNIVersion is the configuration's own. Calls use the highest version that the
-	// sidecar and the plugin both support instead (docs/reference/plugins.md, CNI versions).
+	// CNIVersion is the highest version in the file that libcni supports; empty if the file names
+	// none. Calls use the highest version that the sidecar and the plugin both support instead
+	// (docs/reference/plugins.md, CNI versions).
 	CNIVersion string
-	// PluginConfig is the plugin object of the list that has the ipam section.
+	// File is the path of the file from which it was read.
+	File string
+	// Shared reports that the file is in a ConfigMap volume, so that every node of the cluster has
+	// the same one.
+	Shared bool
+	// PluginConfig is the plugin object whose "ipam" delegates, unchanged.
 	PluginConfig json.RawMessage
-	// DisableCheck is the list's disableCheck.
-	DisableCheck bool
+	// IPAMType is the type of the IPAM plugin, such as "host-local".
+	IPAMType string
+	// DisableCheck and DisableGC turn off CHECK and GC for this network (CNI spec section 1).
+	DisableCheck, DisableGC bool
+}
+
+// Equal reports whether two networks are equal in every field.
+func (n Network) Equal(o Network) bool {
+	return n.Name == o.Name && n.CNIVersion == o.CNIVersion && n.File == o.File && n.Shared == o.Shared && n.IPAMType == o.IPAMType &&
+		n.DisableCheck == o.DisableCheck && n.DisableGC == o.DisableGC && bytes.Equal(n.PluginConfig, o.PluginConfig)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/test/checktest"
 )
@@ -164,10 +163,8 @@ func TestOrder(t *testing.T) {
 	o := &check.Observations{StatusErr: errors.New("not running")}
 	o.CollectNode(t.Context(), check.Config{
 		Socket: unixsock.Options{Path: filepath.Join(dir, "sock"), Mode: 0o660}, StateDir: filepath.Join(dir, "state"),
-		Inspect: inspect.Options{
-			NodeName: dir, Conf: cniconf.Options{Dir: dir},
-			Plugin: plugin.Options{BinDirs: []string{dir}, LockFile: filepath.Join(dir, "lock"), Profiles: profile.Load},
-		},
+		NodeName: dir, Conf: cniconf.Options{Dir: dir},
+		Plugin: plugin.Options{BinDirs: []string{dir}, LockFile: filepath.Join(dir, "lock"), Profiles: profile.Load},
 	}, filepath.Join(dir, "sock"))
 	o.CollectStores(t.Context(), false)
 	var got []string

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // ipam has the fields of an ipam object that name addresses: those of host-local (subnet, ranges) and
@@ -62,7 +62,7 @@ func bounds(prefix string) (first, last netip.Addr) {
 
 // rangesOf returns each range or address from which a network allocates. If the configuration has none
 // of these fields, it returns the whole ipam object.
-func rangesOf(n cniconf.Network) ([]span, error) {
+func rangesOf(n call.Network) ([]span, error) {
 	var plugin struct {
 		IPAM json.RawMessage `json:"ipam"`
 	}

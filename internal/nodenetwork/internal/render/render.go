@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -60,14 +61,14 @@ func Render(text string, n Node, o Options) ([]byte, error) {
 }
 
 // configuration executes a template, and parses the result as the sidecar does.
-func configuration(text string, n Node) ([]byte, cniconf.Network, error) {
+func configuration(text string, n Node) ([]byte, call.Network, error) {
 	rendered, err := execute(text, n)
 	if err != nil {
-		return nil, cniconf.Network{}, err
+		return nil, call.Network{}, err
 	}
 	network, err := cniconf.ParseList(rendered)
 	if err != nil {
-		return nil, cniconf.Network{}, fmt.Errorf("the result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
+		return nil, call.Network{}, fmt.Errorf("the result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
 	}
 	return rendered, network, nil
 }
@@ -121,7 +122,7 @@ func (e *SharedRangeError) Error() string {
 
 // checkOwnRange rejects a template with an address in the ranges of both this node and an imaginary node
 // with other properties.
-func checkOwnRange(text string, n Node, network cniconf.Network) error {
+func checkOwnRange(text string, n Node, network call.Network) error {
 	_, others, err := configuration(text, imaginary(n))
 	if err != nil {
 		return fmt.Errorf("cannot determine whether other nodes would get the same range, because the template fails for a node with other labels, annotations and podCIDRs: %w; "+

@@ -4,7 +4,8 @@ import (
 	"context"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -14,12 +15,14 @@ type Config struct {
 	// the sidecar's user.
 	Socket  unixsock.Options
 	Callers unixsock.Callers
-	// StateDir is the path of the state directory.
-	StateDir string
+	// StateDir is the path of the state directory, NodeName the node's name.
+	StateDir, NodeName string
 	// InPod means that this process runs in a pod.
 	InPod bool
-	// Inspect are the options for the inspection of the pools.
-	Inspect inspect.Options
+	// Conf locates the CNI configurations; its Log may be nil. Plugin configures how plugins are
+	// found and run.
+	Conf   cniconf.Options
+	Plugin plugin.Options
 }
 
 // Observations are the inputs that checks share. A check collects its further inputs itself.

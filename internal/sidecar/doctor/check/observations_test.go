@@ -4,21 +4,20 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 )
 
 // Without a sidecar, the stores are those of the pools of a start, found by the facts of
 // their profiles.
 func TestPoolStatuses(t *testing.T) {
-	known := Pool{Pool: inspect.Pool{
+	known := Pool{
 		Name:    "default",
-		Network: cniconf.Network{Name: "pods"},
+		Network: call.Network{Name: "pods"},
 		Plugin:  plugin.Inspection{Plugin: "host-local", Profile: profile.Profile{Type: "host-local", StateDirKey: "dataDir"}},
-	}}
-	unread := Pool{Pool: inspect.Pool{ConfErr: errors.New("none")}}
+	}
+	unread := Pool{ConfErr: errors.New("none")}
 	o := &Observations{Pools: []Pool{known, unread}}
 	got := o.poolStatuses()
 	if len(got) != 1 || got[0].Network != "pods" || got[0].Plugin != "host-local" || ProfileFact(got[0], "stateDirKey") != "dataDir" {
@@ -31,7 +30,7 @@ func TestPoolStatuses(t *testing.T) {
 
 func TestKnownStores(t *testing.T) {
 	o := &Observations{
-		Pools:  []Pool{{Pool: inspect.Pool{Name: "unread", ConfErr: errors.New("none")}}, {Pool: inspect.Pool{Name: "read"}}},
+		Pools:  []Pool{{Name: "unread", ConfErr: errors.New("none")}, {Name: "read"}},
 		Stores: []Store{{Pool: "unread", Network: "a"}, {Pool: "read", Network: "b"}, {Pool: "without network"}, {Pool: "served", Network: "c"}},
 	}
 	got := o.KnownStores()

@@ -3,21 +3,35 @@ package check
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
-// Pool is one pool with its plugin.
+// Pool is one pool as a start of the sidecar would find it.
 type Pool struct {
-	inspect.Pool
+	// Name is the name of the pool.
+	Name string
+	// Network is its configuration; ConfErr is why there is none.
+	Network call.Network
+	ConfErr error
+	// NetNSErr is why --cni-netns is rejected.
+	NetNSErr error
+	// Plugin is the plugin of the network.
+	Plugin plugin.Inspection
+	// LockHolder describes the process that holds the node lock of the network (nodelock.Holder);
+	// empty if no process does.
+	LockHolder string
+	// OtherHolder means that the holder of the node lock, if there is one, is not the sidecar with
+	// this state directory.
+	OtherHolder bool
 	// Served is the network with which the running sidecar serves the pool; empty for none.
 	Served string
-	// OtherHolder means that the holder of the node lock, if there is one, is not the
-	// sidecar with this state directory.
-	OtherHolder bool
 	// StateDir is the directory to which the plugin writes. Its Path is empty if the plugin
 	// keeps no state in files; nothing else is set if it is relative.
 	StateDir Dir
@@ -41,23 +55,36 @@ func (p Pool) Fail(remedy, format string, args ...any) Finding {
 	return Fail(remedy, format, args...).OfPool(p.Name)
 }
 
-// collectPools inspects the pools of a start with c. status is the sidecar's, nil for none.
+// collectPools inspects each pool, in the order in which pools are served, with the code that the
+// sidecar runs before its first ADD. It changes nothing and calls no plugin verb but VERSION. status
+// is the sidecar's, nil for none. The error is why no plugin can be run with these options.
 func collectPools(ctx context.Context, c Config, status *models.DelegatedIPAMStatus) ([]Pool, error) {
-	inspected, err := inspect.Pools(ctx, c.Inspect)
-	var pools []Pool
-	for _, p := range inspected {
-		pools = append(pools, Pool{
-			Pool: p, Served: served(status, p.Name),
-			OtherHolder: !nodelock.HolderHas(p.LockHolder, c.StateDir),
-			StateDir:    collectPluginStateDir(p),
-		})
+	netnsErr := plugin.CheckNetNS(c.Plugin.NetNS)
+	if netnsErr != nil {
+		c.Plugin.NetNS = "" // the rest of the result does not depend on it
 	}
-	return pools, err
+	runner, runnerErr := plugin.New(c.Plugin)
+	conf, confErr := cniconf.New(c.Conf)
+	if err := errors.Join(runnerErr, confErr); err != nil {
+		return nil, err
+	}
+	var pools []Pool
+	for _, name := range conf.Pools() {
+		p := Pool{Name: name, NetNSErr: netnsErr, Served: served(status, name)}
+		if p.Network, p.ConfErr = conf.Network(name); p.ConfErr == nil {
+			p.LockHolder = nodelock.Holder(c.NodeName, p.Network.Name)
+			p.Plugin = runner.Inspect(ctx, p.Network)
+		}
+		p.OtherHolder = !nodelock.HolderHas(p.LockHolder, c.StateDir)
+		p.StateDir = collectPluginStateDir(p)
+		pools = append(pools, p)
+	}
+	return pools, nil
 }
 
 // collectPluginStateDir describes the directory of a plugin; host-local has one for each
 // network.
-func collectPluginStateDir(p inspect.Pool) Dir {
+func collectPluginStateDir(p Pool) Dir {
 	dir := p.Plugin.StateDir
 	if dir == "" || !filepath.IsAbs(dir) {
 		return Dir{Path: dir}

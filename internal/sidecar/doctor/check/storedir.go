@@ -7,6 +7,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -35,10 +36,10 @@ func storeDir(p *models.PoolStatus) (string, error) {
 }
 
 // readNetwork reads the network of a pool from the file that the sidecar uses.
-func readNetwork(p *models.PoolStatus) (cniconf.Network, error) {
+func readNetwork(p *models.PoolStatus) (call.Network, error) {
 	w, err := cniconf.New(cniconf.Options{File: p.File, Pools: map[string]string{p.Pool: p.Network}})
 	if err != nil {
-		return cniconf.Network{}, err
+		return call.Network{}, err
 	}
 	return w.Network(p.Pool)
 }

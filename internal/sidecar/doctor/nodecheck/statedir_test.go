@@ -9,7 +9,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 )
 
 // newDir returns a directory without faults.
@@ -41,7 +40,7 @@ func TestDiskSpace(t *testing.T) {
 // The directory of a plugin is checked unless another check has reported it.
 func TestDiskSpaceOfPlugins(t *testing.T) {
 	found := func(change func(*check.Pool)) []check.Finding {
-		p := check.Pool{StateDir: newDir(), Pool: inspect.Pool{Name: "default", Plugin: plugin.Inspection{Profile: profile.Profile{Type: "host-local"}}}}
+		p := check.Pool{StateDir: newDir(), Name: "default", Plugin: plugin.Inspection{Profile: profile.Profile{Type: "host-local"}}}
 		p.StateDir.Free = 0
 		change(&p)
 		return DiskSpace.Run(&check.Observations{Config: &check.Config{}, StateDir: newDir(), Pools: []check.Pool{p}})

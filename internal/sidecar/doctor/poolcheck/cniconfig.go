@@ -14,7 +14,7 @@ import (
 var CNIConfig = check.Check{Name: "cni-config", Run: func(o *check.Observations) []check.Finding {
 	var all []check.Finding
 	for _, p := range o.Pools {
-		all = append(all, cniConfig(p, o.Config.Inspect.Conf.File))
+		all = append(all, cniConfig(p, o.Config.Conf.File))
 	}
 	return all
 }}

@@ -10,7 +10,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/inspect"
 	"github.com/delegated-ipam/delegated-ipam/test/checktest"
 )
 
@@ -34,14 +33,14 @@ func runCases(t *testing.T, cases map[string]testCase) {
 
 // newPool returns a pool without faults, with a change.
 func newPool(change func(*check.Pool)) check.Pool {
-	p := check.Pool{Pool: inspect.Pool{
+	p := check.Pool{
 		Name:    "default",
-		Network: cniconf.Network{Name: "pods", File: "/net.d/05.conflist", CNIVersion: "1.0.0", IPAMType: "host-local"},
+		Network: call.Network{Name: "pods", File: "/net.d/05.conflist", CNIVersion: "1.0.0", IPAMType: "host-local"},
 		Plugin: plugin.Inspection{
 			Plugin: "host-local", Profile: profile.Profile{Type: "host-local", StateDirKey: "dataDir"}, Binary: "/bin/host-local",
 			CNIVersion: "1.1.0", Versions: []string{"1.0.0", "1.1.0"}, NetNS: "/none", StateKey: "dataDir",
 		},
-	}}
+	}
 	if change != nil {
 		change(&p)
 	}
@@ -62,7 +61,7 @@ func TestCNIConfig(t *testing.T) {
 		"invalid": {run(CNIConfig, noConfig("")), states(failed), []string{"invalid JSON", "--cni-conf-dir"}},
 		"no file": {
 			CNIConfig.Run(&check.Observations{
-				Config: &check.Config{Inspect: inspect.Options{Conf: cniconf.Options{File: "/nowhere/pods.conflist"}}},
+				Config: &check.Config{Conf: cniconf.Options{File: "/nowhere/pods.conflist"}},
 				Pools:  []check.Pool{newPool(noConfig(""))},
 			}), states(failed), []string{"delegated-ipam-network", "podCIDRs"},
 		},

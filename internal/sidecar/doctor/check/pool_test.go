@@ -1,4 +1,4 @@
-package inspect
+package check
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
-// newOptions returns options with a new directory, a network for the pool "default", none for
+// newConfig returns options with a new directory, a network for the pool "default", none for
 // the pool "blue", and no plugin. The second result is the lock file of plugin calls.
-func newOptions(t *testing.T) (Options, string) {
+func newConfig(t *testing.T) (Config, string) {
 	t.Helper()
 	dir := t.TempDir()
 	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local"}}]}`
@@ -23,17 +23,17 @@ func newOptions(t *testing.T) (Options, string) {
 		t.Fatal(err)
 	}
 	lockFile := filepath.Join(dir, "state", "plugins.lock")
-	return Options{
+	return Config{
 		NodeName: fmt.Sprintf("inspect-%d-%s", os.Getpid(), filepath.Base(dir)),
 		Conf:     cniconf.Options{Dir: dir, Pools: map[string]string{"default": "", "blue": "blue"}},
 		Plugin:   plugin.Options{BinDirs: []string{dir}, LockFile: lockFile, Profiles: profile.Load},
 	}, lockFile
 }
 
-func TestPools(t *testing.T) {
-	o, lockFile := newOptions(t)
-	o.Plugin.NetNS = "/proc/self/ns/net"
-	pools, err := Pools(t.Context(), o)
+func TestCollectPools(t *testing.T) {
+	c, lockFile := newConfig(t)
+	c.Plugin.NetNS = "/proc/self/ns/net"
+	pools, err := collectPools(t.Context(), c, nil)
 	if err != nil || len(pools) != 2 {
 		t.Fatalf("got %+v, %v; want two pools", pools, err)
 	}
@@ -53,10 +53,10 @@ func TestPools(t *testing.T) {
 }
 
 func TestLockHolder(t *testing.T) {
-	o, _ := newOptions(t)
+	c, _ := newConfig(t)
 	holder := func() string {
 		t.Helper()
-		pools, err := Pools(t.Context(), o)
+		pools, err := collectPools(t.Context(), c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestLockHolder(t *testing.T) {
 	if got := holder(); got != "" {
 		t.Errorf("%q holds the lock; want no process", got)
 	}
-	locks := nodelock.New(o.NodeName, "/state/one", "PID 1")
+	locks := nodelock.New(c.NodeName, "/state/one", "PID 1")
 	t.Cleanup(locks.Release)
 	if err := locks.Acquire("pods", 0); err != nil {
 		t.Fatal(err)
@@ -78,10 +78,10 @@ func TestLockHolder(t *testing.T) {
 	}
 }
 
-func TestInvalidOptions(t *testing.T) {
-	o, _ := newOptions(t)
-	o.Plugin.Env = []string{"CNI_PATH"}
-	if _, err := Pools(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--plugin-env") {
+func TestCollectPoolsInvalid(t *testing.T) {
+	c, _ := newConfig(t)
+	c.Plugin.Env = []string{"CNI_PATH"}
+	if _, err := collectPools(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "--plugin-env") {
 		t.Errorf("got %v; want an error that names the option", err)
 	}
 }
