@@ -146,7 +146,7 @@ func TestReclaimCall(t *testing.T) {
 // An owner whose earlier DEL may still act holds its address under an ID with a suffix.
 func TestReclaimGenerations(t *testing.T) {
 	t.Parallel()
-	a, b, server := centralNodes(t, map[string]any{"addOutlivesSeconds": 3600, "delOutlivesSeconds": 3600})
+	a, b, server := centralNodes(t, map[string]any{"addOutlivesSeconds": 3600})
 	server.SetOwnerScript(t, "DEL", "router", `{"killSelf": 9, "times": 1}`)
 	lose(t, a, "router")
 	renamed := containerid.Generation(idsOf(a, "router")[0], 1)

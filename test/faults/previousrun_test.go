@@ -68,7 +68,7 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 			t.Parallel()
 			st.countCase(t)
 			n := harness.NewNode(t)
-			server := n.InstallCentral(t, 6, map[string]any{"delOutlivesSeconds": 0}, nil)
+			server := n.InstallCentral(t, 6, nil, nil)
 			n.Flags = append(n.Flags, "--plugin-timeout=1s")
 			s := n.Start(t)
 

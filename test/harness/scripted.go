@@ -157,8 +157,8 @@ func (n *Node) InstallCentral(t testing.TB, outlivesSeconds int, facts, quirks m
 	profile := map[string]any{
 		"type": centralType, "repeatedAdd": "refused", "verifyBy": "check", "checkProves": "presence",
 		"lost":               map[string]any{"codes": []int{999}, "message": "Failed to find address"},
-		"addOutlivesSeconds": outlivesSeconds, "delOutlivesSeconds": outlivesSeconds,
-		"del": "released", "store": "remote", "lookup": "none",
+		"addOutlivesSeconds": outlivesSeconds,
+		"del":                "released", "store": "remote", "lookup": "none",
 		"requests": []string{"CNI_ARGS"}, "requestForm": "address", "podIdentity": "none",
 		"namespace": "any", "unique": true, "sources": []string{"test/scripted"},
 	}
