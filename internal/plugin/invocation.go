@@ -44,7 +44,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	if danger := inv.Profile.Danger(); danger != "" && !r.opts.AcceptUnsafe {
 		return inv, fmt.Errorf("plugin %s is refused as unsafe: %s. --accept-unsafe-plugin uses it anyway", inv.Plugin, danger)
 	}
-	if n.Shared && inv.Profile.NeedsOwnRange() && !r.opts.SingleNode {
+	if n.Shared && inv.Profile.OnNode() && !r.opts.SingleNode {
 		return inv, fmt.Errorf("the configuration is from a ConfigMap, which is the same on every node, and plugin %s knows only the allocations of its node: "+
 			"two nodes would allocate the same addresses; expected separate ranges for each node (delegated-ipam-bridge network, docs/install/ranges.md) or a plugin for the whole cluster. "+
 			"--single-node accepts it in a cluster of one node", inv.Plugin)

@@ -223,8 +223,8 @@ func TestAWSPlugin(t *testing.T) {
 	f.must(target, call.VerbDel)
 	f.wantHeld("10.1.0.2", "10.1.0.3", "fd00::2", "fd00::3")
 	f.must(f.call("never-added"), call.VerbCheck)
-	if got := target.Invocation.Profile; got.Del != profile.DelUnproved || got.VerifyBy != profile.VerifyNothing {
-		t.Errorf("by the profile DEL is %q, and it verifies by %q", got.Del, got.VerifyBy)
+	if got := target.Invocation.Profile; got.VerifyBy != profile.VerifyNothing {
+		t.Errorf("the profile verifies by %q", got.VerifyBy)
 	}
 }
 

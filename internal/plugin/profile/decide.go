@@ -24,12 +24,9 @@ func (p Profile) DelBeforeAdd() bool {
 func (p Profile) SingleUseIDs() bool { return p.Del == DelQueued }
 
 // OnNode reports whether the plugin's store is on the node: a reboot may lose its last writes, and
-// ends every process that could still change it.
+// ends every process that could still change it. Each node needs a separate range, because the
+// plugin would allocate from a common one as if there were no other node.
 func (p Profile) OnNode() bool { return p.Store == StoreNode }
-
-// NeedsOwnRange reports whether each node needs a separate range, because the plugin would allocate
-// from a common one on every node as if no other node did.
-func (p Profile) NeedsOwnRange() bool { return p.NodeLocal }
 
 // CheckReclaim returns why a DEL on this node does not release what the sidecar of another node
 // allocated, by the ipam object of the network.
@@ -50,16 +47,10 @@ func (p Profile) CheckReclaim(ipam []byte) error {
 	return nil
 }
 
-// AddActsUntil returns the last moment at which an ADD with an unknown outcome, whose process ended
-// at the given time, may still allocate.
-func (p Profile) AddActsUntil(ended time.Time) time.Time {
+// ActsUntil returns the last moment at which an ADD or DEL with an unknown outcome, whose process
+// ended at the given time, may still allocate or release.
+func (p Profile) ActsUntil(ended time.Time) time.Time {
 	return ended.Add(time.Duration(p.AddOutlivesSeconds) * time.Second)
-}
-
-// DelActsUntil returns the last moment at which a DEL with an unknown outcome, whose process ended at
-// the given time, may still release.
-func (p Profile) DelActsUntil(ended time.Time) time.Time {
-	return ended.Add(time.Duration(p.DelOutlivesSeconds) * time.Second)
 }
 
 // StateDir returns the directory of the plugin's state by the ipam object of a network, and the key

@@ -23,7 +23,7 @@ const (
 // columns are the fields of the table. The others have texts, which TestDocsDangers compares, or
 // directories.
 var columns = []string{
-	"repeatedAdd", "verifyBy", "checkProves", "addOutlivesSeconds", "delOutlivesSeconds", "delGivesUpSeconds", "del", "store", "nodeLocal", "delFromAnyNode", "lookup",
+	"repeatedAdd", "verifyBy", "checkProves", "addOutlivesSeconds", "delGivesUpSeconds", "del", "store", "delFromAnyNode", "lookup",
 	"waitsForConfig", "requests", "requestForm", "podIdentity", "namespace", "networkName", "statusProves", "unique",
 }
 

@@ -83,32 +83,24 @@ func Parse(data []byte) (Profile, error) {
 	if err := p.validate(); err != nil {
 		return Profile{}, err
 	}
-	return p, p.setDefaults(data)
+	return p, p.requirePresent(data)
 }
 
-// setDefaults sets absent fields that have a default, and refuses a profile without a number or
-// boolean that has none: absent, it would have the less careful value.
-func (p *Profile) setDefaults(data []byte) error {
+// requirePresent refuses a profile without a number or boolean that has no default: absent, it
+// would have the less careful value.
+func (p Profile) requirePresent(data []byte) error {
 	var given struct {
 		AddOutlivesSeconds *int  `json:"addOutlivesSeconds"`
-		DelOutlivesSeconds *int  `json:"delOutlivesSeconds"`
 		Unique             *bool `json:"unique"`
-		NodeLocal          *bool `json:"nodeLocal"`
 	}
 	if err := json.Unmarshal(data, &given); err != nil {
 		return p.errorf("%w", locate(data, err))
 	}
 	if given.AddOutlivesSeconds == nil {
-		return p.errorf("addOutlivesSeconds is missing; expected how many seconds an ADD may outlive its process, 0 for a plugin without a daemon")
+		return p.errorf("addOutlivesSeconds is missing; expected how many seconds an ADD or DEL may outlive its process, 0 for a plugin without a daemon")
 	}
 	if given.Unique == nil {
 		return p.errorf("unique is missing; expected true, or false for a plugin that allocates one address to several attachments by design")
-	}
-	if given.DelOutlivesSeconds == nil {
-		p.DelOutlivesSeconds = p.AddOutlivesSeconds
-	}
-	if given.NodeLocal == nil {
-		p.NodeLocal = p.Store == StoreNode
 	}
 	return nil
 }

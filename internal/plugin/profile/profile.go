@@ -54,9 +54,6 @@ const (
 	// DelQueued: they are released at any later time. Each ADD uses a container ID that was never
 	// used before, or a late DEL would release what a new ADD allocated.
 	DelQueued Del = "queued"
-	// DelUnproved: it may have released nothing. Such a plugin leaks, so its profile must name the
-	// dangers.
-	DelUnproved Del = "unproved"
 )
 
 // Store is where a plugin keeps its allocations.
@@ -64,7 +61,7 @@ type Store string
 
 const (
 	// StoreNode: on the node. A reboot may lose its last writes, and ends every process that could
-	// still change it.
+	// still change it. Two nodes with one configuration allocate the same addresses.
 	StoreNode Store = "node"
 	// StoreRemote: on a server. A reboot of the node loses nothing there, and does not end what an
 	// ADD or DEL has started there.
@@ -197,21 +194,14 @@ type Profile struct {
 	CheckProves CheckProves `json:"checkProves"`
 	// Lost is how a CHECK reports "not held"; empty unless attachments are verified by CHECK.
 	Lost Lost `json:"lost"`
-	// AddOutlivesSeconds is how many seconds an ADD may still allocate after its process was ended
-	// or lost, because a daemon behind it continues. A DEL before that proves nothing.
+	// AddOutlivesSeconds is how many seconds an ADD or DEL with an unknown outcome may still act
+	// after its process was ended or lost, because a daemon behind it continues. Before that a DEL
+	// after the ADD proves nothing, and no ADD uses the container ID of the DEL.
 	AddOutlivesSeconds int `json:"addOutlivesSeconds"`
-	// DelOutlivesSeconds is how many seconds a DEL whose outcome is unknown may still release after
-	// its process was ended or lost. No ADD uses the container ID before that. A file without it
-	// gets AddOutlivesSeconds.
-	DelOutlivesSeconds int `json:"delOutlivesSeconds"`
 	// Del is what a successful DEL means.
 	Del Del `json:"del"`
 	// Store is where the plugin keeps its allocations.
 	Store Store `json:"store"`
-	// NodeLocal reports that the plugin knows only the allocations of its node, so that two
-	// nodes with one configuration allocate the same addresses. A file without it gets true for a
-	// store on the node, otherwise false.
-	NodeLocal bool `json:"nodeLocal"`
 	// DelFromAnyNode reports that a DEL on any node releases what the ADD on another node allocated,
 	// given the same container ID and configuration.
 	DelFromAnyNode bool `json:"delFromAnyNode,omitempty"`

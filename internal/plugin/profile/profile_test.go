@@ -69,11 +69,10 @@ func TestParse(t *testing.T) {
 		"verified by ADD":          {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
 		"verified by nothing":      {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
 		"request":                  {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
-		"DEL unproved":             {"del", `"unproved"`, "dangers", `["it loses addresses"]`},
 		"requires a file":          {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
 		"small facts":              {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
 		"DEL from any node":        {"store", `"remote"`, "delFromAnyNode", "true"},
-		"longest times to outlive": {"addOutlivesSeconds", "86400", "delOutlivesSeconds", "86400"},
+		"longest time to outlive":  {"addOutlivesSeconds", "86400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Parse(valid(t, changes...)); err != nil {
@@ -127,7 +126,6 @@ func TestParseInvalid(t *testing.T) {
 
 		"negative addOutlivesSeconds":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
 		"addOutlivesSeconds above a day": {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
-		"negative delOutlivesSeconds":    {valid(t, "delOutlivesSeconds", `-1`), "delOutlivesSeconds is -1"},
 		"an unknown store":               {valid(t, "store", `"moon"`), "store is \"moon\""},
 		"no store":                       {valid(t, "store", ""), "store is \"\""},
 		"no lookup":                      {valid(t, "lookup", ""), "lookup is \"\""},
@@ -164,7 +162,6 @@ func TestParseInvalid(t *testing.T) {
 		"requires no path":              {valid(t, "requires", `[{"kind":"file","paths":[],"why":"y"}]`), `requires[0].paths is []`},
 		"requires a relative path":      {valid(t, "requires", `[{"kind":"file","paths":["/x","y"],"why":"y"}]`), `requires[0].paths is ["/x" "y"]`},
 		"requires without a reason":     {valid(t, "requires", `[{"kind":"file","paths":["/x"]}]`), `requires[0].why is empty`},
-		"DEL unproved without a reason": {valid(t, "del", `"unproved"`), "dangers is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Set{}.With(File{Name: "/etc/mine.json", Data: c.data})

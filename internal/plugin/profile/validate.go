@@ -25,12 +25,10 @@ func (p Profile) validate() error {
 		p.validateVerify(),
 		p.validateLost(),
 		p.between("addOutlivesSeconds", p.AddOutlivesSeconds, maxOutlives),
-		p.between("delOutlivesSeconds", p.DelOutlivesSeconds, maxOutlives),
-		oneOf(p, "del", p.Del, DelReleased, DelQueued, DelUnproved),
+		oneOf(p, "del", p.Del, DelReleased, DelQueued),
 		oneOf(p, "store", p.Store, StoreNode, StoreRemote),
 		oneOf(p, "lookup", p.Lookup, LookupNone, LookupHostLocal),
 		p.validateLookup(),
-		p.validateDel(),
 		p.validateDelFromAnyNode(),
 		p.validateRequests(),
 		oneOf(p, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven),
@@ -77,13 +75,6 @@ func (p Profile) validateLost() error {
 		if code < FirstPluginCode {
 			return p.errorf("lost.codes has %d; expected %d or more, those below are CNI's own", code, FirstPluginCode)
 		}
-	}
-	return nil
-}
-
-func (p Profile) validateDel() error {
-	if p.Del == DelUnproved && len(p.Dangers) == 0 {
-		return p.errorf("del is %q, but dangers is empty; expected how such a plugin loses addresses", p.Del)
 	}
 	return nil
 }

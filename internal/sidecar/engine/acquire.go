@@ -236,7 +236,7 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 	cause = fmt.Errorf("%s: %w", op, cause)
 	if outcomeUnknown(cause) {
 		// Memory suffices: a start assumes that the ADD of every adding record may still act.
-		inv.AddActsUntil = inv.Profile.AddActsUntil(time.Now())
+		inv.AddActsUntil = inv.Profile.ActsUntil(time.Now())
 	}
 	inv.AddRefused = inv.AddRefused && isRefused(cause)
 	r := op.entry.rec.Clone()

@@ -34,7 +34,7 @@ func (op *operation) del(c call.Invocation) error {
 // markLateDel records that a DEL whose process ended at the given time may still act, so that
 // its container ID is not used again before then.
 func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
-	until := c.Profile.DelActsUntil(ended)
+	until := c.Profile.ActsUntil(ended)
 	if c.Profile.SingleUseIDs() || !until.After(ended) {
 		return // the ID is never used again, or the DEL ended with its process
 	}

@@ -82,7 +82,7 @@ func (e *Engine) inferInFlight(r record.Record) record.Record {
 			c.AddActsUntil = time.Time{} // the reboot has ended it
 			continue
 		}
-		if settles := c.Profile.AddActsUntil(now); i == live && mayHaveAdded(r.State, *c) && settles.After(c.AddActsUntil) {
+		if settles := c.Profile.ActsUntil(now); i == live && mayHaveAdded(r.State, *c) && settles.After(c.AddActsUntil) {
 			c.AddActsUntil = settles
 		}
 		if mayHaveDeleted(r, *c) {
@@ -106,7 +106,7 @@ func (e *Engine) capDeadlines(r record.Record) record.Record {
 	}
 	for i := range r.Invocations {
 		c := &r.Invocations[i]
-		c.AddActsUntil = earlier(c.AddActsUntil, c.Profile.AddActsUntil(now))
+		c.AddActsUntil = earlier(c.AddActsUntil, c.Profile.ActsUntil(now))
 	}
 	r.LateDel.Until = earlier(r.LateDel.Until, now.Add(time.Duration(r.LateDel.Seconds)*time.Second))
 	return r

@@ -241,7 +241,7 @@ func (s *simulation) Fault(rt *rapid.T) {
 	}).Draw(rt, "step")
 	p := s.node.profile
 	faults := []fault{refused, outage, notStarted, timeoutBefore, timeoutAfter, errorAfter}
-	if step == "ADD" && p.AddOutlivesSeconds > 100 || step == "DEL" && p.DelOutlivesSeconds > 100 {
+	if (step == "ADD" || step == "DEL") && p.AddOutlivesSeconds > 100 {
 		faults = append(faults, timeoutLate)
 	}
 	if step == "DEL" && p.SingleUseIDs() {

@@ -46,7 +46,7 @@ func TestRestoreBoth(t *testing.T) {
 		"args.cni.ips":      requestsBy(profile.RequestArgsCNI),
 		"every convention":  nil,
 		"readable store":    storeReadable,
-		"may act late":      withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds, p.DelOutlivesSeconds = 60, 60 }),
+		"may act late":      withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds = 60 }),
 		"remote store":      withProfile(hostLocal(), func(p *profile.Profile) { p.Store = profile.StoreRemote }),
 		"repeatable ADD":    withProfile(sameAnswer()),
 		"verified interval": verifyInterval(time.Hour),

@@ -87,7 +87,7 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 		res, err := op.engine.plugin.Add(op.callCtx(), op.call(c))
 		if outcomeUnknown(err) {
 			// It may still allocate, so a DEL must follow.
-			c.AddActsUntil = c.Profile.AddActsUntil(time.Now())
+			c.AddActsUntil = c.Profile.ActsUntil(time.Now())
 			r := op.entry.rec.Clone()
 			r.Invocations = withLast(r.Invocations, c)
 			op.setRecord(r)

@@ -202,7 +202,7 @@ func TestReboot(t *testing.T) {
 	})
 	run(t, "does not end an ADD at a server", func(t *testing.T) {
 		f := newFixture(t, ipv4Only, withProfile(pluginProfile("calico-ipam"), func(p *profile.Profile) {
-			p.AddOutlivesSeconds, p.DelOutlivesSeconds = 240, 240
+			p.AddOutlivesSeconds = 240
 		}))
 		f.inject(once("ADD", timeoutLate))
 		f.wantError(f.tryAllocate("router"), Failed)

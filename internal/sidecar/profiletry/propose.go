@@ -45,7 +45,6 @@ type Difference struct {
 var untriable = map[string]string{
 	"type":               "the plugin under trial",
 	"addOutlivesSeconds": "an ADD would have to be killed in the middle",
-	"delOutlivesSeconds": "a DEL would have to be killed in the middle",
 	"del":                "the effect of a DEL is in the plugin's store, whose format is unknown",
 	"store":              "the place of its allocations is not in the plugin's results",
 	"lookup":             "the format of the plugin's store is unknown",
@@ -56,7 +55,6 @@ var untriable = map[string]string{
 	"defaultStateDir":    "the plugin's own files are not in its results",
 	"networkName":        "the network has one name",
 	"statusProves":       "the backend would have to be stopped",
-	"nodeLocal":          "a second node would be needed",
 	"delFromAnyNode":     "a second node would be needed",
 	"perNodeKey":         "a second node would be needed",
 	"networkNameUnless":  "the network has one name",
@@ -151,10 +149,10 @@ func (t *trial) addNotes(d draft) {
 	if !d.Unique && t.seen.second.succeeded() && d.CheckProves == profile.ProvesNothing {
 		t.note("two IDs got the same address, and CHECK succeeds for any ID: if the plugin keeps nothing by design, nothing can be lost, and any verifyBy is correct")
 	}
-	switch d.Del {
-	case profile.DelQueued:
+	if d.SingleUseIDs() {
 		t.note("by the profile a successful DEL is executed later; until then the plugin may still hold the addresses of the trial")
-	case profile.DelUnproved:
-		t.note("by the profile a successful DEL may have released nothing; search the plugin's store for %s", t.IDPrefix)
+	}
+	if d.Danger() != "" {
+		t.note("the profile has dangers: if by one of them a DEL may report success without having released, search the plugin's store for %s", t.IDPrefix)
 	}
 }

@@ -106,7 +106,7 @@ func (t *trial) releaseAll(ctx context.Context) {
 // addOutlives returns how many seconds an ADD with an unknown outcome may still allocate.
 func (t *trial) addOutlives() int {
 	var ended time.Time
-	return int(t.Profile.AddActsUntil(ended).Sub(ended).Seconds())
+	return int(t.Profile.ActsUntil(ended).Sub(ended).Seconds())
 }
 
 func (t *trial) leave(s *scratch, after int, reason string) {

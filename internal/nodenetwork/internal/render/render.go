@@ -52,7 +52,7 @@ func Render(text string, n Node, o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.SingleNode && o.Profiles.For(network.IPAMType).NeedsOwnRange() {
+	if !o.SingleNode && o.Profiles.For(network.IPAMType).OnNode() {
 		if err := checkOwnRange(text, n, network); err != nil {
 			return nil, err
 		}
