@@ -241,8 +241,7 @@ func (s *Sidecar) declarePlugin() []Option {
 			Valid: func() bool { return 1 <= s.MaxQueuedRequests && s.MaxQueuedRequests <= maxQueued }, Expected: fmt.Sprintf("1 to %d", maxQueued),
 		},
 		{
-			Name: "cni-netns", Value: Text(&s.CNINetNS, "path"),
-			Help: `CNI_NETNS of plugin calls: a path, or "ephemeral" for a new namespace per call (empty = from the plugin's profile)`,
+			Name: "cni-netns", Value: Text(&s.CNINetNS, "path"), Help: "CNI_NETNS of plugin calls (empty = from the plugin's profile)",
 		},
 		{
 			Name: "cni-ifname", Value: Text(&s.CNIIfName, "name"), Default: "eth0", Help: "CNI_IFNAME of plugin calls",

@@ -7,9 +7,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// undoNetNS is the namespace that CommandLine creates for an ephemeral call.
-const undoNetNS = "delegated-ipam-call"
-
 // CommandLine returns a shell command that makes a call by hand: the executable with the same CNI
 // variables and the same standard input. Other variables (--plugin-env) are those of the shell, so
 // that no secret is printed. If the call cannot be made, it returns a comment with the reason.
@@ -21,16 +18,11 @@ func (r *Runner) CommandLine(verb string, c call.Call) string {
 	}
 	env := x.environment(c, args)
 	env.common = nil
-	before, after := "", ""
-	if x.ephemeral {
-		env.netns = "/run/netns/" + undoNetNS
-		before, after = "ip netns add "+undoNetNS+"; ", "; ip netns del "+undoNetNS
-	}
 	var vars []string
 	for _, v := range env.list() {
 		vars = append(vars, shellQuote(v))
 	}
-	return fmt.Sprintf("%sprintf %%s %s | env %s %s%s", before, shellQuote(string(stdin)), strings.Join(vars, " "), shellQuote(c.Invocation.Binary), after)
+	return fmt.Sprintf("printf %%s %s | env %s %s", shellQuote(string(stdin)), strings.Join(vars, " "), shellQuote(c.Invocation.Binary))
 }
 
 // shellQuote returns text as one word of a POSIX shell.

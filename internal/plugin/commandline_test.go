@@ -36,10 +36,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestCommandLineSpecial(t *testing.T) {
+func TestCommandLineNotPossible(t *testing.T) {
 	f := newFake(t)
-	ephemeral := f.call("id")
-	ephemeral.Invocation.NetNS = EphemeralNetNS
 	missing := f.call("id")
 	missing.Invocation.Plugin, missing.Invocation.Binary = "gone", "/nowhere/gone"
 	unsent := f.call("id")
@@ -49,7 +47,6 @@ func TestCommandLineSpecial(t *testing.T) {
 		call  call.Call
 		parts []string
 	}{
-		"ephemeral": {call.VerbDel, ephemeral, []string{"ip netns add delegated-ipam-call; ", "'CNI_NETNS=/run/netns/delegated-ipam-call'", "; ip netns del delegated-ipam-call"}},
 		"no binary": {call.VerbDel, missing, []string{"# DEL of container ID id cannot be run: ", "/nowhere/gone"}},
 		"request":   {call.VerbAdd, unsent, []string{"# ADD of container ID id cannot be run: ", "10.1.0.9"}},
 	} {

@@ -200,13 +200,9 @@ func TestRealDHCPGC(t *testing.T) {
 }
 
 func TestDHCPNamespace(t *testing.T) {
-	for name, netns := range map[string]string{"none": "", "ephemeral": EphemeralNetNS} {
-		t.Run(name, func(t *testing.T) {
-			f := newReal(t, `{"type":"dhcp"}`, func(o *Options) { o.NetNS = netns })
-			_, err := f.newInvocation("id")
-			wantText(t, err, "plugin dhcp", "the interface eth0", "--cni-netns")
-		})
-	}
+	f := newReal(t, `{"type":"dhcp"}`)
+	_, err := f.newInvocation("id")
+	wantText(t, err, "plugin dhcp", "the interface eth0", "--cni-netns")
 }
 
 // Trap: dhcp without an ipam key crashes with SIGSEGV, exit status 2, no output. No invocation is made

@@ -77,7 +77,7 @@ func invocationArgs(p profile.Profile, containerID, owner string) string {
 
 // environment returns the environment of the call.
 func (x *execution) environment(c call.Call, args string) environment {
-	e := environment{
+	return environment{
 		common: x.runner.env,
 		verb:   x.verb,
 		id:     c.ContainerID,
@@ -86,8 +86,4 @@ func (x *execution) environment(c call.Call, args string) environment {
 		args:   args,
 		path:   c.Invocation.Path,
 	}
-	if x.ephemeral {
-		e.netns = ephemeralPath
-	}
-	return e
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -29,7 +28,6 @@ type execution struct {
 	plugin      string
 	containerID string
 	netns       string
-	ephemeral   bool
 	// owner, pool and requestID are for the log only.
 	owner, pool, requestID string
 	// start is when the call began.
@@ -46,7 +44,6 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 		plugin:      c.Invocation.Plugin,
 		containerID: c.ContainerID,
 		netns:       c.Invocation.NetNS,
-		ephemeral:   c.Invocation.NetNS == EphemeralNetNS,
 		owner:       c.Owner,
 		pool:        c.Pool,
 	}
@@ -61,14 +58,7 @@ func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ
 		return nil, x.notStarted(err)
 	}
 	cmd := x.runner.command(path, environ)
-	if x.ephemeral {
-		ns, err := newNetNS()
-		if err != nil {
-			return nil, x.notStarted(fmt.Errorf("a network namespace for the call (--cni-netns %s): %w", EphemeralNetNS, err))
-		}
-		defer ns.Close()
-		cmd.Files = []*os.File{ns}
-	} else if err := x.runner.ownNetNS.check(x.netns); err != nil {
+	if err := x.runner.ownNetNS.check(x.netns); err != nil {
 		return nil, x.notStarted(err)
 	}
 	p := x.runner.prestarted.get(x.containerID)

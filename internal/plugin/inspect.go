@@ -53,7 +53,7 @@ func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	found.StateDir, found.StateKey = found.Profile.StateDir(object["ipam"])
 	found.StateErr = r.checkHostDirs(found.Profile, object)
 	found.Missing = missing(found.Profile.Required(object["ipam"]))
-	found.NetNS, found.NetNSErr = r.namespace(found.Profile, found.Plugin)
+	found.NetNS, found.NetNSErr = r.namespace(found.Profile)
 	return found
 }
 

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	if inv.Config, err = object.networkConfig(n.Name, inv.CNIVersion); err != nil {
 		return inv, err
 	}
-	if inv.NetNS, err = r.namespace(inv.Profile, inv.Plugin); err != nil {
+	if inv.NetNS, err = r.namespace(inv.Profile); err != nil {
 		return inv, err
 	}
 	inv.Network, inv.DisableCheck = n.Name, n.DisableCheck
@@ -76,24 +77,9 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 }
 
 // namespace returns CNI_NETNS for a plugin: --cni-netns, or else one that the plugin works with.
-// An ephemeral one that cannot be created is refused here, before an ADD that could not run is
-// recorded.
-func (r *Runner) namespace(p profile.Profile, plugin string) (string, error) {
-	netns := r.opts.NetNS
-	if p.Namespace == profile.NamespaceLink && (netns == "" || netns == EphemeralNetNS) {
+func (r *Runner) namespace(p profile.Profile) (string, error) {
+	if p.Namespace == profile.NamespaceLink && r.opts.NetNS == "" {
 		return "", fmt.Errorf("plugin %s needs a persistent network namespace with the interface %s; set it by --cni-netns", p.Type, r.opts.IfName)
 	}
-	if netns == "" {
-		netns = DefaultNetNS
-		if p.Namespace == profile.NamespaceEphemeral {
-			netns = EphemeralNetNS
-		}
-	}
-	if netns != EphemeralNetNS {
-		return netns, nil
-	}
-	if err := r.netnsProbe.try(); err != nil {
-		return "", fmt.Errorf("plugin %s gets a network namespace for each call (%q), and none can be created: %w; grant the missing privilege, or set another namespace by --cni-netns", plugin, EphemeralNetNS, err)
-	}
-	return netns, nil
+	return cmp.Or(r.opts.NetNS, DefaultNetNS), nil
 }

@@ -104,7 +104,7 @@ func TestOwnNetNSBindMount(t *testing.T) {
 func TestCheckNetNS(t *testing.T) {
 	for path, want := range map[string]string{
 		"/proc/self/ns/net": "of this process", "relative": "absolute",
-		"": "", EphemeralNetNS: "", DefaultNetNS: "",
+		"": "", DefaultNetNS: "",
 	} {
 		err := CheckNetNS(path)
 		if want == "" && err != nil {

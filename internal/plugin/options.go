@@ -33,18 +33,14 @@ const (
 // MaxCall returns how long a plugin call with a time limit takes at most.
 func MaxCall(timeout time.Duration) time.Duration { return process.MaxWait(timeout, DefaultGrace) }
 
-// EphemeralNetNS as Options.NetNS creates a network namespace for each call and removes it
-// afterwards. It needs CAP_SYS_ADMIN.
-const EphemeralNetNS = "ephemeral"
-
 // Options configure how plugins are found and run.
 type Options struct {
 	// BinDirs are the directories of the plugins, in the order of the search (--cni-bin-dir). Required.
 	BinDirs []string
 	// IfName is CNI_IFNAME; empty for DefaultIfName (--cni-ifname).
 	IfName string
-	// NetNS is CNI_NETNS: an absolute path, EphemeralNetNS, or empty for that of the plugin's
-	// profile (--cni-netns).
+	// NetNS is CNI_NETNS: an absolute path, or empty for one that the plugin's profile accepts
+	// (--cni-netns).
 	NetNS string
 	// AcceptUnsafe uses plugins that are unsafe by their profile (--accept-unsafe-plugin).
 	AcceptUnsafe bool

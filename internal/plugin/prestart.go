@@ -51,7 +51,7 @@ func (r *Runner) endPrestarted(containerID string, p *prestarted) {
 // not an error: the call itself meets it again, and reports it.
 func (r *Runner) prestart(p *prestarted, c call.Upcoming) bool {
 	x := r.execution(c.Verb, c.Call)
-	if !c.CanPrestart() || x.ephemeral || x.runner.ownNetNS.check(x.netns) != nil {
+	if !c.CanPrestart() || x.runner.ownNetNS.check(x.netns) != nil {
 		return false
 	}
 	args, stdin, err := x.prepare(&c.Call)

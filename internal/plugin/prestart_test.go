@@ -228,7 +228,6 @@ func TestPrestartedNotUsed(t *testing.T) {
 func TestPrestartNotPossible(t *testing.T) {
 	for name, change := range map[string]func(*fixture, *call.Call){
 		"plugin does not wait": func(_ *fixture, c *call.Call) { c.Invocation.Profile.WaitsForConfig = false },
-		"ephemeral namespace":  func(_ *fixture, c *call.Call) { c.Invocation.NetNS = EphemeralNetNS },
 		"our own namespace":    func(_ *fixture, c *call.Call) { c.Invocation.NetNS = "/proc/self/ns/net" },
 		"long configuration": func(_ *fixture, c *call.Call) {
 			c.Invocation.Config = append(c.Invocation.Config, make([]byte, process.MaxConfig)...)

@@ -114,19 +114,12 @@ func TestNamespace(t *testing.T) {
 		option    string
 		want      string // empty: an error
 	}{
-		"any":                   {profile.NamespaceAny, "", DefaultNetNS},
-		"any, path":             {profile.NamespaceAny, given, given},
-		"any, ephemeral":        {profile.NamespaceAny, EphemeralNetNS, EphemeralNetNS},
-		"ephemeral":             {profile.NamespaceEphemeral, "", EphemeralNetNS},
-		"ephemeral, path":       {profile.NamespaceEphemeral, given, given},
-		"link":                  {profile.NamespaceLink, "", ""},
-		"link, path":            {profile.NamespaceLink, given, given},
-		"link, never ephemeral": {profile.NamespaceLink, EphemeralNetNS, ""},
+		"any":        {profile.NamespaceAny, "", DefaultNetNS},
+		"any, path":  {profile.NamespaceAny, given, given},
+		"link":       {profile.NamespaceLink, "", ""},
+		"link, path": {profile.NamespaceLink, given, given},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.want == EphemeralNetNS {
-				needEphemeral(t)
-			}
 			f := newFake(t, func(o *Options) { o.NetNS = c.option })
 			f.setProfile(func(p *profile.Profile) { p.Namespace = c.namespace })
 			got, err := f.newInvocation("id")

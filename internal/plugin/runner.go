@@ -25,11 +25,10 @@ type Runner struct {
 	// env is the environment of every plugin besides CNI_*.
 	env []string
 	// cniPath is CNI_PATH of new invocations.
-	cniPath    string
-	locks      *process.IDLocks
-	ownNetNS   ownNetNS
-	netnsProbe netnsProbe
-	versions   versionCache
+	cniPath  string
+	locks    *process.IDLocks
+	ownNetNS ownNetNS
+	versions versionCache
 	// elf has for each binary whether it is an ELF file.
 	elf fileCache[bool]
 	// prevResults are the results that CHECK and DEL can be sent unchanged.
@@ -52,8 +51,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := findOwnNetNS()
-	if err := own.checkOption(o.NetNS); err != nil {
+	if err := CheckNetNS(o.NetNS); err != nil {
 		return nil, err
 	}
 	return &Runner{
@@ -62,7 +60,7 @@ func New(o Options) (*Runner, error) {
 		env:        commonEnv(o.Env, os.LookupEnv),
 		cniPath:    strings.Join(o.BinDirs, ":"),
 		locks:      &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
-		ownNetNS:   own,
+		ownNetNS:   findOwnNetNS(),
 		prestarted: prestartedByID{byID: map[string]*prestarted{}},
 		stores:     stores{known: map[store]proof{}},
 		ranges:     rangeCache{known: map[string]parsedRanges{}},

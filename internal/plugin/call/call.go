@@ -36,7 +36,7 @@ type Invocation struct {
 	Path string `json:"path"`
 	// IfName is CNI_IFNAME.
 	IfName string `json:"ifName"`
-	// NetNS is CNI_NETNS, or "ephemeral".
+	// NetNS is CNI_NETNS.
 	NetNS string `json:"netns"`
 	// Args is CNI_ARGS without the keys that belong to one call: a requested address, and
 	// K8S_POD_INFRA_CONTAINER_ID where a pod is named.

@@ -95,8 +95,6 @@ type Namespace string
 const (
 	// NamespaceAny: any path but the plugin's own namespace, also one that does not exist.
 	NamespaceAny Namespace = "any"
-	// NamespaceEphemeral: one that exists during the call.
-	NamespaceEphemeral Namespace = "ephemeral"
 	// NamespaceLink: one that lasts, with the interface CNI_IFNAME in it.
 	NamespaceLink Namespace = "link"
 )

@@ -32,7 +32,7 @@ func (p Profile) validate() error {
 		p.validateDelFromAnyNode(),
 		p.validateRequests(),
 		oneOf(p, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven),
-		oneOf(p, "namespace", p.Namespace, NamespaceAny, NamespaceEphemeral, NamespaceLink),
+		oneOf(p, "namespace", p.Namespace, NamespaceAny, NamespaceLink),
 		p.validateStateDir(),
 		oneOf(p, "networkName", p.NetworkName, "", NetworkNameAny, NetworkNameLabel),
 		oneOf(p, "statusProves", p.StatusProves, "", StatusReadiness, StatusNothing),
