@@ -33,8 +33,8 @@ func writers() map[string]exceptions {
 			{"probe", "WriteString", "Sync"}:     "no process reads the file; the next start removes it, synced or not",
 		}},
 		"plugin/internal/process": {memory: map[string][]string{
-			"memoryFile":  {"Pwrite"}, // memfd_create(2)
-			"writeConfig": {"Write"},  // a pipe
+			"memoryFile":  {"WriteAt"}, // memfd_create(2)
+			"writeConfig": {"Write"},   // a pipe
 		}},
 	}
 }

@@ -91,7 +91,7 @@ func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ
 
 // command returns the command of a plugin with the limits of the options.
 func (r *Runner) command(path string, environ []string) process.Command {
-	return process.Command{Path: path, Env: environ, Timeout: r.opts.Timeout, Grace: r.opts.Grace, Pidfd: r.pidfd}
+	return process.Command{Path: path, Env: environ, Timeout: r.opts.Timeout, Grace: r.opts.Grace}
 }
 
 // wait waits for the end of the process and returns its standard output, or the error that its
@@ -141,7 +141,7 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 		return nil, x.unknown(fmt.Errorf("did not end within %s (--plugin-timeout) and was terminated", x.runner.opts.Timeout))
 	case r.TooMuchOutput:
 		return nil, x.unknown(fmt.Errorf("printed more than %d bytes on stdout and was terminated", process.MaxStdout))
-	case r.Err != nil:
+	case r.Exit == nil:
 		return nil, x.unknown(fmt.Errorf("its exit status is unknown: %w", r.Err))
 	case !r.Exit.Exited():
 		return nil, x.unknown(fmt.Errorf("was killed (%s)", r.Exit))

@@ -108,17 +108,6 @@ func TestHungPluginIsTerminated(t *testing.T) {
 	}
 }
 
-func TestWithoutPidfd(t *testing.T) {
-	f := newFake(t)
-	f.runner.pidfd = false
-	target := f.call("id")
-	target.PrevResult = f.add(target).Raw
-	f.must(target, call.VerbCheck)
-	f.script(call.VerbDel, `{"hang":true}`)
-	f.runner.opts.Timeout = 50 * time.Millisecond
-	wantError(t, f.run(call.VerbDel, target), call.Unknown, "did not end within 50ms")
-}
-
 // Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with it the lock of
 // the attachment.
 //

@@ -36,10 +36,8 @@ type Runner struct {
 	// prestarted are the processes that were started ahead of their calls.
 	prestarted prestartedByID
 	// stores are what lookups have shown to be the plugins' own.
-	stores stores
-	ranges rangeCache
-	// pidfd reports that plugin processes can be waited for by pidfds.
-	pidfd   bool
+	stores  stores
+	ranges  rangeCache
 	linkMAC func(name string) (string, error)
 }
 
@@ -64,7 +62,6 @@ func New(o Options) (*Runner, error) {
 		prestarted: prestartedByID{byID: map[string]*prestarted{}},
 		stores:     stores{known: map[store]proof{}},
 		ranges:     rangeCache{known: map[string]parsedRanges{}},
-		pidfd:      process.PidfdUsable(),
 		linkMAC:    linkMAC,
 	}, nil
 }

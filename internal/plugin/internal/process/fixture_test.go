@@ -25,7 +25,7 @@ func script(t *testing.T, text string) Command {
 	t.Helper()
 	c := Command{
 		Path: filepath.Join(t.TempDir(), "plugin"), Env: []string{"PATH=" + os.Getenv("PATH")},
-		Timeout: time.Minute, Grace: time.Minute, Pidfd: PidfdUsable(),
+		Timeout: time.Minute, Grace: time.Minute,
 	}
 	if err := os.WriteFile(c.Path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func newLocks(t *testing.T) *IDLocks {
 // wantEmpty fails the test if a process group has a member, also a zombie.
 func wantEmpty(t *testing.T, group int) {
 	t.Helper()
-	if err := processGroup(group).signal(0); !errors.Is(err, unix.ESRCH) {
+	if err := unix.Kill(-group, 0); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("the process group has members (%v), want none", err)
 	}
 }

@@ -2,12 +2,10 @@ package process
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -78,17 +76,18 @@ func TestGroupIsReapedAsInit(t *testing.T) {
 }
 
 func endChildIgnoringSIGTERM(t *testing.T) (group int) {
-	plugin := exec.Command("sh", "-c", "trap '' TERM; sleep 3600 & trap - TERM; kill $$")
-	plugin.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := plugin.Run(); err == nil {
-		t.Fatal("the plugin has exited, want it ended by SIGTERM")
+	p, err := script(t, "trap '' TERM; sleep 3600 >/dev/null 2>&1 & trap - TERM; kill $$").Start(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	g := processGroup(plugin.Process.Pid)
-	if err := g.signal(0); err != nil {
+	if r := p.Wait(); r.Exit.String() != "signal: terminated" {
+		t.Fatalf("the plugin ended with %s, want SIGTERM", r.Exit)
+	}
+	if err := p.signalGroup(0); err != nil {
 		t.Fatalf("its child has ended with it: %v", err)
 	}
-	g.terminateRest(time.Millisecond)
-	return plugin.Process.Pid
+	p.terminateGroup(time.Millisecond)
+	return p.PID()
 }
 
 // discardWithChild discards a script around another plugin.

@@ -1,8 +1,15 @@
+// Package process runs the processes of CNI plugins: it starts them, also ahead of their call,
+// bounds their time and output, ends their process group, and holds the lock of the container ID
+// that each works on (docs/design/how-it-works.md, Running a plugin). It knows nothing of CNI itself.
 package process
 
 import (
 	"errors"
+	"io"
+	"os"
+	"os/exec"
 	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +26,12 @@ const (
 	// always takes in one write (pipe(7), PIPE_BUF).
 	MaxConfig = 4 << 10
 
+	// maxBusyRetry is the longest pause between two attempts to start an executable that is being
+	// written.
+	maxBusyRetry = time.Second
+	// outputDelay is how long the end of the output is waited for after the end of the process, whose
+	// descendants may have the pipes, too. All that the process printed is in the pipes by then.
+	outputDelay = 500 * time.Millisecond
 	// killTimeout is how long the end of a process is waited for after SIGKILL. It takes longer only
 	// if the process hangs in the kernel, or may not be signalled.
 	killTimeout = 5 * time.Second
@@ -27,20 +40,129 @@ const (
 // MaxWait returns how long Process.Wait takes at most with the limits of a Command.
 func MaxWait(timeout, grace time.Duration) time.Duration { return timeout + 2*grace + killTimeout }
 
+// Command is a plugin process to be started.
+type Command struct {
+	// Path is the executable, Env the complete environment.
+	Path string
+	Env  []string
+	// Lock is the lock of the container ID that the process works on, which it inherits as descriptor
+	// 3. It is nil for a process that works on none.
+	Lock *IDLock
+	// Timeout is how long the process may run; Grace is the time from SIGTERM to SIGKILL.
+	Timeout, Grace time.Duration
+}
+
+// Start starts the process with a complete standard input, which the process need not read. An
+// executable that is being written, as by an installer, is tried again for about a second. An error
+// means that the process did not start; it names the executable.
+func (c Command) Start(stdin []byte) (*Process, error) {
+	file, err := memoryFile(stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	for pause := 5 * time.Millisecond; ; pause *= 2 {
+		p := c.newProcess()
+		p.cmd.Stdin = file
+		err := p.start()
+		if err == nil {
+			c.reach(failpoint.PluginTold)
+			return p, nil
+		}
+		if !errors.Is(err, syscall.ETXTBSY) || pause > maxBusyRetry {
+			return nil, err
+		}
+		<-time.After(pause)
+	}
+}
+
+// Prestart starts the process ahead of its call: it waits for its standard input, which
+// SendConfig gives it. Process.Discard ends it otherwise. An executable that is being written is
+// not tried again. An error means that the process did not start.
+func (c Command) Prestart() (*Process, error) {
+	p := c.newProcess()
+	var err error
+	if p.config, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	return p, p.start()
+}
+
+func (c Command) newProcess() *Process {
+	p := &Process{
+		command: c, ended: make(chan struct{}),
+		stdout: output{limit: MaxStdout, exceeded: make(chan struct{})}, stderr: output{limit: MaxStderr},
+	}
+	p.cmd = exec.Cmd{
+		Path: c.Path, Args: []string{c.Path}, Env: c.Env, Stdout: &p.stdout, Stderr: &p.stderr,
+		WaitDelay: outputDelay, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if c.Lock != nil {
+		p.cmd.ExtraFiles = []*os.File{c.Lock.file}
+	}
+	return p
+}
+
+// reach is a failpoint of a call on a container ID. Other calls, such as VERSION, change nothing
+// and are repeated after a crash.
+func (c Command) reach(at failpoint.Point) {
+	if c.Lock != nil {
+		failpoint.Reach(at)
+	}
+}
+
+// memoryFile returns a file in memory that holds data. Unlike a pipe it is complete if this process
+// is killed, and does not wait for a plugin that does not read.
+func memoryFile(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("cni-stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), "cni-stdin")
+	// WriteAt leaves the offset at 0, where the plugin starts to read.
+	if _, err := file.WriteAt(data, 0); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// output keeps what a process prints to one of its streams.
+type output struct {
+	limit int
+	// exceeded is closed when more than limit is printed. If it is nil, the last bytes are kept instead.
+	exceeded chan struct{}
+	bytes    []byte
+}
+
+// Write implements io.Writer. After an error os/exec closes the stream.
+func (o *output) Write(p []byte) (int, error) {
+	if o.exceeded != nil && len(o.bytes)+len(p) > o.limit {
+		close(o.exceeded)
+		return 0, io.ErrShortWrite
+	}
+	o.bytes = append(o.bytes, p...)
+	o.bytes = o.bytes[max(0, len(o.bytes)-o.limit):]
+	return len(p), nil
+}
+
 // Process is a plugin process that was started. Either Wait or Discard must be called, once.
 type Process struct {
 	command Command
-	child   child
-	// The readers are values, because a call should make few heap allocations.
-	stdout, stderr pipeReader
-	// config is the descriptor that the configuration of a prestarted process is written to;
-	// noFD once it has one.
-	config int
+	cmd     exec.Cmd
+	// ended is closed when the process was reaped, or waitErr is why not, and its output was read.
+	ended          chan struct{}
+	waitErr        error
+	stdout, stderr output
+	// config is where a prestarted process reads its configuration.
+	config io.WriteCloser
 }
 
 // Result is how a process ended and what it printed.
 type Result struct {
-	Exit ExitStatus
+	// Exit is nil if it is not known: with Unended, or because of Err.
+	Exit *os.ProcessState
+	// Err is the error of waiting for the process, if Exit is nil.
+	Err error
 	// Stdout is the standard output, at most MaxStdout bytes; Stderr is the end of the standard
 	// error, at most MaxStderr bytes.
 	Stdout, Stderr []byte
@@ -48,15 +170,27 @@ type Result struct {
 	// Command.Timeout or MaxStdout.
 	TimedOut, TooMuchOutput bool
 	// Unended reports that not even SIGKILL has ended the process: it hangs in the kernel, or it may
-	// not be signalled. Exit is not known then, and the process may still do its work. The lock of its
-	// container ID stays locked until its end.
+	// not be signalled. The process may still do its work. The lock of its container ID stays locked
+	// until its end.
 	Unended bool
-	// Err is why Exit is unknown; nil if it is known.
-	Err error
 }
 
-// PID returns the process ID, which is also that of the process group.
-func (p *Process) PID() int { return p.child.pid }
+// start starts the process, and the goroutine that reaps it.
+func (p *Process) start() error {
+	p.command.reach(failpoint.PluginStarting)
+	if err := p.cmd.Start(); err != nil {
+		return explainStartError(p.command.Path, err)
+	}
+	p.command.reach(failpoint.PluginStarted)
+	go func() {
+		defer close(p.ended)
+		p.waitErr = p.cmd.Wait()
+	}()
+	return nil
+}
+
+// PID returns the process ID, which is also the ID of the process group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // RunsLike reports whether the process was started with the executable and environment of c.
 func (p *Process) RunsLike(c Command) bool {
@@ -66,87 +200,86 @@ func (p *Process) RunsLike(c Command) bool {
 // SendConfig gives a prestarted process its standard input. It reports whether the process was
 // alive and got the whole of it; after false only Discard may be called.
 func (p *Process) SendConfig(config []byte) bool {
-	if len(config) > MaxConfig || p.child.hasEnded() {
+	if len(config) > MaxConfig || isClosed(p.ended) {
 		return false
 	}
 	p.command.reach(failpoint.PluginTelling)
 	sent := writeConfig(p.config, config)
-	if sent { // otherwise the pipe stays open: its end would make the part pass for the whole
-		_ = unix.Close(p.config)
-		p.config = noFD
-	}
 	p.command.reach(failpoint.PluginTold)
 	return sent
 }
 
-// writeConfig writes to a pipe, and reports whether all of config was written.
-func writeConfig(fd int, config []byte) bool {
-	n, err := unix.Write(fd, config)
-	return err == nil && n == len(config)
+// writeConfig writes to a pipe, and reports whether all of config was written. Otherwise the pipe stays
+// open: its end would make the part pass for the whole.
+func writeConfig(pipe io.WriteCloser, config []byte) bool {
+	_, err := pipe.Write(config)
+	return err == nil && pipe.Close() == nil
 }
 
 // Wait waits until the process has ended, and terminates it and its process group when it exceeds
 // a limit. It returns at the latest after Command.Timeout, twice Command.Grace and killTimeout.
 func (p *Process) Wait() Result {
-	result := p.waitExit()
+	result := p.waitWithinLimits()
 	p.command.reach(failpoint.PluginEnded)
-	// Failing to read stderr is not a failure of the call.
-	err := p.stdout.drain()
-	_ = p.stderr.drain()
-	result.TooMuchOutput = result.TooMuchOutput || errors.Is(err, errTooMuchOutput)
-	result.Stdout, result.Stderr = p.stdout.bytes, p.stderr.bytes
+	if !result.Unended { // otherwise the output is still being read
+		result.Exit, result.Err = p.cmd.ProcessState, p.waitErr
+		result.Stdout, result.Stderr = p.stdout.bytes, p.stderr.bytes
+	}
 	return result
 }
 
-// waitExit returns after the process has been reaped and its group terminated where a limit was
-// exceeded.
-func (p *Process) waitExit() Result {
-	var result Result
-	poll, group := p.poller(), processGroup(p.child.pid)
-	ended, err := poll.waitUntil(time.Now().Add(p.command.Timeout))
-	result.TooMuchOutput = err != nil
-	result.TimedOut = !ended && !result.TooMuchOutput
-	overLimit := result.TimedOut || result.TooMuchOutput
-	if overLimit && !p.terminate(poll, p.command.Grace) {
-		result.Unended = true
+func (p *Process) waitWithinLimits() (r Result) {
+	timeout := time.NewTimer(p.command.Timeout)
+	defer timeout.Stop()
+	select {
+	case <-p.ended:
+	case <-p.stdout.exceeded:
+	case <-timeout.C:
+		r.TimedOut = true
+	}
+	r.TooMuchOutput = isClosed(p.stdout.exceeded)
+	r.TimedOut = r.TimedOut && !r.TooMuchOutput
+	if !r.TimedOut && !r.TooMuchOutput {
+		return r
+	}
+	if !p.signalAndWait(unix.SIGTERM, p.command.Grace) && !p.signalAndWait(unix.SIGKILL, killTimeout) {
 		p.abandon()
-		return result
+		r.Unended = true
+		return r
 	}
-	// The process is not reaped before here: until then its ID, by which the group is signalled,
-	// cannot belong to another process.
-	result.Exit, result.Err = p.child.reap()
-	if overLimit {
-		group.terminateRest(p.command.Grace)
-	}
-	return result
-}
-
-// terminate sends SIGTERM, and after grace SIGKILL. It reports whether the process has ended, at the
-// latest after grace and killTimeout.
-func (p *Process) terminate(poll *poller, grace time.Duration) (ended bool) {
-	return p.signalAndWait(poll, unix.SIGTERM, grace) || p.signalAndWait(poll, unix.SIGKILL, killTimeout)
+	p.terminateGroup(p.command.Grace)
+	return r
 }
 
 // signalAndWait sends a signal to the process and its group, which it may have left, and reports
 // whether the process ends within the time. A signal that cannot be sent finds no process left, or
 // one that may not be signalled. The output is read meanwhile, so that a full pipe blocks no process.
-func (p *Process) signalAndWait(poll *poller, sig unix.Signal, within time.Duration) (ended bool) {
-	_ = processGroup(p.child.pid).signal(sig)
-	_ = p.child.signal(sig)
-	deadline := time.Now().Add(within)
-	ended, err := poll.waitUntil(deadline)
-	for ; err != nil; ended, err = poll.waitUntil(deadline) { // a stream over its limit is closed
+func (p *Process) signalAndWait(sig unix.Signal, within time.Duration) (ended bool) {
+	_ = p.signalGroup(sig)
+	_ = p.cmd.Process.Signal(sig)
+	limit := time.NewTimer(within)
+	defer limit.Stop()
+	select {
+	case <-p.ended:
+	case <-limit.C:
 	}
-	return ended
+	return isClosed(p.ended)
 }
 
-// abandon stops waiting for a process that could not be ended. It is reaped when it ends, and keeps its lock
-// until then.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandon leaves the lock to a process that could not be ended. It is reaped when it ends.
 func (p *Process) abandon() {
 	if p.command.Lock != nil {
-		p.command.Lock.abandon(p.child.pid)
+		p.command.Lock.abandon(p.PID())
 	}
-	go func() { _, _ = p.child.reap() }()
 }
 
 // LeaveLock leaves the lock of the container ID to the descendants of the process: the outcome of its
@@ -159,17 +292,10 @@ func (p *Process) LeaveLock() {
 
 // Discard kills a prestarted process that got no configuration, and so has done nothing.
 func (p *Process) Discard() {
-	if p.signalAndWait(p.poller(), unix.SIGKILL, killTimeout) {
-		_, _ = p.child.reap()
-		processGroup(p.child.pid).waitEmpty(reapTimeout) // a script may have children
+	if p.signalAndWait(unix.SIGKILL, killTimeout) {
+		p.waitGroupEmpty(reapTimeout) // a script may have children
 	} else {
 		p.abandon()
 	}
-	_ = unix.Close(p.config)
-	p.stdout.closeReader()
-	p.stderr.closeReader()
-}
-
-func (p *Process) poller() *poller {
-	return &poller{child: p.child, streams: [2]*pipeReader{&p.stdout, &p.stderr}}
+	_ = p.config.Close()
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestClosedStdoutIsNotTheEnd(t *testing.T) {
@@ -52,13 +50,13 @@ func TestPrestartedFailsWithoutConfig(t *testing.T) {
 	c := Command{
 		Path:    filepath.Join(bin, "host-local"),
 		Env:     []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=id", "CNI_NETNS=/var/run/netns/none", "CNI_IFNAME=eth0", "CNI_PATH=" + bin},
-		Timeout: time.Minute, Pidfd: PidfdUsable(),
+		Timeout: time.Minute,
 	}
 	p, err := c.Prestart()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Close(p.config); err != nil { // as the kernel does when we are killed
+	if err := p.config.Close(); err != nil { // as the kernel does when we are killed
 		t.Fatal(err)
 	}
 	if r := p.Wait(); r.Exit.Success() || !strings.Contains(string(r.Stdout), `"code"`) {
@@ -68,25 +66,25 @@ func TestPrestartedFailsWithoutConfig(t *testing.T) {
 
 func TestSendConfigFails(t *testing.T) {
 	for name, c := range map[string]struct {
-		script string
-		config string
+		script, config string
+		ended          bool
 	}{
-		"too long": {"exec cat", strings.Repeat("x", MaxConfig+1)},
-		"ended":    {"exit 0", "{}"},
+		"too long":                       {"exec cat", strings.Repeat("x", MaxConfig+1), false},
+		"ended":                          {"exit 0", "{}", true},
+		"ended, its child has the input": {"exec 5<&0\nsleep 3600 <&5 >/dev/null 2>&1 &\nkill -9 $$", "{}", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := script(t, c.script).Prestart()
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name == "ended" && !p.child.hasEnded() {
-				time.Sleep(time.Millisecond)
+			if c.ended {
+				<-p.ended
 			}
 			if p.SendConfig([]byte(c.config)) {
 				t.Error("the configuration was sent, want false")
 			}
 			p.Discard()
-			wantEmpty(t, p.PID())
 		})
 	}
 }
@@ -108,5 +106,35 @@ func TestRunsLike(t *testing.T) {
 		if got := p.RunsLike(is.cmd); got != is.want {
 			t.Errorf("%s: got %v, want %v", name, got, is.want)
 		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	for name, c := range map[string]struct {
+		keepTail bool
+		writes   []string
+		want     string
+		exceeded bool
+	}{
+		"up to the limit":          {false, []string{"abc", "de"}, "abcde", false},
+		"over it in two writes":    {false, []string{"abc", "def"}, "abc", true},
+		"over it in one write":     {false, []string{"abcdef"}, "", true},
+		"tail up to the limit":     {true, []string{"abc", "de"}, "abcde", false},
+		"tail of three writes":     {true, []string{"abc", "def", "g"}, "cdefg", false},
+		"tail of one larger write": {true, []string{"abcdefgh"}, "defgh", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := output{limit: 5}
+			if !c.keepTail {
+				o.exceeded = make(chan struct{})
+			}
+			var err error
+			for _, w := range c.writes {
+				_, err = o.Write([]byte(w))
+			}
+			if string(o.bytes) != c.want || (err != nil) != c.exceeded || isClosed(o.exceeded) != c.exceeded {
+				t.Errorf("got %q and %v, want %q, exceeded %v", o.bytes, err, c.want, c.exceeded)
+			}
+		})
 	}
 }

@@ -57,12 +57,8 @@ func firstLine(path string) string {
 		return ""
 	}
 	defer f.Close()
-	start := make([]byte, maxShebang)
-	n, err := io.ReadFull(f, start)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return ""
-	}
-	line, _, _ := bytes.Cut(start[:n], []byte("\n"))
+	start, _ := io.ReadAll(io.LimitReader(f, maxShebang))
+	line, _, _ := bytes.Cut(start, []byte("\n"))
 	return string(line)
 }
 
@@ -74,14 +70,10 @@ func elfLoader(path string) string {
 	}
 	defer f.Close()
 	for _, prog := range f.Progs {
-		if prog.Type != elf.PT_INTERP || prog.Filesz > 4<<10 {
-			continue
+		if prog.Type == elf.PT_INTERP {
+			name, _ := io.ReadAll(io.LimitReader(prog.Open(), 4<<10))
+			return strings.TrimRight(string(name), "\x00")
 		}
-		name := make([]byte, prog.Filesz)
-		if _, err := prog.ReadAt(name, 0); err != nil {
-			return ""
-		}
-		return strings.TrimRight(string(name), "\x00")
 	}
 	return ""
 }

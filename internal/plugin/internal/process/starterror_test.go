@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Trap: a dynamically linked plugin without its loader is "no such file" although it exists; any
@@ -92,7 +93,7 @@ func TestBusyExecutable(t *testing.T) {
 	if _, err := f.WriteString("#!/bin/sh\nexit 0\n"); err != nil {
 		t.Fatal(err)
 	}
-	c := Command{Path: path, Timeout: maxPoll}
+	c := Command{Path: path, Timeout: time.Minute}
 	if _, err := c.Start(nil); err == nil || !strings.Contains(err.Error(), "text file busy") {
 		t.Errorf("got %v, want text file busy", err)
 	}
