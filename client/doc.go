@@ -2,7 +2,7 @@
 
 // Package client is the client that go-swagger generates from swagger.yaml: every operation, with
 // a type for every documented response. Its transport must dial the unix socket. Most programs are
-// better served by pkg/client, which has plain Go types and imports no other module.
+// better served by pkg/client, which connects to the socket and returns typed errors.
 //
 // The package is public: within one API version (base path /v1) operations, parameters and
 // responses are added, and none is removed. Helpers around them may change with the generator.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -25,12 +26,11 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 		return nil, unavailable("list the sidecar's addresses", err)
 	}
 	var slots []planner.Slot
-	for i := range all {
-		a := &all[i]
+	for _, a := range all {
 		if n, ours := planner.ParseOwner(a.Owner); ours && a.Pool == s.pool {
 			slots = append(slots, planner.Slot{
-				Number: n, Addresses: a.Allocated(), Held: a.State == client.StateHeld && !a.Lost,
-				Outside: a.Range == client.RangeOutside, Unconfigured: a.Range == client.RangeUnconfigured,
+				Number: n, Addresses: client.Allocated(a), Held: a.State == models.AttachmentStateHeld && !a.Lost,
+				Outside: a.Range == models.AttachmentRangeOutside, Unconfigured: a.Range == models.AttachmentRangeUnconfigured,
 			})
 		}
 	}
@@ -39,10 +39,11 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 
 // checkNode fails if the sidecar serves another node: its addresses must not be published on this one.
 func (s sidecarClient) checkNode(ctx context.Context) error {
-	status, err := s.api.Status(ctx)
+	response, err := s.api.Status(ctx)
 	if err != nil {
 		return unavailable("get the sidecar's status", err)
 	}
+	status := response.DelegatedIpam
 	if status.NodeName != "" && status.NodeName != s.node {
 		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
 			status.NodeName, s.node)}

@@ -5,25 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 )
 
 const (
 	// DefaultSocket is the path at which the sidecar serves unless --socket-path is given.
-	DefaultSocket = defaults.SocketPath
-	// DefaultTimeout is the time limit of one request unless [WithTimeout] is given. The sidecar
-	// answers each request within 80 s.
+	DefaultSocket = "/var/run/cilium/delegated-ipam.sock"
+	// DefaultTimeout is the time limit of one request unless [WithTimeout] is given, the same as in
+	// Cilium's own client. The sidecar responds to each request within 80 s.
 	DefaultTimeout = 90 * time.Second
 	// DefaultPool is the pool of a request that names none.
-	DefaultPool = defaults.Pool
+	DefaultPool = "default"
 )
 
 const (
@@ -36,16 +32,22 @@ const (
 type Client struct {
 	socket  string
 	timeout time.Duration
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	http    *http.Client
 }
 
 // Option configures a [Client].
 type Option func(*Client)
 
-// WithTimeout limits each request, from the connection to the last byte of the answer. A request
+// WithTimeout limits each request, from the connection to the last byte of the response. A request
 // that exceeds d fails with context.DeadlineExceeded, and the sidecar completes what it has begun.
 // 0 is no limit besides the request's context.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
+
+// WithDialer connects with dial instead of the DialContext of a net.Dialer.
+func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
+	return func(c *Client) { c.dial = dial }
+}
 
 // New returns a client of the sidecar at a socket: a path, with or without the scheme "unix://"
 // (as in $CILIUM_SOCK). It opens no connection. It fails if socket is empty, has another scheme, or
@@ -58,19 +60,19 @@ func New(socket string, options ...Option) (*Client, error) {
 	if strings.HasPrefix(path, "@") { // net.Dial would connect to an abstract socket
 		return nil, fmt.Errorf("socket is %q, an abstract socket; expected the path of a unix socket, such as %s", socket, DefaultSocket)
 	}
-	c := &Client{socket: path, timeout: DefaultTimeout}
+	c := &Client{socket: path, timeout: DefaultTimeout, dial: (&net.Dialer{}).DialContext}
+	for _, o := range options {
+		o(c)
+	}
 	c.http = &http.Client{Transport: &http.Transport{
 		DisableCompression: true,
 		// A sidecar that was restarted has closed the connections that were kept open, and net/http
 		// does not repeat a POST on a new one.
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+			return c.dial(ctx, "unix", path)
 		},
 	}}
-	for _, o := range options {
-		o(c)
-	}
 	return c, nil
 }
 
@@ -87,23 +89,9 @@ type request struct {
 	header, value string
 }
 
-// addressPath is the path of the operations on one address. An invalid one is left to the sidecar.
-func addressPath(ip netip.Addr) string { return "/ipam/" + url.PathEscape(ip.String()) }
-
-// parameters returns a query of the values that are not empty; the sidecar has a default for each.
-func parameters(nameValues ...string) url.Values {
-	q := url.Values{}
-	for i := 0; i+1 < len(nameValues); i += 2 {
-		if nameValues[i+1] != "" {
-			q.Set(nameValues[i], nameValues[i+1])
-		}
-	}
-	return q
-}
-
-// send sends a request and passes the body of a successful answer to read, which may be nil. Any
-// other answer is an *Error.
-func (c *Client) send(ctx context.Context, r request, read func(body io.Reader) error) error {
+// send sends a request and decodes the body of a successful response into model, which may be nil.
+// Any other response is an *Error.
+func (c *Client) send(ctx context.Context, r request, model any) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
@@ -121,18 +109,20 @@ func (c *Client) send(ctx context.Context, r request, read func(body io.Reader) 
 		req.Header.Set(r.header, r.value)
 	}
 	req.Header.Set("Accept", "application/json")
-	answer, err := c.http.Do(req)
+	response, err := c.http.Do(req)
 	if err != nil {
 		return c.failed(err)
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode >= http.StatusMultipleChoices {
-		return newError(answer)
+	defer response.Body.Close()
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return newError(response)
 	}
-	if read == nil {
+	if model == nil {
 		return nil
 	}
-	if err := read(answer.Body); err != nil {
+	d := json.NewDecoder(response.Body)
+	d.UseNumber() // the numbers of a profile as the sidecar wrote them
+	if err := d.Decode(model); err != nil {
 		return c.failed(err)
 	}
 	return nil
@@ -146,9 +136,4 @@ func (c *Client) failed(err error) error {
 		err = of.Err
 	}
 	return fmt.Errorf("the sidecar at %s: %w", c.socket, err)
-}
-
-// readAll reads a JSON value into raw, as it was answered.
-func readAll(raw *json.RawMessage) func(io.Reader) error {
-	return func(body io.Reader) error { return json.NewDecoder(body).Decode(raw) }
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -40,6 +41,17 @@ var calls = map[string]func(context.Context, *client.Client) error{
 		_, err := c.Status(ctx)
 		return err
 	},
+	"brief status": func(ctx context.Context, c *client.Client) error {
+		_, err := c.BriefStatus(ctx)
+		return err
+	},
+	"ping": func(ctx context.Context, c *client.Client) error { return c.Ping(ctx) },
+}
+
+func TestDefaults(t *testing.T) {
+	if client.DefaultSocket != defaults.SocketPath || client.DefaultPool != defaults.Pool {
+		t.Errorf("the defaults are %q and %q; want those of the sidecar, %q and %q", client.DefaultSocket, client.DefaultPool, defaults.SocketPath, defaults.Pool)
+	}
 }
 
 func TestNew(t *testing.T) {
@@ -121,6 +133,13 @@ func TestRequests(t *testing.T) {
 				return c.Release(ctx, netip.MustParseAddr("fe80::1%eth0"), client.ReleaseOptions{})
 			}, "", "DELETE /v1/ipam/fe80::1%25eth0",
 		},
+		"brief status": {
+			func(c *client.Client) error {
+				_, err := c.BriefStatus(ctx)
+				return err
+			}, "{}", "GET /v1/healthz brief=true",
+		},
+		"ping": {func(c *client.Client) error { return c.Ping(ctx) }, "", "GET /v1/config"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := start(t, response{code: 200, body: tt.body})

@@ -18,11 +18,8 @@
 //
 // # Stability
 //
-// This package is public, as are the generated packages client and api/models; all other packages
-// below pkg/ are internal to the project and change without notice. Within one major version of the
-// module no exported name of this package is removed or changes its meaning; struct fields, Err
-// variables and constants may be added. A client works with every sidecar of the same API version
-// (base path /v1): fields that a newer sidecar answers are in the Raw fields.
-//
-// The package imports the standard library and constants of this module only.
+// This package is public, as are the generated packages client and api/models, whose types it
+// returns. Within one major version of the module no exported name of this package is removed or
+// changes its meaning; struct fields, Err variables and constants may be added. A client works with
+// every sidecar of the same API version (base path /v1).
 package client

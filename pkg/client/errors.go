@@ -31,10 +31,10 @@ var (
 	// has no kind of its own.
 	ErrFailed = errors.New("operation failed")
 	// ErrRetryLater is a request to repeat after [Error.RetryAfter]: the queue is full, the sidecar
-	// stops, or the plugin has not answered in time (500, 502). In the last case the work
+	// stops, or the plugin has not responded in time (500, 502). In the last case the work
 	// continues, and the repeated request returns its result.
 	ErrRetryLater = errors.New("retry later")
-	// ErrNotSidecar is an answer that no delegated-ipam gives: the socket is that of another program,
+	// ErrNotSidecar is a response that no delegated-ipam sends: the socket is that of another program,
 	// such as cilium-agent.
 	ErrNotSidecar = errors.New("not a socket of delegated-ipam")
 )
@@ -45,9 +45,9 @@ type Error struct {
 	StatusCode int
 	// Reason is the text of the sidecar: from the body, or, where the contract has no body (400, 403,
 	// 404, 409 and 501 of the operations), from the header Delegated-Ipam-Reason, in ASCII and at
-	// most 1024 bytes long. It is empty if the sidecar is of a version without that header.
+	// most 1024 bytes long.
 	Reason string
-	// RequestID identifies the request in the sidecar's log. It is empty if the answer has none.
+	// RequestID identifies the request in the sidecar's log. It is empty if the response has none.
 	RequestID string
 	// RetryAfter is the time to wait before the request is repeated, in whole seconds; 0 if the
 	// sidecar does not ask for that.
@@ -88,18 +88,18 @@ func (e *Error) kind() error {
 	}
 }
 
-// maxReason limits how much of an answer is read as its reason, in bytes.
+// maxReason limits how much of a response is read as its reason, in bytes.
 const maxReason = 64 << 10
 
 // newError reads a refusal. The reason is a JSON string (the contract's Error), an object with a
 // message (go-openapi's own refusals), or plain text.
-func newError(answer *http.Response) *Error {
-	e := &Error{StatusCode: answer.StatusCode, RequestID: answer.Header.Get("X-Request-Id")}
-	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
+func newError(response *http.Response) *Error {
+	e := &Error{StatusCode: response.StatusCode, RequestID: response.Header.Get("X-Request-Id")}
+	if s, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}
 	// A truncated reason is better than none.
-	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxReason))
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
 	var object struct{ Message string }
 	if json.Unmarshal(body, &e.Reason) == nil {
 		return e
@@ -108,11 +108,11 @@ func newError(answer *http.Response) *Error {
 		e.Reason = object.Message
 		return e
 	}
-	e.Reason = cmp.Or(strings.TrimSpace(string(body)), answer.Header.Get("Delegated-Ipam-Reason"))
+	e.Reason = cmp.Or(strings.TrimSpace(string(body)), response.Header.Get("Delegated-Ipam-Reason"))
 	return e
 }
 
-// notSidecar returns an ErrNotSidecar that names what is wrong with an answer.
+// notSidecar returns an ErrNotSidecar that names what is wrong with an response.
 func notSidecar(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrNotSidecar}, args...)...)
 }

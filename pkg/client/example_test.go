@@ -15,8 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// sidecar serves canned answers on a unix socket in place of `delegated-ipam serve`. stop ends it.
-func sidecar(answers map[string]string) (socket string, stop func()) {
+// sidecar serves canned responses on a unix socket in place of `delegated-ipam serve`. stop ends it.
+func sidecar(responses map[string]string) (socket string, stop func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)
@@ -27,7 +27,7 @@ func sidecar(answers map[string]string) (socket string, stop func()) {
 		panic(err)
 	}
 	mux := http.NewServeMux()
-	for pattern, body := range answers {
+	for pattern, body := range responses {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 	}
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
@@ -54,8 +54,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(got.IPv4.IP, got.IPv6.IP)
-	fmt.Println(c.Release(ctx, got.IPv4.IP, client.ReleaseOptions{}))
+	fmt.Println(got.Address.IPv4, got.Address.IPv6)
+	fmt.Println(c.Release(ctx, netip.MustParseAddr(got.Address.IPv4), client.ReleaseOptions{}))
 	// Output:
 	// 10.15.0.2 fd00:15::2
 	// <nil>
@@ -75,11 +75,8 @@ func ExampleClient_Allocate() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(got.IPv4.IP, "via", got.IPv4.Gateway, "in", got.IPv4.CIDRs)
-	fmt.Println("IPv6:", got.IPv6)
-	// Output:
-	// 10.15.0.2 via 10.15.0.1 in [10.15.0.0/24]
-	// IPv6: <nil>
+	fmt.Println(got.Address.IPv4, "via", got.IPv4.Gateway, "in", got.IPv4.Cidrs)
+	// Output: 10.15.0.2 via 10.15.0.1 in [10.15.0.0/24]
 }
 
 func ExampleClient_Restore() {
@@ -125,7 +122,7 @@ func ExampleClient_List() {
 		panic(err)
 	}
 	for _, a := range all {
-		fmt.Println(a.Owner, a.State, a.Allocated())
+		fmt.Println(a.Owner, a.State, client.Allocated(a))
 	}
 	// Output: router held [10.15.0.2]
 }
@@ -144,7 +141,7 @@ func ExampleClient_Status() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(s.NodeName, s.Ready, s.Reasons)
+	fmt.Println(s.DelegatedIpam.NodeName, s.DelegatedIpam.Ready, s.DelegatedIpam.Reasons)
 	// Output: worker false [no CNI configuration]
 }
 

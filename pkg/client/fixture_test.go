@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// response is what a fakeSidecar answers.
+// response is the response of a fakeSidecar.
 type response struct {
 	code       int
 	retryAfter string
@@ -21,7 +21,7 @@ type response struct {
 	reason, requestID string
 }
 
-// fakeSidecar answers every request with one response and records the last request.
+// fakeSidecar sends one response to every request, and records the last request.
 type fakeSidecar struct {
 	response
 	// request is the method and the URI, with the extension headers that were set.
@@ -30,7 +30,7 @@ type fakeSidecar struct {
 
 func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.request = r.Method + " " + r.URL.RequestURI()
-	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also"} {
+	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also", "brief"} {
 		if v := r.Header.Get(name); v != "" {
 			s.request += " " + name + "=" + v
 		}
@@ -68,7 +68,7 @@ func serve(t *testing.T, h http.Handler) (socket string) {
 	return socket
 }
 
-// start returns a client of a sidecar that answers with r.
+// start returns a client of a sidecar that responds with r.
 func start(t *testing.T, r response, options ...client.Option) (*client.Client, *fakeSidecar) {
 	t.Helper()
 	s := &fakeSidecar{response: r}

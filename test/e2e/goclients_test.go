@@ -11,6 +11,7 @@ import (
 	httptransport "github.com/go-openapi/runtime/client"
 	"github.com/go-openapi/strfmt"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	generated "github.com/delegated-ipam/delegated-ipam/client"
 	"github.com/delegated-ipam/delegated-ipam/client/daemon"
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
@@ -28,24 +29,26 @@ func TestGoClient(t *testing.T) {
 	c, err := client.New(s.Socket)
 	harness.Must(t, err)
 	first, err := c.Allocate(ctx, "pod", client.AllocateOptions{Expiration: true})
-	if err != nil || first.IPv4 == nil || first.IPv6 == nil || first.IPv4.ExpirationUUID == "" || first.HostIPv4 == nil {
+	if err != nil || first.Address.IPv4 == "" || first.Address.IPv6 == "" || first.IPv4.ExpirationUUID == "" || !first.HostAddressing.IPv4.Enabled {
 		t.Fatalf("got %+v, %v; want a temporary address of each family", first, err)
 	}
-	if err := c.Restore(ctx, first.IPv4.IP, "pod", client.RestoreOptions{}); err != nil {
+	ip := netip.MustParseAddr(first.Address.IPv4)
+	if err := c.Restore(ctx, ip, "pod", client.RestoreOptions{}); err != nil {
 		t.Error(err)
 	}
-	if err := c.Restore(ctx, first.IPv4.IP, "other", client.RestoreOptions{}); !errors.Is(err, client.ErrExists) {
+	if err := c.Restore(ctx, ip, "other", client.RestoreOptions{}); !errors.Is(err, client.ErrExists) {
 		t.Errorf("another owner gets %v; want ErrExists", err)
 	}
 	all, err := c.List(ctx)
-	if err != nil || len(all) != 1 || all[0].Owner != "pod" || all[0].State != client.StateHeld || all[0].Expiration != nil || len(all[0].Allocated()) != 2 {
+	if err != nil || len(all) != 1 || all[0].Owner != "pod" || all[0].State != models.AttachmentStateHeld || all[0].Expiration != nil || len(client.Allocated(all[0])) != 2 {
 		t.Errorf("got %+v, %v; want one held attachment without expiration", all, err)
 	}
-	status, err := c.Status(ctx)
-	if err != nil || !status.Ready || status.Attachments[client.StateHeld] != 1 || len(status.Pools) != 1 || status.Pools[0].Plugin != "host-local" {
-		t.Errorf("got %+v, %v; want a ready sidecar", status, err)
+	response, err := c.Status(ctx)
+	harness.Must(t, err)
+	if status := response.DelegatedIpam; !status.Ready || status.Attachments[models.AttachmentStateHeld] != 1 || len(status.Pools) != 1 || status.Pools[0].Plugin != "host-local" {
+		t.Errorf("got %+v; want a ready sidecar", status)
 	}
-	for _, ip := range all[0].Allocated() {
+	for _, ip := range client.Allocated(all[0]) {
 		if err := c.Release(ctx, ip, client.ReleaseOptions{SkipReleaseDelay: true}); err != nil {
 			t.Error(err)
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -59,57 +60,43 @@ func poolOption(target *string, help string) options.Option {
 // defaultPoolOption is the option of serve with the name of the default pool.
 const defaultPoolOption = "ipam-default-ip-pool"
 
-// listedPool returns the pool of a value of --pool as the list has it.
+// listedPool returns the pool that a value of --pool names, as the list has it. A pool that the sidecar
+// does not have, and no attachment, is an error.
 func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
-	inPool := func(a *models.Attachment) bool { return a.Pool == poolName(name) }
-	if poolName(name) != defaults.Pool || slices.ContainsFunc(all, inPool) {
-		return poolName(name), nil // no other pool has the name "default"
+	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == poolName(name) }) {
+		return poolName(name), nil
 	}
 	status, err := c.health(ctx)
 	if err != nil {
 		return "", err
 	}
-	return listedPool(status, name), nil
-}
-
-// knownPool returns the pool of a value of --pool as the list has it, or an error if the sidecar has no
-// such pool and no attachment of it.
-func (c connection) knownPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
-	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == name }) {
-		return name, nil
-	}
-	status, err := c.health(ctx)
-	if err != nil {
-		return "", err
-	}
-	pool := listedPool(status, name)
-	var known []string
-	for _, p := range status.DelegatedIpam.Pools {
-		known = append(known, p.Pool)
-	}
+	pool, known := poolInStatus(status, name), poolNames(status)
 	if !slices.Contains(known, pool) {
 		return "", fmt.Errorf("no pool %q: the sidecar has the pools %q, and no attachment is in another one", name, known)
 	}
 	return pool, nil
 }
 
-// listedPool returns the pool of a value of --pool as the list and this status have it.
-func listedPool(status *models.StatusResponse, name string) string {
-	if poolName(name) != defaults.Pool {
-		return name
-	}
-	for _, o := range status.DelegatedIpam.Options {
-		if o.Name == defaultPoolOption {
-			return o.Value
+// poolInStatus returns the pool that a value of --pool names, as this status has it.
+func poolInStatus(status *models.StatusResponse, name string) string {
+	if poolName(name) == defaults.Pool {
+		for _, o := range status.DelegatedIpam.Options {
+			if o.Name == defaultPoolOption {
+				return o.Value
+			}
 		}
 	}
-	return defaults.Pool // a version without the option
+	return poolName(name)
 }
 
-// poolName returns the pool that a value of --pool stands for.
-func poolName(name string) string {
-	if name == "" {
-		return defaults.Pool
+// poolNames returns the pools of the sidecar.
+func poolNames(status *models.StatusResponse) []string {
+	names := make([]string, len(status.DelegatedIpam.Pools))
+	for i, p := range status.DelegatedIpam.Pools {
+		names[i] = p.Pool
 	}
-	return name
+	return names
 }
+
+// poolName returns the pool that a request with a value of --pool has.
+func poolName(name string) string { return cmp.Or(name, defaults.Pool) }

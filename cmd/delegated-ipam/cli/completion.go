@@ -15,94 +15,72 @@ import (
 // completionTimeout is how long a completion waits for the sidecar.
 const completionTimeout = time.Second
 
-// completionFunc returns the completions of an argument, by the number of arguments before it.
-// Behind a tab a completion may have a description.
-type completionFunc func(cmd *cobra.Command, given int) []string
+const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// listedFunc returns completions from the attachments of a pool.
-type listedFunc func(all []*models.Attachment, pool string) []string
-
-// addCompletions completes values of the sidecar, and flags with a fixed set of values. Without a
-// sidecar the former are missing; errors are dropped, because a shell cannot show them.
-func (d dependencies) addCompletions(root *cobra.Command) {
-	arguments := map[string]completionFunc{
-		"release":  d.completeListed(allocatedAddresses),
-		"allocate": d.completeListed(owners),
-		"id":       d.completeListed(owners),
-		"restore":  d.completeListed(allocatedAddresses, owners),
-	}
-	all := root.Commands()
+// addFlagCompletions completes the values of flags with a fixed set of values, and pools of the sidecar.
+func (d dependencies) addFlagCompletions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		all = append(all, cmd.Commands()...)
-	}
-	for _, cmd := range all {
-		if complete := arguments[cmd.Name()]; complete != nil {
-			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-				return complete(cmd, len(args)), cobra.ShellCompDirectiveNoFileComp
+		d.addFlagCompletions(cmd)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			var complete cobra.CompletionFunc
+			if choices := strings.Split(f.Value.Type(), "|"); len(choices) > 1 {
+				complete = cobra.FixedCompletions(choices, noFiles)
+			} else if f.Name == "pool" && cmd.Flag("host") != nil {
+				complete = d.completeQueried(pools)
+			} else {
+				return
 			}
-		}
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { d.completeFlag(cmd, f) })
+			// The only errors are a flag that does not exist and one that has a completion.
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete)
+		})
 	}
 }
 
-// completeFlag completes the value of a flag.
-func (d dependencies) completeFlag(cmd *cobra.Command, f *pflag.Flag) {
-	var complete cobra.CompletionFunc
-	if choices := strings.Split(f.Value.Type(), "|"); len(choices) > 1 {
-		complete = cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)
-	} else if f.Name == "pool" && cmd.Flags().Lookup("host") != nil {
-		complete = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return d.pools(cmd), cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	if complete != nil {
-		// The only errors are a flag that does not exist and one that has a completion.
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete)
-	}
-}
-
-// completeListed completes each argument with the function at its place.
-func (d dependencies) completeListed(byPlace ...listedFunc) completionFunc {
-	return func(cmd *cobra.Command, given int) []string {
-		if given >= len(byPlace) {
-			return nil
-		}
-		c, ctx, cancel := d.connectBriefly(cmd)
+// completeQueried completes with words that query the sidecar of the command line. Errors are dropped,
+// because a shell cannot show them.
+func (d dependencies) completeQueried(words func(context.Context, connection, *cobra.Command, []string) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 		defer cancel()
+		c, err := d.connect(cmd.Flag("host").Value.String())
+		if err != nil {
+			return nil, noFiles
+		}
+		found, _ := words(ctx, c, cmd, args)
+		return found, noFiles
+	}
+}
+
+// completeListed completes each argument from the attachments of a pool, with the function at its place.
+// Behind a tab a completion may have a description.
+func (d dependencies) completeListed(byPlace ...func(all []*models.Attachment, pool string) []string) cobra.CompletionFunc {
+	return d.completeQueried(func(ctx context.Context, c connection, cmd *cobra.Command, args []string) ([]string, error) {
+		if len(args) >= len(byPlace) {
+			return nil, nil
+		}
 		all, err := c.list(ctx)
 		if err != nil {
-			return nil
+			return nil, err
 		}
-		pool := ""
-		if f := cmd.Flags().Lookup("pool"); f != nil {
-			pool = f.Value.String()
+		pool, err := c.listedPool(ctx, cmd.Flag("pool").Value.String(), all)
+		if err != nil {
+			return nil, err
 		}
-		if pool, err = c.listedPool(ctx, pool, all); err != nil {
-			return nil
-		}
-		return byPlace[given](all, pool)
-	}
-}
-
-// connectBriefly connects to the sidecar of the command line, for the time of a completion.
-func (d dependencies) connectBriefly(cmd *cobra.Command) (connection, context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-	return d.connect(clientFlags{host: cmd.Flags().Lookup("host").Value.String()}), ctx, cancel
+		return byPlace[len(args)](all, pool), nil
+	})
 }
 
 // pools returns the pools of the sidecar.
-func (d dependencies) pools(cmd *cobra.Command) []string {
-	c, ctx, cancel := d.connectBriefly(cmd)
-	defer cancel()
+func pools(ctx context.Context, c connection, _ *cobra.Command, _ []string) ([]string, error) {
 	status, err := c.health(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var out []string
 	for _, pool := range status.DelegatedIpam.Pools {
 		out = append(out, cobra.CompletionWithDesc(pool.Pool, pool.Network))
 	}
-	return out
+	return out, nil
 }
 
 // allocatedAddresses returns the addresses in a pool, each with its owner.

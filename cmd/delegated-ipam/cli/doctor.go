@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
@@ -73,7 +74,7 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 	if !cmd.Flags().Changed("host") && own.socket != "" {
 		o.host = own.socket
 	}
-	findings := doctor.Diagnose(d.connect(o.clientFlags).observe(cmd.Context(), own, o.repair))
+	findings := doctor.Diagnose(d.observe(cmd.Context(), own, o))
 	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
 		return err
 	}
@@ -89,21 +90,25 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 }
 
 // observe queries the sidecar, and collects everything else between its two lists.
-func (c connection) observe(ctx context.Context, own resolvedOptions, repair bool) *check.Observations {
+func (d dependencies) observe(ctx context.Context, own resolvedOptions, flags doctorOptions) *check.Observations {
 	o := &check.Observations{}
-	status, err := c.health(ctx)
+	var status *models.StatusResponse
+	c, err := d.connect(flags.host)
+	if err == nil {
+		status, err = c.health(ctx)
+	}
 	if o.StatusErr = err; err == nil {
 		o.Status = status.DelegatedIpam
 		o.Before, o.ListErr = c.list(ctx)
 	}
-	config, options := own.compare(o.Status)
-	o.Options = options
-	ctxCollect, cancel := context.WithTimeout(ctx, c.limit) // limits the wait for a lock of the plugin
+	config, compared := own.compare(o.Status)
+	o.Options = compared
+	ctxCollect, cancel := context.WithTimeout(ctx, d.requestLimit) // limits the wait for a lock of the plugin
 	defer cancel()
 	if config != nil {
-		o.CollectNode(ctxCollect, checkConfig(*config), c.socket)
+		o.CollectNode(ctxCollect, checkConfig(*config), options.Socket(flags.host))
 	}
-	o.CollectStores(ctxCollect, repair)
+	o.CollectStores(ctxCollect, flags.repair)
 	if err == nil && o.ListErr == nil {
 		o.After, o.ListErr = c.list(ctx)
 	}
@@ -126,9 +131,9 @@ func (f clientFlags) printFindings(w io.Writer, findings []check.Finding) error 
 	t := output.NewTable(w)
 	t.Row("STATE", "CHECK", "POOL", "MESSAGE")
 	for _, f := range findings {
-		t.Row(string(f.State), f.Check, f.Pool, output.OneLine(f.Message))
+		t.Row(string(f.State), f.Check, f.Pool, f.Message)
 		if f.Remedy != "" {
-			t.Below(3, "remedy: "+output.OneLine(f.Remedy))
+			t.Below(3, "remedy: "+f.Remedy)
 		}
 	}
 	return t.Flush()

@@ -82,6 +82,8 @@ type answer struct {
 	contentType string
 	retryAfter  string
 	body        string
+	// reason is the header Delegated-Ipam-Reason.
+	reason string
 }
 
 // jsonAnswer returns an answer with a JSON body.
@@ -133,6 +135,9 @@ func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if next.retryAfter != "" {
 		w.Header().Set("Retry-After", next.retryAfter)
+	}
+	if next.reason != "" {
+		w.Header().Set("Delegated-Ipam-Reason", next.reason)
 	}
 	w.WriteHeader(next.code)
 	_, _ = io.WriteString(w, next.body)

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // gcOptions are the flags of `gc`.
@@ -46,7 +48,7 @@ matches. An address can be in use without requests, so check the list before you
   # Release what was allocated without an owner more than an hour ago
   delegated-ipam gc --owner='anonymous/*' --older-than=1h --yes`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.gc(cmd, *o) },
+		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error { return d.gc(cmd, c, *o) }),
 	}
 	o.register(cmd, d.env,
 		options.Option{Name: "owner", Value: options.Texts(&o.owners, "patterns"), Help: `list of patterns of owners, where "*" matches any text (empty = every owner)`},
@@ -57,31 +59,25 @@ matches. An address can be in use without requests, so check the list before you
 	return cmd
 }
 
-func (d dependencies) gc(cmd *cobra.Command, o gcOptions) error {
+func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
 	owners, err := o.validate()
 	if err != nil {
 		return err
 	}
-	ctx, c := cmd.Context(), d.connect(o.clientFlags)
-	all, err := c.list(ctx)
+	all, err := c.list(cmd.Context())
 	if err == nil && o.pool != "" {
-		o.pool, err = c.knownPool(ctx, o.pool, all)
+		o.pool, err = c.listedPool(cmd.Context(), o.pool, all)
 	}
 	if err != nil {
 		return fmt.Errorf("gc: %w", err)
 	}
-	matches := o.condition(owners, d.now())
-	matching := make([]*models.Attachment, 0, len(all))
-	for _, a := range all {
-		if matches(a) {
-			matching = append(matching, a)
-		}
-	}
+	now := d.now()
+	matching := slices.DeleteFunc(all, func(a *models.Attachment) bool { return !o.matches(a, owners, now) })
 	if !o.yes {
-		return d.printMatching(cmd, o, matching)
+		return o.printMatching(cmd, matching, now)
 	}
 	addresses := releasable(matching, false)
-	done := d.bulkRelease(c, cmd, releaseTimeout, false).release(ctx, addresses)
+	done := d.releaseEach(cmd, c, addresses, false, client.DefaultTimeout)
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}
@@ -106,23 +102,19 @@ func (o gcOptions) validate() (ownermatch.Patterns, error) {
 	return owners, nil
 }
 
-// condition returns a function that reports whether an attachment matches.
-func (o gcOptions) condition(owners ownermatch.Patterns, now time.Time) func(*models.Attachment) bool {
-	return func(a *models.Attachment) bool {
-		return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
-			(o.pool == "" || o.pool == a.Pool) &&
-			now.Sub(time.Time(a.Created)) >= o.olderThan &&
-			(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)
-	}
+func (o gcOptions) matches(a *models.Attachment, owners ownermatch.Patterns, now time.Time) bool {
+	return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
+		(o.pool == "" || o.pool == a.Pool) &&
+		now.Sub(time.Time(a.Created)) >= o.olderThan &&
+		(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)
 }
 
-func (d dependencies) printMatching(cmd *cobra.Command, o gcOptions, matching []*models.Attachment) error {
+func (o gcOptions) printMatching(cmd *cobra.Command, matching []*models.Attachment, now time.Time) error {
 	if o.output == outputJSON {
 		return output.JSON(cmd.OutOrStdout(), matching)
 	}
 	t := output.NewTable(cmd.OutOrStdout())
 	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "LAST-USED", "CONTAINER-ID")
-	now := d.now()
 	for _, a := range byPoolAndOwner(matching) {
 		used := "unknown"
 		if a.LastUsed != nil {

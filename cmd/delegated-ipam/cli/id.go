@@ -47,8 +47,8 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
   # Without a sidecar
   delegated-ipam id router --node-name worker-1 --cni-network pods`,
 		Args: args("OWNER"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := d.connect(o.clientFlags).identify(cmd.Context(), *o, args[0])
+		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
+			id, err := c.identify(cmd.Context(), *o, args[0])
 			if err != nil {
 				return fmt.Errorf("id %s: %w", args[0], err)
 			}
@@ -56,7 +56,8 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), id.note)
 			}
 			return o.printOutcome(cmd.OutOrStdout(), id, id.ContainerID)
-		},
+		}),
+		ValidArgsFunction: d.completeListed(owners),
 	}
 	o.register(cmd, d.env,
 		poolOption(&o.pool, "pool of the attachment"),
@@ -91,15 +92,14 @@ func (c connection) usedID(ctx context.Context, owner, pool string) (string, err
 	if err != nil {
 		return "", err
 	}
-	all = slices.DeleteFunc(all, func(a *models.Attachment) bool { return a.Owner != owner })
-	if len(all) == 0 {
+	if !slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Owner == owner }) {
 		return "", nil
 	}
 	if pool, err = c.listedPool(ctx, pool, all); err != nil {
 		return "", err
 	}
 	for _, a := range all {
-		if a.Pool == pool {
+		if a.Owner == owner && a.Pool == pool {
 			return a.ContainerID, nil
 		}
 	}
@@ -118,16 +118,14 @@ func (c connection) complete(ctx context.Context, o *idOptions) error {
 	if o.network != "" {
 		return nil
 	}
-	pool := listedPool(status, o.pool)
-	known := make([]string, 0, len(status.DelegatedIpam.Pools))
+	pool := poolInStatus(status, o.pool)
 	for _, p := range status.DelegatedIpam.Pools {
-		known = append(known, p.Pool)
 		if p.Pool == pool {
 			o.network = p.Network
 		}
 	}
 	if o.network == "" {
-		return fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, known)
+		return fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, poolNames(status))
 	}
 	return nil
 }

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +12,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func (d dependencies) listCommand() *cobra.Command {
@@ -38,8 +34,8 @@ func (d dependencies) listCommand() *cobra.Command {
   # The container IDs of all that waits for the plugin
   delegated-ipam list -o json | jq -r '.[] | select(.state == "releasing") | ."container-id"'`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := d.connect(*f).list(cmd.Context())
+		RunE: d.connected(f, func(cmd *cobra.Command, c connection, _ []string) error {
+			all, err := c.list(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("list: %w", err)
 			}
@@ -47,33 +43,10 @@ func (d dependencies) listCommand() *cobra.Command {
 				return output.JSON(cmd.OutOrStdout(), all)
 			}
 			return printAttachments(cmd.OutOrStdout(), all, d.now())
-		},
+		}),
 	}
 	f.register(cmd, d.env)
 	return cmd
-}
-
-func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
-	api, err := c.client()
-	if err != nil {
-		return nil, err
-	}
-	listed, err := api.List(ctx)
-	switch {
-	case errors.Is(err, client.ErrNotSidecar):
-		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: it does not list attachments (that of cilium-agent does not)", c.socket)
-	case err != nil:
-		return nil, c.explain(ctx, err, codeHelp{http.StatusForbidden: callerRejected})
-	}
-	all := make([]*models.Attachment, 0, len(listed))
-	for _, a := range listed {
-		m, err := decode[models.Attachment](a.Raw)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
 }
 
 // printAttachments prints a table, sorted by pool and owner.
@@ -119,7 +92,7 @@ func note(a *models.Attachment, now time.Time) string {
 		out = append(out, "returned in "+output.Duration(time.Time(*a.ReleaseAt).Sub(now)))
 	}
 	if a.LastError != "" {
-		out = append(out, output.OneLine(a.LastError))
+		out = append(out, a.LastError)
 	}
 	return strings.Join(out, "; ")
 }

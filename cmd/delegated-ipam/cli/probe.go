@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // probeTimeout is below the default timeoutSeconds of the kubelet, 1 s, so that the reason is
@@ -83,16 +82,22 @@ func (o *probeOptions) args(cmd *cobra.Command, args []string) error {
 }
 
 func (o *probeOptions) run(ctx context.Context, kind string) error {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	c := probeClient{socket: options.Socket(o.host), samePIDNamespace: kind != probeLive}
-	probe := c.answers
-	if kind == probeReady {
-		probe = c.ready
+	socket := options.Socket(o.host)
+	settings := []client.Option{client.WithTimeout(o.timeout)}
+	if kind != probeLive {
+		settings = append(settings, client.WithDialer(dialSamePIDNamespace))
 	}
-	err := probe(ctx)
+	c, err := client.New(socket, settings...)
+	if err != nil {
+		return fmt.Errorf("probe %s: %w", kind, err)
+	}
+	if kind == probeReady {
+		err = checkReady(ctx, c)
+	} else if err = c.Ping(ctx); errors.As(err, new(*client.Error)) {
+		err = nil // a refusal is a response, too
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer from the sidecar at %s within %s", c.socket, o.timeout)
+		err = fmt.Errorf("no answer from the sidecar at %s within %s", socket, o.timeout)
 	}
 	if err != nil {
 		return fmt.Errorf("probe %s: %s", kind, output.OneLine(err.Error()))
@@ -100,62 +105,29 @@ func (o *probeOptions) run(ctx context.Context, kind string) error {
 	return nil
 }
 
-// probeClient sends one cheap request to a sidecar. Unlike the generated client it checks which
-// process answers.
-type probeClient struct {
-	socket string
-	// samePIDNamespace rejects an answer from a process of another PID namespace.
-	samePIDNamespace bool
-}
-
-// answers returns nil for any answer, a refusal included. The request, GET /config, waits neither
-// for a lock of the engine nor for the plugin or the disk.
-func (c probeClient) answers(ctx context.Context) error {
-	res, err := c.get(ctx, "/v1/config")
-	if err == nil {
-		err = res.Body.Close()
-	}
-	return err
-}
-
-// ready returns nil if the sidecar reports that it is ready.
-func (c probeClient) ready(ctx context.Context) error {
-	res, err := c.get(ctx, "/v1/healthz")
-	if err != nil {
+// checkReady returns nil if the sidecar reports that it is ready.
+func checkReady(ctx context.Context, c *client.Client) error {
+	status, err := c.BriefStatus(ctx)
+	switch {
+	case err != nil:
 		return err
-	}
-	defer res.Body.Close()
-	var status models.StatusResponse
-	if err := json.NewDecoder(res.Body).Decode(&status); err != nil {
-		return fmt.Errorf("the sidecar at %s answered %s, which is not a status: %w", c.socket, res.Status, err)
-	}
-	if status.Cilium == nil {
-		return fmt.Errorf("the sidecar at %s reports no state; does it have the version of this command?", c.socket)
-	}
-	if status.Cilium.State != models.StatusStateOk {
+	case status.Cilium == nil:
+		return fmt.Errorf("the sidecar at %s reports no state; does it have the version of this command?", c.Socket())
+	case status.Cilium.State != models.StatusStateOk:
 		return fmt.Errorf("sidecar %s", status.Cilium.Msg)
 	}
 	return nil
 }
 
-func (c probeClient) get(ctx context.Context, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
+// dialSamePIDNamespace connects to a process in this PID namespace.
+func dialSamePIDNamespace(ctx context.Context, network, socket string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, socket)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("brief", "true")
-	return (&http.Transport{DisableKeepAlives: true, DialContext: c.dial}).RoundTrip(req)
-}
-
-// dial connects to the socket and checks the process that listens there.
-func (c probeClient) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
-	if err != nil || !c.samePIDNamespace {
-		return conn, err
-	}
 	peer, err := unixsock.PeerOf(conn)
 	if err == nil && peer.PID == 0 {
-		err = fmt.Errorf("the process that answers on %s is in another PID namespace, such as the pod that this one replaces: the sidecar here does not serve yet", c.socket)
+		err = fmt.Errorf("the process that answers on %s is in another PID namespace, such as the pod that this one replaces: the sidecar here does not serve yet", socket)
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

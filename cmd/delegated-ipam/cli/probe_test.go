@@ -27,7 +27,7 @@ func TestProbe(t *testing.T) {
 		"live, internal error": {"live", map[string][]answer{"GET /v1/config": {{code: 500}}}, cmdline.ExitOK, ""},
 		"ready":                {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, isReady)}}, cmdline.ExitOK, ""},
 		"not ready":            {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, notReady)}}, cmdline.ExitFailed, "Error: probe ready: sidecar v1.2.3 not ready: pool \"default\" has no CNI configuration\n"},
-		"ready, panic":         {"ready", map[string][]answer{"GET /v1/healthz": {{500, "text/plain", "", "oops"}}}, cmdline.ExitFailed, ""},
+		"ready, panic":         {"ready", map[string][]answer{"GET /v1/healthz": {{code: 500, contentType: "text/plain", body: "oops"}}}, cmdline.ExitFailed, ""},
 		"ready, no state":      {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, `{}`)}}, cmdline.ExitFailed, ""},
 	}
 	for name, tt := range tests {

@@ -98,7 +98,7 @@ profile "unknown".`,
 			return printProfiles(cmd.OutOrStdout(), set, format.output)
 		},
 	}
-	options.Register(cmd.Flags(), format.outputOption())
+	options.Register(cmd.Flags(), options.Output(&format.output))
 	flags.register(cmd, d.env, "plugin-profile", "config-dir")
 	return cmd
 }
@@ -119,15 +119,15 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 		if len(p.Dangers) > 0 {
 			safe = "no"
 		}
-		t.Row(p.Type, safe, output.OneLine(strings.Join(p.Sources, "; ")))
+		t.Row(p.Type, safe, strings.Join(p.Sources, "; "))
 		for _, danger := range p.Dangers {
-			t.Below(2, "danger: "+output.OneLine(danger))
+			t.Below(2, "danger: "+danger)
 		}
 		if p.VerifyBy == profile.VerifyNothing {
 			t.Below(2, "not noticed: that the plugin no longer holds an allocated address")
 		}
 		if p.TryUnsafe != "" {
-			t.Below(2, "must not be tried: "+output.OneLine(p.TryUnsafe))
+			t.Below(2, "must not be tried: "+p.TryUnsafe)
 		}
 	}
 	return t.Flush()

@@ -61,7 +61,7 @@ or without differences, and 1 otherwise.`,
 			return nil
 		},
 	}
-	options.Register(cmd.Flags(), format.outputOption())
+	options.Register(cmd.Flags(), options.Output(&format.output))
 	flags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
 		"plugin-timeout", "plugin-env", "plugin-profile", "config-dir")
 	cmd.ValidArgsFunction = completeTypes
@@ -158,5 +158,101 @@ func printTrial(w io.Writer, r profiletry.Report, format string) error {
 	if len(r.Steps) == 0 {
 		return nil
 	}
-	return trialPrinter{w}.print(r)
+	p := trialPrinter{output.NewTable(w)}
+	p.Row("Plugin:", r.Type)
+	p.Row("Binary:", r.Binary)
+	p.Row("Network:", r.Network)
+	p.Row("Plugin versions:", strings.Join(r.Versions, ", "))
+	p.Row("CNI version:", r.CNIVersion)
+	p.Row("Profile in use:", r.Profile)
+	p.steps(r.Steps)
+	p.facts(r.Facts)
+	p.differences(r)
+	p.notes(r.Notes)
+	if r.Proposal != nil {
+		p.title("Proposed profile")
+		if err := errors.Join(p.Flush(), output.JSON(w, r.Proposal)); err != nil {
+			return err
+		}
+	}
+	p.leftovers(r.Leftovers)
+	return p.Flush()
+}
+
+// trialPrinter prints the parts of the report.
+type trialPrinter struct{ output.Table }
+
+func (p trialPrinter) title(text string) {
+	p.Line("")
+	p.Line(text + ":")
+}
+
+func (p trialPrinter) steps(all []profiletry.Step) {
+	p.title("Steps")
+	p.Row("VERB", "CONTAINER ID", "PURPOSE", "RESULT")
+	for _, s := range all {
+		result := s.Outcome
+		if len(s.Addresses) > 0 {
+			result = strings.Join(s.Addresses, ", ")
+		}
+		p.Row(s.Verb, s.ContainerID, s.Purpose, result)
+		if s.Error != "" {
+			p.Below(2, s.Error)
+		}
+	}
+}
+
+func (p trialPrinter) facts(all []profiletry.Fact) {
+	if len(all) == 0 {
+		return
+	}
+	p.title("Fields of the proposal")
+	p.Row("FIELD", "FROM", "VALUE")
+	for _, f := range all {
+		p.Row(f.Field, f.From, string(f.Value))
+		p.Below(2, f.Reason)
+	}
+}
+
+func (p trialPrinter) differences(r profiletry.Report) {
+	switch {
+	case r.Proposal == nil || r.Profile != r.Type:
+		return
+	case len(r.Differences) == 0:
+		p.Line("")
+		p.Line("The proposal equals the profile of " + r.Type + ".")
+		return
+	}
+	p.title("Differences from the profile of " + r.Type)
+	p.Row("FIELD", "PROFILE", "PROPOSAL")
+	for _, d := range r.Differences {
+		p.Row(d.Field, string(d.Profile), string(d.Proposal))
+		p.Below(1, d.Reason)
+	}
+}
+
+func (p trialPrinter) notes(all []string) {
+	if len(all) == 0 {
+		return
+	}
+	p.title("Notes")
+	for _, note := range all {
+		p.Line("- " + note)
+	}
+}
+
+// leftovers prints the IDs that could not be released at the end, where they are visible.
+func (p trialPrinter) leftovers(all []profiletry.Leftover) {
+	if len(all) == 0 {
+		return
+	}
+	p.title("Not released")
+	for _, l := range all {
+		p.Line(l.ContainerID + ": " + l.Reason)
+		when := "run"
+		if l.AfterSeconds > 0 {
+			when = fmt.Sprintf("run after %d s", l.AfterSeconds)
+		}
+		p.Line("  " + when + ": " + l.Command)
+	}
 }

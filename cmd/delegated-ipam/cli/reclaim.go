@@ -79,7 +79,7 @@ the report was written, which contains the failures.`,
 		options.Option{Name: "dry-run", Value: options.Bool(&o.dryRun), Help: "print the container IDs and run no DEL"},
 		options.Option{Name: "yes-the-node-is-gone", Value: options.Text(&o.confirmed, "name"), Help: "confirm --node by its name, without which nothing is released"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --from, without which nothing is released"},
-		o.outputOption())
+		options.Output(&o.output))
 	o.profileFlags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
 		"plugin-timeout", "plugin-env", "plugin-profile", "accept-unsafe-plugin", "node-name", "config-dir")
 	return cmd

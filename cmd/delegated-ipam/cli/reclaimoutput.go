@@ -20,7 +20,7 @@ func (o reclaimOptions) printReclaimed(cmd *cobra.Command, results []lostnodes.R
 	for _, r := range results {
 		t.Row(r.Node, r.Owner, r.Pool, string(r.State), r.ContainerID)
 		if r.Error != "" {
-			t.Below(4, output.OneLine(r.Error))
+			t.Below(4, r.Error)
 		}
 	}
 	note := "a DEL succeeds also for an ID that held nothing; the plugin's store shows what remains"

@@ -2,20 +2,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
-
-// releaseTimeout is the time limit of one request (pkg/client of Cilium).
-const releaseTimeout = 90 * time.Second
 
 // releaseOptions are the flags of `release`.
 type releaseOptions struct {
@@ -76,15 +74,20 @@ a command that runs the DEL later. Only root and the sidecar's own user may do t
   # An attachment whose release the plugin refuses forever
   delegated-ipam release --discard default/web-1 --yes`,
 		Args: o.args,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
 			switch {
 			case o.all:
-				return d.releaseAll(cmd, *o)
+				return d.releaseAll(cmd, c, *o)
 			case o.discard:
-				return d.discard(cmd, *o, args[0])
+				return o.discardOwner(cmd, c, args[0])
 			}
-			return d.release(cmd, *o, args[0])
-		},
+			r := released{args[0], poolName(o.pool)}
+			if err := c.release(cmd.Context(), r, o.skipDelay); err != nil {
+				return fmt.Errorf("release %s: %w", r.IP, err)
+			}
+			return o.printOutcome(cmd.OutOrStdout(), r, r.line())
+		}),
+		ValidArgsFunction: d.completeListed(allocatedAddresses),
 	}
 	o.register(cmd, d.env,
 		poolOption(&o.pool, "pool of the address"),
@@ -96,7 +99,7 @@ a command that runs the DEL later. Only root and the sidecar's own user may do t
 			Help: "return the address to the plugin immediately, also one that is already in cooldown; implied by --all",
 		},
 		options.Option{
-			Name: "timeout", Value: options.Duration(&o.timeout), Default: releaseTimeout.String(),
+			Name: "timeout", Value: options.Duration(&o.timeout), Default: client.DefaultTimeout.String(),
 			Help: "how long --all continues without progress (0s = request each address once and do not wait)",
 		},
 		options.Option{
@@ -134,34 +137,30 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	return args("IP")(cmd, given)
 }
 
-func (d dependencies) release(cmd *cobra.Command, o releaseOptions, ip string) error {
-	r := released{ip, poolName(o.pool)}
-	if err := d.connect(o.clientFlags).release(cmd.Context(), r, o.skipDelay); err != nil {
-		return fmt.Errorf("release %s: %w", ip, err)
-	}
-	return o.printOutcome(cmd.OutOrStdout(), r, r.line())
-}
-
 func (c connection) release(ctx context.Context, r released, skipDelay bool) error {
-	return c.explainRelease(ctx, c.remove(ctx, r, skipDelay), r)
+	address, _ := netip.ParseAddr(r.IP) // was checked: an argument by args, and the others by the client
+	return c.explain(ctx, c.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay}))
 }
 
-// remove requests a release; the error is that of the client.
-func (c connection) remove(ctx context.Context, r released, skipDelay bool) error {
-	api, err := c.client()
+// discardOwner releases the attachment of an owner, or makes the sidecar forget it, and prints what
+// the plugin may keep.
+func (o *releaseOptions) discardOwner(cmd *cobra.Command, c connection, owner string) error {
+	left, err := c.Discard(cmd.Context(), owner, client.DiscardOptions{Pool: o.pool})
 	if err != nil {
+		return fmt.Errorf("release --discard: %w", c.explain(cmd.Context(), err))
+	}
+	if o.output == outputJSON {
+		return output.JSON(cmd.OutOrStdout(), left)
+	}
+	w, pool := cmd.OutOrStdout(), poolName(o.pool)
+	if len(left) == 0 {
+		_, err := fmt.Fprintf(w, "released %s of pool %s\n", owner, pool)
 		return err
 	}
-	// The argument was checked before (args), or is the sidecar's own.
-	address, _ := netip.ParseAddr(r.IP)
-	return api.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay})
-}
-
-func (c connection) explainRelease(ctx context.Context, err error, r released) error {
-	return c.explain(ctx, err, codeHelp{
-		http.StatusBadRequest:     notAnAddress(r.IP),
-		http.StatusForbidden:      callerRejected,
-		http.StatusNotFound:       fmt.Sprintf("address %s is not allocated in pool %q, or the pool does not exist; `delegated-ipam list` shows the allocated addresses", r.IP, r.Pool),
-		http.StatusNotImplemented: familyDisabled(r.IP),
-	})
+	_, err = fmt.Fprintf(w, "discarded %s of pool %s; the plugin may keep its addresses until a DEL succeeds:\n", owner, pool)
+	for _, l := range left {
+		_, lineErr := fmt.Fprintf(w, "container ID %s, interface %s, network %s, plugin %s\n  run: %s\n", l.ContainerID, l.Interface, l.Network, l.Plugin, l.Command)
+		err = errors.Join(err, lineErr)
+	}
+	return err
 }

@@ -1,17 +1,21 @@
 package cli
 
 import (
-	"context"
-	"errors"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/go-openapi/strfmt"
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // statusOptions are the flags of `status`.
@@ -35,44 +39,168 @@ The exit status is 0 if the sidecar answers, ready or not.`,
   # As a condition of a script
   delegated-ipam status -o json | jq -e '."delegated-ipam".ready'`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.status(cmd, *o) },
+		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error {
+			status, err := c.health(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("status: %w", err)
+			}
+			if o.output == outputJSON {
+				return output.JSON(cmd.OutOrStdout(), status)
+			}
+			return printStatus(cmd.OutOrStdout(), status.DelegatedIpam, d.now(), o.verbose)
+		}),
 	}
 	o.register(cmd, d.env, options.Option{Name: "verbose", Value: options.Bool(&o.verbose), Help: "show every option of serve, and the profile of each plugin"})
 	return cmd
 }
 
-func (d dependencies) status(cmd *cobra.Command, o statusOptions) error {
-	c := d.connect(o.clientFlags)
-	status, err := c.health(cmd.Context())
-	if err != nil {
-		return fmt.Errorf("status: %w", err)
-	}
-	if o.output == outputJSON {
-		return output.JSON(cmd.OutOrStdout(), status)
-	}
-	return output.Status(cmd.OutOrStdout(), status.DelegatedIpam, d.now(), o.verbose)
+// statusPrinter prints a status as of now on a page.
+type statusPrinter struct {
+	output.Table
+	now     time.Time
+	verbose bool
 }
 
-// health returns the status; one without the part "delegated-ipam" is an error.
-func (c connection) health(ctx context.Context) (*models.StatusResponse, error) {
-	foreign := fmt.Errorf("%s is not a socket of delegated-ipam: its status has no part \"delegated-ipam\" (that of cilium-agent has none)", c.socket)
-	api, err := c.client()
-	if err != nil {
-		return nil, err
+// printStatus prints the status of a sidecar. verbose adds the options that have their default and the
+// profile of each plugin.
+func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verbose bool) error {
+	p := statusPrinter{output.NewTable(w), now, verbose}
+	p.Row("Version:", s.Version)
+	p.Row("Node:", s.NodeName)
+	p.Row("Started:", output.Ago(time.Time(s.Started), p.now))
+	p.Row("Ready:", p.ready(s))
+	for _, reason := range s.Reasons {
+		p.Row("  because", reason)
 	}
-	answer, err := api.Status(ctx)
+	p.Row("Attachments:", counts(s.Attachments, "none"))
+	p.Row("Oldest pending release:", p.pending(s.OldestPendingRelease))
+	p.Row("Last error:", p.lastError(s.LastError))
+	p.Row("Counters:", counts(s.Counters, "nothing unusual"))
+	p.Row("Quarantined records:", fmt.Sprint(len(s.Quarantined)))
+	p.EndColumns()
+	for _, r := range s.Quarantined {
+		p.Row("  "+r.File, p.since(r.Since), r.Reason)
+	}
+	for _, pool := range s.Pools {
+		p.pool(pool)
+	}
+	p.options(s.Options)
+	return p.Flush()
+}
+
+func (p statusPrinter) ready(s *models.DelegatedIPAMStatus) string {
+	text := "no"
+	if s.Ready {
+		text = "yes"
+	}
+	if s.Since != nil {
+		text += ", for " + output.Duration(p.now.Sub(time.Time(*s.Since)))
+	}
+	return text
+}
+
+// pending returns the release that has waited longest for the plugin, and why.
+func (p statusPrinter) pending(r *models.PendingRelease) string {
+	if r == nil {
+		return "none"
+	}
+	text := fmt.Sprintf("%s of pool %s (container ID %s), for %s", r.Owner, r.Pool, r.ContainerID, output.Duration(p.now.Sub(time.Time(r.Since))))
+	if r.LastError != "" {
+		text += ": " + r.LastError
+	}
+	return text
+}
+
+// lastError returns the last failure; its text names the owner if there is one.
+func (p statusPrinter) lastError(e *models.LastError) string {
+	if e == nil {
+		return "none"
+	}
+	return output.Ago(time.Time(e.Time), p.now) + ": " + e.Text
+}
+
+// counts returns the counts that are not 0, by name; none if there are none.
+func counts(of map[string]int64, none string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if of[name] != 0 {
+			out = append(out, fmt.Sprintf("%d %s", of[name], name))
+		}
+	}
+	return cmp.Or(strings.Join(out, ", "), none)
+}
+
+// pool prints a pool with its plugin. Errors are below the columns' names, because they are longer
+// than a column.
+func (p statusPrinter) pool(pool *models.PoolStatus) {
+	p.Line("")
+	p.Line("Pool " + pool.Pool + ":")
+	p.Row("  Network:", pool.Network)
+	p.Row("  File:", pool.File)
+	p.Row("  Plugin:", pool.Plugin)
+	p.Row("  Binary:", pool.Binary)
+	p.Row("  Plugin versions:", strings.Join(pool.PluginVersions, ", "))
+	p.Row("  CNI version:", pool.CniVersion)
+	p.Row("  Profile:", pool.Profile)
+	if p.verbose {
+		for _, name := range slices.Sorted(maps.Keys(pool.ProfileFacts)) {
+			p.Row("    "+name+":", fact(pool.ProfileFacts[name]))
+		}
+	}
+	p.Row("  Verified by:", verification(pool.Verification))
+	p.Row("  Since:", p.since(pool.Since))
+	if pool.Error != "" {
+		p.Row("  Error:", pool.Error)
+	}
+	if pool.NotReady != "" {
+		p.Row("  Not ready:", pool.NotReady)
+	}
+}
+
+// fact returns a value of a profile, text without quotes.
+func fact(v any) string {
+	if text, ok := v.(string); ok {
+		return text
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(data)
+}
+
+// verification returns how held attachments are verified, and why in that way.
+func verification(v *models.PoolVerification) string {
 	switch {
-	case errors.Is(err, client.ErrNotSidecar):
-		return nil, foreign
-	case err != nil:
-		return nil, c.explain(ctx, err, nil)
+	case v == nil:
+		return ""
+	case v.Reason == "":
+		return v.By
+	default:
+		return v.By + " (" + v.Reason + ")"
 	}
-	status, err := decode[models.StatusResponse](answer.Raw)
-	if err != nil {
-		return nil, err
+}
+
+// options prints the options that are not the default, or all of them if verbose.
+func (p statusPrinter) options(all []*models.OptionValue) {
+	titled := false
+	for _, o := range all {
+		if !p.verbose && o.Source == models.OptionValueSourceDefault {
+			continue
+		}
+		if !titled {
+			p.Line("")
+			p.Row("OPTION", "VALUE", "FROM")
+			titled = true
+		}
+		p.Row(o.Name, o.Value, o.Source)
 	}
-	if own := status.DelegatedIpam; slices.Contains(own.Pools, nil) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) {
-		return nil, foreign
+}
+
+// since returns how long ago t was, empty if that is not known.
+func (p statusPrinter) since(t *strfmt.DateTime) string {
+	if t == nil {
+		return ""
 	}
-	return status, nil
+	return output.Ago(time.Time(*t), p.now)
 }

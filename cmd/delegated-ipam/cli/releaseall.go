@@ -21,17 +21,17 @@ import (
 // releaseAll releases all listed attachments and waits until the list is empty. A failed release does
 // not end it: the sidecar retries, and the result has the remaining ones. Records of a newer version
 // are not listed, and remain.
-func (d dependencies) releaseAll(cmd *cobra.Command, o releaseOptions) error {
-	ctx, c := cmd.Context(), d.connect(o.clientFlags)
+func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOptions) error {
+	ctx := cmd.Context()
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 	if o.ifRunning && notListening(err) {
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` checks the journal\n", c.socket)
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` checks the journal\n", c.Socket())
 		return err
 	}
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	done := d.bulkRelease(c, cmd, o.timeout, true).release(ctx, releasable(all, true))
+	done := d.releaseEach(cmd, c, releasable(all, true), true, o.timeout)
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}
@@ -80,11 +80,19 @@ func (d dependencies) listWithin(ctx context.Context, c connection, wait time.Du
 			reported = true
 			fmt.Fprintf(stderr, "waiting for the sidecar, at most %s: %s\n", output.Duration(wait), logging.Printable(err.Error()))
 		}
-		select {
-		case <-ctx.Done():
+		if d.untilPoll(ctx) != nil {
 			return nil, err
-		case <-time.After(d.pollInterval):
 		}
+	}
+}
+
+// untilPoll waits for the time of the next list; an error is the end of ctx.
+func (d dependencies) untilPoll(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d.pollInterval):
+		return nil
 	}
 }
 
@@ -94,56 +102,35 @@ func notListening(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// bulkRelease releases many addresses, one after the other.
-type bulkRelease struct {
-	connection
-	skipDelay bool
-	// timeout is how long it continues without a successful release: each request to a plugin
-	// that hangs takes long, and there may be hundreds. 0 means to request each of them.
-	timeout time.Duration
-	now     func() time.Time
-	stderr  io.Writer
-}
-
-func (d dependencies) bulkRelease(c connection, cmd *cobra.Command, timeout time.Duration, skipDelay bool) bulkRelease {
-	return bulkRelease{c, skipDelay, timeout, d.now, cmd.ErrOrStderr()}
-}
-
-// release returns the addresses that were released, and prints the errors of the others to stderr.
-func (b bulkRelease) release(ctx context.Context, all []released) []released {
+// releaseEach releases addresses, one after the other, and returns those that it has released. The
+// errors of the others are printed to stderr. It continues until nothing was released for timeout,
+// because each request to a plugin that hangs takes long, and there may be hundreds; with 0 it requests
+// each of them.
+func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []released, skipDelay bool, timeout time.Duration) []released {
 	done := make([]released, 0, len(all))
-	last := b.now()
+	last := d.now()
 	for i, r := range all {
-		if ctx.Err() != nil {
+		if cmd.Context().Err() != nil {
 			break
 		}
-		if waited := b.now().Sub(last); b.timeout > 0 && waited > b.timeout {
-			fmt.Fprintf(b.stderr, "%d of %d addresses were not requested, because nothing was released for %s\n", len(all)-i, len(all), output.Duration(waited))
+		if waited := d.now().Sub(last); timeout > 0 && waited > timeout {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d addresses were not requested, because nothing was released for %s\n", len(all)-i, len(all), output.Duration(waited))
 			break
 		}
-		if err := b.releaseOne(ctx, r); err != nil {
-			fmt.Fprintf(b.stderr, "release %s of pool %s: %s\n", r.IP, r.Pool, logging.Printable(err.Error()))
+		// An address that is not allocated any more has been released meanwhile.
+		if err := c.release(cmd.Context(), r, skipDelay); err != nil && !errors.Is(err, client.ErrNotFound) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "release %s of pool %s: %s\n", r.IP, r.Pool, logging.Printable(err.Error()))
 			continue
 		}
 		done = append(done, r)
-		last = b.now()
+		last = d.now()
 	}
 	return done
 }
 
-// releaseOne releases an address. One that is not allocated any more has been released meanwhile.
-func (b bulkRelease) releaseOne(ctx context.Context, r released) error {
-	err := b.remove(ctx, r, b.skipDelay)
-	if errors.Is(err, client.ErrNotFound) {
-		return nil
-	}
-	return b.explainRelease(ctx, err, r)
-}
-
-// releasable returns the addresses to request: the allocated ones and, of an attachment that no
-// client holds, one, if requesting it has an effect: the sidecar releases one that keeps an excluded
-// address, immediately retries one that is releasing, and with skipDelay ends a cooldown. An attachment without any address ends
-// automatically.
+// releasable returns every claimed address, and one address of each attachment without a claim that a
+// request can release: an excluded or releasing one, and with skipDelay one in cooldown. An attachment
+// without any address ends automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
@@ -188,10 +175,8 @@ func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o release
 		if d.now().Sub(changed) >= o.timeout {
 			return left, nil
 		}
-		select {
-		case <-ctx.Done():
+		if d.untilPoll(ctx) != nil {
 			return nil, errors.New("interrupted; `delegated-ipam list` shows what remains")
-		case <-time.After(d.pollInterval):
 		}
 	}
 }

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// Output formats of client commands (-o).
+const (
+	outputTable = options.OutputTable
+	outputJSON  = options.OutputJSON
+)
+
+// clientFlags are the flags of every command that queries a sidecar.
+type clientFlags struct {
+	host   string
+	output string
+}
+
+// register adds these flags and the flags of the command.
+func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more ...options.Option) {
+	options.Register(cmd.Flags(), options.Host(&f.host, env), options.Output(&f.output))
+	options.Register(cmd.Flags(), more...)
+}
+
+// printOutcome prints v as JSON, or the line.
+func (f clientFlags) printOutcome(w io.Writer, v any, line string) error {
+	if f.output == outputJSON {
+		return output.JSON(w, v)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}
+
+// connection is a client of one sidecar with the time limit of a request.
+type connection struct {
+	*client.Client
+	limit time.Duration
+}
+
+// connect sends nothing before the first request.
+func (d dependencies) connect(host string) (connection, error) {
+	api, err := client.New(host, client.WithTimeout(d.requestLimit))
+	return connection{api, d.requestLimit}, err
+}
+
+// connected returns the RunE of a command that queries the sidecar of its flags.
+func (d dependencies) connected(f *clientFlags, run func(*cobra.Command, connection, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := d.connect(f.host)
+		if err != nil {
+			return err
+		}
+		return run(cmd, c, args)
+	}
+}
+
+// list returns all attachments.
+func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
+	all, err := c.List(ctx)
+	if errors.Is(err, client.ErrNotSidecar) {
+		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: it does not list attachments (that of cilium-agent does not)", c.Socket())
+	}
+	return all, c.explain(ctx, err)
+}
+
+// health returns the status; one without the part "delegated-ipam" is an error.
+func (c connection) health(ctx context.Context) (*models.StatusResponse, error) {
+	status, err := c.Status(ctx)
+	if errors.Is(err, client.ErrNotSidecar) {
+		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: its status has no part \"delegated-ipam\" (that of cilium-agent has none)", c.Socket())
+	}
+	return status, c.explain(ctx, err)
+}
+
+// explain returns the error of a request with its remedy.
+func (c connection) explain(ctx context.Context, err error) error {
+	var refused *client.Error
+	var dial *net.OpError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		if refused.RetryAfter > 0 {
+			return fmt.Errorf("%w (try again in %s)", err, refused.RetryAfter)
+		}
+		return err
+	case errors.Is(ctx.Err(), context.Canceled):
+		return errors.New("interrupted; the sidecar completes a request in progress, and `delegated-ipam list` shows the result")
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("no sidecar can be reached at %s: %w; check that `delegated-ipam serve` runs on this node, that its --socket-path is this one (-H or %s names it), and that this user may open it",
+			c.Socket(), dial.Err, defaults.SocketEnv)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer from the sidecar at %s within %s; it completes a request in progress, and `delegated-ipam list` shows the result", c.Socket(), c.limit)
+	}
+	return err
+}

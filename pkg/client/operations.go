@@ -1,0 +1,239 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+)
+
+// The address families.
+const (
+	IPv4 = models.AttachmentAddressFamilyIPv4
+	IPv6 = models.AttachmentAddressFamilyIPv6
+)
+
+// AllocateOptions are the optional parameters of [Client.Allocate].
+type AllocateOptions struct {
+	// Family is the one family to allocate. If it is empty, each family is allocated that the sidecar
+	// serves and the plugin returns.
+	Family string
+	// Pool is the pool to allocate from; [DefaultPool] if it is empty.
+	Pool string
+	// Expiration makes the allocation temporary: it is released after serve --ipam-expiration unless
+	// [Client.Restore], or Allocate without Expiration, confirms it before.
+	Expiration bool
+}
+
+// Allocate allocates the addresses of an owner, one of each family asked for; Address in the result
+// is not nil. An owner that holds addresses in the pool gets the same ones again. An owner is at most
+// 512 bytes without control characters, such as "router" or "namespace/pod"; if it is empty, the
+// sidecar generates one.
+//
+// Errors: [ErrInvalid], [ErrForbidden], [ErrFailed] (the plugin has no address or cannot be run, the
+// pool is unknown, the family is disabled, …), [ErrRetryLater], and those of the connection.
+func (c *Client) Allocate(ctx context.Context, owner string, o AllocateOptions) (*models.IPAMResponse, error) {
+	r := request{
+		method: http.MethodPost, path: "/ipam",
+		query: parameters("owner", owner, "family", o.Family, "pool", o.Pool),
+	}
+	if o.Expiration {
+		r.header, r.value = "expiration", "true"
+	}
+	a := &models.IPAMResponse{}
+	if err := c.send(ctx, r, a); err != nil {
+		return nil, err
+	}
+	if a.Address == nil || a.Address.IPv4 == "" && a.Address.IPv6 == "" {
+		return nil, c.failed(notSidecar("an allocation without an address"))
+	}
+	for _, ip := range []string{a.Address.IPv4, a.Address.IPv6} {
+		if _, err := netip.ParseAddr(ip); err != nil && ip != "" {
+			return nil, c.failed(err)
+		}
+	}
+	return a, nil
+}
+
+// RestoreOptions are the optional parameters of [Client.Restore].
+type RestoreOptions struct {
+	// Pool is the pool of the address; [DefaultPool] if it is empty.
+	Pool string
+	// Also is the address of the other family that the owner had, if there is one. If the owner
+	// holds nothing, both are requested of the plugin in one call, because a plugin that is asked for
+	// one address may return any of the other family. Restore does not fail without it.
+	Also netip.Addr
+}
+
+// Restore allocates exactly this address to an owner, or fails. It succeeds if the owner holds the
+// address already, and confirms it if it is temporary. ip has no zone; owner is as in
+// [Client.Allocate].
+//
+// Errors: [ErrInvalid], [ErrForbidden], [ErrExists], [ErrFamilyDisabled], [ErrFailed] (the owner
+// holds another address, the plugin does not give this one, the pool is unknown, …),
+// [ErrRetryLater], and those of the connection.
+func (c *Client) Restore(ctx context.Context, ip netip.Addr, owner string, o RestoreOptions) error {
+	r := request{method: http.MethodPost, path: addressPath(ip), query: parameters("owner", owner, "pool", o.Pool)}
+	if o.Also.IsValid() {
+		r.header, r.value = "delegated-ipam-also", o.Also.String()
+	}
+	return c.send(ctx, r, nil)
+}
+
+// ReleaseOptions are the optional parameters of [Client.Release].
+type ReleaseOptions struct {
+	// Pool is the pool of the address, the only one that is searched; [DefaultPool] if it is empty.
+	Pool string
+	// SkipReleaseDelay returns the address to the plugin immediately, whatever serve --release-delay
+	// is, also if it was released before and is in cooldown.
+	SkipReleaseDelay bool
+}
+
+// Release releases an address. The plugin gets it back when no family of the owner's attachment is
+// allocated any more: immediately, or after serve --release-delay. It is not checked whether the
+// address is in use. ip has no zone.
+//
+// Errors: [ErrInvalid], [ErrForbidden], [ErrNotFound], [ErrFamilyDisabled], [ErrFailed] (the plugin's
+// DEL failed; the sidecar repeats it, and a second Release tries immediately), [ErrRetryLater], and
+// those of the connection.
+func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) error {
+	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool)}
+	if o.SkipReleaseDelay {
+		r.header, r.value = "skip-release-delay", "true"
+	}
+	return c.send(ctx, r, nil)
+}
+
+// DiscardOptions are the optional parameters of [Client.Discard].
+type DiscardOptions struct {
+	// Pool is the pool of the attachment; [DefaultPool] if it is empty.
+	Pool string
+}
+
+// Discard releases the attachment of an owner. If the plugin's DEL fails, the sidecar forgets the
+// attachment anyway, and the plugin may keep the returned leftovers forever.
+//
+// Errors: [ErrForbidden], [ErrNotFound], [ErrFailed] (the attachment is kept), [ErrRetryLater], and
+// those of the connection.
+func (c *Client) Discard(ctx context.Context, owner string, o DiscardOptions) ([]*models.Leftover, error) {
+	var left []*models.Leftover
+	err := c.send(ctx, request{method: http.MethodDelete, path: "/ipam", query: parameters("owner", owner, "pool", o.Pool)}, &left)
+	if err == nil && slices.Contains(left, nil) {
+		err = c.failed(notSidecar("a leftover is null"))
+	}
+	return left, err
+}
+
+// List returns every attachment of every pool, sorted by pool and owner. Each is as it was when the
+// sidecar encoded it: one that is created or released while the list is sent may be missing. No
+// pointer is nil, and every IP is an address.
+//
+// Errors: [ErrForbidden], [ErrNotSidecar], and those of the connection.
+func (c *Client) List(ctx context.Context) ([]*models.Attachment, error) {
+	var all []*models.Attachment
+	err := c.send(ctx, request{method: http.MethodGet, path: "/ipam"}, &all)
+	// cilium-agent has the path, but not this method.
+	var refused *Error
+	if errors.As(err, &refused) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed}, refused.StatusCode) {
+		err = c.failed(notSidecar("no list of attachments: %w", err))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if all == nil {
+		return nil, c.failed(notSidecar("the list of attachments is null"))
+	}
+	for _, a := range all {
+		if err := checkAttachment(a); err != nil {
+			return nil, c.failed(err)
+		}
+	}
+	return all, nil
+}
+
+func checkAttachment(a *models.Attachment) error {
+	if a == nil {
+		return notSidecar("an attachment is null")
+	}
+	for _, at := range a.Addresses {
+		if at == nil || at.IP == "" {
+			return notSidecar("attachment %q has an address without an IP", a.Owner)
+		}
+		if _, err := netip.ParseAddr(at.IP); err != nil {
+			return fmt.Errorf("attachment %q: %w", a.Owner, err)
+		}
+	}
+	return nil
+}
+
+// Allocated returns the allocated addresses of a listed attachment, at most one of each family, IPv4
+// first. Of several addresses of one family the plugin's last one is allocated.
+func Allocated(a *models.Attachment) []netip.Addr {
+	last := map[string]netip.Addr{}
+	for _, at := range a.Addresses {
+		last[at.Family], _ = netip.ParseAddr(at.IP) // List has checked it
+	}
+	var ips []netip.Addr
+	for _, family := range a.Claims {
+		if ip, ok := last[family]; ok {
+			ips = append(ips, ip)
+		}
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return ips
+}
+
+// Status returns the state of the sidecar (GET /healthz); DelegatedIpam in it is not nil, and no list
+// in that has a nil pointer. The sidecar responds within half a second, also if the plugin or the disk
+// hangs. Every process that can open the socket may ask.
+//
+// Errors: [ErrNotSidecar], and those of the connection. A sidecar that is not ready is not an error.
+func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
+	s := &models.StatusResponse{}
+	if err := c.send(ctx, request{method: http.MethodGet, path: "/healthz"}, s); err != nil {
+		return nil, err
+	}
+	own := s.DelegatedIpam
+	if own == nil {
+		return nil, c.failed(notSidecar(`the status has no part "delegated-ipam"`))
+	}
+	if slices.Contains(own.Pools, nil) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) || slices.Contains(own.MovedPlugins, nil) {
+		return nil, c.failed(notSidecar("an element of the status is null"))
+	}
+	return s, nil
+}
+
+// BriefStatus returns only the parts of [Client.Status] that Cilium's agent has, too, which cost the
+// sidecar less. Each part may be nil.
+func (c *Client) BriefStatus(ctx context.Context) (*models.StatusResponse, error) {
+	s := &models.StatusResponse{}
+	if err := c.send(ctx, request{method: http.MethodGet, path: "/healthz", header: "brief", value: "true"}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Ping sends a request (GET /config) for which the sidecar waits neither for the plugin nor for the
+// disk nor for another request. An *[Error] shows that a process responds, too.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.send(ctx, request{method: http.MethodGet, path: "/config"}, nil)
+}
+
+// addressPath is the path of the operations on one address. An invalid one is left to the sidecar.
+func addressPath(ip netip.Addr) string { return "/ipam/" + url.PathEscape(ip.String()) }
+
+// parameters returns a query of the values that are not empty; the sidecar has a default for each.
+func parameters(nameValues ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(nameValues); i += 2 {
+		if nameValues[i+1] != "" {
+			q.Set(nameValues[i], nameValues[i+1])
+		}
+	}
+	return q
+}
