@@ -60,9 +60,9 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.profiles, err = f.profiles.With(profile.File{Name: "scripted.json", Data: []byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
+	f.profiles["scripted"], err = profile.Parse([]byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
 		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none",
-		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`)})
+		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profilefile"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
@@ -44,7 +44,7 @@ func (c Config) PluginOptions() plugin.Options {
 	return plugin.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
 		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, SingleNode: c.SingleNode, InPod: c.InPod,
-		Profiles: profilefile.Loader(c.PluginProfiles),
+		Profiles: profile.Loader(c.PluginProfiles),
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profilefile"
 )
 
 func (d dependencies) profileCommand() *cobra.Command {
@@ -65,7 +64,7 @@ func (f profileFlags) profiles(env map[string]string) (profile.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return profilefile.Loader(sidecar.PluginProfiles)()
+	return profile.Loader(sidecar.PluginProfiles)()
 }
 
 // listedProfile is one profile as `profile list -o json` prints it.

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
+	"strings"
+	"sync"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 //go:embed profiles/*.json
@@ -17,47 +20,11 @@ var embedded embed.FS
 // Unknown is the type of the conservative profile, which For returns for a plugin without one.
 const Unknown = "unknown"
 
+// maxFile bounds a profile file, in bytes; real ones have less than a kilobyte.
+const maxFile = 1 << 20
+
 // Set has profiles by plugin type.
 type Set map[string]Profile
-
-// File is the file of one profile.
-type File struct {
-	// Name is its path, for errors.
-	Name string
-	// Data is its content.
-	Data []byte
-}
-
-// Load returns the embedded profiles.
-func Load() (Set, error) {
-	names, err := fs.Glob(embedded, "profiles/*.json")
-	if err != nil {
-		return nil, err
-	}
-	files := make([]File, len(names))
-	for i, name := range names {
-		files[i].Name = name
-		if files[i].Data, err = embedded.ReadFile(name); err != nil {
-			return nil, err
-		}
-	}
-	return Set{}.With(files...)
-}
-
-// With returns a copy of the set with the profiles of files (--plugin-profile), which replace those
-// of the same type; a later file replaces an earlier one. An error names the file, the profile and
-// the field.
-func (s Set) With(files ...File) (Set, error) {
-	out := maps.Clone(s)
-	for _, f := range files {
-		p, err := Parse(f.Data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
-		}
-		out[p.Type] = p
-	}
-	return out, nil
-}
 
 // For returns the profile of a plugin type, or that of Unknown if there is none.
 func (s Set) For(pluginType string) Profile {
@@ -65,6 +32,60 @@ func (s Set) For(pluginType string) Profile {
 		return p
 	}
 	return s[Unknown]
+}
+
+// Load returns the embedded profiles.
+func Load() (Set, error) {
+	entries, err := embedded.ReadDir("profiles")
+	if err != nil {
+		return nil, err
+	}
+	set := Set{}
+	for _, e := range entries {
+		data, err := embedded.ReadFile("profiles/" + e.Name())
+		if err == nil {
+			err = set.add(data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return set, nil
+}
+
+// Loader returns a function that reads the files of --plugin-profile and returns their profiles over
+// the embedded ones: they replace those of the same type, a later file an earlier one. It is called
+// for each use of a profile, so a fixed file takes effect immediately, and a broken one stops only
+// new addresses: the process keeps running, and an attachment has its profile in its record. The
+// function may be called concurrently. Its error names the option, the file, the profile and the
+// field.
+func Loader(names []string) func() (Set, error) {
+	load := sync.OnceValues(Load)
+	return func() (Set, error) {
+		set, err := load()
+		if err != nil {
+			return nil, err
+		}
+		set = maps.Clone(set)
+		for _, name := range names {
+			data, err := files.Read(name, maxFile)
+			if err != nil {
+				return nil, fmt.Errorf("--plugin-profile: %s: %w; expected a file with a profile in JSON", name, err)
+			}
+			if err := set.add(data); err != nil {
+				return nil, fmt.Errorf("--plugin-profile: %s: %w", name, err)
+			}
+		}
+		return set, nil
+	}
+}
+
+func (s Set) add(data []byte) error {
+	p, err := Parse(data)
+	if err == nil {
+		s[p.Type] = p
+	}
+	return err
 }
 
 // Parse parses one profile, a JSON object. It refuses unknown keys, and values that are unknown,
@@ -83,24 +104,48 @@ func Parse(data []byte) (Profile, error) {
 	if err := p.validate(); err != nil {
 		return Profile{}, err
 	}
-	return p, p.requirePresent(data)
-}
-
-// requirePresent refuses a profile without a number or boolean that has no default: absent, it
-// would have the less careful value.
-func (p Profile) requirePresent(data []byte) error {
+	// A number or boolean without a default: absent, it would have the less careful value.
 	var given struct {
 		AddOutlivesSeconds *int  `json:"addOutlivesSeconds"`
 		Unique             *bool `json:"unique"`
 	}
-	if err := json.Unmarshal(data, &given); err != nil {
-		return p.errorf("%w", locate(data, err))
+	switch err := json.Unmarshal(data, &given); {
+	case err != nil:
+		return Profile{}, p.errorf("%w", locate(data, err))
+	case given.AddOutlivesSeconds == nil:
+		return Profile{}, p.errorf("addOutlivesSeconds is missing; expected how many seconds an ADD or DEL may outlive its process, 0 for a plugin without a daemon")
+	case given.Unique == nil:
+		return Profile{}, p.errorf("unique is missing; expected true, or false for a plugin that allocates one address to several attachments by design")
 	}
-	if given.AddOutlivesSeconds == nil {
-		return p.errorf("addOutlivesSeconds is missing; expected how many seconds an ADD or DEL may outlive its process, 0 for a plugin without a daemon")
+	return p, nil
+}
+
+// jsonTypes are the names of JSON types by the kind of a Go type; any other kind is a string.
+var jsonTypes = map[string]string{"int": "a whole number", "uint": "a whole number from 0 on", "bool": "true or false", "slice": "a list", "struct": "an object"}
+
+// locate adds to the error of a document that could not be parsed its position, as line and column,
+// both from 1, and what was expected there.
+func locate(data []byte, err error) error {
+	at := func(offset int64) string {
+		before := data[:min(max(offset-1, 0), int64(len(data)))]
+		return fmt.Sprintf("line %d, column %d", 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'))
 	}
-	if given.Unique == nil {
-		return p.errorf("unique is missing; expected true, or false for a plugin that allocates one address to several attachments by design")
+	var syntax *json.SyntaxError
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%s: %w; expected one JSON object", at(syntax.Offset), err)
+	case errors.As(err, &wrongType):
+		want, ok := jsonTypes[wrongType.Type.Kind().String()]
+		if !ok {
+			want = "a string"
+		}
+		return fmt.Errorf("%s: %s", at(wrongType.Offset), strings.TrimSpace(fmt.Sprintf("%s is a JSON %s; expected %s", wrongType.Field, wrongType.Value, want)))
+	case errors.Is(err, io.EOF):
+		return errors.New("empty file; expected one JSON object")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s: unexpected end; expected one JSON object", at(int64(len(data))))
 	}
-	return nil
+	// An unknown field, which has no separate error type.
+	return fmt.Errorf("%s; expected a field of docs/reference/profiles.md, Profile fields", strings.TrimPrefix(err.Error(), "json: "))
 }

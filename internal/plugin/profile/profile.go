@@ -178,8 +178,6 @@ type Lost struct {
 	Message string `json:"message,omitempty"`
 }
 
-func (l Lost) empty() bool { return len(l.Codes) == 0 && l.Message == "" }
-
 // Profile is what is known about one plugin type.
 type Profile struct {
 	// Type is the plugin type, such as "host-local"; "unknown" for the conservative one.

@@ -39,40 +39,16 @@ func TestUnknownType(t *testing.T) {
 	}
 }
 
-func TestWithReplaces(t *testing.T) {
-	embedded, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := embedded.With(
-		File{Name: "a", Data: valid(t, "type", `"host-local"`, "addOutlivesSeconds", `1`)},
-		File{Name: "b", Data: valid(t)},
-		File{Name: "c", Data: valid(t, "type", `"host-local"`, "addOutlivesSeconds", `2`)},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := set.For("host-local").AddOutlivesSeconds; got != 2 {
-		t.Errorf("addOutlivesSeconds is %d, want the 2 of the last file", got)
-	}
-	if got := set.For("mine").Type; got != "mine" {
-		t.Errorf("got the profile %q, want the given one", got)
-	}
-	if got := embedded.For("host-local").AddOutlivesSeconds; got != 0 || embedded.For("mine").Type != Unknown {
-		t.Errorf("the embedded set has changed: %d, %q", got, embedded.For("mine").Type)
-	}
-}
-
 func TestParse(t *testing.T) {
 	for name, changes := range map[string][]string{
-		"without optional fields":  nil,
-		"verified by ADD":          {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
-		"verified by nothing":      {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
-		"request":                  {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
-		"requires a file":          {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
-		"small facts":              {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
-		"DEL from any node":        {"store", `"remote"`, "delFromAnyNode", "true"},
-		"longest time to outlive":  {"addOutlivesSeconds", "86400"},
+		"without optional fields": nil,
+		"verified by ADD":         {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
+		"verified by nothing":     {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
+		"request":                 {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
+		"requires a file":         {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
+		"small facts":             {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
+		"DEL from any node":       {"store", `"remote"`, "delFromAnyNode", "true"},
+		"longest time to outlive": {"addOutlivesSeconds", "86400"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Parse(valid(t, changes...)); err != nil {
@@ -153,20 +129,20 @@ func TestParseInvalid(t *testing.T) {
 		"verified by ADD after a queued DEL": {
 			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"same-answer"`, "del", `"queued"`), `although del is "queued"`,
 		},
-		"unsafe of earlier builds":      {valid(t, "unsafe", `"x"`), `unknown field "unsafe"`},
-		"an empty danger":               {valid(t, "dangers", `["a",""]`), "dangers has an empty text"},
-		"an unknown networkName":        {valid(t, "networkName", `"short"`), `networkName is "short"`},
-		"an unknown statusProves":       {valid(t, "statusProves", `"all"`), `statusProves is "all"`},
-		"negative delGivesUpSeconds":    {valid(t, "delGivesUpSeconds", "-1"), "delGivesUpSeconds is -1"},
-		"requires an unknown kind":      {valid(t, "requires", `[{"kind":"pipe","paths":["/x"],"why":"y"}]`), `requires[0].kind is "pipe"`},
-		"requires no path":              {valid(t, "requires", `[{"kind":"file","paths":[],"why":"y"}]`), `requires[0].paths is []`},
-		"requires a relative path":      {valid(t, "requires", `[{"kind":"file","paths":["/x","y"],"why":"y"}]`), `requires[0].paths is ["/x" "y"]`},
-		"requires without a reason":     {valid(t, "requires", `[{"kind":"file","paths":["/x"]}]`), `requires[0].why is empty`},
+		"unsafe of earlier builds":   {valid(t, "unsafe", `"x"`), `unknown field "unsafe"`},
+		"an empty danger":            {valid(t, "dangers", `["a",""]`), "dangers has an empty text"},
+		"an unknown networkName":     {valid(t, "networkName", `"short"`), `networkName is "short"`},
+		"an unknown statusProves":    {valid(t, "statusProves", `"all"`), `statusProves is "all"`},
+		"negative delGivesUpSeconds": {valid(t, "delGivesUpSeconds", "-1"), "delGivesUpSeconds is -1"},
+		"requires an unknown kind":   {valid(t, "requires", `[{"kind":"pipe","paths":["/x"],"why":"y"}]`), `requires[0].kind is "pipe"`},
+		"requires no path":           {valid(t, "requires", `[{"kind":"file","paths":[],"why":"y"}]`), `requires[0].paths is []`},
+		"requires a relative path":   {valid(t, "requires", `[{"kind":"file","paths":["/x","y"],"why":"y"}]`), `requires[0].paths is ["/x" "y"]`},
+		"requires without a reason":  {valid(t, "requires", `[{"kind":"file","paths":["/x"]}]`), `requires[0].why is empty`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Set{}.With(File{Name: "/etc/mine.json", Data: c.data})
-			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), "/etc/mine.json: plugin profile") {
-				t.Fatalf("got %v, %v, want an error that begins with the file and says %q", got, err, c.text)
+			got, err := Parse(c.data)
+			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), "plugin profile") {
+				t.Fatalf("got %v, %v, want an error that says %q", got, err, c.text)
 			}
 			if strings.Contains(string(c.data), `"type":"mine"`) && json.Valid(c.data) && !strings.Contains(err.Error(), `profile "mine"`) {
 				t.Errorf("got %q, want it to name the profile", err)

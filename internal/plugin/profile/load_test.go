@@ -1,29 +1,27 @@
-package profilefile
+package profile
 
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 )
 
-const valid = `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},
-"addOutlivesSeconds":7,"del":"released","store":"node","lookup":"none","podIdentity":"none","namespace":"any","unique":true}`
-
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.json")
 	load := Loader([]string{file})
 	for _, step := range []struct {
-		text     string
+		value    string
 		outlives int
 		err      string
 	}{
-		{valid, 7, ""},
-		{strings.Replace(valid, "7", `"7"`, 1), 0, "addOutlivesSeconds"},
-		{strings.Replace(valid, "7", "8", 1), 8, ""},
+		{`7`, 7, ""},
+		{`"7"`, 0, "addOutlivesSeconds"},
+		{`8`, 8, ""},
 	} {
-		if err := os.WriteFile(file, []byte(step.text), 0o600); err != nil {
+		if err := os.WriteFile(file, valid(t, "addOutlivesSeconds", step.value), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		set, err := load()
@@ -43,6 +41,33 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// A file replaces the profile of its type, a later one that of an earlier one.
+func TestLoaderReplaces(t *testing.T) {
+	dir := t.TempDir()
+	var names []string
+	for name, data := range map[string][]byte{
+		"a": valid(t, "type", `"host-local"`, "addOutlivesSeconds", `1`),
+		"b": valid(t),
+		"c": valid(t, "type", `"host-local"`, "addOutlivesSeconds", `2`),
+	} {
+		names = append(names, filepath.Join(dir, name))
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(names)
+	set, err := Loader(names)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := set.For("host-local").AddOutlivesSeconds; got != 2 {
+		t.Errorf("addOutlivesSeconds is %d, want the 2 of the last file", got)
+	}
+	if got := set.For("mine").Type; got != "mine" {
+		t.Errorf("got the profile %q, want the given one", got)
+	}
+}
+
 //evidence:operate/security F9
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
@@ -50,7 +75,7 @@ func TestUnreadable(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(large, make([]byte, maxSize+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, maxFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ file, want string }{
