@@ -36,8 +36,8 @@ const (
 	QuarantineArrived  Point = "quarantine.arrived"
 	QuarantineComplete Point = "quarantine.complete"
 
-	// A record, or the marker of the state directory, is about to be written; its file exists; has the
-	// data; is synced; has its name; the directory is synced.
+	// A record is about to be written; its file exists; has the data; is synced; has its name; the
+	// directory is synced.
 	WriteBegins  Point = "write.begins"
 	WriteMade    Point = "write.made"
 	WriteWritten Point = "write.written"

@@ -79,7 +79,7 @@ func assemble(c Config, self journal.Holder, log logrus.FieldLogger) (*app, erro
 		log.Warn("No machine ID: records of another machine cannot be detected; mount the host's /etc/machine-id")
 	}
 	r := newReporter(c, self, log)
-	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine}); err != nil {
+	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine, DefaultPool: c.IPAMDefaultIPPool}); err != nil {
 		return nil, err
 	}
 	a := &app{
@@ -99,7 +99,6 @@ func (a *app) connect(boot, machine string) (err error) {
 	if a.loaded, err = a.journal.Load(); err != nil {
 		return err
 	}
-	nameDefaultPool(a.loaded, c.IPAMDefaultIPPool)
 	a.reportProblems()
 	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
 	if err := a.connectPlugins(); err != nil {
@@ -114,7 +113,7 @@ func (a *app) connect(boot, machine string) (err error) {
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics.Engine(),
-	}, unnamedDefaultPool{failingJournal{a.metrics.Journal(a.journal), a.stateDir.Expire}, c.IPAMDefaultIPPool}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
+	}, failingJournal{a.metrics.Journal(a.journal), a.stateDir.Expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
 
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))

@@ -143,8 +143,8 @@ func newFutureVersionError(e envelope) *futureVersionError {
 
 // checkMachine refuses a record of another machine.
 func (j *Journal) checkMachine(r record.Record) error {
-	if j.machineID == "" || r.MachineID == "" || r.MachineID == j.machineID {
-		return nil
+	if own := j.options.MachineID; own != "" && r.MachineID != "" && r.MachineID != own {
+		return fmt.Errorf("written on another machine (machine ID %s; expected %s)", r.MachineID, own)
 	}
-	return fmt.Errorf("written on another machine (machine ID %s; expected %s)", r.MachineID, j.machineID)
+	return nil
 }

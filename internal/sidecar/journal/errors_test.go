@@ -64,7 +64,6 @@ func TestReadOnly(t *testing.T) {
 		"mode":   {"0755", empty, locked, "state directory DIR: mode 0755 cannot be changed to 0700: " + remedy},
 		"parent": {"0755", empty, func(t *testing.T, dir string) error { t.Helper(); return locked(t, dir+"/a/b") }, "state directory DIR/a/b: mkdir DIR/a: " + remedy},
 		"lock":   {"0700", empty, locked, "lock DIR/lock: open: " + remedy},
-		"marker": {"0700", empty, opened, "marker of the state directory: remove DIR/.marker.new: " + remedy},
 		"subdirectory": {"0700", func(t *testing.T, dir string) {
 			t.Helper()
 			used(t, dir)
@@ -112,16 +111,6 @@ func TestReadOnlyJournal(t *testing.T) {
 	}
 	if err := j.Write(sample("a")); err == nil || !strings.Contains(err.Error(), `"a": open `+attachmentFile(dir, ".new.json")) {
 		t.Errorf("got %v; want the path of the temporary file", err)
-	}
-}
-
-// The marker's temporary file cannot be removed.
-func TestMarkerError(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, temporaryMarker, "full"), 0o700))
-	want := "marker of the state directory: remove " + filepath.Join(dir, temporaryMarker) + ": directory not empty"
-	if _, err := Open(dir, Options{}); err == nil || err.Error() != want {
-		t.Errorf("got %v; want %s", err, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,44 +24,44 @@ type InUseError struct {
 
 // Error returns a line for each record and file, with what to do.
 func (e *InUseError) Error() string {
-	var all []string
-	if len(e.Records) > 0 {
-		all = append(all, fmt.Sprintf("the journal has %d attachments; start the sidecar and run `delegated-ipam release --all --yes`, and `release --discard` for those that the plugin refuses:%s", len(e.Records), list(each(e.Records, describe))))
-	}
-	if len(e.Late) > 0 {
-		all = append(all, fmt.Sprintf("the outcome of %d DELs is unknown, and they may still release an address; run the command again later:%s", len(e.Late), list(each(e.Late, func(r record.Record) string {
+	parts := slices.Concat(
+		part("the journal has %d attachments; start the sidecar and run `delegated-ipam release --all --yes`, and `release --discard` for those that the plugin refuses:", e.Records, describe),
+		part("the outcome of %d DELs is unknown, and they may still release an address; run the command again later:", e.Late, func(r record.Record) string {
 			return fmt.Sprintf("%s of pool %s: until %s", r.Owner, r.Pool, r.LateDel.Until.Format(time.RFC3339))
-		}))))
-	}
-	if len(e.FutureVersions) > 0 {
-		all = append(all, fmt.Sprintf("only a newer delegated-ipam understands %d records; run its command:%s", len(e.FutureVersions), list(each(e.FutureVersions, func(f FutureVersion) string {
+		}),
+		part("only a newer delegated-ipam understands %d records; run its command:", e.FutureVersions, func(f FutureVersion) string {
 			return fmt.Sprintf("%s: version %d, owner %q of pool %q", f.File, f.Version, f.Owner, f.Pool)
-		}))))
-	}
-	if len(e.Quarantined) > 0 {
-		all = append(all, fmt.Sprintf("%s/ has %d files, whose owners may hold addresses; release those by the plugin, then run the command again with --discard-quarantine:%s", quarantineName, len(e.Quarantined), list(each(e.Quarantined, func(q Quarantined) string {
+		}),
+		part(quarantineName+"/ has %d files, whose owners may hold addresses; release those by the plugin, then run the command again with --discard-quarantine:", e.Quarantined, func(q Quarantined) string {
 			return q.Name + ": " + q.Reason
-		}))))
+		}),
+	)
+	return strings.Join(parts, "\n")
+}
+
+// part returns a heading with the number of elements, and an indented line for each; nothing for none.
+func part[T any](heading string, all []T, text func(T) string) []string {
+	if len(all) == 0 {
+		return nil
 	}
-	return strings.Join(all, "\n")
+	lines := []string{fmt.Sprintf(heading, len(all))}
+	for _, v := range all {
+		lines = append(lines, "  "+text(v))
+	}
+	return lines
 }
 
 // describe returns the owner, the state and the addresses of a record.
 func describe(r record.Record) string {
 	text := fmt.Sprintf("%s of pool %s (%s, container ID %s)", r.Owner, r.Pool, r.State, r.IDInUse())
-	for i, a := range r.Addrs() {
-		text += map[bool]string{true: ": ", false: ", "}[i == 0] + a.String()
+	var addrs []string
+	for _, a := range r.Addrs() {
+		addrs = append(addrs, a.String())
+	}
+	if len(addrs) > 0 {
+		text += ": " + strings.Join(addrs, ", ")
 	}
 	return text
-}
-
-// each returns the text of each element.
-func each[T any](all []T, text func(T) string) []string {
-	out := make([]string, len(all))
-	for i, v := range all {
-		out[i] = text(v)
-	}
-	return out
 }
 
 // inUse returns an *InUseError if the journal may hold an address, and moves unusable files to

@@ -4,20 +4,21 @@
 // Layout of the state directory:
 //
 //	lock                            held by the process that owns the directory (Lock)
-//	marker                          a random ID that identifies the directory (Available)
 //	attachments/<containerID>.json  one record each
 //	attachments/.new.json<number>   temporary files
 //	quarantine/                     unusable files, kept for an operator
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -31,9 +32,9 @@ const (
 	fileMode   = 0o600
 )
 
-// ErrFutureVersion is wrapped by Write and Remove of a container ID whose file was written by a
-// newer version of the program: replacing it would lose what only that version understands.
-var ErrFutureVersion = errors.New("the record on disk was written by a newer version of this program")
+// storedDefaultPool is the name of the default pool on disk, for any Options.DefaultPool: a start
+// with another name finds the attachments.
+const storedDefaultPool = "default"
 
 // Options configure a journal.
 type Options struct {
@@ -41,14 +42,16 @@ type Options struct {
 	// quarantined, because its addresses have another owner here. Empty if unknown: records
 	// of every machine are loaded.
 	MachineID string
+	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
+	// on disk.
+	DefaultPool string
 }
 
 // Journal is the set of all records in a state directory. Its methods may be called
 // concurrently; the caller orders the writes to one container ID.
 type Journal struct {
-	machineID   string
+	options     Options
 	state       *directory
-	marker      marker
 	attachments *directory
 	quarantine  *directory
 
@@ -71,22 +74,18 @@ func Open(dir string, opts Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	marker, err := openMarker(state)
+	attachments, err := openSubdir(state, attachmentsName)
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
 	}
-	attachments, err := openSubdir(state, attachmentsName)
-	if err != nil {
-		return nil, errors.Join(err, marker.file.Close(), state.Close())
-	}
 	quarantine, err := openSubdir(state, quarantineName)
 	if err != nil {
-		return nil, errors.Join(err, attachments.Close(), marker.file.Close(), state.Close())
+		return nil, errors.Join(err, attachments.Close(), state.Close())
 	}
+	opts.DefaultPool = cmp.Or(opts.DefaultPool, storedDefaultPool)
 	return &Journal{
-		machineID:      opts.MachineID,
+		options:        opts,
 		state:          state,
-		marker:         marker,
 		attachments:    attachments,
 		quarantine:     quarantine,
 		futureVersions: map[string]bool{},
@@ -96,19 +95,45 @@ func Open(dir string, opts Options) (*Journal, error) {
 
 // Close closes the directories. The journal must not be used afterwards.
 func (j *Journal) Close() error {
-	_ = j.marker.file.Close() // only read
 	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
 }
 
 // Dir returns the open state directory. The journal closes it.
 func (j *Journal) Dir() *os.File { return j.state.file }
 
+// errReplaced is wrapped by errors of a journal whose state directory, or attachments/ in it, is
+// missing or is not the opened one.
+var errReplaced = errors.New("nothing is changed until the original returns")
+
+// Available returns nil while the path of the state directory leads to the opened directory with
+// its attachments/. Otherwise the error describes what the path leads to. It takes a few system
+// calls.
+func (j *Journal) Available() error {
+	info, err := os.Lstat(j.state.Name())
+	err = j.state.check("state directory", info, err)
+	if err == nil {
+		info, err = j.state.Lstat(attachmentsName)
+		err = j.attachments.check("directory", info, err)
+	}
+	if errors.Is(err, errReplaced) {
+		return fmt.Errorf("%w: mount or move back the directory with %s, or restart to use the current one", err, fileID(j.state.info))
+	}
+	return files.WithRemedy(err, stateDirFlag)
+}
+
+// errFutureVersion: a newer version of the program wrote the file of the container ID. Replacing it
+// would lose what only that version understands.
+var errFutureVersion = errors.New("the record on disk was written by a newer version of this program")
+
 // Write makes a record durable before it returns nil: a new file, fsync, rename, fsync of the
 // directory. After an error the disk has either the old or the new record, complete. A record
 // that Load would not return unchanged is refused before anything is written. Every record is
-// refused while the state directory is not Available; an error that wraps ErrReplaced may also
-// follow a write to a directory that was replaced meanwhile.
+// refused while the state directory is not Available; that error may also follow a write to a
+// directory that was replaced meanwhile.
 func (j *Journal) Write(r record.Record) error {
+	if r.Pool == j.options.DefaultPool {
+		r.Pool = storedDefaultPool
+	}
 	data, err := j.encode(r)
 	if err == nil {
 		err = j.whileAvailable(func() error { return j.replace(r.ContainerID, data) })
@@ -159,11 +184,96 @@ func (j *Journal) whileAvailable(change func() error) error {
 	return j.Available()
 }
 
-// containerIDFromName returns the container ID of a file name; empty if it is of none.
-func containerIDFromName(name string) string {
-	id, ok := strings.CutSuffix(name, fileSuffix)
-	if !ok || !record.ValidContainerID(id) {
-		return ""
+// createTemporary creates a file with a name that neither a record nor another write has. Load
+// removes such files.
+func (j *Journal) createTemporary() (name string, f *os.File, err error) {
+	name = fmt.Sprintf(".new%s%d", fileSuffix, j.writes.Add(1))
+	f, err = j.attachments.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	return name, f, files.In(j.attachments.Root, err)
+}
+
+// replace makes data the content of the file of a container ID: it is written to a temporary file,
+// which is synced and renamed; then the directory is synced. After an error the name belongs to
+// the old or to the new file.
+//
+// A file is written once: after a failed fsync the kernel may mark lost pages as clean, and a
+// second fsync would succeed.
+func (j *Journal) replace(containerID string, data []byte) error {
+	if j.futureVersions[containerID] {
+		return errFutureVersion
 	}
-	return id
+	entries, err := j.attachments.self() // before the change, so that its fsync reports each error since
+	if err != nil {
+		return err
+	}
+	defer entries.Close()
+	failpoint.Reach(failpoint.WriteBegins)
+	temporary, f, err := j.createTemporary()
+	if err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.WriteMade)
+	_, err = f.WriteAt(data, 0)
+	if err == nil {
+		failpoint.Reach(failpoint.WriteWritten)
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		failpoint.Reach(failpoint.WriteSynced)
+		err = files.In(j.attachments.Root, j.attachments.Rename(temporary, containerID+fileSuffix))
+	}
+	if err != nil {
+		_ = j.attachments.Remove(temporary)
+		return err
+	}
+	failpoint.Reach(failpoint.WriteRenamed)
+	err = entries.Sync()
+	failpoint.Reach(failpoint.WriteDurable)
+	return err
+}
+
+// remove durably unlinks the file of a container ID. A missing one is synced too: an earlier
+// removal may have failed in its fsync.
+func (j *Journal) remove(containerID string) error {
+	if j.futureVersions[containerID] {
+		return errFutureVersion
+	}
+	entries, err := j.attachments.self() // as in replace
+	if err != nil {
+		return err
+	}
+	defer entries.Close()
+	// The blocks of an open file are not freed. In the fsync, for which a client waits, that
+	// would take as long as the rest of it on a disk mounted with the option discard.
+	f, err := j.attachments.open(containerID + fileSuffix)
+	if err == nil {
+		defer f.Close()
+	}
+	failpoint.Reach(failpoint.RemoveBegins)
+	if err := j.attachments.Remove(containerID + fileSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return files.In(j.attachments.Root, err)
+	}
+	failpoint.Reach(failpoint.RemoveDone)
+	err = entries.Sync()
+	failpoint.Reach(failpoint.RemoveDurable)
+	return err
+}
+
+// probe writes, syncs and removes a file beside the records.
+func (j *Journal) probe() error {
+	failpoint.Reach(failpoint.ProbeBegins)
+	name, f, err := j.createTemporary()
+	if err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.ProbeMade)
+	_, err = f.WriteString("probe\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	failpoint.Reach(failpoint.ProbeWritten)
+	err = errors.Join(err, f.Close(), j.attachments.Remove(name))
+	failpoint.Reach(failpoint.ProbeGone)
+	return err
 }

@@ -170,6 +170,31 @@ func TestWriteRefused(t *testing.T) {
 	}
 }
 
+// The journal has the default pool under one name, for any name that the options give it.
+func TestDefaultPool(t *testing.T) {
+	for _, tt := range []struct{ option, inMemory, onDisk string }{
+		{"", "default", "default"},
+		{"default", "red", "red"},
+		{"blue", "blue", "default"},
+		{"blue", "red", "red"},
+	} {
+		dir := t.TempDir()
+		j, err := Open(dir, Options{DefaultPool: tt.option})
+		must(t, err)
+		r := sample("a")
+		r.Pool = tt.inMemory
+		write(t, j, r)
+		must(t, os.WriteFile(attachmentFile(dir, "b.json"), []byte(`{"version":9,"record":{"owner":"b","pool":"`+tt.onDisk+`"}}`), 0o600))
+		if l := load(t, j); l.Records[0].Pool != tt.inMemory || l.FutureVersions[0].Pool != tt.inMemory {
+			t.Errorf("DefaultPool %q: pool %s is read as %q and %q", tt.option, tt.inMemory, l.Records[0].Pool, l.FutureVersions[0].Pool)
+		}
+		must(t, j.Close())
+		if l := load(t, open(t, dir)); l.Records[0].Pool != tt.onDisk {
+			t.Errorf("DefaultPool %q: pool %s is written as %q; want %q", tt.option, tt.inMemory, l.Records[0].Pool, tt.onDisk)
+		}
+	}
+}
+
 //evidence:operate/security F4
 func TestWriteReplacesLink(t *testing.T) {
 	dir := t.TempDir()

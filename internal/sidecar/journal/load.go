@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// leftover matches the names of temporary files, of this and earlier programs. A container ID
-// does not begin with a dot, so none is the name of a record.
+// leftover matches the names of temporary files. A container ID does not begin with a dot, so none is
+// the name of a record.
 var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
 
 // Loaded is the result of Load.
@@ -32,7 +32,7 @@ type Loaded struct {
 type Problem struct {
 	// File is its name in attachments/.
 	File string
-	// ContainerID is that of its name; empty for a name of another form.
+	// ContainerID is the one in its name; empty for a name of another form.
 	ContainerID string
 	// Reason is why it is not a record.
 	Reason error
@@ -46,11 +46,11 @@ type Problem struct {
 type FutureVersion struct {
 	// File is its name in attachments/.
 	File string
-	// ContainerID is that of its name; empty for a name of another form.
+	// ContainerID is the one in its name; empty for a name of another form.
 	ContainerID string
 	// Owner and Pool are empty if they could not be read.
 	Owner, Pool string
-	// Version is that of its envelope.
+	// Version is the number in its envelope.
 	Version int
 }
 
@@ -95,7 +95,7 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 	}
 	if future, ok := errors.AsType[*futureVersionError](err); ok {
 		j.futureVersions[id] = true
-		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: future.owner, Pool: future.pool, Version: future.version})
+		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: future.owner, Pool: j.poolName(future.pool), Version: future.version})
 		return nil
 	}
 	if err != nil {
@@ -104,8 +104,26 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 		l.Problems = append(l.Problems, p)
 		return nil
 	}
+	r.Pool = j.poolName(r.Pool)
 	l.Records = append(l.Records, r)
 	return nil
+}
+
+// poolName returns the name of a pool on disk by the options.
+func (j *Journal) poolName(stored string) string {
+	if stored == storedDefaultPool {
+		return j.options.DefaultPool
+	}
+	return stored
+}
+
+// containerIDFromName returns the container ID of a file name; empty for a name of another form.
+func containerIDFromName(name string) string {
+	id, ok := strings.CutSuffix(name, fileSuffix)
+	if !ok || !record.ValidContainerID(id) {
+		return ""
+	}
+	return id
 }
 
 // readRecord returns the record in a file of attachments/, if name and machine match.

@@ -128,10 +128,10 @@ func TestFutureVersion(t *testing.T) {
 				t.Errorf("loaded %+v, want %+v", got, want)
 			}
 			if c.want.ContainerID != "" {
-				if err := j.Write(sample("a")); !errors.Is(err, ErrFutureVersion) {
+				if err := j.Write(sample("a")); !errors.Is(err, errFutureVersion) {
 					t.Errorf("Write: %v", err)
 				}
-				if err := j.Remove("a"); !errors.Is(err, ErrFutureVersion) {
+				if err := j.Remove("a"); !errors.Is(err, errFutureVersion) {
 					t.Errorf("Remove: %v", err)
 				}
 			}
@@ -147,7 +147,7 @@ func TestLoadRemovesTemporaryFiles(t *testing.T) {
 	j := open(t, dir)
 	// The first is left by a process that is killed before its rename, the others by earlier
 	// builds.
-	for _, name := range []string{j.temporaryName(), ".spare.json3", ".a.json12"} {
+	for _, name := range []string{".new.json1", ".new.json12"} {
 		must(t, os.WriteFile(attachmentFile(dir, name), encoded(t, "a"), 0o600))
 	}
 	if got := load(t, j); !reflect.DeepEqual(got, Loaded{}) {

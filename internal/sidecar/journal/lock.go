@@ -5,14 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
 const (
@@ -42,7 +48,7 @@ type Holder struct {
 // String describes this process as the holder, in one line of at most 400 bytes. In a pod that is,
 // for example, "pod kube-system/delegated-ipam-x7k2p since 2026-11-22T15:04:05Z (PID 1)", because
 // each has the same PID there and the node's host name; otherwise "PID 4711 on host worker-1 since
-// 2026-11-22T15:04:05Z". The PID is that in its PID namespace.
+// 2026-11-22T15:04:05Z". The PID is from its PID namespace.
 func (h Holder) String() string {
 	since := h.Started.UTC().Format(time.RFC3339)
 	if h.Pod != "" {
@@ -64,7 +70,7 @@ type DirLock struct {
 // While another process holds the lock, Lock waits until that one unlocks it or terminates (the
 // kernel then releases it), or ctx ends. self describes this process to those that wait. onWait, if
 // not nil, is called with the description of the holder when the wait begins and when the holder
-// changes; that of an earlier version has other words (PID 1 on host worker-1).
+// changes.
 func Lock(ctx context.Context, dir string, self Holder, onWait func(holder string)) (*DirLock, error) {
 	state, err := openStateDir(dir)
 	if err != nil {
@@ -108,7 +114,7 @@ func (l *DirLock) Unlock() error {
 type heldError struct {
 	holder string
 	// lock is the lock file.
-	lock fileID
+	lock fs.FileInfo
 }
 
 func (e *heldError) Error() string { return "held by " + e.holder }
@@ -132,17 +138,16 @@ func tryLock(state *directory) (*os.File, error) {
 
 // flock locks an open lock file, if it is still the one that other processes open.
 func flock(state *directory, file *os.File) error {
-	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		id, err := fileIDOf(file)
-		return errors.Join(err, &heldError{readHolder(file), id})
-	}
-	if err != nil {
-		return fmt.Errorf("flock: %w", err)
-	}
 	opened, err := file.Stat()
 	if err != nil {
 		return err
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return &heldError{readHolder(file), opened}
+	}
+	if err != nil {
+		return fmt.Errorf("flock: %w", err)
 	}
 	if named, err := state.Lstat(lockName); err != nil || !os.SameFile(opened, named) {
 		return errLockReplaced
@@ -166,17 +171,50 @@ func writeHolder(file *os.File, h Holder) {
 func readHolder(file *os.File) string {
 	data, err := io.ReadAll(io.NewSectionReader(file, 0, maxHolder))
 	line, _, _ := strings.Cut(string(data), "\n") // the rest of an earlier holder's name may follow
-	text := strings.TrimSpace(strings.Map(printable, line))
+	text := strings.TrimSpace(logging.Printable(line))
 	if err != nil || text == "" {
 		return unknownHolder
 	}
 	return text
 }
 
-// printable replaces an unprintable character by a space.
-func printable(r rune) rune {
-	if unicode.IsPrint(r) {
-		return r
+var (
+	// holderPattern matches the description of a holder (Holder.String), ownPID its process ID.
+	holderPattern = regexp.MustCompile(`^(pod .+ since .+ \(PID \d+\)|PID \d+ on host .+ since .+)$`)
+	ownPID        = regexp.MustCompile(`PID (\d+)`)
+)
+
+// withHolders adds the visible processes that have the lock to the description of the holder, unless it
+// is one of them. Others are children that a killed holder was starting: until its exec a child has a
+// copy of each open file. In another PID namespace they are not visible, or have other IDs.
+func withHolders(holder string, lock fs.FileInfo) string {
+	pids := lockHolders(lock)
+	named := ownPID.FindStringSubmatch(holder)
+	if len(pids) == 0 || named != nil && slices.Contains(pids, named[1]) {
+		return holder
 	}
-	return ' '
+	return fmt.Sprintf("%s (now held by the process IDs %v)", holder, pids)
+}
+
+// lockHolders returns the IDs of the visible processes that have a flock of a file, by lines of fdinfo
+// such as "lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF". On a file system whose device there is
+// not that of stat it finds none.
+func lockHolders(lock fs.FileInfo) []string {
+	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/[0-9]*") // the pattern is valid
+	stat := lock.Sys().(*syscall.Stat_t)
+	inode := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
+	var pids []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the process has ended, or is another user's
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) == 9 && f[0] == "lock:" && f[2] == "FLOCK" && f[6] == inode {
+				pids = append(pids, strings.Split(file, "/")[2])
+			}
+		}
+	}
+	return slices.Compact(pids)
 }

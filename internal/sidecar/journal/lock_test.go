@@ -179,7 +179,7 @@ func TestReadHolder(t *testing.T) {
 	for content, want := range map[string]string{
 		"PID 7 on host a\n":           "PID 7 on host a",
 		"":                            "a process that has not identified itself",
-		"PID 7\x1b[2J\ninjected line": "PID 7 [2J",
+		"PID 7\x1b[2J\ninjected line": `PID 7\x1b[2J`,
 		"pod a/b since 2026-11-22T15:04:05Z (PID 1)\n": "pod a/b since 2026-11-22T15:04:05Z (PID 1)",
 		strings.Repeat("x", 1000):                      strings.Repeat("x", maxHolder),
 	} {

@@ -21,7 +21,6 @@ const lostAndFound = "lost+found"
 
 // RemoveOptions configure RemoveStateDir.
 type RemoveOptions struct {
-	// Options are those of Open.
 	Options
 	// OtherFiles are the names of the files that other packages keep in the state directory.
 	OtherFiles []string
@@ -31,7 +30,7 @@ type RemoveOptions struct {
 	KeepDir bool
 	// Self identifies this process to others that wait for the lock.
 	Self Holder
-	// OnWait is that of Lock.
+	// OnWait is passed to Lock.
 	OnWait func(holder string)
 }
 
@@ -47,13 +46,14 @@ type Removal struct {
 // under the directory's lock, for which it waits as Lock does. A missing directory is success.
 //
 // It refuses with an *InUseError while the journal may hold an address. It refuses a directory
-// that is not a state directory (a symbolic link, of another user, with foreign files and no
-// marker) before it changes anything. Foreign files in a state directory stay, with the directory.
+// that is not a state directory (a symbolic link, of another user, with foreign files and without
+// the lock of a sidecar) before it changes anything. Foreign files in a state directory stay, with
+// the directory.
 //
-// Marker and lock are removed last, so that after a crash another call completes the removal.
+// The lock is removed last, so that after a crash another call completes the removal.
 func RemoveStateDir(ctx context.Context, dir string, o RemoveOptions) (Removal, error) {
 	if dir == "" {
-		return Removal{}, errors.New("state directory: empty path; expected a path such as /var/lib/delegated-ipam (--state-dir)")
+		return Removal{}, errEmptyPath
 	}
 	dir = filepath.Clean(dir)
 	r := &remover{dir: dir, options: o}
@@ -80,7 +80,7 @@ type remover struct {
 // recognize returns the names in the directory, or why it is not a state directory: nothing in it
 // may be changed then, not even the mode of the directory.
 func (r *remover) recognize() ([]string, error) {
-	d, err := openDirectoryAsIs(r.dir)
+	d, err := openPath(r.dir)
 	if err != nil {
 		return nil, r.error(withRemedy(err, r.dir))
 	}
@@ -89,46 +89,25 @@ func (r *remover) recognize() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, err := readMarker(d); err == nil {
-		return names, m.file.Close()
-	} else if !errors.Is(err, errNoMarker) {
-		return nil, err
+	foreign := slices.IndexFunc(names, func(name string) bool { return !r.known(name) })
+	if foreign < 0 {
+		return names, nil
 	}
-	for _, name := range names {
-		if !r.known(name) {
-			return nil, r.error(fmt.Errorf("not a state directory: no file %q, and %q is not a file of delegated-ipam; nothing is removed, so remove what remains, or name the right directory with --state-dir", markerName, name))
-		}
+	// The lock of a sidecar names a holder, and is removed last.
+	text, err := readFile(d, lockName)
+	if line, _, _ := strings.Cut(string(text), "\n"); err == nil && holderPattern.MatchString(line) {
+		return names, nil
 	}
-	return names, nil
+	return nil, r.error(fmt.Errorf("not a state directory: no file %q that names a process of delegated-ipam, and %q is not a file of delegated-ipam; nothing is removed, so remove what remains, or name the right directory with --state-dir", lockName, names[foreign]))
 }
 
 // error adds the path of the state directory to an error that lacks it.
 func (r *remover) error(err error) error { return fmt.Errorf("state directory %s: %w", r.dir, err) }
 
-// known reports whether a name in the state directory is that of a file of this program.
+// known reports whether a file of this program has the name in the state directory.
 func (r *remover) known(name string) bool {
-	own := []string{attachmentsName, quarantineName, lockName, markerName, temporaryMarker, lostAndFound}
+	own := []string{attachmentsName, quarantineName, lockName, lostAndFound}
 	return slices.Contains(own, name) || slices.Contains(r.options.OtherFiles, name)
-}
-
-// openDirectoryAsIs opens a directory of this user without a change of its mode.
-func openDirectoryAsIs(path string) (*directory, error) {
-	checked, err := os.Lstat(path)
-	if err == nil {
-		err = checkDir(checked)
-	}
-	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return nil, err
-	}
-	d, err := openRoot(root, checked)
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return d, nil
 }
 
 // namesIn returns the names in a directory, sorted.
@@ -169,7 +148,7 @@ func (r *remover) removeFiles(ctx context.Context) (err error) {
 	return r.removeRest(j.state)
 }
 
-// guards reports whether the lock is that of an open state directory.
+// guards reports whether the lock belongs to an open state directory.
 func (l *DirLock) guards(state *directory) bool {
 	locked, err := l.file.Stat()
 	if err != nil {
@@ -199,10 +178,10 @@ func (r *remover) removeRecords(j *Journal) error {
 	return nil
 }
 
-// removeRest removes the files beside the records. An entry that is not a regular file is
+// removeRest removes the other files. An entry that is not a regular file is
 // foreign, regardless of its name.
 func (r *remover) removeRest(state *directory) error {
-	for _, name := range append(slices.Clone(r.options.OtherFiles), temporaryMarker, markerName, lockName) {
+	for _, name := range append(slices.Clone(r.options.OtherFiles), lockName) {
 		info, err := state.lstat(name)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 			continue // the second is found below
@@ -260,6 +239,3 @@ func (r *remover) removeDir() error {
 	r.Removed = append(r.Removed, r.dir)
 	return nil
 }
-
-// list joins lines, indented.
-func list(lines []string) string { return "\n  " + strings.Join(lines, "\n  ") }

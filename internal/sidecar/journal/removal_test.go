@@ -35,7 +35,7 @@ func ended(t *testing.T) string {
 	tombstone.LateDel = record.LateDel{Until: time.Now().Add(-time.Second), Seconds: 60}
 	write(t, j, tombstone)
 	must(t, errors.Join(j.Close(), lock.Unlock()))
-	for _, file := range []string{attachmentFile(dir, ".new.json3"), filepath.Join(dir, temporaryMarker), filepath.Join(dir, "plugins.lock")} {
+	for _, file := range []string{attachmentFile(dir, ".new.json3"), filepath.Join(dir, "plugins.lock")} {
 		must(t, os.WriteFile(file, []byte("x"), 0o600))
 	}
 	return dir
@@ -182,7 +182,6 @@ func TestRemoveForeign(t *testing.T) {
 	for name, plant := range map[string]func(path string) error{
 		"notes":        func(path string) error { return os.WriteFile(path, nil, 0o600) },
 		"plugins.lock": func(path string) error { return errors.Join(os.Remove(path), os.Symlink(target, path)) },
-		".marker.new":  func(path string) error { return errors.Join(os.Remove(path), os.MkdirAll(path+"/x", 0o700)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := ended(t)
@@ -225,7 +224,7 @@ func TestRemoveNoStateDir(t *testing.T) {
 	}
 	target, err := os.Readlink(link)
 	must(t, err)
-	if names := entryNames(t, target); !slices.Contains(names, markerName) {
+	if names := entryNames(t, target); !slices.Contains(names, lockName) {
 		t.Errorf("the target of the link has %q", names)
 	}
 	if os.Geteuid() == 0 {
@@ -253,7 +252,7 @@ func TestRemoveReplaced(t *testing.T) {
 	lock, err := Lock(t.Context(), dir, Holder{}, nil)
 	must(t, err)
 	victim := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(victim, markerName), []byte("precious"), 0o600))
+	must(t, os.WriteFile(filepath.Join(victim, lockName), []byte("precious"), 0o600))
 	moved := dir + ".moved"
 	o := removalOptions()
 	o.OnWait = func(holder string) {
@@ -266,10 +265,10 @@ func TestRemoveReplaced(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "symbolic link") || len(got.Removed) > 0 {
 		t.Errorf("got %+v, %v; want an error", got, err)
 	}
-	if content, err := os.ReadFile(filepath.Join(victim, markerName)); err != nil || string(content) != "precious" {
+	if content, err := os.ReadFile(filepath.Join(victim, lockName)); err != nil || string(content) != "precious" {
 		t.Errorf("the file of the target has %q, %v", content, err)
 	}
-	if names := entryNames(t, moved); !slices.Contains(names, markerName) {
+	if names := entryNames(t, moved); !slices.Contains(names, lockName) {
 		t.Errorf("the moved state directory has %q", names)
 	}
 }

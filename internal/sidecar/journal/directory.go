@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
@@ -22,20 +24,24 @@ const (
 	stateDirFlag = "--state-dir"
 )
 
+// errEmptyPath is the error of a state directory without a path.
+var errEmptyPath = errors.New("state directory: empty path; expected a path such as /var/lib/delegated-ipam (--state-dir)")
+
 // directory is an open directory. Its entries are accessed through its root, so that a link
 // planted later leads nowhere.
 type directory struct {
 	*os.Root
-	// fileID distinguishes it from a directory that its path may lead to later.
-	fileID
-	// file is the directory for calls that a root lacks.
+	// file is the directory for calls that a root lacks. While it is open, no other directory
+	// gets its inode.
 	file *os.File
+	// info is from the time of opening.
+	info fs.FileInfo
 }
 
 // openStateDir opens the state directory, created if it is missing.
 func openStateDir(path string) (*directory, error) {
 	if path == "" {
-		return nil, errors.New("state directory: empty path; expected a path such as /var/lib/delegated-ipam (--state-dir)")
+		return nil, errEmptyPath
 	}
 	path = filepath.Clean(path)
 	parent := filepath.Dir(path)
@@ -45,7 +51,10 @@ func openStateDir(path string) (*directory, error) {
 	}
 	var d *directory
 	if err == nil {
-		d, err = openDirectory(func() (fs.FileInfo, error) { return os.Lstat(path) }, func() (*os.Root, error) { return os.OpenRoot(path) })
+		d, err = openPath(path)
+	}
+	if err == nil {
+		err = d.restrictMode()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", path, withRemedy(err, path))
@@ -63,6 +72,9 @@ func openSubdir(state *directory, name string) (*directory, error) {
 			return root, files.In(state.Root, err)
 		})
 	}
+	if err == nil {
+		err = d.restrictMode()
+	}
 	if err != nil {
 		path := state.path(name)
 		return nil, fmt.Errorf("directory %s: %w", path, withRemedy(err, path))
@@ -70,7 +82,12 @@ func openSubdir(state *directory, name string) (*directory, error) {
 	return d, nil
 }
 
-// openDirectory opens a directory that lstat describes, if checkDir accepts it.
+// openPath opens an existing directory without a change of its mode.
+func openPath(path string) (*directory, error) {
+	return openDirectory(func() (fs.FileInfo, error) { return os.Lstat(path) }, func() (*os.Root, error) { return os.OpenRoot(path) })
+}
+
+// openDirectory opens the directory that lstat describes, if checkDir accepts it.
 func openDirectory(lstat func() (fs.FileInfo, error), open func() (*os.Root, error)) (*directory, error) {
 	checked, err := lstat()
 	if err == nil {
@@ -83,9 +100,15 @@ func openDirectory(lstat func() (fs.FileInfo, error), open func() (*os.Root, err
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDirectory(root, checked)
+	d := &directory{Root: root}
+	if d.file, err = d.self(); err == nil {
+		d.info, err = d.file.Stat()
+	}
+	if err == nil && !os.SameFile(d.info, checked) {
+		err = errors.New("replaced while it was opened; try again")
+	}
 	if err != nil {
-		return nil, errors.Join(err, root.Close())
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
@@ -106,9 +129,45 @@ func CheckDir(path string) error {
 	return nil
 }
 
+// checkDir accepts only a directory of this user: another owner could change its records at any
+// time, regardless of its mode.
+func checkDir(info fs.FileInfo) error {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return errors.New("symbolic link; expected a directory: configure the target of the link instead")
+	}
+	if !info.IsDir() {
+		return errors.New("not a directory; expected a directory, or a path that does not exist")
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("owned by user %d; expected user %d: change its owner or configure another directory", stat.Uid, os.Geteuid())
+	}
+	return nil
+}
+
 // withRemedy returns an error without path, which the text of the caller has, and with what to do.
 func withRemedy(err error, path string) error {
 	return files.WithRemedy(files.WithoutPath(err, path), stateDirFlag)
+}
+
+// restrictMode removes the permissions of group and others. After an error the directory is closed.
+func (d *directory) restrictMode() error {
+	mode := d.info.Mode().Perm()
+	if mode == dirMode {
+		return nil
+	}
+	failpoint.Reach(failpoint.DirTightening)
+	err := d.Chmod(".", dirMode)
+	failpoint.Reach(failpoint.DirTightened)
+	if err != nil {
+		return errors.Join(fmt.Errorf("mode %04o cannot be changed to %04o: %w", mode, dirMode, files.Cause(err)), d.Close())
+	}
+	return nil
+}
+
+// Close closes the directory. A second Close is not an error.
+func (d *directory) Close() error {
+	_ = d.file.Close() // only read
+	return d.Root.Close()
 }
 
 // path returns the path of an entry.
@@ -144,6 +203,32 @@ func (d *directory) entries() ([]fs.DirEntry, error) {
 	return all, err
 }
 
+// check returns nil if a path leads to the open directory by what Lstat of the path returned. kind
+// names the directory in the error, which wraps errReplaced if something is missing or replaced.
+func (d *directory) check(kind string, info fs.FileInfo, err error) error {
+	switch err = files.Cause(err); {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("%s %s: %w; %w", kind, d.Name(), err, errReplaced)
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", kind, d.Name(), err)
+	case os.SameFile(info, d.info):
+		return nil
+	}
+	found := "another file"
+	if info.IsDir() {
+		found = "another directory or file system"
+	} else if info.Mode()&fs.ModeSymlink != 0 {
+		found = "a symbolic link"
+	}
+	return fmt.Errorf("%s %s leads to %s (%s; expected %s); %w", kind, d.Name(), found, fileID(info), fileID(d.info), errReplaced)
+}
+
+// fileID returns device and inode of a file, for errors.
+func fileID(info fs.FileInfo) string {
+	stat := info.Sys().(*syscall.Stat_t)
+	return fmt.Sprintf("device %d:%d, inode %d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
+}
+
 // mkdirAll is os.MkdirAll that makes each new directory durable.
 func mkdirAll(path string) error {
 	parent := filepath.Dir(path)
@@ -176,87 +261,13 @@ func ensureDir(mkdir, syncParent func() error) error {
 	return err
 }
 
-// checkDir accepts only a directory of this user: another owner could change its records at any
-// time, regardless of its mode.
-func checkDir(info fs.FileInfo) error {
-	if info.Mode()&fs.ModeSymlink != 0 {
-		return errors.New("symbolic link; expected a directory: configure the target of the link instead")
-	}
-	if !info.IsDir() {
-		return errors.New("not a directory; expected a directory, or a path that does not exist")
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("owned by user %d; expected user %d: change its owner or configure another directory", stat.Uid, os.Geteuid())
-	}
-	return nil
-}
-
-// newDirectory returns the directory of an opened root, unless it is not the one that was
-// checked. Group and others lose their permissions.
-func newDirectory(root *os.Root, checked fs.FileInfo) (*directory, error) {
-	d, err := openRoot(root, checked)
-	if err != nil {
-		return nil, err
-	}
-	// The mode that was checked is that of the same directory.
-	if err := restrictMode(root, checked); err != nil {
-		return nil, errors.Join(err, d.file.Close())
-	}
-	return d, nil
-}
-
-// openRoot returns the directory of an opened root, unless it is not the one that was checked.
-func openRoot(root *os.Root, checked fs.FileInfo) (*directory, error) {
-	file, err := root.Open(".")
-	if err != nil {
-		return nil, files.In(root, err)
-	}
-	opened, err := file.Stat()
-	if err == nil && !os.SameFile(opened, checked) {
-		err = errors.New("replaced while it was opened; try again")
-	}
-	id := fileID{}
-	if err == nil {
-		id, err = fileIDOf(file)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &directory{root, id, file}, nil
-}
-
-// restrictMode removes the permissions of group and others from an opened directory.
-func restrictMode(root *os.Root, opened fs.FileInfo) error {
-	if opened.Mode().Perm() == dirMode {
-		return nil
-	}
-	failpoint.Reach(failpoint.DirTightening)
-	err := root.Chmod(".", dirMode)
-	failpoint.Reach(failpoint.DirTightened)
-	if err != nil {
-		return fmt.Errorf("mode %04o cannot be changed to %04o: %w", opened.Mode().Perm(), dirMode, files.Cause(err))
-	}
-	return nil
-}
-
-// Close closes the directory. A second Close is not an error.
-func (d *directory) Close() error {
-	_ = d.file.Close() // only read
-	return d.Root.Close()
-}
-
 // syncDir makes the entries of a directory durable. It opens a new descriptor each time, so
 // that a failed fsync is not hidden by an old one.
-func syncDir(d *directory) error {
-	f, err := d.self()
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
+func syncDir(d *directory) error { return syncOpened(d.self()) }
 
-func syncPath(path string) error {
-	f, err := os.Open(path)
+func syncPath(path string) error { return syncOpened(os.Open(path)) }
+
+func syncOpened(f *os.File, err error) error {
 	if err != nil {
 		return err
 	}
