@@ -80,7 +80,7 @@ func (p *poolProbes) refresh(pool string, n call.Network) *cachedprobe.Probe[plu
 // STATUS and, unless the versions are known, VERSION: each may take long.
 func (p *poolProbes) run(n call.Network) pluginStatus {
 	s := pluginStatus{PoolReport: httpapi.PoolReport{Plugin: n.IPAMType}}
-	if err := p.locks.Acquire(n.Name, 0); err != nil {
+	if err := p.locks.Acquire(n.Name, nodelock.QueryTimeout); err != nil {
 		s.Error = err.Error()
 		return s
 	}

@@ -7,7 +7,6 @@ package nodelock
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -20,16 +19,12 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/cachedprobe"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
 const (
-	// QueryTimeout bounds the query for the description of a holder, which is only
-	// shown.
+	// QueryTimeout bounds the query for the description of a holder, which is only shown.
 	QueryTimeout = time.Second
-	// holderTTL is how long a description is reused.
-	holderTTL = 5 * time.Second
 	// maxLine and maxDir are how many bytes of a description are read, and how many of
 	// them a state directory may take.
 	maxLine = 1024
@@ -46,29 +41,30 @@ type Locks struct {
 	// line is the description of this process.
 	line string
 
-	mu      sync.Mutex
-	held    map[string]net.Listener
-	holders map[string]*cachedprobe.Probe[string]
-	queries sync.WaitGroup
+	mu   sync.Mutex
+	held map[string]net.Listener
+	// holders has the last description of each other holder.
+	holders map[string]string
 }
 
 // New returns an empty set of locks, for the sidecar of a node with the given state directory. process
 // describes this process in at most 400 bytes, for example by its pod (journal.Holder).
 func New(node, stateDir, process string) *Locks {
 	return &Locks{
-		node: node, held: map[string]net.Listener{}, holders: map[string]*cachedprobe.Probe[string]{},
+		node: node, held: map[string]net.Listener{}, holders: map[string]string{},
 		line: logging.Printable(process) + stateDirLabel + printableDir(stateDir),
 	}
 }
 
-// Acquire locks a network unless this process holds its lock already. The error names the
-// process that holds it, as far as that responds within wait; a request passes 0.
+// Acquire locks a network unless this process holds its lock already. The error describes the
+// process that holds it, which is queried for at most wait; with 0, which a request passes, the
+// description is the last one.
 func (l *Locks) Acquire(network string, wait time.Duration) error {
 	name := socketName(l.node, network)
 	switch err := l.listen(network, name); {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("another sidecar serves network %q on node %q already (%s); stop it, or give this one its own --node-name or network",
-			network, l.node, l.holder(name, wait))
+			network, l.node, l.holder(network, name, wait))
 	case err != nil:
 		return fmt.Errorf("node lock of network %q on node %q: %w", network, l.node, err)
 	}
@@ -78,12 +74,11 @@ func (l *Locks) Acquire(network string, wait time.Duration) error {
 // Release releases every lock.
 func (l *Locks) Release() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	for network, listener := range l.held {
 		_ = listener.Close()
 		delete(l.held, network)
 	}
-	l.mu.Unlock()
-	l.queries.Wait()
 }
 
 // listen binds the socket of a network's lock unless this process has.
@@ -116,35 +111,23 @@ func (l *Locks) serve(listener net.Listener) {
 	}
 }
 
-// holder returns the last description of the holder of a lock. The holder is queried in
-// the background, by one query at a time.
-func (l *Locks) holder(name string, wait time.Duration) string {
+// holder returns the description of the holder of a lock.
+func (l *Locks) holder(network, name string, wait time.Duration) string {
+	description := ""
+	if wait > 0 {
+		description = cmp.Or(query(name, wait), "it has ended since")
+	}
 	l.mu.Lock()
-	p, ok := l.holders[name]
-	if !ok {
-		p = &cachedprobe.Probe[string]{
-			Run:        func() string { return cmp.Or(query(name), "it has ended since") },
-			TTL:        func(string) time.Duration { return holderTTL },
-			StuckAfter: QueryTimeout, Running: &l.queries,
-		}
-		l.holders[name] = p
-	}
-	l.mu.Unlock()
-	p.Refresh()
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	description, state := p.Result(ctx)
-	if state != cachedprobe.Fresh {
-		return "it has not identified itself yet"
-	}
-	return description
+	defer l.mu.Unlock()
+	l.holders[network] = cmp.Or(description, l.holders[network])
+	return cmp.Or(l.holders[network], "it has not identified itself yet")
 }
 
-// Holder returns the description of the process that holds the lock of a network on a
-// node, as far as it is visible in this network namespace; empty if no process does.
-func Holder(node, network string) string { return query(socketName(node, network)) }
+// Holder returns the description of the process in this network namespace that holds the lock of a
+// network on a node; empty if no process does.
+func Holder(node, network string) string { return query(socketName(node, network), QueryTimeout) }
 
-// HolderHas reports whether a description is that of a sidecar with the given state directory.
+// HolderHas reports whether a description is of a sidecar with the given state directory.
 func HolderHas(description, stateDir string) bool {
 	_, directory, ok := strings.Cut(description, stateDirLabel)
 	return ok && directory == printableDir(stateDir)
@@ -162,10 +145,10 @@ func socketName(node, network string) string {
 	return "@delegated-ipam/" + hex.EncodeToString(sum[:16])
 }
 
-// query reads the description of the holder of a lock; empty if the lock is free. Any
-// process of the network namespace can be the holder, so the read is bounded.
-func query(name string) string {
-	conn, err := net.DialTimeout("unix", name, QueryTimeout)
+// query reads the description of the holder of a lock; empty if the lock is free. Any process of the
+// network namespace can be the holder, so the read is bounded.
+func query(name string, limit time.Duration) string {
+	conn, err := net.DialTimeout("unix", name, limit)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return ""
 	}
@@ -173,7 +156,7 @@ func query(name string) string {
 		return unknown
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(QueryTimeout))
+	_ = conn.SetDeadline(time.Now().Add(limit))
 	sent, _ := io.ReadAll(io.LimitReader(conn, maxLine)) // what precedes an error counts
 	if line, _, ok := strings.Cut(string(sent), "\n"); ok {
 		return logging.Printable(line)

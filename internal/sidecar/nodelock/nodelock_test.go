@@ -83,25 +83,32 @@ func TestSocketName(t *testing.T) {
 	}
 }
 
+// A request does not query the holder. It shows the description that a probe has read.
 func TestSilentHolder(t *testing.T) {
 	node := newNode(t)
 	queried, end := make(chan struct{}, 100), make(chan struct{})
-	occupy(t, node, "blue", func(net.Conn) { queried <- struct{}{}; <-end })
-	t.Cleanup(func() { close(end) }) // runs before the cleanup of occupy
+	occupy(t, node, "blue", func(conn net.Conn) {
+		queried <- struct{}{}
+		<-end
+		_, _ = fmt.Fprintln(conn, "PID 1, state directory /a")
+	})
 	l := newLocks(t, node, "/state")
-	// Each call returns although the holder is silent.
-	for range 24 {
-		if err := l.Acquire("blue", 0); err == nil || !strings.Contains(err.Error(), "blue") {
-			t.Fatalf("got %v; want an error that names the network", err)
-		}
-		if err := l.Acquire("default", 0); err != nil {
-			t.Fatalf("the network of another pool: %v", err)
+	acquire := func(wait time.Duration, want string) {
+		t.Helper()
+		if err := l.Acquire("blue", wait); err == nil || !strings.Contains(err.Error(), "blue") || !strings.Contains(err.Error(), want) {
+			t.Fatalf("got %v; want an error that names the network and contains %q", err, want)
 		}
 	}
-	<-queried
+	acquire(0, "not identified itself yet")
+	if err := l.Acquire("default", 0); err != nil {
+		t.Fatalf("the network of another pool: %v", err)
+	}
 	if n := len(queried); n != 0 {
-		t.Errorf("%d more queries of the holder; want one at a time", n)
+		t.Errorf("a request has caused %d queries", n)
 	}
+	close(end)
+	acquire(time.Hour, "/a")
+	acquire(0, "/a")
 }
 
 func TestDescription(t *testing.T) {
