@@ -15,10 +15,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // Options configure a Watcher.
@@ -90,7 +90,7 @@ func New(o Options) (*Watcher, error) {
 	if log == nil {
 		log = logging.Discard()
 	}
-	defaultPool, networks := cmp.Or(o.DefaultPool, defaults.Pool), maps.Clone(o.Pools)
+	defaultPool, networks := cmp.Or(o.DefaultPool, client.DefaultPool), maps.Clone(o.Pools)
 	if len(networks) == 0 {
 		networks = map[string]string{defaultPool: ""}
 	}

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // Address accepts an IP address, or nothing for none; expected names its family.
@@ -92,16 +92,20 @@ const expectedListenAddress = "host:port, or :port for loopback only"
 
 const unixScheme = "unix://"
 
+// SocketEnv is the environment variable that names the socket to clients: a path, as for Cilium's own
+// client (internal/defaults of Cilium, SockPathEnv).
+const SocketEnv = "CILIUM_SOCK"
+
 // Host declares the option that names the socket of the sidecar to a client, as cilium-dbg has
 // it: unix:///path or a bare path.
 func Host(target *string, env map[string]string) Option {
-	socket := unixScheme + defaults.SocketPath
+	socket := unixScheme + client.DefaultSocket
 	o := Option{
 		Name: "host", Short: "H", Value: host{text(target, "unix:///path")}, Default: socket,
-		DefaultText: "$" + defaults.SocketEnv + ", else " + socket,
+		DefaultText: "$" + SocketEnv + ", else " + socket,
 		Help:        "socket of the sidecar; a bare path is accepted",
 	}
-	if path := env[defaults.SocketEnv]; path != "" {
+	if path := env[SocketEnv]; path != "" {
 		o.Default = unixScheme + strings.TrimPrefix(path, unixScheme)
 	}
 	return o
@@ -118,7 +122,7 @@ type host struct{ *scalar[string] }
 func (h host) Set(text string) error {
 	socket := Socket(text)
 	if socket == "" || strings.Contains(socket, "://") {
-		return expect("the path of a unix socket, such as " + unixScheme + defaults.SocketPath)
+		return expect("the path of a unix socket, such as " + unixScheme + client.DefaultSocket)
 	}
 	*h.target = unixScheme + socket
 	return nil

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // Bridge is the options of delegated-ipam-bridge. The declarations describe the fields.
@@ -37,7 +37,7 @@ func (b *Bridge) declare(env map[string]string) []Option {
 		kubeconfig(&b.Kubeconfig),
 		Host(&b.Host, env),
 		{
-			Name: "pool", Value: Text(&b.Pool, "name"), Default: defaults.Pool, Help: "pool of the sidecar to acquire addresses from",
+			Name: "pool", Value: Text(&b.Pool, "name"), Default: client.DefaultPool, Help: "pool of the sidecar to acquire addresses from",
 			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
 		},
 	}, b.declareSizes(), b.Log.declare(Restart), []Option{

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // Sidecar is the options of delegated-ipam serve. The declarations describe the fields.
@@ -101,7 +101,7 @@ func (s *Sidecar) declare(env map[string]string) []Option {
 func (s *Sidecar) declareSocket() []Option {
 	return []Option{
 		{
-			Name: "socket-path", Value: Path(&s.SocketPath), Default: defaults.SocketPath, Help: "unix socket to serve the API on, at most 107 bytes",
+			Name: "socket-path", Value: Path(&s.SocketPath), Default: client.DefaultSocket, Help: "unix socket to serve the API on, at most 107 bytes",
 			Valid: func() bool { return filepath.IsAbs(s.SocketPath) }, Expected: "an absolute path",
 		},
 		{
@@ -141,7 +141,7 @@ func (s *Sidecar) declareCNI() []Option {
 		},
 		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: "CNI network of the default pool (empty = the first that delegates IPAM)"},
 		{
-			Name: "ipam-default-ip-pool", Value: Text(&s.IPAMDefaultIPPool, "name"), Default: defaults.Pool, Help: "name of the default pool, that of a request without one" + asAgent,
+			Name: "ipam-default-ip-pool", Value: Text(&s.IPAMDefaultIPPool, "name"), Default: client.DefaultPool, Help: "name of the default pool, that of a request without one" + asAgent,
 			Valid: func() bool { return poolName.MatchString(s.IPAMDefaultIPPool) }, Expected: expectedPoolName,
 		},
 		{Name: "pool", Value: Pools(&s.Pools), Help: "list of further pools and their CNI networks; the default pool always exists"},
@@ -259,10 +259,10 @@ func isIfName(name string) bool { return ifName.MatchString(name) && name != "."
 // error is that --pool contradicts --cni-network or --ipam-default-ip-pool, that --socket-path names an
 // abstract socket, or that the working directory is unknown.
 func (s Sidecar) Complete() (Sidecar, error) {
-	defaultPool := cmp.Or(s.IPAMDefaultIPPool, defaults.Pool)
+	defaultPool := cmp.Or(s.IPAMDefaultIPPool, client.DefaultPool)
 	all := map[string]string{defaultPool: s.CNINetwork}
 	for name, network := range s.Pools {
-		if name == defaults.Pool && name != defaultPool {
+		if name == client.DefaultPool && name != defaultPool {
 			return s, fmt.Errorf("--pool is %q and --ipam-default-ip-pool is %q; expected another name for the pool: %q always means the default pool", name+"="+network, defaultPool, name)
 		}
 		if name == defaultPool && s.CNINetwork != "" && network != s.CNINetwork {

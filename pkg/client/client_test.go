@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -46,12 +45,6 @@ var calls = map[string]func(context.Context, *client.Client) error{
 		return err
 	},
 	"ping": func(ctx context.Context, c *client.Client) error { return c.Ping(ctx) },
-}
-
-func TestDefaults(t *testing.T) {
-	if client.DefaultSocket != defaults.SocketPath || client.DefaultPool != defaults.Pool {
-		t.Errorf("the defaults are %q and %q; want those of the sidecar, %q and %q", client.DefaultSocket, client.DefaultPool, defaults.SocketPath, defaults.Pool)
-	}
 }
 
 func TestNew(t *testing.T) {

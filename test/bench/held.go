@@ -13,12 +13,12 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	public "github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // heldEngine returns an engine that holds an owner's attachment and some others, just verified.
@@ -32,7 +32,7 @@ func heldEngine(others int) (*engine.Engine, error) {
 	log.SetOutput(io.Discard)
 	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
 	e := engine.New(engine.Options{
-		Node: nodeName, Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool, EnableIPv4: true, Owners: owners,
+		Node: nodeName, Pools: []string{public.DefaultPool}, DefaultPool: public.DefaultPool, EnableIPv4: true, Owners: owners,
 		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
 	}, backend, backend)
 	e.Start(nil)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	serveoptions "github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	public "github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -31,8 +31,8 @@ func live(b *testing.B, interval time.Duration) string {
 	go func() {
 		ended <- sidecar.Run(ctx, sidecar.Config{Sidecar: serveoptions.Sidecar{
 			SocketPath: n.Socket, SocketMode: 0o600, StateDir: n.StateDir,
-			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{defaults.Pool: ""},
-			NodeName: n.Name, IPAMDefaultIPPool: defaults.Pool, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},
+			CNIConfDir: n.ConfDir, CNIBinDirs: []string{n.BinDir}, Pools: map[string]string{public.DefaultPool: ""},
+			NodeName: n.Name, IPAMDefaultIPPool: public.DefaultPool, EnableIPv4: true, LocalRouterIPv4: netip.MustParseAddr("10.15.0.1"), Owners: []string{"*"},
 			PluginTimeout: time.Minute, MaxPluginProcesses: 4, MaxQueuedRequests: 1024, VerifyInterval: interval,
 			CNIIfName: "eth0", IPAMExpiration: time.Minute,
 		}}, log)

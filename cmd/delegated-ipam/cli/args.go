@@ -11,9 +11,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // args accepts exactly these arguments, named as in the help text; "IP" must be an address, "OWNER"
@@ -54,7 +54,7 @@ func checkArg(name, text string) error {
 
 // poolOption declares --pool for a command that works on one pool.
 func poolOption(target *string, help string) options.Option {
-	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: defaults.Pool, Help: help}
+	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: client.DefaultPool, Help: help}
 }
 
 // defaultPoolOption is the option of serve with the name of the default pool.
@@ -79,7 +79,7 @@ func (c connection) listedPool(ctx context.Context, name string, all []*models.A
 
 // poolInStatus returns the pool that a value of --pool names, as this status has it.
 func poolInStatus(status *models.StatusResponse, name string) string {
-	if poolName(name) == defaults.Pool {
+	if poolName(name) == client.DefaultPool {
 		for _, o := range status.DelegatedIpam.Options {
 			if o.Name == defaultPoolOption {
 				return o.Value
@@ -99,4 +99,4 @@ func poolNames(status *models.StatusResponse) []string {
 }
 
 // poolName returns the pool that a request with a value of --pool has.
-func poolName(name string) string { return cmp.Or(name, defaults.Pool) }
+func poolName(name string) string { return cmp.Or(name, client.DefaultPool) }

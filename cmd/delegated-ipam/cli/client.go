@@ -12,7 +12,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -101,7 +100,7 @@ func (c connection) explain(ctx context.Context, err error) error {
 		return errors.New("interrupted; the sidecar completes a request in progress, and `delegated-ipam list` shows the result")
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("no sidecar can be reached at %s: %w; check that `delegated-ipam serve` runs on this node, that its --socket-path is this one (-H or %s names it), and that this user may open it",
-			c.Socket(), dial.Err, defaults.SocketEnv)
+			c.Socket(), dial.Err, options.SocketEnv)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer from the sidecar at %s within %s; it completes a request in progress, and `delegated-ipam list` shows the result", c.Socket(), c.limit)
 	}

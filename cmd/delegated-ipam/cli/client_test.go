@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
 )
 
@@ -153,7 +153,7 @@ func TestNoSidecar(t *testing.T) {
 		"release":         {[]string{"release", "10.0.0.1"}, socket},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, tt.args...).wants(t, cmdline.ExitFailed, "",
+			testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, tt.args...).wants(t, cmdline.ExitFailed, "",
 				"no sidecar can be reached at "+tt.names+": ", "no such file or directory", "delegated-ipam serve", "--socket-path")
 		})
 	}
@@ -161,7 +161,7 @@ func TestNoSidecar(t *testing.T) {
 
 func TestSocketVariableWithScheme(t *testing.T) {
 	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
-	testDependencies(map[string]string{defaults.SocketEnv: "unix://" + s.socket}).exec(t, "list", "-o", "json").wants(t, cmdline.ExitOK, "[]\n")
+	testDependencies(map[string]string{options.SocketEnv: "unix://" + s.socket}).exec(t, "list", "-o", "json").wants(t, cmdline.ExitOK, "[]\n")
 }
 
 // silentServer accepts connections on a socket and never answers; it sends to connected for each.
@@ -196,7 +196,7 @@ func silentServer(t *testing.T) (socket string, connected <-chan struct{}) {
 
 func TestRequestTimeout(t *testing.T) {
 	socket, _ := silentServer(t)
-	d := testDependencies(map[string]string{defaults.SocketEnv: socket})
+	d := testDependencies(map[string]string{options.SocketEnv: socket})
 	d.requestLimit = time.Millisecond
 	d.exec(t, "allocate", "router").wants(t, cmdline.ExitFailed, "", "no answer from the sidecar at "+socket+" within 1ms", "delegated-ipam list")
 }
@@ -208,7 +208,7 @@ func TestInterrupted(t *testing.T) {
 		<-connected
 		cancel()
 	}()
-	testDependencies(map[string]string{defaults.SocketEnv: socket}).execContext(ctx, "allocate", "router").wants(t, cmdline.ExitFailed, "", "interrupted", "delegated-ipam list")
+	testDependencies(map[string]string{options.SocketEnv: socket}).execContext(ctx, "allocate", "router").wants(t, cmdline.ExitFailed, "", "interrupted", "delegated-ipam list")
 }
 
 func TestInvalidJSON(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 func TestCompletion(t *testing.T) {
@@ -47,7 +47,7 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestCompletionNoSidecar(t *testing.T) {
-	d := testDependencies(map[string]string{defaults.SocketEnv: filepath.Join(t.TempDir(), "none.sock")})
+	d := testDependencies(map[string]string{options.SocketEnv: filepath.Join(t.TempDir(), "none.sock")})
 	for _, line := range [][]string{{"release", ""}, {"allocate", ""}, {"list", "--pool", ""}, {"release", "--pool", ""}} {
 		if got := d.complete(t, line); len(got) > 0 {
 			t.Errorf("%q: got %q", line, got)

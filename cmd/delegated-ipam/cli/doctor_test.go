@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
 )
 
@@ -189,7 +189,7 @@ func TestDoctorUnreadableOption(t *testing.T) {
 
 func TestDoctorNoSidecar(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
-	o := testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, "doctor")
+	o := testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, "doctor")
 	o.wants(t, cmdline.ExitFailed, o.stdout, "doctor: the worst of ", "error")
 	for _, says := range []string{"CHECK", "sidecar", "error", socket, "those of a new start"} {
 		if !strings.Contains(o.stdout, says) {

@@ -19,7 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 )
 
@@ -173,7 +173,7 @@ func (s *testSidecar) requests() []string {
 
 // dependencies returns dependencies whose environment names the sidecar.
 func (s *testSidecar) dependencies() dependencies {
-	return testDependencies(map[string]string{defaults.SocketEnv: s.socket})
+	return testDependencies(map[string]string{options.SocketEnv: s.socket})
 }
 
 // read returns a file in testdata.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // Answers of a sidecar to its probes.
@@ -55,7 +55,7 @@ func TestProbeRequest(t *testing.T) {
 func TestProbeNoSidecar(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
 	for _, kind := range []string{"startup", "ready", "live"} {
-		testDependencies(map[string]string{defaults.SocketEnv: socket}).exec(t, "probe", kind).
+		testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, "probe", kind).
 			wants(t, cmdline.ExitFailed, "", "probe "+kind, socket, "no such file")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
@@ -48,7 +47,7 @@ func (o ownOptions) resolve() resolvedOptions {
 		return r
 	}
 	r.config, r.Invalid = &sidecar.Config{Sidecar: resolved}, split(resolved.Validate())
-	if o.env[defaults.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
+	if o.env[options.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
 		r.socket = resolved.SocketPath
 	}
 	return r

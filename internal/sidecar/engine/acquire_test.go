@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestAcquire(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAcquire(t *testing.T) {
 		f.allocate("router")
 		f.node.networks["blue"] = "net"
 		err := f.tryAllocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
-		f.wantError(err, Failed, "cilium-agent-router-", "blue", defaults.Pool)
+		f.wantError(err, Failed, "cilium-agent-router-", "blue", client.DefaultPool)
 	})
 	run(t, "write of adding fails", func(t *testing.T) {
 		f := newFixture(t)
@@ -295,7 +295,7 @@ func TestDuplicate(t *testing.T) {
 	run(t, "in a renamed network", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
-		f.node.networks[defaults.Pool] = "net2"
+		f.node.networks[client.DefaultPool] = "net2"
 		f.clearStore() // one store per network, as host-local has
 		f.wantError(f.tryAllocate("health"), Failed, "router", "10.0.0.1")
 		f.wantOwners("router")

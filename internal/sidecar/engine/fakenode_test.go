@@ -15,11 +15,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // fakeNode is what survives a crash: the journal's disk and the plugin's store. It implements
@@ -87,7 +87,7 @@ type prestart struct {
 func newFakeNode() *fakeNode {
 	return &fakeNode{
 		records: map[string]record.Record{}, store: map[string][]netip.Addr{},
-		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{defaults.Pool: "net"},
+		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{client.DefaultPool: "net"},
 		ipv6: true, rangeSize: 200, storeHidden: true,
 	}
 }
@@ -101,7 +101,7 @@ func defaultOptions() Options {
 		panic(err)
 	}
 	return Options{
-		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{defaults.Pool}, DefaultPool: defaults.Pool,
+		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{client.DefaultPool}, DefaultPool: client.DefaultPool,
 		EnableIPv4: true, EnableIPv6: true, Owners: owners,
 		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, Log: silent,

@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // run runs a subtest in a synctest bubble, so that waits take no time.
@@ -105,7 +105,7 @@ func onlyOwner(owner string) setup {
 // bluePool adds a pool "blue" with a separate network.
 func bluePool(n *fakeNode, o *Options) {
 	n.networks["blue"] = "blue-net"
-	o.Pools = []string{defaults.Pool, "blue"}
+	o.Pools = []string{client.DefaultPool, "blue"}
 }
 
 // addr parses an IP address.
@@ -206,7 +206,7 @@ func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 
 // get returns the attachment of an owner in the default pool; zero without one.
 func (f *fixture) get(owner string) Attachment {
-	a, _ := f.Lookup(defaults.Pool, owner)
+	a, _ := f.Lookup(client.DefaultPool, owner)
 	return a
 }
 
@@ -220,7 +220,7 @@ func (f *fixture) sleep(d time.Duration) {
 func (f *fixture) lock(owner string) *operation {
 	f.t.Helper()
 	synctest.Wait() // an operation may hold the lock a moment longer than its client waits
-	a, err := f.getOrCreate(key{defaults.Pool, owner})
+	a, err := f.getOrCreate(key{client.DefaultPool, owner})
 	if err != nil {
 		f.t.Fatal(err)
 	}

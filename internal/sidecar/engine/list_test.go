@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // manyAddresses gives the plugin one family with as many addresses as it can have.
@@ -34,13 +34,13 @@ func TestProbesNeedNoLock(t *testing.T) {
 		f.release("10.0.0.2", "fd00::2")
 		f.mu.Lock() // a call that waits for it never returns
 		defer f.mu.Unlock()
-		if r, ok := f.Record(defaults.Pool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
+		if r, ok := f.Record(client.DefaultPool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
 			t.Errorf("router has %v", r)
 		}
-		if r, _ := f.Record(defaults.Pool, "health"); r.State != record.Cooldown {
+		if r, _ := f.Record(client.DefaultPool, "health"); r.State != record.Cooldown {
 			t.Errorf("health is %s", r.State)
 		}
-		if _, ok := f.Record(defaults.Pool, "ingress"); ok {
+		if _, ok := f.Record(client.DefaultPool, "ingress"); ok {
 			t.Error("ingress has a record")
 		}
 		f.Counters()
@@ -50,11 +50,11 @@ func TestProbesNeedNoLock(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")
 		f.restart()
-		if _, ok := f.Record(defaults.Pool, "router"); !ok {
+		if _, ok := f.Record(client.DefaultPool, "router"); !ok {
 			t.Error("router has no record")
 		}
 		f.release("10.0.0.1", "fd00::1")
-		if r, ok := f.Record(defaults.Pool, "router"); ok {
+		if r, ok := f.Record(client.DefaultPool, "router"); ok {
 			t.Errorf("router has %v", r)
 		}
 	})
@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 		f := newFixture(t, manyAddresses, bluePool)
 		var want []string
 		for i := range 2*listPage + 1 {
-			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", defaults.Pool}[i%2]}
+			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", client.DefaultPool}[i%2]}
 			f.allocateWith(r)
 			want = append(want, r.Pool+"/"+r.Owner)
 		}
@@ -104,7 +104,7 @@ func TestList(t *testing.T) {
 		f.mu.Lock()
 		for i := range n {
 			id := fmt.Sprintf("id-%05d", i)
-			f.load(record.Record{Owner: id, Pool: defaults.Pool, ContainerID: id, State: record.Cooldown, ReleaseAt: time.Now().Add(time.Hour)})
+			f.load(record.Record{Owner: id, Pool: client.DefaultPool, ContainerID: id, State: record.Cooldown, ReleaseAt: time.Now().Add(time.Hour)})
 		}
 		f.mu.Unlock()
 		synctest.Wait()
@@ -173,7 +173,7 @@ func TestListAllocations(t *testing.T) {
 		e := New(defaultOptions(), n, n)
 		for i := range attachments {
 			owner := fmt.Sprintf("owner-%d", i)
-			e.load(record.Record{Owner: owner, Pool: defaults.Pool, ContainerID: owner, State: record.Releasing})
+			e.load(record.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: record.Releasing})
 		}
 		e.sortEntries()
 		return testing.AllocsPerRun(1, func() {
@@ -200,7 +200,7 @@ func TestSummaries(t *testing.T) {
 		f.inject(always(refused, "DEL"))
 		released := time.Now()
 		f.wantError(f.tryRelease("10.0.0.2"), Failed)
-		got := f.Summaries()[defaults.Pool]
+		got := f.Summaries()[client.DefaultPool]
 		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(released) {
 			t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
 		}
@@ -211,7 +211,7 @@ func TestSummaries(t *testing.T) {
 			t.Errorf("added to nothing: %+v", sum)
 		}
 		setLost(f)
-		if lost := f.Summaries()[defaults.Pool].Lost; lost != 1 {
+		if lost := f.Summaries()[client.DefaultPool].Lost; lost != 1 {
 			t.Errorf("%d lost; want one", lost)
 		}
 	})

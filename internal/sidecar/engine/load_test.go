@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // addCopy adds a younger copy of an owner's record to the disk, with changes.
@@ -75,7 +75,7 @@ func TestLoad(t *testing.T) {
 	run(t, "node and network renamed", func(t *testing.T) {
 		f := newFixture(t)
 		before := f.allocate("router")
-		f.node.networks[defaults.Pool] = "renamed"
+		f.node.networks[client.DefaultPool] = "renamed"
 		f.restart(func(_ *fakeNode, o *Options) { o.Node = "other" })
 		after := f.allocate("router")
 		if before.ContainerID != after.ContainerID || !sameAddresses(before.Result.Addresses, after.Result.Addresses) {

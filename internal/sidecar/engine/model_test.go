@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // claim identifies an address in a successful response.
@@ -143,7 +143,7 @@ func (s *simulation) checkPods(rt *rapid.T) {
 // checkAtRest compares journal, list and plugin's store with the model when no work is left.
 func (s *simulation) checkAtRest(rt *rapid.T) {
 	s.checkNoDuplicates(rt)
-	processes := s.engine.pools[defaults.Pool].processes
+	processes := s.engine.pools[client.DefaultPool].processes
 	if all := int64(s.engine.opts.MaxProcesses); processes.TryAcquire(all) {
 		processes.Release(all)
 	} else {
@@ -184,7 +184,7 @@ func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
 
 // checkClaim fails unless an owner has the address of its response.
 func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
-	a, _ := s.engine.Lookup(defaults.Pool, k.owner)
+	a, _ := s.engine.Lookup(client.DefaultPool, k.owner)
 	if !a.Holds(ip) || !a.Claimed(k.family) {
 		rt.Errorf("%s got a response with %s of %s; its record is %+v", k.owner, ip, k.family, a.Record)
 		return

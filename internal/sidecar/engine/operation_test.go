@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // startAllocate begins an allocation. It returns its result, and a function that makes its client leave.
@@ -62,7 +62,7 @@ func TestClientLeaves(t *testing.T) {
 		f.wantError(<-result, Busy, "disconnected")
 		f.openGate()
 		f.openGate()
-		if _, ok := f.Lookup(defaults.Pool, "late"); ok {
+		if _, ok := f.Lookup(client.DefaultPool, "late"); ok {
 			t.Error("the queued request was carried out")
 		}
 		f.wantStored(2)

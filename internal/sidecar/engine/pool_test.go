@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // The plugin has lost everything, and returns the addresses of health to ingress, which has them for
@@ -142,7 +142,7 @@ func TestHangingPool(t *testing.T) {
 		"lost owner in the background": func(f *fixture) {
 			op := f.lock("router")
 			op.entry.recovered = false
-			f.pools[defaults.Pool].workqueue.add(op.entry)
+			f.pools[client.DefaultPool].workqueue.add(op.entry)
 			op.unlock()
 			synctest.Wait()
 			f.wantStored(3)

@@ -14,10 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // TestProperties runs random requests, faults, kills, restarts and reboots, and compares the
@@ -152,7 +152,7 @@ func (s *simulation) Allocate(rt *rapid.T) {
 		Family: rapid.SampledFrom([]record.Family{"", record.IPv4, record.IPv6}).Draw(rt, "family"),
 		Expire: rapid.IntRange(0, 3).Draw(rt, "expire") == 0,
 	}
-	before, _ := s.engine.Lookup(defaults.Pool, r.Owner)
+	before, _ := s.engine.Lookup(client.DefaultPool, r.Owner)
 	a, err := s.engine.Allocate(context.Background(), r)
 	s.node.logStep("allocate", r.Owner, r.Family, a.Addrs(), a.Claims, err)
 	s.checkNotExcluded(rt, a, before)
@@ -187,16 +187,16 @@ func (s *simulation) RestoreBoth(rt *rapid.T) {
 // free reports whether the plugin can give exactly these addresses to an owner without an
 // attachment, and nothing goes wrong.
 func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
-	if _, ok := s.engine.Lookup(defaults.Pool, owner); ok || !s.node.ipv6 {
+	if _, ok := s.engine.Lookup(client.DefaultPool, owner); ok || !s.node.ipv6 {
 		return false
 	}
 	for _, ip := range ips {
-		if _, _, taken := s.engine.holder(defaults.Pool, ip); taken || s.excludes(ip) {
+		if _, _, taken := s.engine.holder(client.DefaultPool, ip); taken || s.excludes(ip) {
 			return false
 		}
 	}
 	s.withNode(func(n *fakeNode) {
-		own := containerid.For(owner, "node1", n.networks[defaults.Pool])
+		own := containerid.For(owner, "node1", n.networks[client.DefaultPool])
 		free = n.fault == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
 		for id, stored := range n.store {
 			wanted := func(ip netip.Addr) bool { return slices.Contains(ips, ip) }
@@ -212,14 +212,14 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 
 // restore restores an address, and reports whether the owner has it.
 func (s *simulation) restore(rt *rapid.T, owner string, ip, also netip.Addr) bool {
-	before, _ := s.engine.Lookup(defaults.Pool, owner)
+	before, _ := s.engine.Lookup(client.DefaultPool, owner)
 	_, err := s.engine.Restore(context.Background(), RestoreRequest{Owner: owner, IP: ip, Also: also})
 	s.node.logStep("restore", owner, ip, also, err)
-	after, _ := s.engine.Lookup(defaults.Pool, owner)
+	after, _ := s.engine.Lookup(client.DefaultPool, owner)
 	s.checkNotExcluded(rt, after, before)
 	s.model.restored(rt, owner, ip, err)
 	other := otherFamily(record.FamilyOf(ip))
-	if a, ok := s.engine.Lookup(defaults.Pool, owner); ok && s.model.storeLost && !a.Claimed(other) {
+	if a, ok := s.engine.Lookup(client.DefaultPool, owner); ok && s.model.storeLost && !a.Claimed(other) {
 		// The attachment was lost with the store and acquired again for this address. The other
 		// family changed and is not claimed any more, so no response has the old one.
 		delete(s.model.held, claim{owner, other})
@@ -263,7 +263,7 @@ func (s *simulation) RenameNetwork(rt *rapid.T) {
 		return // an ID of another network would not be found again
 	}
 	name := rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
-	s.withNode(func(n *fakeNode) { n.networks[defaults.Pool] = name })
+	s.withNode(func(n *fakeNode) { n.networks[client.DefaultPool] = name })
 }
 
 // Pod allocates an address to a pod, which the plugin serves too, or releases it.
@@ -289,7 +289,7 @@ func (s *simulation) LoseJournal(*rapid.T) {
 		clear(n.records)
 		found := map[string]bool{} // the IDs that the owners' next requests find
 		for _, owner := range simulatedOwners {
-			id := containerid.For(owner, "node1", n.networks[defaults.Pool])
+			id := containerid.For(owner, "node1", n.networks[client.DefaultPool])
 			found[id] = true
 			s.model.forgotten[owner] = true
 			// Without a lookup, or if it was held in an earlier network, the address may change.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestReconcile(t *testing.T) {
@@ -107,7 +107,7 @@ func TestRetry(t *testing.T) {
 			})
 			f.inject(always(notStarted, "DEL"))
 			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
-			f.pools[defaults.Pool].workqueue.add(f.byOwner[key{defaults.Pool, "router"}])
+			f.pools[client.DefaultPool].workqueue.add(f.byOwner[key{client.DefaultPool, "router"}])
 			for range 100 { // ten seconds
 				f.sleep(100 * time.Millisecond)
 				f.allocate("router")

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestRelease(t *testing.T) {
@@ -81,7 +81,7 @@ func TestRelease(t *testing.T) {
 		began := time.Now()
 		f.wantError(f.tryRelease("10.0.0.1"), Failed)
 		last := f.LastFailure()
-		if last.Owner != "router" || last.Pool != defaults.Pool || last.ContainerID != a.ContainerID ||
+		if last.Owner != "router" || last.Pool != client.DefaultPool || last.ContainerID != a.ContainerID ||
 			!strings.Contains(last.Text, "could not be released") || !last.At.Equal(began) {
 			t.Errorf("got %+v", last)
 		}
@@ -211,7 +211,7 @@ func TestAbandon(t *testing.T) {
 		f := newFixture(t)
 		a := f.allocate("")
 		f.allocate("router")
-		f.Abandon(context.Background(), defaults.Pool, "anonymous/unknown")
+		f.Abandon(context.Background(), client.DefaultPool, "anonymous/unknown")
 		f.Abandon(context.Background(), a.Pool, a.Owner)
 		f.Abandon(context.Background(), a.Pool, a.Owner)
 		synctest.Wait()

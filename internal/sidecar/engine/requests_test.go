@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestReject(t *testing.T) {
@@ -54,7 +54,7 @@ func TestReject(t *testing.T) {
 	run(t, "record of a newer version", func(t *testing.T) {
 		f := newFixture(t)
 		f.Engine = New(defaultOptions(), f.node, f.node)
-		f.RejectOwner(defaults.Pool, "router", errors.New("its record has version 99"))
+		f.RejectOwner(client.DefaultPool, "router", errors.New("its record has version 99"))
 		f.Start(nil)
 		defer stop(t, f.Engine)
 		f.wantError(f.tryAllocate("router"), Failed, "router", "version 99")
@@ -75,7 +75,7 @@ func TestPools(t *testing.T) {
 			t.Fatalf("both have the container ID %s", a.ContainerID)
 		}
 		ip := b.Addrs()[0]
-		f.wantError(release(f, defaults.Pool, ip), NotFound)
+		f.wantError(release(f, client.DefaultPool, ip), NotFound)
 		if err := release(f, "blue", ip); err != nil {
 			t.Error(err)
 		}

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // verifiedByAdd makes the plugin one that is verified by ADD and takes no requests for addresses.
@@ -169,11 +169,11 @@ func TestLookup(t *testing.T) {
 		f.allocate("router")
 		synctest.Wait() // an operation may hold its process a moment longer than its client waits
 		all := int64(f.opts.MaxProcesses)
-		if !f.pools[defaults.Pool].processes.TryAcquire(all) {
+		if !f.pools[client.DefaultPool].processes.TryAcquire(all) {
 			t.Fatal("a process is in use")
 		}
 		f.allocate("router")
-		f.pools[defaults.Pool].processes.Release(all)
+		f.pools[client.DefaultPool].processes.Release(all)
 	})
 }
 

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestQueueSlots(t *testing.T) {
@@ -38,7 +38,7 @@ func TestQueueSlots(t *testing.T) {
 		for _, owner := range []string{"b", "c", "d"} { // each slot is released, once
 			f.startAllocate(AllocateRequest{Owner: owner})
 			f.openGate()
-			if _, ok := f.Lookup(defaults.Pool, owner); !ok {
+			if _, ok := f.Lookup(client.DefaultPool, owner); !ok {
 				t.Errorf("%s was rejected by an empty queue", owner)
 			}
 		}
@@ -47,7 +47,7 @@ func TestQueueSlots(t *testing.T) {
 
 // freeProcesses returns how many more plugin processes may run.
 func (f *fixture) freeProcesses() int {
-	n, processes := 0, f.pools[defaults.Pool].processes
+	n, processes := 0, f.pools[client.DefaultPool].processes
 	for processes.TryAcquire(1) {
 		n++
 	}

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestInvocations(t *testing.T) {
@@ -15,7 +15,7 @@ func TestInvocations(t *testing.T) {
 	run(t, "DEL uses the invocation of the ADD", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")
-		f.node.networks[defaults.Pool] = "renamed"
+		f.node.networks[client.DefaultPool] = "renamed"
 		calls := f.recordCalls(func(c call.Call) string { return c.Invocation.Network })
 		f.release("10.0.0.1", "fd00::1")
 		f.wantCalls(calls, "DEL net")
@@ -24,7 +24,7 @@ func TestInvocations(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")
 		f.clearStore()
-		f.node.networks[defaults.Pool] = "renamed"
+		f.node.networks[client.DefaultPool] = "renamed"
 		f.inject(once("DEL", notStarted)) // that of the old invocation
 		a := f.allocate("router")
 		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
@@ -45,7 +45,7 @@ func TestInvocations(t *testing.T) {
 		f.inject(once("ADD", timeoutBefore))
 		f.wantError(f.tryAllocate("router"), Failed)
 		began := time.Now()
-		f.node.networks[defaults.Pool] = "net2"
+		f.node.networks[client.DefaultPool] = "net2"
 		f.allocate("router")
 		f.sleep(time.Hour)
 		f.release("10.0.0.1")

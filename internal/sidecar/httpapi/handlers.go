@@ -8,11 +8,11 @@ import (
 	"github.com/go-openapi/swag/conv"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/response"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
@@ -149,7 +149,7 @@ func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {
 // poolName returns the pool of a request. The name "default" always means the default pool: it is
 // what clients send that do not know another one.
 func (h *handlers) poolName(pool *string) string {
-	if name := conv.Value(pool); name != "" && name != defaults.Pool {
+	if name := conv.Value(pool); name != "" && name != client.DefaultPool {
 		return name
 	}
 	return h.defaultPool

@@ -13,9 +13,9 @@ import (
 	"github.com/go-openapi/loads"
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 )
@@ -71,7 +71,7 @@ func New(o Options) (*API, error) {
 		return nil, fmt.Errorf("restapi: read the embedded swagger.yaml: %w", err)
 	}
 	h := &handlers{
-		engine: o.Engine, privileged: o.Privileged, reporter: o.Reporter, node: o.Addressing, defaultPool: cmp.Or(o.DefaultPool, defaults.Pool),
+		engine: o.Engine, privileged: o.Privileged, reporter: o.Reporter, node: o.Addressing, defaultPool: cmp.Or(o.DefaultPool, client.DefaultPool),
 		allocateErrors: allocateErrors(), restoreErrors: restoreErrors(), releaseErrors: releaseErrors(), discardErrors: discardErrors(),
 	}
 	api := operations.NewDelegatedIpamAPI(spec)

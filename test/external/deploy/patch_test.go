@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/defaults"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -28,7 +28,7 @@ func TestPatchedAgentSocket(t *testing.T) {
 		}
 		want := ""
 		if d.patched {
-			want = defaults.SocketPath
+			want = client.DefaultSocket
 		}
 		if config, _ := d.configMap("cilium-config"); config[socketOption] != want {
 			t.Errorf("%s is %q; want %q", socketOption, config[socketOption], want)
