@@ -1,8 +1,8 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,28 +11,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
 
-// observeConditions replaces the conditions of the previous observation by those of this one.
-func (c *controller) observeConditions(s snapshot) {
-	current := map[string]nodeevents.Condition{}
-	for reason, condition := range s.conditions(c.state) {
-		current[string(reason)] = condition
-	}
-	c.conditions.Observe(current)
-}
-
-// reportFailure sets the condition of an error.
-func (c *controller) reportFailure(err error) {
-	var e *reconcileError
-	if errors.As(err, &e) {
-		c.conditions.Fail(string(e.reason), e.err.Error())
-		return
-	}
-	c.log.WithError(err).Warn("Reconciliation failed")
-}
-
 // conditions returns the conditions of an observation.
-func (s snapshot) conditions(st *state) map[planner.Reason]nodeevents.Condition {
-	subjects := map[planner.Reason][]string{}
+func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
+	subjects := map[string][]string{}
 	if len(s.malformed) > 0 {
 		subjects[reasonMalformedEntry] = s.malformed
 	}
@@ -41,13 +22,13 @@ func (s snapshot) conditions(st *state) map[planner.Reason]nodeevents.Condition 
 			switch {
 			case a.Kind == planner.Report:
 				subjects[a.Reason] = append(subjects[a.Reason], ip.String())
-			case a.Kind == planner.Restore && s.isUsed(ip) && st.restoreBackoffs[ip] != nil:
+			case a.Kind == planner.Restore && s.isUsed(ip) && st.backoffs[planner.Restore][ip] != nil:
 				// Another attempt does not end the condition; its success does.
 				subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
 			}
 		}
 	}
-	current := map[planner.Reason]nodeevents.Condition{}
+	current := map[string]nodeevents.Condition{}
 	for reason, about := range subjects {
 		slices.Sort(about)
 		about = slices.Compact(about)
@@ -56,11 +37,11 @@ func (s snapshot) conditions(st *state) map[planner.Reason]nodeevents.Condition 
 	if message := st.agentCondition(); message != "" {
 		current[reasonAgentNotResponding] = nodeevents.Condition{Message: message}
 	}
-	for _, b := range st.releaseBackoffs {
-		current[b.reason] = nodeevents.Condition{Message: b.cause.Error()}
-	}
-	if b := st.acquireBackoff; b != nil {
-		current[b.reason] = nodeevents.Condition{Message: b.cause.Error()}
+	for _, kind := range []planner.Kind{planner.Release, planner.Acquire} {
+		for _, ip := range slices.SortedFunc(maps.Keys(st.backoffs[kind]), netip.Addr.Compare) {
+			b := st.backoffs[kind][ip]
+			current[b.reason] = nodeevents.Condition{Message: b.cause.Error()}
+		}
 	}
 	return current
 }
@@ -75,7 +56,7 @@ func (s snapshot) isUsed(ip netip.Addr) bool {
 // maxNamed limits the addresses that one message names: that of an Event has at most 1024 bytes.
 const maxNamed = 8
 
-func describe(reason planner.Reason, subjects []string) string {
+func describe(reason string, subjects []string) string {
 	count := len(subjects)
 	names := strings.Join(subjects[:min(count, maxNamed)], ", ")
 	if count > maxNamed {

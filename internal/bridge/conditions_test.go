@@ -22,7 +22,7 @@ func TestDescribeNotHeld(t *testing.T) {
 // unused, published one is withdrawn instead.
 func TestRestoreOfPod(t *testing.T) {
 	st := newState(drainDelay)
-	st.restoreBackoffs[ip(1)], st.restoreBackoffs[ip(2)] = &backoff{}, &backoff{}
+	st.backoffs[planner.Restore] = map[netip.Addr]*backoff{ip(1): {}, ip(2): {}}
 	s := snapshot{
 		view: planner.View{
 			PodIPs: map[netip.Addr]bool{ip(1): true, ip(2): true},

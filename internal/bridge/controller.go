@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -74,7 +73,7 @@ func (c *controller) run(ctx context.Context) {
 	var retry kube.Retry
 	for ctx.Err() == nil {
 		err := c.reconcile(ctx)
-		var e *reconcileError
+		var e *failure
 		if err == nil || errors.As(err, &e) && e.terminal() {
 			retry.Reset()
 			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
@@ -132,12 +131,12 @@ func (c *controller) reconcile(ctx context.Context) error {
 			if conflicts++; conflicts <= maxConflicts {
 				continue
 			}
-			err = &reconcileError{reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err)}
+			err = fail(reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err))
 		case err == nil && len(plan) == 0:
 			c.conditions.Succeed()
 			return nil
 		case err == nil && executed[fmt.Sprint(plan)]:
-			err = &reconcileError{reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan)}
+			err = fail(reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan))
 		case err == nil:
 			executed[fmt.Sprint(plan)], conflicts = true, 0
 			continue
@@ -150,9 +149,8 @@ func (c *controller) reconcile(ctx context.Context) error {
 // recordFailure counts an error and sets its condition. If the API server may have been unavailable,
 // every drain starts again: the agent could not write its used addresses.
 func (c *controller) recordFailure(err error) {
-	var e *reconcileError
-	ofSidecar := errors.As(err, &e) && e.ofSidecar()
-	if ofSidecar {
+	var e *failure
+	if errors.As(err, &e) && e.ofSidecar() {
 		c.sidecarChecked = false
 	} else {
 		c.mustRead = true
@@ -168,7 +166,11 @@ func (c *controller) recordFailure(err error) {
 			c.metrics.observe(planner.View{}) // its pool is deleted with it
 		}
 	}
-	c.reportFailure(err)
+	if e == nil {
+		c.log.WithError(err).Warn("Reconciliation failed")
+		return
+	}
+	c.conditions.Fail(e.reason, e.err.Error())
 }
 
 // reconcileOnce observes once and executes the plan that follows. It returns the plan.
@@ -180,10 +182,14 @@ func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error
 	}
 	c.metrics.observed.set(time.Now())
 	c.state.planned(s.view, s.plan)
-	c.metrics.shortage(c.state.acquireBackoff)
+	var refusedSince time.Time
+	if b := c.state.acquireBackoff(); b != nil {
+		refusedSince = b.since
+	}
+	c.metrics.exhausted.setOrClear(refusedSince)
 	c.metrics.silent.setOrClear(c.state.silentSince())
 	c.metrics.observe(s.view)
-	c.observeConditions(s)
+	c.conditions.Observe(s.conditions(c.state))
 	plan := s.changes()
 	if err := c.ensureWritable(ctx, plan); err != nil {
 		return nil, err
@@ -194,8 +200,7 @@ func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error
 // ensureWritable fails if the plan acquires and the CiliumNode may not be written: the slot would be
 // held forever and never published.
 func (c *controller) ensureWritable(ctx context.Context, plan []planner.Action) error {
-	acquires := slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire })
-	if c.writable || !acquires {
+	if c.writable || !plans(plan, planner.Acquire) {
 		return nil
 	}
 	if err := c.node.checkWriteAccess(ctx); err != nil {

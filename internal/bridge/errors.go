@@ -1,75 +1,66 @@
 package bridge
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // Reasons of conditions besides those that the planner reports (docs/operate/bridge.md, Events).
 const (
-	reasonPoolExhausted      planner.Reason = "PoolExhausted"
-	reasonPluginFailed       planner.Reason = "PluginFailed"
-	reasonRequestRefused     planner.Reason = "RequestRefused"
-	reasonSidecarBusy        planner.Reason = "SidecarBusy"
-	reasonAgentNotResponding planner.Reason = "AgentNotResponding"
-	reasonMalformedEntry     planner.Reason = "MalformedPoolEntry"
-	reasonWrongMode          planner.Reason = "WrongIPAMMode"
-	reasonNodeMissing        planner.Reason = "CiliumNodeMissing"
-	reasonNotPermitted       planner.Reason = "NotPermitted"
-	reasonAPIUnavailable     planner.Reason = "APIServerUnavailable"
-	reasonSidecarUnavailable planner.Reason = "SidecarUnavailable"
-	reasonNodeMismatch       planner.Reason = "SidecarNodeMismatch"
-	reasonOwnerNotAdmitted   planner.Reason = "OwnerNotAdmitted"
-	reasonNoProgress         planner.Reason = "NoProgress"
+	reasonPoolExhausted      = "PoolExhausted"
+	reasonPluginFailed       = "PluginFailed"
+	reasonRequestRefused     = "RequestRefused"
+	reasonSidecarBusy        = "SidecarBusy"
+	reasonAgentNotResponding = "AgentNotResponding"
+	reasonMalformedEntry     = "MalformedPoolEntry"
+	reasonWrongMode          = "WrongIPAMMode"
+	reasonNodeMissing        = "CiliumNodeMissing"
+	reasonNotPermitted       = "NotPermitted"
+	reasonAPIUnavailable     = "APIServerUnavailable"
+	reasonSidecarUnavailable = "SidecarUnavailable"
+	reasonNodeMismatch       = "SidecarNodeMismatch"
+	reasonOwnerNotAdmitted   = "OwnerNotAdmitted"
+	reasonNoProgress         = "NoProgress"
 )
 
-// errorReasons returns the reasons of a reconcileError.
-func errorReasons() []planner.Reason {
-	return []planner.Reason{
+// reconcileReasons returns the reasons of failed reconciliations.
+func reconcileReasons() []string {
+	return []string{
 		reasonWrongMode, reasonNodeMissing, reasonNotPermitted, reasonAPIUnavailable,
 		reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress,
 	}
 }
 
-// refusal is a response of the sidecar that it has not executed a request. It affects one slot only.
-type refusal struct {
-	reason planner.Reason
+// failure is the error of a failed reconciliation or request, with the reason of its condition.
+type failure struct {
+	reason string
 	err    error
-	// after is the delay that the response names (Retry-After); 0 for none.
-	after time.Duration
+	// refused reports whether the sidecar has not executed a request, which affects one slot only. after
+	// is the delay that its response names (Retry-After); 0 for none.
+	refused bool
+	after   time.Duration
 }
 
-// Error returns the reason and the cause.
-func (r *refusal) Error() string { return string(r.reason) + ": " + r.err.Error() }
-
-// Unwrap returns the cause.
-func (r *refusal) Unwrap() error { return r.err }
-
-// reconcileError is the error of a failed reconciliation, with the reason of its condition.
-type reconcileError struct {
-	reason planner.Reason
-	err    error
-}
+func fail(reason string, err error) *failure { return &failure{reason: reason, err: err} }
 
 // Error returns the reason and the cause.
-func (e *reconcileError) Error() string { return string(e.reason) + ": " + e.err.Error() }
+func (f *failure) Error() string { return f.reason + ": " + f.err.Error() }
 
 // Unwrap returns the cause.
-func (e *reconcileError) Unwrap() error { return e.err }
+func (f *failure) Unwrap() error { return f.err }
 
-// terminal reports whether only a change of the CiliumNode can end the error, so that a retry is
+// terminal reports whether only a change of the CiliumNode can end the failure, so that a retry is
 // useless.
-func (e *reconcileError) terminal() bool {
-	return e.reason == reasonWrongMode || e.reason == reasonNodeMissing
+func (f *failure) terminal() bool {
+	return f.reason == reasonWrongMode || f.reason == reasonNodeMissing
 }
 
 // ofSidecar reports whether the sidecar is the cause. The API server was available then.
-func (e *reconcileError) ofSidecar() bool {
-	return slices.Contains([]planner.Reason{reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress}, e.reason)
+func (f *failure) ofSidecar() bool {
+	return slices.Contains([]string{reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress}, f.reason)
 }
 
 // apiError adds the reason to an error of the API server. A conflict is returned unchanged.
@@ -78,10 +69,48 @@ func apiError(err error) error {
 	case err == nil || apierrors.IsConflict(err):
 		return err
 	case apierrors.IsNotFound(err):
-		return &reconcileError{reasonNodeMissing, err}
+		return fail(reasonNodeMissing, err)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return &reconcileError{reasonNotPermitted, err}
+		return fail(reasonNotPermitted, err)
 	default:
-		return &reconcileError{reasonAPIUnavailable, err}
+		return fail(reasonAPIUnavailable, err)
 	}
 }
+
+// maxRefusalDelay limits the delay after a refused request: addresses that another node has released
+// are found within it.
+const maxRefusalDelay = 45 * time.Second
+
+// backoff delays the repetition of one request that the sidecar has refused, longer after each refusal.
+type backoff struct {
+	limit time.Duration
+	until time.Time
+	// reason and cause are those of the last refusal, since is the time of the first, failed that of the
+	// first that a busy sidecar did not cause; zero for none.
+	reason        string
+	cause         error
+	since, failed time.Time
+}
+
+// extend returns the backoff after another refusal; b is nil for the first.
+func (b *backoff) extend(cause *failure) *backoff {
+	if b == nil {
+		b = &backoff{limit: 2500 * time.Millisecond, since: time.Now()}
+	}
+	b.reason, b.cause = cause.reason, cause.err
+	if b.failed.IsZero() && b.reason != reasonSidecarBusy {
+		b.failed = time.Now()
+	}
+	if cause.after > 0 {
+		b.until = time.Now().Add(jitter(cause.after, 2*cause.after))
+		return b
+	}
+	b.limit = min(2*b.limit, maxRefusalDelay)
+	b.until = time.Now().Add(jitter(b.limit/2, b.limit))
+	return b
+}
+
+func (b *backoff) active() bool { return b != nil && time.Now().Before(b.until) }
+
+// jitter returns a random duration between two.
+func jitter(from, to time.Duration) time.Duration { return from + rand.N(to-from) }

@@ -61,7 +61,7 @@ func TestRetry(t *testing.T) {
 		"sidecar": {func(f *fixture, err error) { f.sidecarErr = err }, sidecarAway(), func(f *fixture) *int { return &f.lists }, "SidecarUnavailable"},
 		"write":   {func(f *fixture, err error) { f.writeErr = err }, patchForbidden(), func(f *fixture) *int { return &f.patches }, "NotPermitted"},
 		"acquisition": {
-			func(f *fixture, err error) { f.requestErr = err }, &reconcileError{reasonOwnerNotAdmitted, errors.New("forbidden")},
+			func(f *fixture, err error) { f.requestErr = err }, fail(reasonOwnerNotAdmitted, errors.New("forbidden")),
 			func(f *fixture) *int { return &f.acquires }, "OwnerNotAdmitted",
 		},
 	} {

@@ -14,7 +14,7 @@ import (
 
 // exhausted is the refusal of a plugin without addresses.
 func exhausted() error {
-	return &refusal{reason: reasonPoolExhausted, err: errors.New("no IP addresses available in range set")}
+	return &failure{refused: true, reason: reasonPoolExhausted, err: errors.New("no IP addresses available in range set")}
 }
 
 // fakeAllocator is the sidecar.
@@ -84,7 +84,7 @@ func (f *fixture) restore(_ context.Context, slot int, ip, _ netip.Addr) error {
 		return f.requestErr
 	}
 	if f.unrestorable[ip] {
-		return &refusal{reason: reasonPluginFailed, err: errors.New("another owner has it")}
+		return &failure{refused: true, reason: reasonPluginFailed, err: errors.New("another owner has it")}
 	}
 	f.held[slot] = ip
 	return nil
@@ -94,7 +94,7 @@ func (f *fixture) release(_ context.Context, ip netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unreleasable[ip] {
-		return &refusal{reason: reasonPluginFailed, err: errors.New("DEL failed")}
+		return &failure{refused: true, reason: reasonPluginFailed, err: errors.New("DEL failed")}
 	}
 	maps.DeleteFunc(f.held, func(_ int, held netip.Addr) bool { return held == ip })
 	return nil

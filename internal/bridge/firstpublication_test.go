@@ -48,7 +48,7 @@ func TestFirstPublication(t *testing.T) {
 			set: func(f *fixture) {
 				pods(f, 1, 27)
 				f.held[0], f.held[1], f.held[2], f.held[3] = ip(1), ip(2), ip(3), ip(4)
-				f.requestErr = &refusal{reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+				f.requestErr = &failure{refused: true, reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
 			},
 			idle: 40 * time.Second, after: 40 * time.Second,
 		},
@@ -56,7 +56,7 @@ func TestFirstPublication(t *testing.T) {
 			set: func(f *fixture) {
 				pods(f, 1, 27)
 				f.held[0], f.held[1], f.held[2], f.held[3] = ip(1), ip(2), ip(3), ip(4)
-				f.requestErr = &refusal{reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+				f.requestErr = &failure{refused: true, reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
 			},
 			most: 4, after: busyPatience,
 		},
@@ -64,7 +64,7 @@ func TestFirstPublication(t *testing.T) {
 			set: func(f *fixture) {
 				pods(f, 1, 27)
 				f.held[0], f.held[1], f.held[2], f.held[3] = ip(1), ip(2), ip(3), ip(4)
-				f.requestErr = &refusal{reason: reasonPluginFailed, err: errors.New("ADD failed")}
+				f.requestErr = &failure{refused: true, reason: reasonPluginFailed, err: errors.New("ADD failed")}
 			},
 			most: 4, after: 30 * time.Second,
 		},

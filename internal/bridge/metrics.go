@@ -1,9 +1,15 @@
 package bridge
 
 import (
+	"errors"
+	"net/http"
+	"path"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
 )
 
 // metrics has the metrics, in a separate registry, and the health that some of them show.
@@ -62,11 +68,7 @@ func newMetrics() *metrics {
 		outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused)
 	m.apiErrors = byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch")
 	m.conflicts = counter("conflicts_total", "Writes that the API server refused because the CiliumNode had changed.")
-	var reasons []string
-	for _, r := range errorReasons() {
-		reasons = append(reasons, string(r))
-	}
-	m.reconcileErrors = byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reasons...)
+	m.reconcileErrors = byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reconcileReasons()...)
 	m.registerDurations()
 	return m
 }
@@ -99,13 +101,9 @@ func (m *metrics) registerDurations() {
 	}
 }
 
-// shortage sets for how long acquisitions have been refused; b is nil if they are not.
-func (m *metrics) shortage(b *backoff) {
-	if b == nil {
-		m.exhausted.clear()
-		return
-	}
-	m.exhausted.set(b.since)
+// handler serves /metrics, /readyz and /healthz.
+func (m *metrics) handler() http.Handler {
+	return metricsserver.Mux(m.registry, map[string]func() error{"/healthz": m.stuck, "/readyz": m.notReady})
 }
 
 // observe sets the gauges from an observation.
@@ -141,5 +139,57 @@ func (m *metrics) countHandshakes(step []planner.Action) {
 				m.handshakes.WithLabelValues(outcomeCanceled).Inc()
 			}
 		}
+	}
+}
+
+// countRequest counts an acquisition or a restore.
+func (m *metrics) countRequest(k planner.Kind, err error) {
+	var refused *failure
+	outcome := outcomeFailed
+	switch isRefusal := errors.As(err, &refused) && refused.refused; {
+	case k == planner.Release:
+		return
+	case err == nil && k == planner.Acquire:
+		outcome = outcomeAcquired
+	case err == nil:
+		outcome = outcomeRestored
+	case isRefusal && k == planner.Restore:
+		outcome = outcomeRefused
+	case isRefusal && refused.reason == reasonPoolExhausted:
+		outcome = outcomeExhausted
+	}
+	m.acquisitions.WithLabelValues(outcome).Inc()
+}
+
+// operations are the values of the label operation of requests to the API server.
+func operations() []string { return []string{"get", "list", "watch", "patch", "create"} }
+
+// timedTransport measures the requests to the API server, a watch until its first response.
+type timedTransport struct {
+	http.RoundTripper
+	metrics *metrics
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t timedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	start := time.Now()
+	resp, err := t.RoundTripper.RoundTrip(r)
+	t.metrics.apiDuration.WithLabelValues(operation(r)).Observe(time.Since(start).Seconds())
+	return resp, err
+}
+
+// operation returns the verb of a request as RBAC has it.
+func operation(r *http.Request) string {
+	switch {
+	case r.Method == http.MethodPatch:
+		return "patch"
+	case r.Method == http.MethodPost:
+		return "create"
+	case r.URL.Query().Get("watch") != "":
+		return "watch"
+	case path.Base(r.URL.Path) == resourceNodes, path.Base(r.URL.Path) == resourcePods:
+		return "list"
+	default:
+		return "get"
 	}
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type observed struct {
 // fresh one.
 func (c *controller) observe(ctx context.Context) (snapshot, error) {
 	s, fresh, err := c.observeOnce(ctx)
-	if err == nil && !fresh && s.withdraws() {
+	if err == nil && !fresh && plans(s.plan, planner.Withdraw, planner.Release) {
 		c.mustRead = true
 		s, _, err = c.observeOnce(ctx)
 	}
@@ -43,25 +44,28 @@ func (c *controller) observe(ctx context.Context) (snapshot, error) {
 func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, err error) {
 	n, fresh, err := c.takeNode(ctx)
 	if err != nil {
-		return snapshot{}, fresh, err
+		return s, fresh, err
 	}
-	if err := checkMode(n); err != nil {
-		return snapshot{}, fresh, err
+	if mode := n.OtherMode(); mode != "" { // another component allocates its addresses
+		return s, fresh, fail(reasonWrongMode, fmt.Errorf("CiliumNode %s has %s; expected one of ipam mode crd. Nothing was written. "+
+			"Set ipam.mode=crd in Cilium; to remove the fields of an earlier mode, delete the CiliumNode once and restart the agent", n.Metadata.Name, mode))
 	}
-	v, _ := n.View()
-	c.state.observe(n.Metadata.UID, v)
+	s.version = n.Metadata.ResourceVersion
+	s.view, s.malformed = n.View()
+	c.state.observe(n.Metadata.UID, s.view)
 	if !c.sidecarChecked {
 		// Only once: a status request costs a plugin call.
 		if err := c.allocator.checkNode(ctx); err != nil {
-			return snapshot{}, fresh, err
+			return s, fresh, err
 		}
 		c.sidecarChecked = true
 	}
-	slots, err := c.allocator.slots(ctx)
-	if err != nil {
-		return snapshot{}, fresh, err
+	if s.view.Slots, err = c.allocator.slots(ctx); err != nil {
+		return s, fresh, err
 	}
-	s = c.plan(n, slots)
+	settings := n.Settings(c.settings)
+	c.state.addTo(&s.view, settings, c.pods())
+	s.plan = planner.Plan(s.view, settings)
 	c.releasing = s.releasing()
 	return s, fresh, nil
 }
@@ -93,17 +97,6 @@ func isNewer(a, b *ciliumnode.Node) bool {
 	return err == nil && order > 0
 }
 
-// plan makes a snapshot of an observation and of the state.
-func (c *controller) plan(n *ciliumnode.Node, slots []planner.Slot) snapshot {
-	s := snapshot{version: n.Metadata.ResourceVersion}
-	s.view, s.malformed = n.View()
-	s.view.Slots = slots
-	settings := n.Settings(c.settings)
-	c.state.addTo(&s.view, settings, c.pods())
-	s.plan = planner.Plan(s.view, settings)
-	return s
-}
-
 // snapshot is one observation and the plan that follows from it.
 type snapshot struct {
 	// version is the resourceVersion of the CiliumNode.
@@ -117,11 +110,6 @@ type snapshot struct {
 // changes returns the actions of the plan that change something.
 func (s snapshot) changes() []planner.Action {
 	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
-}
-
-// withdraws reports whether the plan withdraws or releases addresses.
-func (s snapshot) withdraws() bool {
-	return slices.ContainsFunc(s.plan, func(a planner.Action) bool { return a.Kind == planner.Withdraw || a.Kind == planner.Release })
 }
 
 // releasing reports whether a release is in progress.

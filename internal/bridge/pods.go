@@ -3,12 +3,10 @@ package bridge
 import (
 	"context"
 	"net/netip"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -16,15 +14,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 )
 
-// podStore keeps the addresses of the pods of a node that have or need one, for a reflector. All of
-// them are counted, with and without an address, because the agent's list of used addresses is older.
+// podStore keeps the addresses of the pods of a node that have or need one. All of them are counted,
+// with and without an address, because the agent's list of used addresses is older.
 type podStore struct {
-	// wake is called after the first list, and after each change of the number.
-	wake func()
-
-	mu     sync.Mutex
-	listed bool
-	pods   map[types.UID][]corev1.PodIP
+	*kube.Store[[]corev1.PodIP]
 }
 
 // nodePods are the pods of a node that have or need an address.
@@ -37,7 +30,7 @@ type nodePods struct {
 }
 
 // watchPods watches the pods of a node until ctx ends, while the watch of after works.
-func watchPods(ctx context.Context, config *rest.Config, node string, m *metrics, after *watcher, wake func()) (*podStore, error) {
+func watchPods(ctx context.Context, config *rest.Config, node string, m *metrics, after *watcher, wake func()) (get func() nodePods, err error) {
 	client, err := typedcorev1.NewForConfig(kube.Protobuf(config))
 	if err != nil {
 		return nil, err
@@ -47,19 +40,24 @@ func watchPods(ctx context.Context, config *rest.Config, node string, m *metrics
 	w := newWatcher(m, resourcePods)
 	w.after = after
 	go w.run(ctx, source, &corev1.Pod{}, s)
-	return s, nil
+	return s.get, nil
 }
 
-func newPodStore(wake func()) *podStore {
-	return &podStore{wake: wake, pods: map[types.UID][]corev1.PodIP{}}
+// newPodStore returns an empty store. wake is called after the first list, and after each change of the
+// number of pods.
+func newPodStore(wake func()) podStore {
+	return podStore{kube.NewStore(needsAddress, func(number bool) {
+		if number {
+			wake()
+		}
+	})}
 }
 
 // get returns the pods.
-func (s *podStore) get() nodePods {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := nodePods{pending: !s.listed, count: len(s.pods), ips: map[netip.Addr]bool{}}
-	for _, ips := range s.pods {
+func (s podStore) get() nodePods {
+	all, listed := s.All()
+	p := nodePods{pending: !listed, count: len(all), ips: map[netip.Addr]bool{}}
+	for _, ips := range all {
 		for _, ip := range ips {
 			if ip, ok := ciliumnode.ParseAddress(ip.IP); ok {
 				p.ips[ip] = true
@@ -69,59 +67,8 @@ func (s *podStore) get() nodePods {
 	return p
 }
 
-// Add implements cache.ReflectorStore.
-func (s *podStore) Add(object any) error {
-	if p, ok := object.(*corev1.Pod); ok {
-		s.change(func() {
-			delete(s.pods, p.UID)
-			if needsAddress(p) {
-				s.pods[p.UID] = p.Status.PodIPs
-			}
-		})
-	}
-	return nil
-}
-
-// Update implements cache.ReflectorStore.
-func (s *podStore) Update(object any) error { return s.Add(object) }
-
-// Delete implements cache.ReflectorStore.
-func (s *podStore) Delete(object any) error {
-	if p, ok := object.(*corev1.Pod); ok {
-		s.change(func() { delete(s.pods, p.UID) })
-	}
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *podStore) Replace(objects []any, _ string) error {
-	pods := map[types.UID][]corev1.PodIP{}
-	for _, object := range objects {
-		if p, ok := object.(*corev1.Pod); ok && needsAddress(p) {
-			pods[p.UID] = p.Status.PodIPs
-		}
-	}
-	s.change(func() { s.pods, s.listed = pods, true })
-	return nil
-}
-
-// Resync implements cache.ReflectorStore.
-func (s *podStore) Resync() error { return nil }
-
-// change changes the pods, and wakes the bridge after the first list and if their number has changed.
-func (s *podStore) change(change func()) {
-	s.mu.Lock()
-	before, listed := len(s.pods), s.listed
-	change()
-	changed := len(s.pods) != before || s.listed != listed
-	s.mu.Unlock()
-	if changed {
-		s.wake()
-	}
-}
-
-// needsAddress reports whether a pod has or needs an address. One that is being deleted keeps it until
-// its containers have ended.
-func needsAddress(p *corev1.Pod) bool {
-	return !p.Spec.HostNetwork && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+// needsAddress returns the addresses of a pod that has or needs one. A pod that is being deleted keeps it
+// until its containers have ended.
+func needsAddress(p *corev1.Pod) ([]corev1.PodIP, bool) {
+	return p.Status.PodIPs, !p.Spec.HostNetwork && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }

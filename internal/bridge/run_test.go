@@ -93,10 +93,10 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Config{options.Bridge{
+		ended <- Run(ctx, options.Bridge{
 			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Host: serveUnix(t, &slotServer{slots: map[string]string{}}), Pool: "default",
 			MinAllocate: 4, PreAllocate: 1, ReleaseDelay: time.Minute, MetricsAddress: address,
-		}}, discardLog())
+		}, discardLog())
 	}()
 	status := func(path string, want int) func() error {
 		return func() error {
@@ -132,9 +132,9 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunInvalid(t *testing.T) {
-	good := Config{options.Bridge{
+	good := options.Bridge{
 		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Host: "/none", Pool: "default", PreAllocate: 1, ReleaseDelay: time.Minute,
-	}}
+	}
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -145,24 +145,24 @@ func TestRunInvalid(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
-		set   func(c *Config)
+		set   func(c *options.Bridge)
 		names string
 	}{
-		"no node name":                    {func(c *Config) { c.NodeName = "" }, "--node-name"},
-		"no pool":                         {func(c *Config) { c.Pool = "" }, "--pool"},
-		"no release delay":                {func(c *Config) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
-		"negative min-allocate":           {func(c *Config) { c.MinAllocate = -1 }, "--min-allocate"},
-		"no pre-allocate":                 {func(c *Config) { c.PreAllocate = 0 }, "--pre-allocate"},
-		"negative max-above-watermark":    {func(c *Config) { c.MaxAboveWatermark = -1 }, "--max-above-watermark"},
-		"negative max-allocate":           {func(c *Config) { c.MaxAllocate = -1 }, "--max-allocate"},
-		"max-allocate below the agent's":  {func(c *Config) { c.MaxAllocate = 2 }, "--max-allocate"},
-		"max-allocate below min-allocate": {func(c *Config) { c.MinAllocate, c.MaxAllocate = 9, 8 }, "--max-allocate"},
-		"metrics address without port":    {func(c *Config) { c.MetricsAddress = "x" }, "--metrics-address"},
-		"metrics address with a word":     {func(c *Config) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
-		"metrics address in use":          {func(c *Config) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
-		"no kubeconfig":                   {func(c *Config) { c.Kubeconfig = "/none" }, "--kubeconfig"},
-		"broken kubeconfig":               {func(c *Config) { c.Kubeconfig = broken }, "--kubeconfig"},
-		"no pod":                          {func(c *Config) { c.Kubeconfig = "" }, "--kubeconfig"},
+		"no node name":                    {func(c *options.Bridge) { c.NodeName = "" }, "--node-name"},
+		"no pool":                         {func(c *options.Bridge) { c.Pool = "" }, "--pool"},
+		"no release delay":                {func(c *options.Bridge) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
+		"negative min-allocate":           {func(c *options.Bridge) { c.MinAllocate = -1 }, "--min-allocate"},
+		"no pre-allocate":                 {func(c *options.Bridge) { c.PreAllocate = 0 }, "--pre-allocate"},
+		"negative max-above-watermark":    {func(c *options.Bridge) { c.MaxAboveWatermark = -1 }, "--max-above-watermark"},
+		"negative max-allocate":           {func(c *options.Bridge) { c.MaxAllocate = -1 }, "--max-allocate"},
+		"max-allocate below the agent's":  {func(c *options.Bridge) { c.MaxAllocate = 2 }, "--max-allocate"},
+		"max-allocate below min-allocate": {func(c *options.Bridge) { c.MinAllocate, c.MaxAllocate = 9, 8 }, "--max-allocate"},
+		"metrics address without port":    {func(c *options.Bridge) { c.MetricsAddress = "x" }, "--metrics-address"},
+		"metrics address with a word":     {func(c *options.Bridge) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
+		"metrics address in use":          {func(c *options.Bridge) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
+		"no kubeconfig":                   {func(c *options.Bridge) { c.Kubeconfig = "/none" }, "--kubeconfig"},
+		"broken kubeconfig":               {func(c *options.Bridge) { c.Kubeconfig = broken }, "--kubeconfig"},
+		"no pod":                          {func(c *options.Bridge) { c.Kubeconfig = "" }, "--kubeconfig"},
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, tt := range tests {
@@ -177,7 +177,7 @@ func TestRunInvalid(t *testing.T) {
 }
 
 // workerAPI returns a client of the CiliumNode "worker".
-func workerAPI(t *testing.T, api *apiserver.Server) nodeAPI {
+func workerAPI(t *testing.T, api *apiserver.Server) watchedNode {
 	t.Helper()
 	config, err := kube.Config(api.Kubeconfig(t), component)
 	if err != nil {
@@ -187,7 +187,7 @@ func workerAPI(t *testing.T, api *apiserver.Server) nodeAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return nodeAPI{client.Resource(ciliumnode.Resource()), "worker"}
+	return watchedNode{resource: client.Resource(ciliumnode.Resource()), name: "worker", metrics: newMetrics()}
 }
 
 func TestAPIErrors(t *testing.T) {

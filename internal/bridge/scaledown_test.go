@@ -13,7 +13,7 @@ import (
 )
 
 // sidecarAway is an error of a sidecar that does not answer.
-func sidecarAway() error { return &reconcileError{reasonSidecarUnavailable, errors.New("away")} }
+func sidecarAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
 
 // An excess of 100 slots is released as one set: two delays, and less than one write for two slots.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -45,15 +46,15 @@ func (s sidecarClient) checkNode(ctx context.Context) error {
 	}
 	status := response.DelegatedIpam
 	if status.NodeName != "" && status.NodeName != s.node {
-		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
-			status.NodeName, s.node)}
+		return fail(reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
+			status.NodeName, s.node))
 	}
 	var pools []string
 	for _, p := range status.Pools {
 		pools = append(pools, p.Pool)
 	}
 	if len(pools) > 0 && !slices.Contains(pools, s.pool) {
-		return &reconcileError{reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool)}
+		return fail(reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool))
 	}
 	return nil
 }
@@ -83,31 +84,42 @@ func (s sidecarClient) release(ctx context.Context, ip netip.Addr) error {
 	return requestError("release "+ip.String(), err)
 }
 
+// exhaustedText matches the error texts of plugins without a free address. CNI does not define a code
+// for that. host-local: "no IP addresses available in range set: …"; whereabouts: "Could not allocate
+// IP in range: …"; Calico: "… no more free addresses …", "IPAM allocated only 0". Only the reason in log,
+// Event and metrics depends on it.
+var exhaustedText = regexp.MustCompile(`(?i)exhausted|could not allocate ip in range|allocated only \d+|` +
+	`\b(no|not enough|insufficient|out of)\b.{0,30}\b(ips?|address(es)?)\b`)
+
+// pluginText matches the error of a plugin call (call.Error), or of its result. The plugin is not the
+// cause of others, such as a full disk or a missing configuration.
+var pluginText = regexp.MustCompile(`\bplugin \S+ ([A-Z]+|returned) `)
+
 // requestError adds the reason to an error of a request; nil stays nil.
 func requestError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, client.ErrForbidden) {
-		return &reconcileError{reasonOwnerNotAdmitted, fmt.Errorf("the sidecar does not permit the bridge to %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
-			what, planner.OwnerPrefix+"*")}
+		return fail(reasonOwnerNotAdmitted, fmt.Errorf("the sidecar does not permit the bridge to %s: its --owners must admit %q, and --allow-uids or --allow-gids this process",
+			what, planner.OwnerPrefix+"*"))
 	}
-	var answer *client.Error
-	if !errors.As(err, &answer) {
+	var response *client.Error
+	if !errors.As(err, &response) {
 		return unavailable(what, err)
 	}
-	r := &refusal{reasonRequestRefused, fmt.Errorf("cannot %s: %w", what, err), answer.RetryAfter}
+	f := &failure{reasonRequestRefused, fmt.Errorf("cannot %s: %w", what, err), true, response.RetryAfter}
 	switch {
-	case answer.RetryAfter > 0:
-		r.reason = reasonSidecarBusy
-	case isExhaustion(answer.Reason):
-		r.reason = reasonPoolExhausted
-	case isPluginError(answer.Reason):
-		r.reason = reasonPluginFailed
+	case response.RetryAfter > 0:
+		f.reason = reasonSidecarBusy
+	case exhaustedText.MatchString(response.Reason):
+		f.reason = reasonPoolExhausted
+	case pluginText.MatchString(response.Reason):
+		f.reason = reasonPluginFailed
 	}
-	return r
+	return f
 }
 
 func unavailable(what string, err error) error {
-	return &reconcileError{reasonSidecarUnavailable, fmt.Errorf("cannot %s: %w", what, err)}
+	return fail(reasonSidecarUnavailable, fmt.Errorf("cannot %s: %w", what, err))
 }

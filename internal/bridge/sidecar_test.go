@@ -132,7 +132,7 @@ func TestSidecarErrors(t *testing.T) {
 		call    func(t *testing.T, s sidecarClient) error
 		server  fakeServer
 		request string
-		reason  planner.Reason
+		reason  string
 	}{
 		"acquired":           {acquire, fakeServer{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", ""},
 		"exhausted":          {acquire, fakeServer{code: 502, body: `"no IP addresses available in range set: 10.0.0.1-10.0.0.9"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", reasonPoolExhausted},
@@ -168,19 +168,11 @@ func TestSidecarErrors(t *testing.T) {
 	})
 }
 
-// wantReason checks the reason of a reconcileError or a refusal; an empty one wants none.
-func wantReason(t *testing.T, err error, reason planner.Reason) {
+// wantReason checks the reason of a failure; an empty one wants none.
+func wantReason(t *testing.T, err error, reason string) {
 	t.Helper()
-	var got planner.Reason
-	var failed *reconcileError
-	var refused *refusal
-	switch {
-	case errors.As(err, &failed):
-		got = failed.reason
-	case errors.As(err, &refused):
-		got = refused.reason
-	}
-	if got != reason {
+	var failed *failure
+	if is := errors.As(err, &failed); is != (reason != "") || is && failed.reason != reason {
 		t.Errorf("got %v; want the reason %q", err, reason)
 	}
 }
@@ -189,7 +181,7 @@ func TestCheckNode(t *testing.T) {
 	const status = `{"delegated-ipam":{"node-name":%q,"attachments":{},"pools":[],"counters":{}}}`
 	for name, tt := range map[string]struct {
 		server fakeServer
-		reason planner.Reason
+		reason string
 	}{
 		"this node":       {fakeServer{code: 200, body: fmt.Sprintf(status, "worker")}, ""},
 		"another node":    {fakeServer{code: 200, body: fmt.Sprintf(status, "other")}, reasonNodeMismatch},

@@ -3,7 +3,6 @@ package bridge
 import (
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -45,12 +44,10 @@ type state struct {
 	// unanswered is since when the agent has not answered the handshake of an address, unreported since
 	// when it has not reported that a pod uses it.
 	unanswered, unreported map[netip.Addr]time.Time
-	// restoreBackoffs and releaseBackoffs are those of the addresses that the sidecar has refused to
-	// restore or to release.
-	restoreBackoffs, releaseBackoffs map[netip.Addr]*backoff
-	// acquireBackoff is set from a refused acquisition to the next success.
-	acquireBackoff *backoff
-	pods           sampledPods
+	// backoffs are those of refused requests by kind and address; of an acquisition, which is of
+	// anyAddress, until the next success.
+	backoffs map[planner.Kind]map[netip.Addr]*backoff
+	pods     sampledPods
 	// observed is when a CiliumNode was first observed.
 	observed time.Time
 	// surge is used if the pods of the node are unknown.
@@ -66,16 +63,19 @@ func newState(delay time.Duration) *state {
 	return &state{
 		delay: delay, drainDelay: delay / 2, batch: firstBatch, unusedSince: map[netip.Addr]time.Time{},
 		unanswered: map[netip.Addr]time.Time{}, unreported: map[netip.Addr]time.Time{},
-		restoreBackoffs: map[netip.Addr]*backoff{}, releaseBackoffs: map[netip.Addr]*backoff{},
+		backoffs: map[planner.Kind]map[netip.Addr]*backoff{planner.Acquire: {}, planner.Restore: {}, planner.Release: {}},
 	}
 }
 
+// anyAddress is the address of an acquisition.
+var anyAddress netip.Addr
+
+// acquireBackoff returns the backoff of acquisitions, nil for none.
+func (s *state) acquireBackoff() *backoff { return s.backoffs[planner.Acquire][anyAddress] }
+
 // expireBackoffs ends the delay of each refused request, which is then repeated.
 func (s *state) expireBackoffs() {
-	if s.acquireBackoff != nil {
-		s.acquireBackoff.until = time.Now()
-	}
-	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
+	for _, backoffs := range s.backoffs {
 		for _, b := range backoffs {
 			b.until = time.Now()
 		}
@@ -85,24 +85,17 @@ func (s *state) expireBackoffs() {
 // planned ends the shortage if a plan that may acquire does not, and starts with small batches again
 // when nothing was acquired for a while.
 func (s *state) planned(v planner.View, plan []planner.Action) {
-	if slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Acquire }) {
+	if plans(plan, planner.Acquire) {
 		return
 	}
 	if !v.Exhausted {
-		s.acquireBackoff = nil
+		delete(s.backoffs[planner.Acquire], anyAddress)
 	}
-	if !slices.ContainsFunc(plan, func(a planner.Action) bool { return a.Kind == planner.Publish }) {
+	if !plans(plan, planner.Publish) {
 		s.missingSince = time.Time{}
 	}
 	if time.Since(s.acquired) > burst {
 		s.batch = firstBatch
-	}
-}
-
-// missing records whether slots are missing. Acquired slots count until they are published.
-func (s *state) missing(is bool) {
-	if is && s.missingSince.IsZero() {
-		s.missingSince = time.Now()
 	}
 }
 
@@ -117,14 +110,14 @@ func (s *state) acquiredBatch(slots int) {
 // addTo adds the state to a view. settings are those of the plan.
 func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods) {
 	// A batch has at least as many slots as are acquired ahead for one more pod.
-	v.Exhausted, v.Batch = s.acquireBackoff.active(), max(s.batch, settings.MaxAboveWatermark+1)
-	if b := s.acquireBackoff; b != nil {
+	v.Exhausted, v.Batch = s.acquireBackoff().active(), max(s.batch, settings.MaxAboveWatermark+1)
+	if b := s.acquireBackoff(); b != nil {
 		v.Batch = 1 // one request shows whether the shortage lasts
 		v.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
 			time.Since(b.since) >= busyPatience
 	}
 	s.forget(*v)
-	v.Refused, v.ReleaseFailed, v.Drained = active(s.restoreBackoffs), active(s.releaseBackoffs), map[netip.Addr]bool{}
+	v.Refused, v.ReleaseFailed, v.Drained = active(s.backoffs[planner.Restore]), active(s.backoffs[planner.Release]), map[netip.Addr]bool{}
 	for ip, since := range s.unusedSince {
 		v.Drained[ip] = time.Since(since) >= s.drainDelay
 	}
@@ -135,7 +128,9 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods)
 		v.Surge = s.surge.observe(*v, settings, s.delay)
 	}
 	counts := planner.Count(*v, settings)
-	s.missing(counts.Missing > 0)
+	if counts.Missing > 0 && s.missingSince.IsZero() { // acquired slots count until they are published
+		s.missingSince = time.Now()
+	}
 	s.excess.observe(counts.Excess)
 	v.Excess = s.releasable(settings)
 }
@@ -158,8 +153,8 @@ func (s *state) forget(v planner.View) {
 			known[ip] = true
 		}
 	}
-	maps.DeleteFunc(s.releaseBackoffs, func(ip netip.Addr, _ *backoff) bool { return !known[ip] })
-	maps.DeleteFunc(s.restoreBackoffs, func(ip netip.Addr, _ *backoff) bool {
+	maps.DeleteFunc(s.backoffs[planner.Release], func(ip netip.Addr, _ *backoff) bool { return !known[ip] })
+	maps.DeleteFunc(s.backoffs[planner.Restore], func(ip netip.Addr, _ *backoff) bool {
 		_, published := v.Pool[ip]
 		_, used := v.Used[ip]
 		return !published && !used && !known[ip]
@@ -189,12 +184,7 @@ func (s *state) observe(uid types.UID, v planner.View) {
 		_, used := v.Used[ip]
 		return probed && !used && v.Pool[ip].Cordoned()
 	}
-	maps.DeleteFunc(s.unusedSince, func(ip netip.Addr, _ time.Time) bool { return !draining(ip) })
-	for ip := range v.Pool {
-		if _, started := s.unusedSince[ip]; !started && draining(ip) {
-			s.unusedSince[ip] = time.Now()
-		}
-	}
+	update(s.unusedSince, v.Pool, draining)
 }
 
 // resetDrain starts every drain, and each wait for the agent, again: while the API server was
@@ -213,13 +203,12 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 			soonest = min(soonest, d)
 		}
 	}
-	if s.acquireBackoff != nil {
-		consider(s.acquireBackoff.until)
-		consider(s.acquireBackoff.failed.Add(patience))
-		consider(s.acquireBackoff.since.Add(busyPatience))
+	if b := s.acquireBackoff(); b != nil {
+		consider(b.failed.Add(patience))
+		consider(b.since.Add(busyPatience))
 	}
 	consider(s.observed.Add(patience))
-	for _, backoffs := range []map[netip.Addr]*backoff{s.restoreBackoffs, s.releaseBackoffs} {
+	for _, backoffs := range s.backoffs {
 		for _, b := range backoffs {
 			consider(b.until)
 		}

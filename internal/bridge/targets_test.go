@@ -76,7 +76,7 @@ func TestExhaustedThenFree(t *testing.T) {
 
 // A refused request affects one slot only.
 func TestIndependence(t *testing.T) {
-	refused := &refusal{reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+	refused := &failure{refused: true, reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
 	t.Run("restore beside held slots", func(t *testing.T) {
 		f := newFixture()
 		f.hold(10)

@@ -317,7 +317,7 @@ func TestExhaustionText(t *testing.T) {
 		"failed to find plugin \"host-local\" in path [/opt/cni/bin]": false,
 	} {
 		t.Run(text, func(t *testing.T) {
-			if got := isExhaustion(text); got != want {
+			if got := exhaustedText.MatchString(text); got != want {
 				t.Errorf("is %v, want %v", got, want)
 			}
 		})

@@ -32,6 +32,35 @@ func Handler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
+// Mux returns a handler that serves a registry at Path, and each check at its path: with 503 and the
+// error if it fails.
+func Mux(r *prometheus.Registry, checks map[string]func() error) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+Path, Handler(r))
+	for path, check := range checks {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if err := check(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, "ok")
+		})
+	}
+	return mux
+}
+
+// ListenAndServe serves h on host:port until ctx ends; not at all if the address is empty.
+func ListenAndServe(ctx context.Context, address string, h http.Handler) error {
+	if address == "" {
+		return nil
+	}
+	l, err := Listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	return Serve(ctx, l, h)
+}
+
 // Listen listens on host:port. The error names the address.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

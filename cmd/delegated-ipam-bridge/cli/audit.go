@@ -41,7 +41,6 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 
   # The addresses that are in two pools, for a script
   delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
-		Args: cmdline.Args(),
 	}, options.SharedRange(&sharedRange))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		cluster, err := c.connect(d.env, d.version)

@@ -30,10 +30,7 @@ type clusterCommand struct {
 // newClusterCommand adds the common options, and more, to a command.
 func newClusterCommand(cmd *cobra.Command, more ...options.Option) clusterCommand {
 	o, set := options.NewCluster(more...)
-	cmd.Flags().AddFlagSet(set.Flags())
-	cmd.DisableFlagsInUseLine = true
-	cmd.SetFlagErrorFunc(cmdline.FlagError)
-	return clusterCommand{cmd, o, set}
+	return clusterCommand{withOptions(set, cmd), o, set}
 }
 
 // connect resolves the options and returns the cluster that they name.

@@ -20,7 +20,7 @@ import (
 
 func (d dependencies) lostNodesCommand() *cobra.Command {
 	o, set := options.NewLostNodes()
-	cmd := &cobra.Command{
+	return withOptions(set, &cobra.Command{
 		Use:   "lost-nodes",
 		Short: "List lost nodes and the owners that may still hold addresses",
 		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the nodes
@@ -43,18 +43,13 @@ Exit status: 0 done; 1 failed, or --forget has a report of nodes that could not 
 reclaimed; 2 wrong usage.`,
 		Example: `  delegated-ipam-bridge lost-nodes --grace=2h --file=/lost/nodes.json
   delegated-ipam-bridge lost-nodes --forget=/lost/report.json`,
-		Args: cmdline.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := d.lostNodes(cmd, o, set); err != nil {
 				return fmt.Errorf("lost-nodes: %w", err)
 			}
 			return nil
 		},
-		DisableFlagsInUseLine: true,
-	}
-	cmd.SetFlagErrorFunc(cmdline.FlagError)
-	cmd.Flags().AddFlagSet(set.Flags())
-	return cmd
+	})
 }
 
 func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *options.Set) error {

@@ -4,14 +4,13 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // networkCommand returns the command that renders the network configuration of this node.
 func (d dependencies) networkCommand() *cobra.Command {
 	o, set := options.NewNetwork(d.env)
-	cmd := &cobra.Command{
+	return withOptions(set, &cobra.Command{
 		Use:   "network",
 		Short: "Render the CNI network configuration of this node from its podCIDRs",
 		Long: `delegated-ipam-bridge network watches the Node of its own name, renders a template of
@@ -25,15 +24,8 @@ goroutines to stderr. docs/install/ranges.md describes the template.
 Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
   delegated-ipam-bridge network --metrics-address=:9968`,
-		Args:                  cmdline.Args(),
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return d.runNetwork(cmd, o, set) },
-		DisableFlagsInUseLine: true,
-		SilenceErrors:         true,
-		SilenceUsage:          true,
-	}
-	cmd.SetFlagErrorFunc(cmdline.FlagError)
-	cmd.Flags().AddFlagSet(set.Flags())
-	return cmd
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.runNetwork(cmd, o, set) },
+	})
 }
 
 func (d dependencies) runNetwork(cmd *cobra.Command, o *options.Network, set *options.Set) error {

@@ -19,7 +19,7 @@ import (
 type dependencies struct {
 	version string
 	env     map[string]string
-	serve   func(context.Context, bridge.Config, logrus.FieldLogger) error
+	serve   func(context.Context, options.Bridge, logrus.FieldLogger) error
 	// serveNetwork serves the command network.
 	serveNetwork func(context.Context, options.Network, logrus.FieldLogger) error
 }
@@ -38,7 +38,7 @@ func Command(environ []string, version string) *cobra.Command {
 
 func (d dependencies) command() *cobra.Command {
 	o, set := options.NewBridge(d.env)
-	cmd := &cobra.Command{
+	cmd := withOptions(set, &cobra.Command{
 		Use:   "delegated-ipam-bridge",
 		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
 		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
@@ -55,29 +55,35 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 
   # Outside a pod
   delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
-		Args:                  cmdline.Args(),
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return d.run(cmd, o, set) },
-		DisableFlagsInUseLine: true,
-		SilenceErrors:         true,
-		SilenceUsage:          true,
-	}
-	cmd.SetFlagErrorFunc(cmdline.FlagError)
-	cmd.Flags().AddFlagSet(set.Flags())
+		RunE:          func(cmd *cobra.Command, _ []string) error { return d.run(cmd, o, set) },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	})
 	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand(), d.lostNodesCommand())
 	cmdline.AddVersion(cmd, d.version)
 	return cmd
 }
 
+// withOptions adds options to a command without arguments.
+func withOptions(set *options.Set, cmd *cobra.Command) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = cmdline.Args()
+	}
+	cmd.DisableFlagsInUseLine = true
+	cmd.SetFlagErrorFunc(cmdline.FlagError)
+	cmd.Flags().AddFlagSet(set.Flags())
+	return cmd
+}
+
 func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
 	return d.start(cmd, service{
-		set: set, log: &o.Log, validate: func() error { return bridge.Config{Bridge: *o}.Validate() },
+		set: set, log: &o.Log, validate: func() error { return bridge.Validate(*o) },
 		onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
 		serve: func(log logrus.FieldLogger) error {
-			config := bridge.Config{Bridge: *o}
 			log.WithFields(logrus.Fields{
-				"version": d.version, "node": o.NodeName, "socket": config.Socket(), "pool": o.Pool, "settings": fmt.Sprintf("%+v", config.Settings()),
+				"version": d.version, "node": o.NodeName, "socket": options.Socket(o.Host), "pool": o.Pool, "settings": fmt.Sprintf("%+v", bridge.Settings(*o)),
 			}).Info("Starting delegated-ipam-bridge")
-			return d.serve(cmd.Context(), config, log)
+			return d.serve(cmd.Context(), *o, log)
 		},
 	})
 }

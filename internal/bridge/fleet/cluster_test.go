@@ -99,8 +99,10 @@ func TestPages(t *testing.T) {
 func TestPools(t *testing.T) {
 	s := apiserver.Start(t)
 	pool := apiserver.Object{}
-	for i, resource := range []string{"delegated-ipam/ciliumnode-0", "delegated-ipam/ciliumnode-7", "eni-1", "delegated-ipam/ciliumnode-009",
-		"delegated-ipam/ciliumnode-1024", "delegated-ipam/ciliumnode-9223372036854775806"} {
+	for i, resource := range []string{
+		"delegated-ipam/ciliumnode-0", "delegated-ipam/ciliumnode-7", "eni-1", "delegated-ipam/ciliumnode-009",
+		"delegated-ipam/ciliumnode-1024", "delegated-ipam/ciliumnode-9223372036854775806",
+	} {
 		pool[fmt.Sprintf("10.0.0.%d", i)] = apiserver.Object{"resource": resource}
 	}
 	s.Create("a", apiserver.Object{"ipam": apiserver.Object{"pool": pool}})

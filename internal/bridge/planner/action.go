@@ -32,16 +32,14 @@ const (
 	Report Kind = "report"
 )
 
-// Reason is the reason of a condition, in CamelCase as for a Kubernetes Event.
-type Reason string
-
+// Reasons of conditions, in CamelCase as for a Kubernetes Event.
 const (
 	// ForeignEntry: the bridge did not write this entry of the pool.
-	ForeignEntry Reason = "ForeignPoolEntry"
+	ForeignEntry = "ForeignPoolEntry"
 	// AddressNotHeld: a used address is not held by the sidecar and could not be restored.
-	AddressNotHeld Reason = "AddressNotHeld"
+	AddressNotHeld = "AddressNotHeld"
 	// AddressOutsideRange: a used address is outside the ranges from which the plugin allocates now.
-	AddressOutsideRange Reason = "AddressOutsideRange"
+	AddressOutsideRange = "AddressOutsideRange"
 )
 
 // Action is one step of a plan. Each is safe after those before it, and safe to repeat.
@@ -56,7 +54,7 @@ type Action struct {
 	// not held: the plugin is asked for both at once.
 	Also netip.Addr
 	// Reason is set for a Report.
-	Reason Reason
+	Reason string
 }
 
 // String returns the action as logs and tests show it.

@@ -127,8 +127,8 @@ func (b *builder) sort() {
 	slices.SortStableFunc(b.actions, func(x, y Action) int { return phase(x) - phase(y) })
 }
 
-func (b *builder) report(r Reason, ip netip.Addr) {
-	b.actions = append(b.actions, Action{Kind: Report, Reason: r, IPs: []netip.Addr{ip}})
+func (b *builder) report(reason string, ip netip.Addr) {
+	b.actions = append(b.actions, Action{Kind: Report, Reason: reason, IPs: []netip.Addr{ip}})
 }
 
 // plans reports whether an action of a kind is planned.

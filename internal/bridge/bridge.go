@@ -1,0 +1,99 @@
+// Package bridge keeps spec.ipam.pool of a node's CiliumNode filled with
+// addresses of the sidecar, so that an unmodified cilium-agent in crd mode gets
+// every address from the delegated plugin (docs/operate/bridge.md).
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// component is the source of the Events and the user agent of requests.
+const component = "delegated-ipam-bridge"
+
+// Settings returns how many slots the node has.
+func Settings(o options.Bridge) planner.Settings {
+	return planner.Settings{
+		MinAllocate: o.MinAllocate, PreAllocate: o.PreAllocate, MaxAllocate: o.MaxAllocate,
+		MaxAboveWatermark: o.MaxAboveWatermark, ReleaseExcess: o.ReleaseExcess,
+	}
+}
+
+// Validate reports each option that cannot work: its name, its value and what is expected.
+func Validate(o options.Bridge) error { return errors.Join(o.Validate(), Settings(o).Validate()) }
+
+// Run serves one node until ctx ends, and then returns nil. It does not release addresses at its end:
+// the agent keeps working with the published ones. It fails if the options are invalid, if the
+// configuration for the API server is missing, and if the metrics address is in use.
+func Run(ctx context.Context, o options.Bridge, log logrus.FieldLogger) error {
+	if err := Validate(o); err != nil {
+		return err
+	}
+	config, err := kube.Config(o.Kubeconfig, component)
+	if err != nil {
+		return err
+	}
+	address, err := options.ListenAddress(o.MetricsAddress)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	c, err := newController(ctx, o, config, log)
+	if err != nil {
+		return err
+	}
+	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.metrics.handler()) })
+	group.Go(func() error {
+		c.run(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+func newController(ctx context.Context, o options.Bridge, config *rest.Config, log logrus.FieldLogger) (*controller, error) {
+	api, err := client.New(options.Socket(o.Host))
+	if err != nil {
+		return nil, err
+	}
+	m := newMetrics()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, m} })
+	nodes, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	events, err := nodeevents.NewRecorder(ctx, config, component, o.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	c := &controller{
+		log:        log,
+		allocator:  sidecarClient{api: api, pool: o.Pool, node: o.NodeName},
+		pods:       func() nodePods { return nodePods{} },
+		settings:   Settings(o),
+		state:      newState(o.ReleaseDelay),
+		conditions: nodeevents.New(log, events, o.NodeName),
+		metrics:    m,
+	}
+	m.cause = c.conditions.String
+	wake := newWaker()
+	c.wake = wake
+	node := watchNode(ctx, nodes, o.NodeName, m, wake.wake)
+	c.node = node
+	if o.WatchPods {
+		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, wake.wake)
+	}
+	return c, err
+}

@@ -1,0 +1,95 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+)
+
+// watchedNode reads, writes and watches the CiliumNode of one name. It counts the failed requests.
+type watchedNode struct {
+	resource dynamic.ResourceInterface
+	name     string
+	metrics  *metrics
+	store    *kube.Store[*ciliumnode.Node]
+	watcher  *watcher
+}
+
+// watchNode watches the CiliumNode of a name until ctx ends. wake is called after each change.
+func watchNode(ctx context.Context, client dynamic.Interface, name string, m *metrics, wake func()) watchedNode {
+	w := watchedNode{resource: client.Resource(ciliumnode.Resource()), name: name, metrics: m, watcher: newWatcher(m, resourceNodes)}
+	w.store = kube.NewStore(func(o *unstructured.Unstructured) (*ciliumnode.Node, bool) {
+		n, err := ciliumnode.Parse(o)
+		return n, err == nil && o.GetName() == name // otherwise the controller reads it and reports the error
+	}, func(bool) { wake() })
+	source := kube.ListWatch(w.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
+	go w.watcher.run(ctx, source, &unstructured.Unstructured{}, w.store)
+	return w
+}
+
+// cached returns the CiliumNode of the watch, nil for none, and whether the watch works.
+func (w watchedNode) cached() (n *ciliumnode.Node, watching bool) {
+	n, _ = w.store.One()
+	return n, w.watcher.connected()
+}
+
+// get reads the CiliumNode.
+func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
+	defer cancel()
+	object, err := w.resource.Get(ctx, w.name, metav1.GetOptions{})
+	return w.parse("get", object, err)
+}
+
+// checkWriteAccess checks whether spec and status may be written, by empty patches with dryRun.
+// Without the right the API server responds with 403.
+func (w watchedNode) checkWriteAccess(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
+	defer cancel()
+	dryRun := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	for _, p := range []patch{{target: targetSpec}, {target: targetStatus}} {
+		_, err := w.resource.Patch(ctx, w.name, types.MergePatchType, []byte("{}"), dryRun, p.subresource()...)
+		// A webhook without support for dryRun makes it 400. The rights are checked before any webhook
+		// is called, so 400 does not mean a missing right.
+		if err != nil && !apierrors.IsBadRequest(err) {
+			return w.count("patch", err)
+		}
+	}
+	return nil
+}
+
+// patch writes a patch and returns the CiliumNode after it. If the CiliumNode has another version than
+// the patch, the error is one of apierrors.IsConflict.
+func (w watchedNode) patch(ctx context.Context, p patch) (*ciliumnode.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
+	defer cancel()
+	body, err := json.Marshal(p.body())
+	if err != nil {
+		return nil, err
+	}
+	object, err := w.resource.Patch(ctx, w.name, types.MergePatchType, body, metav1.PatchOptions{}, p.subresource()...)
+	return w.parse("patch", object, err)
+}
+
+func (w watchedNode) parse(operation string, object *unstructured.Unstructured, err error) (n *ciliumnode.Node, _ error) {
+	if err == nil {
+		n, err = ciliumnode.Parse(object)
+	}
+	return n, w.count(operation, err)
+}
+
+func (w watchedNode) count(operation string, err error) error {
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		w.metrics.apiErrors.WithLabelValues(operation).Inc()
+	}
+	return err
+}

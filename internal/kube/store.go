@@ -1,0 +1,94 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Store keeps a part of each object that a reflector reads. It implements cache.ReflectorStore.
+type Store[T any] struct {
+	part    func(object any) (uid types.UID, part T, keep bool)
+	changed func(number bool)
+
+	mu     sync.Mutex
+	listed bool
+	parts  map[types.UID]T
+}
+
+// NewStore returns an empty store. part returns the part of an object to keep, false for none. changed is
+// called after each change, and reports whether it was the first list or has changed the number of parts.
+func NewStore[O metav1.Object, T any](part func(O) (T, bool), changed func(number bool)) *Store[T] {
+	return &Store[T]{parts: map[types.UID]T{}, changed: changed, part: func(object any) (uid types.UID, kept T, keep bool) {
+		if o, ok := object.(O); ok {
+			uid = o.GetUID()
+			kept, keep = part(o)
+		}
+		return uid, kept, keep
+	}}
+}
+
+// All returns the parts, and whether the objects were listed.
+func (s *Store[T]) All() (parts []T, listed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.parts)), s.listed
+}
+
+// One returns the part of the only object, the zero value for none, and whether the objects were listed.
+func (s *Store[T]) One() (part T, listed bool) {
+	parts, listed := s.All()
+	if len(parts) > 0 {
+		part = parts[0]
+	}
+	return part, listed
+}
+
+// Add implements cache.ReflectorStore.
+func (s *Store[T]) Add(object any) error {
+	uid, part, keep := s.part(object)
+	s.change(func() {
+		delete(s.parts, uid)
+		if keep {
+			s.parts[uid] = part
+		}
+	})
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s *Store[T]) Update(object any) error { return s.Add(object) }
+
+// Delete implements cache.ReflectorStore.
+func (s *Store[T]) Delete(object any) error {
+	uid, _, _ := s.part(object)
+	s.change(func() { delete(s.parts, uid) })
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *Store[T]) Replace(objects []any, _ string) error {
+	parts := map[types.UID]T{}
+	for _, object := range objects {
+		if uid, part, keep := s.part(object); keep {
+			parts[uid] = part
+		}
+	}
+	s.change(func() { s.parts, s.listed = parts, true })
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *Store[T]) Resync() error { return nil }
+
+func (s *Store[T]) change(change func()) {
+	s.mu.Lock()
+	before, listed := len(s.parts), s.listed
+	change()
+	number := len(s.parts) != before || s.listed != listed
+	s.mu.Unlock()
+	s.changed(number)
+}
