@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
@@ -39,66 +40,55 @@ const (
 )
 
 func newMetrics() *metrics {
-	m := &metrics{health: newHealth(), registry: prometheus.NewRegistry()}
+	registry := prometheus.NewRegistry()
+	with := promauto.With(registry)
 	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
-		m.registry.MustRegister(g)
-		return g
+		return with.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
 	}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
-		m.registry.MustRegister(c)
-		return c
-	}
-	// Every value of the label exists from the start: a rate needs a zero.
+	// Every value of a label exists from the start: a rate needs a zero.
 	byLabel := func(name, label, help string, values ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{label})
-		m.registry.MustRegister(c)
+		c := with.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{label})
 		for _, v := range values {
 			c.WithLabelValues(v)
 		}
 		return c
 	}
-	m.pool = gauge("pool_addresses", "Addresses of the bridge in spec.ipam.pool.")
-	m.used = gauge("used_addresses", "Addresses of the bridge that the agent uses.")
-	m.free = gauge("free_addresses", "Addresses of the bridge that the agent can allocate.")
-	m.releasing = gauge("pending_releases", "Unused addresses of the bridge whose release is in progress.")
-	m.handshakes = byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled)
-	m.acquisitions = byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
-		outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused)
-	m.apiErrors = byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch")
-	m.conflicts = counter("conflicts_total", "Writes that the API server refused because the CiliumNode had changed.")
-	m.reconcileErrors = byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reconcileReasons()...)
-	m.registerDurations()
-	return m
-}
-
-// registerDurations registers the metrics of durations and of the watches.
-func (m *metrics) registerDurations() {
+	// From a fast plugin to the time limit of a request.
+	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90}
+	histogram := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}
+	}
+	m := &metrics{
+		health:     newHealth(),
+		registry:   registry,
+		pool:       gauge("pool_addresses", "Addresses of the bridge in spec.ipam.pool."),
+		used:       gauge("used_addresses", "Addresses of the bridge that the agent uses."),
+		free:       gauge("free_addresses", "Addresses of the bridge that the agent can allocate."),
+		releasing:  gauge("pending_releases", "Unused addresses of the bridge whose release is in progress."),
+		handshakes: byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled),
+		acquisitions: byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
+			outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused),
+		apiErrors:       byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch"),
+		conflicts:       with.NewCounter(prometheus.CounterOpts{Name: prefix + "conflicts_total", Help: "Writes that the API server refused because the CiliumNode had changed."}),
+		reconcileErrors: byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reconcileReasons()...),
+		acquire:         with.NewHistogram(histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")),
+		publish:         with.NewHistogram(histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")),
+		apiDuration:     with.NewHistogramVec(histogram("api_request_duration_seconds", "Duration of requests to the API server, of a watch until its first response."), []string{"operation"}),
+		watches:         with.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"}),
+	}
 	since := func(name, help string, i *instant) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return i.age().Seconds() }))
+		with.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return i.age().Seconds() })
 	}
 	since("observation_age_seconds", "Time since sidecar and CiliumNode were last observed, or since the start.", &m.observed)
 	since("exhausted_seconds", "Time for which acquisitions have been refused; 0 if the last one was not.", &m.exhausted)
 	since("agent_silence_seconds", "Time for which the agent has not answered a release mark, or not reported the address of a pod as used; 0 if it has.", &m.silent)
-	// From a fast plugin to the time limit of a request.
-	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90}
-	histogram := func(name, help string) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets})
-		m.registry.MustRegister(h)
-		return h
-	}
-	m.acquire = histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")
-	m.publish = histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")
-	m.apiDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "api_request_duration_seconds", Help: "Duration of requests to the API server, of a watch until its first response.", Buckets: buckets}, []string{"operation"})
-	m.watches = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"})
-	m.registry.MustRegister(m.apiDuration, m.watches)
 	for _, o := range operations() {
 		m.apiDuration.WithLabelValues(o)
 	}
 	for _, r := range []string{resourceNodes, resourcePods} {
 		m.watches.WithLabelValues(r)
 	}
+	return m
 }
 
 // handler serves /metrics, /readyz and /healthz.

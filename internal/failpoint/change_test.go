@@ -19,6 +19,8 @@ var harmless = map[string][]string{
 		"Major", "MemfdCreate", "Minor", "Read", "SetNonblock", "Stat", "Statfs", "Statx", "Wait4",
 	},
 	"renameio": nil,
+	// Of this module.
+	"files": {"AtPath", "Cause", "In", "MountIDOf", "MountOf", "OpenIn", "Read", "ReadIn", "TemporaryFiles", "WithRemedy", "WithoutPath"},
 }
 
 // changing are the methods that change a file or a directory.

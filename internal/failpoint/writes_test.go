@@ -59,8 +59,9 @@ func otherWriters() map[string]map[string][]string {
 		},
 		// The store of host-local, which only a repair by doctor changes.
 		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}},
+		"files": {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The rendered CNI configuration, on a tmpfs.
-		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "write": {"CreateTemp", "Remove", "Rename"}},
+		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
 		"delegated-ipam/cli": {
 			// The directory in which profile try runs plugins.
 			"profileTry": {"MkdirTemp", "RemoveAll"},
@@ -69,7 +70,7 @@ func otherWriters() map[string]map[string][]string {
 			"reclaim":     {"RemoveAll"},
 		},
 		// The files that --output, --from and --report name.
-		"lostnodes": {"Write": {"Rename", "WriteFile"}},
+		"lostnodes": {"Write": {"Replace"}},
 		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 	}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -73,17 +72,13 @@ func Read[T List | Report](file string) (T, error) {
 	return v, nil
 }
 
-// Write replaces a file atomically. The file is not synced: it need not survive a crash of the
-// machine.
+// Write replaces a file atomically.
 func Write[T List | Report](file string, v T) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return files.Replace(file, append(data, '\n'), 0o644)
 }
 
 // maxOwners limits the owners of one node: no node has more pods.

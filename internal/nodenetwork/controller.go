@@ -146,7 +146,7 @@ func (c *controller) apply(want decision) error {
 		c.log.WithField("file", string(c.output)).Warn("Removing the network configuration")
 		return c.output.remove()
 	}
-	if err := c.output.write(want.content); err != nil {
+	if err := files.Replace(string(c.output), want.content, fileMode); err != nil {
 		return err
 	}
 	c.status.changed(changeWritten)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -112,8 +113,8 @@ func TestStaleList(t *testing.T) {
 		f.create(t, "2", "10.244.2.0/24")
 		defer f.start(t)()
 		f.wantFile(t, second)
-		source := f.node.(*nodeSource)
-		if err := source.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: "1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}}, ""); err != nil {
+		store := f.node.(*nodeSource).store
+		if err := store.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: "1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}}, ""); err != nil {
 			t.Fatal(err)
 		}
 		advance(time.Minute)
@@ -318,7 +319,7 @@ func TestNothingWrittenWithoutChange(t *testing.T) {
 func TestTemporaryFiles(t *testing.T) {
 	o := output(filepath.Join(t.TempDir(), "pods.conflist"))
 	left := filepath.Join(filepath.Dir(string(o)), ".pods.conflist.1.tmp")
-	for _, err := range []error{os.WriteFile(left, []byte("half"), 0o600), o.write([]byte("all"))} {
+	for _, err := range []error{os.WriteFile(left, []byte("half"), 0o600), files.Replace(string(o), []byte("all"), fileMode)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,10 +334,10 @@ func TestTemporaryFiles(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(string(taken), "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if taken.read() == nil || taken.write([]byte("all")) == nil || taken.remove() == nil {
+	if taken.read() == nil || files.Replace(string(taken), []byte("all"), fileMode) == nil || taken.remove() == nil {
 		t.Error("a directory was read, replaced or removed")
 	}
-	if left, _ := filepath.Glob(taken.temporaryFiles()); len(left) > 0 {
+	if left, _ := filepath.Glob(files.TemporaryFiles(string(taken))); len(left) > 0 {
 		t.Errorf("%v is left of the failed write", left)
 	}
 	if err := o.remove(); err != nil || o.remove() != nil {

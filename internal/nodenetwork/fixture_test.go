@@ -99,7 +99,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 func (f *fixture) start(t *testing.T) (stop func()) {
 	t.Helper()
 	f.confirmed, f.last = false, nil // as after a restart
-	source := &nodeSource{client: nodes{f.client.CoreV1().Nodes(), f}, name: f.name, changed: f.notify, failed: f.status.apiFailed}
+	source := newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.notify, f.status.apiFailed)
 	f.node = source
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

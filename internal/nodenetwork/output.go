@@ -2,7 +2,6 @@ package nodenetwork
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,34 +32,6 @@ func (o output) read() []byte {
 	return content
 }
 
-// temporaryFiles matches the files that write creates.
-func (o output) temporaryFiles() string {
-	return filepath.Join(filepath.Dir(string(o)), "."+filepath.Base(string(o))+".*.tmp")
-}
-
-// write replaces the file atomically: a reader gets the complete old or the complete new content, even
-// if the process is killed. The directory must exist. The content is synced before the rename, because
-// the file system need not be a tmpfs.
-func (o output) write(content []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(string(o)), filepath.Base(o.temporaryFiles()))
-	if err != nil {
-		return fmt.Errorf("%w; expected a writable directory of the host", err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = errors.Join(f.Chmod(fileMode), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), string(o))
-}
-
 // remove removes the file. A missing file is not an error.
 func (o output) remove() error {
 	if err := os.Remove(string(o)); !errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +43,7 @@ func (o output) remove() error {
 // removeTemporary removes the temporary files of killed processes. A concurrent process whose file is
 // removed fails to write, and retries.
 func (o output) removeTemporary() {
-	left, err := filepath.Glob(o.temporaryFiles())
+	left, err := filepath.Glob(files.TemporaryFiles(string(o)))
 	if err != nil {
 		return // the path is not a valid pattern; the files are harmless
 	}

@@ -30,7 +30,8 @@ func reasons() []string {
 // the remedy.
 type problem struct{ reason, message string }
 
-func (p problem) String() string { return p.reason + ": " + p.message }
+// Error returns the reason and the message.
+func (p *problem) Error() string { return p.reason + ": " + p.message }
 
 func (c *controller) nodeMissing() *problem {
 	return &problem{reasonNodeMissing, fmt.Sprintf("Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed",

@@ -60,16 +60,10 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), wake: make(chan struct{}, 1),
 	}
 	defer c.conditions.Stop()
-	source := &nodeSource{client: client.Nodes(), name: o.NodeName, changed: c.notify, failed: c.status.apiFailed}
+	source := newNodeSource(client.Nodes(), o.NodeName, c.notify, c.status.apiFailed)
 	c.node = source
 	c.output.removeTemporary()
-	if address != "" {
-		listener, err := metricsserver.Listen(ctx, address)
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { return metricsserver.Serve(ctx, listener, c.status.handler()) })
-	}
+	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
 	group.Go(func() error {
 		source.run(ctx)
 		return nil

@@ -19,30 +19,33 @@ import (
 )
 
 // nodeSource reads and watches one Node at the API server. It keeps only the fields that a template
-// may use. It implements cache.ReflectorStore.
+// may use.
 type nodeSource struct {
 	client typedcorev1.NodeInterface
 	name   string
-	// changed is called after each change.
+	// changed is called after each change, failed with each failed request.
 	changed func()
-	// failed is called with each failed request.
-	failed func(operation string)
+	failed  func(operation string)
+	store   *kube.Store[*render.Node]
 
 	mu sync.Mutex
-	// last is the Node of the last observation, nil if it does not exist; synced reports whether the
-	// API server has responded.
-	last   *render.Node
-	synced bool
 	// refused are the errors of the last LIST and the last watch if they were not permitted, by
 	// operation: the reflector lists before each watch.
 	refused map[string]error
+}
+
+func newNodeSource(client typedcorev1.NodeInterface, name string, changed func(), failed func(operation string)) *nodeSource {
+	return &nodeSource{
+		client: client, name: name, changed: changed, failed: failed, refused: map[string]error{},
+		store: kube.NewStore(func(n *corev1.Node) (*render.Node, bool) { return reduce(n), n.Name == name }, func(bool) { changed() }),
+	}
 }
 
 // run watches until ctx ends. After a failed watch the reflector lists again, with a delay that grows
 // to half a minute.
 func (s *nodeSource) run(ctx context.Context) {
 	only := kube.ListWatch(s.client, fields.OneTermEqualSelector(metav1.ObjectNameField, s.name))
-	cache.NewReflectorWithOptions(listWatch{only, s}, &corev1.Node{}, s, cache.ReflectorOptions{Name: "node"}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(listWatch{only, s}, &corev1.Node{}, s.store, cache.ReflectorOptions{Name: "node"}).RunWithContext(ctx)
 }
 
 // listWatch records the results of LIST and watch.
@@ -78,9 +81,6 @@ func (s *nodeSource) record(operation string, err error) {
 	before := s.refused[operation]
 	delete(s.refused, operation)
 	if notPermitted(err) {
-		if s.refused == nil {
-			s.refused = map[string]error{}
-		}
 		s.refused[operation] = err
 	}
 	changed := (before == nil) != (s.refused[operation] == nil)
@@ -110,53 +110,13 @@ func (s *nodeSource) get(ctx context.Context) (*render.Node, error) {
 // observed returns the Node of the last LIST or watch event, nil if it does not exist. synced is false
 // before the first response; refused is the error of a LIST or watch that is not permitted.
 func (s *nodeSource) observed() (n *render.Node, synced bool, refused error) {
+	n, synced = s.store.One()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last, s.synced, cmp.Or(s.refused["list"], s.refused["watch"])
+	return n, synced, cmp.Or(s.refused["list"], s.refused["watch"])
 }
 
 // reduce returns the fields that a template may use.
 func reduce(n *corev1.Node) *render.Node {
 	return &render.Node{Name: n.Name, UID: string(n.UID), PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels, Annotations: n.Annotations}
 }
-
-func (s *nodeSource) set(n *render.Node) {
-	s.mu.Lock()
-	s.last, s.synced = n, true
-	s.mu.Unlock()
-	s.changed()
-}
-
-// Add is called with a new Node.
-func (s *nodeSource) Add(object any) error { return s.Update(object) }
-
-// Update is called with a changed Node.
-func (s *nodeSource) Update(object any) error {
-	if n, ok := object.(*corev1.Node); ok && n.Name == s.name {
-		s.set(reduce(n))
-	}
-	return nil
-}
-
-// Delete is called with a deleted Node.
-func (s *nodeSource) Delete(object any) error {
-	if n, ok := object.(*corev1.Node); ok && n.Name == s.name {
-		s.set(nil)
-	}
-	return nil
-}
-
-// Replace is called with the result of a LIST.
-func (s *nodeSource) Replace(objects []any, _ string) error {
-	for _, object := range objects {
-		if n, ok := object.(*corev1.Node); ok && n.Name == s.name {
-			s.set(reduce(n))
-			return nil
-		}
-	}
-	s.set(nil)
-	return nil
-}
-
-// Resync does nothing: the controller has its own interval.
-func (s *nodeSource) Resync() error { return nil }

@@ -1,12 +1,14 @@
 package nodenetwork
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
 )
@@ -33,20 +35,24 @@ type status struct {
 	apiErrors *prometheus.CounterVec
 
 	mu sync.Mutex
-	// notReady is the reason why the file is not up to date; empty if it is.
-	notReady string
+	// notReady is the reason why the file is not up to date; nil if it is.
+	notReady error
 	// progressed is the time of the end of the last reconciliation.
 	progressed time.Time
 }
 
 func newStatus() *status {
-	s := &status{registry: prometheus.NewRegistry(), notReady: "the Node has not been read yet", progressed: time.Now()}
-	s.rendered = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "rendered", Help: "1 if the file is up to date with the Node and the template, otherwise 0."})
-	s.success = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "last_success_timestamp_seconds", Help: "Time at which the file was last found up to date, in seconds since 1970; 0 for never."})
-	s.condition = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "condition", Help: "1 for the reason why the file is not up to date, otherwise 0."}, []string{"reason"})
-	s.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "file_changes_total", Help: "Changes of the file."}, []string{"change"})
-	s.apiErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "api_errors_total", Help: "Failed requests to the API server."}, []string{"operation"})
-	s.registry.MustRegister(s.rendered, s.success, s.condition, s.changes, s.apiErrors)
+	registry := prometheus.NewRegistry()
+	with := promauto.With(registry)
+	s := &status{
+		registry:  registry,
+		rendered:  with.NewGauge(prometheus.GaugeOpts{Name: prefix + "rendered", Help: "1 if the file is up to date with the Node and the template, otherwise 0."}),
+		success:   with.NewGauge(prometheus.GaugeOpts{Name: prefix + "last_success_timestamp_seconds", Help: "Time at which the file was last found up to date, in seconds since 1970; 0 for never."}),
+		condition: with.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "condition", Help: "1 for the reason why the file is not up to date, otherwise 0."}, []string{"reason"}),
+		changes:   with.NewCounterVec(prometheus.CounterOpts{Name: prefix + "file_changes_total", Help: "Changes of the file."}, []string{"change"}),
+		apiErrors: with.NewCounterVec(prometheus.CounterOpts{Name: prefix + "api_errors_total", Help: "Failed requests to the API server."}, []string{"operation"}),
+		notReady:  errors.New("the Node has not been read yet"), progressed: time.Now(),
+	}
 	// Every value of a label exists from the start: a rate needs a zero.
 	for _, r := range reasons() {
 		s.condition.WithLabelValues(r)
@@ -69,12 +75,12 @@ func (s *status) set(p *problem) {
 		s.condition.WithLabelValues(r).Set(0)
 	}
 	if p != nil {
-		s.notReady = p.String()
+		s.notReady = p
 		s.rendered.Set(0)
 		s.condition.WithLabelValues(p.reason).Set(1)
 		return
 	}
-	s.notReady = ""
+	s.notReady = nil
 	s.rendered.Set(1)
 	s.success.SetToCurrentTime()
 }
@@ -83,35 +89,24 @@ func (s *status) changed(how string) { s.changes.WithLabelValues(how).Inc() }
 
 func (s *status) apiFailed(operation string) { s.apiErrors.WithLabelValues(operation).Inc() }
 
-// why returns the reason why the file is not up to date; empty if it is.
-func (s *status) why() string {
+// ready returns the reason why the file is not up to date; nil if it is.
+func (s *status) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.notReady
 }
 
-// stuck returns the reason to restart the process; empty for none.
-func (s *status) stuck() string {
+// stuck returns the reason to restart the process; nil for none.
+func (s *status) stuck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if age := time.Since(s.progressed); age > progressLimit {
-		return fmt.Sprintf("no progress for %s", age.Round(time.Second))
+		return fmt.Errorf("no progress for %s", age.Round(time.Second))
 	}
-	return ""
+	return nil
 }
 
 // handler serves /metrics, /readyz and /healthz.
 func (s *status) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET "+metricsserver.Path, metricsserver.Handler(s.registry))
-	for path, failure := range map[string]func() string{"/healthz": s.stuck, "/readyz": s.why} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			if text := failure(); text != "" {
-				http.Error(w, text, http.StatusServiceUnavailable)
-				return
-			}
-			fmt.Fprintln(w, "ok")
-		})
-	}
-	return mux
+	return metricsserver.Mux(s.registry, map[string]func() error{"/healthz": s.stuck, "/readyz": s.ready})
 }
