@@ -11,7 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 )
 
 // bothFamilies is an answer to an allocation.
@@ -228,7 +228,7 @@ func TestDoctorNullEntry(t *testing.T) {
 			answers["GET "+path] = []answer{jsonAnswer(200, body)}
 			s := startSidecar(t, answers)
 			o := s.dependencies().exec(t, "doctor", "-o", "json")
-			if found := findings(t, o); o.code != cmdline.ExitFailed || !slices.ContainsFunc(found, func(f check.Finding) bool {
+			if found := findings(t, o); o.code != cmdline.ExitFailed || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
 				return f.Check == "sidecar" && strings.Contains(f.Message, s.socket+" is not a socket of delegated-ipam")
 			}) {
 				t.Errorf("%s: exit code %d, found %+v; want an error of the sidecar", body, o.code, found)

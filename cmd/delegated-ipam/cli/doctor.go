@@ -11,12 +11,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
 // exitWarning is the exit code of `doctor` if there are warnings and no error.
@@ -78,20 +74,20 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
 		return err
 	}
-	worst := check.Worst(findings)
+	worst := doctor.Worst(findings)
 	err := fmt.Errorf("doctor: the worst of %d findings is: %s", len(findings), worst)
 	switch worst {
-	case check.OK:
+	case doctor.OK:
 		return nil
-	case check.Warning:
+	case doctor.Warning:
 		return &cmdline.ExitError{Code: exitWarning, Err: err}
 	}
 	return err
 }
 
 // observe queries the sidecar, and collects everything else between its two lists.
-func (d dependencies) observe(ctx context.Context, own resolvedOptions, flags doctorOptions) *check.Observations {
-	o := &check.Observations{}
+func (d dependencies) observe(ctx context.Context, own resolvedOptions, flags doctorOptions) *doctor.Observations {
+	o := &doctor.Observations{}
 	var status *models.StatusResponse
 	c, err := d.connect(flags.host)
 	if err == nil {
@@ -106,7 +102,7 @@ func (d dependencies) observe(ctx context.Context, own resolvedOptions, flags do
 	ctxCollect, cancel := context.WithTimeout(ctx, d.requestLimit) // limits the wait for a lock of the plugin
 	defer cancel()
 	if config != nil {
-		o.CollectNode(ctxCollect, checkConfig(*config), options.Socket(flags.host))
+		o.CollectNode(ctxCollect, *config, options.Socket(flags.host))
 	}
 	o.CollectStores(ctxCollect, flags.repair)
 	if err == nil && o.ListErr == nil {
@@ -115,16 +111,7 @@ func (d dependencies) observe(ctx context.Context, own resolvedOptions, flags do
 	return o
 }
 
-// checkConfig returns the part of the options that the checks of doctor need.
-func checkConfig(c sidecar.Config) check.Config {
-	return check.Config{
-		Socket: c.SocketOptions(), Callers: unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs},
-		StateDir: c.StateDir, InPod: c.InPod, NodeName: c.NodeName, Plugin: c.PluginOptions(),
-		Conf: cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool},
-	}
-}
-
-func (f clientFlags) printFindings(w io.Writer, findings []check.Finding) error {
+func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error {
 	if f.output == outputJSON {
 		return output.JSON(w, findings)
 	}

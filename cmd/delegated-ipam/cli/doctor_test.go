@@ -12,7 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 )
 
 // startWithStore serves a sidecar with one pool of host-local, whose store has an
@@ -51,9 +51,9 @@ func optionsOf(dir string) string {
 }
 
 // findings returns the output of `doctor -o json`.
-func findings(t *testing.T, o outcome) []check.Finding {
+func findings(t *testing.T, o outcome) []doctor.Finding {
 	t.Helper()
-	var all []check.Finding
+	var all []doctor.Finding
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil {
 		t.Fatalf("%q: %v", o.stdout, err)
 	}
@@ -65,20 +65,20 @@ func TestDoctorRepair(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		args  []string
-		state check.State
+		state doctor.State
 		there bool
 	}{
-		{"check", nil, check.Warning, true},
-		{"repair", []string{"--repair"}, check.OK, false},
+		{"check", nil, doctor.Warning, true},
+		{"repair", []string{"--repair"}, doctor.OK, false},
 	} {
 		o := s.dependencies().exec(t, slices.Concat([]string{"doctor", "-o", "json"}, step.args)...)
 		found := findings(t, o)
 		// A machine without an ID, and a temporary directory in memory, are warned of, too.
-		want := map[check.State]int{check.OK: 0, check.Warning: 3, check.Error: 1}[check.Worst(found)]
-		if o.code != want || (len(bad(t, o)) == 0) != (step.state == check.OK) {
+		want := map[doctor.State]int{doctor.OK: 0, doctor.Warning: 3, doctor.Error: 1}[doctor.Worst(found)]
+		if o.code != want || (len(bad(t, o)) == 0) != (step.state == doctor.OK) {
 			t.Errorf("%s ended with status %d; want %d; stderr: %s; found %q", step.name, o.code, want, o.stderr, bad(t, o))
 		}
-		i := slices.IndexFunc(found, func(f check.Finding) bool { return f.Check == "stale-lease-files" })
+		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "stale-lease-files" })
 		if i < 0 || found[i].State != step.state || found[i].Address != "10.15.0.3" || found[i].Pool != "default" {
 			t.Errorf("%s found %+v; want %s of 10.15.0.3 in the pool", step.name, found, step.state)
 		}
@@ -126,7 +126,7 @@ func bad(t *testing.T, o outcome) []string {
 	t.Helper()
 	var all []string
 	for _, f := range findings(t, o) {
-		if f.State != check.OK && !slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) {
+		if f.State != doctor.OK && !slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) {
 			all = append(all, fmt.Sprintf("%s %s %s", f.State, f.Check, f.Message))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 )
 
 // serviceLink matches the variables that Kubernetes sets in each pod for a Service whose name
@@ -26,16 +26,16 @@ type ownOptions struct {
 // resolvedOptions are ownOptions after their sources were read.
 type resolvedOptions struct {
 	ownOptions
-	// socket is that of the sidecar by these options; empty to leave it to $CILIUM_SOCK.
+	// socket is the path of the sidecar's socket by these options; empty to leave it to $CILIUM_SOCK.
 	socket string
 	// config is nil if the options cannot be used.
 	config *sidecar.Config
-	check.Options
+	doctor.Options
 }
 
 // resolve reads the environment and --config-dir. Errors become findings, and doctor continues.
 func (o ownOptions) resolve() resolvedOptions {
-	r := resolvedOptions{ownOptions: o, Options: check.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
+	r := resolvedOptions{ownOptions: o, Options: doctor.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
 	err := o.set.Resolve(o.env)
 	r.Skipped = o.set.SkippedFiles()
 	var resolved options.Sidecar
@@ -53,9 +53,9 @@ func (o ownOptions) resolve() resolvedOptions {
 	return r
 }
 
-// compare returns the configuration to inspect, nil if there is none: that of the sidecar if its
+// compare returns the configuration to inspect, nil if there is none: the sidecar's if its
 // status has it. Options that doctor has otherwise become findings.
-func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.Config, check.Options) {
+func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.Config, doctor.Options) {
 	if status == nil || len(status.Options) == 0 {
 		return r.config, r.Options
 	}
@@ -74,9 +74,7 @@ func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.C
 			return r.config, r.invalid(fmt.Errorf("the sidecar's own option --%s cannot be read by this version: %w", o.Name, err))
 		}
 		if own := r.set.Setting(o.Name); differs(own, set.Setting(o.Name), options.Source(o.Source)) {
-			r.Differing = append(r.Differing, check.Difference{
-				Option: o.Name, There: o.Value, ThereFrom: o.Source, Here: own.Value, HereFrom: string(own.Source),
-			})
+			r.Differing = append(r.Differing, fmt.Sprintf("--%s is %q here (%s), and the sidecar runs with %q (%s)", o.Name, own.Value, own.Source, o.Value, o.Source))
 		}
 	}
 	resolved, err := theirs.Complete()
@@ -87,7 +85,7 @@ func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.C
 	return &sidecar.Config{Sidecar: resolved}, r.Options
 }
 
-func (r resolvedOptions) invalid(err error) check.Options {
+func (r resolvedOptions) invalid(err error) doctor.Options {
 	r.Invalid = append(r.Invalid, err)
 	return r.Options
 }

@@ -2,34 +2,16 @@ package doctor
 
 import (
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor/check"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
-	"github.com/delegated-ipam/delegated-ipam/test/checktest"
 )
-
-func ips(texts ...string) []netip.Addr {
-	var all []netip.Addr
-	for _, text := range texts {
-		all = append(all, netip.MustParseAddr(text))
-	}
-	return all
-}
-
-// ownID returns a container ID of the sidecar.
-func ownID(owner string) string { return containerid.For(owner, "node", "pods") }
 
 // listed returns an attachment in the list.
 func listed(owner, state string, addresses ...string) *models.Attachment {
@@ -40,17 +22,12 @@ func listed(owner, state string, addresses ...string) *models.Attachment {
 	return a
 }
 
-// leased returns a lease in the store.
-func leased(ip, containerID string) hostlocal.Lease {
-	return hostlocal.Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
-}
-
 // observed returns the observations of a ready sidecar with an empty list and an empty
 // store, with changes.
-func observed(changes ...func(*check.Observations)) *check.Observations {
-	o := &check.Observations{
+func observed(changes ...func(*Observations)) *Observations {
+	o := &Observations{
 		Status: &models.DelegatedIPAMStatus{Ready: true},
-		Stores: []check.Store{{Pool: "default", Network: "pods", Plugin: "host-local", Dir: "/data/pods"}},
+		stores: []store{{pool: "default", network: "pods", plugin: "host-local", dir: "/data/pods"}},
 	}
 	for _, change := range changes {
 		change(o)
@@ -59,19 +36,19 @@ func observed(changes ...func(*check.Observations)) *check.Observations {
 }
 
 // both sets the list before and after the store is read.
-func both(all ...*models.Attachment) func(*check.Observations) {
-	return func(o *check.Observations) { o.Before, o.After = all, all }
+func both(all ...*models.Attachment) func(*Observations) {
+	return func(o *Observations) { o.Before, o.After = all, all }
 }
 
-func stored(all ...hostlocal.Lease) func(*check.Observations) {
-	return func(o *check.Observations) { o.Stores[0].Leases = all }
+func stored(all ...hostlocal.Lease) func(*Observations) {
+	return func(o *Observations) { o.stores[0].leases = all }
 }
 
 // problems returns state, check and address of each finding that is not OK.
-func problems(all []check.Finding) []string {
+func problems(all []Finding) []string {
 	var out []string
 	for _, f := range all {
-		if f.State != check.OK {
+		if f.State != OK {
 			out = append(out, string(f.State)+" "+f.Check+" "+f.Address)
 		}
 	}
@@ -84,7 +61,7 @@ func TestDiagnose(t *testing.T) {
 	ofInterface, ofNetwork := listed("router", held, "10.15.0.2"), listed("router", held, "10.15.0.2")
 	ofInterface.Interface, ofNetwork.Network = "eth1", "others"
 	tests := map[string]struct {
-		observed *check.Observations
+		observed *Observations
 		want     []string
 	}{
 		"nothing held":                        {observed(), nil},
@@ -101,21 +78,21 @@ func TestDiagnose(t *testing.T) {
 		"lost lease":                          {observed(both(listed("router", held, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
 		"lost lease in cooldown":              {observed(both(listed("router", cooldown, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
 		"lease of another ID":                 {observed(both(listed("router", held, "10.15.0.2")), stored(leased("10.15.0.2", "pod"))), []string{"error leases 10.15.0.2"}},
-		"allocated before the store was read": {observed(func(o *check.Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
-		"allocated after the store was read":  {observed(func(o *check.Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
-		"released after the store was read":   {observed(func(o *check.Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
-		"released before the store was read":  {observed(func(o *check.Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
-		"stale files":                         {observed(func(o *check.Observations) { o.Stores[0].Stale = ips("10.15.0.3", "fd00::3") }), []string{"warning stale-lease-files 10.15.0.3", "warning stale-lease-files fd00::3"}},
-		"removed stale files":                 {observed(func(o *check.Observations) { o.Stores[0].Removed = ips("10.15.0.3") }), nil},
-		"unreadable store":                    {observed(both(listed("router", held, "10.15.0.2")), func(o *check.Observations) { o.Stores[0].Err = errors.New("no") }), []string{"error store "}},
-		"failed repair":                       {observed(func(o *check.Observations) { o.Stores[0].Err, o.Stores[0].Stale = errors.New("no"), ips("10.15.0.3") }), []string{"error store ", "warning stale-lease-files 10.15.0.3"}},
-		"pool without a network":              {observed(func(o *check.Observations) { o.Stores = []check.Store{{Pool: "default"}} }), nil},
-		"other plugin":                        {observed(both(listed("router", held, "10.15.0.2")), func(o *check.Observations) { o.Stores[0].Plugin = "static" }), nil},
-		"no list":                             {observed(stored(lease), func(o *check.Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
-		"no response":                         {&check.Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
-		"no response, stale file":             {&check.Observations{StatusErr: errors.New("no"), Stores: []check.Store{{Pool: "default", Network: "pods", Plugin: "host-local", Leases: []hostlocal.Lease{lease}, Stale: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
-		"not ready, two reasons":              {observed(func(o *check.Observations) { o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
-		"not ready, no reason":                {observed(func(o *check.Observations) { o.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
+		"allocated before the store was read": {observed(func(o *Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
+		"allocated after the store was read":  {observed(func(o *Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
+		"released after the store was read":   {observed(func(o *Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
+		"released before the store was read":  {observed(func(o *Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
+		"stale files":                         {observed(func(o *Observations) { o.stores[0].stale = ips("10.15.0.3", "fd00::3") }), []string{"warning stale-lease-files 10.15.0.3", "warning stale-lease-files fd00::3"}},
+		"removed stale files":                 {observed(func(o *Observations) { o.stores[0].removed = ips("10.15.0.3") }), nil},
+		"unreadable store":                    {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.stores[0].err = errors.New("no") }), []string{"error store "}},
+		"failed repair":                       {observed(func(o *Observations) { o.stores[0].err, o.stores[0].stale = errors.New("no"), ips("10.15.0.3") }), []string{"error store ", "warning stale-lease-files 10.15.0.3"}},
+		"pool without a network":              {observed(func(o *Observations) { o.stores = []store{{pool: "default"}} }), nil},
+		"other plugin":                        {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.stores[0].plugin = "static" }), nil},
+		"no list":                             {observed(stored(lease), func(o *Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
+		"no response":                         {&Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
+		"no response, stale file":             {&Observations{StatusErr: errors.New("no"), stores: []store{{pool: "default", network: "pods", plugin: "host-local", leases: []hostlocal.Lease{lease}, stale: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
+		"not ready, two reasons":              {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
+		"not ready, no reason":                {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -123,20 +100,20 @@ func TestDiagnose(t *testing.T) {
 			if !slices.Equal(problems(got), tt.want) {
 				t.Errorf("got %q, want %q", problems(got), tt.want)
 			}
-			checktest.WantRemedies(t, got)
+			wantRemedies(t, got)
 		})
 	}
 }
 
 //evidence:operate/doctor each message names what is wrong, and its remedy
 func TestMessages(t *testing.T) {
-	broken := Diagnose(observed(func(o *check.Observations) {
+	broken := Diagnose(observed(func(o *Observations) {
 		o.ListErr = errors.New("list-reason")
 		o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"ready-reason"}}
-		o.Stores[0].Err = errors.New("store-reason")
-		o.Stores[0].Stale = ips("10.15.0.3")
+		o.stores[0].err = errors.New("store-reason")
+		o.stores[0].stale = ips("10.15.0.3")
 	}))
-	silent := Diagnose(&check.Observations{StatusErr: errors.New("status-reason")})
+	silent := Diagnose(&Observations{StatusErr: errors.New("status-reason")})
 	leaked := Diagnose(observed(stored(leased("10.15.0.2", ownID("router")))))
 	lost := Diagnose(observed(both(listed("health", models.AttachmentStateHeld, "10.15.0.7"))))
 	var text strings.Builder
@@ -155,17 +132,9 @@ func TestMessages(t *testing.T) {
 
 // The findings of a node without a sidecar and plugin are in the order of the checks.
 func TestOrder(t *testing.T) {
-	dir := t.TempDir()
-	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + dir + `"}}]}`
-	if err := os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o := &check.Observations{StatusErr: errors.New("not running")}
-	o.CollectNode(t.Context(), check.Config{
-		Socket: unixsock.Options{Path: filepath.Join(dir, "sock"), Mode: 0o660}, StateDir: filepath.Join(dir, "state"),
-		NodeName: dir, Conf: cniconf.Options{Dir: dir},
-		Plugin: plugin.Options{BinDirs: []string{dir}, LockFile: filepath.Join(dir, "lock"), Profiles: profile.Load},
-	}, filepath.Join(dir, "sock"))
+	o := &Observations{StatusErr: errors.New("not running")}
+	c := newConfig(t)
+	o.CollectNode(t.Context(), c, c.SocketPath)
 	o.CollectStores(t.Context(), false)
 	var got []string
 	for _, f := range Diagnose(o) {
@@ -174,5 +143,30 @@ func TestOrder(t *testing.T) {
 	want := "sidecar options environment machine-id socket state-dir disk-space disk-space cni-config plugin runtime-gc node-lock netns plugin-files plugin-state store stale-lease-files"
 	if strings.Join(got, " ") != want {
 		t.Errorf("found %v; want %s", got, want)
+	}
+}
+
+// The table of docs/operate/doctor.md has the checks in the order of their registration.
+//
+//evidence:operate/doctor the page has every check
+func TestDocs(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operate", "doctor.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Checks\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var rows []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (?:error|warning)").FindAllStringSubmatch(section, -1) {
+		if !slices.Contains(rows, m[1]) {
+			rows = append(rows, m[1])
+		}
+	}
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	if !slices.Equal(rows, names) {
+		t.Errorf("the table of docs/operate/doctor.md has, in this order,\n%q; the code has\n%q", rows, names)
 	}
 }

@@ -1,0 +1,192 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+)
+
+// node is a directory with a CNI configuration and a store of host-local.
+type node struct {
+	t *testing.T
+	// conf is the configuration's file, data the dataDir, store the network's directory.
+	conf, data, store string
+}
+
+func newNode(t *testing.T) node {
+	t.Helper()
+	dir := t.TempDir()
+	n := node{t: t, conf: filepath.Join(dir, "05-cilium.conflist"), data: filepath.Join(dir, "data")}
+	n.store = filepath.Join(n.data, "pods")
+	n.configure(map[string]any{"type": "host-local", "dataDir": n.data})
+	return n
+}
+
+func (n node) configure(ipam map[string]any) {
+	n.t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"cniVersion": "1.0.0", "name": "pods", "plugins": []any{map[string]any{"type": "cilium-cni", "ipam": ipam}},
+	})
+	must(n.t, err)
+	must(n.t, os.WriteFile(n.conf, data, 0o600))
+}
+
+// put writes files into the store: pairs of name and content.
+func (n node) put(files ...string) {
+	n.t.Helper()
+	must(n.t, os.MkdirAll(n.store, 0o755))
+	for i := 0; i+1 < len(files); i += 2 {
+		must(n.t, os.WriteFile(filepath.Join(n.store, files[i]), []byte(files[i+1]), 0o600))
+	}
+}
+
+// has reports whether the store has a file.
+func (n node) has(name string) bool {
+	n.t.Helper()
+	_, err := os.Lstat(filepath.Join(n.store, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// pool returns the status of the node's pool.
+func (n node) pool() *models.PoolStatus {
+	return &models.PoolStatus{
+		Pool: "default", Network: "pods", File: n.conf, Plugin: "host-local", Profile: "host-local",
+		ProfileFacts: map[string]any{"stateDirKey": "dataDir", "defaultStateDir": filepath.Join(n.data, "by-default")},
+	}
+}
+
+func (n node) collect(ctx context.Context, repair bool) store {
+	n.t.Helper()
+	return collectStore(ctx, n.pool(), repair)
+}
+
+// lock locks the store as host-local does and returns the function to unlock it.
+func (n node) lock() func() {
+	n.t.Helper()
+	f, err := os.OpenFile(filepath.Join(n.store, "lock"), os.O_RDONLY|os.O_CREATE, 0o750)
+	must(n.t, err)
+	must(n.t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	return func() { must(n.t, f.Close()) }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ips(texts ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// wantStore compares the addresses of a store.
+func wantStore(t *testing.T, got store, held, stale, removed []netip.Addr) {
+	t.Helper()
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	var leased []netip.Addr
+	for _, l := range got.leases {
+		leased = append(leased, l.IP)
+	}
+	for what, c := range map[string]struct{ got, want []netip.Addr }{
+		"held": {leased, held}, "stale": {got.stale, stale}, "removed": {got.removed, removed},
+	} {
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s are %v; want %v", what, c.got, c.want)
+		}
+	}
+}
+
+// leased returns a lease in the store.
+func leased(ip, containerID string) hostlocal.Lease {
+	return hostlocal.Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
+}
+
+// ownID returns a container ID of the sidecar.
+func ownID(owner string) string { return containerid.For(owner, "node", "pods") }
+
+const ok, warning, failed = OK, Warning, Error
+
+func states(all ...State) []State { return all }
+
+// testCase has findings, their expected states, and texts that they contain.
+type testCase struct {
+	found    []Finding
+	states   []State
+	contains []string
+}
+
+func runCases(t *testing.T, cases map[string]testCase) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []State
+			var all strings.Builder
+			for _, f := range c.found {
+				got = append(got, f.State)
+				all.WriteString(f.Message + " | " + f.Remedy + "\n")
+			}
+			if !slices.Equal(got, c.states) {
+				t.Errorf("states are %q; want %q\n%s", got, c.states, all.String())
+			}
+			for _, text := range c.contains {
+				if !strings.Contains(all.String(), text) {
+					t.Errorf("the findings do not contain %q:\n%s", text, all.String())
+				}
+			}
+			wantRemedies(t, c.found)
+		})
+	}
+}
+
+// wantRemedies checks that each finding has a message, and a remedy unless it is OK.
+func wantRemedies(t *testing.T, found []Finding) {
+	t.Helper()
+	for _, f := range found {
+		if f.Message == "" || (f.State != OK) != (f.Remedy != "") {
+			t.Errorf("%+v lacks its message or remedy, or has a remedy although it is ok", f)
+		}
+	}
+}
+
+// run returns the findings of the checks with these names.
+func run(o *Observations, names ...string) []Finding {
+	r := &report{}
+	for _, c := range checks {
+		if slices.Contains(names, c.name) {
+			r.check = c.name
+			r.begin("")
+			c.run(o, r)
+		}
+	}
+	return r.findings
+}
+
+// reported returns the findings that a function reports.
+func reported(check func(*report)) []Finding {
+	r := &report{}
+	check(r)
+	return r.findings
+}

@@ -1,0 +1,136 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+)
+
+// pluginState is the directory in which a plugin keeps its state.
+type pluginState struct {
+	directory
+	// inPod means that this process runs in a pod.
+	inPod bool
+	// host compares it with the host's directory of the same path.
+	host hostDir
+	// otherLeases is the number of its leases for container IDs that are not the sidecar's.
+	otherLeases int
+}
+
+// checkPluginState checks that the directory in which a plugin keeps its state is writable and the
+// one that the plugin of the pods uses.
+func checkPluginState(o *Observations, p pool, r *report) {
+	s := pluginState{directory: p.stateDir, inPod: o.Config.InPod, otherLeases: otherLeases(o.stores, p.name)}
+	if s.inPod && filepath.IsAbs(s.path) {
+		s.host = compareWithHost("/proc", s.at)
+	}
+	s.check(p, r)
+}
+
+// otherLeases returns the number of leases in the store of a pool that belong neither to the sidecar
+// nor to a trial.
+func otherLeases(stores []store, pool string) int {
+	n := 0
+	for _, s := range stores {
+		for _, l := range s.leases {
+			if s.pool == pool && !containerid.Match(l.ContainerID) && !ofTrial(l) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+const sameDirRemedy = "mount the host's directory of this path into the sidecar's container (hostPath) under the same path, and name it in the CNI configuration"
+
+func (s pluginState) check(p pool, r *report) {
+	key, problem := p.plugin.StateKey, s.writeProblem()
+	switch {
+	case p.plugin.StateErr != nil && (s.path == "" || filepath.IsAbs(s.path)):
+		r.fail(sameDirRemedy, "%s", p.plugin.StateErr)
+	case s.path == "":
+		r.ok("the plugin's state is not checked: its profile names no directory")
+	case !filepath.IsAbs(s.path):
+		r.fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working directory of the plugin, so pods and sidecar may use different directories", key, s.path)
+	case problem != "":
+		r.fail("give the sidecar's user, as which the plugin runs, write permission, and mount the directory writable", "%s (ipam.%s): %s", s.path, key, problem)
+	default:
+		state, remedy, text := s.shared()
+		r.add(state, remedy, "%s is writable; %s", s.path, text)
+	}
+}
+
+// shared judges whether the plugin of the pods uses the same directory, if that is visible.
+func (s pluginState) shared() (state State, remedy, text string) {
+	source := s.source()
+	switch {
+	case s.otherLeases > 0:
+		return OK, "", fmt.Sprintf("it is that of the pods: it has %d leases of others", s.otherLeases)
+	case !s.inPod:
+		return OK, "", "doctor does not run in a pod, so it is the host's"
+	case s.host == hostSame:
+		return OK, "", "it is the host's directory of this path"
+	case s.host == hostOther:
+		return Error, sameDirRemedy, "the host's directory of this path is another one: pods would get the same addresses"
+	case inEmptyDir(s.mount):
+		return Error, sameDirRemedy, "it is in an emptyDir, which the plugin of the pods does not use: pods would get the same addresses"
+	case source != "" && !strings.HasSuffix(s.at, source) && !strings.HasSuffix(source, s.at):
+		return Warning, "make sure that the plugin of the pods uses the same directory: " + sameDirRemedy,
+			fmt.Sprintf("it is mounted from %q of its file system, and it is unknown whether pods use that", source)
+	}
+	return OK, "", "it is unknown whether pods use it: no pod has an address yet"
+}
+
+// hostDir is the result of the comparison with the host's directory of the same path.
+type hostDir string
+
+const (
+	// hostUnknown: the host's files are not visible.
+	hostUnknown hostDir = ""
+	// hostSame: the host has the same directory.
+	hostSame hostDir = "same"
+	// hostOther: the host has another directory or none.
+	hostOther hostDir = "other"
+)
+
+// initialPIDNamespace is the PID namespace of the host, by its fixed number
+// (include/linux/proc_ns.h, PROC_PID_INIT_INO). In another one, process 1 is not the
+// host's.
+const initialPIDNamespace = "pid:[4026531836]"
+
+// compareWithHost compares a directory with the same path of the host's process 1 in proc, which
+// needs hostPID and sufficient privileges.
+func compareWithHost(proc, path string) hostDir {
+	if ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid")); err != nil || ns != initialPIDNamespace {
+		return hostUnknown
+	}
+	root, err := unix.Open(filepath.Join(proc, "1/root"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return hostUnknown
+	}
+	defer unix.Close(root)
+	// Symbolic links of the host start at its root, not at the root of this process.
+	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if err == nil {
+		defer unix.Close(fd)
+	}
+	var own, host unix.Stat_t
+	switch {
+	case unix.Stat(path, &own) != nil:
+		return hostUnknown
+	case errors.Is(err, fs.ErrNotExist):
+		return hostOther
+	case err != nil || unix.Fstat(fd, &host) != nil:
+		return hostUnknown
+	case own.Dev == host.Dev && own.Ino == host.Ino:
+		return hostSame
+	}
+	return hostOther
+}

@@ -1,0 +1,165 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// hostLocal is the only plugin type whose files are read.
+const hostLocal = "host-local"
+
+// store is the content of the lease files of one pool's plugin.
+type store struct {
+	// pool and network are names; plugin is the plugin's type.
+	pool, network, plugin string
+	// dir is the network's directory; empty if the plugin is not host-local.
+	dir    string
+	leases []hostlocal.Lease
+	// stale are the addresses whose files contain no container ID, and removed the addresses whose
+	// stale files were removed.
+	stale, removed []netip.Addr
+	// unexpected are the addresses whose files are not ones that host-local creates.
+	unexpected []netip.Addr
+	// err is why the store could not be found, read or repaired.
+	err error
+}
+
+// file returns the path of the file of an address.
+func (s store) file(ip netip.Addr) string { return filepath.Join(s.dir, ip.String()) }
+
+// collectStore reads the store of a pool under host-local's own lock, for which it waits until ctx
+// ends. With repair it removes files without a container ID. It reads no file of another plugin.
+func collectStore(ctx context.Context, p *models.PoolStatus, repair bool) store {
+	s := store{pool: p.Pool, network: p.Network, plugin: p.Plugin}
+	if p.Network != "" && p.Plugin == hostLocal {
+		s.err = s.collect(ctx, p, repair)
+	}
+	return s
+}
+
+func (s *store) collect(ctx context.Context, p *models.PoolStatus, repair bool) (err error) {
+	if s.dir, err = storeDir(p); err != nil {
+		return err
+	}
+	dir, err := openStore(s.dir, repair)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // host-local creates it with the first address
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	unlock, err := lockStore(ctx, dir, repair)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.read(dir); err != nil || !repair {
+		return err
+	}
+	return s.removeStale(dir)
+}
+
+// storeDir returns the directory in which host-local keeps the addresses of a pool's network, by the
+// file that the sidecar uses. The error names the file or the fact from which it cannot be derived.
+func storeDir(p *models.PoolStatus) (string, error) {
+	conf, err := cniconf.New(cniconf.Options{File: p.File, Pools: map[string]string{p.Pool: p.Network}})
+	if err != nil {
+		return "", err
+	}
+	network, err := conf.Network(p.Pool)
+	if err != nil {
+		return "", err
+	}
+	var object struct {
+		IPAM json.RawMessage `json:"ipam"`
+	}
+	if err := json.Unmarshal(network.PluginConfig, &object); err != nil {
+		return "", fmt.Errorf("%s: %w", p.File, err)
+	}
+	facts := profile.Profile{StateDirKey: profileFact(p, "stateDirKey"), DefaultStateDir: profileFact(p, "defaultStateDir")}
+	dir, key := facts.StateDir(object.IPAM)
+	if dir == "" {
+		return "", fmt.Errorf("profile %q of plugin %s does not name the directory of its state; expected stateDirKey and defaultStateDir", p.Profile, p.Plugin)
+	}
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working directory of the plugin", key, p.File, dir)
+	}
+	return filepath.Join(dir, p.Network), nil
+}
+
+// openStore opens the directory of a network. For a change it must not be a symbolic link: a user
+// who may write to the data directory could have files of another directory removed. Links in the
+// path of the data directory itself are the administrator's and are followed.
+func openStore(path string, change bool) (*os.Root, error) {
+	dir, err := hostlocal.OpenDir(path)
+	if err != nil || !change {
+		return dir, err
+	}
+	opened, err := dir.Stat(".")
+	named := opened
+	if err == nil {
+		named, err = os.Lstat(path)
+	}
+	if err == nil && !os.SameFile(opened, named) {
+		err = fmt.Errorf("%s: a symbolic link, or replaced while it was opened; expected a directory, because a repair does not follow symbolic links", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// read reads the file of each address.
+func (s *store) read(dir *os.Root) error {
+	entries, err := hostlocal.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch {
+		case errors.Is(e.Err, hostlocal.ErrUnexpected):
+			s.unexpected = append(s.unexpected, e.IP)
+		case errors.Is(e.Err, hostlocal.ErrEmpty):
+			s.stale = append(s.stale, e.IP)
+		case e.Err != nil:
+			return e.Err
+		default:
+			s.leases = append(s.leases, e.Lease)
+		}
+	}
+	return nil
+}
+
+// removeStale removes the stale files. They were read under the lock that is still held, so
+// no host-local is about to write to one of them. The directory is synced: a power loss must
+// not restore a file that was reported as removed.
+func (s *store) removeStale(dir *os.Root) error {
+	for len(s.stale) > 0 {
+		name := s.stale[0].String()
+		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return files.AtPath(dir, name, err)
+		}
+		s.removed, s.stale = append(s.removed, s.stale[0]), s.stale[1:]
+	}
+	if len(s.removed) == 0 {
+		return nil
+	}
+	self, err := dir.Open(".")
+	if err == nil {
+		err = errors.Join(self.Sync(), self.Close())
+	}
+	return files.AtPath(dir, ".", err)
+}
