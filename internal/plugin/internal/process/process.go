@@ -134,15 +134,29 @@ type output struct {
 	bytes    []byte
 }
 
-// Write implements io.Writer. After an error os/exec closes the stream.
-func (o *output) Write(p []byte) (int, error) {
+// add keeps bytes. After an error os/exec closes the stream.
+func (o *output) add(p []byte) error {
 	if o.exceeded != nil && len(o.bytes)+len(p) > o.limit {
 		close(o.exceeded)
-		return 0, io.ErrShortWrite
+		return io.ErrShortWrite
 	}
 	o.bytes = append(o.bytes, p...)
 	o.bytes = o.bytes[max(0, len(o.bytes)-o.limit):]
-	return len(p), nil
+	return nil
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) { return len(p), o.add(p) }
+
+// ReadFrom implements io.ReaderFrom for io.Copy, which would allocate 32 KiB for each stream.
+func (o *output) ReadFrom(r io.Reader) (n int64, err error) {
+	for buffer := make([]byte, 4<<10); ; {
+		k, readErr := r.Read(buffer)
+		n += int64(k)
+		if err = o.add(buffer[:k]); err != nil || readErr != nil {
+			return n, err
+		}
+	}
 }
 
 // Process is a plugin process that was started. Either Wait or Discard must be called, once.

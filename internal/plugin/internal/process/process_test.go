@@ -130,7 +130,7 @@ func TestOutput(t *testing.T) {
 			}
 			var err error
 			for _, w := range c.writes {
-				_, err = o.Write([]byte(w))
+				err = o.add([]byte(w))
 			}
 			if string(o.bytes) != c.want || (err != nil) != c.exceeded || isClosed(o.exceeded) != c.exceeded {
 				t.Errorf("got %q and %v, want %q, exceeded %v", o.bytes, err, c.want, c.exceeded)
