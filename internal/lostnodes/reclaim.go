@@ -168,7 +168,7 @@ func (r Reclaim) release(ctx context.Context, t *target) error {
 	inv, err := r.Plugin.NewInvocation(ctx, t.pool.Network, t.first, t.Owner)
 	if err == nil {
 		inv.ContainerID = t.ContainerID
-		err = r.Plugin.Del(context.WithoutCancel(ctx), call.Call{ContainerID: t.ContainerID, Owner: t.Owner, Pool: t.Pool, Invocation: inv})
+		err = r.Plugin.Del(context.WithoutCancel(ctx), call.Call{Owner: t.Owner, Pool: t.Pool, Invocation: inv})
 	}
 	t.State = Released
 	if err != nil {

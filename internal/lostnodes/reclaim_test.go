@@ -69,7 +69,7 @@ func TestRun(t *testing.T) {
 	var got []string
 	for i, c := range f.dels {
 		got = append(got, c.ContainerID+" "+c.Invocation.Args)
-		if r := results[i]; c.Invocation.ContainerID != c.ContainerID || r.ContainerID != c.ContainerID || r.State != Released || r.Owner != c.Owner || r.Pool != c.Pool {
+		if r := results[i]; r.ContainerID != c.ContainerID || r.State != Released || r.Owner != c.Owner || r.Pool != c.Pool {
 			t.Errorf("the result of %+v is %+v", c, r)
 		}
 	}

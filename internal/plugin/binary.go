@@ -69,20 +69,7 @@ func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
 
 // isELF reports whether a plugin is an ELF binary. Any other executable is run by an interpreter,
 // and what a script does before the plugin reads its configuration is unknown.
-func (r *Runner) isELF(binary string) bool {
-	info, err := os.Stat(binary)
-	if err != nil {
-		return false
-	}
-	is, ok := r.elf.get(binary, info)
-	if !ok {
-		is = hasELFMagic(binary)
-		r.elf.put(binary, info, is)
-	}
-	return is
-}
-
-func hasELFMagic(path string) bool {
+func isELF(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
 		return false

@@ -181,7 +181,7 @@ func TestAzurePod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			target := call.Call{ContainerID: "id", Invocation: inv}
+			target := call.Call{Invocation: inv}
 			f.add(target)
 			if got := f.calls(call.VerbAdd)[0].Env["CNI_ARGS"]; !strings.Contains(got, c.pod) {
 				t.Errorf("got CNI_ARGS %q, want %s", got, c.pod)

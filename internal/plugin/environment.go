@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -15,38 +17,8 @@ const maxProcs = "GOMAXPROCS"
 // argPodName is the key of CNI_ARGS for the name of a pod.
 const argPodName = "K8S_POD_NAME="
 
-// environment is the complete environment of a plugin. The CNI library's invoke.Args would pass on
-// all of this process's environment.
-type environment struct {
-	common []string
-	verb   string
-	id     string
-	netns  string
-	ifName string
-	args   string
-	path   string
-}
-
-// list returns the environment as execve(2) takes it. A CNI variable without a value is left out.
-func (e environment) list() []string {
-	env := append(make([]string, 0, len(e.common)+6), e.common...)
-	for _, v := range [...][2]string{
-		{"CNI_COMMAND", e.verb},
-		{"CNI_CONTAINERID", e.id},
-		{"CNI_NETNS", e.netns},
-		{"CNI_IFNAME", e.ifName},
-		{"CNI_ARGS", e.args},
-		{"CNI_PATH", e.path},
-	} {
-		if v[1] != "" {
-			env = append(env, v[0]+"="+v[1])
-		}
-	}
-	return env
-}
-
-// commonEnv returns the environment besides CNI_*: PATH and the named variables as far as they
-// are set, and maxProcs.
+// commonEnv returns the environment besides CNI_*: PATH and the named variables if they are set, and
+// maxProcs. The CNI library's invoke.Args would pass on all of this process's environment.
 func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 	var env []string
 	all := append([]string{"PATH"}, names...)
@@ -64,6 +36,24 @@ func commonEnv(names []string, lookup func(string) (string, bool)) []string {
 	return env
 }
 
+// cniEnv returns the CNI variables of a call. One without a value is left out.
+func cniEnv(verb string, inv call.Invocation, args string) []string {
+	var env []string
+	for _, v := range [...][2]string{
+		{"CNI_COMMAND", verb},
+		{"CNI_CONTAINERID", inv.ContainerID},
+		{"CNI_NETNS", inv.NetNS},
+		{"CNI_IFNAME", inv.IfName},
+		{"CNI_ARGS", args},
+		{"CNI_PATH", inv.Path},
+	} {
+		if v[1] != "" {
+			env = append(env, v[0]+"="+v[1])
+		}
+	}
+	return env
+}
+
 // invocationArgs returns CNI_ARGS of an invocation. IgnoreUnknown is always set, because a plugin
 // built with the CNI library refuses keys that it does not know.
 func invocationArgs(p profile.Profile, containerID, owner string) string {
@@ -75,15 +65,21 @@ func invocationArgs(p profile.Profile, containerID, owner string) string {
 	return base + ";K8S_POD_NAMESPACE=" + pod.Namespace + ";" + argPodName + pod.Name
 }
 
-// environment returns the environment of the call.
-func (x *execution) environment(c call.Call, args string) environment {
-	return environment{
-		common: x.runner.env,
-		verb:   x.verb,
-		id:     c.ContainerID,
-		netns:  c.Invocation.NetNS,
-		ifName: c.Invocation.IfName,
-		args:   args,
-		path:   c.Invocation.Path,
+// CommandLine returns a shell command that makes a call by hand: the executable with the same CNI
+// variables and the same standard input. Other variables (--plugin-env) come from the shell, so that no
+// secret is printed. If the call cannot be made, it returns a comment with the reason.
+func (r *Runner) CommandLine(verb string, c call.Call) string {
+	in, err := r.prepare(verb, c.Invocation)
+	if err != nil {
+		return fmt.Sprintf("# %s of container ID %s cannot be run: %v", verb, c.ContainerID, err)
 	}
+	for i, v := range in.env {
+		in.env[i] = shellQuote(v)
+	}
+	return fmt.Sprintf("printf %%s %s | env %s %s", shellQuote(string(in.stdin)), strings.Join(in.env, " "), shellQuote(in.binary))
+}
+
+// shellQuote returns text as one word of a POSIX shell.
+func shellQuote(text string) string {
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

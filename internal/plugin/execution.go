@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -23,13 +24,9 @@ const maxMessage = 4 << 10
 // execution is one plugin call. The CNI library's own (invoke.RawExec) limits neither time nor
 // environment nor output.
 type execution struct {
-	runner      *Runner
-	verb        string
-	plugin      string
-	containerID string
-	netns       string
-	// owner, pool and requestID are for the log only.
-	owner, pool, requestID string
+	runner *Runner
+	verb   string
+	call   call.Call
 	// start is when the call began.
 	start time.Time
 	// stderr is what the plugin wrote there, on one line, once it has ended.
@@ -37,66 +34,73 @@ type execution struct {
 }
 
 func (r *Runner) execution(verb string, c call.Call) *execution {
-	return &execution{
-		runner:      r,
-		start:       time.Now(),
-		verb:        verb,
-		plugin:      c.Invocation.Plugin,
-		containerID: c.ContainerID,
-		netns:       c.Invocation.NetNS,
-		owner:       c.Owner,
-		pool:        c.Pool,
+	return &execution{runner: r, verb: verb, call: c, start: time.Now()}
+}
+
+// run prepares the call and makes it. Errors are *call.Error.
+func (x *execution) run(ctx context.Context) (stdout []byte, err error) {
+	in, err := x.runner.prepare(x.verb, x.call.Invocation)
+	if err != nil {
+		return nil, x.notStarted(err)
 	}
+	return x.exec(ctx, in)
 }
 
 // exec runs the plugin and returns its standard output unless that is an error. ctx ends the wait
 // for a plugin of a previous run. A plugin that has started ends by its own time limit only:
 // abandoned halfway it would leave an address that no record knows. Errors are *call.Error.
-func (x *execution) exec(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	x.requestID = logging.RequestID(ctx)
+func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, x.notStarted(err)
 	}
-	cmd := x.runner.command(path, environ)
-	if err := x.runner.ownNetNS.check(x.netns); err != nil {
+	if err := x.runner.ownNetNS.check(x.call.NetNS); err != nil {
 		return nil, x.notStarted(err)
 	}
-	p := x.runner.prestarted.get(x.containerID)
-	if p != nil && p.lock.Left() {
-		x.runner.endPrestarted(x.containerID, p)
-		p = nil // the call waits for the lock
-	}
-	if p != nil {
-		if started := p.take(cmd, stdin); started != nil {
-			return x.wait(time.Now(), started)
-		}
-		cmd.Lock = p.lock
-	} else if x.containerID != "" {
-		lock, err := x.runner.locks.Lock(ctx, x.containerID)
+	cmd := x.runner.command(in)
+	if id := x.call.ContainerID; id != "" {
+		lock, unlock, err := x.runner.lockID(ctx, id)
 		if err != nil {
 			return nil, x.notStarted(err)
 		}
-		defer lock.Unlock()
+		defer unlock()
 		cmd.Lock = lock
+		if started := x.runner.takePrestarted(id, cmd, in.stdin); started != nil {
+			return x.wait(ctx, time.Now(), started)
+		}
 	}
 	begin := time.Now()
 	x.runner.opts.Observer.Running(1)
-	started, err := cmd.Start(stdin)
+	started, err := cmd.Start(in.stdin)
 	if err != nil {
 		x.runner.opts.Observer.Running(-1)
 		return nil, x.notStarted(err)
 	}
-	return x.wait(begin, started)
+	return x.wait(ctx, begin, started)
 }
 
 // command returns the command of a plugin with the limits of the options.
-func (r *Runner) command(path string, environ []string) process.Command {
-	return process.Command{Path: path, Env: environ, Timeout: r.opts.Timeout, Grace: r.opts.Grace}
+func (r *Runner) command(in input) process.Command {
+	return process.Command{Path: in.binary, Env: slices.Concat(r.env, in.env), Timeout: r.opts.Timeout, Grace: r.opts.Grace}
+}
+
+// lockID returns the lock of a container ID, and a function that ends its use. Prestarted processes of
+// the ID have it already. A process of an earlier call that may still act is waited for.
+func (r *Runner) lockID(ctx context.Context, containerID string) (lock *process.IDLock, unlock func(), err error) {
+	if p := r.prestartedOf(containerID); p != nil {
+		if !p.lock.Left() {
+			return p.lock, func() {}, nil
+		}
+		r.endPrestarted(containerID, p)
+	}
+	if lock, err = r.locks.Lock(ctx, containerID); err != nil {
+		return nil, nil, err
+	}
+	return lock, lock.Unlock, nil
 }
 
 // wait waits for the end of the process and returns its standard output, or the error that its
 // result means for the call. begin is when the process was started, or was sent its configuration.
-func (x *execution) wait(begin time.Time, started *process.Process) ([]byte, error) {
+func (x *execution) wait(ctx context.Context, begin time.Time, started *process.Process) ([]byte, error) {
 	result := started.Wait()
 	x.runner.opts.Observer.Running(-1)
 	x.stderr = oneLine(result.Stderr)
@@ -104,21 +108,15 @@ func (x *execution) wait(begin time.Time, started *process.Process) ([]byte, err
 	if e, ok := errors.AsType[*call.Error](err); ok && e.Outcome == call.Unknown {
 		started.LeaveLock()
 	}
-	x.log(time.Since(begin), result, err)
+	x.log(ctx, time.Since(begin), result, err)
 	return stdout, err
 }
 
-// log writes the debug line of a call. Where debug lines are off it builds none: the fields cost
-// more than all else that follows a call.
-func (x *execution) log(took time.Duration, result process.Result, err error) {
-	log := x.runner.log
-	if !log.Logger.IsLevelEnabled(logrus.DebugLevel) {
-		return
-	}
-	fields := logrus.Fields{"plugin": x.plugin, "verb": x.verb, "duration": took, "exit": result.Exit.String()}
+// log writes the debug line of a call.
+func (x *execution) log(ctx context.Context, took time.Duration, result process.Result, err error) {
+	fields := logrus.Fields{"plugin": x.call.Plugin, "verb": x.verb, "duration": took, "exit": result.Exit.String()}
 	for name, text := range map[string]string{
-		"owner": x.owner, "poolName": x.pool, "containerID": x.containerID, "stderr": x.stderr,
-		logging.FieldRequestID: x.requestID,
+		"owner": x.call.Owner, "poolName": x.call.Pool, "containerID": x.call.ContainerID, "stderr": x.stderr,
 	} {
 		if text != "" {
 			fields[name] = text
@@ -127,7 +125,7 @@ func (x *execution) log(took time.Duration, result process.Result, err error) {
 	if err != nil {
 		fields[logrus.ErrorKey] = err
 	}
-	log.WithFields(fields).Debug("Plugin call ended")
+	logging.ForRequest(ctx, x.runner.opts.Log).WithFields(fields).Debug("Plugin call ended")
 }
 
 // interpret returns what the result of a process means for the call. Only a well-formed error
@@ -160,9 +158,6 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 
 // decodeError returns the CNI error that stdout consists of, if it does.
 func decodeError(stdout []byte) (types.Error, bool) {
-	if len(stdout) == 0 {
-		return types.Error{}, false // as of most calls
-	}
 	var e types.Error
 	err := json.Unmarshal(stdout, &e)
 	return e, err == nil && e.Code != 0
@@ -175,7 +170,7 @@ func (x *execution) notStarted(err error) *call.Error { return x.failure(call.No
 func (x *execution) unknown(err error) *call.Error { return x.failure(call.Unknown, err) }
 
 func (x *execution) failure(o call.Outcome, err error) *call.Error {
-	return &call.Error{Verb: x.verb, Plugin: x.plugin, ContainerID: x.containerID, Outcome: o, Stderr: x.stderr, Err: err}
+	return &call.Error{Verb: x.verb, Plugin: x.call.Plugin, ContainerID: x.call.ContainerID, Outcome: o, Stderr: x.stderr, Err: err}
 }
 
 // withPluginError adds the error that the plugin printed, fit for a log.
@@ -188,10 +183,10 @@ func withPluginError(e *call.Error, reported types.Error) *call.Error {
 // report reports the end of the call to the observer, and returns its error.
 func (x *execution) report(err error) error {
 	var outcome call.Outcome
-	if e := (*call.Error)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*call.Error](err); ok {
 		outcome = e.Outcome
 	}
-	x.runner.opts.Observer.Called(x.verb, x.plugin, outcome, time.Since(x.start))
+	x.runner.opts.Observer.Called(x.verb, x.call.Plugin, outcome, time.Since(x.start))
 	return err
 }
 

@@ -250,18 +250,6 @@ func TestCallLogRequestID(t *testing.T) {
 	}
 }
 
-func TestCallLogOff(t *testing.T) {
-	logger, lines := logtest.NewNullLogger()
-	f := newFake(t, func(o *Options) { o.Log = logger })
-	x := f.runner.execution(call.VerbDel, f.call("id"))
-	if n := testing.AllocsPerRun(10, func() { x.log(time.Second, process.Result{}, nil) }); n != 0 {
-		t.Errorf("it makes %v heap allocations, want none", n)
-	}
-	if got := lines.AllEntries(); len(got) != 0 {
-		t.Errorf("got the lines %v, want none", got)
-	}
-}
-
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\x1b[31m\nlevel=error\x00b": "a [31m level=error b", " a \t\r\n b ": "a b", "a\xffb": "a\uFFFDb", "": "",

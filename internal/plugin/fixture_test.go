@@ -153,7 +153,7 @@ func (f *fixture) invocation(id string) call.Invocation {
 
 func (f *fixture) call(id string) call.Call {
 	f.t.Helper()
-	return call.Call{ContainerID: id, Invocation: f.invocation(id)}
+	return call.Call{Invocation: f.invocation(id)}
 }
 
 // run runs a verb and returns its error.
@@ -205,10 +205,7 @@ func (f *fixture) wantAdd(c call.Call, want string) call.Result {
 func (f *fixture) byHand(verb string, c call.Call, config []byte) (stdout []byte, exit int) {
 	f.t.Helper()
 	cmd := exec.Command(c.Invocation.Binary)
-	cmd.Env = environment{
-		verb: verb, id: c.ContainerID, netns: c.Invocation.NetNS, ifName: c.Invocation.IfName,
-		args: c.Invocation.Args, path: c.Invocation.Path,
-	}.list()
+	cmd.Env = cniEnv(verb, c.Invocation, c.Args)
 	cmd.Stdin = bytes.NewReader(config)
 	stdout, err := cmd.Output()
 	var failed *exec.ExitError

@@ -72,7 +72,7 @@ func TestNewInvocation(t *testing.T) {
 		got.Path != f.bin || got.IfName != DefaultIfName || got.NetNS != DefaultNetNS || got.Args != "IgnoreUnknown=1" || got.Profile.Type != "scripted" {
 		t.Errorf("got %+v", got)
 	}
-	f.add(call.Call{ContainerID: "id", Invocation: got})
+	f.add(call.Call{Invocation: got})
 	if stdin := string(f.calls(call.VerbAdd)[0].Stdin); stdin != want {
 		t.Errorf("the plugin read\n%s\nwant the configuration as it is", stdin)
 	}

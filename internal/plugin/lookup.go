@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
@@ -19,104 +19,71 @@ import (
 var errNoLookup = errors.New("the profile of the plugin has no lookup")
 
 // Holds reports whether the plugin's store holds each address for the container ID and interface of
-// an invocation. It reads one file per address, runs no plugin and takes no lock. False without an
-// error is proof: an address has no file in the directory, or its file names another container ID or
-// interface. Errors are *call.LookupError: unknown. The files are the plugin's store only if an ADD
-// has proven that (call.Result.InStore, call.Invocation.StoreProven).
+// an invocation. It runs no plugin and takes no lock. False without an error is certain; an error means
+// unknown. The files are the plugin's store only if a lookup has found the result of an ADD there
+// (call.Result.InStore, call.Invocation.StoreProven).
 func (r *Runner) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
 	s, err := r.usableStore(inv)
 	if err != nil {
-		return false, lookupErr(inv, err)
+		return false, wrapLookupErr(inv, err)
 	}
-	held, err := s.holds(inv.ContainerID, inv.IfName, addrs)
-	if err != nil {
-		return false, lookupErr(inv, err)
-	}
-	return held, nil
+	held, err := s.Holds(inv.ContainerID, inv.IfName, addrs)
+	return held, wrapLookupErr(inv, err)
 }
 
 // Lookup returns everything that the plugin's store holds for the container ID and interface of an
-// invocation, as the ADD that reserved it returned it. Without an error the result is proven; if it
+// invocation, as the ADD that reserved it returned it. Without an error the result is certain; if it
 // has no address, the store holds nothing for them.
 //
 // It waits for a plugin process of a previous run that still works on the container ID. As long as
-// no ADD of this process has proven the store, the plugin must confirm by CHECK what is found, and
+// no ADD of this process has confirmed the store, the plugin must confirm by CHECK what is found, and
 // finding nothing is an error.
 //
-// Errors are *call.LookupError: unknown. With an error the result has addresses only if the store
-// has them and the configuration does not: each with its full length and without a gateway.
+// An error means unknown. With an error the result has addresses only if the store has them and the
+// configuration does not: each with its full length and without a gateway.
 func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (call.Result, error) {
-	result, err := r.lookupResult(ctx, inv)
-	if err != nil {
-		return result, lookupErr(inv, err)
-	}
-	return result, nil
+	result, err := r.lookup(ctx, inv)
+	return result, wrapLookupErr(inv, err)
 }
 
-func (r *Runner) lookupResult(ctx context.Context, inv call.Invocation) (call.Result, error) {
+func (r *Runner) lookup(ctx context.Context, inv call.Invocation) (call.Result, error) {
 	s, err := r.usableStore(inv)
 	if err != nil {
 		return call.Result{}, err
 	}
-	held, err := r.scan(ctx, s, inv)
+	held, err := r.find(ctx, s, inv)
 	if err != nil {
 		return call.Result{}, err
 	}
-	proven := r.stores.get(s).proven
+	confirmed := r.stores.Status(s).Confirmed
 	switch {
-	case len(held) == 0 && !proven:
-		return call.Result{}, fmt.Errorf("nothing found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there", s.dir)
+	case len(held) == 0 && !confirmed:
+		return call.Result{}, fmt.Errorf("nothing found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there", s.Dir)
 	case len(held) == 0:
 		return call.Result{}, nil
 	}
 	result, err := r.resultOf(inv, held)
-	if err != nil || proven {
+	if err != nil || confirmed {
 		return result, err
 	}
-	check := call.Call{ContainerID: inv.ContainerID, Invocation: inv, Requested: inv.Requested, PrevResult: result.Raw}
 	if !inv.HasCheck() {
-		return call.Result{}, fmt.Errorf("%s found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there; it has no CHECK that could confirm them", held, s.dir)
+		return call.Result{}, fmt.Errorf("%s found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there; it has no CHECK that could confirm them", held, s.Dir)
 	}
-	if err := r.Check(ctx, check); err != nil {
-		return call.Result{}, fmt.Errorf("%s found in %s and not confirmed: %w", held, s.dir, err)
+	inv.PrevResult = result.Raw
+	if err := r.Check(ctx, call.Call{Invocation: inv}); err != nil {
+		return call.Result{}, fmt.Errorf("%s found in %s and not confirmed: %w", held, s.Dir, err)
 	}
 	return result, nil
 }
 
-// scan returns the addresses that the store holds for the container ID and interface of an
-// invocation. That it holds none is certain only if every file could be read.
-func (r *Runner) scan(ctx context.Context, s store, inv call.Invocation) ([]netip.Addr, error) {
-	unlock, err := r.lockID(ctx, inv.ContainerID)
+// find returns the addresses of an invocation in a store, once no earlier plugin process can change them.
+func (r *Runner) find(ctx context.Context, s hostlocal.Store, inv call.Invocation) ([]netip.Addr, error) {
+	_, unlock, err := r.lockID(ctx, inv.ContainerID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	dir, err := hostlocal.OpenDir(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	entries, err := hostlocal.List(dir)
-	if err != nil {
-		return nil, err
-	}
-	var held []netip.Addr
-	var unknown error
-	for _, e := range entries {
-		is, known := e.Lease.Is(inv.ContainerID, inv.IfName)
-		switch {
-		case e.Err != nil:
-			unknown = e.Err
-		case is:
-			held = append(held, e.IP)
-		case !known:
-			unknown = s.partialFileErr(e.IP)
-		}
-	}
-	if len(held) == 0 && unknown != nil {
-		return nil, unknown
-	}
-	return held, nil
+	return s.Find(inv.ContainerID, inv.IfName)
 }
 
 // Held returns, for each container ID with a prefix and interface for which the plugin's store has an
@@ -126,144 +93,126 @@ func (r *Runner) Held(inv call.Invocation, prefix string) ([]call.Invocation, er
 	if err != nil {
 		return nil, err
 	}
-	dir, err := hostlocal.OpenDir(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	entries, err := hostlocal.List(dir)
+	entries, err := s.List()
 	if err != nil {
 		return nil, err
 	}
 	var held []call.Invocation
 	for _, e := range entries {
-		found := inv
-		found.ContainerID, found.IfName = e.Lease.ContainerID, e.Lease.Interface
-		same := func(h call.Invocation) bool { return h.ContainerID == found.ContainerID && h.IfName == found.IfName }
-		if e.Err == nil && strings.HasPrefix(found.ContainerID, prefix) && !slices.ContainsFunc(held, same) {
-			held = append(held, found)
+		inv.ContainerID, inv.IfName = e.Lease.ContainerID, e.Lease.Interface
+		if e.Err == nil && strings.HasPrefix(inv.ContainerID, prefix) && !slices.ContainsFunc(held, inv.SameAttachment) {
+			held = append(held, inv)
 		}
 	}
 	return held, nil
 }
 
-// lockID locks a container ID, unless its prestarted processes have the lock.
-func (r *Runner) lockID(ctx context.Context, containerID string) (unlock func(), err error) {
-	if r.prestarted.get(containerID) != nil {
-		return func() {}, nil
-	}
-	lock, err := r.locks.Lock(ctx, containerID)
-	if err != nil {
-		return nil, err
-	}
-	return lock.Unlock, nil
-}
-
 // resultOf returns the result of the ADD that reserved the addresses.
 func (r *Runner) resultOf(inv call.Invocation, held []netip.Addr) (call.Result, error) {
+	var addressesOnly call.Result
+	for _, ip := range held {
+		addressesOnly.Addresses = append(addressesOnly.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, ip.BitLen())})
+	}
 	config, err := hostlocal.ParseConfig(inv.Config)
 	if err != nil {
-		return addressesOnly(held), fmt.Errorf("%s found, and the network configuration cannot be parsed: %w", held, err)
+		return addressesOnly, fmt.Errorf("%s found, and the network configuration cannot be parsed: %w", held, err)
 	}
 	added, err := config.Result(held)
 	if err != nil {
-		return addressesOnly(held), err
+		return addressesOnly, err
 	}
 	result, err := readResult(added, inv.CNIVersion, r.linkMAC)
 	if err != nil {
-		return addressesOnly(held), fmt.Errorf("%s found: %w", held, err)
+		return addressesOnly, fmt.Errorf("%s found: %w", held, err)
 	}
 	return result, nil
 }
 
-// addressesOnly returns a result of which only the addresses are known.
-func addressesOnly(addrs []netip.Addr) call.Result {
-	var result call.Result
-	for _, ip := range addrs {
-		result.Addresses = append(result.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, ip.BitLen())})
+func wrapLookupErr(inv call.Invocation, err error) error {
+	if err == nil {
+		return nil
 	}
-	return result
-}
-
-func lookupErr(inv call.Invocation, err error) error {
-	return &call.LookupError{Plugin: inv.Plugin, Network: inv.Network, ContainerID: inv.ContainerID, Err: err}
-}
-
-// store is where one plugin keeps the addresses of one network.
-type store struct {
-	network string
-	// dir is the directory of the network's lease files.
-	dir string
-	// binary is the plugin's executable.
-	binary string
+	return fmt.Errorf("lookup of container ID %s in network %q of plugin %s: %w", inv.ContainerID, inv.Network, inv.Plugin, err)
 }
 
 // storeOf returns the store of an invocation, or why there is none that can be read.
-func (r *Runner) storeOf(inv call.Invocation) (store, error) {
+func (r *Runner) storeOf(inv call.Invocation) (hostlocal.Store, error) {
 	if !inv.Profile.LikeHostLocal() {
-		return store{}, errNoLookup
+		return hostlocal.Store{}, errNoLookup
 	}
 	var network struct {
 		IPAM json.RawMessage `json:"ipam"`
 	}
 	if err := json.Unmarshal(inv.Config, &network); err != nil {
-		return store{}, fmt.Errorf("network configuration: %w", err)
+		return hostlocal.Store{}, fmt.Errorf("network configuration: %w", err)
 	}
 	dir, key := inv.Profile.StateDir(network.IPAM)
 	if !filepath.IsAbs(dir) {
-		return store{}, fmt.Errorf("ipam.%s is %q; expected an absolute path", key, dir)
+		return hostlocal.Store{}, fmt.Errorf("ipam.%s is %q; expected an absolute path", key, dir)
 	}
 	if !filepath.IsLocal(inv.Network) {
-		return store{}, fmt.Errorf("network name %q; expected one that is the name of a directory", inv.Network)
+		return hostlocal.Store{}, fmt.Errorf("network name %q; expected one that is the name of a directory", inv.Network)
 	}
 	if current, err := r.withExecutable(inv); err == nil {
 		inv = current // otherwise the store can be read anyway
 	}
-	return store{network: inv.Network, dir: filepath.Join(dir, inv.Network), binary: inv.Binary}, nil
+	return hostlocal.Store{Network: inv.Network, Dir: filepath.Join(dir, inv.Network), Binary: inv.Binary}, nil
 }
 
-// usableStore returns the store of an invocation unless lookup is off for it.
-func (r *Runner) usableStore(inv call.Invocation) (store, error) {
+// usableStore returns the store of an invocation unless lookup is disabled for it.
+func (r *Runner) usableStore(inv call.Invocation) (hostlocal.Store, error) {
 	s, err := r.storeOf(inv)
 	if err != nil {
-		return store{}, err
+		return s, err
 	}
-	if off := r.stores.get(s).off; off != "" {
-		return store{}, errors.New(off)
+	if disabled := r.stores.Status(s).Disabled; disabled != "" {
+		return s, errors.New(disabled)
 	}
 	return s, nil
 }
 
-// holds reads the file of each address.
-func (s store) holds(containerID, ifname string, addrs []netip.Addr) (bool, error) {
-	if len(addrs) == 0 {
-		return false, errors.New("no address to look up")
-	}
-	dir, err := hostlocal.OpenDir(s.dir)
+// inStore reports whether the plugin's store has the result of an ADD that has just succeeded. If not,
+// lookup is disabled for the store.
+func (r *Runner) inStore(ctx context.Context, inv call.Invocation, addresses []call.Address) bool {
+	s, err := r.usableStore(inv)
 	if err != nil {
-		return false, err
+		return false
 	}
-	defer dir.Close()
-	held := true
-	for _, ip := range addrs {
-		lease, err := hostlocal.Read(dir, ip)
-		if errors.Is(err, fs.ErrNotExist) {
-			held = false
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		is, known := lease.Is(containerID, ifname)
-		if !known {
-			return false, s.partialFileErr(ip)
-		}
-		held = held && is
+	var addrs []netip.Addr
+	for _, a := range addresses {
+		addrs = append(addrs, a.Addr())
 	}
-	return held, nil
+	confirmed, disabled := r.stores.Confirm(s, inv.ContainerID, inv.IfName, addrs)
+	if disabled != "" {
+		logging.ForRequest(ctx, r.opts.Log).WithField("plugin", inv.Plugin).WithField("binary", s.Binary).Warn(disabled)
+	}
+	return confirmed
 }
 
-// partialFileErr returns the error for a file that may not have been written to its end.
-func (s store) partialFileErr(ip netip.Addr) error {
-	return fmt.Errorf("%s names no interface, or only the beginning of one", filepath.Join(s.dir, ip.String()))
+// Verification is how the held attachments of a network are verified.
+type Verification struct {
+	// By is VerifyByLookup, or a profile.Verify.
+	By string
+	// Reason is why lookup is off although the profile has one, or what lookup waits for; empty for
+	// neither.
+	Reason string
+}
+
+// VerifyByLookup is the Verification.By of a network whose store is looked up.
+const VerifyByLookup = "lookup"
+
+// Verification returns how an attachment of the invocation's network is verified now.
+func (r *Runner) Verification(inv call.Invocation) Verification {
+	withoutLookup := string(inv.VerifyBy())
+	s, err := r.usableStore(inv)
+	switch {
+	case errors.Is(err, errNoLookup):
+		return Verification{By: withoutLookup}
+	case err != nil:
+		return Verification{By: withoutLookup, Reason: err.Error()}
+	case !r.stores.Status(s).Confirmed:
+		return Verification{By: VerifyByLookup, Reason: fmt.Sprintf("no ADD since the start of this process has proven yet that the plugin keeps its addresses in %s; an attachment is looked up if its own ADD has", s.Dir)}
+	default:
+		return Verification{By: VerifyByLookup}
+	}
 }

@@ -33,7 +33,7 @@ func addInPreviousRun(bin string) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.Add(context.Background(), call.Call{ContainerID: "id", Invocation: inv})
+	_, err = r.Add(context.Background(), call.Call{Invocation: inv})
 	return err
 }
 

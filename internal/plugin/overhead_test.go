@@ -69,7 +69,8 @@ func newIdlePlugin(b *testing.B) (*Runner, call.Call) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return r, call.Call{ContainerID: c.ContainerID, Owner: "health", Pool: "default", Invocation: c, PrevResult: json.RawMessage(dualResult)}
+	c.PrevResult = json.RawMessage(dualResult)
+	return r, call.Call{Invocation: c, Owner: "health", Pool: "default"}
 }
 
 // dualResult is an ADD result of host-local.

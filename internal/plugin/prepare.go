@@ -11,74 +11,108 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// prepare finds the executable of the call, and returns its CNI_ARGS and standard input.
-func (x *execution) prepare(c *call.Call) (args string, stdin []byte, err error) {
-	if x.verb == call.VerbDel {
-		// A time limit that was raised since the ADD.
-		if err := c.Invocation.Profile.CheckTimeout(x.runner.opts.Timeout); err != nil {
-			return "", nil, err
-		}
-	}
-	if c.Invocation, err = x.runner.withExecutable(c.Invocation); err != nil {
-		return "", nil, err
-	}
-	return x.runner.prepare(x.verb, *c)
+// input is what a call is made with.
+type input struct {
+	// binary is the plugin's executable.
+	binary string
+	// env are the CNI variables.
+	env   []string
+	stdin []byte
 }
 
-// prepare returns CNI_ARGS and standard input of a call: those of the invocation, and what belongs
-// to this call alone. An error means that the plugin must not be started.
-func (r *Runner) prepare(verb string, c call.Call) (args string, stdin []byte, err error) {
-	prev, err := r.prevResults.forCall(verb, c)
-	if err != nil {
-		return "", nil, err
-	}
-	extra := map[string]json.RawMessage{}
-	args, err = addRequest(extra, verb, c)
-	args = withPodSandbox(args, c)
-	if err != nil || len(extra) == 0 && prev == nil {
-		return args, c.Invocation.Config, err
-	}
-	if len(extra) == 0 {
-		if stdin, ok := appendPrevResult(c.Invocation.Config, prev); ok {
-			return args, stdin, nil
+// prepare returns the input of a call: its invocation, and what belongs to this call alone. An error
+// means that the plugin must not be started.
+func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
+	if verb == call.VerbDel {
+		// A time limit that was raised since the ADD.
+		if err := inv.Profile.CheckTimeout(r.opts.Timeout); err != nil {
+			return input{}, err
 		}
 	}
-	if prev != nil {
-		extra["prevResult"] = prev
+	inv, err := r.withExecutable(inv)
+	if err != nil {
+		return input{}, err
 	}
-	stdin, err = withKeys(c.Invocation.Config, extra)
-	return args, stdin, err
+	extra := map[string]json.RawMessage{}
+	if err := addPrevResult(extra, verb, inv); err != nil {
+		return input{}, err
+	}
+	args, err := addRequest(extra, verb, inv)
+	if err != nil {
+		return input{}, err
+	}
+	stdin := []byte(inv.Config)
+	if len(extra) > 0 {
+		if stdin, err = withKeys(inv.Config, extra); err != nil {
+			return input{}, err
+		}
+	}
+	return input{inv.Binary, cniEnv(verb, inv, withPodSandbox(args, inv)), stdin}, nil
+}
+
+// addPrevResult adds the result of the ADD, in the CNI version of the invocation, for a verb that takes
+// it: CHECK must and DEL should have it, both since 0.4.0 (CNI spec section 2).
+func addPrevResult(extra map[string]json.RawMessage, verb string, inv call.Invocation) error {
+	if len(inv.PrevResult) == 0 || verb != call.VerbCheck && verb != call.VerbDel || !atLeast(inv.CNIVersion, "0.4.0") {
+		return nil
+	}
+	prev, err := resultAs(inv.PrevResult, inv.CNIVersion)
+	switch {
+	case err == nil:
+		extra["prevResult"] = prev
+	case verb == call.VerbCheck:
+		return fmt.Errorf("prevResult: %w", err)
+	}
+	// DEL may go without it (CNI spec section 2, "DEL"), and otherwise the address could never be released.
+	return nil
 }
 
 // addRequest adds the requested addresses to extra or to CNI_ARGS, which it returns. DEL and CHECK
 // carry a request as the ADD did, because the CNI spec wants the same parameters (section 2, "DEL",
 // "CHECK"). Where no convention can carry it, only ADD fails.
-func addRequest(extra map[string]json.RawMessage, verb string, c call.Call) (args string, err error) {
-	args = c.Invocation.Args
-	if len(c.Requested) == 0 {
-		return args, nil
+func addRequest(extra map[string]json.RawMessage, verb string, inv call.Invocation) (args string, err error) {
+	if len(inv.Requested) == 0 {
+		return inv.Args, nil
 	}
-	convention, noneErr := c.Invocation.Convention(len(c.Requested))
-	switch {
-	case noneErr != nil && verb == call.VerbAdd:
-		return "", fmt.Errorf("no way to request %s: %w", c.Requested, noneErr)
-	case convention == profile.RequestCNIArgs:
-		args = appendArg(args, "IP="+formatIP(c, c.Requested[0]))
-	case convention == profile.RequestRuntimeConfig:
-		extra["runtimeConfig"], err = ipsJSON(c)
-	case convention == profile.RequestArgsCNI:
-		extra["args"], err = ipsJSON(c)
+	convention, err := inv.Convention(len(inv.Requested))
+	if err != nil && verb == call.VerbAdd {
+		return "", fmt.Errorf("no way to request %s: %w", inv.Requested, err)
 	}
-	return args, err
+	var ips []string
+	for _, p := range inv.Requested {
+		ips = append(ips, formatIP(inv.Profile, p))
+	}
+	object, err := json.Marshal(map[string][]string{"ips": ips}) // CNI CONVENTIONS.md
+	switch convention {
+	case profile.RequestCNIArgs:
+		return appendArg(inv.Args, "IP="+ips[0]), nil
+	case profile.RequestRuntimeConfig:
+		extra["runtimeConfig"] = object
+	case profile.RequestArgsCNI:
+		extra["args"] = object
+	}
+	return inv.Args, err
+}
+
+// formatIP returns a requested address in the form that the plugin reads: static wants CIDR
+// notation, host-local accepts the bare address. An IPv4-mapped IPv6 address becomes the IPv4 one.
+func formatIP(plugin profile.Profile, p netip.Prefix) string {
+	if p.Addr().Is4In6() {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	if plugin.RequestForm == profile.FormCIDR {
+		return p.String()
+	}
+	return p.Addr().String()
 }
 
 // withPodSandbox adds the sandbox of the call to a pod's identity, as the kubelet's runtimes do. It
 // is not part of the invocation, because the container ID may get a generation after that was made.
-func withPodSandbox(args string, c call.Call) string {
-	if !strings.Contains(c.Invocation.Args, argPodName) || c.ContainerID == "" {
+func withPodSandbox(args string, inv call.Invocation) string {
+	if !strings.Contains(inv.Args, argPodName) || inv.ContainerID == "" {
 		return args
 	}
-	return appendArg(args, "K8S_POD_INFRA_CONTAINER_ID="+c.ContainerID)
+	return appendArg(args, "K8S_POD_INFRA_CONTAINER_ID="+inv.ContainerID)
 }
 
 func appendArg(args, arg string) string {
@@ -86,27 +120,6 @@ func appendArg(args, arg string) string {
 		return arg
 	}
 	return args + ";" + arg
-}
-
-// ipsJSON returns {"ips": [...]} of the requested addresses (CNI CONVENTIONS.md).
-func ipsJSON(c call.Call) (json.RawMessage, error) {
-	ips := make([]string, len(c.Requested))
-	for i, p := range c.Requested {
-		ips[i] = formatIP(c, p)
-	}
-	return json.Marshal(map[string][]string{"ips": ips})
-}
-
-// formatIP returns a requested address in the form that the plugin reads: static wants CIDR
-// notation, host-local accepts the bare address. An IPv4-mapped IPv6 address becomes the IPv4 one.
-func formatIP(c call.Call, p netip.Prefix) string {
-	if p.Addr().Is4In6() {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	if c.Invocation.Profile.RequestForm == profile.FormCIDR {
-		return p.String()
-	}
-	return p.Addr().String()
 }
 
 // withKeys returns a network configuration with the keys of one call added.
@@ -122,6 +135,67 @@ func withKeys(config []byte, extra map[string]json.RawMessage) ([]byte, error) {
 		}
 		extra["args"] = args
 	}
+	if object == nil { // null
+		object = extra
+	}
 	maps.Copy(object, extra)
 	return json.Marshal(object)
+}
+
+// setRequestedIPs returns args with its cni.ips set to the ips of request, and the rest unchanged.
+func setRequestedIPs(args, request json.RawMessage) (json.RawMessage, error) {
+	outer, cni, err := splitArgs(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(request, &cni); err != nil {
+		return nil, err
+	}
+	if outer["cni"], err = json.Marshal(cni); err != nil {
+		return nil, err
+	}
+	return json.Marshal(outer)
+}
+
+// removeRequestedIPs removes args.cni.ips from a plugin object: every attachment would request the
+// address that a configuration requests.
+func removeRequestedIPs(object pluginObject) error {
+	raw, ok := object["args"]
+	if !ok {
+		return nil
+	}
+	outer, cni, err := splitArgs(raw)
+	if err != nil {
+		return err
+	}
+	if _, ok := cni["ips"]; !ok {
+		return nil
+	}
+	delete(cni, "ips")
+	if outer["cni"], err = json.Marshal(cni); err != nil {
+		return err
+	}
+	object["args"], err = json.Marshal(outer)
+	return err
+}
+
+// splitArgs parses args and args.cni; both are empty objects if absent.
+func splitArgs(raw json.RawMessage) (outer, cni map[string]json.RawMessage, err error) {
+	if raw != nil {
+		if err := json.Unmarshal(raw, &outer); err != nil {
+			return nil, nil, fmt.Errorf("args: %w; expected an object", err)
+		}
+	}
+	if outer == nil {
+		outer = map[string]json.RawMessage{}
+	}
+	if raw, ok := outer["cni"]; ok {
+		if err := json.Unmarshal(raw, &cni); err != nil {
+			return nil, nil, fmt.Errorf("args.cni: %w; expected an object", err)
+		}
+	}
+	if cni == nil {
+		cni = map[string]json.RawMessage{}
+	}
+	return outer, cni, nil
 }

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
@@ -31,13 +30,13 @@ func (r *Runner) Prestart(calls ...call.Upcoming) (discard func()) {
 	if p.lock == nil {
 		return func() {}
 	}
-	r.prestarted.put(containerID, p)
+	r.prestarted.Store(containerID, p)
 	return func() { r.endPrestarted(containerID, p) }
 }
 
 // endPrestarted ends the unused processes of a container ID, once.
 func (r *Runner) endPrestarted(containerID string, p *prestarted) {
-	if !r.prestarted.remove(containerID, p) {
+	if !r.prestarted.CompareAndDelete(containerID, p) {
 		return
 	}
 	for _, waiting := range p.waiting {
@@ -50,21 +49,20 @@ func (r *Runner) endPrestarted(containerID string, p *prestarted) {
 // prestart starts the process of one call, and reports whether it was started. What prevents it is
 // not an error: the call itself meets it again, and reports it.
 func (r *Runner) prestart(p *prestarted, c call.Upcoming) bool {
-	x := r.execution(c.Verb, c.Call)
-	if !c.CanPrestart() || x.runner.ownNetNS.check(x.netns) != nil {
+	if !c.CanPrestart() || r.ownNetNS.check(c.Call.NetNS) != nil {
 		return false
 	}
-	args, stdin, err := x.prepare(&c.Call)
-	if err != nil || len(stdin) > process.MaxConfig || !r.isELF(c.Call.Invocation.Binary) {
+	in, err := r.prepare(c.Verb, c.Call.Invocation)
+	if err != nil || len(in.stdin) > process.MaxConfig || !r.isELF(in.binary) {
 		return false
 	}
 	if p.lock == nil {
 		// A process of a previous run that has the lock is waited for by the call.
-		if p.lock, err = r.locks.TryLock(x.containerID); err != nil || p.lock == nil {
+		if p.lock, err = r.locks.TryLock(c.Call.ContainerID); err != nil || p.lock == nil {
 			return false
 		}
 	}
-	cmd := r.command(c.Call.Invocation.Binary, x.environment(c.Call, args).list())
+	cmd := r.command(in)
 	cmd.Lock = p.lock
 	started, err := cmd.Prestart()
 	if err != nil {
@@ -82,9 +80,20 @@ type prestarted struct {
 	waiting []*process.Process
 }
 
-// take returns the process that was prestarted as cmd would be started, and has sent it its
+// prestartedOf returns the prestarted processes of a container ID; nil if there are none.
+func (r *Runner) prestartedOf(containerID string) *prestarted {
+	p, _ := r.prestarted.Load(containerID)
+	found, _ := p.(*prestarted)
+	return found
+}
+
+// takePrestarted returns the process that was prestarted as cmd would be started, and has sent it its
 // configuration; nil if there is none.
-func (p *prestarted) take(cmd process.Command, config []byte) *process.Process {
+func (r *Runner) takePrestarted(containerID string, cmd process.Command, config []byte) *process.Process {
+	p := r.prestartedOf(containerID)
+	if p == nil {
+		return nil
+	}
 	i := slices.IndexFunc(p.waiting, func(w *process.Process) bool { return w.RunsLike(cmd) })
 	if i < 0 || !p.waiting[i].SendConfig(config) {
 		return nil
@@ -92,34 +101,4 @@ func (p *prestarted) take(cmd process.Command, config []byte) *process.Process {
 	started := p.waiting[i]
 	p.waiting = slices.Delete(p.waiting, i, i+1)
 	return started
-}
-
-// prestartedByID are the prestarted processes by container ID. It is safe for concurrent use.
-type prestartedByID struct {
-	mu   sync.Mutex
-	byID map[string]*prestarted
-}
-
-// get returns those of a container ID; nil if there are none.
-func (all *prestartedByID) get(containerID string) *prestarted {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.byID[containerID]
-}
-
-func (all *prestartedByID) put(containerID string, p *prestarted) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.byID[containerID] = p
-}
-
-// remove removes those of a container ID, and reports whether they were there.
-func (all *prestartedByID) remove(containerID string, p *prestarted) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	found := all.byID[containerID] == p
-	if found {
-		delete(all.byID, containerID)
-	}
-	return found
 }

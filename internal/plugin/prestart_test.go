@@ -44,7 +44,7 @@ func (f *fixture) prestart(c call.Call, verbs ...string) (pids []int, discard fu
 // waiting returns the process IDs of the prestarted processes of a container ID.
 func (f *fixture) waiting(id string) []int {
 	var pids []int
-	if p := f.runner.prestarted.get(id); p != nil {
+	if p := f.runner.prestartedOf(id); p != nil {
 		for _, w := range p.waiting {
 			pids = append(pids, w.PID())
 		}
@@ -167,7 +167,7 @@ func TestPrestartDiscard(t *testing.T) {
 	f.wantLocked("id")
 	discard()
 	wantReaped(t, pids...)
-	if f.runner.prestarted.get("id") != nil {
+	if f.runner.prestartedOf("id") != nil {
 		t.Errorf("after discard %v wait", f.waiting("id"))
 	}
 	f.wantUnlocked("id")

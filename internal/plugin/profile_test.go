@@ -80,7 +80,7 @@ func TestPodIdentity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			target := call.Call{ContainerID: "id", Invocation: inv}
+			target := call.Call{Invocation: inv}
 			for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel} {
 				f.must(target, verb)
 				if got := f.calls(verb)[0].Env["CNI_ARGS"]; got != c.want {

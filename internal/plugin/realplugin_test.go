@@ -74,7 +74,7 @@ func newRealBenchmark(b *testing.B, ipam string) (*Runner, call.Call, string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return r, call.Call{ContainerID: "id", Invocation: inv}, filepath.Join(data, "net")
+	return r, call.Call{Invocation: inv}, filepath.Join(data, "net")
 }
 
 // leaseDir returns the directory of host-local's lease files.

@@ -20,9 +20,6 @@ import (
 // parseResult parses the output of ADD as the CNI library does: a result without a version has that
 // of the configuration.
 func parseResult(ctx context.Context, stdout []byte, cniVersion string) (types.Result, error) {
-	if result, err := create.Create(cniVersion, stdout); err == nil {
-		return result, nil // it has a version, as nearly every one
-	}
 	netconf := fmt.Appendf(nil, `{"cniVersion":%q}`, cniVersion)
 	return invoke.ExecPluginWithResult(ctx, "", netconf, &invoke.Args{}, execPrinted{stdout: stdout})
 }

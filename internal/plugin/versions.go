@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/version"
@@ -14,10 +15,38 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// versionCache keeps the result of VERSION for each binary. A failure is not kept.
+// versionCache keeps the result of VERSION for each binary as long as the file is unchanged. A failure is
+// not kept. It is safe for concurrent use.
 type versionCache struct {
-	calls singleflight.Group
-	fileCache[[]string]
+	calls   singleflight.Group
+	mu      sync.Mutex
+	entries map[string]versionEntry
+}
+
+// versionEntry is the result for a file in one state.
+type versionEntry struct {
+	info     os.FileInfo
+	versions []string
+}
+
+// get returns the versions of a binary in the given state, nil if VERSION has not been run with it.
+func (c *versionCache) get(binary string, info os.FileInfo) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.entries[binary]
+	if !ok || !os.SameFile(e.info, info) || e.info.Size() != info.Size() || !e.info.ModTime().Equal(info.ModTime()) {
+		return nil
+	}
+	return e.versions
+}
+
+func (c *versionCache) put(binary string, info os.FileInfo, versions []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries == nil {
+		c.entries = map[string]versionEntry{}
+	}
+	c.entries[binary] = versionEntry{info, versions}
 }
 
 // Versions returns the CNI versions that a binary supports, in the order in which it reported them;
@@ -27,8 +56,7 @@ func (r *Runner) Versions(binary string) []string {
 	if err != nil {
 		return nil
 	}
-	supported, _ := r.versions.get(binary, info)
-	return slices.Clone(supported)
+	return slices.Clone(r.versions.get(binary, info))
 }
 
 // negotiate returns the highest CNI version that the library and the plugin both support.
@@ -38,8 +66,8 @@ func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (stri
 	if err != nil {
 		return "", fmt.Errorf("plugin %s: %w", pluginType, err)
 	}
-	supported, ok := r.versions.get(binary, info)
-	if !ok {
+	supported := r.versions.get(binary, info)
+	if supported == nil {
 		if supported, err = r.queryVersions(ctx, pluginType, binary, info); err != nil {
 			return "", err
 		}
@@ -84,14 +112,10 @@ func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]s
 // supports 0.1.0.
 func (x *execution) version(ctx context.Context, binary string) ([]string, error) {
 	// Plugins built with an old CNI skeleton require all variables for every verb.
-	env := environment{
-		common: x.runner.env, verb: x.verb,
-		netns: "dummy", ifName: "dummy", path: "dummy",
-	}
+	dummy := call.Invocation{NetNS: "dummy", IfName: "dummy", Path: "dummy"}
 	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())
-	stdout, err := x.exec(ctx, binary, stdin, env.list())
-	var refused *call.Error
-	if errors.As(err, &refused) && refused.Msg == "unknown CNI_COMMAND: VERSION" {
+	stdout, err := x.exec(ctx, input{binary, cniEnv(x.verb, dummy, ""), stdin})
+	if refused, ok := errors.AsType[*call.Error](err); ok && refused.Msg == "unknown CNI_COMMAND: VERSION" {
 		return []string{"0.1.0"}, nil
 	}
 	if err != nil {

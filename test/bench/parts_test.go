@@ -45,7 +45,7 @@ func BenchmarkNewInvocation(b *testing.B) {
 func BenchmarkDel(b *testing.B) {
 	r, _, c := components(b)
 	for b.Loop() {
-		if err := r.Del(context.Background(), call.Call{ContainerID: "a", Invocation: c}); err != nil {
+		if err := r.Del(context.Background(), call.Call{Invocation: c}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func BenchmarkDel(b *testing.B) {
 
 func BenchmarkJournalWrite(b *testing.B) {
 	r, _, c := components(b)
-	result, err := r.Add(context.Background(), call.Call{ContainerID: "a", Invocation: c})
+	result, err := r.Add(context.Background(), call.Call{Invocation: c})
 	if err != nil {
 		b.Fatal(err)
 	}

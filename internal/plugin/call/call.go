@@ -12,6 +12,30 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
+// Network is one CNI network configuration whose plugin chain delegates IPAM.
+type Network struct {
+	// Name is the network's name (CNI spec section 1, "name").
+	Name string
+	// CNIVersion is the highest version in the file that libcni supports; empty if the file names
+	// none. Calls use the highest version that the sidecar and the plugin both support instead
+	// (docs/reference/plugins.md, CNI versions).
+	CNIVersion string
+	// File is the path of the file from which it was read.
+	File string
+	// Shared reports that the file is in a ConfigMap volume, so that every node of the cluster has
+	// the same one.
+	Shared bool
+	// PluginConfig is the plugin object whose "ipam" delegates, unchanged.
+	PluginConfig json.RawMessage
+	// IPAMType is the type of the IPAM plugin, such as "host-local".
+	IPAMType string
+	// DisableCheck and DisableGC turn off CHECK and GC for this network (CNI spec section 1).
+	DisableCheck, DisableGC bool
+}
+
+// Equal reports whether two networks are equal in every field.
+func (n Network) Equal(o Network) bool { return reflect.DeepEqual(n, o) }
+
 // Invocation is everything that a DEL or CHECK needs to address the same attachment as its ADD
 // (docs/design/how-it-works.md, Invocations). A record keeps each invocation until a DEL with it has
 // succeeded, so that a changed conflist, a moved binary or an upgraded plugin cannot orphan an
@@ -83,22 +107,24 @@ func (inv Invocation) SameAttachment(o Invocation) bool {
 	return inv.ContainerID == o.ContainerID && inv.IfName == o.IfName && inv.Network == o.Network && inv.Plugin == o.Plugin
 }
 
-// Call is one plugin call.
+// Call is one plugin call: its invocation, and whom it is for.
 type Call struct {
-	// ContainerID is CNI_CONTAINERID.
-	ContainerID string
-	// Owner is the API's owner; for logs and errors only.
-	Owner string
-	// Pool is the API's pool; for logs and errors only.
-	Pool string
-	// Invocation is how the plugin is called.
-	Invocation Invocation
-	// Requested are the addresses that an ADD requests, each with the length of its subnet, or its
-	// full length where that is unknown; empty for any.
-	Requested []netip.Prefix
-	// PrevResult is the result of the ADD, for CHECK and DEL; nil if none is known.
-	PrevResult json.RawMessage
+	Invocation
+	// Owner and Pool are the owner and the pool in the API; for logs only.
+	Owner, Pool string
 }
+
+// Upcoming is a call that is likely to come next, and whose process may be started ahead of it.
+type Upcoming struct {
+	// Verb is one that works on a container ID.
+	Verb string
+	// Call is the call as it will be made.
+	Call Call
+}
+
+// CanPrestart reports whether the process may be started ahead of the call: the plugin does nothing
+// before it has its configuration.
+func (u Upcoming) CanPrestart() bool { return u.Call.Profile.WaitsForConfig }
 
 // Address is one address of a result.
 type Address struct {
@@ -124,3 +150,14 @@ type Result struct {
 	// Raw is the plugin's result in the CNI version of the invocation (prevResult).
 	Raw json.RawMessage `json:"raw,omitempty"`
 }
+
+// Range is where addresses are, compared with the ranges from which a pool's plugin allocates now. It
+// is empty if they are inside, or if the ranges are not known.
+type Range string
+
+const (
+	// RangeOutside: an address is outside. Another node may have it.
+	RangeOutside Range = "outside"
+	// RangeUnconfigured: the pool has no CNI configuration now.
+	RangeUnconfigured Range = "unconfigured"
+)

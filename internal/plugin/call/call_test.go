@@ -156,17 +156,6 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-func TestLookupErrorText(t *testing.T) {
-	cause := errors.New("no directory")
-	err := &LookupError{Plugin: "host-local", Network: "net", ContainerID: "id", Err: cause}
-	if want := `lookup of container ID id in network "net" of plugin host-local: no directory`; err.Error() != want {
-		t.Errorf("got %q, want %q", err, want)
-	}
-	if !errors.Is(err, ErrNoLookup) || !errors.Is(err, cause) {
-		t.Error("ErrNoLookup or the cause is not found by errors.Is")
-	}
-}
-
 func TestVerifyBy(t *testing.T) {
 	for name, c := range map[string]struct {
 		by      profile.Verify

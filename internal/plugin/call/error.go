@@ -1,6 +1,7 @@
 package call
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -75,4 +76,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // the state of the attachment.
 func (e *Error) IsPluginRefusal() bool {
 	return e.Outcome == Refused && e.Code >= profile.FirstPluginCode
+}
+
+// IsLost reports whether the error of a CHECK with an invocation means that the plugin does not
+// hold the attachment. Any other error (not started, timed out, killed, one of CNI's own codes)
+// means that the check failed, which is not evidence of loss: an address in use must not be given
+// up (docs/design/how-it-works.md, Verify and profiles).
+func IsLost(inv Invocation, err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Verb == VerbCheck && e.IsPluginRefusal() && inv.Profile.IsLost(e.Code, e.Msg, e.Details)
 }

@@ -37,8 +37,8 @@ type Lease struct {
 	ContainerID, Interface string
 }
 
-// Is reports whether the lease is that of a container ID and an interface. It is not known for a
-// file that may not have been written to its end.
+// Is reports whether the lease is of a container ID and an interface. It is not known for a file that
+// may not have been written to its end.
 func (l Lease) Is(containerID, ifname string) (is, known bool) {
 	switch {
 	case l.Interface == "":
@@ -104,4 +104,35 @@ func parse(data []byte) (Lease, error) {
 		return Lease{}, ErrUnexpected
 	}
 	return Lease{ContainerID: id, Interface: ifname}, nil
+}
+
+// Entry is the file of one address.
+type Entry struct {
+	// IP is the address, by the name of the file.
+	IP netip.Addr
+	// Lease is the content; the zero Lease with Err.
+	Lease Lease
+	// Err is why the file has no lease: ErrEmpty, ErrUnexpected, or an error of reading it.
+	Err error
+}
+
+// List reads the file of each address in a network's directory, in the order of their names. A file
+// that is removed meanwhile is left out. Errors name the file.
+func List(dir *os.Root) ([]Entry, error) {
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return nil, files.AtPath(dir, ".", err)
+	}
+	var all []Entry
+	for _, f := range entries {
+		ip, ok := Address(f.Name())
+		if !ok {
+			continue
+		}
+		lease, err := Read(dir, ip)
+		if !errors.Is(err, fs.ErrNotExist) {
+			all = append(all, Entry{IP: ip, Lease: lease, Err: err})
+		}
+	}
+	return all, nil
 }

@@ -196,10 +196,7 @@ func (op *operation) describe() Attachment {
 
 // call returns a call with an invocation.
 func (op *operation) call(c call.Invocation) call.Call {
-	return call.Call{
-		ContainerID: c.ContainerID, Owner: op.entry.owner, Pool: op.entry.pool,
-		Invocation: c, Requested: c.Requested, PrevResult: c.PrevResult,
-	}
+	return call.Call{Invocation: c, Owner: op.entry.owner, Pool: op.entry.pool}
 }
 
 // lastInvocation returns the invocation of the last ADD.

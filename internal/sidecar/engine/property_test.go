@@ -274,7 +274,7 @@ func (s *simulation) Pod(rt *rapid.T) {
 			delete(n.store, pod)
 			return
 		}
-		got, err := n.allocate(call.Call{ContainerID: pod})
+		got, err := n.allocate(call.Call{Invocation: call.Invocation{ContainerID: pod}})
 		n.steps = append(n.steps, fmt.Sprint("-- ", pod, got, err))
 	})
 }

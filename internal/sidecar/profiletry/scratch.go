@@ -47,7 +47,7 @@ func (t *trial) newScratch(ctx context.Context, name string) (*scratch, error) {
 	if err != nil {
 		return nil, t.stop("%w", err)
 	}
-	s := &scratch{call: call.Call{ContainerID: id, Owner: id, Invocation: inv}}
+	s := &scratch{call: call.Call{Owner: id, Invocation: inv}}
 	t.scratches = append(t.scratches, s)
 	return s, nil
 }
@@ -73,7 +73,7 @@ func (t *trial) findEarlier(inv call.Invocation) {
 		return
 	}
 	for _, earlier := range held {
-		t.leave(&scratch{call: call.Call{ContainerID: earlier.ContainerID, Invocation: earlier}}, 0, "left by an earlier trial that was killed, unless that is still running")
+		t.leave(&scratch{call: call.Call{Invocation: earlier}}, 0, "left by an earlier trial that was killed, unless that is still running")
 	}
 }
 

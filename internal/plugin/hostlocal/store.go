@@ -1,0 +1,148 @@
+package hostlocal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"path/filepath"
+	"sync"
+)
+
+// Store is where one plugin keeps the addresses of one network.
+type Store struct {
+	Network string
+	// Dir is the directory of the network's lease files.
+	Dir string
+	// Binary is the plugin's executable.
+	Binary string
+}
+
+// Holds reports whether the store holds each address for a container ID and interface. It reads one file
+// per address and takes no lock. False without an error is certain: an address has no file, or its
+// file names another container ID or interface.
+func (s Store) Holds(containerID, ifname string, addrs []netip.Addr) (bool, error) {
+	if len(addrs) == 0 {
+		return false, errors.New("no address to look up")
+	}
+	dir, err := OpenDir(s.Dir)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	held := true
+	for _, ip := range addrs {
+		lease, err := Read(dir, ip)
+		if errors.Is(err, fs.ErrNotExist) {
+			held = false
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		is, known := lease.Is(containerID, ifname)
+		if !known {
+			return false, s.partialFileErr(ip)
+		}
+		held = held && is
+	}
+	return held, nil
+}
+
+// Find returns the addresses that the store holds for a container ID and interface. That it holds none
+// is certain only if every file could be read; otherwise it is an error.
+func (s Store) Find(containerID, ifname string) ([]netip.Addr, error) {
+	entries, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	var held []netip.Addr
+	var unknown error
+	for _, e := range entries {
+		is, known := e.Lease.Is(containerID, ifname)
+		switch {
+		case e.Err != nil:
+			unknown = e.Err
+		case is:
+			held = append(held, e.IP)
+		case !known:
+			unknown = s.partialFileErr(e.IP)
+		}
+	}
+	if len(held) == 0 && unknown != nil {
+		return nil, unknown
+	}
+	return held, nil
+}
+
+// List reads the file of each address.
+func (s Store) List() ([]Entry, error) {
+	dir, err := OpenDir(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return List(dir)
+}
+
+// partialFileErr returns the error for a file that may not have been written to its end.
+func (s Store) partialFileErr(ip netip.Addr) error {
+	return fmt.Errorf("%s names no interface, or only the beginning of one", filepath.Join(s.Dir, ip.String()))
+}
+
+// Stores remembers in which stores the results of ADDs were found. It is safe for concurrent use.
+type Stores struct {
+	mu    sync.Mutex
+	known map[Store]StoreStatus
+}
+
+// StoreStatus is what the ADDs of this process have shown of a store.
+type StoreStatus struct {
+	// Confirmed reports that the result of the last ADD was found there.
+	Confirmed bool
+	// Disabled is why lookup is off: the result of an ADD was not found. It stays off until the process
+	// ends, or network, directory or executable change.
+	Disabled string
+}
+
+// Status returns what is known of a store.
+func (all *Stores) Status(s Store) StoreStatus {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.known[s]
+}
+
+// Confirm looks up the result of an ADD that has just succeeded. If the store does not have it, the
+// plugin keeps its addresses in another place or form than its profile says: lookup is disabled for
+// the store. The reason is returned when that happens.
+func (all *Stores) Confirm(s Store, containerID, ifname string, addrs []netip.Addr) (confirmed bool, disabled string) {
+	status := StoreStatus{Confirmed: true}
+	for _, ip := range addrs {
+		if reason := s.missingReason(containerID, ifname, ip); reason != "" {
+			status = StoreStatus{Disabled: fmt.Sprintf("lookup is off for network %s: ADD returned %s, but %s; is this plugin a wrapper, or does its dataDir lie elsewhere?", s.Network, ip, reason)}
+			break
+		}
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.known[s].Disabled != "" {
+		return status.Confirmed, ""
+	}
+	if all.known == nil {
+		all.known = map[Store]StoreStatus{}
+	}
+	all.known[s] = status
+	return status.Confirmed, status.Disabled
+}
+
+// missingReason returns why an address was not found; empty if it was.
+func (s Store) missingReason(containerID, ifname string, ip netip.Addr) string {
+	held, err := s.Holds(containerID, ifname, []netip.Addr{ip})
+	switch {
+	case err != nil:
+		return err.Error()
+	case !held:
+		return fmt.Sprintf("%s/%s does not name container ID %s, interface %s", s.Dir, ip, containerID, ifname)
+	}
+	return ""
+}
