@@ -131,6 +131,7 @@ func (op *operation) writeAdding(inv call.Invocation) error {
 	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
 	op.entry.waitsForOwner = false
+	op.entry.verifyDue.Store(false)
 	if op.unconfirmed != nil {
 		return op.writeUnconfirmed(r)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -17,8 +18,9 @@ type key struct{ pool, owner string }
 // String names owner and pool for errors.
 func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
 
-// entry is the state of one attachment in memory. Only the holder of its lock changes it, and
-// only under Engine.mu, so that All can read it.
+// entry is the state of one attachment in memory. Only the holder of its lock changes it, except
+// refs and verifyDue. What others read, such as All, is changed under Engine.mu: id, rec, verified,
+// lastUsed, lost, lastErr and failures.
 type entry struct {
 	key
 	shared *pool
@@ -39,13 +41,9 @@ type entry struct {
 	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
 	// got no response and the journal could not be written; empty for none.
 	releaseAs Action
-	// recovered: the reconciliation after the start is done.
-	recovered bool
-	// doubted: since its last verification began, the plugin has returned its address to another owner,
-	// or its store lacked it.
-	doubted bool
-	// conflict: an older attachment had the same address at the start.
-	conflict bool
+	// verifyDue: it must be verified, because the process started, because the plugin has returned its
+	// address to another owner, or because the plugin's store lacked it.
+	verifyDue atomic.Bool
 	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner
 	// acquires it again.
 	waitsForOwner bool

@@ -11,27 +11,26 @@ import (
 // index finds attachments by address. It is guarded by Engine.mu.
 type index map[netip.Addr][]indexEntry
 
-// indexEntry is an attachment that has an address in a network. One address can belong to
-// several attachments only in different networks.
+// indexEntry is an attachment that has an address in a network. Of several with one address in one
+// network, all but one are releasing, unless their records were on the disk at the start.
 type indexEntry struct {
 	*entry
 	network string
 }
 
-// reserve adds the addresses of an attachment, or returns another attachment of the same network
-// or pool that has one of them, with that address, and adds none: a release names only pool and
-// address. An attachment that is being released does not count: until its DEL has succeeded,
-// the plugin allocates the address to no other owner.
-func (x index) reserve(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
+// conflict returns another attachment of the same network or pool that has one of the addresses: a
+// release names only pool and address. It returns the one whose record is the oldest. An attachment
+// that is being released does not count: until its DEL has succeeded, the plugin allocates the address
+// to no other owner.
+func (x index) conflict(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
 	for _, addr := range addresses {
 		for _, h := range x[addr.Addr()] {
-			if h.entry != a && (h.network == network || h.pool == a.pool) && h.rec.State != record.Releasing {
-				return h.entry, addr.Addr()
+			if h.entry != a && (h.network == network || h.pool == a.pool) && h.rec.State != record.Releasing && (other == nil || h.olderThan(other)) {
+				other, taken = h.entry, addr.Addr()
 			}
 		}
 	}
-	x.add(a, network, addresses)
-	return nil, netip.Addr{}
+	return other, taken
 }
 
 // holder returns the attachment of a pool that has the address; one that is being released only

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -14,11 +15,12 @@ import (
 func (e *Engine) load(r record.Record) {
 	live := r.State == record.Held || r.State == record.Cooldown
 	interrupted := live && time.Until(r.LateDel.Until) > time.Duration(r.LateDel.Seconds)*time.Second
-	r = e.inferInFlight(r)
+	loaded := e.inferInFlight(r)
 	if e.pools[r.Pool] == nil { // a pool that was removed
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
-	a := &entry{key: key{r.Pool, r.Owner}, shared: e.pools[r.Pool], lock: make(chan struct{}, 1), id: r.ContainerID, rec: &r}
+	a := &entry{key: key{r.Pool, r.Owner}, shared: e.pools[r.Pool], lock: make(chan struct{}, 1), id: r.ContainerID, rec: &loaded}
+	a.verifyDue.Store(r.State == record.Held)
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.key]; ok {
 		log.WithField(fieldOther, first.id).Error("A second record of this owner is ignored: release the first one and start again")
@@ -49,24 +51,27 @@ func (e *Engine) retires(r record.Record) bool {
 }
 
 // indexLoaded adds the addresses of a loaded record to the index. If two records have the same
-// address, the younger one must be verified.
+// address, the younger one is lost unless a lookup finds it (hasOlder).
 func (e *Engine) indexLoaded(a *entry) {
-	addresses := a.rec.Result.Addresses
-	var other *entry
-	if a.rec.State != record.Releasing {
-		other, _ = e.index.reserve(a, a.rec.Network, addresses)
+	other, _ := e.index.conflict(a, a.rec.Network, a.rec.Result.Addresses)
+	e.index.add(a, a.rec.Network, a.rec.Result.Addresses)
+	if other != nil && a.rec.State != record.Releasing {
+		e.count(func(c *Counters) { c.Duplicates++ })
+		e.logger(a).WithField(fieldOther, other.key.String()).Error("Two records have the same address")
 	}
-	e.index.add(a, a.rec.Network, addresses)
-	if other == nil {
-		return
-	}
-	e.count(func(c *Counters) { c.Duplicates++ })
-	e.logger(a).WithField(fieldOther, other.key.String()).Error("Two records have the same address")
-	younger := a
-	if a.rec.Created.Before(other.rec.Created) {
-		younger = other
-	}
-	younger.conflict = true
+}
+
+// hasOlder reports whether an attachment with an older record has the same address.
+func (e *Engine) hasOlder(a *entry) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	other, _ := e.index.conflict(a, a.rec.Network, a.rec.Result.Addresses)
+	return other != nil && other.olderThan(a)
+}
+
+// olderThan reports whether the record of an entry is older; Engine.mu is held.
+func (a *entry) olderThan(other *entry) bool {
+	return cmp.Or(a.rec.Created.Compare(other.rec.Created), cmp.Compare(a.id, other.id)) < 0
 }
 
 // inferInFlight returns a record as this run begins with it. Its ADD and its DELs may have been

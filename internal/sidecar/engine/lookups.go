@@ -56,7 +56,7 @@ func (e *Engine) lookUp(a *entry, r *record.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if a.rec == r { // not changed meanwhile
-		a.doubted = true
+		a.verifyDue.Store(true)
 		a.shared.workqueue.add(a)
 	}
 }

@@ -137,7 +137,7 @@ func (op *operation) setReacquired(changed bool) {
 func (op *operation) setVerified() {
 	op.engine.mu.Lock()
 	reacquired := op.entry.lost
-	op.entry.lost, op.entry.conflict, op.entry.verified, op.entry.recovered = false, false, time.Now(), true
+	op.entry.lost, op.entry.verified = false, time.Now()
 	if reacquired {
 		op.engine.count(func(c *Counters) { c.Reacquired++ })
 	}
@@ -145,36 +145,6 @@ func (op *operation) setVerified() {
 	if reacquired || op.action == ActionReacquire {
 		op.outcomeLogger(op.addresses()).Info("Reacquired: the plugin holds the attachment again")
 	}
-}
-
-func (op *operation) lastVerified() time.Time {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	if op.entry.doubted {
-		return time.Time{}
-	}
-	return op.entry.verified
-}
-
-// clearDoubt begins a verification: a duplicate that is found from now on requires another one.
-func (op *operation) clearDoubt() {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	if op.entry.doubted {
-		op.entry.doubted, op.entry.verified, op.entry.recovered = false, time.Time{}, false
-	}
-}
-
-func (op *operation) isRecovered() bool {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	return op.entry.recovered && !op.entry.doubted
-}
-
-func (op *operation) setRecovered() {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	op.entry.recovered = true
 }
 
 // setUsed records that a request holds the lock.

@@ -141,7 +141,7 @@ func TestHangingPool(t *testing.T) {
 		},
 		"lost owner in the background": func(f *fixture) {
 			op := f.lock("router")
-			op.entry.recovered = false
+			op.entry.verifyDue.Store(true)
 			f.pools[client.DefaultPool].workqueue.add(op.entry)
 			op.unlock()
 			synctest.Wait()

@@ -106,7 +106,7 @@ func (op *operation) reconcile() error {
 // reverify verifies a held attachment once per start, after a duplicate, or after a failed
 // check, and reacquires it if it is lost.
 func (op *operation) reverify() error {
-	if op.isRecovered() && op.entry.failures == 0 {
+	if !op.entry.verifyDue.Load() && op.entry.failures == 0 {
 		return op.delOldIDs()
 	}
 	var held bool
@@ -120,7 +120,6 @@ func (op *operation) reverify() error {
 	if err != nil {
 		return err
 	}
-	op.setRecovered()
 	return op.delOldIDs()
 }
 

@@ -50,9 +50,10 @@ func (op *operation) newDuplicateError(inv call.Invocation, res call.Result, oth
 func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	other, taken := op.engine.index.reserve(op.entry, inv.Network, res.Addresses)
+	other, taken := op.engine.index.conflict(op.entry, inv.Network, res.Addresses)
 	switch {
 	case other == nil:
+		op.engine.index.add(op.entry, inv.Network, res.Addresses)
 		return nil
 	case !inv.Profile.Unique:
 		return &unusableResult{fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
@@ -62,7 +63,7 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 	err := op.newDuplicateError(inv, res, other, taken)
 	op.log().WithError(err).Error("Duplicate address from the plugin")
 	if err.verify {
-		other.doubted = true
+		other.verifyDue.Store(true)
 	}
 	return err
 }

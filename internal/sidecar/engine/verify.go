@@ -13,18 +13,24 @@ import (
 // verify reports whether the plugin still holds the recorded addresses, by the method of the
 // profile. An error means that this is unknown: a failed check is not evidence of loss, so
 // the attachment is not given up then.
-func (op *operation) verify() (bool, error) {
+func (op *operation) verify() (held bool, err error) {
 	if op.recentlyVerified() {
 		return true, nil
 	}
-	op.clearDoubt()
+	if op.entry.verifyDue.Swap(false) { // a duplicate that is found from now on requires another one
+		defer func() {
+			if err != nil {
+				op.entry.verifyDue.Store(true)
+			}
+		}()
+	}
 	inv := op.lastInvocation()
 	if op.idInUseByDel(inv) && time.Now().Before(op.entry.rec.LateDel.Until) {
 		return false, fmt.Errorf("%s: a DEL of %v without an answer may still act; try again after %s", op, op.addresses(), op.entry.rec.LateDel.Until.Format(time.RFC3339))
 	}
 	held, known := op.verifyByLookup(inv)
 	if !known {
-		if op.entry.conflict {
+		if op.engine.hasOlder(op.entry) {
 			op.setLost(errors.New("an older attachment has the same address"))
 			return false, nil
 		}
@@ -36,7 +42,6 @@ func (op *operation) verify() (bool, error) {
 		if err := op.acquireProcess(); err != nil {
 			return false, err
 		}
-		var err error
 		if held, err = op.verifyByPlugin(inv); held && acquireAnew {
 			err = networkErr // the plugin's answer can only prove a loss
 		}
@@ -61,8 +66,8 @@ func (op *operation) verify() (bool, error) {
 
 // recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
 func (op *operation) recentlyVerified() bool {
-	last := op.lastVerified()
-	return op.entry.rec.BootID == op.engine.opts.BootID && !last.IsZero() && time.Since(last) < op.engine.opts.VerifyInterval
+	last := op.entry.verified
+	return !op.entry.verifyDue.Load() && op.entry.rec.BootID == op.engine.opts.BootID && !last.IsZero() && time.Since(last) < op.engine.opts.VerifyInterval
 }
 
 // verifyByLookup reads from the plugin's store whether it holds the recorded addresses. known

@@ -72,7 +72,8 @@ func (op *operation) removeRecord() error {
 func (op *operation) resetState() {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	op.entry.lost, op.entry.conflict, op.entry.doubted, op.entry.verified, op.entry.releaseAs = false, false, false, time.Time{}, ""
+	op.entry.lost, op.entry.verified, op.entry.releaseAs = false, time.Time{}, ""
+	op.entry.verifyDue.Store(false)
 }
 
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If
