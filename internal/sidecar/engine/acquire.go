@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,82 +14,71 @@ import (
 // acquire makes the attachment held. It requests the wanted addresses, and then less as long
 // as the plugin works but refuses. The holder of a duplicate address is verified after ours
 // has been released.
-func (op *operation) acquire(want acquireRequest) error {
+func (op *operation) acquire(w want) error {
 	if err := op.acquireProcess(); err != nil {
 		return err
 	}
-	var running chan struct{}
+	defer op.verifyHolders()
 	if !op.nested {
-		running = op.entry.shared.acquisitions.begin()
-		defer func() { op.entry.shared.acquisitions.end(running) }()
+		op.entry.shared.acquisitions.begin()
+		defer op.entry.shared.acquisitions.end()
 	}
-	want.known, want.hides = op.entry.rec.Addresses(), op.hides
-	var failed error
+	t := try{want: w, known: op.entry.rec.Addresses()}
 	for {
-		if want.await {
-			running = op.awaitOthers(&want, running)
-		}
-		want.othersRan = op.entry.shared.acquisitions.watch()
-		next, err := op.tryAcquire(&want, failed)
-		if d, ok := errors.AsType[*duplicateError](err); ok && d.verify {
-			defer d.other.shared.workqueue.add(d.other)
-		}
-		if !next {
+		again, err := op.attempt(&t)
+		if !again {
 			return err
 		}
-		failed = err
+		if t.pause > 0 {
+			op.pause(t.pause)
+		}
 	}
 }
 
-// tryAcquire runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The
-// step numbers are those of docs/design/how-it-works.md, Allocate. failed is the error of the previous
-// try. next reports whether there is another request to try; if not, a failure was undone.
-func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, err error) {
+// attempt runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The step
+// numbers are those of docs/design/how-it-works.md, Allocate. again reports that t is the next try;
+// otherwise a failure was undone.
+func (op *operation) attempt(t *try) (again bool, err error) {
+	othersRan := op.entry.shared.acquisitions.watch()
 	inv, old, err := op.newInvocation()
 	if err != nil {
 		if op.unconfirmed != nil { // nothing can confirm it
 			op.setLost(err)
 		}
-		return false, errors.Join(err, failed)
+		return false, errors.Join(err, t.failed)
 	}
 	if op.entry.rec == nil {
-		adopted, absent, err := op.adopt(inv, want)
-		if d, ok := errors.AsType[*duplicateError](err); ok { // the DEL below releases ours
-			if d.verify {
-				defer d.other.shared.workqueue.add(d.other)
-			}
-		} else if err != nil {
-			return false, err
+		adopted, absent, err := op.adopt(inv, t)
+		if err == nil {
+			err = op.checkRequired(t.want)
 		}
-		if err := op.checkRequired(*want); err != nil {
-			return false, err
+		if err == nil && adopted {
+			err = op.grant(t.want)
 		}
-		if adopted {
-			return false, op.grant(*want)
+		if err != nil || adopted {
+			return false, err
 		}
 		if absent {
 			old = nil // no DEL is needed
 		}
 	}
-	requests := want.candidates(inv)
-	inv.Requested = want.prefixes(requests[0])
-	defer op.prestart(op.acquireCalls(old, inv))()
+	requests := t.requests(inv)
+	inv.Requested = t.prefixes(requests[0])
+	defer op.prestart(old, inv)()
 	if err := op.writeAdding(inv); err != nil { // step 3
-		return false, errors.Join(fmt.Errorf("%s: %w; the ADD was not run", op, err), failed)
+		return false, errors.Join(err, t.failed)
 	}
 	delErr := op.delEach(old, inv) // step 4: continue even if it fails
-	if op.unconfirmed != nil {
+	switch {
+	case op.unconfirmed != nil:
 		return false, op.keepUnconfirmed(delErr)
+	case t.failed != nil && delErr != nil: // leftovers of the previous try must be gone before the next ADD
+		return false, op.undoAcquire(inv, t.failed)
 	}
-	if failed != nil && delErr != nil {
-		// Leftovers of the previous try must be gone before the next ADD.
-		return false, op.undoAcquire(inv, failed)
-	}
-	if x, ok := errors.AsType[*excludedError](failed); ok {
-		op.setAside(inv, x.ip)
-	}
-	if d, ok := errors.AsType[*duplicateError](failed); ok && d.offer {
-		op.offer(d.other)
+	if r, ok := errors.AsType[*rejectedResult](t.failed); ok && r.excluded {
+		op.keepExcluded(inv, r.ip)
+	} else if ok && r.holderIsFree {
+		op.reacquireHolder(r.holder)
 	}
 	inUse := op.idInUseByDel(inv)
 	if inUse { // use another one
@@ -96,28 +86,36 @@ func (op *operation) tryAcquire(want *acquireRequest, failed error) (next bool, 
 	}
 	if inUse || op.entry.dirty { // dirty: the loss is confirmed now
 		if err := op.writeAdding(inv); err != nil {
-			return false, fmt.Errorf("%s: %w; the ADD was not run", op, err)
+			return false, err
 		}
 	}
-	err = op.add(inv, *want)
-	if err == nil {
+	if err = op.add(inv, t.want); err == nil {
 		return false, nil
 	}
-	if x, ok := errors.AsType[*excludedError](err); ok {
-		if want.excluded++; want.excluded < maxExcluded {
-			return true, err
-		}
-		return false, op.undoAcquire(inv, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", x, want.excluded-1))
+	othersMayHaveIt := !op.nested && op.engine.ctx.Err() == nil && othersRan()
+	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil, othersRan: othersMayHaveIt, err: err})
+	if final != nil {
+		return false, op.undoAcquire(inv, final)
 	}
-	// Leftovers may have caused the failure; then the same is requested again.
-	if delErr == nil && !want.repeatAfter(requests[0], err) && !op.repeatAfterOthers(want, requests[0], err) {
-		want.tried++
-		requests = requests[1:]
+	*t = next
+	return true, nil
+}
+
+// pause waits without a plugin process.
+func (op *operation) pause(d time.Duration) {
+	op.entry.shared.acquisitions.end()
+	op.processes().Release(1)
+	time.Sleep(d)
+	_ = op.processes().Acquire(context.Background(), 1) // nil; the attachment is not left halfway
+	op.entry.shared.acquisitions.begin()
+}
+
+// verifyHolders verifies the attachments that have addresses which the plugin returned to op, too.
+func (op *operation) verifyHolders() {
+	for _, a := range op.holders {
+		a.shared.workqueue.add(a)
 	}
-	if len(requests) > 0 && retryable(err) {
-		return true, err
-	}
-	return false, op.undoAcquire(inv, err)
+	op.holders = nil
 }
 
 // writeAdding records the intent to ADD, keeping every older invocation (step 3).
@@ -132,18 +130,22 @@ func (op *operation) writeAdding(inv call.Invocation) error {
 	r.Invocations = withLast(r.Invocations, inv)
 	op.entry.waitsForOwner = false
 	op.entry.verifyDue.Store(false)
+	write := op.write
 	if op.unconfirmed != nil {
-		return op.writeUnconfirmed(r)
+		write = op.writeUnconfirmed
 	}
-	return op.write(r)
+	if err := write(r); err != nil {
+		return fmt.Errorf("%s: %w; the ADD was not run", op, err)
+	}
+	return nil
 }
 
 // writeUnconfirmed sets an adding record in memory, but the disk keeps the attachment held until the DEL
 // has confirmed that it is lost: a start verifies it again, when no DEL may act any more (load).
 func (op *operation) writeUnconfirmed(adding record.Record) error {
 	held := op.unconfirmed.Clone()
-	for _, c := range adding.Invocations {
-		markLateDel(&held, c, time.Now())
+	for _, inv := range adding.Invocations {
+		markLateDel(&held, inv, time.Now())
 	}
 	held.LateDel.Until = time.Now().Add(delRunning)
 	if err := op.write(held); err != nil {
@@ -183,7 +185,7 @@ func (op *operation) keepUnconfirmed(delErr error) error {
 }
 
 // add runs one ADD and records its result: steps 5 to 7.
-func (op *operation) add(inv call.Invocation, want acquireRequest) error {
+func (op *operation) add(inv call.Invocation, w want) error {
 	res, err := op.engine.plugin.Add(op.callCtx(), op.call(inv)) // step 5
 	if err != nil {
 		return err
@@ -191,14 +193,14 @@ func (op *operation) add(inv call.Invocation, want acquireRequest) error {
 	if err := op.checkExcluded(inv, res); err != nil {
 		return err
 	}
-	families, err := want.accept(res, inv.Requested)
+	families, err := w.accept(res, inv.Requested, op.excludes)
 	if err != nil {
-		return &unusableResult{err}
+		return &rejectedResult{error: err}
 	}
 	if err := op.reserve(inv, res); err != nil { // step 6
 		return err
 	}
-	if err := op.commit(inv, res, families, want.expires); err != nil { // step 7
+	if err := op.commit(inv, res, families, w.expires); err != nil { // step 7
 		op.unreserve(res)
 		return err
 	}
@@ -211,14 +213,13 @@ func (op *operation) commit(inv call.Invocation, res call.Result, families []rec
 	r := op.newOrClonedRecord(inv)
 	before := r
 	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
-	r.Result = previousLast(res, before)
-	same := func(f record.Family) bool {
-		before, _ := before.Address(f)
+	r.Result = res
+	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool {
+		was, _ := before.Address(f)
 		now, _ := r.Address(f)
-		return before.Addr() == now.Addr()
-	}
-	changed := slices.ContainsFunc(r.Claims, func(f record.Family) bool { return !same(f) })
-	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool { return !same(f) })
+		return was.Addr() != now.Addr()
+	})
+	changed := len(r.Claims) < len(before.Claims)
 	op.claim(&r, families, expire)
 	r.State, r.Network, r.BootID = record.Held, inv.Network, op.engine.opts.BootID
 	r.Invocations = withLast(r.Invocations, inv)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -11,21 +12,21 @@ import (
 // journal was lost. Every enabled family is claimed for good, also one that is not requested: the owner
 // may use it. If none is enabled, all are claimed, so that they can be released. absent reports that the store
 // provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
-// requested from the ADD. The error is a *duplicateError, that the record could not be written, or
-// that a restore must not replace what cannot be adopted.
-func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, absent bool, err error) {
+// requested from the ADD; of those that another attachment has, the DEL before it releases ours.
+func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, err error) {
 	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}
 	// An address that is excluded by now was allocated before, and may be in use.
-	_, hidden := firstAddr(found.Addresses, op.hides)
+	_, hidden := firstAddr(found.Addresses, op.excludes)
 	excluded := keepsExcluded(op.entry.owner)
 	switch {
-	case err != nil && len(want.required) > 0 && !excluded:
+	case err != nil && len(t.required) > 0 && !excluded:
 		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, addrs(found.Addresses), err)
 	case err != nil || excluded && !hidden:
-		want.preferFound(slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.hides(a.Addr()) || op.outside(a.Addr()) }))
+		found := slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.excludes(a.Addr()) || op.outside(a.Addr()) })
+		t.known, t.want = found, t.preferring(addrs(found))
 		return false, false, nil
 	}
 	var families []record.Family
@@ -38,6 +39,9 @@ func (op *operation) adopt(inv call.Invocation, want *acquireRequest) (adopted, 
 		}
 	}
 	if err := op.reserve(inv, found); err != nil {
+		if r, ok := errors.AsType[*rejectedResult](err); ok && r.holder != nil {
+			return false, false, nil
+		}
 		return false, false, err
 	}
 	found.InStore = true

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -67,7 +68,7 @@ type Engine struct {
 	pools map[string]*pool
 	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
 	// plugin process.
-	lockWaiters, processWaiters waiters
+	lockWaiters, processWaiters atomic.Int64
 	// ctx ends at Stop; it cancels waits and background work that has not begun.
 	ctx    context.Context
 	cancel context.CancelFunc

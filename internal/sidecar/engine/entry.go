@@ -108,7 +108,7 @@ func (e *Engine) getOrCreate(k key) (*entry, error) {
 	return a, nil
 }
 
-// unref removes an entry that is not in use and has no record.
+// unref drops a reference to an entry, and removes an entry that is not in use and has no record.
 func (e *Engine) unref(a *entry) {
 	defer e.wg.Done()
 	e.mu.Lock()

@@ -105,8 +105,8 @@ func (e *Engine) QueueLengths() map[Queue]int {
 		background += p.workqueue.len()
 	}
 	return map[Queue]int{
-		QueueEntry:      int(e.lockWaiters.count.Load()),
-		QueueProcess:    int(e.processWaiters.count.Load()),
+		QueueEntry:      int(e.lockWaiters.Load()),
+		QueueProcess:    int(e.processWaiters.Load()),
 		QueueBackground: background,
 	}
 }

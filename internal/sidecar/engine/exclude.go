@@ -17,9 +17,6 @@ import (
 // follows. No pod has such an owner, because names in Kubernetes have no colon.
 const excludedOwnerPrefix = "excluded:"
 
-// maxExcluded bounds how many results with an excluded address one acquisition sets aside.
-const maxExcluded = 16
-
 // Excluded reports whether the attachment keeps an excluded address from being allocated.
 func (a Attachment) Excluded() bool { return keepsExcluded(a.Owner) }
 
@@ -43,68 +40,65 @@ func firstAddr(addresses []call.Address, has func(netip.Addr) bool) (netip.Addr,
 	return netip.Addr{}, false
 }
 
-// hides reports whether an address must not be allocated: it is excluded, and not allocated to the
-// owner since before it was.
-func (op *operation) hides(ip netip.Addr) bool {
+// excludes reports whether an address must not be allocated: it is excluded, and not claimed by the
+// owner; a claimed one was allocated before it was excluded.
+func (op *operation) excludes(ip netip.Addr) bool {
 	rec := op.entry.rec
 	return op.engine.excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(record.FamilyOf(ip)))
 }
 
-// excludedError is a successful ADD for any address whose result has an excluded one.
-type excludedError struct {
-	error
-	ip netip.Addr
-}
-
-// checkExcluded returns an error if a result has to be set aside, or, for an attachment that keeps
+// checkExcluded returns an error if a result must not be used because of an excluded address, or, for an attachment that keeps
 // an excluded address, if there is nothing to keep. An excluded address that came beside requested
 // ones stays with them, because they may be in use; it is not allocated.
 func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 	if len(inv.Requested) > 0 {
 		return nil
 	}
-	ip, hidden := firstAddr(res.Addresses, op.hides)
+	ip, hidden := firstAddr(res.Addresses, op.excludes)
 	switch {
 	case keepsExcluded(op.entry.owner):
 		if !hidden {
-			return &unusableResult{fmt.Errorf("plugin %s returned %v, none of which is excluded", inv.Plugin, addrs(res.Addresses))}
+			return &rejectedResult{error: fmt.Errorf("plugin %s returned %v, none of which is excluded", inv.Plugin, addrs(res.Addresses))}
 		}
 	case hidden:
-		return &excludedError{fmt.Errorf("plugin %s returned %v, and %s is excluded (--exclude-addresses)", inv.Plugin, addrs(res.Addresses), ip), ip}
+		return &rejectedResult{
+			error: fmt.Errorf("plugin %s returned %v, and %s is excluded (--exclude-addresses)", inv.Plugin, addrs(res.Addresses), ip),
+			ip:    ip, excluded: true,
+		}
 	}
 	return nil
 }
 
-// setAside acquires an excluded address that was just released for a separate owner. Without
+// keepExcluded acquires an excluded address that was just released for a separate owner. Without
 // success the plugin may return it again, which is counted by the caller.
-func (op *operation) setAside(inv call.Invocation, ip netip.Addr) {
-	aside := op.nest(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
-	if aside == nil {
+func (op *operation) keepExcluded(inv call.Invocation, ip netip.Addr) {
+	keeper := op.lockOther(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
+	if keeper == nil {
 		return
 	}
-	aside.action, aside.waitCtx, aside.slot, aside.requestID = ActionExclude, op.waitCtx, op.slot, op.requestID
-	defer aside.unlock()
-	var want acquireRequest
+	defer keeper.unlock()
+	keeper.action, keeper.waitCtx, keeper.client, keeper.requestID = ActionExclude, op.waitCtx, op.client, op.requestID
+	var w want
 	if canRequest(inv, []netip.Addr{ip}) {
-		want.required = []netip.Addr{ip}
+		w.required = []netip.Addr{ip}
 	}
-	err := aside.acquire(want)
-	aside.recordResult(err)
-	op.engine.actionDone(ActionExclude, aside.entry.pool, []record.Family{record.FamilyOf(ip)}, err)
+	err := keeper.acquire(w)
+	keeper.recordResult(err)
+	op.engine.actionDone(ActionExclude, keeper.entry.pool, []record.Family{record.FamilyOf(ip)}, err)
 	if err != nil {
-		aside.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
+		keeper.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
 	} else {
-		aside.outcomeLogger(aside.addresses()).Info("Set aside an excluded address")
+		keeper.outcomeLogger(keeper.addresses()).Info("Set aside an excluded address")
 	}
-	aside.schedule()
+	keeper.schedule()
 }
 
 // checkRequired rejects a restore of an excluded address that the owner does not have, and of one
 // outside the ranges unless the owner holds others.
-func (op *operation) checkRequired(want acquireRequest) error {
-	for _, ip := range want.required {
+func (op *operation) checkRequired(w want) error {
+	for _, ip := range w.required {
 		switch {
-		case op.hides(ip) && !keepsExcluded(op.entry.owner):
+		case op.excludes(ip) && !keepsExcluded(op.entry.owner):
 			return op.excludedRequestError(ip)
 		case op.outside(ip) && (op.entry.rec == nil || op.entry.rec.Holds(ip)):
 			return op.outsideError(ip)

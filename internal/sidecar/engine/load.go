@@ -13,8 +13,7 @@ import (
 
 // load adds one record at start; Engine.mu is held.
 func (e *Engine) load(r record.Record) {
-	live := r.State == record.Held || r.State == record.Cooldown
-	interrupted := live && time.Until(r.LateDel.Until) > time.Duration(r.LateDel.Seconds)*time.Second
+	interrupted := isHeld(r.State) && time.Until(r.LateDel.Until) > time.Duration(r.LateDel.Seconds)*time.Second
 	loaded := e.inferInFlight(r)
 	if e.pools[r.Pool] == nil { // a pool that was removed
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
@@ -129,13 +128,13 @@ func earlier(deadline, bound time.Time) time.Time {
 // previous run ended. A verification by ADD leaves no trace in the record.
 func mayHaveAdded(s record.State, last call.Invocation) bool {
 	return s == record.Adding && !last.AddRefused ||
-		(s == record.Held || s == record.Cooldown) && last.VerifyBy() == profile.VerifyAdd
+		isHeld(s) && last.VerifyBy() == profile.VerifyAdd
 }
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held
 // attachment, only with the container ID of an earlier ADD.
 func mayHaveDeleted(r record.Record, c call.Invocation) bool {
-	if r.State == record.Held || r.State == record.Cooldown {
+	if isHeld(r.State) {
 		return c.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
 	}
 	return true

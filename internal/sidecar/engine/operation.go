@@ -34,8 +34,9 @@ type operation struct {
 	waitCtx context.Context
 	// started is when the operation got the entry's lock.
 	started time.Time
-	// slot is the slot of a request in the queue; nil for background work.
-	slot *queueSlot
+	// client reports that a client requested the operation; otherwise it is background work. hasSlot
+	// reports that it holds a slot of the request queue.
+	client, hasSlot bool
 	// hasProcess and hasSecondProcess report that the operation holds plugin processes.
 	hasProcess, hasSecondProcess bool
 	// requestID is the ID of the client's request; empty for background work.
@@ -48,8 +49,10 @@ type operation struct {
 	endCalls context.CancelFunc
 	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
 	unconfirmed *record.Record
-	// offered reports that the plugin has just freed all addresses of the attachment, which is lost.
-	offered bool
+	// freed reports that the plugin has just freed all addresses of the attachment, which is lost.
+	freed bool
+	// holders are attachments with an address that the plugin returned to this one, too.
+	holders []*entry
 }
 
 // callCtx returns the context of a plugin call. No call begins after its end, so that an operation
@@ -63,12 +66,7 @@ func (op *operation) callCtx() context.Context {
 }
 
 // String identifies the attachment for errors.
-func (op *operation) String() string {
-	return op.entry.key.String()
-}
-
-// background reports whether no client requested the operation.
-func (op *operation) background() bool { return op.slot == nil }
+func (op *operation) String() string { return op.entry.key.String() }
 
 // canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }

@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"context"
-	"errors"
-	"net/netip"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -29,99 +26,21 @@ func newPool(maxProcesses int) *pool {
 	return p
 }
 
-// acquisitions are those of a pool in progress, except those that are part of another one.
-type acquisitions struct {
-	mu      sync.Mutex
-	begun   int
-	running map[chan struct{}]bool // each is closed at its end
+// acquisitions counts the acquisitions of a pool, except those that are part of another one: all that
+// have begun, and those in progress.
+type acquisitions struct{ begun, running atomic.Int64 }
+
+func (a *acquisitions) begin() {
+	a.running.Add(1)
+	a.begun.Add(1)
 }
 
-func (a *acquisitions) begin() (ended chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.running == nil {
-		a.running = map[chan struct{}]bool{}
-	}
-	ended = make(chan struct{})
-	a.running[ended] = true
-	a.begun++
-	return ended
-}
-
-func (a *acquisitions) end(ended chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.running, ended)
-	close(ended)
-}
+func (a *acquisitions) end() { a.running.Add(-1) }
 
 // watch returns a function that reports whether an acquisition other than the caller's has run since.
 func (a *acquisitions) watch() (othersRan func() bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	alone, begun := len(a.running) == 1, a.begun
-	return func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return !alone || a.begun != begun
-	}
-}
-
-// await waits until the acquisitions that are in progress now have ended, or until ctx ends.
-func (a *acquisitions) await(ctx context.Context) {
-	a.mu.Lock()
-	var running []chan struct{}
-	for ended := range a.running {
-		running = append(running, ended)
-	}
-	a.mu.Unlock()
-	for _, ended := range running {
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// The plugin may return a reserved address to another owner, which releases it again
-// (docs/design/how-it-works.md, Allocate). Until that DEL the plugin refuses the address to the owner
-// for whom it is reserved. That owner must not get another one because of this, so it waits for the
-// acquisitions in progress, and repeats its request.
-
-// maxAwait bounds how long an acquisition waits for others in all.
-const maxAwait = 10 * time.Second
-
-// repeatAfterOthers reports whether the same addresses are requested again when the other
-// acquisitions have ended: the plugin refused what the owner must get back, and one of them may be
-// the cause.
-func (op *operation) repeatAfterOthers(want *acquireRequest, requested []netip.Addr, err error) bool {
-	_, duplicate := errors.AsType[*duplicateError](err)
-	if op.nested || duplicate || !retryable(err) || op.engine.ctx.Err() != nil || want.repeated == maxRepeats || want.awaited >= maxAwait {
-		return false
-	}
-	// A required address is not given up, but requested again later.
-	want.await = len(requested) > 0 && len(want.claimed) > 0 && len(want.required) == 0 && want.othersRan()
-	if want.await {
-		want.repeated++
-	}
-	return want.await
-}
-
-// awaitOthers waits for the other acquisitions of the pool, without a plugin process. Meanwhile
-// this one does not count as in progress: two may wait, and not for each other.
-func (op *operation) awaitOthers(want *acquireRequest, ended chan struct{}) (began chan struct{}) {
-	p := op.entry.shared
-	p.acquisitions.end(ended)
-	op.processes().Release(1)
-	ctx, cancel := context.WithTimeout(op.callCtx(), maxAwait-want.awaited)
-	defer cancel()
-	defer context.AfterFunc(op.engine.ctx, cancel)()
-	start := time.Now()
-	p.acquisitions.await(ctx)
-	want.await, want.awaited = false, want.awaited+time.Since(start)
-	_ = op.processes().Acquire(context.Background(), 1) // nil; the attachment is not left halfway
-	return p.acquisitions.begin()
+	begun, alone := a.begun.Load(), a.running.Load() <= 1
+	return func() bool { return !alone || a.begun.Load() != begun }
 }
 
 // workqueue holds the entries to reconcile, each at most once.

@@ -35,31 +35,32 @@ func (op *operation) reconcileAndRecord() {
 	op.recordResult(err)
 }
 
-// nest returns an operation on another attachment that uses the plugin process of op; nil if the
+// lockOther returns an operation on another attachment that uses the plugin process of op; nil if the
 // engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
 // The caller unlocks it.
-func (op *operation) nest(k key) *operation {
+func (op *operation) lockOther(k key) *operation {
 	a, err := op.engine.getOrCreate(k)
 	if err != nil {
 		return nil
 	}
 	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true, calls: op.calls}
 	if !other.tryLock() {
-		op.engine.unref(a)
+		other.unref()
 		return nil
 	}
 	return other
 }
 
-// offer reconciles a lost attachment whose addresses the plugin has just returned to op, which
-// released them. Now the plugin may allocate them to their owner, even if they cannot be requested.
-func (op *operation) offer(a *entry) {
-	other := op.nest(a.key)
+// reacquireHolder reconciles a lost attachment whose addresses the plugin has just returned to op,
+// which released them. Now the plugin may allocate them to their owner, even if they cannot be
+// requested.
+func (op *operation) reacquireHolder(a *entry) {
+	other := op.lockOther(a.key)
 	if other == nil {
 		return
 	}
 	defer other.unlock()
-	other.offered = other.describe().Lost // it may have been reacquired meanwhile
+	other.freed = other.entry.lost // it may have been reacquired meanwhile
 	other.reconcileAndRecord()
 	other.schedule()
 }
@@ -111,7 +112,7 @@ func (op *operation) reverify() error {
 	}
 	var held bool
 	var err error
-	if !op.offered { // otherwise the plugin holds nothing
+	if !op.freed { // otherwise the plugin holds nothing
 		held, err = op.verify()
 	}
 	if err == nil && !held {
@@ -133,8 +134,8 @@ func (op *operation) reacquire() error {
 	}
 	op.action = ActionReacquire
 	c, claimed := op.lastInvocation(), op.claimedAddresses()
-	if !slices.ContainsFunc(claimed, op.outside) && (op.offered || canRequest(c, claimed)) {
-		return op.acquire(acquireRequest{preferred: op.inRange(op.addresses()), required: claimed})
+	if !slices.ContainsFunc(claimed, op.outside) && (op.freed || canRequest(c, claimed)) {
+		return op.acquire(want{preferred: op.inRange(op.addresses()), required: claimed})
 	}
 	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", c.Plugin))
 	if op.entry.rec.State != record.Adding {

@@ -58,7 +58,9 @@ func (op *operation) release() error {
 		return err
 	}
 	op.addConfigured()
-	defer op.prestart(op.releaseCalls())()
+	newest := slices.Clone(op.entry.rec.Invocations)
+	slices.Reverse(newest)
+	defer op.prestart(newest)()
 	if err := op.writeReleasing(); err != nil {
 		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
 	}
@@ -103,4 +105,13 @@ func (op *operation) discard() ([]Leftover, error) {
 		left = append(left, Leftover{c, op.engine.plugin.CommandLine(call.VerbDel, op.call(c))})
 	}
 	return left, nil
+}
+
+// releaseLaterAfter makes later reconciliations release an attachment after the error of a release,
+// unless its record is releasing. It returns err.
+func (op *operation) releaseLaterAfter(err error) error {
+	if err != nil && op.entry.rec != nil && op.entry.rec.State != record.Releasing {
+		op.entry.releaseAs = ActionCleanup
+	}
+	return err
 }

@@ -134,7 +134,7 @@ func (op *operation) recordResult(err error) {
 	defer op.engine.mu.Unlock()
 	switch {
 	case err == nil:
-		if op.background() || !op.hasOldIDs() {
+		if !op.client || !op.hasOldIDs() {
 			op.entry.lastErr, op.entry.failures = "", 0
 			op.engine.resolveFailure(op.entry.key)
 		}
@@ -145,7 +145,7 @@ func (op *operation) recordResult(err error) {
 	case !op.entry.lost:
 		return
 	}
-	if op.background() || op.entry.failures == 0 { // a client that repeats its request postpones nothing
+	if !op.client || op.entry.failures == 0 { // a client that repeats its request postpones nothing
 		op.entry.failures++
 		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))
 	}

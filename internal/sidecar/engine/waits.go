@@ -13,32 +13,19 @@ import (
 // attachment), a slot of the request queue (--max-queued-requests) and a plugin process of its pool
 // (--max-plugin-processes). They are acquired in this order.
 
-// queueSlot is a slot of the request queue. A request that can be answered without waiting and
-// without the plugin takes none, so that held addresses are reported however long the queue is.
-type queueSlot struct {
-	engine   *Engine
-	key      key
-	acquired bool
-}
-
-// acquire takes the slot, once, or fails the request. Background work has no slot.
-func (s *queueSlot) acquire() error {
-	if s == nil || s.acquired {
+// acquireSlot takes a slot of the request queue, once, or fails the request. A request that needs
+// neither a wait nor the plugin takes none, so that held addresses are reported however long the queue
+// is. Background work has no slot.
+func (op *operation) acquireSlot() error {
+	if !op.client || op.hasSlot {
 		return nil
 	}
-	if !s.engine.queueSlots.TryAcquire(1) {
+	if !op.engine.queueSlots.TryAcquire(1) {
 		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
-			"%s: %d requests are queued or in progress, which is the limit (--max-queued-requests); try again", s.key, s.engine.opts.MaxQueued)}
+			"%s: %d requests are queued or in progress, which is the limit (--max-queued-requests); try again", op, op.engine.opts.MaxQueued)}
 	}
-	s.acquired = true
+	op.hasSlot = true
 	return nil
-}
-
-// release returns the slot if it was taken.
-func (s *queueSlot) release() {
-	if s.acquired {
-		s.engine.queueSlots.Release(1)
-	}
 }
 
 // tryLock takes the entry's lock if it is free, and reports whether it did.
@@ -55,7 +42,7 @@ func (op *operation) tryLock() bool {
 // waitForLock waits for the entry's lock. A request takes its queue slot for the wait. After
 // an error the reference to the entry is dropped.
 func (op *operation) waitForLock() error {
-	err := op.slot.acquire()
+	err := op.acquireSlot()
 	if err == nil {
 		err = op.wait(QueueEntry, &op.engine.lockWaiters, func(ctx context.Context) error {
 			select {
@@ -67,23 +54,31 @@ func (op *operation) waitForLock() error {
 		})
 	}
 	if err != nil {
-		op.engine.unref(op.entry)
+		op.unref()
 	}
 	return err
 }
 
-// unlock releases the entry's lock and drops the reference to the entry.
+// unlock ends the operation: it releases the entry's lock and calls unref.
 func (op *operation) unlock() {
 	<-op.entry.lock
+	op.unref()
+}
+
+// unref returns the queue slot and drops the reference to the entry.
+func (op *operation) unref() {
 	op.engine.unref(op.entry)
+	if op.hasSlot {
+		op.engine.queueSlots.Release(1)
+	}
 }
 
 // processes returns the plugin processes that the operation may use.
 func (op *operation) processes() *semaphore.Weighted {
-	if op.background() {
-		return op.entry.shared.background
+	if op.client {
+		return op.entry.shared.processes
 	}
-	return op.entry.shared.processes
+	return op.entry.shared.background
 }
 
 // acquireProcess waits for a plugin process, once per operation. Until it returns nothing has
@@ -92,7 +87,7 @@ func (op *operation) acquireProcess() error {
 	if op.hasProcess {
 		return nil
 	}
-	if err := op.slot.acquire(); err != nil {
+	if err := op.acquireSlot(); err != nil {
 		return err
 	}
 	if err := op.engine.journal.Available(); err != nil {
@@ -117,12 +112,9 @@ func (op *operation) finish() {
 	op.schedule()
 }
 
-// waiters counts the operations that wait in a queue.
-type waiters struct{ count atomic.Int64 }
-
 // wait runs until and reports how long it took to the observer. The wait ends with the client
 // and with the engine.
-func (op *operation) wait(w Queue, q *waiters, until func(context.Context) error) error {
+func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(op.waitCtx)
 	defer cancel()
 	defer context.AfterFunc(op.engine.ctx, cancel)()
@@ -130,8 +122,8 @@ func (op *operation) wait(w Queue, q *waiters, until func(context.Context) error
 		cancel() // AfterFunc may run later
 	}
 	start := time.Now()
-	q.count.Add(1)
-	defer q.count.Add(-1)
+	waiting.Add(1)
+	defer waiting.Add(-1)
 	defer func() { op.engine.opts.Observer.QueueWait(w, time.Since(start)) }()
 	return until(ctx)
 }

@@ -16,25 +16,25 @@ func TestAcceptErrors(t *testing.T) {
 	ip := addr("10.0.0.9")
 	asked := []netip.Prefix{netip.PrefixFrom(ip, 32)}
 	for name, c := range map[string]struct {
-		request acquireRequest
+		request want
 		asked   []netip.Prefix
 		result  string
 		want    string
 	}{
-		"requested, another one":  {acquireRequest{families: v4}, asked, "10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.1]"},
-		"requested, one more":     {acquireRequest{families: v4}, asked, "10.0.0.9/24 10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.9 10.0.0.1], which has 10.0.0.1 in addition"},
-		"required, not requested": {acquireRequest{required: []netip.Addr{ip}, families: v4}, nil, "10.0.0.1/24", "10.0.0.9 is required, but cannot be requested from the plugin, which returned [10.0.0.1]"},
-		"required and requested":  {acquireRequest{required: []netip.Addr{ip}, families: v4}, asked, "10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.1]"},
-		"one family requested":    {acquireRequest{families: v6}, asked, "10.0.0.9/24", "for the request of [10.0.0.9/32], and no address of [ipv6]"},
-		"one family configured":   {acquireRequest{families: v6}, nil, "10.0.0.1/24", "plugin returned [10.0.0.1], and no address of [ipv6]: its configuration has no range of that family"},
-		"any family":              {acquireRequest{families: append(v4, v6...), anyFamily: true}, nil, "10.0.0.1/24", ""},
+		"requested, another one":  {want{families: v4}, asked, "10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.1]"},
+		"requested, one more":     {want{families: v4}, asked, "10.0.0.9/24 10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.9 10.0.0.1], which has 10.0.0.1 in addition"},
+		"required, not requested": {want{required: []netip.Addr{ip}, families: v4}, nil, "10.0.0.1/24", "10.0.0.9 is required, but cannot be requested from the plugin, which returned [10.0.0.1]"},
+		"required and requested":  {want{required: []netip.Addr{ip}, families: v4}, asked, "10.0.0.1/24", "requested 10.0.0.9, plugin returned [10.0.0.1]"},
+		"one family requested":    {want{families: v6}, asked, "10.0.0.9/24", "for the request of [10.0.0.9/32], and no address of [ipv6]"},
+		"one family configured":   {want{families: v6}, nil, "10.0.0.1/24", "plugin returned [10.0.0.1], and no address of [ipv6]: its configuration has no range of that family"},
+		"any family":              {want{families: append(v4, v6...), anyFamily: true}, nil, "10.0.0.1/24", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var res call.Result
 			for _, p := range strings.Fields(c.result) {
 				res.Addresses = append(res.Addresses, call.Address{Prefix: netip.MustParsePrefix(p)})
 			}
-			_, err := c.request.accept(res, c.asked)
+			_, err := c.request.accept(res, c.asked, func(netip.Addr) bool { return false })
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
