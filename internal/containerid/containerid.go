@@ -65,9 +65,9 @@ func Unique(containerID string) string {
 // any owner, node and network. No other client is expected to use such IDs, but it could.
 func Match(containerID string) bool { return pattern.MatchString(containerID) }
 
-// TrialPrefix begins the IDs of `profile try`, so that leftovers of one that was killed are
+// TryPrefix begins the IDs of `profile try`, so that leftovers of one that was killed are
 // recognized in the plugin's store. Match does not match them.
-const TrialPrefix = "delegated-ipam-try-"
+const TryPrefix = "delegated-ipam-try-"
 
 // withSuffix appends a suffix to an ID. The slug is shortened so that the result is a DNS label.
 func withSuffix(containerID, suffix string) string {

@@ -75,7 +75,7 @@ func checkLeases(o *Observations, s store, r *report) {
 
 // ofTrial reports whether a lease belongs to `profile try`.
 func ofTrial(l hostlocal.Lease) bool {
-	return strings.HasPrefix(l.ContainerID, containerid.TrialPrefix)
+	return strings.HasPrefix(l.ContainerID, containerid.TryPrefix)
 }
 
 // explains reports whether a list accounts for a lease. During an ADD or DEL the list lacks

@@ -24,7 +24,7 @@ func wantHeldReported(t *testing.T, f *fakePlugin, r Report, err error) {
 	}
 }
 
-// callsOf returns the number of calls of a trial in which nothing fails.
+// callsOf returns the number of calls of a run in which nothing fails.
 func callsOf(t *testing.T, w ways, p profile.Profile) int {
 	t.Helper()
 	f := newFake(t, w)
@@ -122,7 +122,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// An ADD with an unknown outcome that allocates only after the end of the trial.
+// An ADD with an unknown outcome that allocates only after the end of Run.
 func TestLateAdd(t *testing.T) {
 	f := newFake(t, ways{})
 	f.before = func(n int, _ string) (*call.Error, bool) {

@@ -1,200 +1,188 @@
 package profiletry
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// ProfileFor returns the profile with which a plugin type is tried. A type without a profile gets a
-// pod: a plugin that needs one would release nothing without it.
-func ProfileFor(set profile.Set, pluginType string) profile.Profile {
-	p := set.For(pluginType)
-	if p.Type != pluginType {
-		p.PodIdentity = profile.PodIdentitySynthetic
-	}
-	return p
+// conclude sets the fields of the proposal for which there is evidence.
+func (r *run) conclude() {
+	r.proposal.Type = r.Type
+	r.concludeRepeatedAdd()
+	r.concludeUnique()
+	r.concludeCheck()
+	r.concludeRequests()
 }
 
-// draft is a proposal in the making. It begins as a copy of the profile in use.
-type draft struct {
-	profile.Profile
-	// tried has the observation for each field (its JSON name) that the trial has determined;
-	// notTried has the reason for each field that this trial could not determine.
-	tried, notTried map[string]string
-}
-
-// conclude returns the profile that the evidence supports.
-func (t *trial) conclude() draft {
-	d := draft{Profile: t.Profile, tried: map[string]string{}, notTried: map[string]string{}}
-	d.Type = t.Type
-	t.concludeRepeatedAdd(&d)
-	t.concludeUnique(&d)
-	t.concludeCheck(&d)
-	t.concludeRequests(&d)
-	return d
-}
-
-func (t *trial) concludeRepeatedAdd(d *draft) {
+func (r *run) concludeRepeatedAdd() {
 	const field = "repeatedAdd"
-	again := t.seen.again
+	again := r.seen.again
 	saw := "a second ADD of one ID " + again.text()
 	switch {
-	case again.succeeded() && slices.Equal(addrs(again.result), addrs(t.seen.first.result)):
-		d.RepeatedAdd = profile.RepeatedAddSameAnswer
+	case again.succeeded() && slices.Equal(addrs(again.result), addrs(r.seen.first.result)):
+		r.proposal.RepeatedAdd = profile.RepeatedAddSameAnswer
 	case again.succeeded():
-		d.RepeatedAdd = profile.RepeatedAddAnotherAddress
-		saw += ", the first " + t.seen.first.text()
-	case again.refused() && t.seen.second.refused():
-		d.notTried[field] = saw + ", but so was the ADD of another ID: the pool may have one free address only"
+		r.proposal.RepeatedAdd = profile.RepeatedAddAnotherAddress
+		saw += ", the first " + r.seen.first.text()
+	case again.refused() && r.seen.second.refused():
+		r.notTried[field] = saw + ", but so was the ADD of another ID: the pool may have one free address only"
 		return
 	case again.refused():
-		d.RepeatedAdd = profile.RepeatedAddRefused
+		r.proposal.RepeatedAdd = profile.RepeatedAddRefused
 	default:
-		d.notTried[field] = t.withoutADD(saw)
+		r.notTried[field] = r.withoutADD(saw)
 		return
 	}
-	d.tried[field] = saw
+	r.tried[field] = saw
 }
 
-func (t *trial) concludeUnique(d *draft) {
+func (r *run) concludeUnique() {
 	const field = "unique"
-	if !t.seen.second.succeeded() {
-		d.notTried[field] = t.withoutADD("an ADD of a second ID " + t.seen.second.text())
+	first, second := r.seen.first, r.seen.second
+	if !second.succeeded() {
+		r.notTried[field] = r.withoutADD("an ADD of a second ID " + second.text())
 		return
 	}
-	both := shared(t.seen.first.result, t.seen.second.result)
-	d.Unique = len(both) == 0
-	d.tried[field] = fmt.Sprintf("two IDs got %s and %s at the same time", join(prefixes(t.seen.first.result)), join(prefixes(t.seen.second.result)))
+	r.proposal.Unique = len(shared(first.result, second.result)) == 0
+	r.tried[field] = fmt.Sprintf("two IDs got %s and %s at the same time", strings.Join(prefixes(first.result), ", "), strings.Join(prefixes(second.result), ", "))
 }
 
 // withoutADD adds to an observation why no ADD was run.
-func (t *trial) withoutADD(saw string) string {
-	if t.noAdd == "" {
+func (r *run) withoutADD(saw string) string {
+	if r.noAdd == "" {
 		return saw
 	}
-	return saw + ": " + t.noAdd
+	return saw + ": " + r.noAdd
 }
 
 // concludeCheck sets checkProves, lost and verifyBy. CHECK proves something only if it distinguished
-// each of the held IDs from each of the others.
-func (t *trial) concludeCheck(d *draft) {
-	if !t.seen.hasCheck {
+// each of the held IDs from each of the others, by an error by which a loss can be recognized.
+func (r *run) concludeCheck() {
+	e, p := &r.seen, &r.proposal
+	if !e.hasCheck {
 		for _, field := range []string{"checkProves", "verifyBy", "lost"} {
-			d.notTried[field] = "the plugin has no CHECK in the CNI version of its calls, or the network disables it"
+			r.notTried[field] = "the plugin has no CHECK in the CNI version of its calls, or the network disables it"
 		}
 		return
 	}
-	e := &t.seen
-	d.CheckProves, d.Lost = profile.ProvesNothing, profile.Lost{}
-	switch {
-	case e.checkHeld.succeeded() && isOwnRefusal(e.checkNew) && isOwnRefusal(e.checkDeleted):
-		t.concludeLost(d)
-	default:
-		d.tried["checkProves"] = t.checks()
+	p.CheckProves, p.Lost = profile.ProvesNothing, profile.Lost{}
+	r.tried["checkProves"] = fmt.Sprintf("CHECK of a held address %s, of a held ID with another address %s, of an ID that never had an ADD %s, of a released address %s",
+		e.checkHeld.text(), e.checkOther.text(), e.checkNew.text(), e.checkDeleted.text())
+	if e.checkHeld.succeeded() && isOwnRefusal(e.checkNew) && isOwnRefusal(e.checkDeleted) {
+		if lost, saw, err := r.lost(); err != nil {
+			r.tried["checkProves"] += "; " + err.Error()
+		} else {
+			p.Lost, r.tried["lost"] = lost, saw
+			p.CheckProves = profile.ProvesPresence
+			if e.checkOther.refused() {
+				p.CheckProves = profile.ProvesAddress
+			}
+		}
 	}
-	t.concludeVerify(d)
+	r.concludeVerify()
 }
 
 // isOwnRefusal reports whether a CHECK was refused with a code of the plugin's own. CNI's codes
 // never mean a loss.
 func isOwnRefusal(a attempt) bool { return a.refused() && a.err.IsPluginRefusal() }
 
-// concludeLost is for a CHECK that distinguishes held IDs from others.
-func (t *trial) concludeLost(d *draft) {
-	e := t.seen
+// lost returns the description of the errors of CHECK for IDs that hold nothing, and the observation:
+// the description of the type's own profile if that matches.
+func (r *run) lost() (profile.Lost, string, error) {
+	e, known := &r.seen, call.Invocation{Profile: r.Profile}
 	saw := "CHECK of a released address " + e.checkDeleted.text()
-	if t.ownProfile() && t.knownLost(e.checkNew) && t.knownLost(e.checkDeleted) {
-		d.Lost = t.Profile.Lost
-		d.tried["lost"] = saw + ", which the profile describes"
-	} else {
-		lost, err := lostOf(e.checkNew.err, e.checkDeleted.err, t.variables())
-		if err != nil {
-			d.tried["checkProves"] = t.checks() + "; " + err.Error()
-			return
-		}
-		d.Lost = lost
-		d.tried["lost"] = saw
+	if r.ownProfile() && call.IsLost(known, e.checkNew.err) && call.IsLost(known, e.checkDeleted.err) {
+		return r.Profile.Lost, saw + ", which the profile describes", nil
 	}
-	d.CheckProves = profile.ProvesPresence
-	if e.checkOther.refused() {
-		d.CheckProves = profile.ProvesAddress
-	}
-	d.tried["checkProves"] = t.checks()
-}
-
-// checks returns what each CHECK returned.
-func (t *trial) checks() string {
-	e := t.seen
-	return fmt.Sprintf("CHECK of a held address %s, of a held ID with another address %s, of an ID that never had an ADD %s, of a released address %s",
-		e.checkHeld.text(), e.checkOther.text(), e.checkNew.text(), e.checkDeleted.text())
-}
-
-// knownLost reports whether the profile in use describes the error of a CHECK.
-func (t *trial) knownLost(a attempt) bool {
-	return call.IsLost(call.Invocation{Profile: t.Profile}, a.err)
-}
-
-// variables are the parts of an error that differ between calls.
-func (t *trial) variables() []string {
-	all := []string{t.Network.Name}
-	var config struct{ IPAM any }
-	if len(t.scratches) > 0 && json.Unmarshal(t.scratches[0].call.Invocation.Config, &config) == nil {
-		all = append(all, texts(config.IPAM)...) // such as the name of the plugin's pool
-	}
-	for _, s := range t.scratches {
-		all = append(all, s.call.ContainerID, s.call.Invocation.IfName, s.call.Invocation.NetNS)
-	}
-	for _, r := range []call.Result{t.seen.first.result, t.seen.second.result, t.seen.again.result} {
-		all = append(all, prefixes(r)...)
-		for _, ip := range addrs(r) {
-			all = append(all, ip.String())
-		}
-	}
-	return all
-}
-
-// texts returns the texts in a JSON value, without its keys.
-func texts(value any) (all []string) {
-	switch v := value.(type) {
-	case string:
-		all = []string{v}
-	case []any:
-		for _, e := range v {
-			all = append(all, texts(e)...)
-		}
-	case map[string]any:
-		for _, e := range v {
-			all = append(all, texts(e)...)
-		}
-	}
-	return all
+	lost, err := lostOf(e.checkNew.err, e.checkDeleted.err, r.variables())
+	return lost, saw, err
 }
 
 // concludeVerify prefers CHECK. Whether a failed ADD releases held addresses cannot be tried, so
 // ADD is not proposed unless the profile in use has it.
-func (t *trial) concludeVerify(d *draft) {
-	const field = "verifyBy"
-	saw := "CHECK proves " + string(d.CheckProves)
+func (r *run) concludeVerify() {
+	p := &r.proposal
+	saw := "CHECK proves " + string(p.CheckProves)
 	switch {
-	case d.CheckProves != profile.ProvesNothing:
-		d.VerifyBy = profile.VerifyCheck
-	case d.VerifyBy == profile.VerifyAdd && d.RepeatedAdd == profile.RepeatedAddSameAnswer:
+	case p.CheckProves != profile.ProvesNothing:
+		p.VerifyBy = profile.VerifyCheck
+	case p.VerifyBy == profile.VerifyAdd && p.RepeatedAdd == profile.RepeatedAddSameAnswer:
 		saw += ", and a repeated ADD returns the same; that a failed ADD releases nothing is taken from the profile"
 	default:
-		if d.VerifyBy == profile.VerifyAdd {
+		if p.VerifyBy == profile.VerifyAdd {
 			saw += ", and a repeated ADD does not return the same"
-		} else if d.RepeatedAdd == profile.RepeatedAddSameAnswer {
+		} else if p.RepeatedAdd == profile.RepeatedAddSameAnswer {
 			saw += `; "add" may be correct if a failed ADD never releases held addresses, which cannot be tried`
 		}
-		d.VerifyBy = profile.VerifyNothing
+		p.VerifyBy = profile.VerifyNothing
 	}
-	d.tried[field] = saw
-	if d.VerifyBy != profile.VerifyCheck {
-		d.Lost = profile.Lost{}
-		d.tried["lost"] = "no CHECK is called, because verifyBy is " + string(d.VerifyBy)
+	r.tried["verifyBy"] = saw
+	if p.VerifyBy != profile.VerifyCheck {
+		p.Lost = profile.Lost{}
+		r.tried["lost"] = "no CHECK is called, because verifyBy is " + string(p.VerifyBy)
 	}
+}
+
+// concludeRequests proposes the conventions that the plugin honours in one form, and keeps those of
+// the type's own profile that could not be tried. A convention that is ignored in one form is not
+// accepted in the other just because that was refused.
+func (r *run) concludeRequests() {
+	p, form := &r.proposal, r.form()
+	p.Requests, p.RequestForm = nil, ""
+	var why []string
+	reasons := r.notTried
+	for _, convention := range r.conventions() {
+		got := r.seen.requests[way{convention, form}].verdict
+		var saw []string
+		for _, f := range forms {
+			other := r.seen.requests[way{convention, f}]
+			saw = append(saw, other.saw)
+			if other.verdict == ignored && got != honoured {
+				got = ignored
+			}
+		}
+		why = append(why, string(convention)+" "+strings.Join(slices.Compact(saw), ", "))
+		if got != untried {
+			reasons = r.tried
+		}
+		known := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(r.Profile.Requests, convention)
+		if got == honoured || got != ignored && known {
+			p.Requests, p.RequestForm = append(p.Requests, convention), form
+		}
+	}
+	reasons["requests"], reasons["requestForm"] = strings.Join(why, "; "), "see requests"
+}
+
+// conventions returns all conventions, those of the profile in use first and in its order.
+func (r *run) conventions() []profile.Request {
+	all := slices.Clone(r.Profile.Requests)
+	for _, c := range conventions {
+		if !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// form returns the form in which the most conventions are honoured; among equals the form of the
+// profile in use, or the bare address.
+func (r *run) form() profile.RequestForm {
+	count := map[profile.RequestForm]int{}
+	for w, got := range r.seen.requests {
+		if got.verdict == honoured {
+			count[w.form]++
+		}
+	}
+	best := cmp.Or(r.Profile.RequestForm, profile.FormAddress)
+	for _, f := range forms {
+		if count[f] > count[best] {
+			best = f
+		}
+	}
+	return best
 }

@@ -2,6 +2,7 @@ package profiletry
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -51,7 +52,7 @@ type fakePlugin struct {
 	// store has the addresses that each ID holds.
 	store map[string][]netip.Addr
 	next  int
-	// earlier are the invocations of an earlier trial that still hold addresses.
+	// earlier are the invocations of an earlier run that still hold addresses.
 	earlier []call.Invocation
 	// calls counts the calls; before is called with the number of each, from 1, and its verb. An
 	// error that it returns is that of the call; done reports that the call does its work anyway.
@@ -69,9 +70,9 @@ func newFake(t *testing.T, w ways) *fakePlugin {
 	return &fakePlugin{t: t, ways: w, store: map[string][]netip.Addr{}}
 }
 
-const fakeIDPrefix = containerid.TrialPrefix + "0123456789ab"
+const fakeIDPrefix = containerid.TryPrefix + "0123456789ab"
 
-// options returns the options of a trial of the plugin with a profile.
+// options returns the options of a run with the plugin with a profile.
 func (f *fakePlugin) options(p profile.Profile) Options {
 	return Options{Plugin: f, Network: call.Network{Name: "net", File: "10-net.conflist"}, Type: "fake", Profile: p, IDPrefix: fakeIDPrefix}
 }
@@ -89,10 +90,10 @@ func (f *fakePlugin) Held(call.Invocation, string) ([]call.Invocation, error) { 
 
 func (f *fakePlugin) CommandLine(verb string, c call.Call) string { return verb + " " + c.ContainerID }
 
-// begin counts a call, and fails the test if it is for an ID that the trial does not own.
+// begin counts a call, and fails the test if it is for an ID of another client.
 func (f *fakePlugin) begin(ctx context.Context, verb, id string) (err error, done bool) {
 	if !strings.HasPrefix(id, fakeIDPrefix) && verb != call.VerbStatus {
-		f.t.Errorf("%s of container ID %q, want one of the trial's own", verb, id)
+		f.t.Errorf("%s of container ID %q, want one with the prefix", verb, id)
 	}
 	if ctx.Err() != nil {
 		return &call.Error{Verb: verb, Outcome: call.NotStarted, Err: ctx.Err()}, false
@@ -252,4 +253,31 @@ func (f *fakePlugin) Check(ctx context.Context, c call.Call) error {
 func (f *fakePlugin) Status(ctx context.Context, _ call.Invocation) error {
 	err, _ := f.begin(ctx, call.VerbStatus, "")
 	return err
+}
+
+// addr returns the n-th address of the pool.
+func addr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 0, byte(n + 1)}) }
+
+func resultOf(ips ...netip.Addr) call.Result {
+	var r call.Result
+	var listed []map[string]string
+	for _, ip := range ips {
+		a := call.Address{Prefix: netip.PrefixFrom(ip, 24), Gateway: netip.MustParseAddr("10.1.0.1")}
+		r.Addresses = append(r.Addresses, a)
+		listed = append(listed, map[string]string{"address": a.Prefix.String(), "gateway": "10.1.0.1"})
+	}
+	r.Raw, _ = json.Marshal(map[string]any{"cniVersion": "1.1.0", "ips": listed})
+	return r
+}
+
+// prevOf returns the address of prevResult.
+func prevOf(t *testing.T, c call.Call) netip.Addr {
+	t.Helper()
+	var prev struct {
+		IPs []struct{ Address netip.Prefix } `json:"ips"`
+	}
+	if err := json.Unmarshal(c.PrevResult, &prev); err != nil || len(prev.IPs) == 0 {
+		t.Fatalf("prevResult %s: %v, want an address", c.PrevResult, err)
+	}
+	return prev.IPs[0].Address.Addr()
 }

@@ -2,11 +2,15 @@ package profiletry
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// evidence has the results of the steps. An attempt that was not made proves nothing.
+// evidence has the results of the steps.
 type evidence struct {
 	// hasCheck reports that the invocation has CHECK.
 	hasCheck bool
@@ -19,112 +23,179 @@ type evidence struct {
 	checkHeld, checkOther, checkNew, checkDeleted, checkAgain attempt
 	// delNew is a DEL of an ID that never had an ADD, delTwice a second DEL.
 	delNew, delTwice attempt
-	requests         requestEvidence
+	requests         map[way]requested
 }
 
 // observe runs the steps in a safe order: DEL before the first ADD, so that a plugin that cannot
 // release does not allocate, and never more than two held addresses at a time.
-func (t *trial) observe(ctx context.Context) error {
-	one, err := t.newScratch(ctx, "1")
-	if err != nil {
-		return err
+func (r *run) observe(ctx context.Context) {
+	one := r.newScratch(ctx, "1")
+	if r.err != nil {
+		return
 	}
-	inv := one.call.Invocation
-	t.seen.hasCheck = inv.HasCheck()
-	t.report.Binary, t.report.CNIVersion = inv.Binary, inv.CNIVersion
-	t.findEarlier(inv)
-	t.report.Versions = append(t.report.Versions, t.Plugin.Versions(inv.Binary)...)
-	for _, part := range []func(context.Context, *scratch) error{
-		t.observeFirst, t.observeSecond, t.observeNew, t.observeRepeated, t.observeDeleted, t.observeRequests,
-	} {
-		if err := part(ctx, one); err != nil {
-			return err
+	e, inv := &r.seen, one.call.Invocation
+	e.hasCheck = inv.HasCheck()
+	r.report.Binary, r.report.CNIVersion = inv.Binary, inv.CNIVersion
+	r.findEarlier(inv)
+	r.report.Versions = append(r.report.Versions, r.Plugin.Versions(inv.Binary)...)
+	if inv.HasStatus() {
+		err := r.record(Step{Verb: call.VerbStatus, Purpose: "see whether the plugin is ready", Outcome: Succeeded}, r.Plugin.Status(ctx, inv))
+		r.note(err != nil, "STATUS failed: %v", err)
+	}
+	e.delNew = r.del(ctx, one, "release an ID that never had an ADD")
+	e.first = r.add(ctx, one, "allocate an address")
+	if r.err == nil && !e.first.succeeded() {
+		r.stop("%w; expected an address. Does the pool of network %q have at least two that are free, and is the configuration right (%s)?", e.first.err, r.Network.Name, r.Network.File)
+	}
+	if r.err != nil {
+		return
+	}
+	e.checkHeld = r.check(ctx, one, e.first.result, "check a held address")
+	r.observeSecond(ctx, one)
+	e.again = r.add(ctx, one, "repeat the ADD of a held ID")
+	if e.again.refused() {
+		e.checkAgain = r.check(ctx, one, e.first.result, "check the held address after the refused ADD")
+	}
+	r.del(ctx, one, "release the first ID")
+	e.delTwice = r.del(ctx, one, "release it again")
+	e.checkDeleted = r.check(ctx, one, e.first.result, "check a released address")
+	r.undoCheck(ctx, one)
+	r.observeRequests(ctx)
+}
+
+// observeSecond allocates for a second ID while the first is held, and runs CHECK of a third one that
+// never had an ADD, with a result that no ID holds now if there is one.
+func (r *run) observeSecond(ctx context.Context, one *scratch) {
+	e := &r.seen
+	two := r.newScratch(ctx, "2")
+	e.second = r.add(ctx, two, "allocate for another ID")
+	if other, ok := otherResult(e.first.result, e.second.result); ok {
+		e.checkOther = r.check(ctx, one, other, "check a held ID with another address")
+	}
+	r.del(ctx, two, "release the second ID")
+	never, prev := r.newScratch(ctx, "3"), e.first.result
+	if e.second.succeeded() {
+		prev = e.second.result
+	}
+	e.checkNew = r.check(ctx, never, prev, "check an ID that never had an ADD")
+	r.undoCheck(ctx, never)
+}
+
+// undoCheck runs DEL after a CHECK of an ID that held nothing.
+func (r *run) undoCheck(ctx context.Context, s *scratch) {
+	if s.dirty {
+		r.del(ctx, s, "release a possible allocation of that CHECK")
+	}
+}
+
+// The conventions and forms in the order in which they are tried and proposed: the first carries
+// several addresses and needs no capability, the last carries one.
+var (
+	conventions = []profile.Request{profile.RequestArgsCNI, profile.RequestRuntimeConfig, profile.RequestCNIArgs}
+	forms       = []profile.RequestForm{profile.FormAddress, profile.FormCIDR}
+)
+
+// way is a convention in one form.
+type way struct {
+	convention profile.Request
+	form       profile.RequestForm
+}
+
+// verdict is the effect of a request on a plugin.
+type verdict int
+
+const (
+	untried verdict = iota
+	// honoured: exactly the requested address was returned, each time.
+	honoured
+	// ignored: another address was returned, or one more.
+	ignored
+	// rejected: the ADD was refused, for an unknown reason.
+	rejected
+)
+
+// requested is the effect of requests in one way, and the observation.
+type requested struct {
+	verdict verdict
+	saw     string
+}
+
+func notTried(why string) requested { return requested{saw: "was not tried: " + why} }
+
+// observeRequests requests addresses by each convention in each form. Both IDs are released by now,
+// so both addresses can be requested.
+func (r *run) observeRequests(ctx context.Context) {
+	r.seen.requests = map[way]requested{}
+	targets, why := r.targets()
+	for i, convention := range conventions {
+		for j, form := range forms {
+			w := way{convention, form}
+			if why != "" {
+				r.seen.requests[w] = notTried(why)
+				continue
+			}
+			s := r.newScratch(ctx, fmt.Sprintf("r%d", 1+i*len(forms)+j))
+			s.call.Profile.Requests, s.call.Profile.RequestForm = []profile.Request{convention}, form
+			r.seen.requests[w] = r.request(ctx, s, w, targets)
 		}
 	}
-	return nil
 }
 
-// observeFirst runs STATUS, DEL of an unknown ID, ADD and CHECK.
-func (t *trial) observeFirst(ctx context.Context, one *scratch) (err error) {
-	if one.call.Invocation.HasStatus() {
-		statusErr := t.record(Step{Verb: call.VerbStatus, Purpose: "see whether the plugin is ready", Outcome: Succeeded}, t.Plugin.Status(ctx, one.call.Invocation))
-		if statusErr != nil {
-			t.note("STATUS failed: %v", statusErr)
+// targets returns two addresses of one family to be requested, or why there are none. Those that
+// two IDs have got are certainly in the pool. A plugin that returns the same address to both has no pool.
+func (r *run) targets() (targets []netip.Prefix, why string) {
+	first, second := r.seen.first.result, r.seen.second.result
+	if !r.seen.second.succeeded() {
+		return nil, "needs two addresses, and the ADD of a second ID " + r.seen.second.text()
+	}
+	if len(shared(first, second)) > 0 {
+		targets = neighbours(first.Addresses[0], 2)
+	} else {
+		targets = []netip.Prefix{first.Addresses[0].Prefix}
+		for _, a := range second.Addresses {
+			if a.Addr().Is4() == targets[0].Addr().Is4() {
+				targets = append(targets, a.Prefix)
+			}
 		}
 	}
-	if t.seen.delNew, err = t.del(ctx, one, "release an ID that never had an ADD"); err != nil {
-		return err
+	if len(targets) < 2 {
+		return nil, "needs two addresses of one family"
 	}
-	if t.seen.first, err = t.add(ctx, one, "allocate an address"); err != nil {
-		return err
-	}
-	if a := t.seen.first; !a.succeeded() {
-		return t.stop("%w; expected an address. Does the pool of network %q have at least two that are free, and is the configuration right (%s)?", a.err, t.Network.Name, t.Network.File)
-	}
-	t.seen.checkHeld, err = t.check(ctx, one, t.seen.first.result, "check a held address")
-	return err
+	return targets[:2], ""
 }
 
-// observeSecond allocates for a second ID while the first is held.
-func (t *trial) observeSecond(ctx context.Context, one *scratch) error {
-	two, err := t.newScratch(ctx, "2")
-	if err != nil {
-		return err
+// request requests the second address, then the first, then the first again: no plugin that ignores
+// requests returns the two in this order by a rule such as the lowest, the last or the next
+// address. It does not begin with the first: as the lowest one, and the one released last, the
+// plugin may return it anyway, and a plugin that adds the requested address to that would return it
+// twice, which is not a valid result.
+func (r *run) request(ctx context.Context, s *scratch, w way, targets []netip.Prefix) requested {
+	if _, err := s.call.Convention(1); err != nil {
+		return notTried(fmt.Sprintf("the network does not declare the capability %q", call.CapabilityIPs))
 	}
-	if t.seen.second, err = t.add(ctx, two, "allocate for another ID"); err != nil {
-		return err
-	}
-	other, ok := otherResult(t.seen.first.result, t.seen.second.result)
-	if ok {
-		if t.seen.checkOther, err = t.check(ctx, one, other, "check a held ID with another address"); err != nil {
-			return err
+	for _, target := range []netip.Prefix{targets[1], targets[0], targets[0]} {
+		a := r.add(ctx, s, fmt.Sprintf("request %s by %s as %s", target, w.convention, w.form), target)
+		if !a.made {
+			return notTried(r.noAdd)
+		}
+		r.del(ctx, s, "release it")
+		saw := fmt.Sprintf("as %s: the request of %s %s", w.form, target, a.text())
+		switch {
+		case a.refused():
+			return requested{rejected, "is refused " + saw}
+		case !a.succeeded():
+			return notTried(r.noAdd)
+		case !r.exactly(a.result, target.Addr()):
+			return requested{ignored, "is not honoured " + saw}
 		}
 	}
-	_, err = t.del(ctx, two, "release the second ID")
-	return err
+	return requested{honoured, "is honoured as " + string(w.form)}
 }
 
-// observeNew runs CHECK of an ID that never had an ADD, with a result that no ID holds now if there
-// is one.
-func (t *trial) observeNew(ctx context.Context, _ *scratch) error {
-	never, err := t.newScratch(ctx, "3")
-	if err != nil {
-		return err
-	}
-	prev := t.seen.first.result
-	if t.seen.second.succeeded() {
-		prev = t.seen.second.result
-	}
-	if t.seen.checkNew, err = t.check(ctx, never, prev, "check an ID that never had an ADD"); err != nil {
-		return err
-	}
-	if !never.dirty {
-		return nil
-	}
-	_, err = t.del(ctx, never, "release a possible allocation of that CHECK")
-	return err
-}
-
-// observeRepeated repeats the ADD of the held ID.
-func (t *trial) observeRepeated(ctx context.Context, one *scratch) (err error) {
-	if t.seen.again, err = t.add(ctx, one, "repeat the ADD of a held ID"); err != nil || !t.seen.again.refused() {
-		return err
-	}
-	t.seen.checkAgain, err = t.check(ctx, one, t.seen.first.result, "check the held address after the refused ADD")
-	return err
-}
-
-// observeDeleted releases the first ID, and observes the effect.
-func (t *trial) observeDeleted(ctx context.Context, one *scratch) (err error) {
-	if _, err = t.del(ctx, one, "release the first ID"); err != nil {
-		return err
-	}
-	if t.seen.delTwice, err = t.del(ctx, one, "release it again"); err != nil {
-		return err
-	}
-	if t.seen.checkDeleted, err = t.check(ctx, one, t.seen.first.result, "check a released address"); err != nil || !one.dirty {
-		return err
-	}
-	_, err = t.del(ctx, one, "release a possible allocation of that CHECK")
-	return err
+// exactly reports whether a result has the requested address, and otherwise no more addresses than
+// a result without a request has of other families: an address too many may be one that the plugin
+// has not reserved.
+func (r *run) exactly(got call.Result, want netip.Addr) bool {
+	return slices.Contains(addrs(got), want) && countOf(got, want.Is4()) == 1 &&
+		countOf(got, !want.Is4()) <= countOf(r.seen.first.result, !want.Is4())
 }

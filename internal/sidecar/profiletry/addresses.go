@@ -4,12 +4,9 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
-
-func join(texts []string) string { return strings.Join(texts, ", ") }
 
 // prefixes returns the addresses of a result as text.
 func prefixes(r call.Result) []string {
@@ -38,17 +35,11 @@ func shared(a, b call.Result) []netip.Addr {
 
 // countOf returns how many addresses of a family a result has.
 func countOf(r call.Result, is4 bool) int {
-	n := 0
-	for _, ip := range addrs(r) {
-		if ip.Is4() == is4 {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(addrs(r), func(ip netip.Addr) bool { return ip.Is4() != is4 }))
 }
 
-// neighbours returns at most n addresses beside one: of its subnet, and never the gateway, the first
-// or the last of that.
+// neighbours returns at most n addresses next to one in its subnet, and never the gateway, the first
+// or the last address of the subnet.
 func neighbours(a call.Address, n int) []netip.Prefix {
 	usable := func(ip netip.Addr) bool {
 		whole := a.Prefix.Bits() == ip.BitLen()
@@ -65,8 +56,8 @@ func neighbours(a call.Address, n int) []netip.Prefix {
 	return found
 }
 
-// otherResult returns a prevResult that the first ID does not hold: that of the second ID or, if
-// both have an address in common or the second one is missing, one with a neighbouring address. It
+// otherResult returns a prevResult that the first ID does not hold: the result of the second ID or,
+// if both have an address in common or the second one is missing, one with a neighbouring address. It
 // returns false if there is none.
 func otherResult(first, second call.Result) (call.Result, bool) {
 	if len(second.Addresses) > 0 && len(shared(first, second)) == 0 {

@@ -1,6 +1,7 @@
 package profiletry
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,22 +33,21 @@ func lostOf(a, b *call.Error, variables []string) (profile.Lost, error) {
 	lost.Codes = slices.Compact(lost.Codes)
 	text := func(e *call.Error) string {
 		if strings.TrimSpace(e.Msg) == "" {
-			return e.Details
+			return mask(e.Details, variables)
 		}
-		return e.Msg
+		return mask(e.Msg, variables)
 	}
-	lost.Message = commonText(mask(text(a), variables), mask(text(b), variables))
-	if letters := strings.Count(strings.Map(letterOnly, lost.Message), "x"); letters < minText {
+	lost.Message = commonText(text(a), text(b))
+	letters := 0
+	for _, r := range lost.Message {
+		if unicode.IsLetter(r) {
+			letters++
+		}
+	}
+	if letters < minText {
 		return lost, errors.New("the two errors have no text in common by which they could be recognized")
 	}
 	return lost, nil
-}
-
-func letterOnly(r rune) rune {
-	if unicode.IsLetter(r) {
-		return 'x'
-	}
-	return -1
 }
 
 // mask replaces the variables in a text, the longest first, because one may be a part of another.
@@ -80,4 +80,40 @@ func commonText(a, b string) string {
 		before = now
 	}
 	return strings.TrimSpace(string(x[end-best : end]))
+}
+
+// variables are the parts of an error that differ between calls.
+func (r *run) variables() []string {
+	all := []string{r.Network.Name}
+	var config struct{ IPAM any }
+	if len(r.scratches) > 0 && json.Unmarshal(r.scratches[0].call.Config, &config) == nil {
+		all = append(all, texts(config.IPAM)...) // such as the name of the plugin's pool
+	}
+	for _, s := range r.scratches {
+		all = append(all, s.call.ContainerID, s.call.IfName, s.call.NetNS)
+	}
+	for _, a := range []attempt{r.seen.first, r.seen.second, r.seen.again} {
+		all = append(all, prefixes(a.result)...)
+		for _, ip := range addrs(a.result) {
+			all = append(all, ip.String())
+		}
+	}
+	return all
+}
+
+// texts returns the texts in a JSON value, without its keys.
+func texts(value any) (all []string) {
+	switch v := value.(type) {
+	case string:
+		all = []string{v}
+	case []any:
+		for _, e := range v {
+			all = append(all, texts(e)...)
+		}
+	case map[string]any:
+		for _, e := range v {
+			all = append(all, texts(e)...)
+		}
+	}
+	return all
 }

@@ -28,7 +28,7 @@ func used(t *testing.T, of string) profile.Profile {
 	return p
 }
 
-// proposed are the fields of a proposal that a trial finds out.
+// proposed are the fields of a proposal that steps determine.
 type proposed struct {
 	repeatedAdd profile.RepeatedAdd
 	verifyBy    profile.Verify
@@ -137,7 +137,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A new field of a profile needs a reason why no trial finds it out, or an observation.
+// A new field of a profile needs a reason why no step determines it, or an observation.
 func TestUntriable(t *testing.T) {
 	f := newFake(t, ways{})
 	r, err := Run(t.Context(), f.options(used(t, "host-local")))
@@ -146,7 +146,7 @@ func TestUntriable(t *testing.T) {
 	}
 	tried := map[string]bool{}
 	for _, fact := range r.Facts {
-		tried[fact.Field] = fact.From == FromTrial
+		tried[fact.Field] = fact.From == FromStep
 	}
 	for field, isTried := range tried {
 		if _, ok := untriable[field]; ok == isTried {
