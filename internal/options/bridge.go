@@ -1,6 +1,7 @@
 package options
 
 import (
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -9,18 +10,13 @@ import (
 
 // Bridge is the options of delegated-ipam-bridge. The declarations describe the fields.
 type Bridge struct {
-	NodeName          string
-	Kubeconfig        string
-	Host              string // Socket returns its path
-	Pool              string
-	MinAllocate       int
-	PreAllocate       int
-	MaxAllocate       int
-	MaxAboveWatermark int
-	ReleaseExcess     bool
-	ReleaseDelay      time.Duration
-	WatchPods         bool
-	MetricsAddress    string
+	NodeName, Kubeconfig, Pool string
+	// Host names the socket of the sidecar; Socket returns its path.
+	Host                                                     string
+	MinAllocate, PreAllocate, MaxAllocate, MaxAboveWatermark int
+	ReleaseExcess, WatchPods                                 bool
+	ReleaseDelay                                             time.Duration
+	MetricsAddress                                           string
 	Log
 }
 
@@ -40,7 +36,7 @@ func (b *Bridge) declare(env map[string]string) []Option {
 			Name: "pool", Value: Text(&b.Pool, "name"), Default: client.DefaultPool, Help: "pool of the sidecar to acquire addresses from",
 			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
 		},
-	}, b.declareSizes(), b.Log.declare(Restart), []Option{
+	}, b.declareSizes(), b.Log.declare(""), []Option{
 		{
 			// The default of Cilium's operator (its option of this name, in seconds).
 			Name: "excess-ip-release-delay", Value: Duration(&b.ReleaseDelay), Default: "180s",
@@ -56,26 +52,52 @@ func (b *Bridge) declare(env map[string]string) []Option {
 // its own and for cloud pools (internal/defaults of Cilium, IPAMPreAllocation).
 func (b *Bridge) declareSizes() []Option {
 	return []Option{
-		{
-			Name: "min-allocate", Value: Count(&b.MinAllocate), Default: "8", Help: "minimum number of slots; a slot is one address of each family",
-			Valid: func() bool { return b.MinAllocate >= 0 }, Expected: "0 or more",
-		},
-		{
-			Name: "pre-allocate", Value: Count(&b.PreAllocate), Default: "8", Help: "number of free slots to keep",
-			// Without a free slot the next pod waits forever: only a used address causes an acquisition.
-			Valid: func() bool { return b.PreAllocate >= 1 }, Expected: "1 or more",
-		},
-		{
-			Name: "max-allocate", Value: Count(&b.MaxAllocate), Default: "0", Help: "maximum number of slots (0 = no limit)",
-			Valid: func() bool { return b.MaxAllocate >= 0 }, Expected: "0 or more",
-		},
-		{
-			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark), Default: "0", Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate",
-			Valid: func() bool { return b.MaxAboveWatermark >= 0 }, Expected: "0 or more",
-		},
+		{Name: "min-allocate", Value: Count(&b.MinAllocate, 0), Default: "8", Help: "minimum number of slots; a slot is one address of each family"},
+		// Without a free slot the next pod waits forever: only a used address causes an acquisition.
+		{Name: "pre-allocate", Value: Count(&b.PreAllocate, 1), Default: "8", Help: "number of free slots to keep"},
+		{Name: "max-allocate", Value: Count(&b.MaxAllocate, 0), Default: "0", Help: "maximum number of slots (0 = no limit)"},
+		{Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark, 0), Default: "0", Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate"},
 		{Name: "release-excess", Value: Bool(&b.ReleaseExcess), Default: "true", Help: "release the free slots above --pre-allocate and --max-above-watermark"},
 	}
 }
 
 // Validate reports each invalid option: its name, its value and the expected values.
 func (b Bridge) Validate() error { return validate(b.declare(nil)) }
+
+// Network is the options of delegated-ipam-bridge network. The declarations describe the fields.
+type Network struct {
+	NodeName, Kubeconfig, Template, Output string
+	SingleNode, Remove                     bool
+	MetricsAddress                         string
+	Log
+}
+
+// NewNetwork returns the options with their defaults, and the set that fills them from flags. Of the
+// environment only the default of --node-name depends.
+func NewNetwork(env map[string]string) (*Network, *Set) {
+	n := &Network{}
+	return n, newSet("", n.declare(env))
+}
+
+func (n *Network) declare(env map[string]string) []Option {
+	return slices.Concat([]Option{
+		nodeName(&n.NodeName, env, "name of this Node", "the name of this Node; in a pod, set K8S_NODE_NAME from spec.nodeName"),
+		kubeconfig(&n.Kubeconfig),
+		{
+			Name: "template", Value: Path(&n.Template), Default: "/etc/delegated-ipam/template/pods.conflist", Help: "template of the CNI network configuration list, in JSON with variables such as ${ranges} (docs/install/ranges.md)",
+			Valid: func() bool { return filepath.IsAbs(n.Template) }, Expected: "an absolute path",
+		},
+		{
+			Name: "output", Value: Path(&n.Output), Default: "/run/delegated-ipam/pods.conflist",
+			Help: "file to write for the sidecar (its --cni-conf-file); its directory must exist, and be emptied by a reboot",
+			// The sidecar reads a file with another extension as a single plugin.
+			Valid: func() bool { return filepath.IsAbs(n.Output) && filepath.Ext(n.Output) == ".conflist" }, Expected: "an absolute path that ends in .conflist",
+		},
+		singleNode(&n.SingleNode),
+		{Name: "remove", Value: Bool(&n.Remove), Help: "remove the output and end, for an uninstall; neither the template nor the API server is needed"},
+		metricsAddress(&n.MetricsAddress, metricsAndProbes),
+	}, n.Log.declare(""))
+}
+
+// Validate reports each invalid option: its name, its value and the expected values.
+func (n Network) Validate() error { return validate(n.declare(nil)) }

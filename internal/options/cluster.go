@@ -1,11 +1,8 @@
 package options
 
-import "slices"
-
-// Output formats of a command (--output).
-const (
-	OutputTable = "table"
-	OutputJSON  = "json"
+import (
+	"slices"
+	"time"
 )
 
 // Cluster is the options of the commands of delegated-ipam-bridge that read a whole cluster. The
@@ -22,7 +19,7 @@ func NewCluster(more ...Option) (*Cluster, *Set) {
 	return c, newSet("", slices.Concat([]Option{
 		clusterKubeconfig(&c.Kubeconfig),
 		Output(&c.Output),
-	}, c.Log.declare(Restart), more))
+	}, c.Log.declare(""), more))
 }
 
 // SharedRange declares that not every node takes its addresses from its podCIDRs.
@@ -33,15 +30,59 @@ func SharedRange(target *bool) Option {
 	}
 }
 
-// Output declares the output format of a command.
-func Output(target *string) Option {
-	return Option{Name: "output", Short: "o", Value: Choice(target, OutputTable, OutputJSON), Default: OutputTable, Help: "output format"}
+// maxExtraSlots limits --extra-slots, because each slot costs a call of the plugin.
+const maxExtraSlots = 1024
+
+// LostNodes is the options of delegated-ipam-bridge lost-nodes. The declarations describe the fields.
+type LostNodes struct {
+	Kubeconfig, Namespace, ConfigMap string
+	Grace, MaxGap                    time.Duration
+	MaxNodes, ExtraSlots             int
+	Owners, CNINetworks              []string
+	// WhereaboutsNamespace is empty if the plugin's store cannot be listed.
+	WhereaboutsNamespace string
+	File, Forget         string
+	Log
 }
 
-// clusterKubeconfig declares the credentials of a command that an operator may run outside a pod.
-func clusterKubeconfig(target *string) Option {
-	return Option{
-		Name: "kubeconfig", Value: Path(target),
-		Help: "kubeconfig file for the API server (empty = $KUBECONFIG, else ~/.kube/config, else the service account of the pod)",
-	}
+// NewLostNodes returns the options with their defaults, and the set that fills them from flags.
+func NewLostNodes() (*LostNodes, *Set) {
+	l := &LostNodes{}
+	return l, newSet("", l.declare())
 }
+
+func (l *LostNodes) declare() []Option {
+	return slices.Concat([]Option{
+		clusterKubeconfig(&l.Kubeconfig),
+		{
+			Name: "namespace", Value: Text(&l.Namespace, "name"), Default: "kube-system", Help: "namespace of --config-map",
+			Valid: func() bool { return l.Namespace != "" }, Expected: "the name of a namespace",
+		},
+		{
+			Name: "config-map", Value: Text(&l.ConfigMap, "name"), Default: "delegated-ipam-nodes", Help: "ConfigMap in which the Nodes are remembered; it must exist",
+			Valid: func() bool { return l.ConfigMap != "" }, Expected: "the name of a ConfigMap",
+		},
+		{
+			Name: "grace", Value: Duration(&l.Grace), Default: "1h0m0s", Help: "how long a Node must have been absent to be lost",
+			Valid: func() bool { return l.Grace > 0 }, Expected: "more than 0s: longer than a machine can run, or a Node can come back, after its Node was deleted",
+		},
+		{
+			Name: "max-gap", Value: Duration(&l.MaxGap), Default: "30m0s", Help: "longest time between two runs; after a longer one --grace begins anew, because a Node may have existed meanwhile",
+			Valid: func() bool { return l.MaxGap > 0 && l.MaxGap < l.Grace }, Expected: "more than 0s and less than --grace: otherwise two runs that find a Node absent would suffice",
+		},
+		{Name: "max-nodes", Value: Count(&l.MaxNodes, 1), Default: "20", Help: "maximum number of lost nodes to list, those first that are lost longest"},
+		{Name: "owners", Value: Texts(&l.Owners, "owners"), Default: "router,health,ingress", Help: "list of owners that each node may have, besides the slots of the bridge"},
+		{Name: "extra-slots", Value: Count(&l.ExtraSlots, 0, maxExtraSlots), Default: "16", Help: "number of slots to add to those of the last pool, which may have grown since it was seen"},
+		{Name: "whereabouts-namespace", Value: Text(&l.WhereaboutsNamespace, "name"), Help: "namespace of whereabouts' IPPools, with which lost nodes are compared (empty = do not compare)"},
+		{
+			Name: "cni-networks", Value: Texts(&l.CNINetworks, "names"), Help: "list of the CNI networks of the sidecars, with --whereabouts-namespace",
+			Valid:    func() bool { return (len(l.CNINetworks) == 0) == (l.WhereaboutsNamespace == "") },
+			Expected: "names with --whereabouts-namespace, and none without it",
+		},
+		{Name: "file", Value: Path(&l.File), Help: "file to write for delegated-ipam reclaim (its --from; empty = stdout)"},
+		{Name: "forget", Value: Path(&l.Forget), Help: "report of delegated-ipam reclaim (its --report): forget the nodes that it has reclaimed, and list none"},
+	}, l.Log.declare(""))
+}
+
+// Validate reports each invalid option: its name, its value and the expected values.
+func (l LostNodes) Validate() error { return validate(l.declare()) }

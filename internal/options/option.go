@@ -1,5 +1,5 @@
 // Package options declares the options of both programs: name, default, sources, validation and
-// help text, each in one place. It imports no other package of the programs but their constants.
+// help text, each in one place.
 package options
 
 import (
@@ -18,9 +18,9 @@ type Option struct {
 	// Short is the one-letter flag, empty for none.
 	Short string
 	// Value reads the option and is bound to the field that it sets.
-	Value Value
-	// Default is the value that applies without any source, as Value reads it; empty for the
-	// zero value of the field.
+	Value *Value
+	// Default is the value that applies without any source, as Value reads it; empty to leave the
+	// field as it is.
 	Default string
 	// DefaultText replaces Default in help and docs, for a default that depends on the machine.
 	DefaultText string
@@ -31,28 +31,17 @@ type Option struct {
 	Valid func() bool
 	// Expected is what Valid accepts, as in "expected 0s or more".
 	Expected string
-	// OnReload is the effect of SIGHUP on the option.
-	OnReload OnReload
+	// OnReload is the effect of SIGHUP; empty if a new value needs a restart.
+	OnReload string
 }
 
-// OnReload is the effect of SIGHUP on an option of a running program.
-type OnReload string
-
+// Effects of SIGHUP on an option of a running program.
 const (
-	// Restart: a new value is applied by a restart only.
-	Restart OnReload = ""
-	// ReloadValue: a new value is applied.
-	ReloadValue OnReload = "value"
-	// ReloadFiles: the files that it names are read again; a new value needs a restart.
-	ReloadFiles OnReload = "files"
+	// reloadValue: a new value is applied.
+	reloadValue = "value"
+	// reloadFiles: the files that it names are read again; a new value needs a restart.
+	reloadFiles = "files"
 )
-
-// Value reads an option from text.
-type Value interface {
-	pflag.Value
-	// setDefault sets the field to the default of the option.
-	setDefault(text string) error
-}
 
 const (
 	// EnvAnnotation is the annotation of a flag that names its environment variable.
@@ -66,15 +55,17 @@ const (
 // its own Value cannot read is a programming error and panics.
 func Register(flags *pflag.FlagSet, all ...Option) {
 	for _, o := range all {
-		if err := o.Value.setDefault(o.Default); err != nil {
-			panic(fmt.Sprintf("default %q of --%s: %v", o.Default, o.Name, err))
+		if o.Default != "" {
+			if err := o.Value.set(o.Default, false); err != nil {
+				panic(fmt.Sprintf("default %q of --%s: %v", o.Default, o.Name, err))
+			}
 		}
 		f := flags.VarPF(o.Value, o.Name, o.Short, o.Help)
-		if o.OnReload != Restart {
-			f.Annotations = map[string][]string{ReloadAnnotation: {string(o.OnReload)}}
+		if o.OnReload != "" {
+			f.Annotations = map[string][]string{ReloadAnnotation: {o.OnReload}}
 		}
 		f.DefValue = cmp.Or(o.DefaultText, f.DefValue)
-		if o.Value.Type() == boolKind {
+		if o.Value.kind == boolKind {
 			f.NoOptDefVal = "true" // the name alone turns it on
 		}
 	}
@@ -84,15 +75,19 @@ func Register(flags *pflag.FlagSet, all ...Option) {
 func validate(all []Option) error {
 	var errs []error
 	for _, o := range all {
-		if o.Valid != nil && !o.Valid() {
-			errs = append(errs, fmt.Errorf("--%s is %q; expected %s", o.Name, o.Value, o.Expected))
+		valid, expected := o.Valid, o.Expected
+		if valid == nil {
+			valid, expected = o.Value.valid, o.Value.expected
+		}
+		if valid != nil && !valid() {
+			errs = append(errs, fmt.Errorf("--%s is %q; expected %s", o.Name, o.Value, expected))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // InvalidValue returns the error of a value that an option cannot read: its source, the value, and the
-// expected values. err is that of a FlagSet.
+// expected values. err is the error of a FlagSet.
 func InvalidValue(where string, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

@@ -1,9 +1,21 @@
 package options
 
 import (
+	"cmp"
+	"fmt"
+	"net"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// Output formats of a command (--output).
+const (
+	OutputTable = "table"
+	OutputJSON  = "json"
 )
 
 // Formats of the log (--log-format).
@@ -25,7 +37,7 @@ type Log struct {
 }
 
 // declare declares them; level is the effect of SIGHUP on --log-level.
-func (l *Log) declare(level OnReload) []Option {
+func (l *Log) declare(level string) []Option {
 	// Neither program logs at the levels panic and fatal.
 	levels := []string{"error", "warning", "info", "debug", "trace"}
 	return []Option{
@@ -91,5 +103,67 @@ func singleNode(target *bool) Option {
 	return Option{
 		Name: "single-node", Value: Bool(target),
 		Help: "accept one range for all nodes although the plugin knows only the allocations of its node: for a cluster of one node (docs/install/ranges.md)",
+	}
+}
+
+// ListenAddress completes the value of --metrics-address: the loopback address unless a host is
+// named; empty for none. The error is that text is not host:port.
+func ListenAddress(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return "", fmt.Errorf("--metrics-address is %q; expected %s", text, expectedListenAddress)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+const expectedListenAddress = "host:port, or :port for loopback only"
+
+const unixScheme = "unix://"
+
+// SocketEnv is the environment variable that names the socket to clients: a path, as for Cilium's own
+// client (internal/defaults of Cilium, SockPathEnv).
+const SocketEnv = "CILIUM_SOCK"
+
+// Host declares the option that names the socket of the sidecar to a client, as cilium-dbg has
+// it: unix:///path or a bare path. Its default is not checked: a client reports a path from the
+// environment that does not exist.
+func Host(target *string, env map[string]string) Option {
+	const socket = unixScheme + client.DefaultSocket
+	*target = unixScheme + strings.TrimPrefix(cmp.Or(env[SocketEnv], client.DefaultSocket), unixScheme)
+	return Option{
+		Name: "host", Short: "H", DefaultText: "$" + SocketEnv + ", else " + socket,
+		Help: "socket of the sidecar; a bare path is accepted",
+		Value: scalar(target, "unix:///path", "the path of a unix socket, such as "+socket, func(text string) (string, error) {
+			path := Socket(text)
+			if path == "" || strings.Contains(path, "://") {
+				return "", strconv.ErrSyntax
+			}
+			return unixScheme + path, nil
+		}, asIs),
+	}
+}
+
+// Socket returns the path in a value of --host.
+func Socket(host string) string { return strings.TrimPrefix(host, unixScheme) }
+
+// Output declares the output format of a command.
+func Output(target *string) Option {
+	return Option{Name: "output", Short: "o", Value: Choice(target, OutputTable, OutputJSON), Default: OutputTable, Help: "output format"}
+}
+
+// clusterKubeconfig declares the credentials of a command that an operator may run outside a pod.
+func clusterKubeconfig(target *string) Option {
+	return Option{
+		Name: "kubeconfig", Value: Path(target),
+		Help: "kubeconfig file for the API server (empty = $KUBECONFIG, else ~/.kube/config, else the service account of the pod)",
 	}
 }

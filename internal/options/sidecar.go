@@ -21,19 +21,14 @@ import (
 
 // Sidecar is the options of delegated-ipam serve. The declarations describe the fields.
 type Sidecar struct {
-	SocketPath  string
-	SocketMode  fs.FileMode
-	SocketGroup string
-	AllowUIDs   []int
-	AllowGIDs   []int
+	SocketPath, SocketGroup string
+	SocketMode              fs.FileMode
+	AllowUIDs, AllowGIDs    []int
 	// HealthDetails is HealthAll or HealthAuthorized.
 	HealthDetails string
 
-	StateDir    string
-	CNIConfDir  string
-	CNIConfFile string
-	CNIBinDirs  []string
-	CNINetwork  string
+	StateDir, CNIConfDir, CNIConfFile, CNINetwork string
+	CNIBinDirs                                    []string
 	// IPAMDefaultIPPool is the name of the default pool.
 	IPAMDefaultIPPool string
 	// Pools maps pools to the names of their networks. Complete adds the default pool, whose
@@ -42,33 +37,22 @@ type Sidecar struct {
 	Owners       []string
 	RetireOwners bool
 
-	NodeName        string
-	PodName         string
-	EnableIPv4      bool
-	EnableIPv6      bool
-	LocalRouterIPv4 netip.Addr
-	LocalRouterIPv6 netip.Addr
-	IPv4Range       netip.Prefix
-	IPv6Range       netip.Prefix
+	NodeName, PodName                string
+	EnableIPv4, EnableIPv6           bool
+	LocalRouterIPv4, LocalRouterIPv6 netip.Addr
+	IPv4Range, IPv6Range             netip.Prefix
 	// ExcludeAddresses are not allocated; a bare address is a prefix of full length.
 	ExcludeAddresses []netip.Prefix
 
-	PluginProfiles     []string
-	AcceptUnsafePlugin bool
-	SingleNode         bool
-	PluginTimeout      time.Duration
-	PluginEnv          []string
-	MaxPluginProcesses int
-	MaxQueuedRequests  int
-	VerifyInterval     time.Duration
-	CNINetNS           string
-	CNIIfName          string
+	PluginProfiles, PluginEnv             []string
+	AcceptUnsafePlugin, SingleNode        bool
+	PluginTimeout, VerifyInterval         time.Duration
+	MaxPluginProcesses, MaxQueuedRequests int
+	CNINetNS, CNIIfName                   string
 
-	ReleaseDelay   time.Duration
-	IPAMExpiration time.Duration
-	MetricsAddress string
+	ReleaseDelay, IPAMExpiration time.Duration
+	MetricsAddress, ConfigDir    string
 	Log
-	ConfigDir string
 
 	// InPod reports whether the process runs in a container of Kubernetes, of which the kubelet
 	// sets $KUBERNETES_SERVICE_HOST. It is not an option.
@@ -92,9 +76,9 @@ func NewSidecar(env map[string]string) (*Sidecar, *Set) {
 }
 
 func (s *Sidecar) declare(env map[string]string) []Option {
-	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare(ReloadValue), []Option{
+	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare(reloadValue), []Option{
 		metricsAddress(&s.MetricsAddress, "TCP address to serve /metrics on, and nothing else; :port is loopback only (empty = none)"),
-		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap", OnReload: ReloadFiles},
+		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap", OnReload: reloadFiles},
 	})
 }
 
@@ -131,12 +115,12 @@ func (s *Sidecar) declareCNI() []Option {
 			Valid: func() bool { return filepath.IsAbs(s.StateDir) }, Expected: "an absolute path",
 		},
 		{
-			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does", OnReload: ReloadFiles,
+			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does", OnReload: reloadFiles,
 			Valid: func() bool { return s.CNIConfDir != "" || s.CNIConfFile != "" }, Expected: "a directory, here or a file in --cni-conf-file",
 		},
-		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir", OnReload: ReloadFiles},
+		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir", OnReload: reloadFiles},
 		{
-			Name: "cni-bin-dir", Value: Paths(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
+			Name: "cni-bin-dir", Value: Texts(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
 			Valid: func() bool { return !slices.Contains(s.CNIBinDirs, "") }, Expected: "directories of CNI plugins, none of them empty",
 		},
 		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: "CNI network of the default pool (empty = the first that delegates IPAM)"},
@@ -210,6 +194,11 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 	}
 }
 
+// isIPv6 excludes IPv4 addresses in IPv6 form.
+func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }
+
+func isUnicast(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" }
+
 const (
 	expectedIPv4Prefix = "an IPv4 prefix such as 10.0.0.0/24"
 	expectedIPv6Prefix = "an IPv6 prefix such as fd00::/64"
@@ -217,7 +206,7 @@ const (
 
 func (s *Sidecar) declarePlugin() []Option {
 	return []Option{
-		{Name: "plugin-profile", Value: Paths(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: ReloadFiles},
+		{Name: "plugin-profile", Value: Texts(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: reloadFiles},
 		{
 			Name: "accept-unsafe-plugin", Value: Bool(&s.AcceptUnsafePlugin),
 			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/reference/plugins.md)",
@@ -232,14 +221,10 @@ func (s *Sidecar) declarePlugin() []Option {
 		{
 			// A plugin call is mostly start-up and disk: two for each CPU keep both busy. With
 			// fewer than four, one slow plugin would stop all others.
-			Name: "max-plugin-processes", Value: Count(&s.MaxPluginProcesses), Default: strconv.Itoa(max(4, 2*runtime.GOMAXPROCS(0))),
+			Name: "max-plugin-processes", Value: Count(&s.MaxPluginProcesses, 1, maxProcesses), Default: strconv.Itoa(max(4, 2*runtime.GOMAXPROCS(0))),
 			DefaultText: "2 per CPU, at least 4", Help: "maximum number of concurrent plugin calls of each pool",
-			Valid: func() bool { return 1 <= s.MaxPluginProcesses && s.MaxPluginProcesses <= maxProcesses }, Expected: fmt.Sprintf("1 to %d", maxProcesses),
 		},
-		{
-			Name: "max-queued-requests", Value: Count(&s.MaxQueuedRequests), Default: "1024", Help: "maximum number of waiting requests; others are rejected with Retry-After",
-			Valid: func() bool { return 1 <= s.MaxQueuedRequests && s.MaxQueuedRequests <= maxQueued }, Expected: fmt.Sprintf("1 to %d", maxQueued),
-		},
+		{Name: "max-queued-requests", Value: Count(&s.MaxQueuedRequests, 1, maxQueued), Default: "1024", Help: "maximum number of waiting requests; others are rejected with Retry-After"},
 		{
 			Name: "cni-netns", Value: Text(&s.CNINetNS, "path"), Help: "CNI_NETNS of plugin calls (empty = from the plugin's profile)",
 		},
@@ -273,12 +258,22 @@ func (s Sidecar) Complete() (Sidecar, error) {
 	if strings.HasPrefix(s.SocketPath, "@") {
 		return s, fmt.Errorf("--socket-path is %q; expected the path of a file: an abstract socket has neither mode nor group, so each process of the network namespace could connect to it or take its name", s.SocketPath)
 	}
-	for _, o := range s.declare(nil) {
-		if p, ok := o.Value.(pathValue); ok {
-			if err := p.makeAbsolute(); err != nil {
-				return s, err
-			}
+	s.CNIBinDirs, s.PluginProfiles = slices.Clone(s.CNIBinDirs), slices.Clone(s.PluginProfiles)
+	paths := []*string{&s.SocketPath, &s.StateDir, &s.CNIConfDir, &s.CNIConfFile, &s.ConfigDir}
+	for _, list := range [][]string{s.CNIBinDirs, s.PluginProfiles} {
+		for i := range list {
+			paths = append(paths, &list[i])
 		}
+	}
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return s, fmt.Errorf("path %q: %w", *path, err)
+		}
+		*path = abs
 	}
 	s.Pools = all
 	return s, nil

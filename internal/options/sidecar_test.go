@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -88,6 +89,11 @@ func TestCompletePaths(t *testing.T) {
 	} {
 		if path != filepath.Join(here, want) {
 			t.Errorf("got %s; want %s in %s", path, want, here)
+		}
+	}
+	for _, o := range got.declare(nil) {
+		if text := o.Value.String(); slices.Contains([]string{"path", "paths", "files"}, o.Value.Type()) && text != "" && o.Name != "cni-netns" && !filepath.IsAbs(text) {
+			t.Errorf("--%s is %q; want an absolute path", o.Name, text)
 		}
 	}
 	if got.CNIBinDirs[1] != "/f" || got.ConfigDir != "" {

@@ -1,144 +1,244 @@
 package options
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
+	"maps"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// scalar is a Value whose error names the expected values.
-type scalar[T any] struct {
-	target *T
+// Value reads an option from text into the field that it is bound to. It is a pflag.Value whose
+// error names the expected values.
+type Value struct {
 	// kind stands for the value in the help text.
 	kind string
-	// expected is what parse accepts, as in "expected true or false".
+	// set reads the field from text; add keeps the elements that a list has.
+	set func(text string, add bool) error
+	// format returns the field as set reads it.
+	format func() string
+	// valid and expected are as in Option, for bounds of a number.
+	valid    func() bool
 	expected string
-	parse    func(string) (T, error)
-	// format is the inverse of parse.
-	format func(T) string
+	// given reports that Set was called: a list is repeatable, but the first Set replaces the default.
+	given bool
 }
 
 // Set reads the value from text.
-func (v *scalar[T]) Set(text string) error {
-	got, err := v.parse(text)
-	if err != nil {
-		return expect(v.expected)
-	}
-	*v.target = got
-	return nil
-}
-
-func (v *scalar[T]) setDefault(text string) error {
-	if text == "" {
-		var zero T
-		*v.target = zero
-		return nil
-	}
-	return v.Set(text)
+func (v *Value) Set(text string) error {
+	err := v.set(text, v.given)
+	v.given = v.given || err == nil
+	return err
 }
 
 // String returns the value as Set reads it.
-func (v *scalar[T]) String() string { return v.format(*v.target) }
+func (v *Value) String() string { return v.format() }
 
 // Type returns the placeholder of the value in the help text.
-func (v *scalar[T]) Type() string { return v.kind }
+func (v *Value) Type() string { return v.kind }
 
 // expect is the error of a value that cannot be read; InvalidValue adds the value.
 func expect(what string) error { return fmt.Errorf("expected %s", what) }
 
-// Text accepts any text; kind stands for it in the help text.
-func Text(target *string, kind string) Value { return text(target, kind) }
-
-func text(target *string, kind string) *scalar[string] {
-	return &scalar[string]{
-		target: target, kind: kind, expected: "text",
-		parse:  func(s string) (string, error) { return s, nil },
-		format: func(s string) string { return s },
-	}
+// scalar is one value. expected is what parse accepts, as in "expected true or false".
+func scalar[T any](target *T, kind, expected string, parse func(string) (T, error), format func(T) string) *Value {
+	return &Value{kind: kind, format: func() string { return format(*target) }, set: func(text string, _ bool) error {
+		got, err := parse(text)
+		if err != nil {
+			return expect(expected)
+		}
+		*target = got
+		return nil
+	}}
 }
 
-// pathValue is a Value that holds paths.
-type pathValue interface {
-	// makeAbsolute makes the paths independent of the working directory; empty ones stay empty.
-	makeAbsolute() error
-}
-
-// path is a path of the file system.
-type path struct{ *scalar[string] }
-
-// Path accepts a path, relative ones included.
-func Path(target *string) Value { return path{text(target, "path")} }
-
-func (p path) makeAbsolute() error { return makeAbsolute(p.target) }
-
-func makeAbsolute(p *string) error {
-	if *p == "" {
+// list is several values, separated by commas (or line ends, as in a file).
+func list[T any](target *[]T, kind, expected string, parse func(string) (T, error)) *Value {
+	set := func(text string, add bool) error {
+		var got []T
+		for _, part := range split(text) {
+			one, err := parse(part)
+			if err != nil {
+				return expect(expected)
+			}
+			got = append(got, one)
+		}
+		if add {
+			got = append(*target, got...)
+		}
+		*target = got
 		return nil
 	}
-	abs, err := filepath.Abs(*p)
-	if err != nil {
-		return fmt.Errorf("path %q: %w", *p, err)
+	return &Value{kind: kind, set: set, format: func() string {
+		texts := make([]string, len(*target))
+		for i, v := range *target {
+			texts[i] = fmt.Sprint(v)
+		}
+		return strings.Join(texts, ",")
+	}}
+}
+
+// split returns the parts of a list that are not empty.
+func split(text string) []string {
+	var out []string
+	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' || r == '\r' }) {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
 	}
-	*p = abs
-	return nil
+	return out
+}
+
+func asIs(s string) string { return s }
+
+func anyText(s string) (string, error) { return s, nil }
+
+// Text accepts any text; kind stands for it in the help text.
+func Text(target *string, kind string) *Value { return scalar(target, kind, "text", anyText, asIs) }
+
+// Texts accepts a list of texts; kind stands for it in the help text.
+func Texts(target *[]string, kind string) *Value {
+	return list(target, kind, "texts separated by commas", anyText)
+}
+
+// Path accepts a path, relative ones included.
+func Path(target *string) *Value { return Text(target, "path") }
+
+// Choice accepts one of a fixed set of values.
+func Choice(target *string, choices ...string) *Value { return chosen(target, asIs, choices) }
+
+// chosen accepts the choices in the spelling that normalize returns.
+func chosen(target *string, normalize func(string) string, choices []string) *Value {
+	return scalar(target, strings.Join(choices, "|"), "one of "+strings.Join(choices, ", "), func(s string) (string, error) {
+		if s = normalize(s); !slices.Contains(choices, s) {
+			return "", strconv.ErrSyntax
+		}
+		return s, nil
+	}, asIs)
 }
 
 // boolKind is the kind of Bool, by which Register recognizes it.
 const boolKind = "bool"
 
 // Bool accepts true or false; the flag alone stands for true.
-func Bool(target *bool) Value {
-	return &scalar[bool]{target: target, kind: boolKind, expected: "true or false", parse: strconv.ParseBool, format: strconv.FormatBool}
+func Bool(target *bool) *Value {
+	return scalar(target, boolKind, "true or false", strconv.ParseBool, strconv.FormatBool)
 }
 
 // Duration accepts a duration with its unit.
-func Duration(target *time.Duration) Value {
-	return &scalar[time.Duration]{
-		target: target, kind: "duration", expected: "a duration with its unit, such as 500ms, 30s or 10m",
-		parse: time.ParseDuration, format: time.Duration.String,
-	}
+func Duration(target *time.Duration) *Value {
+	return scalar(target, "duration", "a duration with its unit, such as 500ms, 30s or 10m", time.ParseDuration, time.Duration.String)
 }
 
-// Count accepts a whole number.
-func Count(target *int) Value {
-	return &scalar[int]{target: target, kind: "count", expected: "a whole number", parse: strconv.Atoi, format: strconv.Itoa}
+// Count accepts a whole number. bounds are the least and the greatest allowed one, none of them, or
+// the least alone.
+func Count(target *int, bounds ...int) *Value {
+	v := scalar(target, "count", "a whole number", strconv.Atoi, strconv.Itoa)
+	switch len(bounds) {
+	case 1:
+		v.valid, v.expected = func() bool { return *target >= bounds[0] }, fmt.Sprintf("%d or more", bounds[0])
+	case 2:
+		v.valid, v.expected = func() bool { return bounds[0] <= *target && *target <= bounds[1] }, fmt.Sprintf("%d to %d", bounds[0], bounds[1])
+	}
+	return v
+}
+
+// IDs accepts a list of numeric user or group IDs.
+func IDs(target *[]int, kind, expected string) *Value {
+	return list(target, kind, expected, func(s string) (int, error) {
+		// 31 bits: the syscalls that accept an ID have no more.
+		id, err := strconv.ParseUint(s, 10, 31)
+		return int(id), err
+	})
 }
 
 // Mode accepts permission bits in octal, as chmod does.
-func Mode(target *fs.FileMode) Value {
-	return &scalar[fs.FileMode]{
-		target: target, kind: "mode", expected: "octal permission bits from 0000 to 0777, such as 0660",
-		parse: func(s string) (fs.FileMode, error) {
-			bits, err := strconv.ParseUint(s, 8, 32)
-			if err == nil && bits > uint64(fs.ModePerm) {
-				err = strconv.ErrRange
-			}
-			return fs.FileMode(bits), err
-		},
-		format: func(m fs.FileMode) string { return fmt.Sprintf("%04o", uint32(m)) },
-	}
+func Mode(target *fs.FileMode) *Value {
+	return scalar(target, "mode", "octal permission bits from 0000 to 0777, such as 0660", func(s string) (fs.FileMode, error) {
+		bits, err := strconv.ParseUint(s, 8, 32)
+		if err == nil && bits > uint64(fs.ModePerm) {
+			err = strconv.ErrRange
+		}
+		return fs.FileMode(bits), err
+	}, func(m fs.FileMode) string { return fmt.Sprintf("%04o", uint32(m)) })
 }
 
-// Choice accepts one of a fixed set of values.
-func Choice(target *string, choices ...string) Value { return chosen(target, nil, choices) }
+// Address accepts an IP address, or nothing for none; expected names its family.
+func Address(target *netip.Addr, expected string) *Value {
+	return optional(target, "address", expected, netip.ParseAddr)
+}
 
-// chosen accepts the choices, in the spelling that normalize returns; nil for as they are.
-func chosen(target *string, normalize func(string) string, choices []string) *scalar[string] {
-	v := text(target, strings.Join(choices, "|"))
-	v.expected = "one of " + strings.Join(choices, ", ")
-	v.parse = func(s string) (string, error) {
-		if normalize != nil {
-			s = normalize(s)
+// Prefix accepts an IP prefix, or nothing for none; expected names its family.
+func Prefix(target *netip.Prefix, expected string) *Value {
+	return optional(target, "prefix", expected, netip.ParsePrefix)
+}
+
+// optional reads empty text as the zero value: a ConfigMap has its keys whether they are used or
+// not.
+func optional[T interface {
+	fmt.Stringer
+	IsValid() bool
+}](target *T, kind, expected string, parse func(string) (T, error)) *Value {
+	return scalar(target, kind, expected, func(s string) (v T, err error) {
+		if s != "" {
+			v, err = parse(s)
 		}
-		for _, c := range choices {
-			if s == c {
-				return c, nil
-			}
+		return v, err
+	}, func(v T) string {
+		if !v.IsValid() {
+			return ""
 		}
-		return "", strconv.ErrSyntax
+		return v.String()
+	})
+}
+
+// Addresses accepts a list of IP addresses and prefixes; an address is a prefix of full length.
+func Addresses(target *[]netip.Prefix) *Value {
+	const expected = "IP addresses and prefixes without host bits, such as 10.0.0.1 or fd00::/120, separated by commas"
+	return list(target, "addresses", expected, parseAddresses)
+}
+
+// parseAddresses accepts an address without a zone, or a prefix whose host bits are zero: another one
+// could be meant as an address with the length of its subnet.
+func parseAddresses(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		ip = ip.Unmap()
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
 	}
-	return v
+	p, err := netip.ParsePrefix(text)
+	if err == nil && (p != p.Masked() || p.Addr().Is4In6()) {
+		err = errors.New("host bits, or a prefix of IPv4 addresses in IPv6 form")
+	}
+	return p, err
+}
+
+// Pools accepts a list of name=network, each name once. It has no default but the empty one.
+func Pools(target *map[string]string) *Value {
+	set := func(text string, _ bool) error {
+		for _, part := range split(text) {
+			name, network, ok := strings.Cut(part, "=")
+			if !ok || name == "" || network == "" {
+				return expect("name=network, such as blue=blue-network")
+			}
+			if _, twice := (*target)[name]; twice {
+				return expect("each pool once; pool " + name + " is there already")
+			}
+			if *target == nil {
+				*target = map[string]string{}
+			}
+			(*target)[name] = network
+		}
+		return nil
+	}
+	return &Value{kind: "name=network", set: set, format: func() string {
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(*target)) {
+			texts = append(texts, name+"="+(*target)[name])
+		}
+		return strings.Join(texts, ",")
+	}}
 }

@@ -2,12 +2,16 @@ package options
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // Source is where the value of an option came from.
@@ -41,7 +45,6 @@ type Set struct {
 	// prefix begins the environment variables; empty for options that no variable sets.
 	prefix  string
 	sources map[string]Source
-	// skipped are the files that SkippedFiles returns.
 	skipped []string
 }
 
@@ -49,12 +52,9 @@ func newSet(prefix string, all []Option) *Set {
 	s := &Set{flags: pflag.NewFlagSet("", pflag.ContinueOnError), prefix: prefix}
 	Register(s.flags, all...)
 	if prefix != "" {
-		s.flags.VisitAll(func(f *pflag.Flag) {
-			if f.Annotations == nil {
-				f.Annotations = map[string][]string{}
-			}
-			f.Annotations[EnvAnnotation] = []string{s.variable(f.Name)}
-		})
+		for _, o := range all {
+			_ = s.flags.SetAnnotation(o.Name, EnvAnnotation, []string{s.variable(o.Name)}) // never fails for a flag of the set
+		}
 	}
 	return s
 }
@@ -82,6 +82,10 @@ func (s *Set) Settings() []Setting {
 	return all
 }
 
+// SkippedFiles returns the paths in --config-dir that Resolve has skipped and that deserve a
+// warning, sorted: directories, and the backup and temporary files of editors and packagers.
+func (s *Set) SkippedFiles() []string { return s.skipped }
+
 // Resolve sets each option that no flag has set from the environment or from its file in
 // --config-dir. The error has each value that cannot be read, with its variable or file.
 func (s *Set) Resolve(env map[string]string) error {
@@ -107,17 +111,34 @@ func (s *Set) Resolve(env map[string]string) error {
 			sources[f.Name] = FromDefault
 		}
 	})
-	dir, files, err := s.readConfigDir()
+	found, err := s.readConfigDir()
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if sources[name] == FromDefault {
-			set(name, filepath.Join(dir, name), files[name], FromConfigDir)
+	for _, f := range found {
+		if sources[f.option] == FromDefault {
+			set(f.option, f.path, f.text, FromConfigDir)
 		}
 	}
 	s.sources = sources
 	return errors.Join(errs...)
+}
+
+// Reread resolves fresh, an unresolved set of the same options, with the flags of s, the
+// environment and the files that are in --config-dir now, and returns its settings, sorted by name.
+// s stays as it is. The error is as that of Resolve.
+func (s *Set) Reread(fresh *Set, env map[string]string) ([]Setting, error) {
+	for name, source := range s.sources {
+		if source == FromFlag {
+			if _, err := fresh.Set(name, s.Setting(name).Value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := fresh.Resolve(env); err != nil {
+		return nil, err
+	}
+	return fresh.Settings(), nil
 }
 
 // variable returns the environment variable of an option, empty if there is none.
@@ -149,4 +170,72 @@ func Environment(environ []string) map[string]string {
 		}
 	}
 	return env
+}
+
+// configDir is the option that names a directory of options, and so cannot be a file in it.
+const configDir = "config-dir"
+
+// maxConfigFile bounds a file in --config-dir, in bytes. Real ones have one line.
+const maxConfigFile = 64 << 10
+
+// configFile is a file in --config-dir.
+type configFile struct{ option, path, text string }
+
+// readConfigDir returns the options in --config-dir: the name of each file is the option, its
+// content the value without the line end. Names that begin with a dot are skipped: a mounted
+// ConfigMap keeps its versions there (..data and its target), and the other files are links into
+// these. Backup files and directories are skipped, too. Any other name is an error.
+func (s *Set) readConfigDir() (found []configFile, err error) {
+	s.skipped = nil
+	f := s.flags.Lookup(configDir)
+	if f == nil || f.Value.String() == "" {
+		return nil, nil
+	}
+	dir := f.Value.String()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--%s is %q; expected a readable directory: %w", configDir, dir, files.Cause(err))
+	}
+	var errs []error
+	for _, e := range entries {
+		name, path := e.Name(), filepath.Join(dir, e.Name())
+		isOption := name != configDir && s.flags.Lookup(name) != nil
+		switch {
+		case isBackup(name):
+			s.skipped = append(s.skipped, path)
+		case strings.HasPrefix(name, "."):
+		// In place of an option a directory is a mistake that would leave the option unset.
+		case !isOption && isDir(path):
+			s.skipped = append(s.skipped, path)
+		case !isOption:
+			errs = append(errs, fmt.Errorf("%s is not an option of serve; expected files named after its flags, without the leading dashes", path))
+		default:
+			text, err := files.Read(path, maxConfigFile)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("option %s cannot be read: %s: %w; expected a file of at most %d bytes with its value", name, path, err, maxConfigFile))
+			}
+			found = append(found, configFile{name, path, strings.TrimRight(string(text), "\r\n")})
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+// isDir reports whether a path leads to a directory.
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// backupExtensions are those of backup, temporary and replaced files of editors, patch, dpkg and
+// rpm. The swap files of vim end in .swp, .swo and so on.
+var backupExtensions = []string{
+	".bak", ".backup", ".orig", ".old", ".save", ".tmp", ".rej", ".swp", ".swo", ".swn", ".swx",
+	".dpkg-old", ".dpkg-new", ".dpkg-dist", ".dpkg-bak", ".dpkg-tmp", ".rpmsave", ".rpmnew", ".rpmorig",
+}
+
+// isBackup reports whether an editor or a package manager leaves a file of that name next to the
+// edited one.
+func isBackup(name string) bool {
+	return strings.HasSuffix(name, "~") || strings.HasPrefix(name, "#") || strings.HasPrefix(name, ".#") ||
+		slices.Contains(backupExtensions, strings.ToLower(filepath.Ext(name)))
 }
