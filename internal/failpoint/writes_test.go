@@ -59,16 +59,11 @@ func otherWriters() map[string]map[string][]string {
 		},
 		// The store of host-local, which only a repair by doctor changes.
 		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}},
-		"files": {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
+		"files":            {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
-		"delegated-ipam/cli": {
-			// The directory in which profile try runs plugins.
-			"profileTry": {"MkdirTemp", "RemoveAll"},
-			// That of reclaim.
-			"makeLockDir": {"MkdirTemp", "MkdirTemp"},
-			"reclaim":     {"RemoveAll"},
-		},
+		// The directory in which profile try and reclaim run plugins.
+		"delegated-ipam/cli": {"makeLockDir": {"MkdirTemp", "MkdirTemp"}, "withPlugins": {"RemoveAll"}},
 		// The files that --output, --from and --report name.
 		"lostnodes": {"Write": {"Replace"}},
 		// The file of visits.

@@ -148,7 +148,9 @@ func (a *app) connectPlugins() (err error) {
 		return err
 	}
 	a.plugins = newPoolProbes(a.runner, a.locks, &a.probes, c.PluginTimeout+plugin.DefaultGrace)
-	if a.conf, err = cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool, Log: a.log}); err != nil {
+	networks := c.NetworkOptions()
+	networks.Log = a.log
+	if a.conf, err = cniconf.New(networks); err != nil {
 		return err
 	}
 	return a.lockNetworks()

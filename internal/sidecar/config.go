@@ -48,6 +48,11 @@ func (c Config) PluginOptions() plugin.Options {
 	}
 }
 
+// NetworkOptions returns the options of the CNI network configurations.
+func (c Config) NetworkOptions() cniconf.Options {
+	return cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool}
+}
+
 // SocketOptions returns the options of the socket.
 func (c Config) SocketOptions() unixsock.Options {
 	return unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}

@@ -22,8 +22,7 @@ const exitWarning = 3
 type doctorOptions struct {
 	clientFlags
 	repair bool
-	// own are the options that serve would have here.
-	own ownOptions
+	serve  serveOptions
 }
 
 func (d dependencies) doctorCommand() *cobra.Command {
@@ -56,9 +55,7 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.doctor(cmd, *o) },
 	}
-	o.own.env = d.env
-	o.own.sidecar, o.own.set = options.NewSidecar(d.env)
-	cmd.Flags().AddFlagSet(o.own.set.Flags())
+	o.serve = d.serveOptions(cmd)
 	// Visible, they would hide the few flags of doctor itself.
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 	o.register(cmd, d.env, options.Option{Name: "repair", Value: options.Bool(&o.repair), Help: "remove files without a container ID, under the lock of host-local"})
@@ -66,7 +63,7 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 }
 
 func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
-	own := o.own.resolve()
+	own := resolveForDoctor(o.serve)
 	if !cmd.Flags().Changed("host") && own.socket != "" {
 		o.host = own.socket
 	}
@@ -86,7 +83,7 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 }
 
 // observe queries the sidecar, and collects everything else between its two lists.
-func (d dependencies) observe(ctx context.Context, own resolvedOptions, flags doctorOptions) *doctor.Observations {
+func (d dependencies) observe(ctx context.Context, own doctorConfig, flags doctorOptions) *doctor.Observations {
 	o := &doctor.Observations{}
 	var status *models.StatusResponse
 	c, err := d.connect(flags.host)

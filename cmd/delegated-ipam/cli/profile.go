@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -35,36 +34,13 @@ a plugin and proposes a profile. No sidecar is needed.`,
 	return cmd
 }
 
-// profileFlags are the flags of the profile commands: some of those of serve, with its sources.
-type profileFlags struct {
-	sidecar *options.Sidecar
-	set     *options.Set
-}
-
-// register adds flags of serve to a command.
-func (f *profileFlags) register(cmd *cobra.Command, env map[string]string, names ...string) {
-	f.sidecar, f.set = options.NewSidecar(env)
-	for _, name := range names {
-		cmd.Flags().AddFlag(f.set.Flags().Lookup(name))
-	}
-}
-
-// resolve reads the environment and --config-dir, and returns the options as serve would have them.
-func (f profileFlags) resolve(env map[string]string) (options.Sidecar, error) {
-	if err := f.set.Resolve(env); err != nil {
-		return options.Sidecar{}, cmdline.Usage(err)
-	}
-	sidecar, err := f.sidecar.Complete()
-	return sidecar, cmdline.Usage(err)
-}
-
 // profiles returns the profiles that serve would use.
-func (f profileFlags) profiles(env map[string]string) (profile.Set, error) {
-	sidecar, err := f.resolve(env)
+func (o serveOptions) profiles() (profile.Set, error) {
+	config, err := o.resolve()
 	if err != nil {
 		return nil, err
 	}
-	return profile.Loader(sidecar.PluginProfiles)()
+	return config.PluginOptions().Profiles()
 }
 
 // listedProfile is one profile as `profile list -o json` prints it.
@@ -77,7 +53,7 @@ type listedProfile struct {
 }
 
 func (d dependencies) profileListCommand() *cobra.Command {
-	var flags profileFlags
+	var serve serveOptions
 	var format clientFlags
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -90,7 +66,7 @@ profile "unknown".`,
   delegated-ipam profile list --plugin-profile=my-ipam.json -o json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			set, err := flags.profiles(d.env)
+			set, err := serve.profiles()
 			if err != nil {
 				return fmt.Errorf("profile list: %w", err)
 			}
@@ -98,7 +74,7 @@ profile "unknown".`,
 		},
 	}
 	options.Register(cmd.Flags(), options.Output(&format.output))
-	flags.register(cmd, d.env, "plugin-profile", "config-dir")
+	serve = d.serveOptions(cmd, "plugin-profile", "config-dir")
 	return cmd
 }
 
@@ -133,7 +109,7 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 }
 
 func (d dependencies) profileShowCommand() *cobra.Command {
-	var flags profileFlags
+	var serve serveOptions
 	cmd := &cobra.Command{
 		Use:   "show TYPE",
 		Short: "Print the profile of a plugin type",
@@ -143,7 +119,7 @@ the name of the type.`,
 		Example: `  delegated-ipam profile show my-ipam > my-ipam.json`,
 		Args:    args("TYPE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			set, err := flags.profiles(d.env)
+			set, err := serve.profiles()
 			if err != nil {
 				return fmt.Errorf("profile show: %w", err)
 			}
@@ -154,9 +130,9 @@ the name of the type.`,
 			}
 			return output.JSON(cmd.OutOrStdout(), p)
 		},
+		ValidArgsFunction: completeTypes,
 	}
-	flags.register(cmd, d.env, "plugin-profile", "config-dir")
-	cmd.ValidArgsFunction = completeTypes
+	serve = d.serveOptions(cmd, "plugin-profile", "config-dir")
 	return cmd
 }
 

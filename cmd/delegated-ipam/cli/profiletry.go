@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -26,7 +24,7 @@ import (
 )
 
 func (d dependencies) profileTryCommand() *cobra.Command {
-	var flags profileFlags
+	var serve serveOptions
 	var format clientFlags
 	cmd := &cobra.Command{
 		Use:   "try TYPE",
@@ -55,37 +53,28 @@ or without differences, and 1 otherwise.`,
   delegated-ipam profile try my-ipam -o json | jq .proposal > my-ipam.json`,
 		Args: args("TYPE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := d.profileTry(cmd, flags, format.output, args[0]); err != nil {
+			err := serve.withPlugins(func(_ sidecar.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
+				return profileTry(cmd, networks, plugins, args[0], format.output)
+			})
+			if err != nil {
 				return fmt.Errorf("profile try: %w", err)
 			}
 			return nil
 		},
+		ValidArgsFunction: completeTypes,
 	}
 	options.Register(cmd.Flags(), options.Output(&format.output))
-	flags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
+	serve = d.serveOptions(cmd, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
 		"plugin-timeout", "plugin-env", "plugin-profile", "config-dir")
-	cmd.ValidArgsFunction = completeTypes
 	return cmd
 }
 
-func (d dependencies) profileTry(cmd *cobra.Command, flags profileFlags, format, pluginType string) error {
-	resolved, err := flags.resolve(d.env)
+func profileTry(cmd *cobra.Command, networks *cniconf.Watcher, plugins plugin.Options, pluginType, format string) error {
+	network, err := networkOf(networks, pluginType)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(resolved.Validate(), plugin.CheckNetNS(resolved.CNINetNS)); err != nil {
-		return cmdline.Usage(err)
-	}
-	network, err := networkOf(resolved, pluginType)
-	if err != nil {
-		return err
-	}
-	lockDir, err := os.MkdirTemp("", "delegated-ipam-try-")
-	if err != nil {
-		return fmt.Errorf("directory of the lock file: %w; TMPDIR names another", err)
-	}
-	defer os.RemoveAll(lockDir)
-	o, err := tryOptions(sidecar.Config{Sidecar: resolved}.PluginOptions(), filepath.Join(lockDir, "lock"), pluginType)
+	o, err := tryOptions(plugins, pluginType)
 	if err != nil {
 		return err
 	}
@@ -99,21 +88,20 @@ func (d dependencies) profileTry(cmd *cobra.Command, flags profileFlags, format,
 }
 
 // tryOptions returns the options of a trial without its network.
-func tryOptions(o plugin.Options, lockFile, pluginType string) (profiletry.Options, error) {
+func tryOptions(o plugin.Options, pluginType string) (profiletry.Options, error) {
 	set, err := o.Profiles()
 	if err != nil {
 		return profiletry.Options{}, err
 	}
 	used := profiletry.ProfileFor(set, pluginType)
-	if err := checkTrial(used); err != nil {
-		return profiletry.Options{}, err
+	if used.TryUnsafe != "" {
+		return profiletry.Options{}, fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", used.Type, used.TryUnsafe, used.Type)
 	}
 	set = maps.Clone(set)
 	set[pluginType] = used
 	o.Profiles = func() (profile.Set, error) { return set, nil }
 	// The dangers are those of an address in use. A separate field marks an unsafe trial.
 	o.AcceptUnsafe = true
-	o.LockFile = lockFile
 	runner, err := plugin.New(o)
 	if err != nil {
 		return profiletry.Options{}, cmdline.Usage(err)
@@ -121,23 +109,11 @@ func tryOptions(o plugin.Options, lockFile, pluginType string) (profiletry.Optio
 	return profiletry.Options{Plugin: runner, Type: pluginType, Profile: used, IDPrefix: profiletry.NewIDPrefix()}, nil
 }
 
-// checkTrial returns an error if a plugin with this profile must not be tried.
-func checkTrial(p profile.Profile) error {
-	if p.TryUnsafe == "" {
-		return nil
-	}
-	return fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", p.Type, p.TryUnsafe, p.Type)
-}
-
 // networkOf returns the network of the first pool whose plugin is of a type.
-func networkOf(s options.Sidecar, pluginType string) (call.Network, error) {
-	conf, err := cniconf.New(cniconf.Options{Dir: s.CNIConfDir, File: s.CNIConfFile, Pools: s.Pools, DefaultPool: s.IPAMDefaultIPPool})
-	if err != nil {
-		return call.Network{}, cmdline.Usage(err)
-	}
+func networkOf(networks *cniconf.Watcher, pluginType string) (call.Network, error) {
 	var found []string
-	for _, pool := range conf.Pools() {
-		n, err := conf.Network(pool)
+	for _, pool := range networks.Pools() {
+		n, err := networks.Network(pool)
 		switch {
 		case err != nil:
 			found = append(found, fmt.Sprintf("pool %q: %v", pool, err))

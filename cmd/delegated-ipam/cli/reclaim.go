@@ -3,11 +3,18 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
 // usualOwners are those of an agent, and the slots of a bridge with twice as many pods as a kubelet
@@ -16,8 +23,8 @@ const usualOwners = "router,health,ingress,ciliumnode-0..255"
 
 // reclaimOptions are the flags of `reclaim`.
 type reclaimOptions struct {
-	profileFlags
-	clientFlags
+	serve        serveOptions
+	output       string
 	node         string
 	owners       []string
 	from, report string
@@ -61,7 +68,7 @@ the report was written, which contains the failures.`,
 			return errors.Join(cmdline.Args()(cmd, given), o.check(cmd))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := d.reclaim(cmd, *o); err != nil {
+			if err := o.run(cmd, d.now); err != nil {
 				return fmt.Errorf("reclaim: %w", err)
 			}
 			return nil
@@ -80,7 +87,7 @@ the report was written, which contains the failures.`,
 		options.Option{Name: "yes-the-node-is-gone", Value: options.Text(&o.confirmed, "name"), Help: "confirm --node by its name, without which nothing is released"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --from, without which nothing is released"},
 		options.Output(&o.output))
-	o.profileFlags.register(cmd, d.env, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
+	o.serve = d.serveOptions(cmd, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
 		"plugin-timeout", "plugin-env", "plugin-profile", "accept-unsafe-plugin", "node-name", "config-dir")
 	return cmd
 }
@@ -106,4 +113,130 @@ func (o *reclaimOptions) check(cmd *cobra.Command) error {
 		return cmdline.Usagef("the addresses of node %s would be released, in use or not; expected --yes-the-node-is-gone=%s to confirm that it will not return with them, or --dry-run; got %q", o.node, o.node, o.confirmed)
 	}
 	return nil
+}
+
+// maxListAge is how long the list of --from is valid: a node may have returned since.
+const maxListAge = 15 * time.Minute
+
+func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
+	nodes, until, err := o.lost(now())
+	if err != nil {
+		return err
+	}
+	return o.serve.withPlugins(func(config sidecar.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
+		runner, err := plugin.New(plugins)
+		if err != nil {
+			return cmdline.Usage(err)
+		}
+		r := lostnodes.Reclaim{
+			Plugin: runner, Self: config.NodeName, Sidecar: nodelock.Holder,
+			DryRun: o.dryRun, Until: until, Now: now,
+		}
+		for _, name := range networks.Pools() {
+			n, err := networks.Network(name)
+			if err != nil {
+				return fmt.Errorf("pool %q: %w", name, err) // without it, its addresses would be forgotten
+			}
+			r.Pools = append(r.Pools, lostnodes.Pool{Name: name, Network: n})
+		}
+		if err := r.Check(cmd.Context()); err != nil {
+			return err
+		}
+		if o.from == "" {
+			if err := r.CheckNode(nodes[0]); err != nil {
+				return err
+			}
+		}
+		results := r.Run(cmd.Context(), nodes)
+		if err := o.print(cmd, results); err != nil {
+			return err
+		}
+		return o.writeOutcome(nodes, results)
+	})
+}
+
+// writeOutcome writes the report if there is one; otherwise an ID that was not released is an error.
+func (o *reclaimOptions) writeOutcome(nodes []lostnodes.Node, results []lostnodes.Result) error {
+	if o.report != "" {
+		return lostnodes.Write(o.report, reportOf(nodes, results))
+	}
+	left := 0
+	for _, result := range results {
+		if result.State == lostnodes.Failed || result.State == lostnodes.NotTried {
+			left++
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%d of %d container IDs were not released; run it again: a repeated DEL is harmless", left, len(results))
+	}
+	return nil
+}
+
+// lost returns the lost nodes, and the end of the validity of their list.
+func (o *reclaimOptions) lost(now time.Time) ([]lostnodes.Node, time.Time, error) {
+	list := lostnodes.List{Nodes: []lostnodes.Node{{Name: o.node, Owners: o.owners}}}
+	var until time.Time
+	if o.from != "" {
+		var err error
+		if list, err = lostnodes.Read[lostnodes.List](o.from); err != nil {
+			return nil, until, err
+		}
+		until = list.Time.Add(maxListAge)
+		if age := now.Sub(list.Time); age > maxListAge || age < -maxListAge {
+			return nil, until, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
+		}
+	}
+	if o.from == "" {
+		if _, err := list.Nodes[0].AllOwners(); err != nil {
+			return nil, until, cmdline.Usage(err)
+		}
+	}
+	for i, n := range list.Nodes {
+		if n.Generations >= 0 {
+			list.Nodes[i].Generations = max(n.Generations, o.generations)
+		}
+	}
+	return list.Nodes, until, nil
+}
+
+// print prints a row for each container ID.
+func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Result) error {
+	if o.output == outputJSON {
+		return output.JSON(cmd.OutOrStdout(), append([]lostnodes.Result{}, results...))
+	}
+	t := output.NewTable(cmd.OutOrStdout())
+	t.Row("NODE", "OWNER", "POOL", "STATE", "CONTAINER-ID")
+	for _, r := range results {
+		t.Row(r.Node, r.Owner, r.Pool, string(r.State), r.ContainerID)
+		if r.Error != "" {
+			t.Below(4, r.Error)
+		}
+	}
+	note := "a DEL succeeds also for an ID that held nothing; the plugin's store shows what remains"
+	if o.dryRun {
+		note = "nothing was released"
+	}
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d container IDs; %s\n", len(results), note)
+	return errors.Join(t.Flush(), err)
+}
+
+// reportOf returns the result for each node. A node without any attempt is in neither list.
+func reportOf(nodes []lostnodes.Node, results []lostnodes.Result) lostnodes.Report {
+	report := lostnodes.Report{Reclaimed: []string{}, Failed: map[string]string{}}
+	count := map[string]map[lostnodes.State]int{}
+	for _, r := range results {
+		if count[r.Node] == nil {
+			count[r.Node] = map[lostnodes.State]int{}
+		}
+		count[r.Node][r.State]++
+		if _, ok := report.Failed[r.Node]; !ok && r.State == lostnodes.Failed {
+			report.Failed[r.Node] = r.Error
+		}
+	}
+	for _, n := range nodes {
+		if c := count[n.Name]; c[lostnodes.Released] > 0 && c[lostnodes.Failed]+c[lostnodes.NotTried] == 0 {
+			report.Reclaimed = append(report.Reclaimed, n.Name)
+		}
+	}
+	return report
 }

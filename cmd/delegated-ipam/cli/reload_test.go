@@ -34,7 +34,7 @@ func TestReread(t *testing.T) {
 	log := logrus.New()
 	var out bytes.Buffer
 	log.SetOutput(&out)
-	r := &reloader{env: env, set: set, log: log, running: set.Settings()}
+	r := &reloader{serveOptions: serveOptions{env: env, set: set}, log: log, running: set.Settings()}
 	before := set.Settings()
 
 	for _, step := range []struct {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 )
 
 func (d dependencies) serveCommand() *cobra.Command {
-	o, set := options.NewSidecar(d.env)
+	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve Cilium's IPAM API on a unix socket",
@@ -44,38 +45,35 @@ that needs a restart is logged. SIGUSR1 writes the stacks of all goroutines to s
   # Options from a mounted ConfigMap
   delegated-ipam serve --config-dir=/etc/delegated-ipam`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.runServe(cmd, o, set) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.runServe(cmd, o) },
 	}
-	cmd.Flags().AddFlagSet(set.Flags())
+	o = d.serveOptions(cmd)
 	return cmd
 }
 
-func (d dependencies) runServe(cmd *cobra.Command, o *options.Sidecar, set *options.Set) error {
+func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 	hangups, stopHangups := cmdline.Hangups()
 	defer stopHangups()
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
-	if err := set.Resolve(d.env); err != nil {
-		return cmdline.Usage(err)
-	}
-	resolved, err := o.Complete()
+	config, err := o.resolve()
 	if err != nil {
-		return cmdline.Usage(err)
+		return err
 	}
-	config := sidecar.Config{Sidecar: resolved, Version: d.version, Settings: set.Settings()}
 	if err := config.Validate(); err != nil {
 		return cmdline.Usage(err)
 	}
-	log, err := logging.New(cmd.ErrOrStderr(), o.LogLevel, o.LogFormat == options.LogJSON)
+	log, err := logging.New(cmd.ErrOrStderr(), config.LogLevel, config.LogFormat == options.LogJSON)
 	if err != nil {
 		return cmdline.Usage(err)
 	}
-	for _, name := range set.UnknownVariables(d.env) {
+	for _, name := range o.set.UnknownVariables(d.env) {
 		log.WithField("variable", name).Warn("Ignored an environment variable that is not an option of delegated-ipam")
 	}
-	logSkipped(log, set)
+	logSkipped(log, o.set)
+	config.Version, config.Settings = d.version, o.set.Settings()
 	logSettings(log, config.Settings)
 	config.Hangups = hangups
-	config.Reread = (&reloader{env: d.env, set: set, log: log, running: set.Settings()}).reread
+	config.Reread = (&reloader{serveOptions: o, log: log, running: o.set.Settings()}).reread
 	if err := d.serve(cmd.Context(), config, log); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -96,4 +94,62 @@ func logSettings(log logrus.FieldLogger, settings []options.Setting) {
 		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
 	}
 	log.WithFields(fields).Debug("Options")
+}
+
+// reloader reads the options of a running sidecar again.
+type reloader struct {
+	serveOptions
+	log *logrus.Logger
+	// running are the options of the running sidecar.
+	running []options.Setting
+}
+
+// reread applies the options that can change while the sidecar runs, logs which others need a
+// restart, and returns the present ones. After an error the old ones stay.
+func (r *reloader) reread() []options.Setting {
+	values, set := options.NewSidecar(r.env)
+	now, err := r.set.Reread(set, r.env)
+	if err == nil {
+		err = valid(*values)
+	}
+	if err != nil {
+		for _, e := range split(err) {
+			r.log.WithError(e).Error("SIGHUP: the options are invalid; the sidecar keeps its options")
+		}
+		return slices.Clone(r.running)
+	}
+	logSkipped(r.log, set)
+	for i, s := range now {
+		old := r.running[i] // both are sorted by name
+		log := r.log.WithFields(logrus.Fields{"option": s.Name, "running": old.Value, "configured": s.Value})
+		switch {
+		case s == old:
+		case s.Value == old.Value: // from another source
+			r.running[i] = s
+		case s.Name == logLevel:
+			level, err := logrus.ParseLevel(s.Value)
+			if err != nil {
+				log.WithError(err).Error("SIGHUP: the option cannot be applied")
+				continue
+			}
+			r.log.SetLevel(level)
+			r.running[i] = s
+			log.Info("SIGHUP: the option has changed and is applied")
+		default:
+			log.Warn("SIGHUP: the option has changed; restart the sidecar to apply it")
+		}
+	}
+	return slices.Clone(r.running)
+}
+
+// logLevel is the option that reread applies.
+const logLevel = "log-level"
+
+// valid returns the reason why a sidecar would not start with options.
+func valid(o options.Sidecar) error {
+	resolved, err := o.Complete()
+	if err != nil {
+		return err
+	}
+	return sidecar.Config{Sidecar: resolved}.Validate()
 }

@@ -22,14 +22,11 @@ import (
 type uninstallOptions struct {
 	yes, discardQuarantine bool
 	timeout                time.Duration
-	// sidecar are the options that serve would have here.
-	sidecar *options.Sidecar
-	set     *options.Set
+	serve                  serveOptions
 }
 
 func (d dependencies) uninstallCommand() *cobra.Command {
 	o := &uninstallOptions{}
-	o.sidecar, o.set = options.NewSidecar(d.env)
 	cmd := &cobra.Command{
 		Use:   "uninstall --yes",
 		Short: "Remove the state directory and the socket of a sidecar that has ended",
@@ -48,11 +45,9 @@ anything stays.`,
 		Example: `  # After the sidecar's DaemonSet was deleted, with its mounts and as its user
   delegated-ipam uninstall --yes --config-dir=/etc/delegated-ipam`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.uninstall(cmd, *o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.uninstall(cmd) },
 	}
-	for _, name := range []string{"state-dir", "socket-path", "config-dir"} {
-		cmd.Flags().AddFlag(o.set.Flags().Lookup(name))
-	}
+	o.serve = d.serveOptions(cmd, "state-dir", "socket-path", "config-dir")
 	options.Register(cmd.Flags(),
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm the removal, which is refused without it"},
 		options.Option{Name: "discard-quarantine", Value: options.Bool(&o.discardQuarantine), Help: "also remove the files in quarantine/, whose addresses the plugin may hold"},
@@ -60,21 +55,18 @@ anything stays.`,
 	return cmd
 }
 
-func (d dependencies) uninstall(cmd *cobra.Command, o uninstallOptions) error {
+func (o *uninstallOptions) uninstall(cmd *cobra.Command) error {
 	switch {
 	case !o.yes:
 		return cmdline.Usagef("the state directory and the socket of this node are removed; expected --yes to confirm it")
 	case o.timeout < 0:
 		return cmdline.Usagef("--timeout is %s; expected 0s or more", o.timeout)
 	}
-	if err := o.set.Resolve(d.env); err != nil {
-		return cmdline.Usage(err)
-	}
-	resolved, err := o.sidecar.Complete()
+	config, err := o.serve.resolve()
 	if err != nil {
-		return cmdline.Usage(err)
+		return err
 	}
-	removed, err := removeSidecar(cmd, o, resolved)
+	removed, err := o.removeSidecar(cmd, config)
 	for _, path := range removed {
 		fmt.Fprintln(cmd.OutOrStdout(), "removed", path)
 	}
@@ -82,7 +74,7 @@ func (d dependencies) uninstall(cmd *cobra.Command, o uninstallOptions) error {
 		return fmt.Errorf("uninstall: %w", err)
 	}
 	if len(removed) == 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "nothing to remove in %s and at %s\n", resolved.StateDir, resolved.SocketPath)
+		fmt.Fprintf(cmd.OutOrStdout(), "nothing to remove in %s and at %s\n", config.StateDir, config.SocketPath)
 	}
 	return nil
 }
@@ -91,20 +83,20 @@ func (d dependencies) uninstall(cmd *cobra.Command, o uninstallOptions) error {
 // returns the removed paths, also with an error. It fails if an attachment exists (*journal.InUseError),
 // if the sidecar does not end, and if the directory has foreign files, which stay. A second run
 // completes the first one. Without directory and socket it succeeds.
-func removeSidecar(cmd *cobra.Command, o uninstallOptions, resolved options.Sidecar) (removed []string, err error) {
+func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Config) (removed []string, err error) {
 	ctx := cmd.Context()
 	if o.timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.timeout))
 		defer cancel()
 		ctx = limited
 	}
-	dir := resolved.StateDir
+	dir := config.StateDir
 	state, err := journal.RemoveStateDir(ctx, dir, journal.RemoveOptions{
 		Options:           journal.Options{MachineID: journal.Host{}.MachineID()},
-		OtherFiles:        []string{filepath.Base(sidecar.Config{Sidecar: resolved}.PluginOptions().LockFile)},
+		OtherFiles:        []string{filepath.Base(config.PluginOptions().LockFile)},
 		DiscardQuarantine: o.discardQuarantine,
 		KeepDir:           files.MountOf(dir).Point == dir,
-		Self:              journal.Holder{Pod: resolved.PodName, Started: time.Now()},
+		Self:              journal.Holder{Pod: config.PodName, Started: time.Now()},
 		OnWait: func(holder string) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", dir, holder)
 		},
@@ -115,7 +107,7 @@ func removeSidecar(cmd *cobra.Command, o uninstallOptions, resolved options.Side
 	if len(state.Foreign) > 0 {
 		err = fmt.Errorf("state directory %s: %d files do not belong to delegated-ipam and stay:\n  %s", dir, len(state.Foreign), strings.Join(state.Foreign, "\n  "))
 	}
-	socket, socketErr := unixsock.Remove(resolved.SocketPath)
+	socket, socketErr := unixsock.Remove(config.SocketPath)
 	return append(state.Removed, socket...), errors.Join(err, socketErr)
 }
 

@@ -56,7 +56,7 @@ func collectPools(ctx context.Context, c sidecar.Config) ([]pool, error) {
 		o.NetNS = "" // the rest of the result does not depend on it
 	}
 	runner, runnerErr := plugin.New(o)
-	conf, confErr := cniconf.New(cniconf.Options{Dir: c.CNIConfDir, File: c.CNIConfFile, Pools: c.Pools, DefaultPool: c.IPAMDefaultIPPool})
+	conf, confErr := cniconf.New(c.NetworkOptions())
 	if err := errors.Join(runnerErr, confErr); err != nil {
 		return nil, err
 	}

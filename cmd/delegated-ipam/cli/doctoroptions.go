@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -16,46 +17,35 @@ import (
 // begins with delegated-ipam (Kubernetes, pkg/kubelet/envvars). They are ignored.
 var serviceLink = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
-// ownOptions are the options of serve as doctor reads them for itself.
-type ownOptions struct {
-	env     map[string]string
-	sidecar *options.Sidecar
-	set     *options.Set
-}
-
-// resolvedOptions are ownOptions after their sources were read.
-type resolvedOptions struct {
-	ownOptions
-	// socket is the path of the sidecar's socket by these options; empty to leave it to $CILIUM_SOCK.
+// doctorConfig are the options of serve here, with what doctor has found in their sources.
+type doctorConfig struct {
+	serveOptions
+	// socket is the socket of the sidecar by these options; empty to leave it to $CILIUM_SOCK.
 	socket string
 	// config is nil if the options cannot be used.
 	config *sidecar.Config
 	doctor.Options
 }
 
-// resolve reads the environment and --config-dir. Errors become findings, and doctor continues.
-func (o ownOptions) resolve() resolvedOptions {
-	r := resolvedOptions{ownOptions: o, Options: doctor.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
-	err := o.set.Resolve(o.env)
+// resolveForDoctor reads the environment and --config-dir. Errors become findings, and doctor continues.
+func resolveForDoctor(o serveOptions) doctorConfig {
+	r := doctorConfig{serveOptions: o, Options: doctor.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
+	config, err := o.resolve()
 	r.Skipped = o.set.SkippedFiles()
-	var resolved options.Sidecar
-	if err == nil {
-		resolved, err = o.sidecar.Complete()
-	}
 	if err != nil {
-		r.Unusable, r.Invalid = true, split(err)
+		r.Unusable, r.Invalid = true, split(errors.Unwrap(err)) // of the *cmdline.UsageError
 		return r
 	}
-	r.config, r.Invalid = &sidecar.Config{Sidecar: resolved}, split(resolved.Validate())
+	r.config, r.Invalid = &config, split(config.Sidecar.Validate())
 	if o.env[options.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
-		r.socket = resolved.SocketPath
+		r.socket = config.SocketPath
 	}
 	return r
 }
 
 // compare returns the configuration to inspect, nil if there is none: the sidecar's if its
 // status has it. Options that doctor has otherwise become findings.
-func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.Config, doctor.Options) {
+func (r doctorConfig) compare(status *models.DelegatedIPAMStatus) (*sidecar.Config, doctor.Options) {
 	if status == nil || len(status.Options) == 0 {
 		return r.config, r.Options
 	}
@@ -85,7 +75,7 @@ func (r resolvedOptions) compare(status *models.DelegatedIPAMStatus) (*sidecar.C
 	return &sidecar.Config{Sidecar: resolved}, r.Options
 }
 
-func (r resolvedOptions) invalid(err error) doctor.Options {
+func (r doctorConfig) invalid(err error) doctor.Options {
 	r.Invalid = append(r.Invalid, err)
 	return r.Options
 }
