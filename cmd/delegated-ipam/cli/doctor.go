@@ -99,9 +99,8 @@ func (d dependencies) observe(ctx context.Context, own doctorConfig, flags docto
 	ctxCollect, cancel := context.WithTimeout(ctx, d.requestLimit) // limits the wait for a lock of the plugin
 	defer cancel()
 	if config != nil {
-		o.CollectNode(ctxCollect, *config, options.Socket(flags.host))
+		o.Collect(ctxCollect, *config, options.Socket(flags.host), flags.repair)
 	}
-	o.CollectStores(ctxCollect, flags.repair)
 	if err == nil && o.ListErr == nil {
 		o.After, o.ListErr = c.list(ctx)
 	}

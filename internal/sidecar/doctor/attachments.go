@@ -21,8 +21,8 @@ func checkVerification(o *Observations, r *report) {
 		if p.Verification.Reason != "" {
 			text += ": " + p.Verification.Reason
 		}
-		lookup := profile.Lookup(profileFact(p, "lookup"))
-		if p.Verification.By == plugin.VerifyByLookup || lookup == "" || lookup == profile.LookupNone {
+		lookup, _ := p.ProfileFacts["lookup"].(string)
+		if p.Verification.By == plugin.VerifyByLookup || lookup == "" || lookup == string(profile.LookupNone) {
 			r.ok("%s", text)
 			continue
 		}

@@ -15,12 +15,12 @@ type check struct {
 var checks = []check{
 	{"sidecar", checkSidecar},
 	{"options", checkOptions},
-	{"environment", withConfig(checkEnvironment)},
-	{"machine-id", withConfig(checkMachineID)},
-	{"socket", withConfig(checkSocket)},
-	{"state-dir", withConfig(checkStateDir)},
-	{"disk-space", withConfig(checkDiskSpace)},
-	{"cni-config", eachPool(anyPool, checkCNIConfig)},
+	{"environment", when(hasConfig, checkEnvironment)},
+	{"machine-id", when(hasConfig, checkMachineID)},
+	{"socket", when(hasConfig, checkSocket)},
+	{"state-dir", when(hasConfig, checkStateDir)},
+	{"disk-space", when(hasConfig, checkDiskSpace)},
+	{"cni-config", eachPool(nil, checkCNIConfig)},
 	{"plugin", checkPlugin},
 	{"cni-versions", eachPool(pool.executed, checkCNIVersions)},
 	{"runtime-gc", eachPool(pool.configured, checkRuntimeGC)},
@@ -28,12 +28,12 @@ var checks = []check{
 	{"netns", eachPool(pool.known, checkNetNS)},
 	{"plugin-files", eachPool(pool.known, checkPluginFiles)},
 	{"plugin-state", eachPool(pool.known, checkPluginState)},
-	{"store", eachStore(checkStore)},
-	{"stale-lease-files", eachStore(checkStaleLeaseFiles)},
-	{"leases", eachStore(checkLeases)},
-	{"verification", withStatus(checkVerification)},
-	{"held-plugins", withStatus(checkHeldPlugins)},
-	{"attachments", withStatus(checkAttachments)},
+	{"store", eachPool(pool.known, checkStore)},
+	{"stale-lease-files", eachPool(pool.hasStore, checkStaleLeaseFiles)},
+	{"leases", eachPool(pool.hasStore, checkLeases)},
+	{"verification", when(hasStatus, checkVerification)},
+	{"held-plugins", when(hasStatus, checkHeldPlugins)},
+	{"attachments", when(hasStatus, checkAttachments)},
 }
 
 // Diagnose runs all checks and returns their findings, in the order of the checks.
@@ -47,48 +47,25 @@ func Diagnose(o *Observations) []Finding {
 	return r.findings
 }
 
-// withConfig skips a check without usable options.
-func withConfig(run func(*Observations, *report)) func(*Observations, *report) {
+func hasConfig(o *Observations) bool { return o.Config != nil }
+func hasStatus(o *Observations) bool { return o.Status != nil }
+
+// when runs a check if the observations satisfy a condition.
+func when(condition func(*Observations) bool, run func(*Observations, *report)) func(*Observations, *report) {
 	return func(o *Observations, r *report) {
-		if o.Config != nil {
+		if condition(o) {
 			run(o, r)
 		}
 	}
 }
 
-// withStatus skips a check without a response of the sidecar.
-func withStatus(run func(*Observations, *report)) func(*Observations, *report) {
-	return func(o *Observations, r *report) {
-		if o.Status != nil {
-			run(o, r)
-		}
-	}
-}
-
-// eachPool runs a check for the pools that satisfy a condition.
+// eachPool runs a check for each pool that satisfies a condition; nil for every pool.
 func eachPool(condition func(pool) bool, run func(*Observations, pool, *report)) func(*Observations, *report) {
 	return func(o *Observations, r *report) {
 		for _, p := range o.pools {
-			if condition(p) {
+			if condition == nil || condition(p) {
 				r.begin(p.name)
 				run(o, p, r)
-			}
-		}
-	}
-}
-
-// eachStore runs a check for the stores of the pools with a network whose configuration can be read:
-// without it, the check of the configuration has reported the cause.
-func eachStore(run func(*Observations, store, *report)) func(*Observations, *report) {
-	return func(o *Observations, r *report) {
-		unread := map[string]bool{}
-		for _, p := range o.pools {
-			unread[p.name] = p.confErr != nil
-		}
-		for _, s := range o.stores {
-			if s.network != "" && !unread[s.pool] {
-				r.begin(s.pool)
-				run(o, s, r)
 			}
 		}
 	}

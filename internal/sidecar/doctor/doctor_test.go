@@ -27,7 +27,7 @@ func listed(owner, state string, addresses ...string) *models.Attachment {
 func observed(changes ...func(*Observations)) *Observations {
 	o := &Observations{
 		Status: &models.DelegatedIPAMStatus{Ready: true},
-		stores: []store{{pool: "default", network: "pods", plugin: "host-local", dir: "/data/pods"}},
+		pools:  []pool{newPool(nil)},
 	}
 	for _, change := range changes {
 		change(o)
@@ -41,7 +41,12 @@ func both(all ...*models.Attachment) func(*Observations) {
 }
 
 func stored(all ...hostlocal.Lease) func(*Observations) {
-	return func(o *Observations) { o.stores[0].leases = all }
+	return func(o *Observations) { o.pools[0].store.leases = all }
+}
+
+// compare returns the findings of the checks that compare the sidecar with the stores.
+func compare(o *Observations) []Finding {
+	return run(o, "sidecar", "store", "stale-lease-files", "leases", "attachments")
 }
 
 // problems returns state, check and address of each finding that is not OK.
@@ -55,7 +60,7 @@ func problems(all []Finding) []string {
 	return out
 }
 
-func TestDiagnose(t *testing.T) {
+func TestStoresAndList(t *testing.T) {
 	const held, adding, releasing, cooldown = models.AttachmentStateHeld, models.AttachmentStateAdding, models.AttachmentStateReleasing, models.AttachmentStateCooldown
 	lease := leased("10.15.0.2", ownID("router"))
 	ofInterface, ofNetwork := listed("router", held, "10.15.0.2"), listed("router", held, "10.15.0.2")
@@ -82,21 +87,23 @@ func TestDiagnose(t *testing.T) {
 		"allocated after the store was read":  {observed(func(o *Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
 		"released after the store was read":   {observed(func(o *Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
 		"released before the store was read":  {observed(func(o *Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
-		"stale files":                         {observed(func(o *Observations) { o.stores[0].stale = ips("10.15.0.3", "fd00::3") }), []string{"warning stale-lease-files 10.15.0.3", "warning stale-lease-files fd00::3"}},
-		"removed stale files":                 {observed(func(o *Observations) { o.stores[0].removed = ips("10.15.0.3") }), nil},
-		"unreadable store":                    {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.stores[0].err = errors.New("no") }), []string{"error store "}},
-		"failed repair":                       {observed(func(o *Observations) { o.stores[0].err, o.stores[0].stale = errors.New("no"), ips("10.15.0.3") }), []string{"error store ", "warning stale-lease-files 10.15.0.3"}},
-		"pool without a network":              {observed(func(o *Observations) { o.stores = []store{{pool: "default"}} }), nil},
-		"other plugin":                        {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.stores[0].plugin = "static" }), nil},
-		"no list":                             {observed(stored(lease), func(o *Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
-		"no response":                         {&Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
-		"no response, stale file":             {&Observations{StatusErr: errors.New("no"), stores: []store{{pool: "default", network: "pods", plugin: "host-local", leases: []hostlocal.Lease{lease}, stale: ips("10.15.0.3")}}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
-		"not ready, two reasons":              {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
-		"not ready, no reason":                {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
+		"stale files":                         {observed(func(o *Observations) { o.pools[0].store.stale = ips("10.15.0.3", "fd00::3") }), []string{"warning stale-lease-files 10.15.0.3", "warning stale-lease-files fd00::3"}},
+		"removed stale files":                 {observed(func(o *Observations) { o.pools[0].store.removed = ips("10.15.0.3") }), nil},
+		"unreadable store":                    {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.pools[0].store.err = errors.New("no") }), []string{"error store "}},
+		"failed repair": {observed(func(o *Observations) {
+			o.pools[0].store.err, o.pools[0].store.stale = errors.New("no"), ips("10.15.0.3")
+		}), []string{"error store ", "warning stale-lease-files 10.15.0.3"}},
+		"pool without a network":  {observed(func(o *Observations) { o.pools[0].confErr = errors.New("none") }), nil},
+		"other plugin":            {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.pools[0].plugin.Plugin = "static" }), nil},
+		"no list":                 {observed(stored(lease), func(o *Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
+		"no response":             {&Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
+		"no response, stale file": {&Observations{StatusErr: errors.New("no"), pools: []pool{newPool(func(p *pool) { p.store.leases, p.store.stale = []hostlocal.Lease{lease}, ips("10.15.0.3") })}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
+		"not ready, two reasons":  {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
+		"not ready, no reason":    {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := Diagnose(tt.observed)
+			got := compare(tt.observed)
 			if !slices.Equal(problems(got), tt.want) {
 				t.Errorf("got %q, want %q", problems(got), tt.want)
 			}
@@ -107,15 +114,15 @@ func TestDiagnose(t *testing.T) {
 
 //evidence:operate/doctor each message names what is wrong, and its remedy
 func TestMessages(t *testing.T) {
-	broken := Diagnose(observed(func(o *Observations) {
+	broken := compare(observed(func(o *Observations) {
 		o.ListErr = errors.New("list-reason")
 		o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"ready-reason"}}
-		o.stores[0].err = errors.New("store-reason")
-		o.stores[0].stale = ips("10.15.0.3")
+		o.pools[0].store.err = errors.New("store-reason")
+		o.pools[0].store.stale = ips("10.15.0.3")
 	}))
-	silent := Diagnose(&Observations{StatusErr: errors.New("status-reason")})
-	leaked := Diagnose(observed(stored(leased("10.15.0.2", ownID("router")))))
-	lost := Diagnose(observed(both(listed("health", models.AttachmentStateHeld, "10.15.0.7"))))
+	silent := compare(&Observations{StatusErr: errors.New("status-reason")})
+	leaked := compare(observed(stored(leased("10.15.0.2", ownID("router")))))
+	lost := compare(observed(both(listed("health", models.AttachmentStateHeld, "10.15.0.7"))))
 	var text strings.Builder
 	for _, f := range slices.Concat(broken, silent, leaked, lost) {
 		text.WriteString(f.Message + "\n")
@@ -134,8 +141,7 @@ func TestMessages(t *testing.T) {
 func TestOrder(t *testing.T) {
 	o := &Observations{StatusErr: errors.New("not running")}
 	c := newConfig(t)
-	o.CollectNode(t.Context(), c, c.SocketPath)
-	o.CollectStores(t.Context(), false)
+	o.Collect(t.Context(), c, c.SocketPath, false)
 	var got []string
 	for _, f := range Diagnose(o) {
 		got = append(got, f.Check)

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -14,34 +13,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
-// node is a directory with a CNI configuration and a store of host-local.
+// node has a directory for a store of host-local.
 type node struct {
 	t *testing.T
-	// conf is the configuration's file, data the dataDir, store the network's directory.
-	conf, data, store string
+	// data is the dataDir, store the network's directory.
+	data, store string
 }
 
 func newNode(t *testing.T) node {
 	t.Helper()
-	dir := t.TempDir()
-	n := node{t: t, conf: filepath.Join(dir, "05-cilium.conflist"), data: filepath.Join(dir, "data")}
-	n.store = filepath.Join(n.data, "pods")
-	n.configure(map[string]any{"type": "host-local", "dataDir": n.data})
-	return n
-}
-
-func (n node) configure(ipam map[string]any) {
-	n.t.Helper()
-	data, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": "pods", "plugins": []any{map[string]any{"type": "cilium-cni", "ipam": ipam}},
-	})
-	must(n.t, err)
-	must(n.t, os.WriteFile(n.conf, data, 0o600))
+	data := filepath.Join(t.TempDir(), "data")
+	return node{t: t, data: data, store: filepath.Join(data, "pods")}
 }
 
 // put writes files into the store: pairs of name and content.
@@ -63,17 +49,11 @@ func (n node) has(name string) bool {
 	return err == nil
 }
 
-// pool returns the status of the node's pool.
-func (n node) pool() *models.PoolStatus {
-	return &models.PoolStatus{
-		Pool: "default", Network: "pods", File: n.conf, Plugin: "host-local", Profile: "host-local",
-		ProfileFacts: map[string]any{"stateDirKey": "dataDir", "defaultStateDir": filepath.Join(n.data, "by-default")},
-	}
-}
-
 func (n node) collect(ctx context.Context, repair bool) store {
 	n.t.Helper()
-	return collectStore(ctx, n.pool(), repair)
+	p := newPool(func(p *pool) { p.stateDir.path = n.store })
+	p.collectStore(ctx, repair)
+	return p.store
 }
 
 // lock locks the store as host-local does and returns the function to unlock it.

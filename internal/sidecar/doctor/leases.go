@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,62 +13,65 @@ import (
 
 // checkStore checks that the store of a pool's plugin can be read and has no unexpected
 // files. Only host-local's store is known.
-func checkStore(_ *Observations, s store, r *report) {
-	if s.plugin != hostLocal {
-		r.ok("the store is not checked: only the files of host-local are known, and the plugin is %s", cmp.Or(s.plugin, "unknown"))
+func checkStore(_ *Observations, p pool, r *report) {
+	s := p.store
+	if p.plugin.Plugin != hostLocal {
+		r.ok("the store is not checked: only the files of host-local are known, and the plugin is %s", p.plugin.Plugin)
 		return
 	}
 	for _, ip := range s.unexpected {
 		r.warn("inspect and remove it",
-			"%s is not a file that host-local creates: it blocks address %s, and host-local can hang on it", s.file(ip), ip).Address = ip.String()
+			"%s is not a file that host-local creates: it blocks address %s, and host-local can hang on it", p.file(ip), ip).Address = ip.String()
 	}
 	if s.err != nil {
 		r.fail("run doctor as the sidecar's user and with its mounts; if the file is faulty, fix it", "%s", s.err)
 	}
 	if r.clean() {
-		r.ok("%s has %d leases", s.dir, len(s.leases))
+		r.ok("%s has %d leases", p.stateDir.path, len(s.leases))
 	}
 }
 
 // checkStaleLeaseFiles checks that no file in host-local's store blocks an address without a
 // container ID.
-func checkStaleLeaseFiles(_ *Observations, s store, r *report) {
+func checkStaleLeaseFiles(_ *Observations, p pool, r *report) {
+	s := p.store
 	for _, ip := range s.removed {
-		r.ok("%s contained no container ID and was removed; address %s is free", s.file(ip), ip).Address = ip.String()
+		r.ok("%s contained no container ID and was removed; address %s is free", p.file(ip), ip).Address = ip.String()
 	}
 	for _, ip := range s.stale {
 		r.warn("`delegated-ipam doctor --repair` removes it",
-			"%s contains no container ID: a killed host-local left it, and no CNI call frees address %s", s.file(ip), ip).Address = ip.String()
+			"%s contains no container ID: a killed host-local left it, and no CNI call frees address %s", p.file(ip), ip).Address = ip.String()
 	}
-	if r.clean() && s.plugin == hostLocal && s.err == nil {
-		r.ok("%s has no stale lease file", s.dir)
+	if r.clean() && s.err == nil {
+		r.ok("%s has no stale lease file", p.stateDir.path)
 	}
 }
 
 // checkLeases checks that the store of host-local and the sidecar's list have the same addresses.
-func checkLeases(o *Observations, s store, r *report) {
-	if o.StatusErr != nil || o.ListErr != nil || s.plugin != hostLocal || s.err != nil {
+func checkLeases(o *Observations, p pool, r *report) {
+	s, network := p.store, p.network.Name
+	if o.StatusErr != nil || o.ListErr != nil || s.err != nil {
 		return
 	}
 	for _, l := range s.leases {
 		if ofTrial(l) {
 			r.warn("unless a trial is running, run `delegated-ipam profile try host-local` with the same network: it prints the command that releases the address",
-				"address %s is leased to %s (%s), of `profile try`", l.IP, holder(l), s.file(l.IP)).Address = l.IP.String()
+				"address %s is leased to %s (%s), of `profile try`", l.IP, holder(l), p.file(l.IP)).Address = l.IP.String()
 		}
-		if containerid.Match(l.ContainerID) && !explains(o.Before, s.network, l) && !explains(o.After, s.network, l) {
+		if containerid.Match(l.ContainerID) && !explains(o.Before, network, l) && !explains(o.After, network, l) {
 			r.warn("allocate for the owner of the container ID and release its address again (`delegated-ipam id OWNER` prints the ID of an owner); for an unknown owner run host-local's DEL with this ID and interface",
-				"address %s is leased to %s (%s), but the sidecar does not list the address with that container ID and interface", l.IP, holder(l), s.file(l.IP)).Address = l.IP.String()
+				"address %s is leased to %s (%s), but the sidecar does not list the address with that container ID and interface", l.IP, holder(l), p.file(l.IP)).Address = l.IP.String()
 		}
 	}
-	held := heldLeases(o.Before, s.network)
-	for _, l := range heldLeases(o.After, s.network) {
+	held := heldLeases(o.Before, network)
+	for _, l := range heldLeases(o.After, network) {
 		if slices.Contains(held, l) && !slices.Contains(s.leases, l) {
 			r.fail("make sure that the sidecar and the plugin of the pods use the same directory; after --verify-interval the owner's next request gets the address again, or another one if it is in use",
-				"the sidecar lists address %s with %s, but %s", l.IP, holder(l), s.stored(l.IP)).Address = l.IP.String()
+				"the sidecar lists address %s with %s, but %s", l.IP, holder(l), p.stored(l.IP)).Address = l.IP.String()
 		}
 	}
 	if r.clean() {
-		r.ok("all %d held addresses of network %q are in the store, and no other lease is the sidecar's", len(held), s.network)
+		r.ok("all %d held addresses of network %q are in the store, and no other lease is the sidecar's", len(held), network)
 	}
 }
 
@@ -114,11 +116,11 @@ func holder(l hostlocal.Lease) string {
 }
 
 // stored describes what the store has for an address that it does not lease to its holder.
-func (s store) stored(ip netip.Addr) string {
-	for _, l := range s.leases {
+func (p pool) stored(ip netip.Addr) string {
+	for _, l := range p.store.leases {
 		if l.IP == ip {
-			return fmt.Sprintf("it is leased to %s (%s)", holder(l), s.file(ip))
+			return fmt.Sprintf("it is leased to %s (%s)", holder(l), p.file(ip))
 		}
 	}
-	return fmt.Sprintf("there is no lease of it (%s): the plugin may allocate the address again", s.file(ip))
+	return fmt.Sprintf("there is no lease of it (%s): the plugin may allocate the address again", p.file(ip))
 }

@@ -30,8 +30,8 @@ func TestLeaseMessages(t *testing.T) {
 		"lease of others":  {[]hostlocal.Lease{{IP: ip, ContainerID: "pod", Interface: "net1"}}, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but it is leased to container ID pod, interface "net1" (/data/pods/10.15.0.2)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := store{pool: "default", network: "pods", plugin: "host-local", dir: "/data/pods", leases: tt.leases}
-			got := run(&Observations{Status: &models.DelegatedIPAMStatus{}, Before: tt.list, After: tt.list, stores: []store{s}}, "leases")
+			p := newPool(func(p *pool) { p.store.leases = tt.leases })
+			got := run(&Observations{Status: &models.DelegatedIPAMStatus{}, Before: tt.list, After: tt.list, pools: []pool{p}}, "leases")
 			if len(got) != 1 || got[0].State != tt.state || got[0].Message != tt.want {
 				t.Errorf("got %+v; want\n%s", got, tt.want)
 			}
@@ -39,31 +39,24 @@ func TestLeaseMessages(t *testing.T) {
 	}
 }
 
-// runStore runs a check with the store of host-local of one pool, with a change.
-func runStore(name string, change func(*store)) []Finding {
-	s := store{pool: "default", network: "pods", plugin: "host-local", dir: "/data/pods"}
-	change(&s)
-	return run(&Observations{stores: []store{s}}, name)
-}
-
 func TestStoreFindings(t *testing.T) {
 	unexpected := ips("10.15.0.3", "10.15.0.4")
 	runCases(t, map[string]testCase{
-		"readable":         {runStore("store", func(*store) {}), states(ok), []string{"/data/pods"}},
-		"unexpected files": {runStore("store", func(s *store) { s.unexpected = unexpected }), states(warning, warning), []string{"/data/pods/10.15.0.3", "/data/pods/10.15.0.4"}},
-		"unreadable":       {runStore("store", func(s *store) { s.err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
-		"other plugin":     {runStore("store", func(s *store) { s.plugin = "static" }), states(ok), []string{"not checked", "static"}},
-		"no network":       {runStore("store", func(s *store) { s.network = "" }), nil, nil},
+		"readable":         {runPool("store", nil), states(ok), []string{"/data/pods"}},
+		"unexpected files": {runPool("store", func(p *pool) { p.store.unexpected = unexpected }), states(warning, warning), []string{"/data/pods/10.15.0.3", "/data/pods/10.15.0.4"}},
+		"unreadable":       {runPool("store", func(p *pool) { p.store.err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
+		"other plugin":     {runPool("store", func(p *pool) { p.plugin.Plugin = "static" }), states(ok), []string{"not checked", "static"}},
+		"no network":       {runPool("store", func(p *pool) { p.confErr = errors.New("none") }), nil, nil},
 	})
 }
 
 func TestStaleLeaseFiles(t *testing.T) {
-	run := func(change func(*store)) []Finding { return runStore("stale-lease-files", change) }
+	run := func(change func(*pool)) []Finding { return runPool("stale-lease-files", change) }
 	runCases(t, map[string]testCase{
-		"none":         {run(func(*store) {}), states(ok), []string{"/data/pods"}},
-		"two":          {run(func(s *store) { s.stale = ips("10.15.0.3", "fd00::3") }), states(warning, warning), []string{"/data/pods/10.15.0.3", "/data/pods/fd00::3", "--repair"}},
-		"removed":      {run(func(s *store) { s.removed = ips("10.15.0.3") }), states(ok), []string{"was removed"}},
-		"unreadable":   {run(func(s *store) { s.err = errors.New("no") }), nil, nil},
-		"other plugin": {run(func(s *store) { s.plugin = "static" }), nil, nil},
+		"none":         {run(nil), states(ok), []string{"/data/pods"}},
+		"two":          {run(func(p *pool) { p.store.stale = ips("10.15.0.3", "fd00::3") }), states(warning, warning), []string{"/data/pods/10.15.0.3", "/data/pods/fd00::3", "--repair"}},
+		"removed":      {run(func(p *pool) { p.store.removed = ips("10.15.0.3") }), states(ok), []string{"was removed"}},
+		"unreadable":   {run(func(p *pool) { p.store.err = errors.New("no") }), nil, nil},
+		"other plugin": {run(func(p *pool) { p.plugin.Plugin = "static" }), nil, nil},
 	})
 }

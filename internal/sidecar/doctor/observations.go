@@ -17,7 +17,7 @@ type Observations struct {
 	// Options are the options, compared with the sidecar's.
 	Options Options
 	// Config is made of them; nil if they are invalid and no sidecar responds. Then the fields that
-	// CollectNode sets are empty.
+	// Collect sets are empty.
 	Config *sidecar.Config
 	// Status is the status of the sidecar; StatusErr is why there is none.
 	Status    *models.DelegatedIPAMStatus
@@ -27,7 +27,10 @@ type Observations struct {
 	Before, After []*models.Attachment
 	ListErr       error
 
-	environment environment
+	// peer is the process that serves the socket, with PID 0 if it is in another PID namespace; nil if
+	// it is unknown. otherMounts means that it is in another mount namespace.
+	peer        *unixsock.Peer
+	otherMounts bool
 	// machineID is empty if the machine has none.
 	machineID string
 	// stateDir is the sidecar's state directory.
@@ -36,8 +39,6 @@ type Observations struct {
 	// inspected.
 	pools    []pool
 	poolsErr error
-	// stores are the stores of the pools in Status or, without it, in pools.
-	stores []store
 }
 
 // Options are the options of serve that doctor uses.
@@ -56,71 +57,41 @@ type Options struct {
 	FromSidecar bool
 }
 
-// CollectNode sets Config and the fields that depend on it. socket is the path of the socket on
-// which the sidecar was queried. It changes nothing and calls no plugin verb but VERSION.
-func (o *Observations) CollectNode(ctx context.Context, c sidecar.Config, socket string) {
+// Collect sets Config and the fields that depend on it. socket is the path of the socket on which the
+// sidecar was queried. It changes nothing and calls no plugin verb but VERSION; with repair it removes
+// the stale lease files. It reads stores under the plugin's own lock, for which it waits until ctx ends.
+func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket string, repair bool) {
 	o.Config = &c
-	o.environment = collectEnvironment(socket, o.Status != nil)
+	if o.Status != nil {
+		o.collectPeer(socket)
+	}
 	o.machineID = journal.Host{}.MachineID()
 	o.stateDir = collectDirectory(c.StateDir)
-	o.pools, o.poolsErr = collectPools(ctx, c)
-}
-
-// CollectStores reads the stores of the pools under the plugin's own lock, for which it
-// waits until ctx ends. With repair it removes the stale lease files.
-func (o *Observations) CollectStores(ctx context.Context, repair bool) {
-	for _, p := range o.poolStatuses() {
-		o.stores = append(o.stores, collectStore(ctx, p, repair))
-	}
-}
-
-// poolStatuses returns the pools of the sidecar or, without its status, the pools of a start.
-func (o *Observations) poolStatuses() []*models.PoolStatus {
-	if o.Status != nil {
-		return o.Status.Pools
-	}
-	var all []*models.PoolStatus
-	for _, p := range o.pools {
-		if p.known() {
-			all = append(all, p.status())
+	if o.pools, o.poolsErr = collectPools(ctx, c); o.poolsErr == nil {
+		for i := range o.pools {
+			o.pools[i].collectStore(ctx, repair)
 		}
 	}
-	return all
 }
 
-// environment compares the environment of doctor with the sidecar's.
-type environment struct {
-	// known means that peer is known.
-	known bool
-	// peer is the process that serves the socket; its PID is 0 if it is in another PID namespace.
-	peer unixsock.Peer
-	// uid is the user of doctor.
-	uid int
-	// otherMounts means that the peer is in another mount namespace.
-	otherMounts bool
-}
-
-// collectEnvironment queries the kernel for the peer of a socket if that is served.
-func collectEnvironment(socket string, served bool) environment {
-	e := environment{uid: os.Geteuid()}
-	if !served {
-		return e
-	}
+// collectPeer queries the kernel for the process that serves a socket. The check of the sidecar reports
+// its errors.
+func (o *Observations) collectPeer(socket string) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		return e // reported by the check of the sidecar
+		return
 	}
 	defer conn.Close()
-	if e.peer, err = unixsock.PeerOf(conn); err != nil {
-		return e
+	peer, err := unixsock.PeerOf(conn)
+	if err != nil {
+		return
 	}
-	e.known = true
+	o.peer = &peer
 	if own, err := os.Stat("/proc/self/ns/mnt"); err == nil {
-		other, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", e.peer.PID))
-		e.otherMounts = err == nil && !os.SameFile(own, other) // another user's is not visible
+		other, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", peer.PID))
+		o.otherMounts = err == nil && !os.SameFile(own, other) // another user's is not visible
 	}
-	return e
 }
 
 // sameUser reports whether doctor runs as the sidecar's user, or that user is unknown.
-func (e environment) sameUser() bool { return !e.known || e.peer.UID == e.uid }
+func (o *Observations) sameUser() bool { return o.peer == nil || o.peer.UID == os.Geteuid() }

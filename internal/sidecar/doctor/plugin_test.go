@@ -15,8 +15,9 @@ import (
 // newPool returns a pool without faults, with a change.
 func newPool(change func(*pool)) pool {
 	p := pool{
-		name:    "default",
-		network: call.Network{Name: "pods", File: "/net.d/05.conflist", CNIVersion: "1.0.0", IPAMType: "host-local"},
+		name:     "default",
+		network:  call.Network{Name: "pods", File: "/net.d/05.conflist", CNIVersion: "1.0.0", IPAMType: "host-local"},
+		stateDir: directory{path: "/data/pods", at: "/data/pods"},
 		plugin: plugin.Inspection{
 			Plugin: "host-local", Profile: profile.Profile{Type: "host-local", StateDirKey: "dataDir"}, Binary: "/bin/host-local",
 			CNIVersion: "1.1.0", Versions: []string{"1.0.0", "1.1.0"}, NetNS: "/none", StateKey: "dataDir",

@@ -27,22 +27,19 @@ type pluginState struct {
 // checkPluginState checks that the directory in which a plugin keeps its state is writable and the
 // one that the plugin of the pods uses.
 func checkPluginState(o *Observations, p pool, r *report) {
-	s := pluginState{directory: p.stateDir, inPod: o.Config.InPod, otherLeases: otherLeases(o.stores, p.name)}
+	s := pluginState{directory: p.stateDir, inPod: o.Config.InPod, otherLeases: p.store.otherLeases()}
 	if s.inPod && filepath.IsAbs(s.path) {
 		s.host = compareWithHost("/proc", s.at)
 	}
 	s.check(p, r)
 }
 
-// otherLeases returns the number of leases in the store of a pool that belong neither to the sidecar
-// nor to a trial.
-func otherLeases(stores []store, pool string) int {
+// otherLeases returns the number of leases that belong neither to the sidecar nor to a trial.
+func (s store) otherLeases() int {
 	n := 0
-	for _, s := range stores {
-		for _, l := range s.leases {
-			if s.pool == pool && !containerid.Match(l.ContainerID) && !ofTrial(l) {
-				n++
-			}
+	for _, l := range s.leases {
+		if !containerid.Match(l.ContainerID) && !ofTrial(l) {
+			n++
 		}
 	}
 	return n

@@ -9,7 +9,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 )
 
 // stateFinding returns the finding for a directory without faults, with a change; stateErr is
@@ -64,15 +63,10 @@ func TestPluginStateShared(t *testing.T) {
 }
 
 func TestOtherLeases(t *testing.T) {
-	stores := []store{
-		{pool: "default", leases: []hostlocal.Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ownID("router"))}},
-		{pool: "blue", leases: []hostlocal.Lease{leased("10.0.0.3", "pod")}},
-	}
-	if got := otherLeases(stores, "default"); got != 1 {
-		t.Errorf("%d leases of others; want 1", got)
-	}
-	p := newPool(func(p *pool) { p.stateDir = directory{path: "/data", at: "/data"} })
-	found := run(&Observations{Config: &sidecar.Config{}, pools: []pool{p}, stores: stores}, "plugin-state")
+	found := runPool("plugin-state", func(p *pool) {
+		p.stateDir = directory{path: "/data", at: "/data"}
+		p.store.leases = []hostlocal.Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ownID("router"))}
+	})
 	runCases(t, map[string]testCase{"of the pool's store": {found, states(ok), []string{"1 leases of others"}}})
 }
 

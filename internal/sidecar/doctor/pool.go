@@ -2,11 +2,9 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -30,9 +28,8 @@ type pool struct {
 	// stateDir is the directory to which the plugin writes. Its path is empty if the plugin
 	// keeps no state in files; nothing else is set if it is relative.
 	stateDir directory
+	store    store
 }
-
-func anyPool(pool) bool { return true }
 
 // configured reports whether the pool has a network.
 func (p pool) configured() bool { return p.confErr == nil }
@@ -84,23 +81,4 @@ func collectPluginStateDir(p pool) directory {
 		dir = filepath.Join(dir, p.network.Name)
 	}
 	return collectDirectory(dir)
-}
-
-// status returns the pool as the sidecar would report it.
-func (p pool) status() *models.PoolStatus {
-	status := &models.PoolStatus{
-		Pool: p.name, Network: p.network.Name, File: p.network.File,
-		Plugin: p.plugin.Plugin, Profile: p.plugin.Profile.Type,
-	}
-	// A profile is made of JSON, so it can be encoded.
-	if text, err := json.Marshal(p.plugin.Profile); err == nil {
-		_ = json.Unmarshal(text, &status.ProfileFacts)
-	}
-	return status
-}
-
-// profileFact returns a fact of a pool's profile that is a string; empty for none.
-func profileFact(p *models.PoolStatus, name string) string {
-	text, _ := p.ProfileFacts[name].(string)
-	return text
 }

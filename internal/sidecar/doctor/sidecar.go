@@ -1,6 +1,9 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+)
 
 // checkSidecar checks that the sidecar responds and is ready.
 func checkSidecar(o *Observations, r *report) {
@@ -56,18 +59,18 @@ func checkOptions(o *Observations, r *report) {
 // checkEnvironment checks that doctor has the sidecar's mounts and user, so that both see the same
 // files.
 func checkEnvironment(o *Observations, r *report) {
-	e := o.environment
+	peer, uid := o.peer, os.Geteuid()
 	switch {
-	case !e.known:
-		r.ok("doctor runs as user %d; the user and container of the sidecar are unknown", e.uid)
-	case e.peer.PID == 0, e.otherMounts:
+	case peer == nil:
+		r.ok("doctor runs as user %d; the user and container of the sidecar are unknown", uid)
+	case peer.PID == 0, o.otherMounts:
 		r.warn("run doctor in the sidecar's container (kubectl exec)",
 			"the sidecar is in another container than doctor, so the files that doctor reads may not be the sidecar's")
-	case !e.sameUser():
-		r.warn(fmt.Sprintf("run doctor as user %d", e.peer.UID),
-			"the sidecar (PID %d) runs as user %d and doctor as user %d, so it is unknown whether the sidecar can read and write its directories", e.peer.PID, e.peer.UID, e.uid)
+	case !o.sameUser():
+		r.warn(fmt.Sprintf("run doctor as user %d", peer.UID),
+			"the sidecar (PID %d) runs as user %d and doctor as user %d, so it is unknown whether the sidecar can read and write its directories", peer.PID, peer.UID, uid)
 	default:
-		r.ok("doctor sees the files of the sidecar (PID %d) as its user %d", e.peer.PID, e.peer.UID)
+		r.ok("doctor sees the files of the sidecar (PID %d) as its user %d", peer.PID, peer.UID)
 	}
 }
 

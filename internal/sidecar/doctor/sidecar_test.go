@@ -2,7 +2,10 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -39,16 +42,16 @@ func TestOptions(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	peer := unixsock.Peer{PID: 4711, UID: 1000}
-	found := func(e environment) []Finding {
-		return run(&Observations{Config: &sidecar.Config{}, environment: e}, "environment")
+	uid := os.Geteuid()
+	found := func(pid, uid int, otherMounts bool) []Finding {
+		return run(&Observations{Config: &sidecar.Config{}, peer: &unixsock.Peer{PID: pid, UID: uid}, otherMounts: otherMounts}, "environment")
 	}
 	runCases(t, map[string]testCase{
-		"no sidecar":           {found(environment{uid: 1000}), states(ok), []string{"unknown"}},
-		"same user and mounts": {found(environment{known: true, peer: peer, uid: 1000}), states(ok), []string{"4711", "1000"}},
-		"other user":           {found(environment{known: true, peer: peer, uid: 0}), states(warning), []string{"user 1000", "user 0", "run doctor as user 1000"}},
-		"other mounts":         {found(environment{known: true, peer: peer, uid: 1000, otherMounts: true}), states(warning), []string{"another container"}},
-		"other PID namespace":  {found(environment{known: true, peer: unixsock.Peer{UID: 1000}, uid: 1000}), states(warning), []string{"another container"}},
+		"no sidecar":           {run(&Observations{Config: &sidecar.Config{}}, "environment"), states(ok), []string{"unknown"}},
+		"same user and mounts": {found(4711, uid, false), states(ok), []string{"4711", strconv.Itoa(uid)}},
+		"other user":           {found(4711, uid+1, false), states(warning), []string{fmt.Sprintf("user %d", uid), fmt.Sprintf("run doctor as user %d", uid+1)}},
+		"other mounts":         {found(4711, uid, true), states(warning), []string{"another container"}},
+		"other PID namespace":  {found(0, uid, false), states(warning), []string{"another container"}},
 		"no usable options":    {run(&Observations{}, "environment"), nil, nil},
 	})
 }

@@ -22,7 +22,7 @@ type stateDir struct {
 // checkStateDir checks that the state directory is writable and durable.
 func checkStateDir(o *Observations, r *report) {
 	s := stateDir{directory: o.stateDir, inPod: o.Config.InPod}
-	if o.environment.sameUser() { // only the sidecar's user can judge the owner
+	if o.sameUser() { // only the sidecar's user can judge the owner
 		s.rejected = journal.CheckDir(s.path)
 	}
 	s.real = s.at

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,22 +9,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // hostLocal is the only plugin type whose files are read.
 const hostLocal = "host-local"
 
-// store is the content of the lease files of one pool's plugin.
+// store is the content of the lease files of a pool's network.
 type store struct {
-	// pool and network are names; plugin is the plugin's type.
-	pool, network, plugin string
-	// dir is the network's directory; empty if the plugin is not host-local.
-	dir    string
 	leases []hostlocal.Lease
 	// stale are the addresses whose files contain no container ID, and removed the addresses whose
 	// stale files were removed.
@@ -36,24 +28,27 @@ type store struct {
 	err error
 }
 
+// hasStore reports whether the store of the pool is known.
+func (p pool) hasStore() bool {
+	return p.known() && p.plugin.Plugin == hostLocal && filepath.IsAbs(p.stateDir.path)
+}
+
 // file returns the path of the file of an address.
-func (s store) file(ip netip.Addr) string { return filepath.Join(s.dir, ip.String()) }
+func (p pool) file(ip netip.Addr) string { return filepath.Join(p.stateDir.path, ip.String()) }
 
 // collectStore reads the store of a pool under host-local's own lock, for which it waits until ctx
 // ends. With repair it removes files without a container ID. It reads no file of another plugin.
-func collectStore(ctx context.Context, p *models.PoolStatus, repair bool) store {
-	s := store{pool: p.Pool, network: p.Network, plugin: p.Plugin}
-	if p.Network != "" && p.Plugin == hostLocal {
-		s.err = s.collect(ctx, p, repair)
+func (p *pool) collectStore(ctx context.Context, repair bool) {
+	switch {
+	case p.hasStore():
+		p.store.err = p.store.collect(ctx, p.stateDir.path, repair)
+	case p.known() && p.plugin.Plugin == hostLocal:
+		p.store.err = fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working directory of the plugin", p.plugin.StateKey, p.network.File, p.stateDir.path)
 	}
-	return s
 }
 
-func (s *store) collect(ctx context.Context, p *models.PoolStatus, repair bool) (err error) {
-	if s.dir, err = storeDir(p); err != nil {
-		return err
-	}
-	dir, err := openStore(s.dir, repair)
+func (s *store) collect(ctx context.Context, path string, repair bool) error {
+	dir, err := openStore(path, repair)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // host-local creates it with the first address
 	}
@@ -70,34 +65,6 @@ func (s *store) collect(ctx context.Context, p *models.PoolStatus, repair bool) 
 		return err
 	}
 	return s.removeStale(dir)
-}
-
-// storeDir returns the directory in which host-local keeps the addresses of a pool's network, by the
-// file that the sidecar uses. The error names the file or the fact from which it cannot be derived.
-func storeDir(p *models.PoolStatus) (string, error) {
-	conf, err := cniconf.New(cniconf.Options{File: p.File, Pools: map[string]string{p.Pool: p.Network}})
-	if err != nil {
-		return "", err
-	}
-	network, err := conf.Network(p.Pool)
-	if err != nil {
-		return "", err
-	}
-	var object struct {
-		IPAM json.RawMessage `json:"ipam"`
-	}
-	if err := json.Unmarshal(network.PluginConfig, &object); err != nil {
-		return "", fmt.Errorf("%s: %w", p.File, err)
-	}
-	facts := profile.Profile{StateDirKey: profileFact(p, "stateDirKey"), DefaultStateDir: profileFact(p, "defaultStateDir")}
-	dir, key := facts.StateDir(object.IPAM)
-	if dir == "" {
-		return "", fmt.Errorf("profile %q of plugin %s does not name the directory of its state; expected stateDirKey and defaultStateDir", p.Profile, p.Plugin)
-	}
-	if !filepath.IsAbs(dir) {
-		return "", fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working directory of the plugin", key, p.File, dir)
-	}
-	return filepath.Join(dir, p.Network), nil
 }
 
 // openStore opens the directory of a network. For a change it must not be a symbolic link: a user

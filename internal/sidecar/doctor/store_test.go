@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
@@ -43,14 +42,6 @@ func TestMissingStore(t *testing.T) {
 	for _, repair := range []bool{false, true} {
 		wantStore(t, n.collect(t.Context(), repair), nil, nil, nil)
 	}
-}
-
-func TestDefaultDir(t *testing.T) {
-	n := newNode(t)
-	n.configure(map[string]any{"type": "host-local"})
-	n.store = filepath.Join(n.data, "by-default", "pods")
-	n.put("10.15.0.3", "")
-	wantStore(t, n.collect(t.Context(), false), nil, ips("10.15.0.3"), nil)
 }
 
 func TestRepair(t *testing.T) {
@@ -111,51 +102,22 @@ func TestStoreLockTimeout(t *testing.T) {
 }
 
 func TestUnreadableStore(t *testing.T) {
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		change func(n node)
-		pool   func(p *models.PoolStatus)
 		want   []string
 	}{
 		"directory is a file": {
-			change: func(n node) { must(n.t, os.WriteFile(n.data, nil, 0o600)) },
-			want:   []string{"data/pods", "not a directory"},
+			func(n node) { must(n.t, os.WriteFile(n.data, nil, 0o600)) }, []string{"data/pods", "not a directory"},
 		},
 		"lock links outside the directory": {
-			change: func(n node) { n.put(); must(n.t, os.Symlink("/dev/null", filepath.Join(n.store, "lock"))) },
-			want:   []string{"data/pods/lock", "not a regular file"},
+			func(n node) { n.put(); must(n.t, os.Symlink("/dev/null", filepath.Join(n.store, "lock"))) },
+			[]string{"data/pods/lock", "not a regular file"},
 		},
-		"no configuration": {
-			change: func(n node) { must(n.t, os.Remove(n.conf)) },
-			want:   []string{"05-cilium.conflist", "no such file"},
-		},
-		"configuration of another network": {
-			pool: func(p *models.PoolStatus) { p.Network = "others" },
-			want: []string{"05-cilium.conflist", `"others"`, `"pods"`},
-		},
-		"no file name": {
-			pool: func(p *models.PoolStatus) { p.File = "" },
-			want: []string{"file"},
-		},
-		"no directory in the profile": {
-			pool: func(p *models.PoolStatus) { p.ProfileFacts = nil },
-			want: []string{`"host-local"`, "stateDirKey"},
-		},
-		"relative directory": {
-			change: func(n node) { n.configure(map[string]any{"type": "host-local", "dataDir": "here"}) },
-			want:   []string{"ipam.dataDir", `"here"`, "absolute"},
-		},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			if tt.change != nil {
-				tt.change(n)
-			}
-			p := n.pool()
-			if tt.pool != nil {
-				tt.pool(p)
-			}
-			got := collectStore(t.Context(), p, true)
+			tt.change(n)
+			got := n.collect(t.Context(), true)
 			if got.err == nil {
 				t.Fatal("got no error")
 			}
@@ -165,6 +127,14 @@ func TestUnreadableStore(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestRelativeStore(t *testing.T) {
+	p := newPool(func(p *pool) { p.stateDir.path = "leases" })
+	p.collectStore(t.Context(), true)
+	if err := p.store.err; err == nil || !strings.Contains(err.Error(), `ipam.dataDir in /net.d/05.conflist is "leases"; expected an absolute path`) {
+		t.Errorf("got %v; want an error that names the key", err)
 	}
 }
 
@@ -183,10 +153,9 @@ func TestUnreadableFile(t *testing.T) {
 func TestOtherPlugin(t *testing.T) {
 	n := newNode(t)
 	n.put("10.15.0.3", "")
-	p := n.pool()
-	p.Plugin = "static"
-	got := collectStore(t.Context(), p, true)
-	if got.err != nil || got.dir != "" || len(got.removed) > 0 || !n.has("10.15.0.3") {
-		t.Errorf("got %+v, want nothing read", got)
+	p := newPool(func(p *pool) { p.stateDir.path, p.plugin.Plugin = n.store, "static" })
+	p.collectStore(t.Context(), true)
+	if p.store.err != nil || len(p.store.removed) > 0 || !n.has("10.15.0.3") {
+		t.Errorf("got %+v, want nothing read", p.store)
 	}
 }

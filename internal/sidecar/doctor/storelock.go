@@ -73,12 +73,10 @@ func pollLock(ctx context.Context, file *os.File, how int) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		next := time.NewTimer(lockPollInterval)
 		select {
 		case <-ctx.Done():
-			next.Stop()
 			return fmt.Errorf("held by another process (lslocks lists it): %w", ctx.Err())
-		case <-next.C:
+		case <-time.After(lockPollInterval):
 		}
 	}
 }
