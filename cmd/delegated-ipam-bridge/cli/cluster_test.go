@@ -64,7 +64,7 @@ func TestAudit(t *testing.T) {
 	if code != exitFindings || !strings.Contains(stderr, "2 findings") {
 		t.Errorf("exit code %d, %q; want %d", code, stderr, exitFindings)
 	}
-	wantText(t, stdout, "CHECK", "address-in-two-pools   -          10.0.2.1   in 2 pools: worker-2 (ciliumnode-0, not used), worker-3 (whose Node is deleted,",
+	wantText(t, stdout, "CHECK", "address-in-two-pools   -          10.0.2.1   in 2 pools: worker-2 (ciliumnode-0, not used), worker-3 (the Node does not exist,",
 		"remedy: give each node separate ranges", "node-deleted           worker-3   -", "2 findings; read 3 CiliumNodes")
 	code, stdout, _ = runOn(t, s, "audit", "-o", "json")
 	var got audit.Report
@@ -121,7 +121,7 @@ func TestHolder(t *testing.T) {
 		"conflict": {
 			[]string{"10.0.1.1", "10.0.2.1", "10.0.1.9"},
 			exitFindings,
-			[]string{"10.0.1.1   held ", "10.0.2.1   conflict   worker-2", "10.0.2.1   conflict   worker-3   -              -             not an entry of the bridge, resource eni-1, the Node does not exist", "10.0.1.9   not-held"},
+			[]string{"10.0.1.1   held ", "10.0.2.1   conflict   worker-2", "10.0.2.1   conflict   worker-3   -              -             the Node does not exist, not an entry of the bridge, resource eni-1", "10.0.1.9   not-held"},
 		},
 		"not held":            {[]string{"10.0.1.1", "10.0.1.9"}, exitFree, []string{"in no pool; in the pod CIDR 10.0.1.0/24 of worker-1"}},
 		"not of this cluster": {[]string{"192.0.2.1"}, exitFree, []string{"in no pool, and in no pod CIDR of a Node"}},

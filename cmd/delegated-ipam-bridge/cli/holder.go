@@ -44,14 +44,14 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 		if err != nil {
 			return err
 		}
-		lookup := audit.NewLookup(ips)
-		if err := cluster.CiliumNodes(cmd.Context(), lookup.CiliumNodes); err != nil {
+		found := audit.NewCluster(ips...)
+		if err := cluster.CiliumNodes(cmd.Context(), found.CiliumNodes); err != nil {
 			return err
 		}
-		if err := cluster.Nodes(cmd.Context(), lookup.Nodes); err != nil {
+		if err := cluster.Nodes(cmd.Context(), found.Nodes); err != nil {
 			return err
 		}
-		answers := lookup.Answers()
+		answers := found.Answers()
 		if c.json() {
 			err = output.JSON(cmd.OutOrStdout(), answers)
 		} else {
@@ -100,7 +100,7 @@ func printAnswers(w io.Writer, answers []audit.Answer) error {
 	t.Row("ADDRESS", "STATE", "NODE", "SLOT", "USED BY", "NOTE")
 	for _, a := range answers {
 		for _, h := range a.Holders {
-			t.Row(a.Address.String(), string(a.State), h.Node, h.Slot, usedBy(h), note(h))
+			t.Row(a.Address.String(), string(a.State), h.Node, h.Slot, usedBy(h), h.Note())
 		}
 		if len(a.Holders) == 0 {
 			t.Row(a.Address.String(), string(a.State), "", "", "", whereFree(a))
@@ -114,32 +114,6 @@ func usedBy(h audit.Holder) string {
 		return "unknown"
 	}
 	return h.UsedBy
-}
-
-// note returns the facts that no other column has.
-func note(h audit.Holder) string {
-	notes := ""
-	for _, n := range []struct {
-		holds bool
-		text  string
-	}{
-		{!h.InPool, "not in the pool of this node"},
-		{h.InPool && h.Slot == "", "not an entry of the bridge"},
-		{h.Resource != "", "resource " + h.Resource},
-		{h.Owner != "", "owner " + h.Owner},
-		{h.Cordoned, "cordoned"},
-		{h.Handshake != "", h.Handshake},
-		{h.NodeDeleted, "the Node does not exist"},
-	} {
-		switch {
-		case !n.holds:
-		case notes == "":
-			notes = n.text
-		default:
-			notes += ", " + n.text
-		}
-	}
-	return notes
 }
 
 // whereFree describes the Nodes whose pod CIDRs contain an unused address.

@@ -58,7 +58,7 @@ func (c *Cluster) agentSilent() []Finding {
 	pods := map[string][]string{}
 	for _, p := range c.podAddresses {
 		unreported := func(h Holder) bool { return h.Node == p.Node && h.Slot != "" && !h.Used }
-		if slices.ContainsFunc(c.table.holders(p.IP), unreported) {
+		if slices.ContainsFunc(c.addresses[p.IP], unreported) {
 			pods[p.Node] = append(pods[p.Node], fmt.Sprintf("%s (%s)", p.Pod, p.IP))
 		}
 	}

@@ -29,14 +29,17 @@ type Cluster struct {
 	// Now is the present time.
 	Now time.Time
 
-	table  *table
-	nodes  []node
-	exists map[string]bool
-	cidrs  podCIDRs
-	pods   map[string][]Pod
-	// outside are the used addresses that are not in the pool of their node.
-	outside []netip.Addr
-	// podAddresses are those of pods that have run for agentLimit.
+	// only are the addresses to keep, in order; nil for all.
+	only []netip.Addr
+	// addresses has the holders of each address, without NodeDeleted.
+	addresses map[netip.Addr][]Holder
+	nodes     []node
+	exists    map[string]bool
+	// cidrs are the podCIDRs, lengths the lengths of their prefixes.
+	cidrs   map[netip.Prefix][]Range
+	lengths []int
+	pods    map[string][]Pod
+	// podAddresses are the addresses of pods that have run for agentLimit.
 	podAddresses []PodAddress
 }
 
@@ -53,9 +56,14 @@ type node struct {
 	written time.Time
 }
 
-// NewCluster returns a cluster without objects.
-func NewCluster() *Cluster {
+// NewCluster returns a cluster without objects. If addresses are given, only their holders are kept.
+func NewCluster(only ...netip.Addr) *Cluster {
 	c := &Cluster{}
+	for _, ip := range only {
+		if ip = ip.Unmap().WithZone(""); !slices.Contains(c.only, ip) {
+			c.only = append(c.only, ip)
+		}
+	}
 	c.CiliumNodes()
 	c.Nodes()
 	c.BridgePods()
@@ -65,17 +73,26 @@ func NewCluster() *Cluster {
 // CiliumNodes begins the list of CiliumNodes, again if it was begun before. It returns the function
 // that adds one, which keeps no reference to it.
 func (c *Cluster) CiliumNodes() (add func(*ciliumnode.Node)) {
-	c.table, c.nodes, c.outside = newTable(), nil, nil
+	c.addresses, c.nodes = map[netip.Addr][]Holder{}, nil
 	return c.addCiliumNode
 }
 
 // Nodes begins the list of Nodes, again if it was begun before. It returns the function that adds one
-// with its podCIDRs.
+// with its podCIDRs. One that cannot be parsed contains nothing.
 func (c *Cluster) Nodes() (add func(name string, podCIDRs []string)) {
-	c.exists, c.cidrs = map[string]bool{}, podCIDRs{}
+	c.exists, c.cidrs, c.lengths = map[string]bool{}, map[netip.Prefix][]Range{}, nil
 	return func(name string, podCIDRs []string) {
 		c.exists[name] = true
-		c.cidrs.add(name, podCIDRs)
+		for _, text := range podCIDRs {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				continue
+			}
+			c.cidrs[prefix.Masked()] = append(c.cidrs[prefix.Masked()], Range{name, text})
+			if !slices.Contains(c.lengths, prefix.Bits()) {
+				c.lengths = append(c.lengths, prefix.Bits())
+			}
+		}
 	}
 }
 
@@ -90,7 +107,6 @@ func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 	addresses, malformed := readAddresses(n)
 	summary := node{name: n.Metadata.Name, otherMode: n.OtherMode() != "", malformed: malformed}
 	summary.marks, summary.written = unansweredMarks(n)
-	c.table.names = append(c.table.names, summary.name)
 	for ip, h := range addresses {
 		if h.InPool {
 			summary.pool++
@@ -101,11 +117,8 @@ func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 		if h.Used {
 			summary.used++
 		}
-		if h.InPool || h.Used {
-			c.table.add(ip, h)
-		}
-		if h.Used && !h.InPool {
-			c.outside = append(c.outside, ip)
+		if (h.InPool || h.Used) && (c.only == nil || slices.Contains(c.only, ip)) {
+			c.addresses[ip] = append(c.addresses[ip], h)
 		}
 	}
 	c.nodes = append(c.nodes, summary)
@@ -142,26 +155,27 @@ func compareAddresses(a, b string) int {
 	return x.Compare(y)
 }
 
-// holders returns the holders of an address, with the fact whether their Nodes exist.
+// holders returns the holders of an address by node, with the fact whether their Nodes exist.
 func (c *Cluster) holders(ip netip.Addr) []Holder {
-	all := c.table.holders(ip)
+	all := append([]Holder{}, c.addresses[ip]...)
 	for i := range all {
 		all[i].NodeDeleted = !c.exists[all[i].Node]
 	}
+	slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(a.Node, b.Node) })
 	return all
 }
 
 func (c *Cluster) inTwoPools() []Finding {
 	var found []Finding
-	for ip := range c.table.more {
-		all := c.holders(ip)
+	for ip, holders := range c.addresses {
 		pools := 0
-		for _, h := range all {
+		for _, h := range holders {
 			if h.InPool {
 				pools++
 			}
 		}
 		if pools > 1 {
+			all := c.holders(ip)
 			found = append(found, Finding{Check: TwoPools, Address: ip.String(), Holders: all, Message: fmt.Sprintf("in %d pools: %s", pools, list(all))})
 		}
 	}
@@ -169,14 +183,13 @@ func (c *Cluster) inTwoPools() []Finding {
 }
 
 func (c *Cluster) notHeld() []Finding {
-	slices.SortFunc(c.outside, netip.Addr.Compare)
 	var found []Finding
-	for _, ip := range slices.Compact(c.outside) {
-		all := c.holders(ip)
-		for _, h := range all {
+	for ip, holders := range c.addresses {
+		for _, h := range holders {
 			if !h.Used || h.InPool {
 				continue
 			}
+			all := c.holders(ip)
 			message := "used" + by(h.UsedBy) + ", and not in the pool of this node"
 			if others := slices.DeleteFunc(slices.Clone(all), func(o Holder) bool { return o.Node == h.Node }); len(others) > 0 {
 				message += "; also " + list(others)
@@ -185,6 +198,52 @@ func (c *Cluster) notHeld() []Finding {
 		}
 	}
 	return found
+}
+
+// outsidePodCIDRs returns the addresses of the bridge that are in the podCIDR of another node, or in
+// none while any node has one in its own. In a cluster in which no node has one the plugin allocates
+// from other ranges.
+func (c *Cluster) outsidePodCIDRs() []Finding {
+	if c.SharedRange || len(c.cidrs) == 0 {
+		return nil
+	}
+	var ofOthers, ofNone []Finding
+	inOwn := false
+	for ip, holders := range c.addresses {
+		ranges := c.ranges(ip)
+		for _, h := range holders {
+			own := slices.ContainsFunc(ranges, func(r Range) bool { return r.Node == h.Node })
+			inOwn = inOwn || own && h.Slot != ""
+			if h.Slot == "" || own || !c.exists[h.Node] {
+				continue
+			}
+			all, of, found := c.holders(ip), "none", &ofNone
+			if len(ranges) > 0 {
+				of, found = ranges[0].Node, &ofOthers
+			}
+			i := slices.IndexFunc(all, func(o Holder) bool { return o.Node == h.Node })
+			*found = append(*found, Finding{
+				Check: OutsidePodCIDRs, Node: h.Node, Address: ip.String(), Holders: all,
+				Message: fmt.Sprintf("not in the podCIDRs of this node, but in those of %s: %s", of, all[i]),
+			})
+		}
+	}
+	if inOwn {
+		return append(ofOthers, ofNone...)
+	}
+	return ofOthers
+}
+
+// ranges returns the podCIDRs that contain an address, by node.
+func (c *Cluster) ranges(ip netip.Addr) []Range {
+	all := []Range{}
+	for _, bits := range c.lengths {
+		if prefix, err := ip.Prefix(bits); err == nil {
+			all = append(all, c.cidrs[prefix]...)
+		}
+	}
+	slices.SortFunc(all, func(x, y Range) int { return cmp.Or(cmp.Compare(x.Node, y.Node), cmp.Compare(x.CIDR, y.CIDR)) })
+	return all
 }
 
 // perNode returns the findings about single CiliumNodes.

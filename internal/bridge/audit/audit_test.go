@@ -102,7 +102,7 @@ func TestFindings(t *testing.T) {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1"}), newNode("b", nil, nil), newNode("c", []string{"10.0.0.1"}, nil)},
 			[]string{"a", "b"},
 			[]string{
-				"address-in-two-pools  10.0.0.1: in 2 pools: a (whose Node is deleted, ciliumnode-0, used), c (ciliumnode-0, not used)",
+				"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, the Node does not exist, used), c (ciliumnode-0, not used)",
 				"node-deleted a : the Node does not exist; its CiliumNode has 2 addresses in its pool, and 1 are used",
 			},
 		},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
@@ -39,22 +40,34 @@ type Holder struct {
 
 // String describes the holder in one line, such as "worker-1 (ciliumnode-3, used by default/a)".
 func (h Holder) String() string {
-	facts := ""
-	add := func(when bool, fact string) {
-		if when {
-			facts += ", " + fact
-		}
+	use := "not used"
+	if h.Used {
+		use = "used" + by(h.UsedBy)
 	}
-	add(h.NodeDeleted, "whose Node is deleted")
-	add(!h.InPool, "not in its pool")
-	add(h.InPool, cmp.Or(h.Slot, "not an entry of the bridge"))
-	add(h.Resource != "", "resource "+h.Resource)
-	add(h.Owner != "", "owner "+h.Owner)
-	add(h.Cordoned, "cordoned")
-	add(h.Handshake != "", h.Handshake)
-	add(h.Used, "used"+by(h.UsedBy))
-	add(!h.Used, "not used")
-	return fmt.Sprintf("%s (%s)", h.Node, facts[len(", "):])
+	return fmt.Sprintf("%s (%s)", h.Node, join(h.Slot, h.Note(), use))
+}
+
+// Note returns the facts besides node, slot and user; empty for none.
+func (h Holder) Note() string {
+	when := func(is bool, fact string) string {
+		if is {
+			return fact
+		}
+		return ""
+	}
+	return join(
+		when(h.NodeDeleted, "the Node does not exist"),
+		when(!h.InPool, "not in its pool"),
+		when(h.InPool && h.Slot == "", "not an entry of the bridge"),
+		when(h.Resource != "", "resource "+h.Resource),
+		when(h.Owner != "", "owner "+h.Owner),
+		when(h.Cordoned, "cordoned"),
+		h.Handshake)
+}
+
+// join joins the facts that are not empty.
+func join(facts ...string) string {
+	return strings.Join(slices.DeleteFunc(facts, func(f string) bool { return f == "" }), ", ")
 }
 
 func by(name string) string {

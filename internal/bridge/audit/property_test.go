@@ -128,7 +128,7 @@ func TestModel(t *testing.T) {
 		for _, text := range spellings[:5] {
 			ips = append(ips, netip.MustParseAddr(text))
 		}
-		c, l := NewCluster(), NewLookup(ips)
+		c, l := NewCluster(), NewCluster(ips...)
 		addCiliumNode, addNode, addPod := c.CiliumNodes(), c.Nodes(), c.BridgePods()
 		lookCiliumNode, lookNode := l.CiliumNodes(), l.Nodes()
 		for _, n := range rapid.Permutation(w.nodes).Draw(t, "order") {

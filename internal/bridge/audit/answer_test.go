@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-func TestLookup(t *testing.T) {
+func TestAnswers(t *testing.T) {
 	addr := netip.MustParseAddr
 	released := newNode("a", []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.0.0.1 default/x", "10.0.0.9 default/y"})
 	released.Spec.IPAM.Pool["10.0.0.2"] = ciliumnode.AllocationIP(planner.EntryOf(7, true))
@@ -20,7 +20,7 @@ func TestLookup(t *testing.T) {
 	for _, text := range asked {
 		ips = append(ips, addr(text))
 	}
-	l := NewLookup(ips)
+	l := NewCluster(ips...)
 	for range 2 { // objects from before the second begin do not count
 		addNode, addCiliumNode := l.Nodes(), l.CiliumNodes()
 		for _, n := range nodes {
