@@ -111,6 +111,7 @@ func TestRefuse(t *testing.T) {
 		want     []string
 	}{
 		"unclosed":               {calico(`a ${nodeName`), []string{"line 3: ", `"${nodeName" has no closing }`, "$${"}},
+		"opened at the end":      {calico(`${`), []string{"line 3: ", `"${" has no closing }`}},
 		"unknown variable":       {calico(`${podcidrs}`), []string{"line 3: ${podcidrs}: unknown variable", "${podCIDRs}"}},
 		"empty variable":         {calico(`${}`), []string{"line 3: ${}: unknown variable"}},
 		"JSON of the name":       {calico(`${json:nodeName}`), []string{"unknown variable"}},

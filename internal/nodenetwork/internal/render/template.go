@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -77,6 +78,12 @@ func nextString(rest string) (start, end int) {
 // isKey reports whether the string before the rest of a JSON document is the key of an object.
 func isKey(rest string) bool { return strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":") }
 
+// opening begins a variable. A "$" before it makes it literal text.
+const opening = "${"
+
+// variable matches a variable, closed or not, and the literal text of opening.
+var variable = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
+
 // expand returns a JSON string with its variables replaced; for a string that is exactly one variable
 // the value of that variable, which may be of any JSON type.
 func expand(literal string, key bool, n Node) (string, error) {
@@ -93,26 +100,31 @@ func expand(literal string, key bool, n Node) (string, error) {
 	if key {
 		return "", fmt.Errorf("the key %q has a variable; expected variables in values only", s)
 	}
-	parts, err := split(s)
-	if err != nil {
-		return "", err
+	if name, ok := strings.CutPrefix(s, opening); ok && name != "" && strings.IndexByte(name, '}') == len(name)-1 {
+		return n.value(name[:len(name)-1])
 	}
-	if len(parts) == 1 && parts[0].variable {
-		return n.value(parts[0].text)
-	}
-	var whole strings.Builder
-	for _, p := range parts {
-		if p.variable {
-			if p.text, err = n.text(p.text); err != nil {
-				return "", err
-			}
+	var failed error
+	size := 0
+	whole := variable.ReplaceAllStringFunc(s, func(match string) string {
+		if failed != nil || match == "$"+opening {
+			return opening
 		}
-		whole.WriteString(p.text)
-		if err := checkSize(whole.Len()); err != nil {
-			return "", err
+		name, closed := strings.CutSuffix(match[len(opening):], "}")
+		if !closed {
+			failed = fmt.Errorf("%q has no closing }; expected a variable such as ${nodeName}, or $${ for a literal ${", match)
+			return ""
 		}
+		var text string
+		text, failed = n.text(name)
+		if size += len(text); failed == nil {
+			failed = checkSize(size)
+		}
+		return text
+	})
+	if failed != nil {
+		return "", failed
 	}
-	return asJSON(whole.String())
+	return asJSON(whole)
 }
 
 // asJSON returns a value as JSON.

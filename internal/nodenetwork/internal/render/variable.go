@@ -22,44 +22,6 @@ type Node struct {
 	Labels, Annotations map[string]string
 }
 
-// opening begins a variable. A "$" before it makes it literal text.
-const opening = "${"
-
-// part is a part of a string: literal text, or the name of a variable.
-type part struct {
-	text     string
-	variable bool
-}
-
-// split splits a string into its parts.
-func split(s string) ([]part, error) {
-	var parts []part
-	literal := func(text string) {
-		if text != "" {
-			parts = append(parts, part{text: text})
-		}
-	}
-	for {
-		at := strings.Index(s, opening)
-		switch {
-		case at < 0:
-			literal(s)
-			return parts, nil
-		case at > 0 && s[at-1] == '$':
-			literal(s[:at-1] + opening)
-			s = s[at+len(opening):]
-		default:
-			name, rest, closed := strings.Cut(s[at+len(opening):], "}")
-			if !closed {
-				return nil, fmt.Errorf("%q has no closing }; expected a variable such as ${nodeName}, or $${ for a literal ${", s[at:])
-			}
-			literal(s[:at])
-			parts = append(parts, part{text: name, variable: true})
-			s = rest
-		}
-	}
-}
-
 // value returns the value of a variable as JSON.
 func (n Node) value(name string) (string, error) {
 	value, err := n.lookUp(name)
@@ -95,30 +57,18 @@ func (n Node) lookUp(name string) (string, error) {
 	case "nodeName":
 		return asJSON(n.Name)
 	}
-	switch of, key := index(name); of {
-	case "podCIDRs":
+	of, key, _ := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+	switch {
+	case name != of+"["+key+"]":
+	case of == "podCIDRs":
 		return n.podCIDR(key)
-	case "labels":
-		return quoted(find(n.Labels, "label", key))
-	case "annotations":
-		return quoted(find(n.Annotations, "annotation", key))
-	case "json:labels":
-		return parsed(find(n.Labels, "label", key))
-	case "json:annotations":
-		return parsed(find(n.Annotations, "annotation", key))
+	case of == "labels", of == "json:labels":
+		return find(n.Labels, "label", key, of == "json:labels")
+	case of == "annotations", of == "json:annotations":
+		return find(n.Annotations, "annotation", key, of == "json:annotations")
 	}
 	return "", errors.New("unknown variable; expected ${ranges}, ${podCIDRs}, ${podCIDRs[INDEX]}, ${nodeName}, ${labels[KEY]}, ${annotations[KEY]}, " +
 		"${json:labels[KEY]} or ${json:annotations[KEY]}, or $${ for a literal ${")
-}
-
-// index returns the parts of a name of the form of[key]; nothing for another name.
-func index(name string) (of, key string) {
-	name, closed := strings.CutSuffix(name, "]")
-	of, key, opened := strings.Cut(name, "[")
-	if !closed || !opened {
-		return "", ""
-	}
-	return of, key
 }
 
 func (n Node) podCIDRs() ([]string, error) {
@@ -166,27 +116,14 @@ func (n Node) ranges() (string, error) {
 	return asJSON(sets)
 }
 
-// find returns a label or an annotation.
-func find(all map[string]string, kind, key string) (string, error) {
+// find returns a label or an annotation: its text as a JSON string, or the JSON that it is.
+func find(all map[string]string, kind, key string, isJSON bool) (string, error) {
 	text, ok := all[key]
 	if !ok {
 		return "", fmt.Errorf("the Node has no %s %q; expected one, with its key in the template without quotes: add it to the Node, or use a template without it", kind, key)
 	}
-	return text, nil
-}
-
-// quoted returns a text as a JSON string; the error of find is passed on.
-func quoted(text string, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	return asJSON(text)
-}
-
-// parsed returns a text that is JSON; the error of find is passed on.
-func parsed(text string, err error) (string, error) {
-	if err != nil {
-		return "", err
+	if !isJSON {
+		return asJSON(text)
 	}
 	var value json.RawMessage
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
