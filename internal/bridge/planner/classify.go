@@ -30,22 +30,18 @@ func (b *builder) known(ip netip.Addr) bool {
 // usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost,
 // and those outside the ranges of which a pod has one: a new CiliumNode does not show yet what is used.
 func (b *builder) usedSlots() map[int]bool {
-	held := map[int]bool{}
-	for _, slot := range b.held {
-		held[slot.Number] = true
-	}
 	used := map[int]bool{}
 	for ip := range b.Used {
 		n, ours := b.slotOf[ip]
 		if !ours {
 			n, ours = b.Pool[ip].Slot()
 		}
-		if ours && held[n] {
+		if _, held := b.byNumber[n]; ours && held {
 			used[n] = true
 		}
 	}
 	for ip := range b.PodIPs {
-		if n, held := b.slotOf[ip]; held && b.outside[n] {
+		if n, held := b.slotOf[ip]; held && b.byNumber[n].Outside {
 			used[n] = true
 		}
 	}

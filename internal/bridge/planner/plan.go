@@ -28,24 +28,22 @@ func Plan(v View, s Settings) []Action {
 }
 
 func newBuilder(v View, s Settings) *builder {
-	b := &builder{View: v, settings: s, slotOf: map[netip.Addr]int{}, canceled: map[int]bool{}, outside: map[int]bool{}}
+	b := &builder{View: v, settings: s, slotOf: map[netip.Addr]int{}, byNumber: map[int]Slot{}, canceled: map[int]bool{}}
 	for _, slot := range v.Slots {
 		if !slot.Held {
 			continue
 		}
 		b.held = append(b.held, slot)
-		b.outside[slot.Number] = slot.Outside
+		b.byNumber[slot.Number] = slot
 		for _, ip := range slot.Addresses {
 			b.slotOf[ip] = slot.Number
 		}
 	}
 	slices.SortFunc(b.held, func(x, y Slot) int { return x.Number - y.Number })
 	b.used = b.usedSlots()
-	if !b.published() {
-		for _, slot := range b.held {
-			if slot.Outside && b.used[slot.Number] {
-				b.unallocatable++
-			}
+	for _, slot := range b.held {
+		if slot.Outside && b.used[slot.Number] && !b.published() {
+			b.unallocatable++
 		}
 	}
 	if b.settings.MaxAllocate > 0 {
@@ -58,13 +56,13 @@ func newBuilder(v View, s Settings) *builder {
 type builder struct {
 	View
 	settings Settings
-	// held are the slots that the sidecar holds, by number; slotOf are the slots of their addresses.
-	held   []Slot
-	slotOf map[netip.Addr]int
+	// held are the slots that the sidecar holds, sorted and by number; slotOf are the slots of their
+	// addresses.
+	held     []Slot
+	byNumber map[int]Slot
+	slotOf   map[netip.Addr]int
 	// used are the held slots that are in use (usedSlots).
 	used map[int]bool
-	// outside are the held slots outside the ranges.
-	outside map[int]bool
 	// unallocatable is the number of used slots outside the ranges before the first publication, which
 	// needs its slots in addition: the pods cannot be replaced before the agent has started.
 	unallocatable int
@@ -103,26 +101,16 @@ func (b *builder) restore(n int, ip netip.Addr) {
 // write, so that the number of writes does not depend on the number of slots. Held slots are published
 // before any action that may take long.
 func (b *builder) sort() {
+	order := map[Kind]int{
+		Publish: 1, Cordon: 1, Withdraw: 1, Unmark: 2, MarkForRelease: 2, Restore: 3, Release: 3, MarkReleased: 4, Acquire: 5, Report: 6,
+	}
 	cordons := b.plans(Cordon)
 	phase := func(a Action) int {
-		switch a.Kind {
-		case Publish, Cordon, Withdraw:
-			return 1
-		case Unmark, MarkForRelease:
-			// A response to the probe from before a cordon is not evidence.
-			if cordons && a.Kind == Unmark && a.IPs[0] == Probe {
-				return 0
-			}
-			return 2
-		case Restore, Release:
-			return 3
-		case MarkReleased:
-			return 4
-		case Acquire:
-			return 5
-		default:
-			return 6
+		// A response to the probe from before a cordon is not evidence.
+		if cordons && a.Kind == Unmark && a.IPs[0] == Probe {
+			return 0
 		}
+		return order[a.Kind]
 	}
 	slices.SortStableFunc(b.actions, func(x, y Action) int { return phase(x) - phase(y) })
 }
@@ -171,7 +159,7 @@ func (b *builder) republishUsed() {
 		n, held := b.slotOf[ip]
 		tagged, ours := b.Used[ip].Slot()
 		switch {
-		case held && b.outside[n]:
+		case held && b.byNumber[n].Outside:
 			// drainOutside publishes it cordoned.
 		case held:
 			b.canceled[n] = true
