@@ -217,7 +217,4 @@ func TestRealDHCPWithoutIPAM(t *testing.T) {
 	if !strings.Contains(e.Stderr, "goroutine") {
 		t.Errorf("got stderr %q, want the end of a Go crash", e.Stderr)
 	}
-	f.network.PluginConfig = json.RawMessage(`{"type":"cilium-cni"}`)
-	_, err := f.newInvocation("id")
-	wantText(t, err, "ipam")
 }

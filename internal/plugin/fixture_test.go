@@ -54,8 +54,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "bin")
 	f := &fixture{t: t, bin: bin, dir: filepath.Join(bin, pluginType+".d"), profiles: embeddedProfiles(t)}
-	f.network = call.Network{Name: "net", CNIVersion: "0.3.1", PluginConfig: json.RawMessage(
-		`{"type":"cilium-cni","ipam":{"type":"` + pluginType + `","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
+	f.network = networkOf("net", `{"type":"cilium-cni","ipam":{"type":"`+pluginType+`","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)
 	err := errors.Join(os.MkdirAll(filepath.Join(f.dir, "queue"), 0o755), os.Symlink(os.Getenv(fakeBinary), filepath.Join(bin, pluginType)))
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +65,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Timeout: 50 * time.Second, Grace: time.Minute}
+	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), IfName: "eth0", Timeout: 50 * time.Second, Grace: time.Minute}
 	f.start(change...)
 	return f
 }
@@ -98,6 +97,13 @@ func (f *fixture) setProfile(change func(*profile.Profile)) {
 	p := f.profiles[fakeType]
 	change(&p)
 	f.profiles[fakeType] = p
+}
+
+// networkOf returns a network with a plugin object, as package cniconf does.
+func networkOf(name, config string) call.Network {
+	var object struct{ IPAM struct{ Type string } }
+	_ = json.Unmarshal([]byte(config), &object) // some tests have a broken one
+	return call.Network{Name: name, CNIVersion: "0.3.1", PluginConfig: json.RawMessage(config), IPAMType: object.IPAM.Type}
 }
 
 // script writes the script of a verb.

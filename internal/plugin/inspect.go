@@ -42,7 +42,7 @@ type Inspection struct {
 func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	inv, err := r.NewInvocation(ctx, n, "", "")
 	found := Inspection{Plugin: inv.Plugin, Profile: inv.Profile, Err: err}
-	object, err := parseNetwork(n)
+	object, err := parsePluginObject(n.PluginConfig)
 	if err != nil || found.Profile.Type == "" {
 		return found
 	}

@@ -29,7 +29,7 @@ func TestInspect(t *testing.T) {
 // A step that fails hides no other.
 func TestInspectFailedStep(t *testing.T) {
 	f := newFake(t, func(o *Options) { o.InPod = true })
-	f.network.PluginConfig = []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/"}}`)
+	f.network = networkOf("net", `{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/"}}`)
 	got := f.runner.Inspect(t.Context(), f.network)
 	for field, err := range map[string]error{"FindErr": got.FindErr, "StateErr": got.StateErr, "Err": got.Err} {
 		if err == nil {
@@ -44,7 +44,7 @@ func TestInspectFailedStep(t *testing.T) {
 func TestInspectWithoutPlugin(t *testing.T) {
 	f := newFake(t)
 	for _, config := range []string{`{"type":"cilium-cni"}`, `[]`} {
-		f.network.PluginConfig = []byte(config)
+		f.network = networkOf("net", config)
 		if got := f.runner.Inspect(t.Context(), f.network); got.Err == nil || got.Plugin != "" || got.Binary != "" {
 			t.Errorf("%s: got %+v; want only an error", config, got)
 		}

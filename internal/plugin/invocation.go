@@ -3,8 +3,10 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -14,23 +16,15 @@ import (
 // plugin directories, and runs its VERSION, once per binary. An error names file and network. It wraps
 // a *call.Error if VERSION failed; any other error is a fault of the configuration, or a plugin
 // that does not exist. The invocation returned with an error cannot be called with, but has Plugin
-// and Profile as far as they are known, for display.
+// and, if it is known, Profile, for display.
 func (r *Runner) NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error) {
-	object, err := parseNetwork(n)
-	if err != nil {
-		return call.Invocation{}, wrapNetworkErr(n, err)
-	}
-	pluginType, err := object.ipamType()
-	if err != nil {
-		return call.Invocation{}, wrapNetworkErr(n, err)
-	}
-	known := call.Invocation{Plugin: pluginType}
+	known := call.Invocation{Plugin: n.IPAMType}
 	profiles, err := r.opts.Profiles()
 	if err != nil {
 		return known, wrapNetworkErr(n, err)
 	}
-	known.Profile = profiles.For(pluginType)
-	inv, err := r.fillInvocation(ctx, known, n, object)
+	known.Profile = profiles.For(n.IPAMType)
+	inv, err := r.fillInvocation(ctx, known, n)
 	if err != nil {
 		return known, wrapNetworkErr(n, err)
 	}
@@ -38,10 +32,19 @@ func (r *Runner) NewInvocation(ctx context.Context, n call.Network, containerID,
 	return inv, nil
 }
 
+// wrapNetworkErr adds file and network to an error of a network's configuration, or of the plugin
+// that it names.
+func wrapNetworkErr(n call.Network, err error) error {
+	return fmt.Errorf("%s: network %q: %w", n.File, n.Name, err)
+}
+
 // fillInvocation adds to an invocation with Plugin and Profile the fields that all attachments of
 // the network share.
-func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call.Network, object pluginObject) (call.Invocation, error) {
-	var err error
+func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call.Network) (call.Invocation, error) {
+	object, err := parsePluginObject(n.PluginConfig)
+	if err != nil {
+		return inv, err
+	}
 	if danger := inv.Profile.Danger(); danger != "" && !r.opts.AcceptUnsafe {
 		return inv, fmt.Errorf("plugin %s is refused as unsafe: %s. --accept-unsafe-plugin uses it anyway", inv.Plugin, danger)
 	}
@@ -82,4 +85,54 @@ func (r *Runner) namespace(p profile.Profile) (string, error) {
 		return "", fmt.Errorf("plugin %s needs a persistent network namespace with the interface %s; set it by --cni-netns", p.Type, r.opts.IfName)
 	}
 	return cmp.Or(r.opts.NetNS, DefaultNetNS), nil
+}
+
+// pluginObject is the parsed plugin object of a network. Unknown keys are kept as they are.
+type pluginObject map[string]json.RawMessage
+
+func parsePluginObject(config []byte) (object pluginObject, err error) {
+	if err := json.Unmarshal(config, &object); err != nil {
+		return nil, fmt.Errorf("plugin object: %w", err)
+	}
+	return object, nil
+}
+
+// capabilities returns the names that the plugin object declares true, sorted.
+func (o pluginObject) capabilities() ([]string, error) {
+	var declared map[string]bool
+	if raw, ok := o["capabilities"]; ok {
+		if err := json.Unmarshal(raw, &declared); err != nil {
+			return nil, fmt.Errorf("capabilities: %w; expected an object of booleans", err)
+		}
+	}
+	var names []string
+	for name, on := range declared {
+		if on {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// networkConfig turns the plugin object into the complete network configuration that the plugin
+// reads on stdin, and returns it (CNI spec section 3, "Deriving execution configuration"). It leaves
+// out what belongs to one call; prepare adds that.
+func (o pluginObject) networkConfig(name, cniVersion string) (json.RawMessage, error) {
+	var err error
+	if o["name"], err = json.Marshal(name); err != nil {
+		return nil, fmt.Errorf("name: %w", err)
+	}
+	if o["cniVersion"], err = json.Marshal(cniVersion); err != nil {
+		return nil, fmt.Errorf("cniVersion: %w", err)
+	}
+	delete(o, "prevResult")
+	delete(o, "runtimeConfig")
+	// Every attachment would request the address that a configuration requests.
+	if args, ok := o["args"]; ok {
+		if o["args"], err = withRequestedIPs(args, nil); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(o)
 }

@@ -1,10 +1,10 @@
 package plugin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,13 +18,9 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultIfName is CNI_IFNAME (docs/reference/command-line.md, serve).
-	DefaultIfName = "eth0"
 	// DefaultNetNS is a path that does not exist: a plugin built with the CNI skeleton accepts it,
 	// and it can never be the plugin's own namespace.
 	DefaultNetNS = "/var/run/netns/delegated-ipam-does-not-exist"
-	// DefaultTimeout leaves time for two calls and their termination in the 80 s of a request.
-	DefaultTimeout = 30 * time.Second
 	// DefaultGrace is how long a plugin may clean up: host-local killed in the middle of a write
 	// leaves a file that no verb can free.
 	DefaultGrace = 5 * time.Second
@@ -35,9 +31,10 @@ func MaxCall(timeout time.Duration) time.Duration { return process.MaxWait(timeo
 
 // Options configure how plugins are found and run.
 type Options struct {
-	// BinDirs are the directories of the plugins, in the order of the search (--cni-bin-dir). Required.
+	// BinDirs are the absolute directories of the plugins, in the order of the search (--cni-bin-dir).
+	// Required.
 	BinDirs []string
-	// IfName is CNI_IFNAME; empty for DefaultIfName (--cni-ifname).
+	// IfName is CNI_IFNAME (--cni-ifname). Required.
 	IfName string
 	// NetNS is CNI_NETNS: an absolute path, or empty for one that the plugin's profile accepts
 	// (--cni-netns).
@@ -47,8 +44,8 @@ type Options struct {
 	// SingleNode uses a configuration that every node has with a plugin that needs one of the
 	// node's own, because the cluster has one node (--single-node).
 	SingleNode bool
-	// Timeout limits one plugin call, and the wait for a plugin of a previous run; 0 for
-	// DefaultTimeout (--plugin-timeout).
+	// Timeout limits one plugin call, and the wait for a plugin of a previous run (--plugin-timeout).
+	// Required.
 	Timeout time.Duration
 	// Grace is the time from SIGTERM to SIGKILL; 0 for DefaultGrace.
 	Grace time.Duration
@@ -94,47 +91,17 @@ func (o Options) checked() (Options, error) {
 	if len(o.BinDirs) == 0 {
 		return o, errors.New("--cni-bin-dir is empty; expected at least one directory of CNI plugins")
 	}
-	dirs := make([]string, 0, len(o.BinDirs))
-	for _, dir := range o.BinDirs {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return o, fmt.Errorf("--cni-bin-dir %q: %w", dir, err)
-		}
-		dirs = append(dirs, abs)
-	}
-	o.BinDirs = dirs
-	if o.LockFile == "" {
-		return o, errors.New("the lock file of plugin calls is not set; expected a path inside --state-dir")
-	}
-	if o.Profiles == nil {
-		return o, errors.New("the plugin profiles are not set; expected a function that returns them")
-	}
 	for _, name := range o.Env {
 		if name == "" || strings.HasPrefix(name, "CNI_") || strings.ContainsAny(name, "=\x00") {
 			return o, fmt.Errorf("--plugin-env %q: expected the name of a variable that does not begin with CNI_; those are set for each call", name)
 		}
 	}
-	if o.Timeout < 0 || o.Grace < 0 {
-		return o, fmt.Errorf("--plugin-timeout is %s and the grace after it %s; expected durations above 0", o.Timeout, o.Grace)
-	}
-	return o.withDefaults(), nil
-}
-
-func (o Options) withDefaults() Options {
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
-	if o.IfName == "" {
-		o.IfName = DefaultIfName
-	}
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
 	if o.Log == nil {
 		o.Log = logging.Discard()
 	}
-	return o
+	return o, nil
 }

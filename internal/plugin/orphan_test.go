@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,7 @@ import (
 const previousRun = "DELEGATED_IPAM_TEST_PREVIOUS_RUN"
 
 func addInPreviousRun(bin string) error {
-	r, err := New(Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), Profiles: profile.Load, Timeout: time.Hour})
+	r, err := New(Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), IfName: "eth0", Profiles: profile.Load, Timeout: time.Hour})
 	if err != nil {
 		return err
 	}
@@ -29,7 +28,7 @@ func addInPreviousRun(bin string) error {
 	if err != nil {
 		return err
 	}
-	inv, err := r.NewInvocation(context.Background(), call.Network{Name: "net", PluginConfig: json.RawMessage(config)}, "id", "owner")
+	inv, err := r.NewInvocation(context.Background(), networkOf("net", string(config)), "id", "owner")
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,18 +54,18 @@ func newIdlePlugin(b *testing.B) (*Runner, call.Call) {
 	if err := os.WriteFile(binary, []byte(exitBinary), 0o755); err != nil {
 		b.Fatal(err)
 	}
-	r, err := New(Options{BinDirs: []string{dir}, LockFile: filepath.Join(dir, "calls.lock"), Profiles: profile.Load})
+	r, err := New(Options{BinDirs: []string{dir}, LockFile: filepath.Join(dir, "calls.lock"), IfName: "eth0", Timeout: time.Minute, Profiles: profile.Load})
 	if err != nil {
 		b.Fatal(err)
 	}
-	info, err := os.Stat(binary)
+	state, err := fileState(binary)
 	if err != nil {
 		b.Fatal(err)
 	}
 	// It has no VERSION.
-	r.versions.put(binary, info, []string{"1.0.0", "1.1.0"})
-	n := call.Network{Name: "net", PluginConfig: json.RawMessage(
-		`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)}
+	r.versions.Store(state, []string{"1.0.0", "1.1.0"})
+	n := networkOf("net",
+		`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"/var/lib/cni/networks","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)
 	c, err := r.NewInvocation(b.Context(), n, "cilium-agent-health-0123456789abcdef", "health")
 	if err != nil {
 		b.Fatal(err)

@@ -3,7 +3,6 @@ package plugin
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"strings"
 
@@ -82,14 +81,14 @@ func addRequest(extra map[string]json.RawMessage, verb string, inv call.Invocati
 	for _, p := range inv.Requested {
 		ips = append(ips, formatIP(inv.Profile, p))
 	}
-	object, err := json.Marshal(map[string][]string{"ips": ips}) // CNI CONVENTIONS.md
-	switch convention {
+	list, err := json.Marshal(ips)
+	switch convention { // CNI CONVENTIONS.md
 	case profile.RequestCNIArgs:
 		return appendArg(inv.Args, "IP="+ips[0]), nil
 	case profile.RequestRuntimeConfig:
-		extra["runtimeConfig"] = object
+		extra["runtimeConfig"] = fmt.Appendf(nil, `{"ips":%s}`, list)
 	case profile.RequestArgsCNI:
-		extra["args"] = object
+		extra["args"] = list // withKeys completes it
 	}
 	return inv.Args, err
 }
@@ -122,80 +121,57 @@ func appendArg(args, arg string) string {
 	return args + ";" + arg
 }
 
-// withKeys returns a network configuration with the keys of one call added.
+// withKeys returns a network configuration with the keys of one call added. The key args has the
+// requested addresses alone.
 func withKeys(config []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(config, &object); err != nil {
+	err := json.Unmarshal(config, &object)
+	if err != nil {
 		return nil, fmt.Errorf("recorded network configuration: %w", err)
 	}
-	if request, ok := extra["args"]; ok {
-		args, err := setRequestedIPs(object["args"], request)
-		if err != nil {
-			return nil, err
+	for key, value := range extra {
+		if key == "args" {
+			if value, err = withRequestedIPs(object[key], value); err != nil {
+				return nil, err
+			}
 		}
-		extra["args"] = args
+		object = withKey(object, key, value)
 	}
-	if object == nil { // null
-		object = extra
-	}
-	maps.Copy(object, extra)
 	return json.Marshal(object)
 }
 
-// setRequestedIPs returns args with its cni.ips set to the ips of request, and the rest unchanged.
-func setRequestedIPs(args, request json.RawMessage) (json.RawMessage, error) {
-	outer, cni, err := splitArgs(args)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(request, &cni); err != nil {
-		return nil, err
-	}
-	if outer["cni"], err = json.Marshal(cni); err != nil {
-		return nil, err
-	}
-	return json.Marshal(outer)
-}
-
-// removeRequestedIPs removes args.cni.ips from a plugin object: every attachment would request the
-// address that a configuration requests.
-func removeRequestedIPs(object pluginObject) error {
-	raw, ok := object["args"]
-	if !ok {
-		return nil
-	}
-	outer, cni, err := splitArgs(raw)
-	if err != nil {
-		return err
-	}
-	if _, ok := cni["ips"]; !ok {
-		return nil
-	}
-	delete(cni, "ips")
-	if outer["cni"], err = json.Marshal(cni); err != nil {
-		return err
-	}
-	object["args"], err = json.Marshal(outer)
-	return err
-}
-
-// splitArgs parses args and args.cni; both are empty objects if absent.
-func splitArgs(raw json.RawMessage) (outer, cni map[string]json.RawMessage, err error) {
-	if raw != nil {
-		if err := json.Unmarshal(raw, &outer); err != nil {
-			return nil, nil, fmt.Errorf("args: %w; expected an object", err)
+// withRequestedIPs returns args with its cni.ips set, or without it if ips is nil, and the rest unchanged.
+func withRequestedIPs(args, ips json.RawMessage) (json.RawMessage, error) {
+	var outer, cni map[string]json.RawMessage
+	if args != nil {
+		if err := json.Unmarshal(args, &outer); err != nil {
+			return nil, fmt.Errorf("args: %w; expected an object", err)
 		}
-	}
-	if outer == nil {
-		outer = map[string]json.RawMessage{}
 	}
 	if raw, ok := outer["cni"]; ok {
 		if err := json.Unmarshal(raw, &cni); err != nil {
-			return nil, nil, fmt.Errorf("args.cni: %w; expected an object", err)
+			return nil, fmt.Errorf("args.cni: %w; expected an object", err)
 		}
 	}
-	if cni == nil {
-		cni = map[string]json.RawMessage{}
+	if _, ok := cni["ips"]; !ok && ips == nil {
+		return args, nil
 	}
-	return outer, cni, nil
+	delete(cni, "ips")
+	if ips != nil {
+		cni = withKey(cni, "ips", ips)
+	}
+	raw, err := json.Marshal(cni)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(withKey(outer, "cni", raw))
+}
+
+// withKey sets a key of an object, which may be nil.
+func withKey(object map[string]json.RawMessage, key string, value json.RawMessage) map[string]json.RawMessage {
+	if object == nil {
+		object = map[string]json.RawMessage{}
+	}
+	object[key] = value
+	return object
 }

@@ -63,7 +63,7 @@ func TestRequestNotPossible(t *testing.T) {
 
 func TestRequestKeepsArgs(t *testing.T) {
 	f := newFake(t)
-	f.network.PluginConfig = json.RawMessage(`{"args":{"cni":{"labels":[1]},"mine":2},"ipam":{"type":"scripted","subnet":"10.1.0.0/24"}}`)
+	f.network = networkOf("net", `{"args":{"cni":{"labels":[1]},"mine":2},"ipam":{"type":"scripted","subnet":"10.1.0.0/24"}}`)
 	target := f.call("id")
 	target.Requested = request("10.1.0.7")
 	f.must(target, call.VerbAdd)
@@ -191,11 +191,8 @@ func TestInvalidOptions(t *testing.T) {
 		want   string
 	}{
 		"no plugin directory":    {func(o *Options) { o.BinDirs = nil }, "--cni-bin-dir"},
-		"no lock file":           {func(o *Options) { o.LockFile = "" }, "lock file"},
-		"no profiles":            {func(o *Options) { o.Profiles = nil }, "profile"},
 		"a CNI variable":         {func(o *Options) { o.Env = []string{"CNI_ARGS"} }, "--plugin-env"},
 		"a variable with value":  {func(o *Options) { o.Env = []string{"A=b"} }, "--plugin-env"},
-		"a negative time limit":  {func(o *Options) { o.Timeout = -1 }, "--plugin-timeout"},
 		"our own namespace":      {func(o *Options) { o.NetNS = "/proc/self/ns/net" }, "--cni-netns"},
 		"namespace of process 1": {func(o *Options) { o.NetNS = "/proc/1/ns/net" }, "--cni-netns"},
 		"relative namespace":     {func(o *Options) { o.NetNS = "netns" }, "--cni-netns"},

@@ -4,58 +4,37 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // Range compares addresses with the ranges of a network's configuration. The ranges are known only of
 // plugins that are configured as host-local: those whose profile has its lookup.
 func (r *Runner) Range(n call.Network, addrs []netip.Addr) call.Range {
-	r.ranges.mu.Lock()
-	defer r.ranges.mu.Unlock()
-	last, ok := r.ranges.known[n.Name]
-	if !ok || !bytes.Equal(last.config, n.PluginConfig) {
+	last, _ := r.ranges.Load(n.Name)
+	parsed, ok := last.(parsedRanges)
+	if !ok || !bytes.Equal(parsed.of, n.PluginConfig) {
 		profiles, err := r.opts.Profiles()
 		if err != nil {
 			return ""
 		}
-		last = parsedRanges{n.PluginConfig, parseRanges(n, profiles)}
-		r.ranges.known[n.Name] = last
+		parsed = parsedRanges{of: n.PluginConfig}
+		if profiles.For(n.IPAMType).LikeHostLocal() {
+			parsed.config, err = hostlocal.ParseConfig(n.PluginConfig)
+			parsed.known = err == nil
+		}
+		r.ranges.Store(n.Name, parsed)
 	}
-	if last.ranges == nil || !slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !last.ranges.Contains(ip) }) {
-		return ""
+	if parsed.known && slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !parsed.config.Contains(ip) }) {
+		return call.RangeOutside
 	}
-	return call.RangeOutside
+	return ""
 }
 
-// rangeCache has the ranges of each network's last configuration.
-type rangeCache struct {
-	mu    sync.Mutex
-	known map[string]parsedRanges
-}
-
-// parsedRanges are the ranges of a configuration; nil if they are not known.
+// parsedRanges are the ranges of the plugin object of.
 type parsedRanges struct {
-	config []byte
-	ranges *hostlocal.Config
-}
-
-// parseRanges returns the ranges of a network, nil if they are not known.
-func parseRanges(n call.Network, profiles profile.Set) *hostlocal.Config {
-	object, err := parseNetwork(n)
-	if err != nil {
-		return nil
-	}
-	pluginType, err := object.ipamType()
-	if err != nil || !profiles.For(pluginType).LikeHostLocal() {
-		return nil
-	}
-	config, err := hostlocal.ParseConfig(n.PluginConfig)
-	if err != nil {
-		return nil
-	}
-	return &config
+	of     []byte
+	config hostlocal.Config
+	known  bool
 }

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"encoding/json"
 	"errors"
 	"net/netip"
 	"testing"
@@ -44,7 +43,7 @@ func TestRange(t *testing.T) {
 			for _, text := range tt.addrs {
 				addrs = append(addrs, netip.MustParseAddr(text))
 			}
-			n := call.Network{Name: "pods", PluginConfig: json.RawMessage(`{"ipam":` + tt.ipam + `}`)} // one network that changes
+			n := networkOf("pods", `{"ipam":`+tt.ipam+`}`) // one network that changes
 			for range 2 {
 				if got := r.Range(n, addrs); got != tt.want {
 					t.Errorf("got %q; want %q", got, tt.want)
@@ -53,7 +52,7 @@ func TestRange(t *testing.T) {
 		})
 	}
 	profilesErr = errors.New("unreadable")
-	n := call.Network{Name: "pods", PluginConfig: json.RawMessage(`{"ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}`)}
+	n := networkOf("pods", `{"ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}`)
 	outside := []netip.Addr{netip.MustParseAddr("10.2.0.1")}
 	if got := r.Range(n, outside); got != "" {
 		t.Errorf("without profiles: got %q", got)

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -39,8 +39,7 @@ func newRealFrom(t *testing.T, variable, ipam string, change ...func(*Options)) 
 	t.Helper()
 	bin := pluginDir(t, variable)
 	f := &fixture{t: t, bin: bin, dir: t.TempDir(), profiles: embeddedProfiles(t)}
-	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(f.dir, "calls.lock")}
-	f.network = call.Network{Name: "net", CNIVersion: "0.3.1"}
+	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(f.dir, "calls.lock"), IfName: "eth0", Timeout: 30 * time.Second}
 	f.configure(ipam, `{}`)
 	f.start(change...)
 	return f
@@ -57,19 +56,18 @@ func pluginDir(t testing.TB, variable string) string {
 
 // configure sets the ipam section and the capabilities of the network.
 func (f *fixture) configure(ipam, capabilities string) {
-	f.network.PluginConfig = json.RawMessage(
-		`{"type":"cilium-cni","capabilities":` + capabilities + `,"ipam":` + strings.ReplaceAll(ipam, "DIR", f.dir) + `}`)
+	f.network = networkOf("net", `{"type":"cilium-cni","capabilities":`+capabilities+`,"ipam":`+strings.ReplaceAll(ipam, "DIR", f.dir)+`}`)
 }
 
 // newRealBenchmark returns a runner with the real host-local, a call, and the directory of the leases.
 func newRealBenchmark(b *testing.B, ipam string) (*Runner, call.Call, string) {
 	b.Helper()
 	bin, data := pluginDir(b, realPlugins), b.TempDir()
-	r, err := New(Options{BinDirs: []string{bin}, LockFile: filepath.Join(data, "calls.lock"), Profiles: profile.Load})
+	r, err := New(Options{BinDirs: []string{bin}, LockFile: filepath.Join(data, "calls.lock"), IfName: "eth0", Timeout: time.Minute, Profiles: profile.Load})
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := call.Network{Name: "net", PluginConfig: json.RawMessage(`{"ipam":` + strings.ReplaceAll(ipam, "DIR", data) + `}`)}
+	n := networkOf("net", `{"ipam":`+strings.ReplaceAll(ipam, "DIR", data)+`}`)
 	inv, err := r.NewInvocation(b.Context(), n, "id", "owner")
 	if err != nil {
 		b.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
@@ -26,12 +28,16 @@ type Runner struct {
 	cniPath  string
 	locks    *process.IDLocks
 	ownNetNS ownNetNS
-	versions versionCache
+	// versions has the CNI versions of each binary in the state of its file, and versionCalls the calls
+	// in progress that find them out.
+	versions     sync.Map
+	versionCalls singleflight.Group
 	// prestarted has the *prestarted of each container ID that has some.
 	prestarted sync.Map
 	// stores are the stores of plugins with a lookup.
 	stores hostlocal.Stores
-	ranges rangeCache
+	// ranges has the last parsedRanges of each network.
+	ranges sync.Map
 	// linkMAC and isELF look at this machine; tests replace them.
 	linkMAC func(name string) (string, error)
 	isELF   func(path string) bool
@@ -54,7 +60,6 @@ func New(o Options) (*Runner, error) {
 		cniPath:  strings.Join(o.BinDirs, ":"),
 		locks:    &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
 		ownNetNS: findOwnNetNS(),
-		ranges:   rangeCache{known: map[string]parsedRanges{}},
 		linkMAC:  linkMAC,
 		isELF:    isELF,
 	}, nil

@@ -6,71 +6,51 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/version"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// versionCache keeps the result of VERSION for each binary as long as the file is unchanged. A failure is
-// not kept. It is safe for concurrent use.
-type versionCache struct {
-	calls   singleflight.Group
-	mu      sync.Mutex
-	entries map[string]versionEntry
-}
-
-// versionEntry is the result for a file in one state.
-type versionEntry struct {
-	info     os.FileInfo
-	versions []string
-}
-
-// get returns the versions of a binary in the given state, nil if VERSION has not been run with it.
-func (c *versionCache) get(binary string, info os.FileInfo) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.entries[binary]
-	if !ok || !os.SameFile(e.info, info) || e.info.Size() != info.Size() || !e.info.ModTime().Equal(info.ModTime()) {
-		return nil
-	}
-	return e.versions
-}
-
-func (c *versionCache) put(binary string, info os.FileInfo, versions []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.entries == nil {
-		c.entries = map[string]versionEntry{}
-	}
-	c.entries[binary] = versionEntry{info, versions}
-}
-
 // Versions returns the CNI versions that a binary supports, in the order in which it reported them;
 // nil if VERSION has not been run since the binary changed. It runs nothing.
 func (r *Runner) Versions(binary string) []string {
-	info, err := os.Stat(binary)
+	state, err := fileState(binary)
 	if err != nil {
 		return nil
 	}
-	return slices.Clone(r.versions.get(binary, info))
+	supported, _ := r.versions.Load(state)
+	versions, _ := supported.([]string)
+	return slices.Clone(versions)
+}
+
+// fileState identifies a file in one state: by its path, inode, size and modification time.
+func fileState(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	var inode uint64
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = stat.Ino
+	}
+	return fmt.Sprintf("%s %d %d %s", path, inode, info.Size(), info.ModTime().Format(time.RFC3339Nano)), nil
 }
 
 // negotiate returns the highest CNI version that the library and the plugin both support.
 // Concurrent callers share one VERSION call, which continues when one of them leaves.
 func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (string, error) {
-	info, err := os.Stat(binary)
+	state, err := fileState(binary)
 	if err != nil {
 		return "", fmt.Errorf("plugin %s: %w", pluginType, err)
 	}
-	supported := r.versions.get(binary, info)
-	if supported == nil {
-		if supported, err = r.queryVersions(ctx, pluginType, binary, info); err != nil {
-			return "", err
-		}
+	var supported []string
+	if known, ok := r.versions.Load(state); ok {
+		supported = known.([]string)
+	} else if supported, err = r.queryVersions(ctx, pluginType, binary, state); err != nil {
+		return "", err
 	}
 	ours := version.All.SupportedVersions()
 	for _, v := range slices.Backward(ours) {
@@ -81,13 +61,13 @@ func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (stri
 	return "", fmt.Errorf("plugin %s (%s) supports the CNI versions %q; expected one of %q", pluginType, binary, supported, ours)
 }
 
-// queryVersions runs VERSION, or waits for the call that runs it now, and keeps the result.
-func (r *Runner) queryVersions(ctx context.Context, pluginType, binary string, info os.FileInfo) ([]string, error) {
-	key := fmt.Sprintf("%s %d %s", binary, info.Size(), info.ModTime().Format(time.RFC3339Nano))
-	done := r.versions.calls.DoChan(key, func() (any, error) {
+// queryVersions runs VERSION, or waits for the call that runs it now, and keeps the result for the state
+// of the binary. A failure is not kept.
+func (r *Runner) queryVersions(ctx context.Context, pluginType, binary, state string) ([]string, error) {
+	done := r.versionCalls.DoChan(state, func() (any, error) {
 		versions, err := r.runVersion(context.WithoutCancel(ctx), pluginType, binary)
 		if err == nil {
-			r.versions.put(binary, info, versions)
+			r.versions.Store(state, versions)
 		}
 		return versions, err
 	})

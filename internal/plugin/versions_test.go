@@ -171,7 +171,7 @@ func TestMissingLoader(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Skipf("a program cannot be linked here: %v\n%s", err, out)
 	}
-	f.network.PluginConfig = []byte(`{"ipam":{"type":"dynamic"}}`)
+	f.network = networkOf("net", `{"ipam":{"type":"dynamic"}}`)
 	_, err = f.newInvocation("id")
 	wantError(t, err, call.NotStarted, `the file exists, but the loader "/no/such/loader.so" that it needs does not: install a statically linked build`)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -67,12 +66,11 @@ func TestValidate(t *testing.T) {
 	})
 }
 
-// The packages below have the same defaults for callers that leave an option out.
+// Package unixsock has the same default for callers that leave the option out.
 func TestDefaults(t *testing.T) {
 	s, _ := options.NewSidecar(nil)
-	if s.PluginTimeout != plugin.DefaultTimeout || s.CNIIfName != plugin.DefaultIfName || s.SocketMode != unixsock.DefaultMode {
-		t.Errorf("the options have %s, %s and %04o; package delegate %s and %s, package unixsock %04o",
-			s.PluginTimeout, s.CNIIfName, s.SocketMode, plugin.DefaultTimeout, plugin.DefaultIfName, unixsock.DefaultMode)
+	if s.SocketMode != unixsock.DefaultMode {
+		t.Errorf("the options have %04o; package unixsock %04o", s.SocketMode, unixsock.DefaultMode)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -19,12 +20,12 @@ func components(b testing.TB) (*plugin.Runner, call.Network, call.Invocation) {
 	b.Helper()
 	n := harness.NewNode(b)
 	r, err := plugin.New(plugin.Options{
-		BinDirs: []string{n.BinDir}, LockFile: filepath.Join(n.Dir, "locks"), Profiles: sync.OnceValues(profile.Load),
+		BinDirs: []string{n.BinDir}, LockFile: filepath.Join(n.Dir, "locks"), IfName: "eth0", Timeout: time.Minute, Profiles: sync.OnceValues(profile.Load),
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	nw := call.Network{Name: network, PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
+	nw := call.Network{Name: network, IPAMType: "host-local", PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
 	c, err := r.NewInvocation(context.Background(), nw, "a", owner)
 	if err != nil {
 		b.Fatal(err)

@@ -84,7 +84,7 @@ func TestUnendedProcess(t *testing.T) {
 		lock, _ = locks.Lock(t.Context(), "id")
 	}
 	lock.Unlock()
-	if _, ok := locks.unendedProcess(lockOffset("id")); ok {
+	if _, ok := locks.unended.Load(lockOffset("id")); ok {
 		t.Error("the process is still listed after its end")
 	}
 }

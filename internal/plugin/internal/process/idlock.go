@@ -34,9 +34,9 @@ type IDLocks struct {
 	// Log gets a warning for each signal.
 	Log logrus.FieldLogger
 
-	mu sync.Mutex
-	// unended are the processes that could not be ended, by the byte that each has locked.
-	unended map[int64]int
+	// unended has the process IDs of processes that could not be ended, by the byte that each has
+	// locked.
+	unended sync.Map
 }
 
 // IDLock is the lock of one container ID. Processes inherit its open file.
@@ -93,9 +93,7 @@ func (l *IDLocks) open(containerID string) (*IDLock, error) {
 	return &IDLock{file: file, offset: lockOffset(containerID), locks: l}, nil
 }
 
-// openFile opens the lock file, and creates it if it does not exist. os.OpenFile would register
-// the file with the runtime's poller, and undo that when the plugin inherits it: five system calls
-// in each call of a plugin.
+// openFile opens the lock file, and creates it if it does not exist.
 func (l *IDLocks) openFile() (*os.File, error) {
 	dir, name := unix.AT_FDCWD, l.Path
 	if l.Dir != nil {
@@ -124,7 +122,7 @@ func lockOffset(containerID string) int64 {
 
 // evictHolder waits for the holder of a lock, then terminates it, and takes the lock.
 func (l *IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID string) error {
-	if pid, ok := l.unendedProcess(lock.offset); ok {
+	if pid, ok := l.unended.Load(lock.offset); ok {
 		return fmt.Errorf("plugin process %d still works on container ID %s and could not be terminated; end it by hand, or reboot the node", pid, containerID)
 	}
 	locked, err := lock.retry(ctx, l.Timeout)
@@ -162,7 +160,7 @@ func (l *IDLock) try() (bool, error) {
 		return false, nil
 	}
 	if err == nil {
-		l.locks.setUnended(l.offset, 0)
+		l.locks.unended.Delete(l.offset)
 	}
 	return err == nil, err
 }
@@ -170,34 +168,12 @@ func (l *IDLock) try() (bool, error) {
 // abandon leaves the lock to a process that could not be ended.
 func (l *IDLock) abandon(pid int) {
 	l.left = true
-	l.locks.setUnended(l.offset, pid)
+	l.locks.unended.Store(l.offset, pid)
 }
 
 // Left reports whether processes of a call with an unknown outcome may have the lock, too. Another call
 // must then wait for them, by Lock.
 func (l *IDLock) Left() bool { return l.left }
-
-// setUnended records the process that could not be ended and has a lock; 0 for none.
-func (l *IDLocks) setUnended(offset int64, pid int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if pid == 0 {
-		delete(l.unended, offset)
-		return
-	}
-	if l.unended == nil {
-		l.unended = map[int64]int{}
-	}
-	l.unended[offset] = pid
-}
-
-// unendedProcess returns the process that could not be ended and has a lock, if there is one.
-func (l *IDLocks) unendedProcess(offset int64) (pid int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	pid, ok = l.unended[offset]
-	return pid, ok
-}
 
 // retry tries again, with growing pauses, until timeout has elapsed.
 func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error) {
