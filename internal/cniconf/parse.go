@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
+	"syscall"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
@@ -25,6 +28,40 @@ type document struct {
 	inlineOnly bool
 }
 
+// ParseList returns the network of a .conflist with this content, without plugins from the network's
+// own directory. File is empty. The error is why the sidecar cannot use it.
+func ParseList(data []byte) (call.Network, error) {
+	d, err := parseList(data)
+	if err != nil {
+		return call.Network{}, err
+	}
+	return d.delegatingNetwork()
+}
+
+// parseFile parses the content of a file, and reads the plugins in the network's own directory, one
+// in each .conf file (CNI spec 1.1, "loadOnlyInlinedPlugins").
+func parseFile(file string, data []byte) (document, error) {
+	if filepath.Ext(file) != ".conflist" {
+		return parseSingle(data)
+	}
+	d, err := parseList(data)
+	if err != nil || d.inlineOnly {
+		return d, err
+	}
+	paths, err := libcni.ConfFiles(filepath.Join(filepath.Dir(file), d.network.Name), []string{".conf"})
+	if err != nil && !errors.Is(err, syscall.ENOTDIR) {
+		return d, err
+	}
+	for _, path := range paths {
+		data, err := files.Read(path, maxFile)
+		if err != nil {
+			return d, fmt.Errorf("plugin %s: %w", path, err)
+		}
+		d.plugins = append(d.plugins, data)
+	}
+	return d, nil
+}
+
 // parseList parses a .conflist. libcni validates it; the plugin objects come from the text,
 // because libcni's copies have rounded numbers.
 func parseList(data []byte) (document, error) {
@@ -32,29 +69,19 @@ func parseList(data []byte) (document, error) {
 	if err != nil {
 		return document{}, describe(err)
 	}
+	d := document{
+		network:    call.Network{Name: list.Name, CNIVersion: list.CNIVersion, DisableCheck: list.DisableCheck, DisableGC: list.DisableGC},
+		inlineOnly: list.LoadOnlyInlinedPlugins,
+	}
 	if err := utils.ValidateNetworkName(list.Name); err != nil {
 		return document{}, err
 	}
 	var top map[string]json.RawMessage
-	if err := json.Unmarshal(data, &top); err != nil {
-		return document{}, err
-	}
-	var plugins []json.RawMessage
+	err = json.Unmarshal(data, &top)
 	if raw, ok := top["plugins"]; ok {
-		if err := json.Unmarshal(raw, &plugins); err != nil {
-			return document{}, err
-		}
+		err = json.Unmarshal(raw, &d.plugins)
 	}
-	return document{
-		network: call.Network{
-			Name:         list.Name,
-			CNIVersion:   list.CNIVersion,
-			DisableCheck: list.DisableCheck,
-			DisableGC:    list.DisableGC,
-		},
-		plugins:    plugins,
-		inlineOnly: list.LoadOnlyInlinedPlugins,
-	}, nil
+	return d, err
 }
 
 // parseSingle parses a .conf or .json file: one plugin object that is the whole network.
@@ -67,9 +94,8 @@ func parseSingle(data []byte) (document, error) {
 		return document{}, err
 	}
 	return document{
-		network:    call.Network{Name: conf.Network.Name, CNIVersion: conf.Network.CNIVersion},
-		plugins:    []json.RawMessage{data},
-		inlineOnly: true,
+		network: call.Network{Name: conf.Network.Name, CNIVersion: conf.Network.CNIVersion},
+		plugins: []json.RawMessage{data},
 	}, nil
 }
 
@@ -97,8 +123,8 @@ func (d document) delegatingNetwork() (call.Network, error) {
 
 // describe replaces the Go type in the error of a value of the wrong type by the JSON type.
 func describe(err error) error {
-	var kind *json.UnmarshalTypeError
-	if !errors.As(err, &kind) || kind.Field == "" {
+	kind, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok || kind.Field == "" {
 		return err
 	}
 	want := "a " + kind.Type.Kind().String()

@@ -16,8 +16,8 @@ import (
 func run(t *testing.T, o Options) (w *Watcher, changed func()) {
 	t.Helper()
 	w = watcher(t, o)
-	changes := make(chan string, 100)
-	w.OnChange(func(pool string) { changes <- pool })
+	changes := make(chan struct{}, 100)
+	w.OnChange(func() { changes <- struct{}{} })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -33,33 +33,33 @@ func run(t *testing.T, o Options) (w *Watcher, changed func()) {
 func TestNewFile(t *testing.T) {
 	dir := t.TempDir()
 	w, changed := run(t, Options{Dir: dir})
-	expectNone(t, w, "")
+	expectNone(t, w, "default")
 	put(t, dir, "10-a.conflist", list("a"))
 	changed()
 	// A read of the partly written file is a change, too.
-	for w.Status("").Err != nil {
+	for w.Status("default").Err != nil {
 		changed()
 	}
-	expect(t, w, "", "a", "10-a.conflist")
+	expect(t, w, "default", "a", "10-a.conflist")
 }
 
 func TestNewDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "cni", "net.d")
 	w, changed := run(t, Options{Dir: dir})
 	put(t, dir, "10-a.conflist", list("a"))
-	for w.Status("").Err != nil {
+	for w.Status("default").Err != nil {
 		changed()
 	}
-	expect(t, w, "", "a", "10-a.conflist")
+	expect(t, w, "default", "a", "10-a.conflist")
 
 	// The directory is replaced.
 	must(t, os.Rename(dir, dir+".old"))
-	for w.Status("").Err == nil {
+	for w.Status("default").Err == nil {
 		changed()
 	}
-	expectKept(t, w, "", "a", "no such file or directory")
+	expectKept(t, w, "default", "a", "no such file or directory")
 	put(t, dir, "10-b.conflist", list("b"))
-	for w.Status("").Network != "b" {
+	for w.Status("default").Network != "b" {
 		changed()
 	}
 }
@@ -71,12 +71,12 @@ func TestRename(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			put(t, dir, "10-a.conflist", list("a"))
 			w, changed := run(t, o)
-			expect(t, w, "", "a", "10-a.conflist")
+			expect(t, w, "default", "a", "10-a.conflist")
 			must(t, os.Rename(put(t, dir, "new", list("b")), file))
-			for w.Status("").Network != "b" {
+			for w.Status("default").Network != "b" {
 				changed()
 			}
-			expect(t, w, "", "b", "10-a.conflist")
+			expect(t, w, "default", "b", "10-a.conflist")
 		})
 	}
 }
@@ -89,12 +89,12 @@ func TestConfigMap(t *testing.T) {
 	must(t, os.Symlink("..1", filepath.Join(dir, "..data")))
 	must(t, os.Symlink("..data/10-a.conflist", filepath.Join(dir, "10-a.conflist")))
 	w, changed := run(t, Options{Dir: dir})
-	expect(t, w, "", "a", "10-a.conflist")
+	expect(t, w, "default", "a", "10-a.conflist")
 
 	put(t, dir, "..2/10-a.conflist", list("b"))
 	must(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
 	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
-	for w.Status("").Network != "b" {
+	for w.Status("default").Network != "b" {
 		changed()
 	}
 }
@@ -105,14 +105,14 @@ func TestUnwatched(t *testing.T) {
 		w := watcher(t, Options{Dir: dir})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go w.files.RunUnwatched(ctx)
+		go w.RunUnwatched(ctx)
 		synctest.Wait()
 		put(t, dir, "10-a.conflist", list("a"))
 		synctest.Wait()
-		expectNone(t, w, "")
+		expectNone(t, w, "default")
 		time.Sleep(dirwatch.RereadInterval)
 		synctest.Wait()
-		expect(t, w, "", "a", "10-a.conflist")
+		expect(t, w, "default", "a", "10-a.conflist")
 	})
 }
 
@@ -122,14 +122,14 @@ func TestReload(t *testing.T) {
 		dir := t.TempDir()
 		put(t, dir, "10-a.conflist", list("a"))
 		w := watcher(t, Options{Dir: dir})
-		go w.files.RunUnwatched(t.Context())
+		go w.RunUnwatched(t.Context())
 		synctest.Wait()
 		put(t, dir, "10-a.conflist", list("b"))
 		synctest.Wait()
-		expect(t, w, "", "a", "10-a.conflist")
+		expect(t, w, "default", "a", "10-a.conflist")
 		w.Reload()
 		w.Reload()
 		synctest.Wait()
-		expect(t, w, "", "b", "10-a.conflist")
+		expect(t, w, "default", "b", "10-a.conflist")
 	})
 }

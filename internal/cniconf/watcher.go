@@ -36,22 +36,20 @@ type Options struct {
 	Log logrus.FieldLogger
 }
 
-// Watcher knows the network of each pool. Its methods may be called concurrently.
+// Watcher knows the network of each pool. Run reads the files again after each change. Its methods
+// may be called concurrently.
 type Watcher struct {
+	*dirwatch.Watcher
 	source source
-	// defaultPool is the name of the default pool.
-	defaultPool string
 	// networks are the names of the pools' networks.
 	networks map[string]string
 	// order sorts the pools: the first of two pools with one network gets it.
 	order []string
 	log   logrus.FieldLogger
-	// files calls reload.
-	files *dirwatch.Watcher
 
 	mu       sync.Mutex
 	pools    map[string]pool
-	onChange []func(pool string)
+	onChange func()
 }
 
 // pool is the configuration of one pool.
@@ -83,58 +81,47 @@ type Status struct {
 // New reads the configurations once. That they do not exist yet is not an error; invalid
 // options are.
 func New(o Options) (*Watcher, error) {
-	if o.Dir == "" && o.File == "" {
+	w := &Watcher{networks: maps.Clone(o.Pools), log: o.Log, pools: map[string]pool{}}
+	var watched string
+	switch {
+	case o.File != "":
+		w.source.file = filepath.Clean(o.File)
+		watched = filepath.Dir(w.source.file)
+	case o.Dir != "":
+		w.source.dir = filepath.Clean(o.Dir)
+		watched = w.source.dir
+	default:
 		return nil, errors.New("CNI configuration: neither a directory (--cni-conf-dir) nor a file (--cni-conf-file) is set")
 	}
-	log := o.Log
-	if log == nil {
-		log = logging.Discard()
+	if w.log == nil {
+		w.log = logging.Discard()
 	}
-	defaultPool, networks := cmp.Or(o.DefaultPool, client.DefaultPool), maps.Clone(o.Pools)
-	if len(networks) == 0 {
-		networks = map[string]string{defaultPool: ""}
+	defaultPool := cmp.Or(o.DefaultPool, client.DefaultPool)
+	if len(w.networks) == 0 {
+		w.networks = map[string]string{defaultPool: ""}
 	}
-	w := &Watcher{
-		source:      source{dir: clean(o.Dir), file: clean(o.File)},
-		defaultPool: defaultPool,
-		networks:    networks,
-		order:       ByRank(networks, defaultPool),
-		log:         log,
-		pools:       map[string]pool{},
-	}
-	w.files = dirwatch.New(w.source.directory(), "CNI configuration", log, w.reload)
+	w.order = ByRank(w.networks, defaultPool)
+	w.Watcher = dirwatch.New(watched, "CNI configuration", w.log, w.reload)
 	w.reload()
 	return w, nil
-}
-
-func clean(path string) string {
-	if path == "" {
-		return ""
-	}
-	return filepath.Clean(path)
 }
 
 // ByRank returns the names of pools in the order in which they are served and listed: the default
 // pool first, the others by name.
 func ByRank(pools map[string]string, defaultPool string) []string {
-	return slices.SortedFunc(maps.Keys(pools), func(a, b string) int {
-		if (a == defaultPool) != (b == defaultPool) {
-			if a == defaultPool {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a, b)
-	})
+	names := slices.Sorted(maps.Keys(pools))
+	if i := slices.Index(names, defaultPool); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, defaultPool)
+	}
+	return names
 }
 
 // Pools returns the names of the pools, by rank.
 func (w *Watcher) Pools() []string { return slices.Clone(w.order) }
 
-// Network returns the network that new attachments of a pool use; an empty name is
-// the default pool. While its file is invalid, or missing in Options.Dir, that is the last valid
-// one; a missing Options.File is an error. The error names the directory or file, what was
-// expected, and what was found.
+// Network returns the network that new attachments of a pool use. While its file is invalid, or
+// missing in Options.Dir, that is the last valid one; a missing Options.File is an error. The error
+// names the directory or file, what was expected, and what was found.
 func (w *Watcher) Network(poolName string) (call.Network, error) {
 	p, err := w.pool(poolName)
 	if err != nil {
@@ -157,8 +144,7 @@ func (w *Watcher) Configured(poolName string) error {
 	return p.err
 }
 
-// Status returns the status of a pool's configuration. That of an unknown pool has only an
-// error.
+// Status returns the status of a pool's configuration; of an unknown pool only an error.
 func (w *Watcher) Status(poolName string) Status {
 	p, err := w.pool(poolName)
 	if err != nil {
@@ -171,18 +157,15 @@ func (w *Watcher) Status(poolName string) Status {
 	return s
 }
 
-// OnChange registers a function that Run calls with each pool whose network or error has
-// changed. It delays further changes until it returns.
-func (w *Watcher) OnChange(f func(pool string)) {
+// OnChange sets the function that Run calls after a change of a pool's network or error. It delays
+// further changes until it returns.
+func (w *Watcher) OnChange(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.onChange = append(w.onChange, f)
+	w.onChange = f
 }
 
 func (w *Watcher) pool(name string) (pool, error) {
-	if name == "" {
-		name = w.defaultPool
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, ok := w.pools[name]
@@ -197,26 +180,23 @@ func (w *Watcher) reload() {
 	candidates, readErr := w.source.read()
 	w.mu.Lock()
 	usedBy := map[string]string{}
-	var changed []string
+	onChange := func() {}
 	for _, name := range w.order {
 		before, known := w.pools[name]
 		after := w.update(name, before, candidates, readErr)
-		after = withoutConflict(name, after, usedBy)
+		after.yieldNetwork(name, usedBy)
 		if known && after.equal(before) {
 			continue
 		}
 		after.since, after.configured = time.Now(), before.configured || after.network != nil && !after.conflict
 		w.pools[name] = after
-		changed = append(changed, name)
 		w.logChange(name, after)
-	}
-	callbacks := slices.Clone(w.onChange)
-	w.mu.Unlock()
-	for _, name := range changed {
-		for _, f := range callbacks {
-			f(name)
+		if w.onChange != nil {
+			onChange = w.onChange
 		}
 	}
+	w.mu.Unlock()
+	onChange()
 }
 
 // update returns a pool after its files were read: with a new network; with the last valid one and
@@ -230,45 +210,38 @@ func (w *Watcher) update(name string, before pool, candidates []candidate, readE
 	if err == nil {
 		n, err = choose(candidates, w.networks[name], lastFile)
 	}
-	if err == nil {
-		return pool{network: &n, since: before.since}
+	switch {
+	case err == nil:
+		return pool{network: &n}
+	case before.network == nil || w.source.withdrawn(candidates):
+		return pool{err: fmt.Errorf("no CNI configuration in %s: %w", w.source, err)}
 	}
-	if before.network == nil || w.source.withdrawn(candidates) {
-		return pool{err: fmt.Errorf("no CNI configuration in %s: %w", w.source, err), since: before.since}
-	}
-	return pool{
-		network: before.network,
-		err:     fmt.Errorf("network %q is kept as last read from %s: %w", before.network.Name, before.network.File, err),
-		since:   before.since,
-	}
+	return pool{network: before.network, err: fmt.Errorf("network %q is kept as last read from %s: %w", before.network.Name, lastFile, err)}
 }
 
-// withoutConflict takes from a pool a network that an earlier pool uses: with two pools of
-// one network, an owner would have two attachments with one container ID
-// (docs/design/how-it-works.md, CNI configuration).
-func withoutConflict(name string, p pool, usedBy map[string]string) pool {
+// yieldNetwork takes from a pool a network that an earlier pool uses: with two pools of one network,
+// an owner would have two attachments with one container ID (docs/design/how-it-works.md, CNI
+// configuration).
+func (p *pool) yieldNetwork(name string, usedBy map[string]string) {
 	if p.network == nil {
-		return p
+		return
 	}
-	if first, ok := usedBy[p.network.Name]; ok {
-		p.conflict = true
-		p.err = fmt.Errorf("network %q of %s is that of pool %q; configure a separate network for each pool (--pool name=network)",
-			p.network.Name, p.network.File, first)
-		return p
+	first, used := usedBy[p.network.Name]
+	if !used {
+		usedBy[p.network.Name] = name
+		return
 	}
-	usedBy[p.network.Name] = name
-	return p
+	p.conflict = true
+	p.err = fmt.Errorf("network %q of %s is that of pool %q; configure a separate network for each pool (--pool name=network)",
+		p.network.Name, p.network.File, first)
 }
 
 // equal reports whether Network and Status return the same for both.
 func (p pool) equal(o pool) bool {
-	if p.conflict != o.conflict || (p.network == nil) != (o.network == nil) || (p.err == nil) != (o.err == nil) {
+	if p.conflict != o.conflict || (p.network == nil) != (o.network == nil) || p.network != nil && !p.network.Equal(*o.network) {
 		return false
 	}
-	if p.network != nil && !p.network.Equal(*o.network) {
-		return false
-	}
-	return p.err == nil || p.err.Error() == o.err.Error()
+	return fmt.Sprint(p.err) == fmt.Sprint(o.err)
 }
 
 func (w *Watcher) logChange(name string, p pool) {

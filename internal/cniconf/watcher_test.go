@@ -82,7 +82,7 @@ func TestFirstFile(t *testing.T) {
 	put(t, dir, "10-b.json", `{"name":"b","type":"p","ipam":{"type":"i"}}`)
 	put(t, dir, "20-a.conflist", list("a"))
 	must(t, os.Mkdir(filepath.Join(dir, "01-directory.conf"), 0o755))
-	expect(t, watcher(t, Options{Dir: dir}), "", "b", "10-b.json")
+	expect(t, watcher(t, Options{Dir: dir}), "default", "b", "10-b.json")
 }
 
 func TestNamedNetwork(t *testing.T) {
@@ -104,7 +104,7 @@ func TestNamedNetwork(t *testing.T) {
 func TestErrorsStateFactsOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	w := watcher(t, Options{Dir: dir})
-	_, err := w.Network("")
+	_, err := w.Network("default")
 	if want := "no CNI configuration in directory " + dir + ": no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("a missing directory: got %v; want %s", err, want)
 	}
@@ -114,7 +114,7 @@ func TestErrorsStateFactsOnce(t *testing.T) {
 	put(t, dir, "10-a.conflist", "{")
 	w.reload()
 	want := `network "a" is kept as last read from ` + filepath.Join(dir, "10-a.conflist") + ": "
-	if err := w.Status("").Err; err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), dir) != 1 {
+	if err := w.Status("default").Err; err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), dir) != 1 {
 		t.Errorf("an invalid file: got %v; want %q, and %s once", err, want, dir)
 	}
 }
@@ -140,12 +140,12 @@ func TestSingleFile(t *testing.T) {
 func TestNoneChosen(t *testing.T) {
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "gone")
-	expectNone(t, watcher(t, Options{Dir: gone}), "", gone, "no such file or directory")
-	expectNone(t, watcher(t, Options{Dir: dir}), "", dir, "found no such file", "expected a .conflist")
+	expectNone(t, watcher(t, Options{Dir: gone}), "default", gone, "no such file or directory")
+	expectNone(t, watcher(t, Options{Dir: dir}), "default", dir, "found no such file", "expected a .conflist")
 	for i := range maxListed + 3 {
 		put(t, dir, fmt.Sprintf("%02d.conflist", i), noIPAM)
 	}
-	expectNone(t, watcher(t, Options{Dir: dir}), "", "00.conflist (no plugin of its chain sets ipam.type)", "09.conflist", "and 3 more")
+	expectNone(t, watcher(t, Options{Dir: dir}), "default", "00.conflist (no plugin of its chain sets ipam.type)", "09.conflist", "and 3 more")
 }
 
 func TestInvalidOptions(t *testing.T) {
@@ -192,10 +192,10 @@ func TestKeepsLastValid(t *testing.T) {
 			w := watcher(t, Options{Dir: dir})
 			c.change(t, dir)
 			w.reload()
-			expectKept(t, w, "", "a", c.errText)
+			expectKept(t, w, "default", "a", c.errText)
 			put(t, dir, "10-a.conflist", list("a"))
 			w.reload()
-			expect(t, w, "", "a", "10-a.conflist")
+			expect(t, w, "default", "a", "10-a.conflist")
 		})
 	}
 }
@@ -205,26 +205,26 @@ func TestFileWithdrawn(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{File: file})
-	must(t, w.Configured(""))
+	must(t, w.Configured("default"))
 	put(t, dir, "10-a.conflist", "{")
 	w.reload()
-	expectKept(t, w, "", "a", "unexpected end")
+	expectKept(t, w, "default", "a", "unexpected end")
 	must(t, os.Remove(file))
 	w.reload()
-	expectNone(t, w, "", file, "no such file")
-	must(t, w.Configured("")) // it was
-	if err := watcher(t, Options{File: file}).Configured(""); err == nil || !strings.Contains(err.Error(), file) {
+	expectNone(t, w, "default", file, "no such file")
+	must(t, w.Configured("default")) // it was
+	if err := watcher(t, Options{File: file}).Configured("default"); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file that was never read: %v; want an error with %s", err, file)
 	}
 	put(t, dir, "10-a.conflist", "{")
 	w.reload()
-	expectNone(t, w, "", file, "unexpected end")
+	expectNone(t, w, "default", file, "unexpected end")
 	put(t, dir, "10-a.conflist", list("b"))
 	w.reload()
-	expect(t, w, "", "b", "10-a.conflist")
+	expect(t, w, "default", "b", "10-a.conflist")
 	must(t, os.RemoveAll(dir))
 	w.reload()
-	expectNone(t, w, "", file, "no such file")
+	expectNone(t, w, "default", file, "no such file")
 }
 
 func TestNextFile(t *testing.T) {
@@ -232,10 +232,10 @@ func TestNextFile(t *testing.T) {
 	put(t, dir, "10-a.conflist", list("a"))
 	put(t, dir, "20-b.conflist", list("b"))
 	w := watcher(t, Options{Dir: dir})
-	expect(t, w, "", "a", "10-a.conflist")
+	expect(t, w, "default", "a", "10-a.conflist")
 	must(t, os.Remove(filepath.Join(dir, "10-a.conflist")))
 	w.reload()
-	expect(t, w, "", "b", "20-b.conflist")
+	expect(t, w, "default", "b", "20-b.conflist")
 }
 
 func TestOnChange(t *testing.T) {
@@ -243,12 +243,7 @@ func TestOnChange(t *testing.T) {
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir})
 	calls := 0
-	w.OnChange(func(pool string) {
-		if pool != "default" {
-			t.Errorf("called for pool %q", pool)
-		}
-		calls++
-	})
+	w.OnChange(func() { calls++ })
 	for _, step := range []struct {
 		name, content string
 		want          int
@@ -261,13 +256,13 @@ func TestOnChange(t *testing.T) {
 		{"good again", strings.ReplaceAll(list("a"), "host-local", "static"), 3},
 	} {
 		put(t, dir, "10-a.conflist", step.content)
-		before := w.Status("").Since
+		before := w.Status("default").Since
 		callsBefore := calls
 		w.reload()
 		if calls != step.want {
 			t.Errorf("%s: %d calls, want %d", step.name, calls, step.want)
 		}
-		if since := w.Status("").Since; since.Equal(before) != (calls == callsBefore) {
+		if since := w.Status("default").Since; since.Equal(before) != (calls == callsBefore) {
 			t.Errorf("%s: since %s, before %s", step.name, since, before)
 		}
 	}
@@ -277,10 +272,10 @@ func TestNetworkIsCopied(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir})
-	n, err := w.Network("")
+	n, err := w.Network("default")
 	must(t, err)
 	n.PluginConfig[0] = '!'
-	if again, err := w.Network(""); err != nil || again.PluginConfig[0] != '{' {
+	if again, err := w.Network("default"); err != nil || again.PluginConfig[0] != '{' {
 		t.Errorf("the network is now %s, %v", again.PluginConfig, err)
 	}
 }

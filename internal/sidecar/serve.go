@@ -73,7 +73,7 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 		default: // a report is due anyway
 		}
 	}
-	a.conf.OnChange(func(string) { report() })
+	a.conf.OnChange(report)
 	var running sync.WaitGroup
 	var watchErr error
 	running.Go(func() { a.logReadiness(ctx, changed) })
