@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 func TestCollectDirectory(t *testing.T) {
@@ -20,5 +22,15 @@ func TestCollectDirectory(t *testing.T) {
 				t.Errorf("got %+v; want an error", f)
 			}
 		})
+	}
+}
+
+func TestInEmptyDir(t *testing.T) {
+	for root, want := range map[string]bool{
+		"/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/run": true, "/var/lib/kubelet/pods/x/volumes/kubernetes.io~configmap/run": false, "": false,
+	} {
+		if got := inEmptyDir(files.Mount{Root: root}); got != want {
+			t.Errorf("%q: %t; want %t", root, got, want)
+		}
 	}
 }

@@ -13,25 +13,27 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
-// pluginState is the directory in which a plugin keeps its state.
-type pluginState struct {
-	directory
-	// inPod means that this process runs in a pod.
-	inPod bool
-	// host compares it with the host's directory of the same path.
-	host hostDir
-	// otherLeases is the number of its leases for container IDs that are not the sidecar's.
-	otherLeases int
-}
-
 // checkPluginState checks that the directory in which a plugin keeps its state is writable and the
 // one that the plugin of the pods uses.
 func checkPluginState(o *Observations, p pool, r *report) {
-	s := pluginState{directory: p.stateDir, inPod: o.Config.InPod, otherLeases: p.store.otherLeases()}
-	if s.inPod && filepath.IsAbs(s.path) {
-		s.host = compareWithHost("/proc", s.at)
+	d, key, problem := p.stateDir, p.plugin.StateKey, p.stateDir.writeProblem()
+	switch {
+	case p.plugin.StateErr != nil && (d.path == "" || filepath.IsAbs(d.path)):
+		r.fail(sameDirRemedy, "%s", p.plugin.StateErr)
+	case d.path == "":
+		r.ok("the plugin's state is not checked: its profile names no directory")
+	case !filepath.IsAbs(d.path):
+		r.fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working directory of the plugin, so pods and sidecar may use different directories", key, d.path)
+	case problem != "":
+		r.fail("give the sidecar's user, as which the plugin runs, write permission, and mount the directory writable", "%s (ipam.%s): %s", d.path, key, problem)
+	default:
+		host := hostUnknown
+		if o.Config.InPod {
+			host = compareWithHost("/proc", d.at)
+		}
+		state, remedy, text := d.shared(o.Config.InPod, host, p.store.otherLeases())
+		r.add(state, remedy, "%s is writable; %s", d.path, text)
 	}
-	s.check(p, r)
 }
 
 // otherLeases returns the number of leases that belong neither to the sidecar nor to a trial.
@@ -47,38 +49,22 @@ func (s store) otherLeases() int {
 
 const sameDirRemedy = "mount the host's directory of this path into the sidecar's container (hostPath) under the same path, and name it in the CNI configuration"
 
-func (s pluginState) check(p pool, r *report) {
-	key, problem := p.plugin.StateKey, s.writeProblem()
-	switch {
-	case p.plugin.StateErr != nil && (s.path == "" || filepath.IsAbs(s.path)):
-		r.fail(sameDirRemedy, "%s", p.plugin.StateErr)
-	case s.path == "":
-		r.ok("the plugin's state is not checked: its profile names no directory")
-	case !filepath.IsAbs(s.path):
-		r.fail("name an absolute path", "ipam.%s is %q: a relative path depends on the working directory of the plugin, so pods and sidecar may use different directories", key, s.path)
-	case problem != "":
-		r.fail("give the sidecar's user, as which the plugin runs, write permission, and mount the directory writable", "%s (ipam.%s): %s", s.path, key, problem)
-	default:
-		state, remedy, text := s.shared()
-		r.add(state, remedy, "%s is writable; %s", s.path, text)
-	}
-}
-
 // shared judges whether the plugin of the pods uses the same directory, if that is visible.
-func (s pluginState) shared() (state State, remedy, text string) {
-	source := s.source()
+// otherLeases is the number of its leases for container IDs that are not the sidecar's.
+func (d directory) shared(inPod bool, host hostDir, otherLeases int) (state State, remedy, text string) {
+	source := d.source()
 	switch {
-	case s.otherLeases > 0:
-		return OK, "", fmt.Sprintf("it is that of the pods: it has %d leases of others", s.otherLeases)
-	case !s.inPod:
+	case otherLeases > 0:
+		return OK, "", fmt.Sprintf("it is that of the pods: it has %d leases of others", otherLeases)
+	case !inPod:
 		return OK, "", "doctor does not run in a pod, so it is the host's"
-	case s.host == hostSame:
+	case host == hostSame:
 		return OK, "", "it is the host's directory of this path"
-	case s.host == hostOther:
+	case host == hostOther:
 		return Error, sameDirRemedy, "the host's directory of this path is another one: pods would get the same addresses"
-	case inEmptyDir(s.mount):
+	case inEmptyDir(d.mount):
 		return Error, sameDirRemedy, "it is in an emptyDir, which the plugin of the pods does not use: pods would get the same addresses"
-	case source != "" && !strings.HasSuffix(s.at, source) && !strings.HasSuffix(source, s.at):
+	case source != "" && !strings.HasSuffix(d.at, source) && !strings.HasSuffix(source, d.at):
 		return Warning, "make sure that the plugin of the pods uses the same directory: " + sameDirRemedy,
 			fmt.Sprintf("it is mounted from %q of its file system, and it is unknown whether pods use that", source)
 	}

@@ -11,40 +11,28 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
-// stateFinding returns the finding for a directory without faults, with a change; stateErr is
-// why serve rejects it.
-func stateFinding(change func(*pluginState), stateErr error) []Finding {
-	s := pluginState{directory: directory{path: "/data", at: "/data", mount: files.Mount{Type: "ext4", Point: "/", Root: "/"}}}
-	change(&s)
-	p := newPool(func(p *pool) { p.plugin.StateErr = stateErr })
-	return reported(func(r *report) { s.check(p, r) })
-}
-
 func TestPluginStateWritable(t *testing.T) {
 	rejected := errors.New("on the container's own file system")
+	found := func(change func(*pool)) []Finding { return runPool("plugin-state", change) }
 	runCases(t, map[string]testCase{
-		"no state directory": {stateFinding(func(s *pluginState) { s.path = "" }, nil), states(ok), []string{"not checked"}},
-		"on a host":          {stateFinding(func(*pluginState) {}, nil), states(ok), []string{"not run in a pod"}},
-		"relative":           {stateFinding(func(s *pluginState) { s.path = "leases" }, nil), states(failed), []string{"ipam.dataDir", `"leases"`, "absolute"}},
-		"rejected by serve":  {stateFinding(func(*pluginState) {}, rejected), states(failed), []string{rejected.Error(), "hostPath"}},
-		"read-only":          {stateFinding(func(s *pluginState) { s.readOnly = true }, nil), states(failed), []string{"read-only", "ipam.dataDir"}},
-		"no permission":      {stateFinding(func(s *pluginState) { s.notWritable = fs.ErrPermission }, nil), states(failed), []string{"permission denied"}},
+		"no state directory": {found(func(p *pool) { p.stateDir.path = "" }), states(ok), []string{"not checked"}},
+		"on a host":          {found(nil), states(ok), []string{"not run in a pod"}},
+		"relative":           {found(func(p *pool) { p.stateDir.path = "leases" }), states(failed), []string{"ipam.dataDir", `"leases"`, "absolute"}},
+		"rejected by serve":  {found(func(p *pool) { p.plugin.StateErr = rejected }), states(failed), []string{rejected.Error(), "hostPath"}},
+		"read-only":          {found(func(p *pool) { p.stateDir.readOnly = true }), states(failed), []string{"read-only", "ipam.dataDir"}},
+		"no permission":      {found(func(p *pool) { p.stateDir.notWritable = fs.ErrPermission }), states(failed), []string{"permission denied"}},
 	})
 }
 
 func TestPluginStateShared(t *testing.T) {
 	const path = "/var/lib/cni/networks"
-	// inPod returns the finding for a directory in a pod that is mounted from root.
-	inPod := func(point, root string, changes ...func(*pluginState)) []Finding {
-		return stateFinding(func(s *pluginState) {
-			s.inPod, s.at, s.path = true, path, path
-			s.mount = files.Mount{Type: "ext4", Point: point, Root: root}
-			for _, change := range changes {
-				change(s)
-			}
-		}, nil)
+	// shared returns the finding for a directory in a pod that is mounted from root.
+	shared := func(point, root string, host hostDir, otherLeases int) []Finding {
+		d := directory{path: path, at: path, mount: files.Mount{Point: point, Root: root}}
+		state, remedy, text := d.shared(true, host, otherLeases)
+		return []Finding{{State: state, Remedy: remedy, Message: text}}
 	}
-	host := func(h hostDir) func(*pluginState) { return func(s *pluginState) { s.host = h } }
+	inPod := func(point, root string) []Finding { return shared(point, root, hostUnknown, 0) }
 	runCases(t, map[string]testCase{
 		"same path":                      {inPod(path, path), states(ok), []string{"unknown"}},
 		"below a mount of the same path": {inPod("/var/lib/cni", "/var/lib/cni"), states(ok), nil},
@@ -54,11 +42,11 @@ func TestPluginStateShared(t *testing.T) {
 		"other path of such a node":      {inPod(path, "/docker/volumes/x/_data/lib/leases"), states(warning), []string{"/lib/leases"}},
 		"symbolic link":                  {inPod("/srv/cni", "/srv/cni"), states(ok), []string{"unknown"}},
 		"other path":                     {inPod(path, "/srv/x"), states(warning), []string{"/srv/x", "same directory"}},
-		"other path with leases of pods": {inPod(path, "/srv/x", func(s *pluginState) { s.otherLeases = 3 }), states(ok), []string{"3 leases of others"}},
+		"other path with leases of pods": {shared(path, "/srv/x", hostUnknown, 3), states(ok), []string{"3 leases of others"}},
 		"emptyDir":                       {inPod(path, "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), states(failed), []string{"emptyDir", "the same addresses"}},
-		"host has the same":              {inPod(path, "/srv/x", host(hostSame)), states(ok), []string{"the host's directory"}},
-		"host has another":               {inPod(path, path, host(hostOther)), states(failed), []string{"another one"}},
-		"unknown mount":                  {inPod("", "", func(s *pluginState) { s.mount = files.Mount{} }), states(ok), []string{"unknown"}},
+		"host has the same":              {shared(path, "/srv/x", hostSame, 0), states(ok), []string{"the host's directory"}},
+		"host has another":               {shared(path, path, hostOther, 0), states(failed), []string{"another one"}},
+		"unknown mount":                  {inPod("", ""), states(ok), []string{"unknown"}},
 	})
 }
 

@@ -8,57 +8,31 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 )
 
-// stateDir is the state directory.
-type stateDir struct {
-	directory
-	// real is its path without the symbolic links in the existing part.
-	real string
-	// inPod means that this process runs in a pod.
-	inPod bool
-	// rejected is why the sidecar would not use it.
-	rejected error
-}
-
 // checkStateDir checks that the state directory is writable and durable.
 func checkStateDir(o *Observations, r *report) {
-	s := stateDir{directory: o.stateDir, inPod: o.Config.InPod}
+	d := o.stateDir
+	var rejected error
 	if o.sameUser() { // only the sidecar's user can judge the owner
-		s.rejected = journal.CheckDir(s.path)
+		rejected = journal.CheckDir(d.path)
 	}
-	s.real = s.at
-	if real, err := filepath.EvalSymlinks(s.at); err == nil {
-		s.real = real
+	reason, problem := notDurable(d, o.Config.InPod), d.writeProblem()
+	text := d.at
+	if d.at != filepath.Clean(d.path) {
+		text = fmt.Sprintf("%s does not exist yet; %s", d.path, d.at)
 	}
-	if below, err := filepath.Rel(s.at, s.path); err == nil {
-		s.real = filepath.Join(s.real, below)
-	}
-	s.check(r)
-}
-
-const durableRemedy = "set --state-dir to a directory on the node's disk, such as /var/lib/delegated-ipam, in a pod mounted from the host (hostPath); stop the sidecar and copy the directory first"
-
-func (s stateDir) check(r *report) {
-	reason, problem := s.notDurable(), s.writeProblem()
 	switch {
-	case s.rejected != nil:
-		r.fail("use a directory of the sidecar's user, or run doctor as that user", "%s", s.rejected)
-		return
+	case rejected != nil:
+		r.fail("use a directory of the sidecar's user, or run doctor as that user", "%s", rejected)
 	case reason != "":
-		r.fail(durableRemedy, "%s %s", s.path, reason)
-		return
+		r.fail("set --state-dir to a directory on the node's disk, such as /var/lib/delegated-ipam, in a pod mounted from the host (hostPath); stop the sidecar and copy the directory first",
+			"%s %s", d.path, reason)
 	case problem != "":
 		r.fail("give the sidecar's user write permission, or run doctor as that user", "%s", problem)
-		return
-	}
-	text := s.at
-	if s.at != filepath.Clean(s.path) {
-		text = fmt.Sprintf("%s does not exist yet; %s", s.path, s.at)
-	}
-	if s.mount.Type == "" {
+	case d.mount.Type == "":
 		r.ok("%s is writable; it is unknown whether it is durable, because its mount is not visible", text)
-		return
+	default:
+		r.ok("%s is durable and writable (%s)", text, d.mount.Type)
 	}
-	r.ok("%s is durable and writable (%s)", text, s.mount.Type)
 }
 
 // volatile are the file systems in memory, which are empty after a reboot.
@@ -72,18 +46,25 @@ var erased = []string{"/var/run/cilium", "/run/cilium", "/var/lib/cilium"}
 // notDurable returns the event that removes the directory; empty if none is known. In a pod, the
 // root is the container's own file system, of any type. An overlay alone is not
 // evidence: it can be the file system of the whole node, and so of a hostPath.
-func (s stateDir) notDurable() string {
+func notDurable(d directory, inPod bool) string {
+	real := d.at // and from there the path that does not exist yet
+	if target, err := filepath.EvalSymlinks(d.at); err == nil {
+		real = target
+	}
+	if below, err := filepath.Rel(d.at, d.path); err == nil {
+		real = filepath.Join(real, below)
+	}
 	for _, dir := range erased {
-		if below, err := filepath.Rel(dir, s.real); err == nil && filepath.IsLocal(below) {
+		if below, err := filepath.Rel(dir, real); err == nil && filepath.IsLocal(below) {
 			return fmt.Sprintf("is in %s, which Cilium's init container removes if the chart's cleanState is set, as does cilium-dbg post-uninstall-cleanup", dir)
 		}
 	}
 	switch {
-	case slices.Contains(volatile, s.mount.Type):
-		return fmt.Sprintf("is on a %s: a reboot erases it", s.mount.Type)
-	case s.inPod && s.mount.Point == "/":
-		return fmt.Sprintf("is on this container's own file system (%s), which is removed with the container", s.mount.Type)
-	case inEmptyDir(s.mount):
+	case slices.Contains(volatile, d.mount.Type):
+		return fmt.Sprintf("is on a %s: a reboot erases it", d.mount.Type)
+	case inPod && d.mount.Point == "/":
+		return fmt.Sprintf("is on this container's own file system (%s), which is removed with the container", d.mount.Type)
+	case inEmptyDir(d.mount):
 		return "is in an emptyDir, which is removed with the pod"
 	}
 	return ""

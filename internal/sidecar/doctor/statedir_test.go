@@ -3,6 +3,8 @@ package doctor
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
@@ -55,31 +57,41 @@ func TestDiskSpaceOfPlugins(t *testing.T) {
 }
 
 func TestStateDir(t *testing.T) {
-	found := func(change func(*stateDir)) []Finding {
-		s := stateDir{directory: newDir(), real: "/data"}
-		change(&s)
-		return reported(s.check)
+	found := func(change func(*Observations)) []Finding {
+		o := &Observations{Config: &sidecar.Config{}, stateDir: newDir()}
+		change(o)
+		return run(o, "state-dir")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink("/", link))
+	at := func(path string) func(*Observations) {
+		return func(o *Observations) { o.stateDir.path, o.stateDir.at = path, path }
 	}
 	runCases(t, map[string]testCase{
-		"durable":                     {found(func(*stateDir) {}), states(ok), []string{"/data", "ext4"}},
-		"missing":                     {found(func(s *stateDir) { s.path = "/data/state" }), states(ok), []string{"/data/state does not exist yet"}},
-		"unknown mount":               {found(func(s *stateDir) { s.mount = files.Mount{}; s.inPod = true }), states(ok), []string{"unknown whether it is durable"}},
-		"tmpfs":                       {found(func(s *stateDir) { s.mount.Type = "tmpfs" }), states(failed), []string{"a reboot erases it", "--state-dir"}},
-		"devtmpfs":                    {found(func(s *stateDir) { s.mount.Type = "devtmpfs" }), states(failed), []string{"devtmpfs"}},
-		"ramfs":                       {found(func(s *stateDir) { s.mount.Type = "ramfs" }), states(failed), []string{"ramfs"}},
-		"container's own file system": {found(func(s *stateDir) { s.mount = files.Mount{Type: "btrfs", Point: "/", Root: "/x"}; s.inPod = true }), states(failed), []string{"removed with the container", "hostPath"}},
-		"overlay of the whole system": {found(func(s *stateDir) { s.mount.Type = "overlay" }), states(ok), []string{"overlay"}},
-		"overlay of the host": {found(func(s *stateDir) {
-			s.mount = files.Mount{Type: "overlay", Point: "/data", Root: "/data"}
-			s.inPod = true
+		"durable":       {found(func(*Observations) {}), states(ok), []string{"/data", "ext4"}},
+		"missing":       {found(func(o *Observations) { o.stateDir.path = "/data/state" }), states(ok), []string{"/data/state does not exist yet"}},
+		"unknown mount": {found(func(o *Observations) { o.stateDir.mount = files.Mount{}; o.Config.InPod = true }), states(ok), []string{"unknown whether it is durable"}},
+		"tmpfs":         {found(func(o *Observations) { o.stateDir.mount.Type = "tmpfs" }), states(failed), []string{"a reboot erases it", "--state-dir"}},
+		"devtmpfs":      {found(func(o *Observations) { o.stateDir.mount.Type = "devtmpfs" }), states(failed), []string{"devtmpfs"}},
+		"ramfs":         {found(func(o *Observations) { o.stateDir.mount.Type = "ramfs" }), states(failed), []string{"ramfs"}},
+		"container's own file system": {found(func(o *Observations) {
+			o.stateDir.mount = files.Mount{Type: "btrfs", Point: "/", Root: "/x"}
+			o.Config.InPod = true
+		}), states(failed), []string{"removed with the container", "hostPath"}},
+		"overlay of the whole system": {found(func(o *Observations) { o.stateDir.mount.Type = "overlay" }), states(ok), []string{"overlay"}},
+		"overlay of the host": {found(func(o *Observations) {
+			o.stateDir.mount = files.Mount{Type: "overlay", Point: "/data", Root: "/data"}
+			o.Config.InPod = true
 		}), states(ok), nil},
-		"emptyDir":                              {found(func(s *stateDir) { s.mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state" }), states(failed), []string{"removed with the pod"}},
-		"below a directory that Cilium removes": {found(func(s *stateDir) { s.real = "/run/cilium/ipam" }), states(failed), []string{"/run/cilium", "cleanState"}},
-		"directory that Cilium removes":         {found(func(s *stateDir) { s.real = "/var/lib/cilium" }), states(failed), []string{"/var/lib/cilium"}},
-		"similar name":                          {found(func(s *stateDir) { s.real = "/var/lib/cilium-ipam" }), states(ok), nil},
-		"other user":                            {found(func(s *stateDir) { s.rejected = errors.New("belongs to user 7") }), states(failed), []string{"belongs to user 7"}},
-		"read-only":                             {found(func(s *stateDir) { s.readOnly = true }), states(failed), []string{"read-only"}},
-		"no permission":                         {found(func(s *stateDir) { s.notWritable = fs.ErrPermission }), states(failed), []string{"permission denied", "run doctor as that user"}},
-		"unreadable":                            {found(func(s *stateDir) { s.err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
+		"emptyDir": {found(func(o *Observations) {
+			o.stateDir.mount.Root = "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/state"
+		}), states(failed), []string{"removed with the pod"}},
+		"below a directory that Cilium removes": {found(at("/run/cilium/ipam")), states(failed), []string{"/run/cilium", "cleanState"}},
+		"directory that Cilium removes":         {found(at("/var/lib/cilium")), states(failed), []string{"/var/lib/cilium"}},
+		"similar name":                          {found(at("/var/lib/cilium-ipam")), states(ok), nil},
+		"rejected":                              {found(at(link)), states(failed), []string{"symbolic link"}},
+		"read-only":                             {found(func(o *Observations) { o.stateDir.readOnly = true }), states(failed), []string{"read-only"}},
+		"no permission":                         {found(func(o *Observations) { o.stateDir.notWritable = fs.ErrPermission }), states(failed), []string{"permission denied", "run doctor as that user"}},
+		"unreadable":                            {found(func(o *Observations) { o.stateDir.err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
 	})
 }
