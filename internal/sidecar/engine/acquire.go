@@ -19,10 +19,8 @@ func (op *operation) acquire(w want) error {
 		return err
 	}
 	defer op.verifyHolders()
-	if !op.nested {
-		op.entry.shared.acquisitions.begin()
-		defer op.entry.shared.acquisitions.end()
-	}
+	op.entry.shared.acquisitions.begin()
+	defer op.entry.shared.acquisitions.end()
 	t := try{want: w, known: op.entry.rec.Addresses()}
 	for {
 		again, err := op.attempt(&t)
@@ -36,7 +34,7 @@ func (op *operation) acquire(w want) error {
 }
 
 // attempt runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The step
-// numbers are those of docs/design/how-it-works.md, Allocate. again reports that t is the next try;
+// numbers are in docs/design/how-it-works.md, Allocate. again reports that t is the next try;
 // otherwise a failure was undone.
 func (op *operation) attempt(t *try) (again bool, err error) {
 	othersRan := op.entry.shared.acquisitions.watch()
@@ -92,8 +90,7 @@ func (op *operation) attempt(t *try) (again bool, err error) {
 	if err = op.add(inv, t.want); err == nil {
 		return false, nil
 	}
-	othersMayHaveIt := !op.nested && op.engine.ctx.Err() == nil && othersRan()
-	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil, othersRan: othersMayHaveIt, err: err})
+	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil, othersRan: othersRan() && op.engine.ctx.Err() == nil, err: err})
 	if final != nil {
 		return false, op.undoAcquire(inv, final)
 	}
@@ -171,8 +168,8 @@ func (op *operation) newOrClonedRecord(inv call.Invocation) record.Record {
 }
 
 // keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
-// did not answer the DEL, so it may be unavailable, and what it said of the attachment wrong. A DEL
-// that may still act is recorded: until then CHECK proves nothing.
+// did not confirm that, so it may be unavailable and its CHECK wrong. A DEL that may still act is
+// recorded: until then CHECK proves nothing.
 func (op *operation) keepUnconfirmed(delErr error) error {
 	r := op.unconfirmed.Clone()
 	r.Generation, r.LateDel = op.entry.rec.Generation, op.entry.rec.LateDel
@@ -226,7 +223,12 @@ func (op *operation) commit(inv call.Invocation, res call.Result, families []rec
 	if err := op.write(r); err != nil {
 		return err
 	}
-	op.setReacquired(changed)
+	if changed { // its owner gets another address, so it is not reacquired
+		op.engine.mu.Lock()
+		op.entry.lost = false
+		op.engine.mu.Unlock()
+	}
+	op.setVerified()
 	return nil
 }
 
@@ -244,12 +246,8 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 	r := op.entry.rec.Clone()
 	r.Invocations = withLast(r.Invocations, inv)
 	op.setRecord(r)
-	if op.entry.dirty {
-		// The record on disk may be held. Until it is adding again, the plugin must keep the
-		// addresses, or a restart would trust addresses that another owner has.
-		if err := op.write(r); err != nil {
-			return cause
-		}
+	if op.writeIfDirty() != nil {
+		return cause
 	}
 	addsEnded := op.addsEnded()
 	delErr := op.delEach(r.Invocations, inv)

@@ -19,7 +19,7 @@ func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 		return false, err == nil, nil
 	}
 	// An address that is excluded by now was allocated before, and may be in use.
-	_, hidden := firstAddr(found.Addresses, op.excludes)
+	hidden := slices.ContainsFunc(addrs(found.Addresses), op.excludes)
 	excluded := keepsExcluded(op.entry.owner)
 	switch {
 	case err != nil && len(t.required) > 0 && !excluded:

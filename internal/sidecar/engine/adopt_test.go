@@ -76,12 +76,12 @@ func TestAdopt(t *testing.T) {
 			f.allocate("router")
 			f.loseJournal()
 			a := f.allocateWith(AllocateRequest{Owner: "router", Family: family, Expire: true})
-			answered, _ := a.Address(family)
-			f.release(answered.Addr().String())
+			held, _ := a.Address(family)
+			f.release(held.Addr().String())
 			f.sleep(time.Hour)
 			f.wantStored(1) // the other address was allocated, too
 			if a := f.get("router"); len(a.Claims) != 1 || a.Claimed(family) {
-				t.Errorf("router has the claims %v; want that of the other family", a.Claims)
+				t.Errorf("router has the claims %v; want the other family", a.Claims)
 			}
 		})
 	}

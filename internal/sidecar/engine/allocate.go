@@ -78,7 +78,7 @@ func (op *operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
 }
 
 // together returns the addresses to request at once, none if there is no second one: one DEL frees
-// both families, so a request for the first alone would give up the second
+// both families, so a request for only the first would give up the second
 // (docs/design/how-it-works.md, Restore).
 func (op *operation) together(ip, also netip.Addr) []netip.Addr {
 	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) || op.excludes(also) || op.outside(also) {

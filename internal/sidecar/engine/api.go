@@ -125,7 +125,7 @@ const (
 )
 
 // Error is a failed request. Its text names owner, pool, container ID and the plugin's own
-// message as far as they are known.
+// message if they are known.
 type Error struct {
 	Kind Kind
 	// RetryAfter is the suggested wait before a retry; zero for none.

@@ -47,7 +47,7 @@ func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
 }
 
 // delEach runs DEL with each invocation and drops the completed ones, except inv, from the
-// record in memory. The error is that of each DEL that failed. The disk keeps the longer list
+// record in memory. The error joins the errors of the failed DELs. The disk keeps the longer list
 // until the next write: a repeated DEL is harmless.
 func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) error {
 	var errs []error
@@ -69,33 +69,32 @@ func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation)
 	return errors.Join(errs...)
 }
 
-// delOldIDs runs the DEL of earlier ADDs under other container IDs. One under the same ID waits
-// for the release: it would free the held addresses.
+// delOldIDs runs the DEL of oldIDs whose ADD cannot act any more.
 func (op *operation) delOldIDs() error {
 	if op.entry.rec.State != record.Held {
 		return nil
 	}
-	live := op.lastInvocation()
-	var kept []call.Invocation
+	var done []call.Invocation
 	var errs []error
-	for _, c := range op.entry.rec.Invocations {
-		if c.ContainerID == live.ContainerID || time.Now().Before(c.AddActsUntil) {
-			kept = append(kept, c)
+	for _, inv := range op.oldIDs() {
+		if time.Now().Before(inv.AddActsUntil) {
 			continue
 		}
 		if err := op.acquireProcess(); err != nil {
 			return err
 		}
-		if err := op.del(c); err != nil {
-			kept, errs = append(kept, c), append(errs, err)
+		if err := op.del(inv); err != nil {
+			errs = append(errs, err)
+		} else {
+			done = append(done, inv)
 		}
 	}
-	if len(kept) == len(op.entry.rec.Invocations) {
-		return errors.Join(errs...)
+	if len(done) > 0 {
+		r := op.entry.rec.Clone()
+		r.Invocations = slices.DeleteFunc(r.Invocations, func(inv call.Invocation) bool { return slices.ContainsFunc(done, inv.Equal) })
+		errs = append(errs, op.write(r))
 	}
-	r := op.entry.rec.Clone()
-	r.Invocations = kept
-	return errors.Join(append(errs, op.write(r))...)
+	return errors.Join(errs...)
 }
 
 // delAll runs DEL with each invocation, newest first, because that one holds the addresses. The

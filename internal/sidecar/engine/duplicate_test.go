@@ -13,7 +13,7 @@ func (f *fixture) lose(owner string) {
 	f.t.Helper()
 	f.setStored(lastID(f.get(owner).Record))
 	if err := f.tryAllocate("finder"); err == nil {
-		f.t.Fatal("the plugin's next address is not that of the lost attachment")
+		f.t.Fatal("the lost attachment does not have the plugin's next address")
 	}
 	synctest.Wait()
 	if !f.get(owner).Lost {
@@ -109,7 +109,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.setStored("of a pod", health.Addrs()[1].String())
 		f.restart()
 		f.sleep(time.Minute)
-		// The first free address is that of health, and the plugin has no other one to return.
+		// health has the first free address, and the plugin has no other one to return.
 		f.wantError(f.tryAllocate("ingress"), Failed, "has already")
 		if a := f.get("health"); !a.Lost || !a.Holds(addr("10.0.0.1")) {
 			t.Errorf("health is %+v; want it lost with its addresses", a)

@@ -23,7 +23,7 @@ import (
 type Options struct {
 	// Node is the node's name, a part of each new container ID.
 	Node string
-	// BootID and MachineID are those of this boot and this machine.
+	// BootID and MachineID identify this boot and this machine.
 	BootID, MachineID string
 	// Pools are the names of the configured pools.
 	Pools []string
@@ -64,7 +64,7 @@ type Engine struct {
 	plugin  Plugin
 
 	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
-	// pools are the configured ones and, from Start on, those of records. It does not change then.
+	// pools are the configured pools and, from Start on, the pools of records. It does not change then.
 	pools map[string]*pool
 	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
 	// plugin process.
@@ -77,7 +77,7 @@ type Engine struct {
 	stopping bool
 	wg       sync.WaitGroup
 	byOwner  map[key]*entry
-	sorted   []*entry // those of byOwner, by pool and owner
+	sorted   []*entry // all of byOwner, by pool and owner
 	byID     map[string]*entry
 	index    index
 	rejected map[key]error

@@ -29,7 +29,7 @@ type entry struct {
 	refs int
 	id   string // container ID of generation 0; empty until it is needed; see idInUse
 
-	rec *record.Record // nil without a record
+	rec *record.Record // nil without a record; its states are in docs/design/how-it-works.md, States
 	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
 	// not used for responses before a write has succeeded.
 	dirty    bool
@@ -123,8 +123,8 @@ func (e *Engine) unref(a *entry) {
 	delete(e.byID, a.id)
 }
 
-// idInUse returns the container ID of the last ADD, which differs from that of generation 0 where a
-// DEL may still act on that; empty until one is needed.
+// idInUse returns the container ID of the last ADD. It is a later generation than id if a DEL may still
+// act on the first one. It is empty before the first ADD.
 func (a *entry) idInUse() string {
 	if a.rec != nil {
 		return a.rec.IDInUse()

@@ -10,7 +10,7 @@ import (
 // Action is what was done to an attachment.
 type Action string
 
-// Actions of clients, then those of the engine.
+// Actions of clients, then actions of the engine.
 const (
 	ActionAllocate Action = "allocate"
 	ActionRestore  Action = "restore"
@@ -23,7 +23,7 @@ const (
 	ActionRetire Action = "retire"
 	// ActionReacquire: an interrupted or lost acquisition was repeated.
 	ActionReacquire Action = "reacquire"
-	// ActionExclude: an excluded address that the plugin had returned was set aside.
+	// ActionExclude: an excluded address that the plugin had returned was kept from allocation.
 	ActionExclude Action = "exclude"
 	// ActionCleanup: a released attachment, or one that was never returned to a client, was
 	// deleted from the plugin.
@@ -152,7 +152,7 @@ func (e *Engine) LastFailure() Failure {
 	return e.failure
 }
 
-// resolveFailure forgets the last failure if it is that of an attachment.
+// resolveFailure forgets the last failure if this attachment had it.
 func (e *Engine) resolveFailure(k key) {
 	e.statsMu.Lock()
 	defer e.statsMu.Unlock()

@@ -27,19 +27,6 @@ func (e *Engine) excludes(ip netip.Addr) bool {
 	return slices.ContainsFunc(e.opts.Exclude, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// excludedIn returns the first excluded address of a list, if there is one.
-func (e *Engine) excludedIn(addresses []call.Address) (netip.Addr, bool) {
-	return firstAddr(addresses, e.excludes)
-}
-
-// firstAddr returns the first address that has a property, if there is one.
-func firstAddr(addresses []call.Address, has func(netip.Addr) bool) (netip.Addr, bool) {
-	if i := slices.IndexFunc(addresses, func(a call.Address) bool { return has(a.Addr()) }); i >= 0 {
-		return addresses[i].Addr(), true
-	}
-	return netip.Addr{}, false
-}
-
 // excludes reports whether an address must not be allocated: it is excluded, and not claimed by the
 // owner; a claimed one was allocated before it was excluded.
 func (op *operation) excludes(ip netip.Addr) bool {
@@ -48,22 +35,23 @@ func (op *operation) excludes(ip netip.Addr) bool {
 }
 
 // checkExcluded returns an error if a result must not be used because of an excluded address, or, for an attachment that keeps
-// an excluded address, if there is nothing to keep. An excluded address that came beside requested
+// an excluded address, if there is nothing to keep. An excluded address that came with requested
 // ones stays with them, because they may be in use; it is not allocated.
 func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 	if len(inv.Requested) > 0 {
 		return nil
 	}
-	ip, hidden := firstAddr(res.Addresses, op.excludes)
+	came := addrs(res.Addresses)
+	i := slices.IndexFunc(came, op.excludes)
 	switch {
 	case keepsExcluded(op.entry.owner):
-		if !hidden {
-			return &rejectedResult{error: fmt.Errorf("plugin %s returned %v, none of which is excluded", inv.Plugin, addrs(res.Addresses))}
+		if i < 0 {
+			return &rejectedResult{error: fmt.Errorf("plugin %s returned %v, none of which is excluded", inv.Plugin, came)}
 		}
-	case hidden:
+	case i >= 0:
 		return &rejectedResult{
-			error: fmt.Errorf("plugin %s returned %v, and %s is excluded (--exclude-addresses)", inv.Plugin, addrs(res.Addresses), ip),
-			ip:    ip, excluded: true,
+			error: fmt.Errorf("plugin %s returned %v, and %s is excluded (--exclude-addresses)", inv.Plugin, came, came[i]),
+			ip:    came[i], excluded: true,
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func TestExclude(t *testing.T) {
 		f := newFixture(t, exclude("10.0.0.1"))
 		refusedOnce := once("ADD", refused)
 		n := 0
-		f.inject(func(step string) fault { // the second ADD is that of the excluded address
+		f.inject(func(step string) fault { // the second ADD is for the excluded address
 			if step == "ADD" {
 				if n++; n == 1 {
 					return noFault
@@ -170,7 +170,7 @@ func TestExcludeRestore(t *testing.T) {
 		f.allocate("router")
 		f.wantError(f.tryRestore("health", "10.0.0.1"), Failed, "is excluded")
 	})
-	run(t, "not asked for beside another", func(t *testing.T) {
+	run(t, "not requested together with another", func(t *testing.T) {
 		f := newFixture(t, exclude("fd00::7"))
 		f.restoreBoth("router", "10.0.0.7", "fd00::7")
 		f.wantSteps("write adding, DEL, ADD[10.0.0.7], write held")

@@ -11,21 +11,20 @@ import (
 )
 
 // newInvocation returns the invocation of a new ADD and the invocations that need a DEL before. Its
-// AddRefused is that of the earlier ADDs with it.
+// AddRefused tells of the earlier ADDs with it.
 func (op *operation) newInvocation() (inv call.Invocation, old []call.Invocation, err error) {
 	if op.entry.rec != nil {
 		old = op.entry.rec.Invocations
 	}
 	network, err := op.engine.plugin.Network(op.entry.pool)
-	if err != nil {
-		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
+	if err == nil {
+		err = op.assignContainerID(network.Name)
 	}
-	if err := op.assignContainerID(network.Name); err != nil {
-		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
+	if err == nil {
+		inv, err = op.engine.plugin.NewInvocation(op.callCtx(), network, op.entry.id, op.entry.owner)
 	}
-	inv, err = op.engine.plugin.NewInvocation(op.callCtx(), network, op.entry.id, op.entry.owner)
 	if err != nil {
-		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op.entry.key, err)
+		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op, err)
 	}
 	inv.ContainerID = op.nextID(inv.Profile)
 	inv.AddRefused = true
@@ -98,8 +97,8 @@ func (op *operation) addConfigured() {
 }
 
 // withLast puts an invocation at the end of a list, replacing an equal one.
-func withLast(contexts []call.Invocation, last call.Invocation) []call.Invocation {
-	return append(slices.DeleteFunc(slices.Clone(contexts), last.Equal), last)
+func withLast(all []call.Invocation, last call.Invocation) []call.Invocation {
+	return append(slices.DeleteFunc(slices.Clone(all), last.Equal), last)
 }
 
 // addsEnded reports whether no ADD of the record may still act. It must be evaluated before the

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -43,8 +44,7 @@ func (e *Engine) load(r record.Record) {
 // (RetireOwners), or it keeps an address that is not excluded any more.
 func (e *Engine) retires(r record.Record) bool {
 	if keepsExcluded(r.Owner) {
-		_, excluded := e.excludedIn(r.Result.Addresses)
-		return !excluded
+		return !slices.ContainsFunc(r.Addrs(), e.excludes)
 	}
 	return e.opts.RetireOwners && !e.opts.Owners.Match(r.Owner)
 }

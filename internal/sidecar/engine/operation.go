@@ -41,9 +41,6 @@ type operation struct {
 	hasProcess, hasSecondProcess bool
 	// requestID is the ID of the client's request; empty for background work.
 	requestID string
-	// nested reports that the operation is part of one on another attachment, whose plugin process it
-	// uses.
-	nested bool
 	// calls is the context of its plugin calls from acquireProcess on, and endCalls ends it.
 	calls    context.Context
 	endCalls context.CancelFunc
@@ -122,15 +119,6 @@ func (op *operation) setLost(why error) {
 	}
 }
 
-// setReacquired records that the plugin holds the attachment since just now. A changed address
-// is not a reacquisition: its owner gets another one.
-func (op *operation) setReacquired(changed bool) {
-	op.engine.mu.Lock()
-	op.entry.lost = op.entry.lost && !changed
-	op.engine.mu.Unlock()
-	op.setVerified()
-}
-
 // setVerified records that the plugin holds the attachment.
 func (op *operation) setVerified() {
 	op.engine.mu.Lock()
@@ -154,8 +142,6 @@ func (op *operation) setUsed() {
 
 // describe returns the current view of the attachment; without a record it only identifies it.
 func (op *operation) describe() Attachment {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
 	if op.entry.rec == nil {
 		return Attachment{Record: record.Record{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.id}}
 	}

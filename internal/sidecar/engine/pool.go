@@ -26,8 +26,7 @@ func newPool(maxProcesses int) *pool {
 	return p
 }
 
-// acquisitions counts the acquisitions of a pool, except those that are part of another one: all that
-// have begun, and those in progress.
+// acquisitions counts the acquisitions of a pool: all that have begun, and the ones in progress.
 type acquisitions struct{ begun, running atomic.Int64 }
 
 func (a *acquisitions) begin() {
@@ -39,8 +38,8 @@ func (a *acquisitions) end() { a.running.Add(-1) }
 
 // watch returns a function that reports whether an acquisition other than the caller's has run since.
 func (a *acquisitions) watch() (othersRan func() bool) {
-	begun, alone := a.begun.Load(), a.running.Load() <= 1
-	return func() bool { return !alone || a.begun.Load() != begun }
+	begun, others := a.begun.Load(), a.running.Load() > 1
+	return func() bool { return others || a.begun.Load() != begun }
 }
 
 // workqueue holds the entries to reconcile, each at most once.

@@ -64,7 +64,7 @@ func TestRepeatAfterOthers(t *testing.T) {
 		go func() { health <- f.tryAllocate("health") }()
 		synctest.Wait()
 		if free := f.freeProcesses(); free != f.opts.MaxProcesses-1 {
-			t.Errorf("%d free processes; want all but that of ingress", free)
+			t.Errorf("%d free processes; want all but the one of ingress", free)
 		}
 		<-ingress
 		<-health

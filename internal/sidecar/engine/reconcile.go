@@ -43,7 +43,7 @@ func (op *operation) lockOther(k key) *operation {
 	if err != nil {
 		return nil
 	}
-	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, nested: true, calls: op.calls}
+	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, calls: op.calls}
 	if !other.tryLock() {
 		other.unref()
 		return nil
@@ -68,13 +68,11 @@ func (op *operation) reacquireHolder(a *entry) {
 // reconcile is recovery after a start, retry after a failure, and work that a deadline
 // triggers: one function, because a crash makes them the same.
 func (op *operation) reconcile() error {
+	r, now := op.entry.rec, time.Now()
 	switch {
-	case op.entry.rec == nil:
+	case r == nil, r.State == record.Tombstone && now.Before(r.LateDel.Until):
 		return nil
-	case op.entry.rec.State == record.Tombstone:
-		if time.Now().Before(op.entry.rec.LateDel.Until) {
-			return nil
-		}
+	case r.State == record.Tombstone:
 		return op.removeRecord()
 	case op.entry.releaseAs != "":
 		op.action = op.entry.releaseAs
@@ -86,22 +84,15 @@ func (op *operation) reconcile() error {
 			op.engine.count(func(c *Counters) { c.Expired++ })
 		}
 		return err
-	}
-	switch op.entry.rec.State {
-	case record.Releasing:
+	case r.State == record.Cooldown && now.Before(r.ReleaseAt):
+		return nil
+	case r.State == record.Cooldown, r.State == record.Releasing:
 		op.action = ActionCleanup
 		return op.release()
-	case record.Cooldown:
-		if time.Now().Before(op.entry.rec.ReleaseAt) {
-			return nil
-		}
-		op.action = ActionCleanup
-		return op.release()
-	case record.Adding:
+	case r.State == record.Adding:
 		return op.reacquire()
-	default:
-		return op.reverify()
 	}
+	return op.reverify()
 }
 
 // reverify verifies a held attachment once per start, after a duplicate, or after a failed
@@ -133,22 +124,19 @@ func (op *operation) reacquire() error {
 		return op.release()
 	}
 	op.action = ActionReacquire
-	c, claimed := op.lastInvocation(), op.claimedAddresses()
-	if !slices.ContainsFunc(claimed, op.outside) && (op.freed || canRequest(c, claimed)) {
+	inv, claimed := op.lastInvocation(), op.claimedAddresses()
+	if !slices.ContainsFunc(claimed, op.outside) && (op.freed || canRequest(inv, claimed)) {
 		return op.acquire(want{preferred: op.inRange(op.addresses()), required: claimed})
 	}
-	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", c.Plugin))
+	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", inv.Plugin))
 	if op.entry.rec.State != record.Adding {
 		return nil
 	}
 	if err := op.acquireProcess(); err != nil {
 		return err
 	}
-	if op.entry.dirty {
-		// The record on disk may be held: until it is adding, the plugin must keep the addresses.
-		if err := op.write(op.entry.rec.Clone()); err != nil {
-			return err
-		}
+	if err := op.writeIfDirty(); err != nil {
+		return err
 	}
 	addsEnded := op.addsEnded()
 	err := op.delAll(op.entry.rec.Invocations)

@@ -19,7 +19,7 @@ func needsPod(n *fakeNode, o *Options) {
 // namesPod is the right profile.
 func namesPod(n *fakeNode, _ *Options) { n.profile.PodIdentity = profile.PodIdentitySynthetic }
 
-// The plugin refuses every ADD and DEL with the profile at that time, and neither with that of
+// The plugin refuses every ADD and DEL with the profile at that time, and neither with the one of
 // today.
 func TestRefusedInvocation(t *testing.T) {
 	refusedBefore := func(t *testing.T) *fixture {

@@ -34,7 +34,7 @@ func TestRelease(t *testing.T) {
 		released := make(chan error)
 		go func() { released <- f.tryRelease("10.0.0.1") }()
 		synctest.Wait()
-		for range 3 { // ADDs for both addresses, for each alone
+		for range 3 { // ADDs for both addresses, for each separately
 			f.node.addGate <- struct{}{}
 		}
 		f.wantError(<-released, NotFound)
@@ -99,7 +99,7 @@ func TestRelease(t *testing.T) {
 		f.wantError(f.tryRelease("10.0.0.1"), Failed)
 		f.allocate("health")
 		if now := f.LastFailure(); now.Owner != "router" {
-			t.Errorf("after a success of another attachment: %+v; want that of the router", now)
+			t.Errorf("after a success of another attachment: %+v; want the one of the router", now)
 		}
 	})
 	run(t, "generated owner leaves no tombstone", func(t *testing.T) {

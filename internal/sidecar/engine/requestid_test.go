@@ -63,7 +63,7 @@ func TestRequestID(t *testing.T) {
 		f.restart(logTo(log))
 		lines := hook.AllEntries()
 		if len(lines) == 0 {
-			t.Fatal("no log lines; want those of the reacquisition")
+			t.Fatal("no log lines; want the lines of the reacquisition")
 		}
 		for _, line := range lines {
 			if got, ok := line.Data["requestID"]; ok {

@@ -27,7 +27,7 @@ type request struct {
 	families []record.Family
 	// want is what ActionAllocate and ActionRestore request.
 	want want
-	// ip and skipDelay are those of ActionRelease.
+	// ip and skipDelay are what ActionRelease releases, and how.
 	ip        netip.Addr
 	skipDelay bool
 	// left receives the leftovers of ActionDiscard.
@@ -111,7 +111,7 @@ type Leftover struct {
 // Abandon releases the attachment of a generated owner whose client did not receive the
 // response, without the release delay. It returns when the record is releasing; the DEL
 // follows in the background. A failed write of the record is retried there. After Stop, the
-// next start runs the DEL. ctx is that of the request, and only identifies it.
+// next start runs the DEL. ctx only identifies the request.
 func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	e.mu.Lock()
 	a := e.byOwner[key{pool, owner}]

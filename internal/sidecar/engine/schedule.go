@@ -28,49 +28,51 @@ func (op *operation) expired() bool {
 func (op *operation) schedule() {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	if op.entry.timer != nil {
-		op.entry.timer.Stop()
-		op.entry.timer = nil
-	}
-	due, ok := op.nextDue()
-	if !ok || op.engine.stopping {
-		return
-	}
 	a := op.entry
-	a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
+	if a.timer != nil {
+		a.timer.Stop()
+		a.timer = nil
+	}
+	if due, ok := op.nextDue(); ok && !op.engine.stopping {
+		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
+	}
 }
 
 // nextDue returns when the attachment must be reconciled, if ever.
-func (op *operation) nextDue() (time.Time, bool) {
-	if op.entry.rec == nil {
+func (op *operation) nextDue() (due time.Time, ok bool) {
+	r, failing := op.entry.rec, op.entry.failures > 0
+	if r == nil {
 		return time.Time{}, false
 	}
 	var times []time.Time
-	if op.entry.failures > 0 {
-		times = append(times, op.entry.retryAt)
-	}
-	if op.entry.rec.Expiration != nil && !(op.entry.failures > 0 && op.expired()) {
-		times = append(times, op.entry.rec.Expiration.Deadline)
-	}
 	switch {
-	case op.entry.failures > 0:
-	case op.entry.rec.State == record.Adding && !op.entry.waitsForOwner, op.entry.rec.State == record.Releasing:
+	case failing:
+		times = append(times, op.entry.retryAt)
+	case r.State == record.Adding && !op.entry.waitsForOwner, r.State == record.Releasing:
 		times = append(times, op.addActsUntil())
-	case op.entry.rec.State == record.Cooldown:
-		times = append(times, op.entry.rec.ReleaseAt)
-	case op.entry.rec.State == record.Tombstone:
-		times = append(times, op.entry.rec.LateDel.Until)
-	case op.entry.rec.State == record.Held:
-		for _, c := range op.entry.rec.Invocations {
-			if c.ContainerID != op.lastInvocation().ContainerID {
-				times = append(times, c.AddActsUntil)
-			}
+	case r.State == record.Cooldown:
+		times = append(times, r.ReleaseAt)
+	case r.State == record.Tombstone:
+		times = append(times, r.LateDel.Until)
+	case r.State == record.Held:
+		for _, inv := range op.oldIDs() {
+			times = append(times, inv.AddActsUntil)
 		}
+	}
+	if r.Expiration != nil && !(failing && op.expired()) {
+		times = append(times, r.Expiration.Deadline)
 	}
 	if len(times) == 0 {
 		return time.Time{}, false
 	}
 	return slices.MinFunc(times, time.Time.Compare), true
+}
+
+// oldIDs returns the invocations of earlier ADDs under other container IDs, which need a DEL. One
+// under the same ID waits for the release: its DEL would free the held addresses.
+func (op *operation) oldIDs() []call.Invocation {
+	live := op.lastInvocation().ContainerID
+	return slices.DeleteFunc(slices.Clone(op.entry.rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
 }
 
 // backoff returns the delay after a number of consecutive failures.
@@ -82,45 +84,23 @@ func backoff(failures int) time.Duration {
 	return d + rand.N(d/4)
 }
 
-// reportBackground reports completed background work. A verified attachment and work that is
-// still pending are not reported.
+// reportBackground reports completed background work. A verified attachment is not reported, and
+// neither is work that continues later: an earlier ADD may still act, so a last DEL follows.
 func (op *operation) reportBackground(was Attachment, families []record.Family, err error) {
-	if err == nil && op.pending() {
-		return
-	}
-	if op.action != "" {
-		op.engine.actionDone(op.action, op.entry.pool, families, errors.Join(err, op.reacquireError()))
-	}
+	r := op.entry.rec
 	switch {
+	case err == nil && (op.action == "" || r != nil && (op.expired() || op.action != ActionExpire && r.State == record.Releasing)):
+		return
 	case err != nil:
 		op.outcomeLogger(was.Addrs()).WithError(err).Warn("Background work failed; it is retried")
-	case op.action != "" && op.action != ActionReacquire: // which logs its own outcome
+	case op.action != ActionReacquire: // which logs its own outcome
 		op.outcomeLogger(was.Addrs()).Info("Background work done")
+	case op.entry.lost: // the owner's next request gets others
+		err = errors.New("these addresses cannot be requested from the plugin")
 	}
-}
-
-// pending reports whether the work continues later: an earlier ADD may still act, so a last DEL
-// follows.
-func (op *operation) pending() bool {
-	if op.entry.rec == nil {
-		return false
+	if op.action != "" {
+		op.engine.actionDone(op.action, op.entry.pool, families, err)
 	}
-	switch op.action {
-	case ActionExpire:
-		return op.expired()
-	case ActionRetire, ActionCleanup:
-		return op.entry.rec.State == record.Releasing
-	}
-	return false
-}
-
-// reacquireError returns why a reacquisition without an error failed: addresses that cannot be
-// requested are left to the owner's next request.
-func (op *operation) reacquireError() error {
-	if op.action == ActionReacquire && op.describe().Lost {
-		return errors.New("these addresses cannot be requested from the plugin")
-	}
-	return nil
 }
 
 // recordResult records how the work on an attachment ended. A rejection by a rule of the engine,
@@ -134,7 +114,7 @@ func (op *operation) recordResult(err error) {
 	defer op.engine.mu.Unlock()
 	switch {
 	case err == nil:
-		if !op.client || !op.hasOldIDs() {
+		if !op.client || op.entry.rec == nil || op.entry.rec.State != record.Held || len(op.oldIDs()) == 0 {
 			op.entry.lastErr, op.entry.failures = "", 0
 			op.engine.resolveFailure(op.entry.key)
 		}
@@ -149,15 +129,6 @@ func (op *operation) recordResult(err error) {
 		op.entry.failures++
 		op.entry.retryAt = time.Now().Add(backoff(op.entry.failures))
 	}
-}
-
-// hasOldIDs reports whether a held attachment has invocations of earlier container IDs, which need a DEL.
-func (op *operation) hasOldIDs() bool {
-	if op.entry.rec == nil || op.entry.rec.State != record.Held {
-		return false
-	}
-	live := op.lastInvocation().ContainerID
-	return slices.ContainsFunc(op.entry.rec.Invocations, func(c call.Invocation) bool { return c.ContainerID != live })
 }
 
 // withoutKey returns the text of an error without owner and pool at its start: the error of an

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// An acquisition tries one request after the other. What follows a failed ADD is decided by judge alone.
+// An acquisition tries one request after the other. Only judge decides what follows a failed ADD.
 const (
 	// maxRepeats bounds how often an acquisition repeats a request because of another attachment.
 	maxRepeats = 16
@@ -98,8 +98,8 @@ func (t try) judge(o outcome) (next try, final error) {
 // rejectedResult is a successful ADD whose result is not used: another request may succeed.
 type rejectedResult struct {
 	error
-	// ip is the address because of which it is rejected: excluded, or that of holder; otherwise the
-	// result does not match the request.
+	// ip is the address because of which it is rejected: it is excluded, or holder has it. Without
+	// one the result does not match the request.
 	ip       netip.Addr
 	excluded bool
 	holder   *entry

@@ -43,7 +43,7 @@ func (op *operation) verify() (held bool, err error) {
 			return false, err
 		}
 		if held, err = op.verifyByPlugin(inv); held && acquireAnew {
-			err = networkErr // the plugin's answer can only prove a loss
+			err = networkErr // the plugin can only prove a loss
 		}
 		if err != nil {
 			return false, fmt.Errorf("%s: the plugin could not verify %v: %w", op, op.addresses(), err)
@@ -104,7 +104,7 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 		if sameAddresses(res.Addresses, op.entry.rec.Result.Addresses) {
 			return true, nil
 		}
-		// This ADD allocated other addresses. They are released like those of any ADD that
+		// This ADD allocated other addresses. They are released like the result of any ADD that
 		// returns something else: with its DEL, deadline and generation.
 		r := op.entry.rec.Clone()
 		r.State = record.Adding

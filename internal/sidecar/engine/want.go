@@ -18,7 +18,7 @@ type want struct {
 	// preferred are addresses to request first; claimed are the ones of them that the owner
 	// must get back if possible.
 	preferred, claimed []netip.Addr
-	// families are the families to claim; with anyFamily, those of them that the result has.
+	// families are the families to claim; with anyFamily, the ones of them that the result has.
 	families  []record.Family
 	anyFamily bool
 	// expires requests an allocation that must be confirmed.
@@ -26,7 +26,7 @@ type want struct {
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests any. Sets
-// that cannot be requested are left out. If two addresses are claimed, each is then requested alone:
+// that cannot be requested are left out. If two addresses are claimed, each is then requested separately:
 // the owner keeps one even if the other is taken, or CNI_ARGS can carry only one.
 func (w want) candidates(inv call.Invocation) [][]netip.Addr {
 	candidates := [][]netip.Addr{w.preferred, w.claimed}

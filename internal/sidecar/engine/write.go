@@ -29,6 +29,15 @@ func (op *operation) write(r record.Record) error {
 	return nil
 }
 
+// writeIfDirty writes an adding record before a DEL if the record on disk may be held. Until it is
+// adding, the plugin must keep the addresses, or a restart would trust addresses that another owner has.
+func (op *operation) writeIfDirty() error {
+	if !op.entry.dirty {
+		return nil
+	}
+	return op.write(op.entry.rec.Clone())
+}
+
 // setRecord replaces the record in memory and its addresses in the index.
 func (op *operation) setRecord(r record.Record) {
 	op.engine.mu.Lock()
@@ -44,36 +53,28 @@ func (op *operation) setRecord(r record.Record) {
 // removeRecord removes the record, or keeps the generation of the next container ID as a
 // tombstone while a DEL may still act on an earlier one.
 func (op *operation) removeRecord() error {
+	r := op.entry.rec.Clone()
 	// A generated owner never returns, so it needs no tombstone.
-	if time.Now().Before(op.entry.rec.LateDel.Until) && !strings.HasPrefix(op.entry.owner, generatedOwnerPrefix) {
-		r := op.entry.rec.Clone()
+	tombstone := time.Now().Before(r.LateDel.Until) && !strings.HasPrefix(op.entry.owner, generatedOwnerPrefix)
+	if tombstone {
 		r.State, r.Result, r.Invocations = record.Tombstone, call.Result{}, nil
-		err := op.write(r)
-		if err == nil {
-			op.resetState()
+		if err := op.write(r); err != nil {
+			return err
 		}
-		return err
-	}
-	if err := op.engine.journal.Remove(op.entry.id); err != nil {
+	} else if err := op.engine.journal.Remove(op.entry.id); err != nil {
 		op.entry.dirty = true
 		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
 	}
-	op.entry.dirty = false
-	op.engine.mu.Lock()
-	op.engine.index.remove(op.entry, op.entry.rec.Result.Addresses)
-	op.entry.rec = nil
-	op.engine.records.Delete(op.entry.key)
-	op.engine.mu.Unlock()
-	op.resetState()
-	return nil
-}
-
-// resetState clears the state in memory of an attachment that was removed.
-func (op *operation) resetState() {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
+	if !tombstone {
+		op.engine.index.remove(op.entry, r.Result.Addresses)
+		op.engine.records.Delete(op.entry.key)
+		op.entry.rec, op.entry.dirty = nil, false
+	}
 	op.entry.lost, op.entry.verified, op.entry.releaseAs = false, time.Time{}, ""
 	op.entry.verifyDue.Store(false)
+	return nil
 }
 
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If

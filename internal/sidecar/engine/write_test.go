@@ -25,7 +25,7 @@ func TestInvocations(t *testing.T) {
 		f.allocate("router")
 		f.clearStore()
 		f.node.networks[client.DefaultPool] = "renamed"
-		f.inject(once("DEL", notStarted)) // that of the old invocation
+		f.inject(once("DEL", notStarted)) // with the old invocation
 		a := f.allocate("router")
 		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
 			t.Fatalf("invocations %+v", a.Invocations)
