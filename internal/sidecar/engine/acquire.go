@@ -3,8 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
+	"net/netip"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -115,72 +114,6 @@ func (op *operation) verifyHolders() {
 	op.holders = nil
 }
 
-// writeAdding records the intent to ADD, keeping every older invocation (step 3).
-func (op *operation) writeAdding(inv call.Invocation) error {
-	r := op.newOrClonedRecord(inv)
-	r.State, r.BootID, r.ReleaseAt = record.Adding, op.engine.opts.BootID, time.Time{}
-	if len(r.Claims) == 0 {
-		// The owner has no claim, so there is nothing to reacquire.
-		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
-	}
-	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
-	r.Invocations = withLast(r.Invocations, inv)
-	op.entry.waitsForOwner = false
-	op.entry.verifyDue.Store(false)
-	write := op.write
-	if op.unconfirmed != nil {
-		write = op.writeUnconfirmed
-	}
-	if err := write(r); err != nil {
-		return fmt.Errorf("%s: %w; the ADD was not run", op, err)
-	}
-	return nil
-}
-
-// writeUnconfirmed sets an adding record in memory, but the disk keeps the attachment held until the DEL
-// has confirmed that it is lost: a start verifies it again, when no DEL may act any more (load).
-func (op *operation) writeUnconfirmed(adding record.Record) error {
-	held := op.unconfirmed.Clone()
-	for _, inv := range adding.Invocations {
-		markLateDel(&held, inv, time.Now())
-	}
-	held.LateDel.Until = time.Now().Add(delRunning)
-	if err := op.write(held); err != nil {
-		return err
-	}
-	op.setRecord(adding)
-	op.entry.dirty = true
-	return nil
-}
-
-// delRunning is the time until the deadline of a DEL that has not ended. It is longer than any DEL acts.
-const delRunning = 365 * 24 * time.Hour
-
-// newOrClonedRecord returns a copy of the record, or a first one for an invocation.
-func (op *operation) newOrClonedRecord(inv call.Invocation) record.Record {
-	if op.entry.rec != nil {
-		return op.entry.rec.Clone()
-	}
-	return record.Record{
-		ContainerID: op.entry.id, Owner: op.entry.owner, Pool: op.entry.pool, Node: op.engine.opts.Node,
-		Network: inv.Network, MachineID: op.engine.opts.MachineID, Created: time.Now(),
-	}
-}
-
-// keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
-// did not confirm that, so it may be unavailable and its CHECK wrong. A DEL that may still act is
-// recorded: until then CHECK proves nothing.
-func (op *operation) keepUnconfirmed(delErr error) error {
-	r := op.unconfirmed.Clone()
-	r.Generation, r.LateDel = op.entry.rec.Generation, op.entry.rec.LateDel
-	op.setRecord(r)
-	if op.idInUseByDel(op.lastInvocation()) || outcomeUnknown(delErr) { // it may be lost now
-		op.setLost(delErr)
-	}
-	return fmt.Errorf("%s: the plugin reported that it does not hold %v, but the DEL that must confirm that failed, so it is kept: %w",
-		op, r.Addrs(), errors.Join(delErr, op.write(r)))
-}
-
 // add runs one ADD and records its result: steps 5 to 7.
 func (op *operation) add(inv call.Invocation, w want) error {
 	res, err := op.engine.plugin.Add(op.callCtx(), op.call(inv)) // step 5
@@ -204,66 +137,40 @@ func (op *operation) add(inv call.Invocation, w want) error {
 	return nil
 }
 
-// commit records the result of an ADD. A family that was claimed before stays claimed only if
-// its address is the same, because its owner still uses the old one.
-func (op *operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
-	r := op.newOrClonedRecord(inv)
-	before := r
-	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
-	r.Result = res
-	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool {
-		was, _ := before.Address(f)
-		now, _ := r.Address(f)
-		return was.Addr() != now.Addr()
-	})
-	changed := len(r.Claims) < len(before.Claims)
-	op.claim(&r, families, expire)
-	r.State, r.Network, r.BootID = record.Held, inv.Network, op.engine.opts.BootID
-	r.Invocations = withLast(r.Invocations, inv)
-	if err := op.write(r); err != nil {
-		return err
+// keepExcluded acquires an excluded address that was just released for a separate owner. Without
+// success the plugin may return it again, which is counted by the caller.
+func (op *operation) keepExcluded(inv call.Invocation, ip netip.Addr) {
+	keeper := op.lockOther(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
+	if keeper == nil {
+		return
 	}
-	if changed { // its owner gets another address, so it is not reacquired
-		op.engine.mu.Lock()
-		op.entry.lost = false
-		op.engine.mu.Unlock()
+	defer keeper.unlock()
+	keeper.action, keeper.waitCtx, keeper.client, keeper.requestID = ActionExclude, op.waitCtx, op.client, op.requestID
+	var w want
+	if canRequest(inv, []netip.Addr{ip}) {
+		w.required = []netip.Addr{ip}
 	}
-	op.setVerified()
-	return nil
+	err := keeper.acquire(w)
+	keeper.recordResult(err)
+	op.engine.actionDone(ActionExclude, keeper.entry.pool, []record.Family{record.FamilyOf(ip)}, err)
+	if err != nil {
+		keeper.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
+	} else {
+		keeper.outcomeLogger(keeper.addresses()).Info("Set aside an excluded address")
+	}
+	keeper.schedule()
 }
 
-// undoAcquire releases what a failed acquisition may have allocated, and returns cause with
-// the identity of the attachment. The record stays adding until a DEL has succeeded after the
-// last moment at which the plugin may act. Then it is removed, unless the owner holds claims:
-// those must be reacquired.
-func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
-	cause = fmt.Errorf("%s: %w", op, cause)
-	if outcomeUnknown(cause) {
-		// Memory suffices: a start assumes that the ADD of every adding record may still act.
-		inv.AddActsUntil = inv.Profile.ActsUntil(time.Now())
+// reacquireHolder reconciles a lost attachment whose addresses the plugin has just returned to op,
+// which released them. Now the plugin may allocate them to their owner, even if they cannot be
+// requested.
+func (op *operation) reacquireHolder(a *entry) {
+	other := op.lockOther(a.key)
+	if other == nil {
+		return
 	}
-	inv.AddRefused = inv.AddRefused && isRefused(cause)
-	r := op.entry.rec.Clone()
-	r.Invocations = withLast(r.Invocations, inv)
-	op.setRecord(r)
-	if op.writeIfDirty() != nil {
-		return cause
-	}
-	addsEnded := op.addsEnded()
-	delErr := op.delEach(r.Invocations, inv)
-	switch {
-	case len(r.Claims) > 0:
-		op.setLost(cause)
-		return cause
-	case delErr != nil:
-		cause = fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
-		if inv.AddRefused {
-			cause = errors.Join(cause, op.write(op.entry.rec.Clone())) // otherwise a start assumes more
-		}
-		return cause
-	case !addsEnded:
-		return cause
-	default:
-		return errors.Join(cause, op.removeRecord())
-	}
+	defer other.unlock()
+	other.freed = other.entry.lost // it may have been reacquired meanwhile
+	other.reconcileAndRecord()
+	other.schedule()
 }

@@ -72,11 +72,6 @@ func (op *operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 	return op.together(ip, also), nil
 }
 
-// holdsOthersError rejects the restore of an address that is not among the held ones.
-func (op *operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
-	return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
-}
-
 // together returns the addresses to request at once, none if there is no second one: one DEL frees
 // both families, so a request for only the first would give up the second
 // (docs/design/how-it-works.md, Restore).

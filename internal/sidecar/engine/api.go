@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -141,4 +142,46 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func newError(k Kind, format string, args ...any) *Error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}
+
+// holdsOthersError rejects the restore of an address that is not among the held ones.
+func (op *operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
+	return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
+}
+
+// excludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
+// follows. No pod has such an owner, because names in Kubernetes have no colon.
+const excludedOwnerPrefix = "excluded:"
+
+// Excluded reports whether the attachment keeps an excluded address from being allocated.
+func (a Attachment) Excluded() bool { return keepsExcluded(a.Owner) }
+
+func keepsExcluded(owner string) bool { return strings.HasPrefix(owner, excludedOwnerPrefix) }
+
+// excludedRequestError rejects the restore of an excluded address.
+func (op *operation) excludedRequestError(ip netip.Addr) error {
+	return newError(Failed, "%s: address %s is excluded (--exclude-addresses), so it is not allocated", op.entry.key, ip)
+}
+
+// outsideError rejects the restore of an address outside the ranges.
+func (op *operation) outsideError(ip netip.Addr) error {
+	return newError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op.entry.key, ip)
+}
+
+// generatedOwnerPrefix begins the owner of an attachment that was requested without one.
+const generatedOwnerPrefix = "anonymous/"
+
+// retryAfter is the suggested wait before a retry where no better figure is known.
+const retryAfter = 5 * time.Second
+
+func familyDisabledError(what string, f record.Family) error {
+	return newError(FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
+}
+
+func notFoundError(pool string, ip netip.Addr) error {
+	return newError(NotFound, "address %s is not allocated in pool %q", ip, pool)
+}
+
+func stoppingError(k key) error {
+	return &Error{Kind: Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -72,4 +73,32 @@ func (op *operation) claimedAddresses() []netip.Addr {
 	return slices.DeleteFunc(op.addresses(), func(ip netip.Addr) bool {
 		return len(op.entry.rec.Claims) > 0 && !op.entry.rec.Claimed(record.FamilyOf(ip))
 	})
+}
+
+// commit records the result of an ADD. A family that was claimed before stays claimed only if
+// its address is the same, because its owner still uses the old one.
+func (op *operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
+	r := op.newOrClonedRecord(inv)
+	before := r
+	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
+	r.Result = res
+	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool {
+		was, _ := before.Address(f)
+		now, _ := r.Address(f)
+		return was.Addr() != now.Addr()
+	})
+	changed := len(r.Claims) < len(before.Claims)
+	op.claim(&r, families, expire)
+	r.State, r.Network, r.BootID = record.Held, inv.Network, op.engine.opts.BootID
+	r.Invocations = withLast(r.Invocations, inv)
+	if err := op.write(r); err != nil {
+		return err
+	}
+	if changed { // its owner gets another address, so it is not reacquired
+		op.engine.mu.Lock()
+		op.entry.lost = false
+		op.engine.mu.Unlock()
+	}
+	op.setVerified()
+	return nil
 }

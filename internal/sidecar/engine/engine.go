@@ -157,19 +157,6 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 }
 
-// enabled reports whether an address family is enabled.
-func (e *Engine) enabled(f record.Family) bool {
-	return f == record.IPv4 && e.opts.EnableIPv4 || f == record.IPv6 && e.opts.EnableIPv6
-}
-
-// requestedFamilies returns the families that a request covers.
-func (e *Engine) requestedFamilies(f record.Family) []record.Family {
-	if f != "" {
-		return []record.Family{f}
-	}
-	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
-}
-
 // checkPool rejects a pool that is not configured. With held, the pool of an existing
 // attachment is accepted too, so that leftovers of an earlier configuration can be released.
 func (e *Engine) checkPool(pool string, held bool) error {

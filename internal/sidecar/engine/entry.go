@@ -131,3 +131,8 @@ func (a *entry) idInUse() string {
 	}
 	return a.id
 }
+
+// olderThan reports whether the record of an entry is older; Engine.mu is held.
+func (a *entry) olderThan(other *entry) bool {
+	return cmp.Or(a.rec.Created.Compare(other.rec.Created), cmp.Compare(a.id, other.id)) < 0
+}

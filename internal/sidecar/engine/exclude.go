@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -12,15 +11,6 @@ import (
 
 // An excluded address that the plugin returns is released and acquired again for a separate
 // owner, so that the plugin returns another one (docs/design/how-it-works.md, Excluded addresses).
-
-// excludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
-// follows. No pod has such an owner, because names in Kubernetes have no colon.
-const excludedOwnerPrefix = "excluded:"
-
-// Excluded reports whether the attachment keeps an excluded address from being allocated.
-func (a Attachment) Excluded() bool { return keepsExcluded(a.Owner) }
-
-func keepsExcluded(owner string) bool { return strings.HasPrefix(owner, excludedOwnerPrefix) }
 
 // excludes reports whether an address is excluded from allocation (Options.Exclude).
 func (e *Engine) excludes(ip netip.Addr) bool {
@@ -57,30 +47,6 @@ func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 	return nil
 }
 
-// keepExcluded acquires an excluded address that was just released for a separate owner. Without
-// success the plugin may return it again, which is counted by the caller.
-func (op *operation) keepExcluded(inv call.Invocation, ip netip.Addr) {
-	keeper := op.lockOther(key{op.entry.pool, excludedOwnerPrefix + ip.String()})
-	if keeper == nil {
-		return
-	}
-	defer keeper.unlock()
-	keeper.action, keeper.waitCtx, keeper.client, keeper.requestID = ActionExclude, op.waitCtx, op.client, op.requestID
-	var w want
-	if canRequest(inv, []netip.Addr{ip}) {
-		w.required = []netip.Addr{ip}
-	}
-	err := keeper.acquire(w)
-	keeper.recordResult(err)
-	op.engine.actionDone(ActionExclude, keeper.entry.pool, []record.Family{record.FamilyOf(ip)}, err)
-	if err != nil {
-		keeper.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
-	} else {
-		keeper.outcomeLogger(keeper.addresses()).Info("Set aside an excluded address")
-	}
-	keeper.schedule()
-}
-
 // checkRequired rejects a restore of an excluded address that the owner does not have, and of one
 // outside the ranges unless the owner holds others.
 func (op *operation) checkRequired(w want) error {
@@ -93,9 +59,4 @@ func (op *operation) checkRequired(w want) error {
 		}
 	}
 	return nil
-}
-
-// excludedRequestError rejects the restore of an excluded address.
-func (op *operation) excludedRequestError(ip netip.Addr) error {
-	return newError(Failed, "%s: address %s is excluded (--exclude-addresses), so it is not allocated", op.entry.key, ip)
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -58,19 +57,6 @@ func (e *Engine) indexLoaded(a *entry) {
 		e.count(func(c *Counters) { c.Duplicates++ })
 		e.logger(a).WithField(fieldOther, other.key.String()).Error("Two records have the same address")
 	}
-}
-
-// hasOlder reports whether an attachment with an older record has the same address.
-func (e *Engine) hasOlder(a *entry) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	other, _ := e.index.conflict(a, a.rec.Network, a.rec.Result.Addresses)
-	return other != nil && other.olderThan(a)
-}
-
-// olderThan reports whether the record of an entry is older; Engine.mu is held.
-func (a *entry) olderThan(other *entry) bool {
-	return cmp.Or(a.rec.Created.Compare(other.rec.Created), cmp.Compare(a.id, other.id)) < 0
 }
 
 // inferInFlight returns a record as this run begins with it. Its ADD and its DELs may have been

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -67,20 +66,6 @@ func (op *operation) String() string { return op.entry.key.String() }
 
 // canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }
-
-// families returns the families of the attachment.
-func (op *operation) families() []record.Family {
-	var families []record.Family
-	for _, ip := range op.addresses() {
-		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
-			families = append(families, f)
-		}
-	}
-	if len(families) == 0 {
-		return op.engine.requestedFamilies("")
-	}
-	return families
-}
 
 // logger adds owner, pool and container ID to each line.
 func (e *Engine) logger(a *entry) logrus.FieldLogger {
@@ -163,3 +148,9 @@ func (op *operation) lastInvocation() call.Invocation {
 
 // addresses returns the recorded addresses; none without a record.
 func (op *operation) addresses() []netip.Addr { return op.entry.rec.Addrs() }
+
+// recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
+func (op *operation) recentlyVerified() bool {
+	last := op.entry.verified
+	return !op.entry.verifyDue.Load() && op.entry.rec.BootID == op.engine.opts.BootID && !last.IsZero() && time.Since(last) < op.engine.opts.VerifyInterval
+}

@@ -45,8 +45,3 @@ func (op *operation) anyOutside(families []record.Family) bool {
 		return ok && op.outside(a.Addr())
 	})
 }
-
-// outsideError rejects the restore of an address outside the ranges.
-func (op *operation) outsideError(ip netip.Addr) error {
-	return newError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op.entry.key, ip)
-}

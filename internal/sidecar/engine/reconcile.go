@@ -35,36 +35,6 @@ func (op *operation) reconcileAndRecord() {
 	op.recordResult(err)
 }
 
-// lockOther returns an operation on another attachment that uses the plugin process of op; nil if the
-// engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
-// The caller unlocks it.
-func (op *operation) lockOther(k key) *operation {
-	a, err := op.engine.getOrCreate(k)
-	if err != nil {
-		return nil
-	}
-	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, calls: op.calls}
-	if !other.tryLock() {
-		other.unref()
-		return nil
-	}
-	return other
-}
-
-// reacquireHolder reconciles a lost attachment whose addresses the plugin has just returned to op,
-// which released them. Now the plugin may allocate them to their owner, even if they cannot be
-// requested.
-func (op *operation) reacquireHolder(a *entry) {
-	other := op.lockOther(a.key)
-	if other == nil {
-		return
-	}
-	defer other.unlock()
-	other.freed = other.entry.lost // it may have been reacquired meanwhile
-	other.reconcileAndRecord()
-	other.schedule()
-}
-
 // reconcile is recovery after a start, retry after a failure, and work that a deadline
 // triggers: one function, because a crash makes them the same.
 func (op *operation) reconcile() error {
@@ -142,4 +112,18 @@ func (op *operation) reacquire() error {
 	err := op.delAll(op.entry.rec.Invocations)
 	op.entry.waitsForOwner = err == nil && addsEnded
 	return err
+}
+
+// families returns the families of the attachment.
+func (op *operation) families() []record.Family {
+	var families []record.Family
+	for _, ip := range op.addresses() {
+		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+	}
+	if len(families) == 0 {
+		return op.engine.requestedFamilies("")
+	}
+	return families
 }

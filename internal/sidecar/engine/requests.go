@@ -15,12 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// generatedOwnerPrefix begins the owner of an attachment that was requested without one.
-const generatedOwnerPrefix = "anonymous/"
-
-// retryAfter is the suggested wait before a retry where no better figure is known.
-const retryAfter = 5 * time.Second
-
 // request is the request of a client.
 type request struct {
 	action   Action
@@ -248,15 +242,3 @@ func (e *Engine) clientError(ctx context.Context, k key, err error) error {
 }
 
 func (e *Engine) poolOrDefault(pool string) string { return cmp.Or(pool, e.opts.DefaultPool) }
-
-func familyDisabledError(what string, f record.Family) error {
-	return newError(FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
-}
-
-func notFoundError(pool string, ip netip.Addr) error {
-	return newError(NotFound, "address %s is not allocated in pool %q", ip, pool)
-}
-
-func stoppingError(k key) error {
-	return &Error{Kind: Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
-}

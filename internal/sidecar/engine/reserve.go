@@ -57,3 +57,11 @@ func (op *operation) unreserve(res call.Result) {
 		op.engine.index.add(op.entry, op.entry.rec.Network, op.entry.rec.Result.Addresses)
 	}
 }
+
+// hasOlder reports whether an attachment with an older record has the same address.
+func (e *Engine) hasOlder(a *entry) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	other, _ := e.index.conflict(a, a.rec.Network, a.rec.Result.Addresses)
+	return other != nil && other.olderThan(a)
+}

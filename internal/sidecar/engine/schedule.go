@@ -140,3 +140,12 @@ func withoutKey(err error, k key) string {
 	}
 	return text
 }
+
+// finish returns the plugin process and schedules the next reconciliation.
+func (op *operation) finish() {
+	if op.hasProcess {
+		op.processes().Release(1)
+		op.endCalls()
+	}
+	op.schedule()
+}

@@ -64,12 +64,6 @@ func (op *operation) verify() (held bool, err error) {
 	return true, nil
 }
 
-// recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
-func (op *operation) recentlyVerified() bool {
-	last := op.entry.verified
-	return !op.entry.verifyDue.Load() && op.entry.rec.BootID == op.engine.opts.BootID && !last.IsZero() && time.Since(last) < op.engine.opts.VerifyInterval
-}
-
 // verifyByLookup reads from the plugin's store whether it holds the recorded addresses. known
 // is false if lookups do not work; the plugin is queried then.
 func (op *operation) verifyByLookup(c call.Invocation) (holds, known bool) {

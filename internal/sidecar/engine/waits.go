@@ -103,15 +103,6 @@ func (op *operation) acquireProcess() error {
 	return nil
 }
 
-// finish returns the plugin process and schedules the next reconciliation.
-func (op *operation) finish() {
-	if op.hasProcess {
-		op.processes().Release(1)
-		op.endCalls()
-	}
-	op.schedule()
-}
-
 // wait runs until and reports how long it took to the observer. The wait ends with the client
 // and with the engine.
 func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Context) error) error {
@@ -126,4 +117,20 @@ func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Con
 	defer waiting.Add(-1)
 	defer func() { op.engine.opts.Observer.QueueWait(w, time.Since(start)) }()
 	return until(ctx)
+}
+
+// lockOther returns an operation on another attachment that uses the plugin process of op; nil if the
+// engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
+// The caller unlocks it.
+func (op *operation) lockOther(k key) *operation {
+	a, err := op.engine.getOrCreate(k)
+	if err != nil {
+		return nil
+	}
+	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, calls: op.calls}
+	if !other.tryLock() {
+		other.unref()
+		return nil
+	}
+	return other
 }

@@ -139,3 +139,16 @@ func sameAddresses(a, b []call.Address) bool {
 	slices.SortFunc(y, netip.Addr.Compare)
 	return slices.Equal(x, y)
 }
+
+// enabled reports whether an address family is enabled.
+func (e *Engine) enabled(f record.Family) bool {
+	return f == record.IPv4 && e.opts.EnableIPv4 || f == record.IPv6 && e.opts.EnableIPv6
+}
+
+// requestedFamilies returns the families that a request covers.
+func (e *Engine) requestedFamilies(f record.Family) []record.Family {
+	if f != "" {
+		return []record.Family{f}
+	}
+	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
+}

@@ -88,3 +88,14 @@ func (op *operation) removeUnwritten(r record.Record) error {
 	op.setRecord(r)
 	return err
 }
+
+// newOrClonedRecord returns a copy of the record, or a first one for an invocation.
+func (op *operation) newOrClonedRecord(inv call.Invocation) record.Record {
+	if op.entry.rec != nil {
+		return op.entry.rec.Clone()
+	}
+	return record.Record{
+		ContainerID: op.entry.id, Owner: op.entry.owner, Pool: op.entry.pool, Node: op.engine.opts.Node,
+		Network: inv.Network, MachineID: op.engine.opts.MachineID, Created: time.Now(),
+	}
+}

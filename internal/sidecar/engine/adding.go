@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// writeAdding records the intent to ADD, keeping every older invocation (step 3).
+func (op *operation) writeAdding(inv call.Invocation) error {
+	r := op.newOrClonedRecord(inv)
+	r.State, r.BootID, r.ReleaseAt = record.Adding, op.engine.opts.BootID, time.Time{}
+	if len(r.Claims) == 0 {
+		// The owner has no claim, so there is nothing to reacquire.
+		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
+	}
+	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
+	r.Invocations = withLast(r.Invocations, inv)
+	op.entry.waitsForOwner = false
+	op.entry.verifyDue.Store(false)
+	write := op.write
+	if op.unconfirmed != nil {
+		write = op.writeUnconfirmed
+	}
+	if err := write(r); err != nil {
+		return fmt.Errorf("%s: %w; the ADD was not run", op, err)
+	}
+	return nil
+}
+
+// writeUnconfirmed sets an adding record in memory, but the disk keeps the attachment held until the DEL
+// has confirmed that it is lost: a start verifies it again, when no DEL may act any more (load).
+func (op *operation) writeUnconfirmed(adding record.Record) error {
+	held := op.unconfirmed.Clone()
+	for _, inv := range adding.Invocations {
+		markLateDel(&held, inv, time.Now())
+	}
+	held.LateDel.Until = time.Now().Add(delRunning)
+	if err := op.write(held); err != nil {
+		return err
+	}
+	op.setRecord(adding)
+	op.entry.dirty = true
+	return nil
+}
+
+// delRunning is the time until the deadline of a DEL that has not ended. It is longer than any DEL acts.
+const delRunning = 365 * 24 * time.Hour
+
+// keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
+// did not confirm that, so it may be unavailable and its CHECK wrong. A DEL that may still act is
+// recorded: until then CHECK proves nothing.
+func (op *operation) keepUnconfirmed(delErr error) error {
+	r := op.unconfirmed.Clone()
+	r.Generation, r.LateDel = op.entry.rec.Generation, op.entry.rec.LateDel
+	op.setRecord(r)
+	if op.idInUseByDel(op.lastInvocation()) || outcomeUnknown(delErr) { // it may be lost now
+		op.setLost(delErr)
+	}
+	return fmt.Errorf("%s: the plugin reported that it does not hold %v, but the DEL that must confirm that failed, so it is kept: %w",
+		op, r.Addrs(), errors.Join(delErr, op.write(r)))
+}
+
+// undoAcquire releases what a failed acquisition may have allocated, and returns cause with
+// the identity of the attachment. The record stays adding until a DEL has succeeded after the
+// last moment at which the plugin may act. Then it is removed, unless the owner holds claims:
+// those must be reacquired.
+func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
+	cause = fmt.Errorf("%s: %w", op, cause)
+	if outcomeUnknown(cause) {
+		// Memory suffices: a start assumes that the ADD of every adding record may still act.
+		inv.AddActsUntil = inv.Profile.ActsUntil(time.Now())
+	}
+	inv.AddRefused = inv.AddRefused && isRefused(cause)
+	r := op.entry.rec.Clone()
+	r.Invocations = withLast(r.Invocations, inv)
+	op.setRecord(r)
+	if op.writeIfDirty() != nil {
+		return cause
+	}
+	addsEnded := op.addsEnded()
+	delErr := op.delEach(r.Invocations, inv)
+	switch {
+	case len(r.Claims) > 0:
+		op.setLost(cause)
+		return cause
+	case delErr != nil:
+		cause = fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
+		if inv.AddRefused {
+			cause = errors.Join(cause, op.write(op.entry.rec.Clone())) // otherwise a start assumes more
+		}
+		return cause
+	case !addsEnded:
+		return cause
+	default:
+		return errors.Join(cause, op.removeRecord())
+	}
+}
