@@ -128,8 +128,8 @@ func (c *Client) send(ctx context.Context, r request, model any) error {
 	return nil
 }
 
-// failed wraps an error of the connection. The URL in a *url.Error is not the socket, which is named
-// instead.
+// failed wraps an error of the connection. The URL in a *url.Error is not the socket, which is
+// named instead.
 func (c *Client) failed(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

@@ -8,10 +8,10 @@
 //		...
 //	}
 //
-// A refusal by the sidecar is an *[Error]: find it with errors.As, or compare with errors.Is and one
-// of the Err variables. Every other error is of the connection or of the context. The client does
-// not retry. Every operation is safe to repeat: an owner that allocates again gets the addresses
-// that it holds, and a second release of one address is [ErrNotFound].
+// A refusal by the sidecar is an *[Error]: find it with errors.As, or compare with errors.Is and
+// one of the Err variables. Every other error is of the connection or of the context. The client
+// does not retry. Every operation is safe to repeat: an owner that allocates again gets the
+// addresses that it holds, and a second release of one address is [ErrNotFound].
 //
 // The process needs the right to open the socket, and the sidecar must admit its user or group
 // (serve --allow-uids, --allow-gids).

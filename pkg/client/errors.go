@@ -34,8 +34,8 @@ var (
 	// stops, or the plugin has not responded in time (500, 502). In the last case the work
 	// continues, and the repeated request returns its result.
 	ErrRetryLater = errors.New("retry later")
-	// ErrNotSidecar is a response that no delegated-ipam sends: the socket is that of another program,
-	// such as cilium-agent.
+	// ErrNotSidecar is a response that no delegated-ipam sends: another program, such as
+	// cilium-agent, has the socket.
 	ErrNotSidecar = errors.New("not a socket of delegated-ipam")
 )
 

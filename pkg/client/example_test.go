@@ -15,7 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// sidecar serves canned responses on a unix socket in place of `delegated-ipam serve`. stop ends it.
+// sidecar serves canned responses on a unix socket in place of `delegated-ipam serve`. stop ends
+// it.
 func sidecar(responses map[string]string) (socket string, stop func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -31,12 +31,12 @@ type AllocateOptions struct {
 }
 
 // Allocate allocates the addresses of an owner, one of each family asked for; Address in the result
-// is not nil. An owner that holds addresses in the pool gets the same ones again. An owner is at most
-// 512 bytes without control characters, such as "router" or "namespace/pod"; if it is empty, the
-// sidecar generates one.
+// is not nil. An owner that holds addresses in the pool gets the same ones again. An owner is at
+// most 512 bytes without control characters, such as "router" or "namespace/pod"; if it is empty,
+// the sidecar generates one.
 //
-// Errors: [ErrInvalid], [ErrForbidden], [ErrFailed] (the plugin has no address or cannot be run, the
-// pool is unknown, the family is disabled, …), [ErrRetryLater], and those of the connection.
+// Errors: [ErrInvalid], [ErrForbidden], [ErrFailed] (the plugin has no address or cannot be run,
+// the pool is unknown, the family is disabled, …), [ErrRetryLater], and errors of the connection.
 func (c *Client) Allocate(ctx context.Context, owner string, o AllocateOptions) (*models.IPAMResponse, error) {
 	r := request{
 		method: http.MethodPost, path: "/ipam",
@@ -76,7 +76,7 @@ type RestoreOptions struct {
 //
 // Errors: [ErrInvalid], [ErrForbidden], [ErrExists], [ErrFamilyDisabled], [ErrFailed] (the owner
 // holds another address, the plugin does not give this one, the pool is unknown, …),
-// [ErrRetryLater], and those of the connection.
+// [ErrRetryLater], and errors of the connection.
 func (c *Client) Restore(ctx context.Context, ip netip.Addr, owner string, o RestoreOptions) error {
 	r := request{method: http.MethodPost, path: addressPath(ip), query: parameters("owner", owner, "pool", o.Pool)}
 	if o.Also.IsValid() {
@@ -98,9 +98,9 @@ type ReleaseOptions struct {
 // allocated any more: immediately, or after serve --release-delay. It is not checked whether the
 // address is in use. ip has no zone.
 //
-// Errors: [ErrInvalid], [ErrForbidden], [ErrNotFound], [ErrFamilyDisabled], [ErrFailed] (the plugin's
-// DEL failed; the sidecar repeats it, and a second Release tries immediately), [ErrRetryLater], and
-// those of the connection.
+// Errors: [ErrInvalid], [ErrForbidden], [ErrNotFound], [ErrFamilyDisabled], [ErrFailed] (the
+// plugin's DEL failed; the sidecar repeats it, and a second Release tries immediately),
+// [ErrRetryLater], and errors of the connection.
 func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) error {
 	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool)}
 	if o.SkipReleaseDelay {
@@ -119,7 +119,7 @@ type DiscardOptions struct {
 // attachment anyway, and the plugin may keep the returned leftovers forever.
 //
 // Errors: [ErrForbidden], [ErrNotFound], [ErrFailed] (the attachment is kept), [ErrRetryLater], and
-// those of the connection.
+// errors of the connection.
 func (c *Client) Discard(ctx context.Context, owner string, o DiscardOptions) ([]*models.Leftover, error) {
 	var left []*models.Leftover
 	err := c.send(ctx, request{method: http.MethodDelete, path: "/ipam", query: parameters("owner", owner, "pool", o.Pool)}, &left)
@@ -133,7 +133,7 @@ func (c *Client) Discard(ctx context.Context, owner string, o DiscardOptions) ([
 // sidecar encoded it: one that is created or released while the list is sent may be missing. No
 // pointer is nil, and every IP is an address.
 //
-// Errors: [ErrForbidden], [ErrNotSidecar], and those of the connection.
+// Errors: [ErrForbidden], [ErrNotSidecar], and errors of the connection.
 func (c *Client) List(ctx context.Context) ([]*models.Attachment, error) {
 	var all []*models.Attachment
 	err := c.send(ctx, request{method: http.MethodGet, path: "/ipam"}, &all)
@@ -171,8 +171,8 @@ func checkAttachment(a *models.Attachment) error {
 	return nil
 }
 
-// Allocated returns the allocated addresses of a listed attachment, at most one of each family, IPv4
-// first. Of several addresses of one family the plugin's last one is allocated.
+// Allocated returns the allocated addresses of a listed attachment, at most one of each family,
+// IPv4 first. Of several addresses of one family the plugin's last one is allocated.
 func Allocated(a *models.Attachment) []netip.Addr {
 	last := map[string]netip.Addr{}
 	for _, at := range a.Addresses {
@@ -188,11 +188,12 @@ func Allocated(a *models.Attachment) []netip.Addr {
 	return ips
 }
 
-// Status returns the state of the sidecar (GET /healthz); DelegatedIpam in it is not nil, and no list
-// in that has a nil pointer. The sidecar responds within half a second, also if the plugin or the disk
-// hangs. Every process that can open the socket may ask.
+// Status returns the state of the sidecar (GET /healthz); DelegatedIpam in it is not nil, and no
+// list in that has a nil pointer. The sidecar responds within half a second, also if the plugin or
+// the disk hangs. Every process that can open the socket may ask.
 //
-// Errors: [ErrNotSidecar], and those of the connection. A sidecar that is not ready is not an error.
+// Errors: [ErrNotSidecar], and errors of the connection. A sidecar that is not ready is not an
+// error.
 func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
 	s := &models.StatusResponse{}
 	if err := c.send(ctx, request{method: http.MethodGet, path: "/healthz"}, s); err != nil {
@@ -208,8 +209,8 @@ func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
 	return s, nil
 }
 
-// BriefStatus returns only the parts of [Client.Status] that Cilium's agent has, too, which cost the
-// sidecar less. Each part may be nil.
+// BriefStatus returns only the parts of [Client.Status] that Cilium's agent has, too, which cost
+// the sidecar less. Each part may be nil.
 func (c *Client) BriefStatus(ctx context.Context) (*models.StatusResponse, error) {
 	s := &models.StatusResponse{}
 	if err := c.send(ctx, request{method: http.MethodGet, path: "/healthz", header: "brief", value: "true"}, s); err != nil {

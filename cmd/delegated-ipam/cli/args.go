@@ -60,8 +60,8 @@ func poolOption(target *string, help string) options.Option {
 // defaultPoolOption is the option of serve with the name of the default pool.
 const defaultPoolOption = "ipam-default-ip-pool"
 
-// listedPool returns the pool that a value of --pool names, as the list has it. A pool that the sidecar
-// does not have, and no attachment, is an error.
+// listedPool returns the pool that a value of --pool names, as the list has it. A pool that the
+// sidecar does not have, and no attachment, is an error.
 func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
 	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == poolName(name) }) {
 		return poolName(name), nil

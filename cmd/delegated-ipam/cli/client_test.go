@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 )
 
-// bothFamilies is an answer to an allocation.
+// bothFamilies is a response to an allocation.
 const bothFamilies = `{"address":{"ipv4":"10.15.0.2","ipv4-pool-name":"default","ipv6":"fd00:15::2"},"host-addressing":{}}`
 
 func TestAllocate(t *testing.T) {
@@ -44,7 +45,7 @@ func TestAllocate(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]answer{"POST /v1/ipam": {jsonAnswer(201, tt.body)}})
+			s := startSidecar(t, map[string][]response{"POST /v1/ipam": {jsonResponse(201, tt.body)}})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
 			if got := s.requests(); !slices.Equal(got, []string{tt.asked}) {
 				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
@@ -84,9 +85,9 @@ func TestRestoreAndRelease(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			yes := []answer{{code: 200}}
-			s := startSidecar(t, map[string][]answer{
-				"DELETE /v1/ipam":         {jsonAnswer(200, tt.left)},
+			yes := []response{{code: 200}}
+			s := startSidecar(t, map[string][]response{
+				"DELETE /v1/ipam":         {jsonResponse(200, tt.left)},
 				"POST /v1/ipam/10.15.0.2": yes, "POST /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.15.0.2": yes, "DELETE /v1/ipam/fd00::2": yes,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
@@ -101,34 +102,34 @@ func TestRefusal(t *testing.T) {
 	allocate, restore, release := []string{"allocate", "router"}, []string{"restore", "10.0.0.1", "router"}, []string{"release", "10.0.0.1", "--pool=blue"}
 	list := []string{"list"}
 	tests := map[string]struct {
-		args   []string
-		answer answer
-		words  []string
+		args     []string
+		response response
+		words    []string
 	}{
-		"allocate: plugin failed":      {allocate, jsonAnswer(502, `"no addresses left in pods"`), []string{"Error: allocate: no addresses left in pods\n"}},
-		"allocate: retry later":        {allocate, answer{code: 502, contentType: "application/json", retryAfter: "5", body: `"the queue is full"`}, []string{"the queue is full (try again in 5s)"}},
-		"allocate: owner rejected":     {allocate, answer{code: 403, reason: "owner router is not admitted"}, []string{"Error: allocate: owner router is not admitted\n"}},
-		"allocate: parameter rejected": {allocate, jsonAnswer(422, `{"code":604,"message":"owner in query is too long"}`), []string{"allocate: owner in query is too long"}},
-		"allocate: undocumented code":  {allocate, answer{code: 418}, []string{"418", "I'm a teapot"}},
-		"allocate: plain text":         {allocate, answer{code: 404, contentType: "text/plain", body: "404 page not found\n"}, []string{"404 page not found"}},
-		"allocate: no address":         {allocate, jsonAnswer(201, `{}`), []string{"without an address"}},
-		"restore: another owner":       {restore, answer{code: 409, reason: "router has it"}, []string{"Error: restore 10.0.0.1: router has it\n"}},
-		"restore: plugin failed":       {restore, jsonAnswer(500, `"asked for 10.0.0.1"`), []string{"asked for 10.0.0.1"}},
-		"release: unknown address":     {release, answer{code: 404, reason: "no such address"}, []string{"Error: release 10.0.0.1: no such address\n"}},
-		"release: plugin failed":       {release, jsonAnswer(500, `"DEL failed"`), []string{"DEL failed"}},
-		"discard: no attachment":       {[]string{"release", "--discard", "router", "--yes"}, jsonAnswer(500, `"the record is kept"`), []string{"release --discard: the record is kept"}},
-		"list: caller rejected":        {list, answer{code: 403}, []string{"list: ", "403"}},
-		"list: foreign server":         {list, jsonAnswer(404, ``), []string{"is not a socket of delegated-ipam"}},
-		"status: foreign server":       {[]string{"status"}, jsonAnswer(200, `{"cilium":{"state":"Ok"}}`), []string{"status: ", "is not a socket of delegated-ipam"}},
-		"status: failed":               {[]string{"status"}, answer{code: 500}, []string{"500 Internal Server Error"}},
-		"id: list rejected":            {[]string{"id", "router"}, answer{code: 403}, []string{"id router: "}},
-		"id: status failed":            {[]string{"id", "router", "--node-name=n"}, answer{code: 500}, []string{"id router: ", "500"}},
-		"release --all: list rejected": {[]string{"release", "--all", "--yes"}, answer{code: 403}, []string{"release --all: "}},
+		"allocate: plugin failed":      {allocate, jsonResponse(502, `"no addresses left in pods"`), []string{"Error: allocate: no addresses left in pods\n"}},
+		"allocate: retry later":        {allocate, response{code: 502, contentType: "application/json", retryAfter: "5", body: `"the queue is full"`}, []string{"the queue is full (try again in 5s)"}},
+		"allocate: owner rejected":     {allocate, response{code: 403, reason: "owner router is not admitted"}, []string{"Error: allocate: owner router is not admitted\n"}},
+		"allocate: parameter rejected": {allocate, jsonResponse(422, `{"code":604,"message":"owner in query is too long"}`), []string{"allocate: owner in query is too long"}},
+		"allocate: undocumented code":  {allocate, response{code: 418}, []string{"418", "I'm a teapot"}},
+		"allocate: plain text":         {allocate, response{code: 404, contentType: "text/plain", body: "404 page not found\n"}, []string{"404 page not found"}},
+		"allocate: no address":         {allocate, jsonResponse(201, `{}`), []string{"without an address"}},
+		"restore: another owner":       {restore, response{code: 409, reason: "router has it"}, []string{"Error: restore 10.0.0.1: router has it\n"}},
+		"restore: plugin failed":       {restore, jsonResponse(500, `"asked for 10.0.0.1"`), []string{"asked for 10.0.0.1"}},
+		"release: unknown address":     {release, response{code: 404, reason: "no such address"}, []string{"Error: release 10.0.0.1: no such address\n"}},
+		"release: plugin failed":       {release, jsonResponse(500, `"DEL failed"`), []string{"DEL failed"}},
+		"discard: no attachment":       {[]string{"release", "--discard", "router", "--yes"}, jsonResponse(500, `"the record is kept"`), []string{"release --discard: the record is kept"}},
+		"list: caller rejected":        {list, response{code: 403}, []string{"list: ", "403"}},
+		"list: foreign server":         {list, jsonResponse(404, ``), []string{"is not a socket of delegated-ipam"}},
+		"status: foreign server":       {[]string{"status"}, jsonResponse(200, `{"cilium":{"state":"Ok"}}`), []string{"status: ", "is not a socket of delegated-ipam"}},
+		"status: failed":               {[]string{"status"}, response{code: 500}, []string{"500 Internal Server Error"}},
+		"id: list rejected":            {[]string{"id", "router"}, response{code: 403}, []string{"id router: "}},
+		"id: status failed":            {[]string{"id", "router", "--node-name=n"}, response{code: 500}, []string{"id router: ", "500"}},
+		"release --all: list rejected": {[]string{"release", "--all", "--yes"}, response{code: 403}, []string{"release --all: "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			all := []answer{tt.answer}
-			s := startSidecar(t, map[string][]answer{
+			all := []response{tt.response}
+			s := startSidecar(t, map[string][]response{
 				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam": all,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitFailed, "", tt.words...)
@@ -160,11 +161,11 @@ func TestNoSidecar(t *testing.T) {
 }
 
 func TestSocketVariableWithScheme(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}})
 	testDependencies(map[string]string{options.SocketEnv: "unix://" + s.socket}).exec(t, "list", "-o", "json").wants(t, cmdline.ExitOK, "[]\n")
 }
 
-// silentServer accepts connections on a socket and never answers; it sends to connected for each.
+// silentServer accepts connections on a socket and never responds; it sends to connected for each.
 func silentServer(t *testing.T) (socket string, connected <-chan struct{}) {
 	t.Helper()
 	socket = startSidecar(t, nil).socket + "2"
@@ -212,7 +213,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestInvalidJSON(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[{")}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[{")}})
 	s.dependencies().exec(t, "list").wants(t, cmdline.ExitFailed, "", "list: the sidecar at "+s.socket)
 }
 
@@ -222,17 +223,62 @@ func TestDoctorNullEntry(t *testing.T) {
 		"/v1/ipam":    {`[null]`, `[{"owner":"router","addresses":[null]}]`},
 	} {
 		for _, body := range bodies {
-			answers := map[string][]answer{
-				"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true}}`)}, "GET /v1/ipam": {jsonAnswer(200, `[]`)},
+			responses := map[string][]response{
+				"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ready":true}}`)}, "GET /v1/ipam": {jsonResponse(200, `[]`)},
 			}
-			answers["GET "+path] = []answer{jsonAnswer(200, body)}
-			s := startSidecar(t, answers)
+			responses["GET "+path] = []response{jsonResponse(200, body)}
+			s := startSidecar(t, responses)
 			o := s.dependencies().exec(t, "doctor", "-o", "json")
 			if found := findings(t, o); o.code != cmdline.ExitFailed || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
 				return f.Check == "sidecar" && strings.Contains(f.Message, s.socket+" is not a socket of delegated-ipam")
 			}) {
 				t.Errorf("%s: exit code %d, found %+v; want an error of the sidecar", body, o.code, found)
 			}
+		}
+	}
+}
+
+func TestForeignServer(t *testing.T) {
+	agent := jsonResponse(200, `{"cilium":{"state":"Ok"}}`)
+	list, status := "GET /v1/ipam", "GET /v1/healthz"
+	for name, tt := range map[string]struct {
+		responses map[string][]response
+		commands  []string
+	}{
+		"cilium-agent":           {map[string][]response{list: {jsonResponse(405, `{"code":405,"message":"method GET is not allowed, but [POST] are"}`)}, status: {agent}}, []string{"list", "gc", "id router", "status", "release --all --yes"}},
+		"unknown path":           {map[string][]response{list: {jsonResponse(404, `{"code":404,"message":"path was not found"}`)}}, []string{"list", "gc", "id router", "release --all --yes"}},
+		"null for a list":        {map[string][]response{list: {jsonResponse(200, "null")}}, []string{"list", "gc", "id router", "release --all --yes"}},
+		"null for an attachment": {map[string][]response{list: {jsonResponse(200, "[null]")}}, []string{"list", "gc", "id router", "release --all --yes"}},
+		"null for an address":    {map[string][]response{list: {jsonResponse(200, `[{"addresses":[null]}]`)}}, []string{"list", "gc", "id router", "release --all --yes"}},
+		"null for a pool":        {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"pools":[null]}}`)}}, []string{"status"}},
+		"null for a record":      {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"quarantined":[null]}}`)}}, []string{"status"}},
+		"null for an option":     {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"options":[null]}}`)}}, []string{"status"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, line := range tt.commands {
+				s := startSidecar(t, tt.responses)
+				s.dependencies().exec(t, strings.Fields(line)...).wants(t, cmdline.ExitFailed, "", s.socket+" is not a socket of delegated-ipam")
+			}
+		})
+	}
+}
+
+// fullDisk fails each write.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestWriteError(t *testing.T) {
+	for _, line := range []string{"allocate router", "allocate router -o json", "list", "list -o json", "status", "status -o json", "id router", "release 10.0.0.1", "version"} {
+		s := startSidecar(t, map[string][]response{
+			"POST /v1/ipam":            {jsonResponse(201, `{"address":{"ipv4":"10.0.0.1"}}`)},
+			"GET /v1/ipam":             lists(heldBoth),
+			"GET /v1/healthz":          {jsonResponse(200, read(t, "status-ready.json"))},
+			"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
+		})
+		var stderr strings.Builder
+		if code := cmdline.Execute(t.Context(), s.dependencies().command(), strings.Fields(line), fullDisk{}, &stderr); code != cmdline.ExitFailed || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("%s: status %d, stderr %q; want 1 and the reason", line, code, stderr.String())
 		}
 	}
 }

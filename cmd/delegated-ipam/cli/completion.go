@@ -17,7 +17,8 @@ const completionTimeout = time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// addFlagCompletions completes the values of flags with a fixed set of values, and pools of the sidecar.
+// addFlagCompletions completes the values of flags with a fixed set of values, and pools of the
+// sidecar.
 func (d dependencies) addFlagCompletions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		d.addFlagCompletions(cmd)
@@ -36,8 +37,8 @@ func (d dependencies) addFlagCompletions(root *cobra.Command) {
 	}
 }
 
-// completeQueried completes with words that query the sidecar of the command line. Errors are dropped,
-// because a shell cannot show them.
+// completeQueried completes with words that query the sidecar of the command line. Errors are
+// dropped, because a shell cannot show them.
 func (d dependencies) completeQueried(words func(context.Context, connection, *cobra.Command, []string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
@@ -51,8 +52,8 @@ func (d dependencies) completeQueried(words func(context.Context, connection, *c
 	}
 }
 
-// completeListed completes each argument from the attachments of a pool, with the function at its place.
-// Behind a tab a completion may have a description.
+// completeListed completes each argument from the attachments of a pool, with the function at its
+// place. Behind a tab a completion may have a description.
 func (d dependencies) completeListed(byPlace ...func(all []*models.Attachment, pool string) []string) cobra.CompletionFunc {
 	return d.completeQueried(func(ctx context.Context, c connection, cmd *cobra.Command, args []string) ([]string, error) {
 		if len(args) >= len(byPlace) {

@@ -12,9 +12,9 @@ import (
 )
 
 func TestCompletion(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":    lists(heldBoth + "," + heldOne + "," + cooldown),
-		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true,"pools":[{"pool":"default","network":"pods"},{"pool":"blue"}]}}`)},
+		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ready":true,"pools":[{"pool":"default","network":"pods"},{"pool":"blue"}]}}`)},
 	})
 	tests := map[string]struct {
 		line []string

@@ -35,9 +35,9 @@ func startWithStore(t *testing.T) (*testSidecar, string) {
 		}
 	}
 	pool := fmt.Sprintf(`{"pool":"default","network":"pods","file":%q,"plugin":"host-local","profile":"host-local","profile-facts":{"stateDirKey":"dataDir","defaultStateDir":"/nowhere"}}`, conf)
-	return startSidecar(t, map[string][]answer{
-		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"ready":true,"pools":[`+pool+`],"options":[`+optionsOf(dir)+`]}}`)},
-		"GET /v1/ipam":    {jsonAnswer(200, "[]")},
+	return startSidecar(t, map[string][]response{
+		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ready":true,"pools":[`+pool+`],"options":[`+optionsOf(dir)+`]}}`)},
+		"GET /v1/ipam":    {jsonResponse(200, "[]")},
 	}), empty
 }
 
@@ -161,7 +161,7 @@ func TestDoctorOptions(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, _ := startWithStore(t)
-			s.answers["GET /v1/healthz"][0].body = strings.Replace(s.answers["GET /v1/healthz"][0].body, `"options":[`, `"options":[{"name":"owners","value":"*","source":"default"},{"name":"of-the-future","value":"1","source":"default"},`, 1)
+			s.responses["GET /v1/healthz"][0].body = strings.Replace(s.responses["GET /v1/healthz"][0].body, `"options":[`, `"options":[{"name":"owners","value":"*","source":"default"},{"name":"of-the-future","value":"1","source":"default"},`, 1)
 			d := s.dependencies()
 			maps.Copy(d.env, tt.env)
 			got := bad(t, d.exec(t, slices.Concat([]string{"doctor", "--repair", "-o", "json"}, tt.args)...))
@@ -179,7 +179,7 @@ func TestDoctorOptions(t *testing.T) {
 
 func TestDoctorUnreadableOption(t *testing.T) {
 	s, _ := startWithStore(t)
-	body := &s.answers["GET /v1/healthz"][0].body
+	body := &s.responses["GET /v1/healthz"][0].body
 	*body = strings.Replace(*body, `"options":[`, `"options":[{"name":"enable-ipv4","value":"perhaps","source":"flag"},`, 1)
 	got := bad(t, s.dependencies().exec(t, "doctor", "--repair", "-o", "json"))
 	if len(got) == 0 || !strings.HasPrefix(got[0], "error options the sidecar's own option --enable-ipv4 cannot be read") {
@@ -200,7 +200,7 @@ func TestDoctorNoSidecar(t *testing.T) {
 
 func TestDoctorListRefused(t *testing.T) {
 	s, _ := startWithStore(t)
-	s.answers["GET /v1/ipam"] = []answer{{code: 403}}
+	s.responses["GET /v1/ipam"] = []response{{code: 403}}
 	o := s.dependencies().exec(t, "doctor", "-o", "json")
 	var got []string
 	for _, line := range bad(t, o) {

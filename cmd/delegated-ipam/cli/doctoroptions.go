@@ -27,7 +27,8 @@ type doctorConfig struct {
 	doctor.Options
 }
 
-// resolveForDoctor reads the environment and --config-dir. Errors become findings, and doctor continues.
+// resolveForDoctor reads the environment and --config-dir. Errors become findings, and doctor
+// continues.
 func resolveForDoctor(o serveOptions) doctorConfig {
 	r := doctorConfig{serveOptions: o, Options: doctor.Options{Unknown: slices.DeleteFunc(o.set.UnknownVariables(o.env), serviceLink.MatchString)}}
 	config, err := o.resolve()

@@ -76,8 +76,8 @@ func (o outcome) wants(t *testing.T, code int, stdout string, words ...string) {
 	}
 }
 
-// answer is the response of a testSidecar.
-type answer struct {
+// response is the response to a request, of a testSidecar.
+type response struct {
 	code        int
 	contentType string
 	retryAfter  string
@@ -86,23 +86,23 @@ type answer struct {
 	reason string
 }
 
-// jsonAnswer returns an answer with a JSON body.
-func jsonAnswer(code int, body string) answer {
-	return answer{code: code, contentType: "application/json", body: body}
+// jsonResponse returns a response with a JSON body.
+func jsonResponse(code int, body string) response {
+	return response{code: code, contentType: "application/json", body: body}
 }
 
-// testSidecar serves canned answers on a unix socket and records the requests.
+// testSidecar serves canned responses on a unix socket and records the requests.
 type testSidecar struct {
 	socket string
 	mu     sync.Mutex
 	log    []string
-	// answers are by "METHOD path", without the query. Each is served once, the last one
+	// responses are by "METHOD path", without the query. Each is served once, the last one
 	// repeatedly.
-	answers map[string][]answer
+	responses map[string][]response
 }
 
 // startSidecar serves until the test ends.
-func startSidecar(t *testing.T, answers map[string][]answer) *testSidecar {
+func startSidecar(t *testing.T, responses map[string][]response) *testSidecar {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
 	dir, err := os.MkdirTemp("", "cli")
@@ -110,7 +110,7 @@ func startSidecar(t *testing.T, answers map[string][]answer) *testSidecar {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &testSidecar{socket: filepath.Join(dir, "s"), answers: answers}
+	s := &testSidecar{socket: filepath.Join(dir, "s"), responses: responses}
 	l, err := net.Listen("unix", s.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func startSidecar(t *testing.T, answers map[string][]answer) *testSidecar {
 	return s
 }
 
-// ServeHTTP records the request and serves the next answer.
+// ServeHTTP records the request and serves the next response.
 func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next := s.next(r)
 	if next == nil {
@@ -143,7 +143,7 @@ func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, next.body)
 }
 
-func (s *testSidecar) next(r *http.Request) *answer {
+func (s *testSidecar) next(r *http.Request) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := r.Method + " " + r.URL.RequestURI()
@@ -154,12 +154,12 @@ func (s *testSidecar) next(r *http.Request) *answer {
 	}
 	s.log = append(s.log, text)
 	request := r.Method + " " + r.URL.Path
-	all := s.answers[request]
+	all := s.responses[request]
 	if len(all) == 0 {
 		return nil
 	}
 	if len(all) > 1 {
-		s.answers[request] = all[1:]
+		s.responses[request] = all[1:]
 	}
 	return &all[0]
 }

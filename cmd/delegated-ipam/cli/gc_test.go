@@ -30,7 +30,7 @@ func TestGCList(t *testing.T) {
 		{"all conditions", []string{"--owner=default/*", "--older-than=240h"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
+			s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
 			o := s.dependencies().exec(t, append([]string{"gc"}, c.flags...)...)
 			if o.code != cmdline.ExitOK || !strings.Contains(o.stderr, "nothing was released") {
 				t.Fatalf("status %d, stderr %q", o.code, o.stderr)
@@ -59,9 +59,9 @@ func TestGCPool(t *testing.T) {
 		"unknown":                         {"bleu", `no pool "bleu": the sidecar has the pools ["pods" "blue"], and no attachment is in another one`, cmdline.ExitFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]answer{
+			s := startSidecar(t, map[string][]response{
 				"GET /v1/ipam": lists(""),
-				"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"pools":[{"pool":"pods"},{"pool":"blue"}],
+				"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"pools":[{"pool":"pods"},{"pool":"blue"}],
 					"options":[{"name":"ipam-default-ip-pool","value":"pods"}]}}`)},
 			})
 			if o := s.dependencies().exec(t, "gc", "--pool", c.pool); o.code != c.code || !strings.Contains(o.stderr, c.want) {
@@ -72,14 +72,14 @@ func TestGCPool(t *testing.T) {
 }
 
 func TestGCUnknownLastUse(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(unknown)})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(unknown)})
 	if o := s.dependencies().exec(t, "gc"); !strings.Contains(o.stdout, "unknown") {
 		t.Errorf("it printed\n%s", o.stdout)
 	}
 }
 
 func TestGCRelease(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(oldPod + "," + youngPod + "," + unknown),
 		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
 	})
@@ -90,7 +90,7 @@ func TestGCRelease(t *testing.T) {
 func TestGCExcluded(t *testing.T) {
 	const excluded = `{"owner":"excluded:10.0.0.1","pool":"default","state":"held","claims":[],"excluded":true,"created":"2026-02-20T12:00:00.000Z",` +
 		`"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(excluded + "," + unknown), "DELETE /v1/ipam/10.0.0.1": {{code: 200}}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(excluded + "," + unknown), "DELETE /v1/ipam/10.0.0.1": {{code: 200}}})
 	s.dependencies().exec(t, "gc", "--owner=excluded:*", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.1 of pool default\n")
 	if o := s.dependencies().exec(t, "list"); !strings.Contains(o.stdout, "excluded: no owner gets it") {
 		t.Errorf("it printed\n%s", o.stdout)
@@ -98,9 +98,9 @@ func TestGCExcluded(t *testing.T) {
 }
 
 func TestGCReleaseFails(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(oldPod),
-		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"DEL failed"`)},
+		"DELETE /v1/ipam/10.0.0.1": {jsonResponse(500, `"DEL failed"`)},
 	})
 	s.dependencies().exec(t, "gc", "--older-than=1s", "--yes").wants(t, cmdline.ExitFailed, "",
 		"release 10.0.0.1 of pool default: DEL failed\n", "1 of 1 addresses were not released")

@@ -66,7 +66,7 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
 	return cmd
 }
 
-// identify returns the ID in use, or that of a new attachment.
+// identify returns the ID in use, or the ID of a new attachment.
 func (c connection) identify(ctx context.Context, o idOptions, owner string) (identified, error) {
 	why := fmt.Sprintf("computed: the owner has no attachment in pool %q, and a new one may get a suffix (-gN or -u...)", poolName(o.pool))
 	if o.node == "" && o.network == "" {

@@ -9,9 +9,9 @@ import (
 )
 
 func TestID(t *testing.T) {
-	answers := map[string][]answer{
-		"GET /v1/ipam":    {jsonAnswer(200, read(t, "attachments.json"))},
-		"GET /v1/healthz": {jsonAnswer(200, read(t, "status-ready.json"))},
+	responses := map[string][]response{
+		"GET /v1/ipam":    {jsonResponse(200, read(t, "attachments.json"))},
+		"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))},
 	}
 	const list, health = "GET /v1/ipam", "GET /v1/healthz"
 	tests := map[string]struct {
@@ -29,7 +29,7 @@ func TestID(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, answers)
+			s := startSidecar(t, responses)
 			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, cmdline.ExitOK, tt.want+"\n", notes(tt.note)...)
 			if got := s.requests(); !slices.Equal(got, tt.asked) {
 				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
@@ -40,9 +40,9 @@ func TestID(t *testing.T) {
 
 // The sidecar lists the default pool by its name.
 func TestIDDefaultPool(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
-		"GET /v1/ipam": {jsonAnswer(200, `[{"owner":"router","pool":"red","container-id":"id-red"},{"owner":"router","pool":"blue","container-id":"id-blue"}]`)},
-		"GET /v1/healthz": {jsonAnswer(200, `{"delegated-ipam":{"node-name":"n","pools":[{"pool":"blue","network":"pods"},{"pool":"red","network":"r"}],
+	s := startSidecar(t, map[string][]response{
+		"GET /v1/ipam": {jsonResponse(200, `[{"owner":"router","pool":"red","container-id":"id-red"},{"owner":"router","pool":"blue","container-id":"id-blue"}]`)},
+		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"node-name":"n","pools":[{"pool":"blue","network":"pods"},{"pool":"red","network":"r"}],
 			"options":[{"name":"ipam-default-ip-pool","value":"blue","source":"flag"}]}}`)},
 	})
 	s.dependencies().exec(t, "id", "router").wants(t, cmdline.ExitOK, "id-blue\n")
@@ -66,9 +66,9 @@ func TestIDJSON(t *testing.T) {
 }
 
 func TestIDUnknownNetwork(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
-		"GET /v1/ipam":    {jsonAnswer(200, "[]")},
-		"GET /v1/healthz": {jsonAnswer(200, read(t, "status-not-ready.json"))},
+	s := startSidecar(t, map[string][]response{
+		"GET /v1/ipam":    {jsonResponse(200, "[]")},
+		"GET /v1/healthz": {jsonResponse(200, read(t, "status-not-ready.json"))},
 	})
 	for _, pool := range []string{"blue", "red"} {
 		s.dependencies().exec(t, "id", "router", "--pool", pool).wants(t, cmdline.ExitFailed, "", `"`+pool+`"`, `["default" "blue"]`, "--cni-network")

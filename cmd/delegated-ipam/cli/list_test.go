@@ -8,20 +8,20 @@ import (
 )
 
 func TestListTable(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, read(t, "attachments.json"))}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, read(t, "attachments.json"))}})
 	o := s.dependencies().exec(t, "list")
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	golden(t, "list.txt", o.stdout)
 }
 
 func TestListEmpty(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "[]")}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}})
 	s.dependencies().exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
 }
 
 func TestListJSON(t *testing.T) {
 	body := read(t, "attachments.json")
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, body)}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}})
 	o := s.dependencies().exec(t, "list", "-o", "json")
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	if got, want := canonical(t, o.stdout), canonical(t, body); got != want {
@@ -30,7 +30,7 @@ func TestListJSON(t *testing.T) {
 }
 
 func TestListEscapes(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, `[{"owner":"left\u202etfel\u2028x","pool":"default","last-error":"a\u001b[31m\tb"}]`)}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"left\u202etfel\u2028x","pool":"default","last-error":"a\u001b[31m\tb"}]`)}})
 	o := s.dependencies().exec(t, "list")
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	if want := `left\u202etfel\u2028x   default`; !strings.Contains(o.stdout, want) || !strings.Contains(o.stdout, `a\x1b[31m b`) {

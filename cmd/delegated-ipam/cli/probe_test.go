@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
-// Answers of a sidecar to its probes.
+// Responses of a sidecar to its probes.
 const (
 	isReady  = `{"cilium":{"state":"Ok","msg":"v1.2.3"}}`
 	notReady = `{"cilium":{"state":"Failure","msg":"v1.2.3    not ready: pool \"default\" has no\nCNI configuration"}}`
@@ -16,23 +16,23 @@ const (
 
 func TestProbe(t *testing.T) {
 	tests := map[string]struct {
-		kind   string
-		answer map[string][]answer
-		code   int
-		stderr string
+		kind     string
+		response map[string][]response
+		code     int
+		stderr   string
 	}{
-		"startup":              {"startup", map[string][]answer{"GET /v1/config": {jsonAnswer(200, `{}`)}}, cmdline.ExitOK, ""},
-		"startup, forbidden":   {"startup", map[string][]answer{"GET /v1/config": {{code: 403}}}, cmdline.ExitOK, ""},
-		"live":                 {"live", map[string][]answer{"GET /v1/config": {jsonAnswer(200, `{}`)}}, cmdline.ExitOK, ""},
-		"live, internal error": {"live", map[string][]answer{"GET /v1/config": {{code: 500}}}, cmdline.ExitOK, ""},
-		"ready":                {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, isReady)}}, cmdline.ExitOK, ""},
-		"not ready":            {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, notReady)}}, cmdline.ExitFailed, "Error: probe ready: sidecar v1.2.3 not ready: pool \"default\" has no CNI configuration\n"},
-		"ready, panic":         {"ready", map[string][]answer{"GET /v1/healthz": {{code: 500, contentType: "text/plain", body: "oops"}}}, cmdline.ExitFailed, ""},
-		"ready, no state":      {"ready", map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, `{}`)}}, cmdline.ExitFailed, ""},
+		"startup":              {"startup", map[string][]response{"GET /v1/config": {jsonResponse(200, `{}`)}}, cmdline.ExitOK, ""},
+		"startup, forbidden":   {"startup", map[string][]response{"GET /v1/config": {{code: 403}}}, cmdline.ExitOK, ""},
+		"live":                 {"live", map[string][]response{"GET /v1/config": {jsonResponse(200, `{}`)}}, cmdline.ExitOK, ""},
+		"live, internal error": {"live", map[string][]response{"GET /v1/config": {{code: 500}}}, cmdline.ExitOK, ""},
+		"ready":                {"ready", map[string][]response{"GET /v1/healthz": {jsonResponse(200, isReady)}}, cmdline.ExitOK, ""},
+		"not ready":            {"ready", map[string][]response{"GET /v1/healthz": {jsonResponse(200, notReady)}}, cmdline.ExitFailed, "Error: probe ready: sidecar v1.2.3 not ready: pool \"default\" has no CNI configuration\n"},
+		"ready, panic":         {"ready", map[string][]response{"GET /v1/healthz": {{code: 500, contentType: "text/plain", body: "oops"}}}, cmdline.ExitFailed, ""},
+		"ready, no state":      {"ready", map[string][]response{"GET /v1/healthz": {jsonResponse(200, `{}`)}}, cmdline.ExitFailed, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, tt.answer)
+			s := startSidecar(t, tt.response)
 			o := s.dependencies().exec(t, "probe", tt.kind)
 			if o.code != tt.code || o.stdout != "" {
 				t.Errorf("exit code %d, stdout %q; want %d and nothing", o.code, o.stdout, tt.code)
@@ -45,7 +45,7 @@ func TestProbe(t *testing.T) {
 }
 
 func TestProbeRequest(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, isReady)}})
+	s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, isReady)}})
 	s.dependencies().exec(t, "probe", "ready").wants(t, cmdline.ExitOK, "")
 	if got := s.requests(); len(got) != 1 || got[0] != "GET /v1/healthz brief=true" {
 		t.Errorf("requests %q; want the brief status once", got)

@@ -100,7 +100,7 @@ func tryOptions(o plugin.Options, pluginType string) (profiletry.Options, error)
 	set = maps.Clone(set)
 	set[pluginType] = used
 	o.Profiles = func() (profile.Set, error) { return set, nil }
-	// The dangers are those of an address in use. A separate field marks an unsafe trial.
+	// Dangers apply to an address in use. A separate field marks an unsafe trial.
 	o.AcceptUnsafe = true
 	runner, err := plugin.New(o)
 	if err != nil {

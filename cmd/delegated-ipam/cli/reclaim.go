@@ -17,8 +17,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
-// usualOwners are those of an agent, and the slots of a bridge with twice as many pods as a kubelet
-// accepts by default (110).
+// usualOwners are the owners of an agent, and the slots of a bridge with twice as many pods as a
+// kubelet accepts by default (110).
 const usualOwners = "router,health,ingress,ciliumnode-0..255"
 
 // reclaimOptions are the flags of `reclaim`.
@@ -155,7 +155,8 @@ func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
 	})
 }
 
-// writeOutcome writes the report if there is one; otherwise an ID that was not released is an error.
+// writeOutcome writes the report if there is one; otherwise an ID that was not released is an
+// error.
 func (o *reclaimOptions) writeOutcome(nodes []lostnodes.Node, results []lostnodes.Result) error {
 	if o.report != "" {
 		return lostnodes.Write(o.report, reportOf(nodes, results))

@@ -44,7 +44,7 @@ func TestReclaimUsage(t *testing.T) {
 // A list that is too old, or of the future, is not evidence that a node was removed.
 func TestReclaimListAge(t *testing.T) {
 	for age, want := range map[time.Duration]string{
-		0:                 "no CNI configuration", // it comes as far as that
+		0:                 "no CNI configuration", // the list is accepted
 		maxListAge:        "no CNI configuration",
 		maxListAge + 1:    "at most 15m0s old",
 		-maxListAge - 1:   "at most 15m0s old",

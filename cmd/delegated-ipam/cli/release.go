@@ -26,7 +26,7 @@ type releaseOptions struct {
 	skipDelay bool
 	// timeout is how long --all waits without progress.
 	timeout time.Duration
-	// wait is how long --all waits for the sidecar to answer.
+	// wait is how long --all waits for the sidecar to respond.
 	wait time.Duration
 	// ifRunning makes it a success that no sidecar runs.
 	ifRunning bool

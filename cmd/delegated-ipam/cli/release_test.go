@@ -2,6 +2,10 @@ package cli
 
 import (
 	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -21,23 +25,23 @@ const (
 // allRead is the status of a sidecar without a record of a newer version.
 const allRead = `{"delegated-ipam":{"ready":true,"quarantined":[{"file":"x.json","reason":"cut off"}]}}`
 
-func lists(bodies ...string) []answer {
-	var out []answer
+func lists(bodies ...string) []response {
+	var out []response
 	for _, b := range bodies {
-		out = append(out, jsonAnswer(200, "["+b+"]"))
+		out = append(out, jsonResponse(200, "["+b+"]"))
 	}
 	return out
 }
 
 func TestReleaseAll(t *testing.T) {
-	yes := []answer{{code: 200}}
-	s := startSidecar(t, map[string][]answer{
+	yes := []response{{code: 200}}
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam": lists(
 			heldBoth+","+heldOne+","+releasing+","+cooldown+","+adding,
 			releasing+","+cooldown+","+adding,
 			cooldown,
 			""),
-		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
 	})
 	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitOK,
@@ -55,12 +59,12 @@ func TestReleaseAll(t *testing.T) {
 }
 
 func TestReleaseAllRemaining(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing),
-		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
-		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"DEL failed"`)},
-		"DELETE /v1/ipam/10.0.0.3": {jsonAnswer(500, `"DEL failed, too"`)},
+		"DELETE /v1/ipam/fd00::1":  {jsonResponse(500, `"DEL failed"`)},
+		"DELETE /v1/ipam/10.0.0.3": {jsonResponse(500, `"DEL failed, too"`)},
 	})
 	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, cmdline.ExitFailed,
 		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
@@ -69,9 +73,9 @@ func TestReleaseAllRemaining(t *testing.T) {
 }
 
 func TestReleaseAllProgress(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(cooldown, cooldown+","+adding+","+releasing, cooldown+","+adding, cooldown+","+adding, cooldown, cooldown, ""),
-		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	d, clock := s.dependencies(), noon()
@@ -85,12 +89,12 @@ func TestReleaseAllProgress(t *testing.T) {
 }
 
 func TestReleaseAllEmpty(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(""), "GET /v1/healthz": {jsonAnswer(200, allRead)}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(""), "GET /v1/healthz": {jsonResponse(200, allRead)}})
 	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json").wants(t, cmdline.ExitOK, "[]\n")
 }
 
 func TestReleaseAllInterrupted(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(adding)})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(adding)})
 	ctx, cancel := context.WithCancel(t.Context())
 	d, calls := s.dependencies(), 0
 	d.pollInterval = time.Hour
@@ -105,16 +109,16 @@ func TestReleaseAllInterrupted(t *testing.T) {
 }
 
 func TestReleaseAllSidecarFails(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{"GET /v1/ipam": {jsonAnswer(200, "["+adding+"]"), {code: 500}}})
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "["+adding+"]"), {code: 500}}})
 	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "release --all: ", "500")
 }
 
 func TestReleaseAllHangingPlugin(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
-		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
-		"DELETE /v1/ipam/10.0.0.1": {jsonAnswer(500, `"it did not end"`)},
-		"DELETE /v1/ipam/fd00::1":  {jsonAnswer(500, `"it did not end"`)},
+		"GET /v1/healthz":          {jsonResponse(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.1": {jsonResponse(500, `"it did not end"`)},
+		"DELETE /v1/ipam/fd00::1":  {jsonResponse(500, `"it did not end"`)},
 	})
 	d, clock := s.dependencies(), noon()
 	// Each call of now advances the clock by 35 s, as a plugin that hangs.
@@ -127,9 +131,9 @@ func TestReleaseAllHangingPlugin(t *testing.T) {
 }
 
 func TestReleaseAllGone(t *testing.T) {
-	s := startSidecar(t, map[string][]answer{
+	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(releasing, ""),
-		"GET /v1/healthz":          {jsonAnswer(200, allRead)},
+		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.3": {{code: 404}},
 	})
 	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.3 of pool default\n")
@@ -140,19 +144,79 @@ func TestReleaseAllNewerRecord(t *testing.T) {
 	const newer = `{"delegated-ipam":{"quarantined":[{"file":"x.json","reason":"cut off"},{"file":"y.json","reason":"owner \"router\" has\nversion 99","version":99}]}}`
 	const line = "1 records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:\n  y.json: owner \"router\" has version 99\n"
 	for name, tt := range map[string]struct {
-		list  []answer
+		list  []response
 		words []string
 	}{
 		"alone":                {lists(""), []string{"Error: release --all: " + line}},
 		"beside an attachment": {lists(adding), []string{"release --all: 1 attachments remain:\n  new of pool default (adding, container ID n)\n" + line}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]answer{"GET /v1/ipam": tt.list, "GET /v1/healthz": {jsonAnswer(200, newer)}})
+			s := startSidecar(t, map[string][]response{"GET /v1/ipam": tt.list, "GET /v1/healthz": {jsonResponse(200, newer)}})
 			s.dependencies().exec(t, "release", "--all", "--yes", "--timeout=0s").wants(t, cmdline.ExitFailed, "", tt.words...)
 		})
 	}
 	t.Run("unknown", func(t *testing.T) {
-		s := startSidecar(t, map[string][]answer{"GET /v1/ipam": lists(""), "GET /v1/healthz": {{code: 500}}})
+		s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(""), "GET /v1/healthz": {{code: 500}}})
 		s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "it is unknown whether records of a newer version remain: ")
 	})
+}
+
+// advancing returns the dependencies of a test whose clock advances by a second at each call.
+func advancing(d dependencies) dependencies {
+	clock := noon()
+	d.now = func() time.Time {
+		clock = clock.Add(time.Second)
+		return clock
+	}
+	return d
+}
+
+func TestReleaseAllWaits(t *testing.T) {
+	s := startSidecar(t, map[string][]response{
+		"GET /v1/ipam":             {{code: http.StatusServiceUnavailable}, {code: http.StatusServiceUnavailable}, jsonResponse(200, "["+cooldown+"]"), {code: 500}, jsonResponse(200, "[]")},
+		"GET /v1/healthz":          {jsonResponse(200, allRead)},
+		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
+	})
+	advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=1m").wants(t, cmdline.ExitOK,
+		"released 10.0.0.4 of pool default\n", "waiting for the sidecar, at most 1m", "503")
+}
+
+func TestReleaseAllWaitsNoLonger(t *testing.T) {
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {{code: http.StatusServiceUnavailable}}})
+	o := advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=10s", "--if-running")
+	o.wants(t, cmdline.ExitFailed, "", "waiting for the sidecar, at most 10s", "release --all: ", "503")
+	if got := len(s.requests()); got < 2 || got > 10 {
+		t.Errorf("%d requests; want several within 10s", got)
+	}
+}
+
+func TestReleaseAllIfRunning(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, socket := range map[string]string{"no socket": filepath.Join(dir, "none"), "stale socket": stale, "not a socket": file} {
+		t.Run(name, func(t *testing.T) {
+			d := advancing(testDependencies(nil))
+			d.exec(t, "release", "--all", "--yes", "--wait=3s", "--if-running", "-H="+socket).wants(t, cmdline.ExitOK, "",
+				"no process listens on "+socket, "nothing was released", "delegated-ipam uninstall")
+			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
+		})
+	}
+}
+
+func TestReleaseWaitUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"--wait=1m", "10.0.0.1"}, {"--if-running", "10.0.0.1"}, {"--all", "--yes", "--wait=-1s"},
+	} {
+		testDependencies(nil).exec(t, append([]string{"release"}, args...)...).wants(t, cmdline.ExitUsage, "", "expected")
+	}
 }

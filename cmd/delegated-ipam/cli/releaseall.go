@@ -18,9 +18,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// releaseAll releases all listed attachments and waits until the list is empty. A failed release does
-// not end it: the sidecar retries, and the result has the remaining ones. Records of a newer version
-// are not listed, and remain.
+// releaseAll releases all listed attachments and waits until the list is empty. A failed release
+// does not end it: the sidecar retries, and the result has the remaining ones. Records of a newer
+// version are not listed, and remain.
 func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOptions) error {
 	ctx := cmd.Context()
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
@@ -104,8 +104,8 @@ func notListening(err error) bool {
 
 // releaseEach releases addresses, one after the other, and returns those that it has released. The
 // errors of the others are printed to stderr. It continues until nothing was released for timeout,
-// because each request to a plugin that hangs takes long, and there may be hundreds; with 0 it requests
-// each of them.
+// because each request to a plugin that hangs takes long, and there may be hundreds; with 0 it
+// requests each of them.
 func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []released, skipDelay bool, timeout time.Duration) []released {
 	done := make([]released, 0, len(all))
 	last := d.now()
@@ -128,9 +128,9 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 	return done
 }
 
-// releasable returns every claimed address, and one address of each attachment without a claim that a
-// request can release: an excluded or releasing one, and with skipDelay one in cooldown. An attachment
-// without any address ends automatically.
+// releasable returns every claimed address, and one address of each attachment without a claim that
+// a request can release: an excluded or releasing one, and with skipDelay one in cooldown. An
+// attachment without any address ends automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {

@@ -15,8 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 )
 
-// serveOptions are the options of serve as they are here, from the same sources: flags of the command,
-// the environment and --config-dir.
+// serveOptions are the options of serve as they are here, from the same sources: flags of the
+// command, the environment and --config-dir.
 type serveOptions struct {
 	env    map[string]string
 	values *options.Sidecar
@@ -45,8 +45,8 @@ func (o serveOptions) resolve() (sidecar.Config, error) {
 	return sidecar.Config{Sidecar: resolved}, cmdline.Usage(err)
 }
 
-// withPlugins calls run with the valid options, their networks, and options of a plugin runner whose
-// lock file exists during the call.
+// withPlugins calls run with the valid options, their networks, and options of a plugin runner
+// whose lock file exists during the call.
 func (o serveOptions) withPlugins(run func(sidecar.Config, *cniconf.Watcher, plugin.Options) error) error {
 	config, err := o.resolve()
 	if err != nil {
@@ -69,8 +69,8 @@ func (o serveOptions) withPlugins(run func(sidecar.Config, *cniconf.Watcher, plu
 	return run(config, networks, plugins)
 }
 
-// makeLockDir creates the directory of the lock file. Where the container's file system is read-only,
-// it is in memory.
+// makeLockDir creates the directory of the lock file. Where the container's file system is
+// read-only, it is in memory.
 func makeLockDir() (string, error) {
 	const pattern = "delegated-ipam-"
 	dir, err := os.MkdirTemp("", pattern)

@@ -61,8 +61,8 @@ type statusPrinter struct {
 	verbose bool
 }
 
-// printStatus prints the status of a sidecar. verbose adds the options that have their default and the
-// profile of each plugin.
+// printStatus prints the status of a sidecar. verbose adds the options that have their default and
+// the profile of each plugin.
 func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verbose bool) error {
 	p := statusPrinter{output.NewTable(w), now, verbose}
 	p.Row("Version:", s.Version)

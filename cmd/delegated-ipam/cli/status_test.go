@@ -8,8 +8,8 @@ import (
 
 func TestStatusPage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		answer, file string
-		flags        []string
+		response, file string
+		flags          []string
 	}{
 		"ready":          {"status-ready.json", "status-ready.txt", nil},
 		"ready, verbose": {"status-ready.json", "status-verbose.txt", []string{"--verbose"}},
@@ -17,7 +17,7 @@ func TestStatusPage(t *testing.T) {
 		"just started":   {"status-new.json", "status-new.txt", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, read(t, tt.answer))}})
+			s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, read(t, tt.response))}})
 			o := s.dependencies().exec(t, append([]string{"status"}, tt.flags...)...)
 			o.wants(t, cmdline.ExitOK, o.stdout)
 			golden(t, tt.file, o.stdout)
@@ -27,7 +27,7 @@ func TestStatusPage(t *testing.T) {
 
 func TestStatusJSON(t *testing.T) {
 	body := read(t, "status-not-ready.json")
-	s := startSidecar(t, map[string][]answer{"GET /v1/healthz": {jsonAnswer(200, body)}})
+	s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, body)}})
 	o := s.dependencies().exec(t, "status", "-o", "json")
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	if got, want := canonical(t, o.stdout), canonical(t, body); got != want {

@@ -79,10 +79,10 @@ func (o *uninstallOptions) uninstall(cmd *cobra.Command) error {
 	return nil
 }
 
-// removeSidecar waits for the end of the sidecar, then removes the state directory and the socket. It
-// returns the removed paths, also with an error. It fails if an attachment exists (*journal.InUseError),
-// if the sidecar does not end, and if the directory has foreign files, which stay. A second run
-// completes the first one. Without directory and socket it succeeds.
+// removeSidecar waits for the end of the sidecar, then removes the state directory and the socket.
+// It returns the removed paths, also with an error. It fails if an attachment exists
+// (*journal.InUseError), if the sidecar does not end, and if the directory has foreign files, which
+// stay. A second run completes the first one. Without directory and socket it succeeds.
 func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Config) (removed []string, err error) {
 	ctx := cmd.Context()
 	if o.timeout > 0 {

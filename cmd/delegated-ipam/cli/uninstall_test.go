@@ -37,7 +37,7 @@ func TestUninstallUsage(t *testing.T) {
 	}
 }
 
-// The paths are those of serve, from the same sources.
+// uninstall has the paths of serve, from the same sources.
 func TestUninstallPaths(t *testing.T) {
 	dir, config := t.TempDir(), t.TempDir()
 	state, socket := filepath.Join(dir, "state"), filepath.Join(dir, "s.sock")

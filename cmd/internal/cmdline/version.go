@@ -30,7 +30,7 @@ func AddVersion(root *cobra.Command, version string) *cobra.Command {
 }
 
 // Version returns the version of the build if there is one, else the one that Go wrote into the
-// binary: that of the module or the commit.
+// binary: the version of the module or the commit.
 func Version(build string) string {
 	if build != "" {
 		return build
