@@ -51,7 +51,7 @@ func (o *allocateOptions) run(cmd *cobra.Command, c connection, args []string) e
 	if err != nil {
 		return fmt.Errorf("allocate: %w", c.explain(cmd.Context(), err))
 	}
-	if o.output == outputJSON {
+	if o.output == options.OutputJSON {
 		return output.JSON(cmd.OutOrStdout(), allocated)
 	}
 	for _, ip := range []string{allocated.Address.IPv4, allocated.Address.IPv6} {

@@ -16,12 +16,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// Output formats of client commands (-o).
-const (
-	outputTable = options.OutputTable
-	outputJSON  = options.OutputJSON
-)
-
 // clientFlags are the flags of every command that queries a sidecar.
 type clientFlags struct {
 	host   string
@@ -36,7 +30,7 @@ func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more .
 
 // printOutcome prints v as JSON, or the line.
 func (f clientFlags) printOutcome(w io.Writer, v any, line string) error {
-	if f.output == outputJSON {
+	if f.output == options.OutputJSON {
 		return output.JSON(w, v)
 	}
 	_, err := fmt.Fprintln(w, line)

@@ -54,7 +54,7 @@ func (d dependencies) completeQueried(words func(context.Context, connection, *c
 
 // completeListed completes each argument from the attachments of a pool, with the function at its
 // place. Behind a tab a completion may have a description.
-func (d dependencies) completeListed(byPlace ...func(all []*models.Attachment, pool string) []string) cobra.CompletionFunc {
+func (d dependencies) completeListed(byPlace ...func([]*models.Attachment) []string) cobra.CompletionFunc {
 	return d.completeQueried(func(ctx context.Context, c connection, cmd *cobra.Command, args []string) ([]string, error) {
 		if len(args) >= len(byPlace) {
 			return nil, nil
@@ -67,7 +67,7 @@ func (d dependencies) completeListed(byPlace ...func(all []*models.Attachment, p
 		if err != nil {
 			return nil, err
 		}
-		return byPlace[len(args)](all, pool), nil
+		return byPlace[len(args)](slices.DeleteFunc(all, func(a *models.Attachment) bool { return a.Pool != pool })), nil
 	})
 }
 
@@ -84,26 +84,22 @@ func pools(ctx context.Context, c connection, _ *cobra.Command, _ []string) ([]s
 	return out, nil
 }
 
-// allocatedAddresses returns the addresses in a pool, each with its owner.
-func allocatedAddresses(all []*models.Attachment, pool string) []string {
+// allocatedAddresses returns the addresses, each with its owner.
+func allocatedAddresses(all []*models.Attachment) []string {
 	var out []string
 	for _, a := range all {
 		for _, at := range a.Addresses {
-			if a.Pool == pool {
-				out = append(out, cobra.CompletionWithDesc(at.IP, a.Owner))
-			}
+			out = append(out, cobra.CompletionWithDesc(at.IP, a.Owner))
 		}
 	}
 	return out
 }
 
-// owners returns the owners of attachments in a pool.
-func owners(all []*models.Attachment, pool string) []string {
+// owners returns the owners, sorted.
+func owners(all []*models.Attachment) []string {
 	var out []string
 	for _, a := range all {
-		if a.Pool == pool {
-			out = append(out, a.Owner)
-		}
+		out = append(out, a.Owner)
 	}
 	return slices.Compact(slices.Sorted(slices.Values(out)))
 }

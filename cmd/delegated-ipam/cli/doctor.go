@@ -108,7 +108,7 @@ func (d dependencies) observe(ctx context.Context, own doctorConfig, flags docto
 }
 
 func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error {
-	if f.output == outputJSON {
+	if f.output == options.OutputJSON {
 		return output.JSON(w, findings)
 	}
 	t := output.NewTable(w)

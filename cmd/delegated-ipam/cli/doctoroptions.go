@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 
@@ -50,12 +49,7 @@ func (r doctorConfig) compare(status *models.DelegatedIPAMStatus) (*sidecar.Conf
 	if status == nil || len(status.Options) == 0 {
 		return r.config, r.Options
 	}
-	env := maps.Clone(r.env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	env["K8S_NODE_NAME"] = status.NodeName // where the option has its default
-	theirs, set := options.NewSidecar(env)
+	theirs, set := options.NewSidecar(r.env)
 	for _, o := range status.Options {
 		known, err := set.Set(o.Name, o.Value)
 		if !known {

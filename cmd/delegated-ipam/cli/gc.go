@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,18 +109,15 @@ func (o gcOptions) matches(a *models.Attachment, owners ownermatch.Patterns, now
 }
 
 func (o gcOptions) printMatching(cmd *cobra.Command, matching []*models.Attachment, now time.Time) error {
-	if o.output == outputJSON {
+	if o.output == options.OutputJSON {
 		return output.JSON(cmd.OutOrStdout(), matching)
 	}
-	t := output.NewTable(cmd.OutOrStdout())
-	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "LAST-USED", "CONTAINER-ID")
-	for _, a := range byPoolAndOwner(matching) {
-		used := "unknown"
-		if a.LastUsed != nil {
-			used = output.Ago(time.Time(*a.LastUsed), now)
+	err := printAttachments(cmd.OutOrStdout(), matching, now, "LAST-USED", "CONTAINER-ID", func(a *models.Attachment) (string, string) {
+		if a.LastUsed == nil {
+			return "unknown", a.ContainerID
 		}
-		t.Row(a.Owner, a.Pool, a.State, joinAddresses(a), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), used, a.ContainerID)
-	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d attachments; nothing was released (--yes releases them)\n", len(matching))
-	return errors.Join(t.Flush(), err)
+		return output.Ago(time.Time(*a.LastUsed), now), a.ContainerID
+	})
+	_, noteErr := fmt.Fprintf(cmd.ErrOrStderr(), "%d attachments; nothing was released (--yes releases them)\n", len(matching))
+	return errors.Join(err, noteErr)
 }

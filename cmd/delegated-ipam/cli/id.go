@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -68,18 +68,35 @@ and the other name is that of the sidecar. With both no sidecar is needed.`,
 
 // identify returns the ID in use, or the ID of a new attachment.
 func (c connection) identify(ctx context.Context, o idOptions, owner string) (identified, error) {
-	why := fmt.Sprintf("computed: the owner has no attachment in pool %q, and a new one may get a suffix (-gN or -u...)", poolName(o.pool))
+	why := "computed: the ID in use may have a suffix (-gN or -u...), which list shows"
+	var all []*models.Attachment
 	if o.node == "" && o.network == "" {
-		id, err := c.usedID(ctx, owner, o.pool)
-		if err != nil || id != "" {
-			return identified{ContainerID: id, InUse: true}, err
+		why = fmt.Sprintf("computed: the owner has no attachment in pool %q, and a new one may get a suffix (-gN or -u...)", poolName(o.pool))
+		var err error
+		if all, err = c.list(ctx); err != nil {
+			return identified{}, err
 		}
-	} else {
-		why = "computed: the ID in use may have a suffix (-gN or -u...), which list shows"
+	}
+	if id := usedID(all, owner, poolName(o.pool)); id != "" {
+		return identified{ContainerID: id, InUse: true}, nil
 	}
 	if o.node == "" || o.network == "" {
-		if err := c.complete(ctx, &o); err != nil {
+		status, err := c.health(ctx)
+		if err != nil {
 			return identified{}, err
+		}
+		pool := poolInStatus(status, o.pool)
+		if id := usedID(all, owner, pool); id != "" {
+			return identified{ContainerID: id, InUse: true}, nil
+		}
+		o.node = cmp.Or(o.node, status.DelegatedIpam.NodeName)
+		for _, p := range status.DelegatedIpam.Pools {
+			if p.Pool == pool {
+				o.network = cmp.Or(o.network, p.Network)
+			}
+		}
+		if o.network == "" {
+			return identified{}, fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, poolNames(status))
 		}
 	}
 	note := fmt.Sprintf("%s (node %q, network %q)", why, o.node, o.network)
@@ -87,45 +104,11 @@ func (c connection) identify(ctx context.Context, o idOptions, owner string) (id
 }
 
 // usedID returns the ID of the attachment of an owner in a pool, empty if there is none.
-func (c connection) usedID(ctx context.Context, owner, pool string) (string, error) {
-	all, err := c.list(ctx)
-	if err != nil {
-		return "", err
-	}
-	if !slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Owner == owner }) {
-		return "", nil
-	}
-	if pool, err = c.listedPool(ctx, pool, all); err != nil {
-		return "", err
-	}
+func usedID(all []*models.Attachment, owner, pool string) string {
 	for _, a := range all {
 		if a.Owner == owner && a.Pool == pool {
-			return a.ContainerID, nil
+			return a.ContainerID
 		}
 	}
-	return "", nil
-}
-
-// complete adds missing names from the status of the sidecar.
-func (c connection) complete(ctx context.Context, o *idOptions) error {
-	status, err := c.health(ctx)
-	if err != nil {
-		return err
-	}
-	if o.node == "" {
-		o.node = status.DelegatedIpam.NodeName
-	}
-	if o.network != "" {
-		return nil
-	}
-	pool := poolInStatus(status, o.pool)
-	for _, p := range status.DelegatedIpam.Pools {
-		if p.Pool == pool {
-			o.network = p.Network
-		}
-	}
-	if o.network == "" {
-		return fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, poolNames(status))
-	}
-	return nil
+	return ""
 }

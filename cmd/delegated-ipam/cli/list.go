@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 func (d dependencies) listCommand() *cobra.Command {
@@ -39,22 +40,28 @@ func (d dependencies) listCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("list: %w", err)
 			}
-			if f.output == outputJSON {
+			if f.output == options.OutputJSON {
 				return output.JSON(cmd.OutOrStdout(), all)
 			}
-			return printAttachments(cmd.OutOrStdout(), all, d.now())
+			return printAttachments(cmd.OutOrStdout(), all, d.now(), "CONTAINER-ID", "NOTE",
+				func(a *models.Attachment) (string, string) { return a.ContainerID, note(a, d.now()) })
 		}),
 	}
 	f.register(cmd, d.env)
 	return cmd
 }
 
-// printAttachments prints a table, sorted by pool and owner.
-func printAttachments(w io.Writer, all []*models.Attachment, now time.Time) error {
+// printAttachments prints a table, sorted by pool and owner, with two more columns at the end.
+func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name1, name2 string, last func(*models.Attachment) (string, string)) error {
 	t := output.NewTable(w)
-	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", "CONTAINER-ID", "NOTE")
+	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", name1, name2)
 	for _, a := range byPoolAndOwner(all) {
-		t.Row(a.Owner, a.Pool, a.State, joinAddresses(a), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), a.ContainerID, note(a, now))
+		var ips []string
+		for _, at := range a.Addresses {
+			ips = append(ips, at.IP)
+		}
+		cell1, cell2 := last(a)
+		t.Row(a.Owner, a.Pool, a.State, strings.Join(ips, ","), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), cell1, cell2)
 	}
 	return t.Flush()
 }
@@ -63,14 +70,6 @@ func byPoolAndOwner(all []*models.Attachment) []*models.Attachment {
 	return slices.SortedFunc(slices.Values(all), func(a, b *models.Attachment) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
 	})
-}
-
-func joinAddresses(a *models.Attachment) string {
-	var ips []string
-	for _, at := range a.Addresses {
-		ips = append(ips, at.IP)
-	}
-	return strings.Join(ips, ",")
 }
 
 // note returns the unusual properties of an attachment.

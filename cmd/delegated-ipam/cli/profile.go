@@ -84,7 +84,7 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 		p := set[name]
 		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.VerifyBy, p.TryUnsafe, append([]string{}, p.Sources...)})
 	}
-	if format == outputJSON {
+	if format == options.OutputJSON {
 		return output.JSON(w, all)
 	}
 	t := output.NewTable(w)

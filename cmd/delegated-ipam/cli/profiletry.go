@@ -128,7 +128,7 @@ func networkOf(networks *cniconf.Watcher, pluginType string) (call.Network, erro
 
 // printTrial prints the report of a trial. Without a step the page would be empty.
 func printTrial(w io.Writer, r profiletry.Report, format string) error {
-	if format == outputJSON {
+	if format == options.OutputJSON {
 		return output.JSON(w, r)
 	}
 	if len(r.Steps) == 0 {
@@ -144,9 +144,12 @@ func printTrial(w io.Writer, r profiletry.Report, format string) error {
 	p.steps(r.Steps)
 	p.facts(r.Facts)
 	p.differences(r)
-	p.notes(r.Notes)
+	p.section(len(r.Notes), "Notes")
+	for _, note := range r.Notes {
+		p.Line("- " + note)
+	}
 	if r.Proposal != nil {
-		p.title("Proposed profile")
+		p.section(1, "Proposed profile")
 		if err := errors.Join(p.Flush(), output.JSON(w, r.Proposal)); err != nil {
 			return err
 		}
@@ -158,13 +161,16 @@ func printTrial(w io.Writer, r profiletry.Report, format string) error {
 // trialPrinter prints the parts of the report.
 type trialPrinter struct{ output.Table }
 
-func (p trialPrinter) title(text string) {
-	p.Line("")
-	p.Line(text + ":")
+// section begins a part with a title, unless it would be empty.
+func (p trialPrinter) section(length int, title string) {
+	if length > 0 {
+		p.Line("")
+		p.Line(title + ":")
+	}
 }
 
 func (p trialPrinter) steps(all []profiletry.Step) {
-	p.title("Steps")
+	p.section(len(all), "Steps")
 	p.Row("VERB", "CONTAINER ID", "PURPOSE", "RESULT")
 	for _, s := range all {
 		result := s.Outcome
@@ -182,7 +188,7 @@ func (p trialPrinter) facts(all []profiletry.Fact) {
 	if len(all) == 0 {
 		return
 	}
-	p.title("Fields of the proposal")
+	p.section(len(all), "Fields of the proposal")
 	p.Row("FIELD", "FROM", "VALUE")
 	for _, f := range all {
 		p.Row(f.Field, f.From, string(f.Value))
@@ -199,7 +205,7 @@ func (p trialPrinter) differences(r profiletry.Report) {
 		p.Line("The proposal equals the profile of " + r.Type + ".")
 		return
 	}
-	p.title("Differences from the profile of " + r.Type)
+	p.section(1, "Differences from the profile of "+r.Type)
 	p.Row("FIELD", "PROFILE", "PROPOSAL")
 	for _, d := range r.Differences {
 		p.Row(d.Field, string(d.Profile), string(d.Proposal))
@@ -207,22 +213,9 @@ func (p trialPrinter) differences(r profiletry.Report) {
 	}
 }
 
-func (p trialPrinter) notes(all []string) {
-	if len(all) == 0 {
-		return
-	}
-	p.title("Notes")
-	for _, note := range all {
-		p.Line("- " + note)
-	}
-}
-
 // leftovers prints the IDs that could not be released at the end, where they are visible.
 func (p trialPrinter) leftovers(all []profiletry.Leftover) {
-	if len(all) == 0 {
-		return
-	}
-	p.title("Not released")
+	p.section(len(all), "Not released")
 	for _, l := range all {
 		p.Line(l.ContainerID + ": " + l.Reason)
 		when := "run"

@@ -202,7 +202,7 @@ func (o *reclaimOptions) lost(now time.Time) ([]lostnodes.Node, time.Time, error
 
 // print prints a row for each container ID.
 func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Result) error {
-	if o.output == outputJSON {
+	if o.output == options.OutputJSON {
 		return output.JSON(cmd.OutOrStdout(), append([]lostnodes.Result{}, results...))
 	}
 	t := output.NewTable(cmd.OutOrStdout())

@@ -149,7 +149,7 @@ func (o *releaseOptions) discardOwner(cmd *cobra.Command, c connection, owner st
 	if err != nil {
 		return fmt.Errorf("release --discard: %w", c.explain(cmd.Context(), err))
 	}
-	if o.output == outputJSON {
+	if o.output == options.OutputJSON {
 		return output.JSON(cmd.OutOrStdout(), left)
 	}
 	w, pool := cmd.OutOrStdout(), poolName(o.pool)

@@ -15,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -148,7 +149,7 @@ func releasable(all []*models.Attachment, skipDelay bool) []released {
 }
 
 func (f clientFlags) printReleased(w io.Writer, done []released) error {
-	if f.output == outputJSON {
+	if f.output == options.OutputJSON {
 		return output.JSON(w, done)
 	}
 	for _, r := range done {

@@ -44,7 +44,7 @@ The exit status is 0 if the sidecar answers, ready or not.`,
 			if err != nil {
 				return fmt.Errorf("status: %w", err)
 			}
-			if o.output == outputJSON {
+			if o.output == options.OutputJSON {
 				return output.JSON(cmd.OutOrStdout(), status)
 			}
 			return printStatus(cmd.OutOrStdout(), status.DelegatedIpam, d.now(), o.verbose)
