@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 func TestNodeMissing(t *testing.T) {
@@ -77,9 +78,9 @@ func TestUpToDate(t *testing.T) {
 
 func TestForeignEntries(t *testing.T) {
 	f := newFixture()
-	f.node.Spec.IPAM.Pool["192.0.2.1"] = ciliumnode.AllocationIP{Resource: "eni-1"}
-	f.node.Spec.IPAM.Pool["not an address"] = ciliumnode.AllocationIP{}
-	f.node.Spec.IPAM.Pool["FD00::1"] = ciliumnode.AllocationIP{}
+	f.node.Spec.IPAM.Pool["192.0.2.1"] = planner.Entry{Resource: "eni-1"}
+	f.node.Spec.IPAM.Pool["not an address"] = planner.Entry{}
+	f.node.Spec.IPAM.Pool["FD00::1"] = planner.Entry{}
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		advance(time.Hour)
 		for _, key := range []string{"192.0.2.1", "not an address", "FD00::1"} {

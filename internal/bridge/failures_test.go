@@ -218,7 +218,7 @@ func TestInventedUsedAddresses(t *testing.T) {
 				advance(time.Minute)
 				f.update(func() {
 					for n := range 300 {
-						f.node.Status.IPAM.Used[ip(1000+n).String()] = ciliumnode.AllocationIP{Owner: owner, Resource: planner.EntryOf(20+n, false).Resource}
+						f.node.Status.IPAM.Used[ip(1000+n).String()] = planner.Entry{Owner: owner, Resource: planner.EntryOf(20+n, false).Resource}
 					}
 				})
 				advance(10 * time.Minute)

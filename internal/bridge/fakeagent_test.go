@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // fakeAgent imitates an agent that allocates addresses of the pool immediately and writes its used
@@ -51,10 +51,10 @@ func (a *fakeAgent) stop() {
 func (a *fakeAgent) writeStatus() {
 	a.f.mu.Lock()
 	defer a.f.mu.Unlock()
-	used := map[string]ciliumnode.AllocationIP{}
+	used := map[string]planner.Entry{}
 	same := len(a.allocated) == len(a.f.node.Status.IPAM.Used)
 	for ip, owner := range a.allocated {
-		used[ip] = ciliumnode.AllocationIP{Owner: owner, Resource: a.f.node.Spec.IPAM.Pool[ip].Resource}
+		used[ip] = planner.Entry{Owner: owner, Resource: a.f.node.Spec.IPAM.Pool[ip].Resource}
 		same = same && a.f.node.Status.IPAM.Used[ip] == used[ip]
 	}
 	if !same {

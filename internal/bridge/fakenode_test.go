@@ -45,8 +45,8 @@ type fakeNode struct {
 func (n *fakeNode) create(uid types.UID) {
 	n.node = &ciliumnode.Node{}
 	n.node.Metadata.Name, n.node.Metadata.UID = "worker", uid
-	n.node.Spec.IPAM.Pool = map[string]ciliumnode.AllocationIP{}
-	n.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{}
+	n.node.Spec.IPAM.Pool = map[string]planner.Entry{}
+	n.node.Status.IPAM.Used = map[string]planner.Entry{}
 	n.node.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{}
 	n.changed()
 }
@@ -70,9 +70,9 @@ func (n *fakeNode) signal() {
 // setUsed makes the agent use these published addresses, and no others.
 func (f *fixture) setUsed(ips ...netip.Addr) {
 	f.update(func() {
-		used := map[string]ciliumnode.AllocationIP{}
+		used := map[string]planner.Entry{}
 		for _, ip := range ips {
-			used[ip.String()] = ciliumnode.AllocationIP{Owner: "default/pod", Resource: f.node.Spec.IPAM.Pool[ip.String()].Resource}
+			used[ip.String()] = planner.Entry{Owner: "default/pod", Resource: f.node.Spec.IPAM.Pool[ip.String()].Resource}
 		}
 		f.node.Status.IPAM.Used = used
 	})
@@ -152,7 +152,7 @@ func (f *fixture) write(to target, key string, value any) {
 		if !slices.ContainsFunc(slices.Collect(maps.Values(f.held)), func(held netip.Addr) bool { return held.String() == key }) {
 			f.publishedUnheld = append(f.publishedUnheld, key)
 		}
-		f.node.Spec.IPAM.Pool[key] = ciliumnode.AllocationIP{Owner: owner, Resource: v["resource"].(string)}
+		f.node.Spec.IPAM.Pool[key] = planner.Entry{Owner: owner, Resource: v["resource"].(string)}
 	case planner.Handshake:
 		switch {
 		case v == planner.Released:
@@ -182,7 +182,7 @@ func (f *fixture) pool() []string {
 	}
 	var out []string
 	for key, e := range f.node.Spec.IPAM.Pool {
-		if e.Entry().Cordoned() {
+		if e.Cordoned() {
 			key += "*"
 		}
 		out = append(out, key)

@@ -13,7 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
@@ -128,7 +127,7 @@ func advance(d time.Duration) {
 func (f *fixture) hold(slots int) {
 	for n := range slots {
 		f.held[n] = ip(n + 1)
-		f.node.Spec.IPAM.Pool[ip(n+1).String()] = ciliumnode.AllocationIP{Resource: planner.EntryOf(n, false).Resource}
+		f.node.Spec.IPAM.Pool[ip(n+1).String()] = planner.Entry{Resource: planner.EntryOf(n, false).Resource}
 	}
 }
 

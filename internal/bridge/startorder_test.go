@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // The parts of an installation may start in any order: only a wait of a minute or more is a Warning.
@@ -23,8 +23,8 @@ func TestStartOrder(t *testing.T) {
 		},
 		"sidecar before its configuration, with used addresses": {
 			func(f *fixture) {
-				f.node.Spec.IPAM.Pool = map[string]ciliumnode.AllocationIP{ip(1).String(): {Resource: "delegated-ipam/ciliumnode-0"}}
-				f.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{ip(1).String(): {Owner: "router"}}
+				f.node.Spec.IPAM.Pool = map[string]planner.Entry{ip(1).String(): {Resource: "delegated-ipam/ciliumnode-0"}}
+				f.node.Status.IPAM.Used = map[string]planner.Entry{ip(1).String(): {Owner: "router"}}
 				f.capacity, f.unrestorable[ip(1)] = 0, true
 			},
 			func(f *fixture) { f.capacity, f.unrestorable[ip(1)] = 100, false },

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
@@ -81,7 +80,7 @@ func TestIndependence(t *testing.T) {
 		f := newFixture()
 		f.hold(10)
 		clear(f.node.Spec.IPAM.Pool)
-		f.node.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{ip(99).String(): {Resource: planner.EntryOf(98, false).Resource}}
+		f.node.Status.IPAM.Used = map[string]planner.Entry{ip(99).String(): {Resource: planner.EntryOf(98, false).Resource}}
 		f.requestErr = refused
 		runController(t, f, defaultSettings(), func(t *testing.T, m *metrics) {
 			advance(time.Second)

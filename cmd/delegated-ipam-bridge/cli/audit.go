@@ -69,14 +69,15 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 func readCluster(ctx context.Context, from *fleet.Cluster, sharedRange bool) (audit.Report, error) {
 	c := audit.NewCluster()
 	c.SharedRange, c.Now = sharedRange, time.Now()
-	for _, read := range []func() error{
-		func() error { return from.CiliumNodes(ctx, c.CiliumNodes) },
-		func() error { return from.Nodes(ctx, c.Nodes) },
-		func() error { return from.Pods(ctx, c.BridgePods, c.PodAddresses) },
-	} {
-		if err := read(); err != nil {
-			return audit.Report{}, err
-		}
+	err := from.CiliumNodes(ctx, c.CiliumNodes)
+	if err == nil {
+		c.Nodes, err = from.Nodes(ctx)
+	}
+	if err == nil {
+		c.BridgePods, c.PodAddresses, err = from.Pods(ctx)
+	}
+	if err != nil {
+		return audit.Report{}, err
 	}
 	return c.Report(), nil
 }

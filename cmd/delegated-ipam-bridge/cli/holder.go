@@ -48,7 +48,7 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 		if err := cluster.CiliumNodes(cmd.Context(), found.CiliumNodes); err != nil {
 			return err
 		}
-		if err := cluster.Nodes(cmd.Context(), found.Nodes); err != nil {
+		if found.Nodes, err = cluster.Nodes(cmd.Context()); err != nil {
 			return err
 		}
 		answers := found.Answers()

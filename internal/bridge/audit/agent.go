@@ -25,17 +25,6 @@ type PodAddress struct {
 	Since time.Time
 }
 
-// PodAddresses begins the list of addresses of pods, again if it was begun before. It returns the
-// function that adds one.
-func (c *Cluster) PodAddresses() (add func(PodAddress)) {
-	c.podAddresses = nil
-	return func(p PodAddress) {
-		if c.Now.Sub(p.Since) >= agentLimit {
-			c.podAddresses = append(c.podAddresses, p)
-		}
-	}
-}
-
 // unansweredMarks returns the number of marks that the agent has not answered, and since when: the last
 // write of the status.
 func unansweredMarks(n *ciliumnode.Node) (marks int, since time.Time) {
@@ -56,7 +45,10 @@ func unansweredMarks(n *ciliumnode.Node) (marks int, since time.Time) {
 // pods as used.
 func (c *Cluster) agentSilent() []Finding {
 	pods := map[string][]string{}
-	for _, p := range c.podAddresses {
+	for _, p := range c.PodAddresses {
+		if c.Now.Sub(p.Since) < agentLimit {
+			continue
+		}
 		unreported := func(h Holder) bool { return h.Node == p.Node && h.Slot != "" && !h.Used }
 		if slices.ContainsFunc(c.addresses[p.IP], unreported) {
 			pods[p.Node] = append(pods[p.Node], fmt.Sprintf("%s (%s)", p.Pod, p.IP))
@@ -73,7 +65,7 @@ func (c *Cluster) agentSilent() []Finding {
 			names := strings.Join(all[:min(len(all), maxNamed)], ", ")
 			facts = append(facts, fmt.Sprintf("%d addresses of running pods are in the pool and not reported as used: %s", len(all), names))
 		}
-		if len(facts) > 0 && c.exists[n.name] {
+		if len(facts) > 0 && c.exists(n.name) {
 			found = append(found, Finding{Check: AgentSilent, Node: n.name, Message: strings.Join(facts, "; ")})
 		}
 	}

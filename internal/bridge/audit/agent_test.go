@@ -48,8 +48,8 @@ func TestAgentSilent(t *testing.T) {
 			c := NewCluster()
 			c.Now = now
 			addAll(c, []*ciliumnode.Node{tt.node})
-			if add := c.PodAddresses(); tt.pod.Pod != "" {
-				add(tt.pod)
+			if tt.pod.Pod != "" {
+				c.PodAddresses = []PodAddress{tt.pod}
 			}
 			var got, want []string
 			for _, f := range c.Report().Findings {

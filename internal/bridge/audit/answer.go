@@ -35,6 +35,7 @@ type Answer struct {
 
 // Answers returns the holders of each of the addresses of NewCluster, in their order, each once.
 func (c *Cluster) Answers() []Answer {
+	c.index()
 	all := []Answer{}
 	for _, ip := range c.only {
 		a := Answer{Address: ip, State: Conflict, Holders: c.holders(ip), PodCIDRs: c.ranges(ip)}

@@ -12,7 +12,7 @@ import (
 func TestAnswers(t *testing.T) {
 	addr := netip.MustParseAddr
 	released := newNode("a", []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.0.0.1 default/x", "10.0.0.9 default/y"})
-	released.Spec.IPAM.Pool["10.0.0.2"] = ciliumnode.AllocationIP(planner.EntryOf(7, true))
+	released.Spec.IPAM.Pool["10.0.0.2"] = planner.EntryOf(7, true)
 	released.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{"10.0.0.2": planner.Marked, "0.0.0.0": planner.DoNotRelease, "10.0.0.8": planner.Released}
 	nodes := []*ciliumnode.Node{newNode("c", []string{"10.0.0.3"}, nil), released, newNode("b", []string{"FD00::1 eni-1 me"}, nil)}
 	asked := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.8", "10.0.0.9", "fd00:0::1", "::ffff:10.0.0.1", "0.0.0.0", "172.16.0.1"}
@@ -22,13 +22,12 @@ func TestAnswers(t *testing.T) {
 	}
 	l := NewCluster(ips...)
 	for range 2 { // objects from before the second begin do not count
-		addNode, addCiliumNode := l.Nodes(), l.CiliumNodes()
+		addCiliumNode := l.CiliumNodes()
 		for _, n := range nodes {
 			addCiliumNode(n)
 		}
-		addNode("b", []string{"10.0.0.0/29", "x", "fd00::/64"})
-		addNode("a", []string{"10.0.0.8/29"})
 	}
+	l.Nodes = map[string][]string{"a": {"10.0.0.8/29"}, "b": {"10.0.0.0/29", "x", "fd00::/64"}}
 	none := []Holder{}
 	want := []Answer{
 		{addr("10.0.0.1"), Held, []Holder{{Node: "a", InPool: true, Slot: "ciliumnode-0", Used: true, UsedBy: "default/x"}}, []Range{{"b", "10.0.0.0/29"}}},

@@ -28,19 +28,22 @@ type Cluster struct {
 	SharedRange bool
 	// Now is the present time.
 	Now time.Time
+	// Nodes are the podCIDRs of the Nodes. One that cannot be parsed contains nothing.
+	Nodes map[string][]string
+	// BridgePods are the pods of the bridge, PodAddresses the addresses of running pods.
+	BridgePods   []Pod
+	PodAddresses []PodAddress
 
 	// only are the addresses to keep, in order; nil for all.
 	only []netip.Addr
 	// addresses has the holders of each address, without NodeDeleted.
 	addresses map[netip.Addr][]Holder
 	nodes     []node
-	exists    map[string]bool
 	// cidrs are the podCIDRs, lengths the lengths of their prefixes.
 	cidrs   map[netip.Prefix][]Range
 	lengths []int
-	pods    map[string][]Pod
-	// podAddresses are the addresses of pods that have run for agentLimit.
-	podAddresses []PodAddress
+	// pods are the BridgePods by node.
+	pods map[string][]Pod
 }
 
 // node has the kept fields of a CiliumNode besides its addresses.
@@ -65,8 +68,6 @@ func NewCluster(only ...netip.Addr) *Cluster {
 		}
 	}
 	c.CiliumNodes()
-	c.Nodes()
-	c.BridgePods()
 	return c
 }
 
@@ -75,32 +76,6 @@ func NewCluster(only ...netip.Addr) *Cluster {
 func (c *Cluster) CiliumNodes() (add func(*ciliumnode.Node)) {
 	c.addresses, c.nodes = map[netip.Addr][]Holder{}, nil
 	return c.addCiliumNode
-}
-
-// Nodes begins the list of Nodes, again if it was begun before. It returns the function that adds one
-// with its podCIDRs. One that cannot be parsed contains nothing.
-func (c *Cluster) Nodes() (add func(name string, podCIDRs []string)) {
-	c.exists, c.cidrs, c.lengths = map[string]bool{}, map[netip.Prefix][]Range{}, nil
-	return func(name string, podCIDRs []string) {
-		c.exists[name] = true
-		for _, text := range podCIDRs {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				continue
-			}
-			c.cidrs[prefix.Masked()] = append(c.cidrs[prefix.Masked()], Range{name, text})
-			if !slices.Contains(c.lengths, prefix.Bits()) {
-				c.lengths = append(c.lengths, prefix.Bits())
-			}
-		}
-	}
-}
-
-// BridgePods begins the list of bridge pods, again if it was begun before. It returns the function
-// that adds one.
-func (c *Cluster) BridgePods() (add func(Pod)) {
-	c.pods = map[string][]Pod{}
-	return func(p Pod) { c.pods[p.Node] = append(c.pods[p.Node], p) }
 }
 
 func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
@@ -126,13 +101,11 @@ func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 
 // Report returns the findings about everything that was added.
 func (c *Cluster) Report() Report {
-	r := Report{CiliumNodes: len(c.nodes), Nodes: len(c.exists)}
+	c.index()
+	r := Report{CiliumNodes: len(c.nodes), Nodes: len(c.Nodes), BridgePods: len(c.BridgePods)}
 	for _, n := range c.nodes {
 		r.PoolAddresses += n.pool
 		r.UsedAddresses += n.used
-	}
-	for _, pods := range c.pods {
-		r.BridgePods += len(pods)
 	}
 	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.agentSilent(), c.perNode())...)
 	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, AgentSilent: 4, NodeDeleted: 5, NoCiliumNode: 6, NoBridge: 7, Malformed: 8}
@@ -159,7 +132,7 @@ func compareAddresses(a, b string) int {
 func (c *Cluster) holders(ip netip.Addr) []Holder {
 	all := append([]Holder{}, c.addresses[ip]...)
 	for i := range all {
-		all[i].NodeDeleted = !c.exists[all[i].Node]
+		all[i].NodeDeleted = !c.exists(all[i].Node)
 	}
 	slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(a.Node, b.Node) })
 	return all
@@ -214,7 +187,7 @@ func (c *Cluster) outsidePodCIDRs() []Finding {
 		for _, h := range holders {
 			own := slices.ContainsFunc(ranges, func(r Range) bool { return r.Node == h.Node })
 			inOwn = inOwn || own && h.Slot != ""
-			if h.Slot == "" || own || !c.exists[h.Node] {
+			if h.Slot == "" || own || !c.exists(h.Node) {
 				continue
 			}
 			all, of, found := c.holders(ip), "none", &ofNone
@@ -234,6 +207,32 @@ func (c *Cluster) outsidePodCIDRs() []Finding {
 	return ofOthers
 }
 
+// exists reports whether there is a Node of a name.
+func (c *Cluster) exists(name string) bool {
+	_, exists := c.Nodes[name]
+	return exists
+}
+
+// index sorts podCIDRs and pods, so that those of an address or of a node are found.
+func (c *Cluster) index() {
+	c.cidrs, c.lengths, c.pods = map[netip.Prefix][]Range{}, nil, map[string][]Pod{}
+	for _, p := range c.BridgePods {
+		c.pods[p.Node] = append(c.pods[p.Node], p)
+	}
+	for name, podCIDRs := range c.Nodes {
+		for _, text := range podCIDRs {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				continue
+			}
+			c.cidrs[prefix.Masked()] = append(c.cidrs[prefix.Masked()], Range{name, text})
+			if !slices.Contains(c.lengths, prefix.Bits()) {
+				c.lengths = append(c.lengths, prefix.Bits())
+			}
+		}
+	}
+}
+
 // ranges returns the podCIDRs that contain an address, by node.
 func (c *Cluster) ranges(ip netip.Addr) []Range {
 	all := []Range{}
@@ -251,7 +250,7 @@ func (c *Cluster) perNode() []Finding {
 	var found []Finding
 	for _, n := range c.nodes {
 		switch {
-		case !c.exists[n.name]:
+		case !c.exists(n.name):
 			if n.pool > 0 {
 				found = append(found, Finding{
 					Check: NodeDeleted, Node: n.name,
@@ -282,9 +281,10 @@ func (c *Cluster) withoutCiliumNode() []Finding {
 	}
 	waits := func(p Pod) bool { return !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit }
 	var found []Finding
-	for name, pods := range c.pods {
-		if i := slices.IndexFunc(pods, waits); i >= 0 && c.exists[name] && !has[name] {
-			found = append(found, Finding{Check: NoCiliumNode, Node: name, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", pods[i].Name)})
+	for _, p := range c.BridgePods {
+		if waits(p) && c.exists(p.Node) && !has[p.Node] {
+			has[p.Node] = true // one finding
+			found = append(found, Finding{Check: NoCiliumNode, Node: p.Node, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", p.Name)})
 		}
 	}
 	return found
@@ -295,7 +295,7 @@ func (c *Cluster) withoutCiliumNode() []Finding {
 // cluster in mode delegated-plugin, whose CiliumNodes look like those of crd before the bridge has
 // filled them. A pool with foreign entries only belongs to another component.
 func (c *Cluster) needsBridge(n node) bool {
-	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.pods) > 0
+	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.BridgePods) > 0
 }
 
 // bridgeMissing returns the reason why a node lacks a ready bridge; empty if it has one.

@@ -18,18 +18,18 @@ import (
 func newNode(name string, pool, used []string) *ciliumnode.Node {
 	n := &ciliumnode.Node{}
 	n.Metadata.Name = name
-	n.Spec.IPAM.Pool, n.Status.IPAM.Used = map[string]ciliumnode.AllocationIP{}, map[string]ciliumnode.AllocationIP{}
+	n.Spec.IPAM.Pool, n.Status.IPAM.Used = map[string]planner.Entry{}, map[string]planner.Entry{}
 	for i, text := range pool {
 		words := append(strings.Fields(text), "", "")
-		entry := ciliumnode.AllocationIP{Resource: words[1], Owner: words[2]}
+		entry := planner.Entry{Resource: words[1], Owner: words[2]}
 		if entry.Resource == "" {
-			entry = ciliumnode.AllocationIP(planner.EntryOf(i, false))
+			entry = planner.EntryOf(i, false)
 		}
 		n.Spec.IPAM.Pool[words[0]] = entry
 	}
 	for _, text := range used {
 		words := append(strings.Fields(text), "")
-		n.Status.IPAM.Used[words[0]] = ciliumnode.AllocationIP{Owner: words[1]}
+		n.Status.IPAM.Used[words[0]] = planner.Entry{Owner: words[1]}
 	}
 	return n
 }
@@ -37,13 +37,14 @@ func newNode(name string, pool, used []string) *ciliumnode.Node {
 // addAll adds the CiliumNodes with their Nodes, except those that are deleted, and ready bridge pods of
 // these Nodes.
 func addAll(c *Cluster, nodes []*ciliumnode.Node, deleted ...string) {
-	addNode, addPod, addCiliumNode := c.Nodes(), c.BridgePods(), c.CiliumNodes()
+	c.Nodes, c.BridgePods = map[string][]string{}, nil
+	addCiliumNode := c.CiliumNodes()
 	for _, n := range nodes {
 		name := n.Metadata.Name
 		addCiliumNode(n)
 		if !slices.Contains(deleted, name) {
-			addNode(name, nil)
-			addPod(Pod{Name: "kube-system/bridge-" + name, Node: name, Ready: true})
+			c.Nodes[name] = nil
+			c.BridgePods = append(c.BridgePods, Pod{Name: "kube-system/bridge-" + name, Node: name, Ready: true})
 		}
 	}
 }
@@ -152,13 +153,13 @@ func TestOutsidePodCIDRs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := NewCluster()
 			c.SharedRange = tt.sharedRange
-			addCiliumNode, addNode := c.CiliumNodes(), c.Nodes()
+			addCiliumNode := c.CiliumNodes()
 			for node, pool := range map[string][]string{"a": tt.a, "b": tt.b} {
 				addCiliumNode(newNode(node, pool, nil))
 			}
-			addNode("b", []string{"10.0.2.0/24", "fd00:2::/64"})
-			if !slices.Contains(tt.deleted, "a") {
-				addNode("a", tt.cidrsOfA)
+			c.Nodes = map[string][]string{"a": tt.cidrsOfA, "b": {"10.0.2.0/24", "fd00:2::/64"}}
+			for _, name := range tt.deleted {
+				delete(c.Nodes, name)
 			}
 			var got []string
 			for _, f := range c.Report().Findings {
@@ -199,11 +200,7 @@ func TestNoBridge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := NewCluster()
 			c.CiliumNodes()(tt.node)
-			c.Nodes()("a", nil)
-			add := c.BridgePods()
-			for _, p := range tt.pods {
-				add(p)
-			}
+			c.Nodes, c.BridgePods = map[string][]string{"a": nil}, tt.pods
 			got := ""
 			for _, f := range c.Report().Findings {
 				got += string(f.Check) + f.Node + ": " + f.Message
@@ -233,11 +230,8 @@ func TestNoCiliumNode(t *testing.T) {
 		c := NewCluster()
 		c.Now = now
 		c.CiliumNodes()(newNode("a", []string{"10.0.0.1 eni-1"}, nil))
-		addNode, addPod := c.Nodes(), c.BridgePods()
-		addNode("a", nil)
-		addNode("b", nil)
-		addPod(Pod{Name: "x/" + tt.node, Node: tt.node, Since: now.Add(-tt.ago)})
-		addPod(Pod{Name: "x/pending", Node: tt.node})
+		c.Nodes = map[string][]string{"a": nil, "b": nil}
+		c.BridgePods = []Pod{{Name: "x/" + tt.node, Node: tt.node, Since: now.Add(-tt.ago)}, {Name: "x/pending", Node: tt.node}}
 		got := ""
 		for _, f := range c.Report().Findings {
 			got += fmt.Sprintf("%s %s %s", f.Check, f.Node, f.Message)

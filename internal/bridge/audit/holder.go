@@ -97,7 +97,7 @@ func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
 	}
 	for _, key := range sortedKeys(n.Spec.IPAM.Pool) {
 		h, ip := parse("spec.ipam.pool", key)
-		all[ip] = h.withEntry(n.Spec.IPAM.Pool[key].Entry())
+		all[ip] = h.withEntry(n.Spec.IPAM.Pool[key])
 	}
 	delete(all, netip.Addr{}) // keys that are not addresses
 	used := n.Status.IPAM.Used

@@ -28,12 +28,12 @@ func drawWorld(t *rapid.T) world {
 		name := fmt.Sprintf("n%d", i)
 		n := newNode(name, nil, nil)
 		for _, key := range rapid.SliceOfDistinct(rapid.SampledFrom(spellings), rapid.ID).Draw(t, name+" pool") {
-			n.Spec.IPAM.Pool[key] = rapid.SampledFrom([]ciliumnode.AllocationIP{
-				ciliumnode.AllocationIP(planner.EntryOf(3, false)), ciliumnode.AllocationIP(planner.EntryOf(4, true)), {Resource: "eni-1"}, {Owner: "me"}, {},
+			n.Spec.IPAM.Pool[key] = rapid.SampledFrom([]planner.Entry{
+				planner.EntryOf(3, false), planner.EntryOf(4, true), {Resource: "eni-1"}, {Owner: "me"}, {},
 			}).Draw(t, "entry")
 		}
 		for _, key := range rapid.SliceOfDistinct(rapid.SampledFrom(spellings), rapid.ID).Draw(t, name+" used") {
-			n.Status.IPAM.Used[key] = ciliumnode.AllocationIP{Owner: rapid.SampledFrom([]string{"", "default/a"}).Draw(t, "owner")}
+			n.Status.IPAM.Used[key] = planner.Entry{Owner: rapid.SampledFrom([]string{"", "default/a"}).Draw(t, "owner")}
 		}
 		if rapid.Bool().Draw(t, name+" of another mode") {
 			otherMode(n)
@@ -50,7 +50,7 @@ func drawWorld(t *rapid.T) world {
 }
 
 // has reports whether a map has an address, by any spelling.
-func has(m map[string]ciliumnode.AllocationIP, ip netip.Addr) bool {
+func has(m map[string]planner.Entry, ip netip.Addr) bool {
 	for key := range m {
 		if got, err := netip.ParseAddr(key); err == nil && got.WithZone("").Unmap() == ip {
 			return true
@@ -85,7 +85,7 @@ func (w world) expected() []string {
 		for key, e := range pool {
 			ip, wellFormed := ciliumnode.ParseAddress(key)
 			_, hidden := pool[ip.String()] // by the spelling of the agent
-			if _, is := e.Entry().Slot(); is && ip.IsValid() && (wellFormed || !hidden) {
+			if _, is := e.Slot(); is && ip.IsValid() && (wellFormed || !hidden) {
 				ours++
 			}
 		}
@@ -99,7 +99,7 @@ func (w world) expected() []string {
 			}
 		}
 		for _, key := range spellings[5:] {
-			for _, m := range []map[string]ciliumnode.AllocationIP{pool, used} {
+			for _, m := range []map[string]planner.Entry{pool, used} {
 				if _, exists := m[key]; exists {
 					out = append(out, fmt.Sprintf("%s %s %s", Malformed, name, key))
 				}
@@ -129,19 +129,16 @@ func TestModel(t *testing.T) {
 			ips = append(ips, netip.MustParseAddr(text))
 		}
 		c, l := NewCluster(), NewCluster(ips...)
-		addCiliumNode, addNode, addPod := c.CiliumNodes(), c.Nodes(), c.BridgePods()
-		lookCiliumNode, lookNode := l.CiliumNodes(), l.Nodes()
+		addCiliumNode, lookCiliumNode := c.CiliumNodes(), l.CiliumNodes()
+		c.Nodes = map[string][]string{}
 		for _, n := range rapid.Permutation(w.nodes).Draw(t, "order") {
 			addCiliumNode(n)
 			lookCiliumNode(n)
 			if name := n.Metadata.Name; !slices.Contains(w.deleted, name) {
-				addNode(name, nil)
-				lookNode(name, nil)
+				c.Nodes[name] = nil
 			}
 		}
-		for _, p := range w.pods {
-			addPod(p)
-		}
+		c.BridgePods, l.Nodes = w.pods, c.Nodes
 		report := c.Report()
 		var got []string
 		for _, f := range report.Findings {

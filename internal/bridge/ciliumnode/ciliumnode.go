@@ -31,8 +31,8 @@ type Node struct {
 			MaxAllocate       int `json:"max-allocate"`
 			MaxAboveWatermark int `json:"max-above-watermark"`
 
-			Pool     map[string]AllocationIP `json:"pool"`
-			PodCIDRs []string                `json:"podCIDRs"`
+			Pool     map[string]planner.Entry `json:"pool"`
+			PodCIDRs []string                 `json:"podCIDRs"`
 			Pools    struct {
 				Requested []any `json:"requested"`
 				Allocated []any `json:"allocated"`
@@ -41,7 +41,7 @@ type Node struct {
 	} `json:"spec"`
 	Status struct {
 		IPAM struct {
-			Used       map[string]AllocationIP      `json:"used"`
+			Used       map[string]planner.Entry     `json:"used"`
 			ReleaseIPs map[string]planner.Handshake `json:"release-ips"`
 			// OperatorStatus is written by an operator that allocates addresses itself.
 			OperatorStatus struct {
@@ -50,18 +50,6 @@ type Node struct {
 		} `json:"ipam"`
 	} `json:"status"`
 }
-
-// AllocationIP is an entry of the pool or of the used addresses.
-type AllocationIP struct {
-	// Owner is, of a pool entry, the only client to which the agent allocates it, empty for any; of a
-	// used address, its user, such as "namespace/pod" or "router".
-	Owner string `json:"owner"`
-	// Resource names the owner of the slot (planner.EntryOf).
-	Resource string `json:"resource"`
-}
-
-// Entry returns the entry as the planner has it.
-func (a AllocationIP) Entry() planner.Entry { return planner.Entry(a) }
 
 // Resource returns the resource of CiliumNodes.
 func Resource() schema.GroupVersionResource {
@@ -84,9 +72,9 @@ func Parse(object *unstructured.Unstructured) (*Node, error) {
 // View returns the node's part of a view. malformed are the keys of the pool that are not addresses as
 // the agent spells them, sorted: the agent does not find them, and the bridge never writes them.
 func (n *Node) View() (v planner.View, malformed []string) {
-	v.Pool, malformed = byAddress(n.Spec.IPAM.Pool, AllocationIP.Entry)
-	v.Used, _ = byAddress(n.Status.IPAM.Used, AllocationIP.Entry)
-	v.Handshakes, _ = byAddress(n.Status.IPAM.ReleaseIPs, func(h planner.Handshake) planner.Handshake { return h })
+	v.Pool, malformed = byAddress(n.Spec.IPAM.Pool)
+	v.Used, _ = byAddress(n.Status.IPAM.Used)
+	v.Handshakes, _ = byAddress(n.Status.IPAM.ReleaseIPs)
 	return v, malformed
 }
 
@@ -101,15 +89,15 @@ func (n *Node) Settings(flags planner.Settings) planner.Settings {
 	return s
 }
 
-func byAddress[From, To any](in map[string]From, convert func(From) To) (out map[netip.Addr]To, malformed []string) {
-	out = map[netip.Addr]To{}
+func byAddress[V any](in map[string]V) (out map[netip.Addr]V, malformed []string) {
+	out = map[netip.Addr]V{}
 	for key, value := range in {
 		ip, wellFormed := ParseAddress(key)
 		if !wellFormed {
 			malformed = append(malformed, key)
 			continue
 		}
-		out[ip] = convert(value)
+		out[ip] = value
 	}
 	slices.Sort(malformed)
 	return out, malformed

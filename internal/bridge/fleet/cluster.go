@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -97,7 +98,7 @@ func (c *Cluster) Pools(ctx context.Context) (map[string]lostnodes.NodePool, err
 		return func(n *ciliumnode.Node) {
 			var p lostnodes.NodePool
 			for _, a := range n.Spec.IPAM.Pool {
-				if slot, ok := a.Entry().Slot(); ok && slot < lostnodes.MaxSlots {
+				if slot, ok := a.Slot(); ok && slot < lostnodes.MaxSlots {
 					p.Slots = max(p.Slots, slot+1)
 				}
 			}
@@ -125,45 +126,46 @@ func (c *Cluster) NodeUIDs(ctx context.Context) (map[string]string, error) {
 	}))
 }
 
-// Nodes calls each with the name and the pod CIDRs of every Node. begin is as for CiliumNodes.
-func (c *Cluster) Nodes(ctx context.Context, begin func() (each func(name string, podCIDRs []string))) error {
-	return describe("Nodes", pages(ctx, c.core.Nodes().List, func() func(*corev1.NodeList) {
-		each := begin()
+// Nodes returns the pod CIDRs of every Node by name.
+func (c *Cluster) Nodes(ctx context.Context) (map[string][]string, error) {
+	nodes := map[string][]string{}
+	return nodes, describe("Nodes", pages(ctx, c.core.Nodes().List, func() func(*corev1.NodeList) {
+		clear(nodes)
 		return func(list *corev1.NodeList) {
 			for i := range list.Items {
-				each(list.Items[i].Name, list.Items[i].Spec.PodCIDRs)
+				nodes[list.Items[i].Name] = list.Items[i].Spec.PodCIDRs
 			}
 		}
 	}))
 }
 
-// Pods calls the function of bridgePods for every bridge pod of all namespaces, and that of addresses
-// for each address of a running pod without hostNetwork. Both are as begin for CiliumNodes.
-func (c *Cluster) Pods(ctx context.Context, bridgePods func() func(audit.Pod), addresses func() func(audit.PodAddress)) error {
-	return describe("pods", pages(ctx, c.core.Pods(metav1.NamespaceAll).List, func() func(*corev1.PodList) {
-		addBridge, addAddress := bridgePods(), addresses()
+// Pods returns the bridge pods of all namespaces, and the addresses of running pods without hostNetwork.
+func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []audit.PodAddress, err error) {
+	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, func() func(*corev1.PodList) {
+		bridges, addresses = nil, nil
 		return func(list *corev1.PodList) {
 			for i := range list.Items {
 				p := &list.Items[i]
 				name := p.Namespace + "/" + p.Name
-				if p.Labels[nameLabel] == bridgeName {
-					bridge := audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p)}
-					if p.Status.StartTime != nil {
-						bridge.Since = p.Status.StartTime.Time
-					}
-					addBridge(bridge)
+				var since time.Time
+				if p.Status.StartTime != nil {
+					since = p.Status.StartTime.Time
 				}
-				if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || p.Status.StartTime == nil {
+				if p.Labels[nameLabel] == bridgeName {
+					bridges = append(bridges, audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p), Since: since})
+				}
+				if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || since.IsZero() {
 					continue
 				}
 				for _, of := range p.Status.PodIPs {
 					if ip, _ := ciliumnode.ParseAddress(of.IP); ip.IsValid() {
-						addAddress(audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: p.Status.StartTime.Time})
+						addresses = append(addresses, audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: since})
 					}
 				}
 			}
 		}
-	}))
+	})
+	return bridges, addresses, describe("pods", err)
 }
 
 // isReady reports whether a pod is ready and not being deleted.

@@ -65,17 +65,6 @@ func TestPages(t *testing.T) {
 							}
 						})
 					},
-					"Nodes": func(n *names) error {
-						return c.Nodes(t.Context(), func() func(string, []string) {
-							add := n.begin()
-							return func(name string, podCIDRs []string) {
-								if !slices.Equal(podCIDRs, []string{"10.0.0.0/24"}) {
-									t.Errorf("%s has %v", name, podCIDRs)
-								}
-								add(name)
-							}
-						})
-					},
 				} {
 					s.ExpireLists(expired)
 					var n names
@@ -89,6 +78,14 @@ func TestPages(t *testing.T) {
 					if n.begins != begins {
 						t.Errorf("%s: begun %d times; want %d", what, n.begins, begins)
 					}
+				}
+				s.ExpireLists(expired)
+				if nodes, err := c.Nodes(t.Context()); err != nil || len(nodes) != count || count > 0 && !slices.Equal(nodes[want[0]], []string{"10.0.0.0/24"}) {
+					t.Errorf("read %d Nodes, %v; want %d with their podCIDRs", len(nodes), err, count)
+				}
+				s.ExpireLists(expired)
+				if uids, err := c.NodeUIDs(t.Context()); err != nil || len(uids) != count {
+					t.Errorf("read %d UIDs, %v; want %d", len(uids), err, count)
 				}
 			})
 		}
@@ -121,13 +118,13 @@ func TestPools(t *testing.T) {
 func TestAlwaysExpired(t *testing.T) {
 	s := apiserver.Start(t)
 	for i := range pageSize + 1 {
-		s.Add("nodes", apiserver.Object{"metadata": apiserver.Object{"name": fmt.Sprint(i)}})
+		s.Create(fmt.Sprint(i), apiserver.Object{})
 	}
 	s.ExpireLists(1 << 30)
 	var n names
-	err := connect(t, s).Nodes(t.Context(), func() func(string, []string) {
+	err := connect(t, s).CiliumNodes(t.Context(), func() func(*ciliumnode.Node) {
 		n.begin()
-		return func(string, []string) {}
+		return func(*ciliumnode.Node) {}
 	})
 	if err == nil || !strings.Contains(err.Error(), "expired") || n.begins != maxRestarts+1 {
 		t.Errorf("ended after %d begins with %v; want an error after %d", n.begins, err, maxRestarts+1)
@@ -157,17 +154,11 @@ func TestPods(t *testing.T) {
 	address("f", "Running", false)
 	address("g", "Running", true)
 	address("h", "Succeeded", false)
-	var got []audit.Pod
 	var addresses []string
-	err := connect(t, s).Pods(t.Context(), func() func(audit.Pod) {
-		got = nil
-		return func(p audit.Pod) { got = append(got, p) }
-	}, func() func(audit.PodAddress) {
-		addresses = nil
-		return func(a audit.PodAddress) {
-			addresses = append(addresses, fmt.Sprintf("%s %s %s %s", a.Pod, a.Node, a.IP, a.Since.UTC()))
-		}
-	})
+	got, all, err := connect(t, s).Pods(t.Context())
+	for _, a := range all {
+		addresses = append(addresses, fmt.Sprintf("%s %s %s %s", a.Pod, a.Node, a.IP, a.Since.UTC()))
+	}
 	if want := []string{"y/f on-f 10.0.0.1 2026-11-22 15:04:05 +0000 UTC", "y/f on-f fd00::1 2026-11-22 15:04:05 +0000 UTC"}; !slices.Equal(addresses, want) {
 		t.Errorf("the addresses of pods are %q; want %q", addresses, want)
 	}
@@ -190,10 +181,12 @@ func TestErrors(t *testing.T) {
 		"down":      {s.Down, "list "},
 	} {
 		tt.set()
+		_, errNodes := c.Nodes(t.Context())
+		_, _, errPods := c.Pods(t.Context())
 		for what, err := range map[string]error{
 			"CiliumNodes": c.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) { return nil }),
-			"Nodes":       c.Nodes(t.Context(), func() func(string, []string) { return nil }),
-			"Pods":        c.Pods(t.Context(), func() func(audit.Pod) { return nil }, func() func(audit.PodAddress) { return nil }),
+			"Nodes":       errNodes,
+			"Pods":        errPods,
 		} {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: %s ends with %v; want %q in it", name, what, err, tt.want)

@@ -53,8 +53,14 @@ type Slot struct {
 	Outside, Unconfigured bool
 }
 
-// Entry is an entry of spec.ipam.pool.
-type Entry struct{ Owner, Resource string }
+// Entry is an entry of spec.ipam.pool or of status.ipam.used.
+type Entry struct {
+	// Owner is, of a pool entry, the only client to which the agent allocates it, empty for any; of a
+	// used address, its user, such as "namespace/pod" or "router".
+	Owner string `json:"owner"`
+	// Resource names the owner of the slot (EntryOf).
+	Resource string `json:"resource"`
+}
 
 // EntryOf returns the entry of an address of slot n.
 func EntryOf(n int, cordoned bool) Entry {
