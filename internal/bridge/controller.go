@@ -155,7 +155,7 @@ func (c *controller) recordFailure(err error) {
 	} else {
 		c.mustRead = true
 		c.state.resetDrain()
-		c.metrics.silent.clear()
+		c.metrics.silent.set(time.Time{})
 	}
 	if e != nil {
 		c.metrics.reconcileErrors.WithLabelValues(string(e.reason)).Inc()
@@ -186,8 +186,8 @@ func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error
 	if b := c.state.acquireBackoff(); b != nil {
 		refusedSince = b.since
 	}
-	c.metrics.exhausted.setOrClear(refusedSince)
-	c.metrics.silent.setOrClear(c.state.silentSince())
+	c.metrics.exhausted.set(refusedSince)
+	c.metrics.silent.set(c.state.silentSince())
 	c.metrics.observe(s.view)
 	c.conditions.Observe(s.conditions(c.state))
 	plan := s.changes()

@@ -27,25 +27,14 @@ type health struct {
 	cause func() string
 }
 
-// instant is a time, or none.
+// instant is a time, or none: the zero time.
 type instant struct{ at atomic.Pointer[time.Time] }
 
 func (i *instant) set(at time.Time) { i.at.Store(&at) }
 
-func (i *instant) clear() { i.at.Store(nil) }
-
-// setOrClear sets the instant, to none for the zero time.
-func (i *instant) setOrClear(at time.Time) {
-	if at.IsZero() {
-		i.clear()
-		return
-	}
-	i.set(at)
-}
-
 // age returns the time since the instant, 0 for none.
 func (i *instant) age() time.Duration {
-	if at := i.at.Load(); at != nil {
+	if at := i.at.Load(); at != nil && !at.IsZero() {
 		return time.Since(*at)
 	}
 	return 0

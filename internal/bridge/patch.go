@@ -5,13 +5,12 @@ import (
 )
 
 // target is the destination of an action. Consecutive actions on one target are one write.
-type target int
+type target string
 
 const (
-	targetNone target = iota
-	targetSidecar
-	targetSpec
-	targetStatus
+	targetSidecar target = "sidecar"
+	targetSpec    target = "spec"
+	targetStatus  target = "status"
 )
 
 func targetOf(k planner.Kind) target {
@@ -20,10 +19,8 @@ func targetOf(k planner.Kind) target {
 		return targetSidecar
 	case planner.Publish, planner.Cordon, planner.Withdraw:
 		return targetSpec
-	case planner.MarkForRelease, planner.Unmark, planner.MarkReleased:
+	default: // MarkForRelease, Unmark and MarkReleased
 		return targetStatus
-	default:
-		return targetNone
 	}
 }
 
@@ -75,11 +72,9 @@ func (p patch) subresource() []string {
 // body returns the JSON object of the patch. The API server responds with a conflict if the version is
 // not that of the CiliumNode.
 func (p patch) body() map[string]any {
-	body := map[string]any{"metadata": map[string]any{"resourceVersion": p.version}}
-	if p.target == targetStatus {
-		body["status"] = map[string]any{"ipam": map[string]any{"release-ips": p.entries}}
-		return body
+	field := map[target]string{targetSpec: "pool", targetStatus: "release-ips"}[p.target]
+	return map[string]any{
+		"metadata":       map[string]any{"resourceVersion": p.version},
+		string(p.target): map[string]any{"ipam": map[string]any{field: p.entries}},
 	}
-	body["spec"] = map[string]any{"ipam": map[string]any{"pool": p.entries}}
-	return body
 }

@@ -1,7 +1,6 @@
 package lostnodes
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -72,31 +71,4 @@ func (h held) check(known History) error {
 		return fmt.Errorf("the plugin's store has no container ID of a sidecar, and the pools of %d nodes have slots; expected the store of these nodes, by --whereabouts-namespace", filled)
 	}
 	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, h.networks)
-}
-
-// narrow returns the nodes with the owners that have a reservation, and the names of the nodes without
-// any.
-func (h held) narrow(nodes []Node) (holding []Node, empty []string) {
-	for _, n := range nodes {
-		n.Owners, n.Generations = h.of(n.Name)
-		if len(n.Owners) == 0 {
-			empty = append(empty, n.Name)
-			continue
-		}
-		holding = append(holding, n)
-	}
-	return holding, empty
-}
-
-// remaining returns an error that names the nodes that still have a reservation.
-func (h held) remaining(names []string) (released []string, err error) {
-	var errs []error
-	for _, name := range names {
-		if owners, _ := h.of(name); len(owners) > 0 {
-			errs = append(errs, fmt.Errorf("node %s: each DEL has succeeded, but the plugin's store still has addresses of %q", name, owners))
-			continue
-		}
-		released = append(released, name)
-	}
-	return released, errors.Join(errs...)
 }

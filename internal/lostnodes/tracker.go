@@ -68,7 +68,15 @@ func (t Tracker) compare(ctx context.Context, h History, lost []Node) ([]Node, e
 	if err != nil {
 		return nil, err
 	}
-	holding, empty := held.narrow(lost)
+	var holding []Node
+	var empty []string
+	for _, n := range lost {
+		if n.Owners, n.Generations = held.of(n.Name); len(n.Owners) > 0 {
+			holding = append(holding, n)
+		} else {
+			empty = append(empty, n.Name)
+		}
+	}
 	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Forget(empty) })
 	return holding, err
 }
@@ -86,23 +94,29 @@ func (t Tracker) Forget(ctx context.Context, r Report) error {
 	if err != nil {
 		return err
 	}
-	released, remaining := r.Reclaimed, error(nil)
+	released, remaining := r.Reclaimed, []error{}
 	if t.ContainerIDs != nil && len(released) > 0 {
 		held, err := t.held(ctx)
 		if err != nil {
 			return err
 		}
-		released, remaining = held.remaining(released)
+		released = slices.DeleteFunc(slices.Clone(released), func(name string) bool {
+			owners, _ := held.of(name)
+			if len(owners) > 0 {
+				remaining = append(remaining, fmt.Errorf("node %s: each DEL has succeeded, but the plugin's store still has addresses of %q", name, owners))
+			}
+			return len(owners) > 0
+		})
 	}
 	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Observe(nodes, nil, t.MaxGap, now).Forget(released) })
-	if len(r.Failed) == 0 {
-		return errors.Join(err, remaining)
+	if len(r.Failed) > 0 {
+		failed := ""
+		for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
+			failed += fmt.Sprintf("\n  %s: %s", name, r.Failed[name])
+		}
+		remaining = append(remaining, fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:%s", len(r.Failed), failed))
 	}
-	failed := ""
-	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
-		failed += fmt.Sprintf("\n  %s: %s", name, r.Failed[name])
-	}
-	return errors.Join(err, remaining, fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:%s", len(r.Failed), failed))
+	return errors.Join(append([]error{err}, remaining...)...)
 }
 
 // nodes returns the UIDs of the Nodes. An empty list is an error: otherwise every node would count as
