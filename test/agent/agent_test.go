@@ -28,8 +28,8 @@ func (tb *testbed) defineAgent(t *testing.T, updateRate time.Duration) {
 	)
 }
 
-// newAgent defines an agent by its name in this test, its program, and flags in addition to those of
-// every agent, which set the routing, the paths, and limits for a small machine.
+// newAgent defines an agent by its name in this test, its program, and flags in addition to the
+// common ones, which set the routing, the paths, and limits for a small machine.
 func (tb *testbed) newAgent(t *testing.T, name, program string, flags ...string) *cluster.Program {
 	t.Helper()
 	return tb.newProgram(t, name, tb.agentEnv(nodeName), tb.agentArgs(program, flags...)...)

@@ -113,7 +113,7 @@ func (tb *testbed) checkPatchedConnectivity(t *testing.T, own agentAddresses, po
 // ingressIdentity is Cilium's reserved identity of ingress (pkg/identity).
 const ingressIdentity = "identity=8 "
 
-// checkIngress wants the datapath to treat the addresses as those of ingress.
+// checkIngress wants the datapath to treat the addresses as addresses of ingress.
 func (tb *testbed) checkIngress(t *testing.T, ips []netip.Addr) {
 	t.Helper()
 	for _, ip := range ips {

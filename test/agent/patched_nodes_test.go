@@ -26,7 +26,7 @@ const (
 )
 
 // Two nodes with patched agents probe each other and each other's health endpoints, whose addresses
-// are those of host-local.
+// host-local allocates.
 func TestPatchedAgentTwoNodes(t *testing.T) {
 	tb := newPatchedTestbed(t, ipv4Only())
 	tb.sidecar.MustStart(t)

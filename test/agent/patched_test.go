@@ -21,7 +21,8 @@ import (
 )
 
 // newPatchedTestbed returns a testbed whose agent has the patch of deploy/cilium/agent: it gets its
-// own addresses from the sidecar, and cilium-cni gets those of pods from host-local.
+// own addresses from the sidecar, and cilium-cni gets the addresses of pods from
+// host-local.
 func newPatchedTestbed(t *testing.T, nw network) *testbed {
 	t.Helper()
 	tb := newTestbed(t, nw, shortDelays())

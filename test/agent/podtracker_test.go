@@ -63,7 +63,7 @@ func (t *podTracker) runningPods() []running {
 	return slices.Collect(maps.Values(t.pods))
 }
 
-// stillRunning returns those of some pods that have run since.
+// stillRunning returns the pods that have run since.
 func (t *podTracker) stillRunning(some []running) []running {
 	t.mu.Lock()
 	defer t.mu.Unlock()

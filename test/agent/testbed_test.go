@@ -50,7 +50,7 @@ func dualStack() network {
 // families returns the number of addresses of each pod.
 func (nw network) families() int { return len(nw.subnets) }
 
-// checkFamilies returns nil if the addresses are those of one pod: one of each family, each in the
+// checkFamilies returns nil if the addresses are right for one pod: one of each family, each in the
 // range of host-local.
 func (nw network) checkFamilies(ips []netip.Addr) error {
 	if len(ips) != nw.families() {
@@ -64,7 +64,7 @@ func (nw network) checkFamilies(ips []netip.Addr) error {
 	return nil
 }
 
-// delays are those of agent and bridge.
+// delays are the delays of agent and bridge.
 type delays struct {
 	// update is the agent's --ipam-cilium-node-update-rate.
 	update time.Duration
