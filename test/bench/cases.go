@@ -49,7 +49,7 @@ func (b *bench) lifecycle() error {
 	return err
 }
 
-// heldLookedUp measures requests for a held address that a lookup verifies, beside the bare
+// heldLookedUp measures requests for a held address that a lookup verifies, and the bare
 // plugin's CHECK of a lease in the same store: with few and with many leases.
 func (b *bench) heldLookedUp() error {
 	for _, size := range []int{10, 10000} {
@@ -106,8 +106,8 @@ func (b *bench) heldLookedUpWith(size int) error {
 	return errors.Join(err, s.stop())
 }
 
-// heldWithin measures requests for a held address without verification, beside a server that does
-// nothing and beside Cilium's allocator.
+// heldWithin measures requests for a held address without verification, of a server that does
+// nothing, and of Cilium's allocator.
 func (b *bench) heldWithin() error {
 	return b.withBaseline("held", []string{verifyNever}, func(s *server, _ *bare) error {
 		if _, _, err := s.allocate(owner); err != nil {
@@ -135,7 +135,7 @@ func (b *bench) heldWithin() error {
 // cheapPairs multiplies the pairs of a case that takes a fraction of a millisecond.
 const cheapPairs = 10
 
-// compareServer measures requests for a held address beside another server, which gets its socket
+// compareServer measures requests for a held address and another server, which gets its socket
 // as the last argument. With releases each of its allocations is released outside the measured
 // time, and ours gets one more request outside of it: both have then just answered.
 func (b *bench) compareServer(s *server, command []string, pairs int, releases bool) (comparison, error) {

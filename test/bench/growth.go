@@ -14,8 +14,8 @@ import (
 // sizes are the numbers of attachments at which growth is measured.
 var sizes = []int{10, 100, 1000, 10000}
 
-// point is the time of an allocation for a new owner beside a number of attachments, in
-// milliseconds: that of the plugin's processes (DEL and ADD), and the rest.
+// point is the time of an allocation for a new owner with a number of other attachments,
+// in milliseconds: the time of the plugin's processes (DEL and ADD), and the rest.
 type point struct {
 	Attachments int
 	Plugin, Own sample

@@ -49,8 +49,8 @@ func heldEngine(others int) (*engine.Engine, error) {
 	return e, nil
 }
 
-// heldRequest returns a function that requests a held address through the whole handler, beside
-// other attachments. It returns an error unless the response is 201.
+// heldRequest returns a function that requests a held address through the whole handler, with
+// other attachments present. It returns an error unless the response is 201.
 func heldRequest(others int) (func() error, error) {
 	e, err := heldEngine(others)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command bench measures the cost of the sidecar: the real binary over the real host-local, beside
+// Command bench measures the cost of the sidecar: the real binary over the real host-local, compared with
 // the bare plugin, a server that does nothing and, if it has been built, Cilium's allocator. It
 // prints its tables and writes them into docs/reference/performance.md.
 //

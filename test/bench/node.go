@@ -96,7 +96,7 @@ func (n *node) launch(flags ...string) (*server, error) {
 }
 
 // newSocket is the path of a socket: in the directory for temporary files, because
-// that of a checkout may be too long for one.
+// the path of a checkout may be too long for one.
 func newSocket() (string, error) {
 	dir, err := os.MkdirTemp("", "dip-bench-")
 	return filepath.Join(dir, "s"), err
