@@ -38,7 +38,8 @@ const (
 type bench struct {
 	*cluster.Cluster
 	dir string
-	// bridge is the path of delegated-ipam-bridge; operator that of the program with cilium-operator's
+	// bridge is the path of delegated-ipam-bridge; operator is the path of the program with
+	// cilium-operator's
 	// allocation logic, empty for none.
 	bridge, operator string
 	// bridgeKubeconfig and operatorKubeconfig are the files of the service accounts.

@@ -17,9 +17,9 @@ type benchCase struct {
 }
 
 const (
-	// manyNodes are those of the outage that shows how its cost grows.
+	// manyNodes is the number of nodes in the outage that shows how its cost grows.
 	manyNodes = 100
-	// recommendedWatermark is that of docs/operate/bridge.md, Sizing; the default is 0.
+	// recommendedWatermark is the value in docs/operate/bridge.md, Sizing; the default is 0.
 	recommendedWatermark = 8
 )
 

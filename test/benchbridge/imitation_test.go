@@ -89,7 +89,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestReport checks that a figure of the operator is beside that of the bridge.
+// TestReport checks that a figure of the operator stands next to the bridge's.
 func TestReport(t *testing.T) {
 	r := &report{Machine: "machine"}
 	r.add(bridges, 2, []row{{"excess", "writes", "1", "<= 2", verdict(true)}})

@@ -16,7 +16,7 @@ const (
 	// releaseDelay is --excess-ip-release-delay, except in cases that set another one. It is scaled: the
 	// default is 3 minutes.
 	releaseDelay = 10 * time.Second
-	// pluginDelay is the time of a plugin call: that of host-local (docs/reference/performance.md).
+	// pluginDelay is the time of a call of host-local (docs/reference/performance.md).
 	pluginDelay = 10 * time.Millisecond
 	// defaultUpdateRate is the agent's default of --ipam-cilium-node-update-rate.
 	defaultUpdateRate = 15 * time.Second
@@ -72,7 +72,7 @@ func (b *bench) newNodes(t *testing.T, prefix string, count int, o nodeOptions) 
 	return nodes
 }
 
-// startBridge starts the bridge with flags besides those of every bridge.
+// startBridge starts the bridge with flags in addition to the common ones.
 func (n *node) startBridge(t *testing.T, b *bench, flags ...string) {
 	t.Helper()
 	if n.options.withoutBridge {

@@ -16,7 +16,7 @@ type report struct {
 	Machine string
 
 	mu sync.Mutex
-	// rows are those of each case, in the order of cases.
+	// rows has the rows of each case, in the order of cases.
 	rows map[supplier]map[int][]row
 }
 
@@ -48,7 +48,7 @@ func (r *report) complete() bool {
 	return len(r.rows[bridges]) == len(cases())
 }
 
-// markdown returns the report as a table. A measurement of the operator is beside the bridge's.
+// markdown returns the report as a table. A measurement of the operator stands next to the bridge's.
 func (r *report) markdown() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

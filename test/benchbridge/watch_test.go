@@ -15,7 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// watchers are the watches of all CiliumNodes that the agents have, besides that of their own one.
+// watchers are the watches of all CiliumNodes that the agents have, besides the watch of their own
+// one.
 type watchers struct{ lines, bytes atomic.Int64 }
 
 // received returns the number of events that they have received, and their bytes.
