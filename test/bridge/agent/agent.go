@@ -1,4 +1,4 @@
-// Package agent imitates cilium-agent in ipam mode crd, as far as the CiliumNode shows it
+// Package agent imitates the part of cilium-agent in ipam mode crd that the CiliumNode shows
 // (docs/design/bridge.md, Behaviour of the agent). A test drives it step by step.
 package agent
 

@@ -24,7 +24,7 @@ type Object = map[string]any
 type Server struct {
 	http *httptest.Server
 	mu   sync.Mutex
-	// version is that of the last change; changes are all changes, for the watches.
+	// version is the version of the last change; changes are all changes, for the watches.
 	version   int
 	objects   map[string]Object
 	changes   []change
