@@ -118,14 +118,14 @@ func (config Config) tokens() []byte {
 	return lines
 }
 
-// As returns the client of another user. The name is that of the kubeconfig that it writes.
+// As returns the client of another user. name is the name of the kubeconfig that it writes.
 func (c *Cluster) As(t testing.TB, name, token string) Kube {
 	t.Helper()
 	return newKube(t, c.WriteKubeconfig(t, name, token, "default"))
 }
 
 // WriteKubeconfig writes NAME.kubeconfig into the cluster's directory, and returns its path. The
-// token is that of a service account or a node of the configuration, or of a pod.
+// token belongs to a service account or a node of the configuration, or to a pod.
 func (c *Cluster) WriteKubeconfig(t testing.TB, name, token, namespace string) string {
 	t.Helper()
 	file := c.path(name + ".kubeconfig")

@@ -120,7 +120,7 @@ func (k Kube) Apply(t testing.TB, file string) {
 	}
 }
 
-// Create creates an object. Its namespace is that of its metadata.
+// Create creates an object in the namespace of its metadata.
 func (k Kube) Create(ctx context.Context, object *unstructured.Unstructured) error {
 	_, err := k.of(object).Create(ctx, object, metav1.CreateOptions{})
 	return err

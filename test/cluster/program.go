@@ -20,7 +20,7 @@ type Program struct {
 	args []string
 	env  []string
 	log  *os.File
-	// namespaces are CLONE_NEW* flags: those of each process.
+	// namespaces are the CLONE_NEW* flags of each process.
 	namespaces uintptr
 
 	mu      sync.Mutex
