@@ -61,7 +61,7 @@ func TestFlagTables(t *testing.T) {
 //
 //evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagNames(t *testing.T) {
-	// A flag of cilium-agent, to which one of the bridge refers, and those of the command-line library.
+	// A flag of cilium-agent, to which a flag of the bridge refers, and the flags of the command-line library.
 	known := map[string]bool{"--ipam-cilium-node-update-rate": true, "--help": true, "--version": true}
 	for _, c := range commands() {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
@@ -102,8 +102,8 @@ func isOfBridge(c *cobra.Command) bool {
 }
 
 // tables returns the tables of flags by name. Each flag of each command is in one of them: in that
-// of its program, in "client" for those that several commands share, or in "commands". Each command
-// of the bridge's program has a table with its name, unless its flags are those of another table.
+// of its program, in "client" for flags that several commands share, or in "commands". Each command
+// of the bridge's program has a table with its name, unless another table has its flags.
 func tables(t *testing.T) map[string]string {
 	t.Helper()
 	shared := map[string]*pflag.Flag{}
