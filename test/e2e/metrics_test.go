@@ -67,7 +67,7 @@ func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
 }
 
 // sum returns the sum of the series of a metric that have the labels (name, value, name,
-// value); for a histogram that of the observation counts.
+// value); for a histogram the sum of the observation counts.
 func sum(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	var total float64
 	for _, m := range families[name].GetMetric() {

@@ -64,7 +64,7 @@ func TestWhereaboutsReconciler(t *testing.T) {
 }
 
 // Trap: calico's garbage collection frees addresses of unknown pods and keeps addresses without
-// a pod, such as those of the sidecar.
+// a pod, such as the sidecar's.
 //
 //evidence:reference/plugin-behaviour 35
 func TestCalicoGCKeepsHeld(t *testing.T) {
@@ -79,8 +79,8 @@ func TestCalicoGCKeepsHeld(t *testing.T) {
 	wantHolds(t, plugin, held...)
 }
 
-// Trap: calico lacks STATUS, because its CNI library is older than 1.1.0, and that of azure and
-// whereabouts succeeds regardless of its backend.
+// Trap: calico lacks STATUS, because its CNI library is older than 1.1.0, and the STATUS of azure
+// and whereabouts succeeds regardless of its backend.
 //
 //evidence:reference/plugin-behaviour 32
 //evidence:reference/plugin-behaviour 38

@@ -76,7 +76,7 @@ func TestProfileTryHostLocal(t *testing.T) {
 }
 
 // static keeps nothing. Its CHECK accepts any address that is not configured, and CNI_ARGS adds an
-// address to those of the configuration.
+// address to the configured ones.
 func TestProfileTryStatic(t *testing.T) {
 	t.Parallel()
 	wantDifferences(t, staticNode(t), "static", []string{
@@ -92,8 +92,8 @@ func TestRealDHCPProfileTry(t *testing.T) {
 	}
 }
 
-// A plugin of a type without a profile: the tried fields are those of host-local, and the rest
-// that of the careful profile.
+// A plugin of a type without a profile: the tried fields are right for host-local, and the
+// rest is the careful profile.
 func TestProfileTryUnknownType(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// centralNodes returns two nodes with one central server, whose store is that of the first. Their
+// centralNodes returns two nodes with one central server, whose store is the first node's. Their
 // sidecars are not compared with the store, which has the addresses of both.
 func centralNodes(t *testing.T, facts map[string]any) (a, b *harness.Node, server harness.Central) {
 	t.Helper()

@@ -65,7 +65,7 @@ func normalize(n *harness.Node, list []harness.Attachment, text string) string {
 	return alignColumns(replaceVarying(n, list, text))
 }
 
-// replaceVarying replaces the paths and the name of the test's node by those of a real one, and
+// replaceVarying replaces the paths and the name of the test's node by usual ones, and
 // values that differ between runs.
 func replaceVarying(n *harness.Node, list []harness.Attachment, text string) string {
 	const node = "worker-1"
