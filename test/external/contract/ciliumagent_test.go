@@ -25,14 +25,14 @@ import (
 )
 
 // ciliumAgent is the IPAM API of cilium-agent in ipam mode kubernetes: Cilium's generated server over
-// Cilium's host-scope ranges. Its handlers do what those of Cilium's pkg/ipam/api and the functions
+// Cilium's host-scope ranges. Its handlers do what the handlers of Cilium's pkg/ipam/api and the functions
 // that they call in pkg/ipam do in this mode. These cannot be imported: they need most of the
 // agent, which takes minutes to build.
 type ciliumAgent struct {
 	socket string
 
 	mu sync.Mutex
-	// ranges are those of the enabled families.
+	// ranges are the ranges of the enabled families.
 	ranges map[string]*ipallocator.Range
 	// endpoints are the addresses that endpoints use.
 	endpoints map[string]bool
@@ -48,7 +48,7 @@ const (
 	ipv6 = "ipv6"
 )
 
-// startCiliumAgent serves until the test ends. Other operations than those of the sidecar are not
+// startCiliumAgent serves until the test ends. Only the operations of the sidecar are
 // implemented.
 func startCiliumAgent(t *testing.T, families ...string) *ciliumAgent {
 	t.Helper()
@@ -89,7 +89,7 @@ func (a *ciliumAgent) reset(families []string) {
 	a.ranges, a.endpoints = map[string]*ipallocator.Range{}, map[string]bool{}
 	for _, f := range families {
 		a.ranges[f] = ipallocator.NewCIDRRange(netip.MustParsePrefix(ciliumRanges[f]))
-		// As excluded addresses are, that of the router.
+		// The router's address, as excluded addresses are.
 		_ = a.ranges[f].Allocate(netip.MustParseAddr(ciliumRouters[f]))
 	}
 }

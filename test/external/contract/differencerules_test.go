@@ -1,6 +1,6 @@
 package contract
 
-// differenceRules returns which differences are those of each row of the table in docs/reference/api.md.
+// differenceRules returns which differences belong to each row of the table in docs/reference/api.md.
 func differenceRules() map[string]differenceRule {
 	type values = map[string][]string
 	posts, restore, release := []string{"allocate", "restore"}, []string{"restore"}, []string{"release"}

@@ -92,7 +92,7 @@ func TestChartOtherwiseUnchanged(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		values []string
-		// settings are those of the agent and the operator that the IPAM mode changes.
+		// settings are the settings of agent and operator that the IPAM mode changes.
 		settings []string
 	}{
 		{"the sidecar", []string{sidecarYAML}, []string{

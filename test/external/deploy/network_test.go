@@ -16,7 +16,7 @@ import (
 )
 
 // template returns the template of the CNI configuration that the installation gives to
-// delegated-ipam-network. In the chart of Cilium it is that of a separate installation of our chart.
+// delegated-ipam-network. With the chart of Cilium, a separate installation of our chart has it.
 func (d deployed) template(t *testing.T) string {
 	t.Helper()
 	all := d.all

@@ -46,7 +46,7 @@ func TestPatchedAgentSocket(t *testing.T) {
 func TestPatchApplies(t *testing.T) {
 	for _, c := range []struct {
 		name, module, line string
-		// renamed changes the models to those of later releases of the line.
+		// renamed changes the models to the models of later releases of the line.
 		renamed bool
 	}{
 		{"the agent of make agent-test", "../../programs", "v1.19", false},

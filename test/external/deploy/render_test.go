@@ -60,7 +60,7 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 // policyAPI is the API version that the chart looks for before it renders the admission policy.
 const policyAPI = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
-// daemonSets renders the chart of deploy/chart with values as those of "helm template --set".
+// daemonSets renders the chart of deploy/chart with values in the form of "helm template --set".
 func daemonSets(t *testing.T, set ...string) []runtime.Object {
 	t.Helper()
 	all, err := template(t, ourChart, newest, values.Options{Values: set}, policyAPI)

@@ -77,8 +77,8 @@ func TestAlertsDocumented(t *testing.T) {
 	}
 }
 
-// of has the labels of every series of a sidecar; ofBridge those of a bridge, ofNetwork those of
-// delegated-ipam-bridge network.
+// of has the labels of every series of a sidecar; ofBridge and ofNetwork the
+// labels of a bridge and of delegated-ipam-bridge network.
 const (
 	of        = `job="delegated-ipam",instance="a:1"`
 	ofBridge  = `job="delegated-ipam-bridge",instance="a:2"`
