@@ -85,8 +85,8 @@ func unfinishedRequests() map[string]string {
 	}
 }
 
-// floodAs opens floodWave connections as a user and sends a request on each, as far as the sidecar
-// lets it. The connections stay open.
+// floodAs opens floodWave connections as a user and sends a request on each that the sidecar
+// accepts. The connections stay open.
 func floodAs(t *testing.T, socket string, uid int, request string) []net.Conn {
 	t.Helper()
 	var wave []net.Conn

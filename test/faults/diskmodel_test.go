@@ -42,7 +42,7 @@ type modelFile struct {
 	failed bool
 }
 
-// none is the state of a missing record, torn that of a record whose content may be lost.
+// none is the state of a missing record, torn the state of a record whose content may be lost.
 const (
 	none = "none"
 	torn = "torn"
@@ -138,7 +138,7 @@ func (d *diskModel) callFailed(call, path string) {
 	}
 }
 
-// isRecord reports whether a name is that of a record.
+// isRecord reports whether a file of this name is a record.
 func isRecord(name string) bool {
 	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(filepath.Base(name), ".")
 }

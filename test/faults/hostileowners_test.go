@@ -249,7 +249,7 @@ func readJSON(t *testing.T, line string) string {
 // recordPath matches the path of a record, the only file that an owner may create.
 var recordPath = regexp.MustCompile(`^state/attachments/cilium-agent-[a-z0-9-]{1,50}\.json$`)
 
-// filesBelow returns the paths in a node's directory, except those of the scripted plugin.
+// filesBelow returns the paths in a node's directory, except the paths of the scripted plugin.
 func filesBelow(t *testing.T, n *harness.Node) []string {
 	t.Helper()
 	var all []string

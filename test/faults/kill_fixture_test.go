@@ -49,7 +49,7 @@ func newFixture(t *testing.T, sc scenario) *fixture {
 
 func (f *fixture) planFile() string { return filepath.Join(f.node.Dir, "plan") }
 
-// setPlan makes the sidecar record its visits from now on, and end by SIGKILL at that of the plan.
+// setPlan makes the sidecar record its visits from now on, and end by SIGKILL at the plan's.
 func (f *fixture) setPlan(p failpoint.Plan) {
 	f.t.Helper()
 	f.clearPlan()
@@ -83,7 +83,7 @@ func (f *fixture) visits() []failpoint.Point {
 // start starts a sidecar and returns when it has responded and has logged that it is ready, or
 // was killed: its readiness checks visit failpoints, so they must be complete in every run of a
 // scenario. A response is required, because a plugin process that was being forked when the
-// last sidecar was killed keeps the socket open for a moment. Flags override those of the scenario.
+// last sidecar was killed keeps the socket open for a moment. Flags override the flags of the scenario.
 func (f *fixture) start(flags ...string) {
 	f.t.Helper()
 	f.sidecar = f.node.Launch(f.t, slices.Concat(f.flags, flags)...)

@@ -28,7 +28,7 @@ func scenarios() []scenario {
 // newOwner is the scenario in whose recovery every visit is a case.
 const newOwner = "allocate for a new owner"
 
-// requestScenarios are those of requests to a running sidecar.
+// requestScenarios are the scenarios of requests to a running sidecar.
 func requestScenarios() []scenario {
 	send := func(r request) func(*fixture) { return func(f *fixture) { f.send(r) } }
 	router := allocation("router", "")
@@ -54,7 +54,7 @@ func requestScenarios() []scenario {
 	}
 }
 
-// startScenarios are those of a start with the state of a previous run.
+// startScenarios are the scenarios of a start with the state of a previous run.
 func startScenarios() []scenario {
 	restart := func(f *fixture) { f.start(); f.send(allocation("router", "")) }
 	return []scenario{

@@ -159,7 +159,7 @@ func (c killCase) run(f *fixture) (first, second bool) {
 	f.unanswered = unanswered
 	f.startAndRetry(requests)
 	second = f.waitKilled()
-	f.requests = requests // without those of startAndRetry
+	f.requests = requests // without the requests of startAndRetry
 	return first, second
 }
 
@@ -197,8 +197,8 @@ func recordScenarios(t *testing.T, all []scenario) []recordedScenario {
 	return recorded
 }
 
-// recordVisits returns the failpoints that a scenario visits; with a first kill those of the
-// start that follows.
+// recordVisits returns the failpoints that a scenario visits; with a first kill the failpoints of
+// the start that follows.
 func recordVisits(t *testing.T, sc scenario, first failpoint.Plan) []failpoint.Point {
 	t.Helper()
 	f := newFixture(t, sc)

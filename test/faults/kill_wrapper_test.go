@@ -43,7 +43,7 @@ exec "$0.real"
 // pluginKill is a kill of the plugin before a system call; without a system call there is none.
 type pluginKill struct {
 	verb, syscall string
-	// nth is the number of the system call among those of its name in one plugin call, from 1.
+	// nth counts the system calls of this name in one plugin call, from 1.
 	// For afterDelay it is the delay in µs.
 	nth int
 }

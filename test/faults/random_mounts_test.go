@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// mountOwners is the number of concurrent owners, and mountSteps that of the steps of each.
+	// mountOwners is the number of concurrent owners, and mountSteps the number of steps of
+	// each.
 	mountOwners, mountSteps = 6, 40
 	// mountEvents is the number of cases on one node.
 	mountEvents = 20

@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// rebootOwners is the number of cases on a node, and rebootSteps that of the steps of each.
+// rebootOwners is the number of cases on a node, and rebootSteps the number of steps of each.
 const rebootOwners, rebootSteps = 30, 4
 
 //evidence:design/reliability the lease of one family survived, that of the other did not
