@@ -83,7 +83,7 @@ func fromEnv(t testing.TB, name string) string {
 // artifact is a binary, or a directory of binaries, that is built unless a variable names it.
 type artifact struct {
 	env string
-	// name is its file name; that of a directory ends in "/".
+	// name is its file name; the name of a directory ends in "/".
 	name string
 	// dir is the directory of the module, relative to the main one, and pkg the package in it.
 	dir, pkg string
@@ -135,7 +135,7 @@ func (n *Node) InstallPlugin(t testing.TB, name string) {
 	n.install(t, EnvPlugins, name)
 }
 
-// InstallOldHostLocal replaces host-local with that of plugins v1.4.0.
+// InstallOldHostLocal replaces host-local with the one of plugins v1.4.0.
 func (n *Node) InstallOldHostLocal(t testing.TB) {
 	t.Helper()
 	n.install(t, EnvOldPlugins, "host-local")

@@ -134,7 +134,7 @@ func (c *clientHistory) releasedOwner(r ipamRequest) string {
 	return c.current().OwnerOf(r.ip)
 }
 
-// responseReceived records a response; releasedOwner is that of the request. An address with
+// responseReceived records a response; releasedOwner is the owner in the request. An address with
 // an expiration may expire at any time.
 func (c *clientHistory) responseReceived(r ipamRequest, releasedOwner string, got Response) {
 	if c == nil || r.pool != "" || r.method == http.MethodPost && r.owner == "" {

@@ -20,7 +20,7 @@ type Sidecar struct {
 	p    *process
 }
 
-// Start runs a sidecar on the node and returns when it is ready. Flags are added to those of
+// Start runs a sidecar on the node and returns when it is ready. Flags are added to
 // ServeArgs and override them.
 //
 // When the test ends and the sidecar still runs, its list must equal the plugin's store

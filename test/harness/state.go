@@ -62,7 +62,7 @@ func bindMount(from, over string) []string {
 
 // ReplaceFile makes every sidecar that is started from now on read other content from a
 // file of the machine. Without the right to create a mount namespace the test is skipped.
-// With another machine ID the history is reset: the responses were those of another machine.
+// With another machine ID the history is reset: the responses came from another machine.
 func (n *Node) ReplaceFile(t testing.TB, path, content string) {
 	t.Helper()
 	if path == MachineIDFile {
