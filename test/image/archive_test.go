@@ -21,7 +21,7 @@ const archiveLimit = 25_000_000
 // method ("go build -ldflags=-dumpdep" names the dependency).
 const programLimit = 18 << 20
 
-// programs returns the names of the images, which are those of their programs.
+// programs returns the names of the images and of their programs, which are equal.
 func programs() []string { return []string{"delegated-ipam", "delegated-ipam-bridge"} }
 
 func TestImageContent(t *testing.T) {

@@ -65,8 +65,8 @@ func containerd(t *testing.T) (ctr func(args ...string) string) {
 	}
 }
 
-// The command of docs/install/kubernetes.md gives each image one name, that of the manifests, and finds both
-// architectures.
+// The command of docs/install/kubernetes.md gives each image the name in the manifests, and finds
+// both architectures.
 func TestImportIntoContainerd(t *testing.T) {
 	var archives []string
 	for _, name := range programs() {

@@ -20,7 +20,7 @@ type served struct {
 	harness.Client
 	node      *harness.Node
 	container container
-	// options are those of the container, without its user.
+	// options are the options of the container, without its user.
 	options []string
 }
 
