@@ -18,7 +18,7 @@ import (
 // target is a program of a node.
 type target struct {
 	name string
-	// match reports whether the arguments are those of the program.
+	// match reports whether the arguments belong to the program.
 	match func(args []string) bool
 }
 

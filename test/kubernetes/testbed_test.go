@@ -36,7 +36,8 @@ type testbed struct {
 	nodes []*node
 	// dual enables IPv6.
 	dual bool
-	// root is the directory of the repository, built that of build.sh, dir that of this run.
+	// root is the directory of the repository, built the output of build.sh, dir the directory of
+	// this run.
 	root, built, dir string
 }
 
