@@ -13,7 +13,7 @@ var (
 	usedAction = regexp.MustCompile(`(?m)^\s*(?:- )?uses: +(\S+?)@(.+)$`)
 	// pinned is a commit and the version that a comment names.
 	pinned = regexp.MustCompile(`^[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
-	// goVersion is the version of Go that a workflow installs, and goLine that of go.mod.
+	// goVersion is the version of Go that a workflow installs, and goLine the version in go.mod.
 	goVersion = regexp.MustCompile(`(?m)^ +go-version: "(.+)"$`)
 	goLine    = regexp.MustCompile(`(?m)^go (\d+\.\d+)`)
 	// topPermissions are the permissions of all jobs of a workflow.
