@@ -13,7 +13,7 @@ import (
 
 // result is the result of a run.
 type result struct {
-	// states, transitions and depth are those of the search that decided.
+	// states, transitions and depth describe the search that decided.
 	states, transitions, depth int
 	// violated is the assertion of the counterexample; empty if there is none.
 	violated string
