@@ -25,7 +25,7 @@ const (
 	// metricsAddress is in the network namespace of run.sh.
 	metricsAddress = "127.0.0.1:9968"
 	nodeName       = "worker-1"
-	// account is that of the manifest; without+VERB lacks a verb on nodes.
+	// account is the account of the manifest; without+VERB lacks a verb on nodes.
 	account = "kube-system:delegated-ipam-network"
 	without = "kube-system:without-"
 	// limit is the time for one change to have its effect on a busy machine.
