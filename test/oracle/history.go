@@ -65,7 +65,7 @@ type Snapshot struct {
 // concurrently.
 type History struct {
 	mu sync.Mutex
-	// owners are those of addresses that were allocated with success and not released.
+	// owners are the owners of addresses that were allocated and not released.
 	owners map[netip.Addr]string
 	// released are addresses with the owners that released them.
 	released map[netip.Addr]map[string]bool
