@@ -1,6 +1,6 @@
 // Command cilium serves Cilium's IPAM API as cilium-agent does with ipam:
 // kubernetes: its generated server and middleware, its IPAM handlers, its
-// host-scope allocator, all in memory. The benchmark puts it beside ours.
+// host-scope allocator, all in memory. The benchmark compares it with ours.
 package main
 
 import (
@@ -46,8 +46,8 @@ func serve(socket string) error {
 	return s.Serve(l)
 }
 
-// newHandler is the API as the agent serves it; operations other than those of
-// IPAM are not implemented.
+// newHandler is the API as the agent serves it; only the operations of IPAM
+// are implemented.
 func newHandler() (http.Handler, error) {
 	spec, err := loads.Analyzed(server.SwaggerJSON, "")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command cilium-operator-ipam fills spec.ipam.pool of CiliumNodes with the allocation logic of
 // cilium-operator v1.19.0 (pkg/ipam, NodeManager), as for a cloud, over a range in memory. The benchmark
-// of the bridge puts it beside the bridge.
+// of the bridge compares both.
 package main
 
 import (
