@@ -25,7 +25,7 @@ type Step struct {
 	PID int
 	// Call is the system call's name; Exited for the end of a process.
 	Call string
-	// Args is the text between the parentheses, as far as it is known at that step.
+	// Args is the text between the parentheses that is known at that step.
 	Args string
 	// Ended is set at the end of a call, OK if it did not fail.
 	Ended, OK bool
