@@ -22,7 +22,7 @@ import (
 // reclaimAccount is the service account of deploy/kubernetes/reclaim.
 const reclaimAccount = "kube-system:delegated-ipam-reclaim"
 
-// manifests are those of the CronJob.
+// manifests are the manifests of the CronJob.
 const manifests = "../../deploy/kubernetes/reclaim"
 
 // twoNodes returns two nodes of one cluster. Neither list equals the IPPools, which have both.
@@ -120,7 +120,7 @@ type cronJob struct {
 	store []string
 }
 
-// run runs its three containers. The error is that of the last one; remembered are the nodes that the
+// run runs its three containers. The error is the error of the last one; remembered are the nodes that the
 // ConfigMap has then.
 func (j cronJob) run(t *testing.T) (remembered []string, err error) {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// testTry runs "profile try" beside a sidecar: it proposes the profile as it is, and nothing else
+// testTry runs "profile try" while a sidecar runs: it proposes the profile as it is, and nothing else
 // than the sidecar's reservation is left.
 func testTry(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)
