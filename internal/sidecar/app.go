@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
@@ -61,7 +62,7 @@ type app struct {
 	*reporter
 	log     logrus.FieldLogger
 	metrics *metrics.Metrics
-	handler http.Handler
+	api     *httpapi.API
 	loaded  journal.Loaded
 	// overLimit logs the connections that are closed because there are too many, and refusals the
 	// requests of callers who may not call.
@@ -112,15 +113,17 @@ func (a *app) connect(boot, machine string) (err error) {
 		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Exclude: c.ExcludeAddresses,
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
-		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics.Engine(),
-	}, failingJournal{a.metrics.Journal(a.journal), a.stateDir.Expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
+		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
+	}, engineJournal{a.journal, a.metrics, a.stateDir.Expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
 
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}
 
-	api, err := httpapi.New(httpapi.Options{
-		Engine: a.engine, Reporter: a.reporter, OnUnread: unixsock.OnUnread, Privileged: unixsock.Privileged, Log: a.log, DefaultPool: c.IPAMDefaultIPPool,
+	a.api, err = httpapi.New(httpapi.Options{
+		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool,
+		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
+		OnUnread: unixsock.OnUnread, Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
 		Addressing: httpapi.Addressing{
 			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,
@@ -131,8 +134,22 @@ func (a *app) connect(boot, machine string) (err error) {
 		return err
 	}
 	a.registerMetrics()
-	a.handler = a.route(api)
 	return nil
+}
+
+// registerMetrics registers the metrics that are collected at each scrape, and the series of the
+// operations and of the configured plugins.
+func (a *app) registerMetrics() {
+	a.metrics.RegisterAPI(a.api.Operations())
+	a.metrics.Register(a.engine, func() (ready bool, quarantined int) {
+		r := a.Report(context.Background())
+		return r.Ready, len(r.Quarantined)
+	})
+	for _, pool := range a.config.poolNames() {
+		if n, err := a.conf.Network(pool); err == nil {
+			a.metrics.RegisterPlugin(n.IPAMType)
+		}
+	}
 }
 
 // connectPlugins creates the plugin runner and the watcher of the CNI configuration, and
@@ -140,14 +157,13 @@ func (a *app) connect(boot, machine string) (err error) {
 func (a *app) connectPlugins() (err error) {
 	c := a.config
 	o := c.PluginOptions()
-	o.Log, o.Observer, o.LockDir = a.log, a.metrics.Plugin(), a.journal.Dir()
+	o.Log, o.Observer, o.LockDir = a.log, a.metrics, a.journal.Dir()
 	if _, err := o.Profiles(); err != nil {
 		a.log.WithError(err).Error("Not ready: a plugin profile is invalid; no new addresses are allocated until it is fixed")
 	}
 	if a.runner, err = plugin.New(o); err != nil {
 		return err
 	}
-	a.plugins = newPoolProbes(a.runner, a.locks, &a.probes, c.PluginTimeout+plugin.DefaultGrace)
 	networks := c.NetworkOptions()
 	networks.Log = a.log
 	if a.conf, err = cniconf.New(networks); err != nil {
@@ -199,13 +215,13 @@ func (a *app) reportProblems() {
 			a.log.WithError(p.MoveErr).WithField("file", p.File).Error("Failed to move the record to quarantine/")
 		}
 		if p.MovedTo == "" { // otherwise the journal lists it
-			a.problems = append(a.problems, httpapi.Quarantined{File: p.File, Reason: p.Reason.Error(), Since: a.started})
+			a.problems = append(a.problems, &models.QuarantinedRecord{File: p.File, Reason: p.Reason.Error(), Since: httpapi.OptionalTime(a.started)})
 		}
 	}
 	for _, n := range a.loaded.FutureVersions {
 		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
 		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID, "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
 			Error("A record of a newer version was found; its owner is not served")
-		a.problems = append(a.problems, httpapi.Quarantined{File: n.File, Reason: reason, Since: a.started, Version: n.Version})
+		a.problems = append(a.problems, &models.QuarantinedRecord{File: n.File, Reason: reason, Since: httpapi.OptionalTime(a.started), Version: int64(n.Version)})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -58,13 +57,9 @@ func (c Config) SocketOptions() unixsock.Options {
 	return unixsock.Options{Path: c.SocketPath, Mode: c.SocketMode, Group: c.SocketGroup}
 }
 
-// reported returns settings as the status has them.
-func reported(settings []options.Setting) []httpapi.OptionValue {
-	all := make([]httpapi.OptionValue, len(settings))
-	for i, s := range settings {
-		all[i] = httpapi.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)}
-	}
-	return all
+// callers returns the authorized callers of the API.
+func (c Config) callers() unixsock.Callers {
+	return unixsock.Callers{UIDs: c.AllowUIDs, GIDs: c.AllowGIDs}
 }
 
 // poolNames returns the pools in the order in which they are shown: the default one first.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
 // valid returns a configuration that can work, in a separate directory.
@@ -64,14 +63,6 @@ func TestValidate(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// Package unixsock has the same default for callers that leave the option out.
-func TestDefaults(t *testing.T) {
-	s, _ := options.NewSidecar(nil)
-	if s.SocketMode != unixsock.DefaultMode {
-		t.Errorf("the options have %04o; package unixsock %04o", s.SocketMode, unixsock.DefaultMode)
-	}
 }
 
 func TestPoolOrder(t *testing.T) {

@@ -3,13 +3,13 @@ package sidecar
 import (
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
 // A pool whose plugin is missing and its attachments have the same cause, which is reported once.
 func TestMissingPluginReason(t *testing.T) {
 	const cause = `failed to find plugin "host-local" in path [/bin]; put the plugin there`
-	p := movedPlugin{httpapi.MovedPlugin{Pool: "default", Error: "/bin/host-local no longer exists: " + cause}, cause}
+	p := movedPlugin{models.MovedPlugin{Pool: "default", Error: "/bin/host-local no longer exists: " + cause}, cause}
 	const alone = `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists: ` + cause
 	for name, tt := range map[string]struct {
 		others []string

@@ -11,6 +11,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
@@ -22,7 +24,7 @@ func (a *app) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := unixsock.Listen(c.SocketOptions())
+	listener, err := unixsock.Listen(c.SocketOptions(), c.callers(), a.overLimit)
 	if err != nil {
 		if metricsListener != nil {
 			err = errors.Join(err, metricsListener.Close())
@@ -38,9 +40,9 @@ func (a *app) serve(ctx context.Context) error {
 
 	background, stopBackground := context.WithCancel(context.Background())
 	waitBackground := a.startBackground(background, metricsListener)
-	server := unixsock.Server(a.handler, a.log)
+	server := unixsock.Server(a.api, a.log)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(unixsock.Limit(listener, a.callers(), a.overLimit)) }()
+	go func() { served <- server.Serve(listener) }()
 	a.log.WithFields(logrus.Fields{
 		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName, "podName": c.PodName,
 		"attachments": loaded, "version": c.Version,
@@ -131,4 +133,48 @@ func (a *app) stop(ctx context.Context, server *http.Server) error {
 	}
 	a.log.Info("Stopped")
 	return nil
+}
+
+// reloads reads the configuration again at each signal, and then calls report, until ctx ends.
+func (a *app) reloads(ctx context.Context, report func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.config.Hangups:
+		}
+		a.log.Info("SIGHUP: reading the configuration again")
+		if a.config.Reread != nil {
+			settings := a.config.Reread()
+			a.settings.Store(&settings)
+		}
+		// They are read for each use anyway; here an error is logged before the next use.
+		if _, err := a.config.PluginOptions().Profiles(); err != nil {
+			a.log.WithError(err).Error("SIGHUP: a plugin profile is invalid; no new addresses are allocated until it is fixed")
+		}
+		a.conf.Reload()
+		report()
+	}
+}
+
+// listenMetrics listens on --metrics-address; nil if that is empty.
+func (a *app) listenMetrics(ctx context.Context) (net.Listener, error) {
+	address, err := options.ListenAddress(a.config.MetricsAddress)
+	if address == "" || err != nil {
+		return nil, err
+	}
+	return metricsserver.Listen(ctx, address)
+}
+
+// serveMetrics serves the metrics until ctx ends. Its failure does not stop the API.
+func (a *app) serveMetrics(ctx context.Context, l net.Listener) {
+	if l == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+metricsserver.Path, a.metrics.Handler())
+	a.log.WithField("address", l.Addr()).Info("Serving metrics")
+	if err := metricsserver.Serve(ctx, l, mux); err != nil {
+		a.log.WithError(err).Error("Metrics are no longer served")
+	}
 }

@@ -7,11 +7,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 )
 
 // transitions records when the readiness and the status of each pool last changed. They
-// are observed by reports only: those of callers, and those of logReadiness.
+// are observed by the reports for callers and for logReadiness only.
 type transitions struct {
 	log logrus.FieldLogger
 
@@ -19,7 +19,7 @@ type transitions struct {
 	pools map[string]statusSince
 	ready statusSince
 	// failure is why the sidecar is not ready; empty if it is.
-	failure httpapi.LastError
+	failure engine.Failure
 }
 
 // statusSince is a status and the time of the change to it.
@@ -40,18 +40,18 @@ func (s *statusSince) update(status string, changed time.Time) time.Time {
 	return s.since
 }
 
-// pool returns since when a pool has the reported status. A change of its configuration
-// has the time that the report has.
-func (t *transitions) pool(p httpapi.PoolReport) time.Time {
+// pool returns since when a pool has a status. A change of its configuration, which has been in use
+// since a time, counts from that time.
+func (t *transitions) pool(pool, status string, configured time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, seen := t.pools[p.Pool]
+	s, seen := t.pools[pool]
 	changed := time.Time{}
-	if !seen || p.Since.After(s.since) {
-		s, changed = statusSince{}, p.Since
+	if !seen || configured.After(s.since) {
+		s, changed = statusSince{}, configured
 	}
-	since := s.update(p.Error+"\n"+p.NotReady, changed)
-	t.pools[p.Pool] = s
+	since := s.update(status, changed)
+	t.pools[pool] = s
 	return since
 }
 
@@ -70,9 +70,9 @@ func (t *transitions) readiness(reasons []string, pending bool) time.Time {
 	changed := t.ready.status != status
 	since := t.ready.update(status, time.Time{})
 	if text := "not ready: " + why; why == "" {
-		t.failure = httpapi.LastError{}
+		t.failure = engine.Failure{}
 	} else if changed || t.failure.Text != text {
-		t.failure = httpapi.LastError{Text: text, At: time.Now()}
+		t.failure = engine.Failure{Text: text, At: time.Now()}
 	}
 	switch {
 	case changed && why == "":
@@ -84,7 +84,7 @@ func (t *transitions) readiness(reasons []string, pending bool) time.Time {
 }
 
 // lastFailure returns why the sidecar is not ready; empty if it is.
-func (t *transitions) lastFailure() httpapi.LastError {
+func (t *transitions) lastFailure() engine.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failure

@@ -10,8 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 )
 
 func TestReadiness(t *testing.T) {
@@ -56,21 +54,21 @@ func TestPoolSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &transitions{pools: map[string]statusSince{}}
 		conf := time.Now()
-		step := func(name string, p httpapi.PoolReport, want time.Time) {
+		step := func(name, pool, status string, configured, want time.Time) {
 			t.Helper()
 			time.Sleep(time.Second)
-			if got := tr.pool(p); !got.Equal(want) {
+			if got := tr.pool(pool, status, configured); !got.Equal(want) {
 				t.Errorf("%s: since %s; want %s", name, got.Sub(conf), want.Sub(conf))
 			}
 		}
-		step("first report", httpapi.PoolReport{Since: conf}, conf)
-		step("no change", httpapi.PoolReport{Since: conf}, conf)
-		step("STATUS fails", httpapi.PoolReport{Since: conf, NotReady: "50"}, conf.Add(3*time.Second))
-		step("STATUS still fails", httpapi.PoolReport{Since: conf, NotReady: "50"}, conf.Add(3*time.Second))
-		step("STATUS succeeds", httpapi.PoolReport{Since: conf}, conf.Add(5*time.Second))
+		step("first report", "", "", conf, conf)
+		step("no change", "", "", conf, conf)
+		step("STATUS fails", "", "50", conf, conf.Add(3*time.Second))
+		step("STATUS still fails", "", "50", conf, conf.Add(3*time.Second))
+		step("STATUS succeeds", "", "", conf, conf.Add(5*time.Second))
 		later := time.Now()
-		step("another configuration", httpapi.PoolReport{Since: later}, later)
-		step("another pool", httpapi.PoolReport{Pool: "blue", Since: conf}, conf)
+		step("another configuration", "", "", later, later)
+		step("another pool", "blue", "", conf, conf)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 // The heap allocations of a request for a held address. Lower them when they decrease.
 const (
 	engineAllocations  = 8
-	handlerAllocations = 109
+	handlerAllocations = 135
 )
 
 //evidence:reference/performance held request, engine

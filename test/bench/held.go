@@ -13,11 +13,14 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	public "github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -59,7 +62,8 @@ func heldRequest(others int) (func() error, error) {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	h, err := httpapi.New(httpapi.Options{
-		Engine: e, Reporter: noReport{}, Log: log,
+		Engine: e, Reporter: noReport{}, Log: log, Refusals: logging.NewRepeated(log, time.Minute),
+		Peer:       func(context.Context) (unixsock.Peer, bool) { return unixsock.Peer{}, true }, // root
 		Addressing: httpapi.Addressing{EnableIPv4: true, RouterIPv4: netip.MustParseAddr("10.15.0.1")},
 	})
 	if err != nil {
@@ -143,7 +147,9 @@ func (o *fakeBackend) Prestart(...call.Upcoming) func()       { return func() {}
 // noReport has an empty report.
 type noReport struct{}
 
-func (noReport) Report(context.Context) httpapi.Report { return httpapi.Report{} }
+func (noReport) Report(context.Context) *models.DelegatedIPAMStatus {
+	return &models.DelegatedIPAMStatus{}
+}
 
 func (o *fakeBackend) Available() error { return o.err() }
 

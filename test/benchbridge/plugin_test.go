@@ -17,10 +17,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -53,7 +56,10 @@ func servePlugin(t *testing.T, node, socket string, first netip.Addr, delay time
 	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	api, err := httpapi.New(httpapi.Options{Engine: p, Reporter: p, Addressing: httpapi.Addressing{EnableIPv4: true}, Log: log})
+	api, err := httpapi.New(httpapi.Options{
+		Engine: p, Reporter: p, Addressing: httpapi.Addressing{EnableIPv4: true}, Log: log, Refusals: logging.NewRepeated(log, time.Minute),
+		Peer: func(context.Context) (unixsock.Peer, bool) { return unixsock.Peer{}, true }, // root
+	})
 	harness.Must(t, err)
 	listener, err := net.Listen("unix", socket)
 	harness.Must(t, err)
@@ -177,8 +183,11 @@ func (p *plugin) Record(_, owner string) (record.Record, bool) {
 }
 
 // Report is the status of a ready sidecar.
-func (p *plugin) Report(context.Context) httpapi.Report {
-	return httpapi.Report{Version: "imitated", NodeName: p.node, Ready: true}
+func (p *plugin) Report(context.Context) *models.DelegatedIPAMStatus {
+	return &models.DelegatedIPAMStatus{
+		Version: "imitated", NodeName: p.node, Ready: true,
+		Pools: []*models.PoolStatus{}, Quarantined: []*models.QuarantinedRecord{}, Reasons: []string{},
+	}
 }
 
 // setCapacity sets how many addresses can be allocated.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -12,6 +14,9 @@ const (
 	routerOwner = "router"
 	// ipamMode is Cilium's name of the mode in which an agent needs this API.
 	ipamMode = "delegated-plugin"
+	// uplinkNumber is the interface-number that cilium-cni gives the uplink of a delegated plugin
+	// (plugins/cilium-cni, allocateIPsWithDelegatedPlugin).
+	uplinkNumber = "0"
 )
 
 // Addressing is the configured addressing of the node, per address family.
@@ -25,65 +30,40 @@ type Addressing struct {
 	RangeIPv4, RangeIPv6 netip.Prefix
 }
 
-// lookupFunc returns the record of the router, if there is one.
-type lookupFunc func() (record.Record, bool)
-
-func (a Addressing) enabled(f record.Family) bool {
+// of returns the addressing of a family.
+func (a Addressing) of(f record.Family) (enabled bool, router netip.Addr, allocRange netip.Prefix) {
 	if f == record.IPv4 {
-		return a.EnableIPv4
+		return a.EnableIPv4, a.RouterIPv4, a.RangeIPv4
 	}
-	return a.EnableIPv6
-}
-
-func (a Addressing) router(f record.Family) netip.Addr {
-	if f == record.IPv4 {
-		return a.RouterIPv4
-	}
-	return a.RouterIPv6
-}
-
-func (a Addressing) allocRange(f record.Family) netip.Prefix {
-	if f == record.IPv4 {
-		return a.RangeIPv4
-	}
-	return a.RangeIPv6
+	return a.EnableIPv6, a.RouterIPv6, a.RangeIPv6
 }
 
 // configuration returns the response to GET /config.
-func (a Addressing) configuration(lookup lookupFunc) *models.DaemonConfiguration {
+func (h *handlers) configuration() *models.DaemonConfiguration {
 	return &models.DaemonConfiguration{Status: &models.DaemonConfigurationStatus{
-		Addressing: a.hostAddressing(record.Record{}, lookup),
+		Addressing: h.hostAddressing(record.Record{}),
 		IpamMode:   ipamMode,
 	}}
 }
 
 // hostAddressing returns the addressing of the node for a response with the addresses of a
-// record, which may be empty. Disabled families are left out. It calls lookup only if a router
-// address or a range is not configured.
-func (a Addressing) hostAddressing(allocated record.Record, lookup lookupFunc) *models.NodeAddressing {
-	var router record.Record
-	if a.needsRouter() {
-		router = routerRecord(lookup)
+// record, which may be empty. Disabled families are left out.
+func (h *handlers) hostAddressing(allocated record.Record) *models.NodeAddressing {
+	router, ok := h.Engine.Record(h.DefaultPool, routerOwner)
+	if !ok || router.State != record.Held {
+		router = record.Record{}
 	}
 	return &models.NodeAddressing{
-		IPv4: a.family(record.IPv4, allocated, router),
-		IPv6: a.family(record.IPv6, allocated, router),
+		IPv4: h.Addressing.family(record.IPv4, allocated, router),
+		IPv6: h.Addressing.family(record.IPv6, allocated, router),
 	}
-}
-
-// needsRouter reports whether an enabled family lacks a configured router address or range.
-func (a Addressing) needsRouter() bool {
-	incomplete := func(f record.Family) bool {
-		return a.enabled(f) && (!a.router(f).IsValid() || !a.allocRange(f).IsValid())
-	}
-	return incomplete(record.IPv4) || incomplete(record.IPv6)
 }
 
 func (a Addressing) family(f record.Family, allocated, router record.Record) *models.NodeAddressingElement {
-	if !a.enabled(f) {
+	enabled, ip, subnet := a.of(f)
+	if !enabled {
 		return nil
 	}
-	ip, subnet := a.router(f), a.allocRange(f)
 	if addr, ok := router.Address(f); ok && !ip.IsValid() {
 		ip = addr.Addr()
 	}
@@ -92,15 +72,63 @@ func (a Addressing) family(f record.Family, allocated, router record.Record) *mo
 			subnet = addr.Prefix.Masked()
 		}
 	}
-	return &models.NodeAddressingElement{Enabled: true, IP: formatAddr(ip), AllocRange: formatPrefix(subnet)}
+	element := &models.NodeAddressingElement{Enabled: true, IP: formatAddr(ip)}
+	if subnet.IsValid() { // the text of another one is "invalid Prefix"
+		element.AllocRange = subnet.String()
+	}
+	return element
 }
 
-// routerRecord returns the held record of the router; an empty one if there is none.
-func routerRecord(lookup lookupFunc) record.Record {
-	if r, ok := lookup(); ok && r.State == record.Held {
+// allocation returns the response to POST /ipam: the allocated address of the requested family,
+// or of each family if none was requested.
+func (h *handlers) allocation(got engine.Attachment, requested record.Family) *models.IPAMResponse {
+	out := &models.IPAMResponse{
+		Address:        &models.AddressPair{},
+		HostAddressing: h.hostAddressing(got.Record),
+	}
+	if addr, ok := claimedAddress(got, record.IPv4, requested); ok {
+		out.IPv4 = h.Addressing.addressResponse(got, addr)
+		out.Address.IPv4, out.Address.IPv4PoolName = out.IPv4.IP, got.Pool
+		out.Address.IPv4ExpirationUUID = out.IPv4.ExpirationUUID
+	}
+	if addr, ok := claimedAddress(got, record.IPv6, requested); ok {
+		out.IPv6 = h.Addressing.addressResponse(got, addr)
+		out.Address.IPv6, out.Address.IPv6PoolName = out.IPv6.IP, got.Pool
+		out.Address.IPv6ExpirationUUID = out.IPv6.ExpirationUUID
+	}
+	return out
+}
+
+// claimedAddress returns the address of family f if it is claimed and was requested.
+func claimedAddress(got engine.Attachment, f, requested record.Family) (call.Address, bool) {
+	if (requested != "" && requested != f) || !got.Claimed(f) {
+		return call.Address{}, false
+	}
+	return got.Address(f)
+}
+
+func (a Addressing) addressResponse(got engine.Attachment, addr call.Address) *models.IPAMAddressResponse {
+	out := &models.IPAMAddressResponse{
+		IP:      addr.Addr().String(),
+		Gateway: formatAddr(addr.Gateway),
+		Cidrs:   []string{a.cidr(addr).String()},
+	}
+	if got.Expiration != nil {
+		out.ExpirationUUID = got.Expiration.UUID
+	}
+	if mac := got.Result.MasterMAC; mac != "" {
+		out.MasterMac, out.InterfaceNumber = mac, uplinkNumber
+	}
+	return out
+}
+
+// cidr returns the configured range if it contains the address. The addresses of another pool
+// may be outside of it; for these it is the subnet of the plugin's result.
+func (a Addressing) cidr(addr call.Address) netip.Prefix {
+	if _, _, r := a.of(record.FamilyOf(addr.Addr())); r.Contains(addr.Addr()) {
 		return r
 	}
-	return record.Record{}
+	return addr.Prefix.Masked()
 }
 
 // formatAddr returns an empty text for the zero Addr, whose String is "invalid IP".
@@ -109,12 +137,4 @@ func formatAddr(a netip.Addr) string {
 		return ""
 	}
 	return a.String()
-}
-
-// formatPrefix returns an empty text for the zero Prefix, whose String is "invalid Prefix".
-func formatPrefix(p netip.Prefix) string {
-	if !p.IsValid() {
-		return ""
-	}
-	return p.String()
 }

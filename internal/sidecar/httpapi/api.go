@@ -1,136 +1,122 @@
+// Package httpapi implements Cilium's IPAM API (swagger.yaml): it authorizes callers, maps requests
+// to calls of the engine, and results and errors of the engine to Cilium's responses. Decisions about
+// addresses are the engine's.
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	goerrors "errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-openapi/analysis"
 	"github.com/go-openapi/errors"
+	"github.com/go-openapi/loads"
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/response"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/server"
+	"github.com/delegated-ipam/delegated-ipam/server/operations"
 )
 
-// API is the handler of the API under its base path /v1.
-type API struct {
-	// server is the generated server, which calls the handlers.
-	server   http.Handler
-	reporter Reporter
-	log      *logrus.Entry
-	// onUnread is Options.OnUnread; it may be nil.
-	onUnread onUnreadFunc
+// Engine allocates addresses. Its methods return the attachment, as far as it is known, also
+// with an error. Errors with a separate status code are *engine.Error.
+type Engine interface {
+	Allocate(context.Context, engine.AllocateRequest) (engine.Attachment, error)
+	Restore(context.Context, engine.RestoreRequest) (engine.Attachment, error)
+	Release(context.Context, engine.ReleaseRequest) (engine.Attachment, error)
+	// Discard releases the attachment of an owner, or forgets it, and returns what the plugin may keep.
+	Discard(ctx context.Context, pool, owner string) (engine.Attachment, []engine.Leftover, error)
+	// All yields every attachment, sorted by pool and owner.
+	All() iter.Seq[engine.Attachment]
+	// Abandon releases the attachment of a generated owner whose client did not get the response.
+	Abandon(ctx context.Context, pool, owner string)
+	// Record returns the record of an owner in a pool, if there is one, without waiting for a lock.
+	Record(pool, owner string) (record.Record, bool)
+}
 
+// Reporter reports the state of the process.
+type Reporter interface {
+	// Report returns a new report of the process, without its attachments. It returns soon even if
+	// a plugin or a disk hangs.
+	Report(context.Context) *models.DelegatedIPAMStatus
+}
+
+// Options are the dependencies of the API.
+type Options struct {
+	Engine   Engine
+	Reporter Reporter
+	// Addressing is the configured addressing of the node.
+	Addressing Addressing
+	// DefaultPool is the name of the pool of a request without one; empty for "default".
+	DefaultPool string
+	// Peer returns the peer that sent a request, from its context; false if it is not known.
+	Peer func(context.Context) (unixsock.Peer, bool)
+	// Callers may call the API, and Refusals logs the requests of others.
+	Callers  unixsock.Callers
+	Refusals *logging.Repeated
+	// StateOnly: others than Callers get only the state from GET /healthz
+	// (docs/operate/security.md, What healthz shows).
+	StateOnly bool
+	// OnUnread calls f, once, if the client of a request closes the connection before it has
+	// read the response that was sent; nil if that cannot be found out.
+	OnUnread func(ctx context.Context, f func())
+	// Metrics serves GET /metrics; nil for none.
+	Metrics http.Handler
+	// Done, if not nil, is called for each request but GET /metrics, before its status code is sent:
+	// a client that has its response finds it counted. The operation is empty for a request of none
+	// of API.Operations.
+	Done func(operation string, code int, duration time.Duration)
+	// Log gets one line per request of a caller who may call.
+	Log logrus.FieldLogger
+}
+
+// API is the handler of the socket: the API under its base path /v1, and the metrics.
+type API struct {
+	Options
+	// server is the generated server, which calls the handlers.
+	server http.Handler
+	log    *logrus.Entry
 	routes *middleware.Context
 	codes  map[string][]int
 }
 
-// ServeHTTP serves a request and then writes one log line about it. The response is sent
-// first: no client waits for the log.
-func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	began := time.Now()
-	log := newRequestLog()
-	if id := logging.RequestID(r.Context()); id != "" {
-		log.add(logging.FieldRequestID, id)
+// New returns the API. It returns an error if an option is missing or if the embedded
+// swagger.yaml cannot be read.
+func New(o Options) (*API, error) {
+	if o.Engine == nil || o.Reporter == nil || o.Peer == nil || o.Refusals == nil || o.Log == nil {
+		return nil, goerrors.New("httpapi: options Engine, Reporter, Peer, Refusals and Log are required")
 	}
-	ctx := log.inContext(r.Context())
-	w := response.NewBuffer(rw, r)
-	a.serve(w, r.WithContext(ctx))
-	duration := time.Since(began)
-	err := w.Send()
+	spec, err := loads.Analyzed(server.SwaggerJSON, "")
 	if err != nil {
-		log.add("error", clientClosed(err))
+		return nil, fmt.Errorf("httpapi: read the embedded swagger.yaml: %w", err)
 	}
-	log.reportUndelivered(ctx, w.Status(), err, a.onUnread)
-	log.write(a.log, r, w.Status(), duration)
-}
-
-// serve calls the generated server, unless it refuses the request. A panic does not leave serve, so
-// that one request cannot terminate the process.
-func (a *API) serve(w *response.Writer, r *http.Request) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			a.handlePanic(w, r, cause)
-		}
-	}()
-	if err := a.refuse(r); err != nil {
-		logField(r.Context(), "error", err.Error())
-		errors.ServeError(w, r, err)
-		return
+	o.DefaultPool = cmp.Or(o.DefaultPool, client.DefaultPool)
+	api := operations.NewDelegatedIpamAPI(spec)
+	(&handlers{o}).register(api)
+	if err := api.Validate(); err != nil {
+		return nil, fmt.Errorf("httpapi: %w", err)
 	}
-	a.server.ServeHTTP(w, r)
-}
-
-// refuse returns an error for a request that the generated server must not get:
-//
-//   - one whose method is not in upper case. Methods are case-sensitive (RFC 9110 section 9.1), but
-//     the generated server would take post for POST.
-//   - one with a query that cannot be decoded. net/http drops such a parameter silently, so that a
-//     misspelt owner would become an empty one and get a separate attachment.
-func (a *API) refuse(r *http.Request) error {
-	if !upperCase(r.Method) {
-		// No method is left out of those of the path.
-		allowed := a.routes.AllowedMethods(&http.Request{URL: r.URL})
-		if len(allowed) == 0 {
-			return errors.NotFound("path %s was not found", r.URL.EscapedPath())
-		}
-		return errors.MethodNotAllowed(r.Method, allowed)
-	}
-	if err := checkQuery(r.URL.RawQuery); err != nil {
-		return errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err)
-	}
-	return nil
-}
-
-func upperCase(method string) bool { return method == strings.ToUpper(method) }
-
-// handlePanic logs a panic and answers 500 if nothing of the response has been sent. Generated
-// code panics, too, if it cannot write a response because the client closed the connection.
-func (a *API) handlePanic(w *response.Writer, r *http.Request, cause any) {
-	err, _ := cause.(error)
-	switch {
-	case r.Context().Err() != nil:
-		logField(r.Context(), "error", clientClosed(cause))
-		return
-	case goerrors.Is(err, os.ErrDeadlineExceeded):
-		logField(r.Context(), "error", fmt.Sprintf("the client did not read the response in time: %v", cause))
-		return
-	}
-	logField(r.Context(), "error", fmt.Sprint(cause))
-	logging.ForRequest(r.Context(), a.log).WithFields(logrus.Fields{
-		"request": requestName(r), "panic": cause, "stacktrace": string(debug.Stack()),
-	}).Error("Panic in a request")
-	if w.Reset() {
-		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
-	}
-}
-
-func clientClosed(cause any) string {
-	return fmt.Sprintf("the client closed the connection before it had the response: %v", cause)
-}
-
-// Operations returns each operation, such as "POST /v1/ipam/{ip}", with the status codes that
-// swagger.yaml documents for it, ascending.
-func (a *API) Operations() map[string][]int { return a.codes }
-
-// Operation returns the operation of a request, empty if there is none, and the request to
-// serve, which carries the route, so that it is looked up once.
-func (a *API) Operation(r *http.Request) (string, *http.Request) {
-	if !upperCase(r.Method) {
-		return "", r
-	}
-	route, routed, ok := a.routes.RouteInfo(r)
-	if !ok {
-		return "", r
-	}
-	return r.Method + " " + route.PathPattern, routed
+	api.Init()
+	return &API{
+		Options: o,
+		// RoutesHandler serves the operations only. The generated documentation pages load
+		// scripts from other hosts, which a socket of the node must not offer.
+		server: api.Context().RoutesHandler(nil),
+		log:    o.Log.WithFields(nil), routes: api.Context(), codes: documentedCodes(spec.Analyzer, spec.BasePath()),
+	}, nil
 }
 
 // documentedCodes returns the status codes of each operation, ascending.
@@ -146,4 +132,98 @@ func documentedCodes(spec *analysis.Spec, basePath string) map[string][]int {
 		}
 	}
 	return codes
+}
+
+// Operations returns each operation, such as "POST /v1/ipam/{ip}", with the status codes that
+// swagger.yaml documents for it, ascending.
+func (a *API) Operations() map[string][]int { return a.codes }
+
+// ServeHTTP serves a request and then writes one log line about it. The response is sent
+// first: no client waits for the log. GET /metrics is neither counted nor logged.
+func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	log, r := newRequestLog(rw, r)
+	operation, r := a.operation(r)
+	w := &writer{to: rw, head: r.Method == http.MethodHead, onStatus: func(code int) {
+		if a.Done != nil && operation != metricsOperation {
+			a.Done(operation, code, time.Since(began))
+		}
+	}}
+	handler, r := a.authorize(operation, r)
+	switch {
+	case handler == nil:
+		a.refuseCaller(w, r)
+		return
+	case operation == metricsOperation:
+		handler.ServeHTTP(rw, r)
+		return
+	}
+	a.serve(handler, w, r)
+	duration := time.Since(began)
+	err := w.send()
+	if err != nil {
+		log.fields["error"] = clientClosed(err)
+	}
+	log.reportUndelivered(r.Context(), w.code, err, a.OnUnread)
+	log.write(a.log, r, w.code, duration)
+}
+
+// metricsOperation is the operation of the metrics, which swagger.yaml lacks.
+const metricsOperation = "GET /metrics"
+
+// operation returns the operation of a request, empty if there is none, and the request to
+// serve, which carries the route, so that it is looked up once.
+func (a *API) operation(r *http.Request) (string, *http.Request) {
+	if !upperCase(r.Method) {
+		return "", r
+	}
+	if a.Metrics != nil && r.Method+" "+r.URL.Path == metricsOperation {
+		return metricsOperation, r
+	}
+	route, routed, ok := a.routes.RouteInfo(r)
+	if !ok {
+		return "", r
+	}
+	return r.Method + " " + route.PathPattern, routed
+}
+
+// serve calls a handler. A panic does not leave serve, so that one request cannot terminate the
+// process.
+func (a *API) serve(handler http.Handler, w *writer, r *http.Request) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			a.handlePanic(w, r, cause)
+		}
+	}()
+	if err := a.invalid(r); err != nil {
+		logField(r.Context(), "error", err.Error())
+		errors.ServeError(w, r, err)
+		return
+	}
+	handler.ServeHTTP(w, r)
+}
+
+// handlePanic logs a panic and responds with 500 if nothing of the response has been sent. Generated
+// code panics, too, if it cannot write a response because the client closed the connection.
+func (a *API) handlePanic(w *writer, r *http.Request, cause any) {
+	err, _ := cause.(error)
+	switch {
+	case r.Context().Err() != nil:
+		logField(r.Context(), "error", clientClosed(cause))
+		return
+	case goerrors.Is(err, os.ErrDeadlineExceeded):
+		logField(r.Context(), "error", fmt.Sprintf("the client did not read the response in time: %v", cause))
+		return
+	}
+	logField(r.Context(), "error", fmt.Sprint(cause))
+	logging.ForRequest(r.Context(), a.log).WithFields(logrus.Fields{
+		"request": requestName(r), "panic": cause, "stacktrace": string(debug.Stack()),
+	}).Error("Panic in a request")
+	if w.reset() {
+		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
+	}
+}
+
+func clientClosed(cause any) string {
+	return fmt.Sprintf("the client closed the connection before it had the response: %v", cause)
 }

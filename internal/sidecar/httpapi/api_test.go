@@ -12,14 +12,14 @@ import (
 	"testing"
 
 	"github.com/sirupsen/logrus"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 )
 
 func TestPanic(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	f.engine.panic = "something broke"
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=health"), http.StatusInternalServerError)
 	var stack, line *logrus.Entry
@@ -48,8 +48,8 @@ func TestPanicAfterWrite(t *testing.T) {
 		"sent":     {strings.Repeat("x", 8<<10), "xxx", http.StatusCreated},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log, _ := logtest.NewNullLogger()
-			server := httptest.NewServer(httpapi.WithServer(log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+			server := httptest.NewServer(httpapi.WithServer(f.handler.Options, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if c.written != "" {
 					w.WriteHeader(http.StatusCreated)
 					_, _ = io.WriteString(w, c.written)
@@ -88,7 +88,7 @@ func TestClientDisconnect(t *testing.T) {
 		"long":  {http.MethodGet, "/v1/ipam", logrus.DebugLevel},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, httpapi.Report{})
+			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 			f.engine.got = held("health")
 			f.engine.all = slices.Repeat([]engine.Attachment{f.engine.got}, 100)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -115,7 +115,7 @@ func TestPartlySentResponse(t *testing.T) {
 		"long":  {http.MethodGet, "/v1/ipam", http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, httpapi.Report{})
+			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 			f.engine.got = held("health")
 			f.engine.all = slices.Repeat([]engine.Attachment{f.engine.got}, 100)
 			rec := httptest.NewRecorder()
@@ -131,7 +131,7 @@ func TestPartlySentResponse(t *testing.T) {
 }
 
 func TestRequestContext(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, r := range requests() {
 		f := shared.reset()
 		f.engine.got = held("health")
@@ -148,11 +148,13 @@ func TestRequestContext(t *testing.T) {
 }
 
 func TestRequiredOptions(t *testing.T) {
-	full := httpapi.Options{Engine: &fakeEngine{}, Reporter: reporter{}, Log: logrus.New()}
+	full := newFixture(t, dualStack, &models.DelegatedIPAMStatus{}).handler.Options
 	for name, drop := range map[string]func(*httpapi.Options){
 		"engine":   func(o *httpapi.Options) { o.Engine = nil },
 		"reporter": func(o *httpapi.Options) { o.Reporter = nil },
 		"log":      func(o *httpapi.Options) { o.Log = nil },
+		"peer":     func(o *httpapi.Options) { o.Peer = nil },
+		"refusals": func(o *httpapi.Options) { o.Refusals = nil },
 	} {
 		o := full
 		drop(&o)
@@ -191,7 +193,7 @@ func TestUndelivered(t *testing.T) {
 		"panic after the allocation":     {target: allocate, to: sent, change: func(e *fakeEngine) { e.lookupPanic = "broken" }, want: "default/anonymous/1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, httpapi.Addressing{EnableIPv4: true, EnableIPv6: true}, httpapi.Report{})
+			f := newFixture(t, httpapi.Addressing{EnableIPv4: true, EnableIPv6: true}, &models.DelegatedIPAMStatus{})
 			f.engine.got = held("anonymous/1")
 			if c.change != nil {
 				c.change(f.engine)

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 )
 
 // codes are the status codes of an error of the engine, by operation.
@@ -50,7 +50,7 @@ func (c codes) of(operation string) int {
 }
 
 func TestErrorCodes(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for kind, want := range codesByKind() {
 		for _, r := range requests() {
 			t.Run(r.name+" "+string(kind), func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestErrorCodes(t *testing.T) {
 }
 
 func TestInvalidAddressReason(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, method := range []string{http.MethodPost, http.MethodDelete} {
 		got := f.send(t, method, "/v1/ipam/10.0.0.1%25eth0%0d%0aX:%20%C3%A9")
 		wantCode(t, got, http.StatusBadRequest)
@@ -95,21 +95,16 @@ func TestErrorKinds(t *testing.T) {
 	want := codesByKind()
 	kinds := kindsInSource(t)
 	if len(kinds) == 0 {
-		t.Fatal("no constant of type Kind found in package attachment")
+		t.Fatal("no constant of type Kind found in package engine")
 	}
 	for _, kind := range kinds {
 		if _, ok := want[kind]; !ok {
-			t.Errorf("kind %q of package attachment is not in this test", kind)
-		}
-		for op, table := range httpapi.ErrorKinds() {
-			if !slices.Contains(table, kind) {
-				t.Errorf("%s has no entry for kind %q", op, kind)
-			}
+			t.Errorf("kind %q of package engine is not in this test", kind)
 		}
 	}
 }
 
-// kindsInSource returns the constants of type Kind in the source of package attachment, so that
+// kindsInSource returns the constants of type Kind in the source of package engine, so that
 // a new one cannot be missed.
 func kindsInSource(t *testing.T) []engine.Kind {
 	t.Helper()
@@ -136,7 +131,7 @@ func kindsInSource(t *testing.T) []engine.Kind {
 }
 
 func TestUnknownErrors(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, err := range []error{
 		errors.New("disk on fire"),
 		&engine.Error{Kind: "unheard of", Err: errors.New("disk on fire")},
@@ -154,7 +149,7 @@ func TestUnknownErrors(t *testing.T) {
 }
 
 func TestRetryAfter(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for wait, want := range map[time.Duration]string{
 		time.Millisecond: "1", time.Second: "1", 1500 * time.Millisecond: "2", time.Minute: "60",
 	} {

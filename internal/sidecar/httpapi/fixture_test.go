@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"iter"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,10 +17,13 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -94,26 +97,35 @@ func (e *fakeEngine) calls() int {
 	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded)
 }
 
-type reporter httpapi.Report
+// reporter returns copies of a report, with the lists that every report has.
+type reporter struct{ models.DelegatedIPAMStatus }
 
-func (r reporter) Report(context.Context) httpapi.Report { return httpapi.Report(r) }
+func (r reporter) Report(context.Context) *models.DelegatedIPAMStatus {
+	r.Pools, r.Reasons = append([]*models.PoolStatus{}, r.Pools...), append([]string{}, r.Reasons...)
+	r.Quarantined = append([]*models.QuarantinedRecord{}, r.Quarantined...)
+	return &r.DelegatedIPAMStatus
+}
 
 // fixture is the API with a fake engine.
 type fixture struct {
 	engine   *fakeEngine
-	handler  http.Handler
+	handler  *httpapi.API
 	contract contract
 	log      *test.Hook
 	logger   *logrus.Logger
 	// unread: clients do not read their responses.
 	unread bool
-	// unprivileged: clients are neither root nor the sidecar's user.
-	unprivileged bool
+	// peer is the peer of each client: root, unless a test changes it.
+	peer unixsock.Peer
+	// done are the requests that Options.Done has got.
+	done []string
+	// refusals is the log of refused callers.
+	refusals *logging.Repeated
 }
 
-func newFixture(t testing.TB, node httpapi.Addressing, report httpapi.Report) *fixture {
+func newFixture(t testing.TB, node httpapi.Addressing, report *models.DelegatedIPAMStatus) *fixture {
 	t.Helper()
-	return newFixtureWith(t, httpapi.Options{Addressing: node, Reporter: reporter(report)})
+	return newFixtureWith(t, httpapi.Options{Addressing: node, Reporter: reporter{*report}})
 }
 
 // newFixtureWith returns a fixture with these options and a fake engine.
@@ -122,12 +134,18 @@ func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 	log, hook := test.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	e := &fakeEngine{}
-	f := &fixture{engine: e, contract: readContract(t), log: hook, logger: log}
-	o.Engine, o.Log = e, log
+	f := &fixture{engine: e, contract: readContract(t), log: hook, logger: log, refusals: logging.NewRepeated(log, time.Hour)}
+	t.Cleanup(f.refusals.Stop)
+	o.Engine, o.Log, o.Refusals = e, log, f.refusals
 	if o.Reporter == nil {
 		o.Reporter = reporter{}
 	}
-	o.Privileged = func(context.Context) bool { return !f.unprivileged }
+	if o.Peer == nil {
+		o.Peer = func(context.Context) (unixsock.Peer, bool) { return f.peer, true }
+	}
+	o.Done = func(operation string, code int, _ time.Duration) {
+		f.done = append(f.done, fmt.Sprint(operation, " ", code))
+	}
 	o.OnUnread = func(_ context.Context, unread func()) {
 		if f.unread {
 			unread()
@@ -142,7 +160,7 @@ func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 
 // reset forgets calls and log lines, so that the cases of a table can share a fixture.
 func (f *fixture) reset() *fixture {
-	*f.engine = fakeEngine{}
+	*f.engine, f.done = fakeEngine{}, nil
 	f.log.Reset()
 	return f
 }

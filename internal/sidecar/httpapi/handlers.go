@@ -11,7 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/response"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
@@ -19,17 +18,7 @@ import (
 )
 
 // handlers implements the operations of swagger.yaml.
-type handlers struct {
-	engine   Engine
-	reporter Reporter
-	// privileged is Options.Privileged.
-	privileged func(context.Context) bool
-	node       Addressing
-	// defaultPool is the name of the default pool.
-	defaultPool string
-
-	allocateErrors, restoreErrors, releaseErrors, discardErrors errorResponses
-}
+type handlers struct{ Options }
 
 func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(h.allocate)
@@ -54,14 +43,14 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		return invalidParameter(p.HTTPRequest, err)
 	}
 	logRequest(ctx, request.Owner, request.Pool, request.Family)
-	got, err := h.engine.Allocate(ctx, request)
+	got, err := h.Engine.Allocate(ctx, request)
 	logAttachment(ctx, got)
 	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
-		return h.allocateErrors.respond(ctx, err)
+		return allocateErrors.respond(ctx, err)
 	}
 	h.abandonUndelivered(ctx, request.Owner, got)
-	return ipam.NewPostIpamCreated().WithPayload(h.node.allocation(got, request.Family, h.router))
+	return ipam.NewPostIpamCreated().WithPayload(h.allocation(got, request.Family))
 }
 
 // restore handles POST /ipam/{ip}.
@@ -72,20 +61,19 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 		return invalidParameter(p.HTTPRequest, err)
 	}
 	var err error
-	if request.IP, err = parseIP(p.IP); err != nil {
-		logField(ctx, "error", err.Error())
-		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+	if request.IP, err = parseIP(p.IP); err == nil {
+		request.Also, err = parseAlso(conv.Value(p.DelegatedIpamAlso), request.IP)
 	}
-	if request.Also, err = parseAlso(conv.Value(p.DelegatedIpamAlso), request.IP); err != nil {
+	if err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(reasonValue(err.Error()))
 	}
 	logRequest(ctx, request.Owner, request.Pool, "")
-	got, err := h.engine.Restore(ctx, request)
+	got, err := h.Engine.Restore(ctx, request)
 	logAttachment(ctx, got)
 	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
-		return h.restoreErrors.respond(ctx, err)
+		return restoreErrors.respond(ctx, err)
 	}
 	h.abandonUndelivered(ctx, request.Owner, got)
 	return ipam.NewPostIpamIPOK()
@@ -95,7 +83,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 // not get the response: it does not know the generated owner, so it cannot repeat the request.
 func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got engine.Attachment) {
 	if requested == "" {
-		onUndelivered(ctx, func() { h.engine.Abandon(ctx, got.Pool, got.Owner) })
+		onUndelivered(ctx, func() { h.Engine.Abandon(ctx, got.Pool, got.Owner) })
 	}
 }
 
@@ -106,14 +94,14 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewDeleteIpamIPInvalid().WithDelegatedIpamReason(response.Reason(err.Error()))
+		return ipam.NewDeleteIpamIPInvalid().WithDelegatedIpamReason(reasonValue(err.Error()))
 	}
 	logRequest(ctx, "", request.Pool, "")
-	got, err := h.engine.Release(ctx, request)
+	got, err := h.Engine.Release(ctx, request)
 	logAttachment(ctx, got)
 	failpoint.Reach(failpoint.AnswerDue)
 	if err != nil {
-		return h.releaseErrors.respond(ctx, err)
+		return releaseErrors.respond(ctx, err)
 	}
 	return ipam.NewDeleteIpamIPOK()
 }
@@ -129,13 +117,13 @@ func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {
 		return invalidParameter(p.HTTPRequest, err)
 	}
 	logRequest(ctx, owner, pool, "")
-	if h.privileged == nil || !h.privileged(ctx) {
-		return h.discardErrors.respond(ctx, errNotPrivileged)
+	if peer, known := h.Peer(ctx); !known || !peer.Privileged() {
+		return discardErrors.respond(ctx, errNotPrivileged)
 	}
-	got, left, err := h.engine.Discard(ctx, pool, owner)
+	got, left, err := h.Engine.Discard(ctx, pool, owner)
 	logAttachment(ctx, got)
 	if err != nil {
-		return h.discardErrors.respond(ctx, err)
+		return discardErrors.respond(ctx, err)
 	}
 	leftovers := []*models.Leftover{}
 	for _, l := range left {
@@ -152,12 +140,7 @@ func (h *handlers) poolName(pool *string) string {
 	if name := conv.Value(pool); name != "" && name != client.DefaultPool {
 		return name
 	}
-	return h.defaultPool
-}
-
-// router returns the record of the owner "router" in the default pool, if there is one.
-func (h *handlers) router() (record.Record, bool) {
-	return h.engine.Record(h.defaultPool, routerOwner)
+	return h.DefaultPool
 }
 
 // logRequest adds the parameters of a request to its log line; empty ones are left out.
@@ -186,21 +169,22 @@ func logAttachment(ctx context.Context, a engine.Attachment) {
 
 // list handles GET /ipam.
 func (h *handlers) list(p ipam.GetIpamParams) middleware.Responder {
-	return attachmentList{p.HTTPRequest.Context(), h.engine.All()}
+	return attachmentList{p.HTTPRequest.Context(), h.Engine.All()}
 }
 
 // healthz handles GET /healthz. The header require-k8s-connectivity has no effect, because the
 // sidecar has no connection to Kubernetes.
 func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
-	report := h.reporter.Report(p.HTTPRequest.Context())
-	if conv.Value(p.Brief) {
-		return daemon.NewGetHealthzOK().WithPayload(report.brief())
+	report := h.Reporter.Report(p.HTTPRequest.Context())
+	status := briefStatus(report)
+	if !conv.Value(p.Brief) {
+		h.complete(status, report)
 	}
-	return daemon.NewGetHealthzOK().WithPayload(report.full(h.node, h.defaultPool, h.engine.All()))
+	return daemon.NewGetHealthzOK().WithPayload(status)
 }
 
 // config handles GET /config. It waits for no lock of the engine: it is the request of the liveness
 // probe (cli, probe live).
 func (h *handlers) config(daemon.GetConfigParams) middleware.Responder {
-	return daemon.NewGetConfigOK().WithPayload(h.node.configuration(h.router))
+	return daemon.NewGetConfigOK().WithPayload(h.configuration())
 }

@@ -98,11 +98,11 @@ func attachmentModel(a engine.Attachment) *models.Attachment {
 		State:       string(a.State),
 		Addresses:   make([]*models.AttachmentAddress, 0, len(a.Result.Addresses)),
 		Claims:      make([]string, 0, len(a.Claims)),
-		ReleaseAt:   optionalTime(a.ReleaseAt),
+		ReleaseAt:   OptionalTime(a.ReleaseAt),
 		Created:     strfmt.DateTime(a.Created),
 		Changed:     strfmt.DateTime(a.Changed),
-		Verified:    optionalTime(a.Verified),
-		LastUsed:    optionalTime(a.LastUsed),
+		Verified:    OptionalTime(a.Verified),
+		LastUsed:    OptionalTime(a.LastUsed),
 		Lost:        a.Lost,
 		LastError:   a.LastError,
 		Excluded:    a.Excluded(),
@@ -132,8 +132,8 @@ func addressModel(a call.Address) *models.AttachmentAddress {
 	}
 }
 
-// optionalTime returns nil, which is left out of the response, for the zero time.
-func optionalTime(t time.Time) *strfmt.DateTime {
+// OptionalTime returns nil, which is left out of the response, for the zero time.
+func OptionalTime(t time.Time) *strfmt.DateTime {
 	if t.IsZero() {
 		return nil
 	}

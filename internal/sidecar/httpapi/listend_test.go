@@ -10,8 +10,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 )
 
 // stalledClient is a ResponseWriter whose client reads nothing: each write exceeds its deadline.
@@ -26,7 +26,7 @@ func (c *stalledClient) Write([]byte) (int, error)           { return 0, os.ErrD
 // A list ends when its client has left, and soon when its client does not read it.
 func TestListEnds(t *testing.T) {
 	start := func(t *testing.T) (f *fixture, listed *int) {
-		f, listed = newFixture(t, dualStack, httpapi.Report{}), new(int)
+		f, listed = newFixture(t, dualStack, &models.DelegatedIPAMStatus{}), new(int)
 		f.engine.each = func(yield func(engine.Attachment) bool) {
 			for range 10_000 {
 				*listed++

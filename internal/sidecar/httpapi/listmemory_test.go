@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
 // heapSampler is a ResponseWriter that measures the heap in use at every n-th write.
@@ -44,7 +44,7 @@ func allocatedBytes() uint64 {
 func TestListMemory(t *testing.T) {
 	type cost struct{ live, each int }
 	list := func(n int) cost {
-		f := newFixture(t, dualStack, httpapi.Report{})
+		f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 		for i := range n {
 			a := held("health")
 			a.Owner = fmt.Sprintf("default/pod-%d", i)

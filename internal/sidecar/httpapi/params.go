@@ -71,18 +71,25 @@ func invalidParameter(r *http.Request, err error) middleware.Responder {
 	})
 }
 
-// maxPlainQuery is the length in bytes up to which a query cannot have more parameters than
-// net/url accepts (10,000).
-const maxPlainQuery = 4 << 10
-
-// checkQuery returns an error if url.ParseQuery does. The generated server parses the query
-// again, so a plain one is not parsed here: one without a semicolon whose escapes are complete.
-func checkQuery(query string) error {
-	if len(query) <= maxPlainQuery && !strings.Contains(query, ";") {
-		if _, err := url.QueryUnescape(query); err == nil {
-			return nil
+// invalid returns an error for a request that the generated server must not get:
+//
+//   - one whose method is not in upper case. Methods are case-sensitive (RFC 9110 section 9.1), but
+//     the generated server would take post for POST.
+//   - one with a query that cannot be decoded. net/http drops such a parameter silently, so that a
+//     misspelt owner would become an empty one and get a separate attachment.
+func (a *API) invalid(r *http.Request) error {
+	if !upperCase(r.Method) {
+		// A request without a method is allowed all methods of the path.
+		allowed := a.routes.AllowedMethods(&http.Request{URL: r.URL})
+		if len(allowed) == 0 {
+			return errors.NotFound("path %s was not found", r.URL.EscapedPath())
 		}
+		return errors.MethodNotAllowed(r.Method, allowed)
 	}
-	_, err := url.ParseQuery(query)
-	return err
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return errors.New(http.StatusUnprocessableEntity, "query cannot be decoded: %s", err)
+	}
+	return nil
 }
+
+func upperCase(method string) bool { return method == strings.ToUpper(method) }

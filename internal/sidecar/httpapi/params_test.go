@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 func TestInvalidParameters(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	owners := map[string]string{
 		"owner over 512 bytes":              strings.Repeat("a", 513),
 		"owner of 257 two-byte characters":  strings.Repeat("é", 257),
@@ -49,7 +50,7 @@ func TestInvalidParameters(t *testing.T) {
 }
 
 func TestOwnerLimit(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, owner := range []string{strings.Repeat("a", 512), strings.Repeat("é", 256), "namespace/pod", "with space"} {
 		f := shared.reset()
 		f.engine.got = held("health")
@@ -72,7 +73,7 @@ func TestOwnerLimit(t *testing.T) {
 }
 
 func TestInvalidAddresses(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for name, ip := range map[string]string{
 		"a word":             "health",
 		"a prefix length":    "10.0.0.1/24",
@@ -103,7 +104,7 @@ func TestInvalidAddresses(t *testing.T) {
 }
 
 func TestAlso(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for name, tt := range map[string]struct {
 		ip, also string
 		code     int
@@ -138,7 +139,7 @@ func TestAlso(t *testing.T) {
 }
 
 func TestAddressParameter(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for in, want := range map[string]string{
 		"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "FD00::0:1": "fd00::1", "fe80::1": "fe80::1",
 	} {
@@ -160,7 +161,7 @@ func TestAddressParameter(t *testing.T) {
 }
 
 func TestAllocateParameters(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	f.engine.got = held("health")
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=health&pool=blue&family=ipv6", "Expiration", "true"), http.StatusCreated)
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam"), http.StatusCreated)
@@ -176,7 +177,7 @@ func TestAllocateParameters(t *testing.T) {
 }
 
 func TestRequestHeaders(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for name, headers := range map[string][]string{
 		"none":              nil,
 		"curl":              {"Accept", "*/*", "User-Agent", "curl/8"},
@@ -201,7 +202,7 @@ func TestRequestHeaders(t *testing.T) {
 }
 
 func TestUnknownPaths(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for target, want := range map[string]int{
 		"/v1/endpoint":       http.StatusNotFound,
 		"/v1/docs":           http.StatusNotFound,
@@ -222,7 +223,7 @@ func TestUnknownPaths(t *testing.T) {
 
 //evidence:operate/security C1
 func TestMethodInLowerCase(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, method := range []string{"post", "Post", "pOST"} {
 		got := f.send(t, method, "/v1/ipam?owner=router")
 		wantCode(t, got, http.StatusMethodNotAllowed)

@@ -2,8 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"maps"
+	"crypto/rand"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -11,16 +12,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
-const (
-	// usualFields is the number of log fields of a successful request. The logger copies the
-	// fields of each line twice, and a map of up to eight is one block.
-	usualFields = 8
-	// usualLogged is how many of them are added before the response: requestID; owner, poolName and
-	// family of the request; containerID, owner and ipAddrs of the attachment.
-	usualLogged = 7
+// requestIDHeader is the header of a request's ID in requests and responses.
+const requestIDHeader = "X-Request-Id"
 
-	// maxRequest and maxText are how much of the method with the path, and of another text, is
-	// logged, in bytes: callers choose them.
+// requestID matches the IDs that callers may choose.
+var requestID = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+
+// maxRequest and maxText are how much of the method with the path, and of another text, is
+// logged, in bytes: callers choose them.
+const (
 	maxRequest = 256
 	maxText    = 4 << 10
 )
@@ -31,38 +31,27 @@ type requestLogKey struct{}
 // requestLog collects what handlers report about a request. It belongs to the goroutine that
 // serves the request.
 type requestLog struct {
-	// fields are log fields; of several with one key the last counts.
-	fields []field
-	buffer [usualLogged]field
+	fields logrus.Fields
 	// undelivered, if not nil, is called when the client does not get the response.
 	undelivered func()
 }
 
-// field is one log field.
-type field struct {
-	key   string
-	value any
+// newRequestLog gives a request an ID, which its response and its log lines have. It is the
+// caller's if that is valid and sent once, otherwise a random one.
+func newRequestLog(w http.ResponseWriter, r *http.Request) (*requestLog, *http.Request) {
+	id := rand.Text()
+	if sent := r.Header[requestIDHeader]; len(sent) == 1 && requestID.MatchString(sent[0]) {
+		id = sent[0]
+	}
+	w.Header().Set(requestIDHeader, id)
+	l := &requestLog{fields: logrus.Fields{logging.FieldRequestID: id}}
+	return l, r.WithContext(context.WithValue(logging.WithRequestID(r.Context(), id), requestLogKey{}, l))
 }
-
-// onUnreadFunc is the type of Options.OnUnread.
-type onUnreadFunc = func(ctx context.Context, f func())
-
-func newRequestLog() *requestLog {
-	l := &requestLog{}
-	l.fields = l.buffer[:0]
-	return l
-}
-
-func (l *requestLog) inContext(ctx context.Context) context.Context {
-	return context.WithValue(ctx, requestLogKey{}, l)
-}
-
-func (l *requestLog) add(key string, value any) { l.fields = append(l.fields, field{key, value}) }
 
 // logField adds a field to the log line of the request.
 func logField(ctx context.Context, key string, value any) {
 	if l, ok := ctx.Value(requestLogKey{}).(*requestLog); ok {
-		l.add(key, value)
+		l.fields[key] = value
 	}
 }
 
@@ -76,7 +65,7 @@ func onUndelivered(ctx context.Context, f func()) {
 
 // reportUndelivered calls undelivered if the response of the operation was not sent, or an
 // error in its place; otherwise onUnread does so if the client does not read it.
-func (l *requestLog) reportUndelivered(ctx context.Context, code int, sendErr error, onUnread onUnreadFunc) {
+func (l *requestLog) reportUndelivered(ctx context.Context, code int, sendErr error, onUnread func(context.Context, func())) {
 	switch {
 	case l.undelivered == nil:
 	case sendErr != nil || code >= http.StatusMultipleChoices:
@@ -96,38 +85,27 @@ func (l *requestLog) write(log *logrus.Entry, r *http.Request, code int, duratio
 	case r.Method == http.MethodGet && code < http.StatusMultipleChoices:
 		level = logrus.DebugLevel
 	}
-	if !log.Logger.IsLevelEnabled(level) {
-		return // the fields are not collected for nothing
+	if _, logged := l.fields["poolName"]; !logged {
+		l.addQuery(r)
 	}
-	fields := l.collect(r, log.Data)
-	fields["code"], fields["duration"] = code, duration
-	// WithFields would copy them.
-	(&logrus.Entry{Logger: log.Logger, Data: fields}).Log(level, message)
+	for key, value := range l.fields {
+		if text, ok := value.(string); ok {
+			l.fields[key] = logging.Shorten(text, maxText)
+		}
+	}
+	l.fields["request"], l.fields["code"], l.fields["duration"] = requestName(r), code, duration
+	log.WithFields(l.fields).Log(level, message)
 }
 
-// collect returns the fields of the logger and of the request. For a request that was refused
-// before its handler logged the parameters they are taken from the query.
-func (l *requestLog) collect(r *http.Request, base logrus.Fields) logrus.Fields {
-	fields := make(logrus.Fields, len(base)+usualFields)
-	maps.Copy(fields, base)
-	fields["request"] = requestName(r)
-	for _, f := range l.fields {
-		if text, ok := f.value.(string); ok && len(text) > maxText {
-			f.value = logging.Shorten(text, maxText)
-		}
-		fields[f.key] = f.value
-	}
-	if _, logged := fields["poolName"]; logged {
-		return fields
-	}
+// addQuery adds the parameters of a request that was refused before its handler logged them.
+func (l *requestLog) addQuery(r *http.Request) {
 	query := r.URL.Query()
 	for parameter, key := range map[string]string{"owner": "owner", "pool": "poolName", "family": "family"} {
 		// The generated code takes the last value of a repeated parameter.
 		if values := query[parameter]; len(values) > 0 && values[len(values)-1] != "" {
-			fields[key] = logging.Shorten(values[len(values)-1], maxOwner)
+			l.fields[key] = logging.Shorten(values[len(values)-1], maxOwner)
 		}
 	}
-	return fields
 }
 
 // requestName returns method and path for the log.

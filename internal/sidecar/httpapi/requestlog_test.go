@@ -11,13 +11,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 )
 
 func TestRequestLog(t *testing.T) {
-	shared := newFixture(t, dualStack, httpapi.Report{})
+	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, tt := range []struct {
 		method, target string
 		level          logrus.Level
@@ -53,10 +53,9 @@ func TestRequestLog(t *testing.T) {
 }
 
 func TestRequestIDLog(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	f.engine.panic = "out of cheese"
-	r := httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil)
-	f.do(t, r.WithContext(logging.WithRequestID(r.Context(), "abc")))
+	f.send(t, http.MethodPost, "/v1/ipam?owner=health", "X-Request-ID", "abc")
 	lines := f.log.AllEntries()
 	if len(lines) != 2 {
 		t.Fatalf("%d log lines; want those of the panic and of the request", len(lines))
@@ -69,7 +68,7 @@ func TestRequestIDLog(t *testing.T) {
 }
 
 func TestLogLevel(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	f.logger.SetLevel(logrus.InfoLevel)
 	f.send(t, http.MethodGet, "/v1/healthz")
 	if n := len(f.log.AllEntries()); n != 0 {
@@ -78,7 +77,7 @@ func TestLogLevel(t *testing.T) {
 }
 
 func TestErrorLog(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	f.engine.err = &engine.Error{Kind: engine.Forbidden, Err: errors.New("--owners does not admit it")}
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=other&owner=health&pool=blue&family=ipv4"), http.StatusForbidden)
 	line := f.logLine(t)
@@ -108,7 +107,7 @@ func TestResponseBeforeLog(t *testing.T) {
 		"error":   {http.MethodPost, "/v1/ipam?owner=%zz", http.StatusUnprocessableEntity},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, httpapi.Report{})
+			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 			f.engine.got = held("health")
 			rec := httptest.NewRecorder()
 			lines := 0
@@ -127,7 +126,7 @@ func TestResponseBeforeLog(t *testing.T) {
 }
 
 func TestLongRequestLog(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	long := strings.Repeat("x", 8<<10)
 	for _, target := range []string{"/v1/" + long, "/v1/ipam/" + long, "/v1/none?owner=" + long + "&pool=" + long, "/v1/ipam?%zz" + long, "/v1/ipam/10.0.0.1?pool=" + long} {
 		f.reset()
@@ -139,5 +138,42 @@ func TestLongRequestLog(t *testing.T) {
 		if size > 6<<10 {
 			t.Errorf("%.30s: the fields of the log line have %d bytes", target, size)
 		}
+	}
+}
+
+// sendID returns the ID in the context of a request with these IDs, and the ID in its response.
+func sendID(t *testing.T, ids ...string) (inContext, inResponse string) {
+	t.Helper()
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	r := httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil)
+	for _, id := range ids {
+		r.Header.Add("X-Request-ID", id)
+	}
+	values := f.do(t, r).header.Values("X-Request-Id")
+	if len(values) != 1 {
+		t.Fatalf("the response has the IDs %q; want one", values)
+	}
+	return logging.RequestID(f.engine.ctx), values[0]
+}
+
+func TestCallerID(t *testing.T) {
+	for _, id := range []string{"a", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "A_z.9", strings.Repeat("x", 64)} {
+		if inContext, inResponse := sendID(t, id); inContext != id || inResponse != id {
+			t.Errorf("the context has %q, the response %q; want %q", inContext, inResponse, id)
+		}
+	}
+}
+
+func TestGeneratedID(t *testing.T) {
+	seen := map[string]bool{}
+	for name, ids := range map[string][]string{
+		"none": nil, "empty": {""}, "too long": {strings.Repeat("x", 65)}, "space": {"a b"}, "control": {"a\x1b"},
+		"not ASCII": {"é"}, "quote": {`a"b`}, "two": {"a", "b"}, "line": {"a\nb"}, "line end": {"a\n"},
+	} {
+		inContext, inResponse := sendID(t, ids...)
+		if inContext != inResponse || len(inContext) < 20 || seen[inContext] {
+			t.Errorf("%s: the context has %q, the response %q; want a new random ID", name, inContext, inResponse)
+		}
+		seen[inContext] = true
 	}
 }

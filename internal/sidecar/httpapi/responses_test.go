@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
@@ -65,7 +66,7 @@ func TestAllocateResponse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, tt.node, httpapi.Report{})
+			f := newFixture(t, tt.node, &models.DelegatedIPAMStatus{})
 			f.engine.got = held("health")
 			if tt.change != nil {
 				tt.change(f.engine)
@@ -104,7 +105,7 @@ func TestConfigResponse(t *testing.T) {
 		{"a router that is released or in another pool", "config-bare", bothFamilies, []engine.Attachment{releasing, elsewhere}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, tt.node, httpapi.Report{})
+			f := newFixture(t, tt.node, &models.DelegatedIPAMStatus{})
 			f.engine.all = tt.all
 			got := f.send(t, http.MethodGet, "/v1/config")
 			wantCode(t, got, http.StatusOK)
@@ -127,7 +128,7 @@ func TestListResponse(t *testing.T) {
 	excluded := held("excluded:10.1.2.3")
 	excluded.Claims = nil
 
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	f.engine.all = []engine.Attachment{blue, health, adding, cooldown, excluded}
 	got := f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
@@ -135,7 +136,7 @@ func TestListResponse(t *testing.T) {
 }
 
 func TestDiscardResponse(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	got := f.send(t, http.MethodDelete, "/v1/ipam?owner=health&pool=blue")
 	wantCode(t, got, http.StatusOK)
 	if strings.TrimSpace(got.body) != "[]" || !slices.Equal(f.engine.discarded, []string{"blue/health"}) {
@@ -149,7 +150,7 @@ func TestDiscardResponse(t *testing.T) {
 	wantCode(t, got, http.StatusOK)
 	golden(t, "discard", got.body)
 
-	f.unprivileged = true
+	f.peer.UID, f.handler.Callers.UIDs = 70001, []int{70001}
 	got = f.send(t, http.MethodDelete, "/v1/ipam?owner=health")
 	wantCode(t, got, http.StatusForbidden)
 	if why := got.header.Get("Delegated-Ipam-Reason"); !strings.Contains(why, "only root") || len(f.engine.discarded) != 2 {
@@ -158,7 +159,7 @@ func TestDiscardResponse(t *testing.T) {
 }
 
 func TestEmptyListResponse(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	got := f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	if strings.TrimSpace(got.body) != "[]" {
@@ -167,7 +168,7 @@ func TestEmptyListResponse(t *testing.T) {
 }
 
 func TestListLengths(t *testing.T) {
-	f := newFixture(t, dualStack, httpapi.Report{})
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for count := range 60 {
 		a := held("default/" + strings.Repeat("x", count))
 		f.engine.all = append(f.engine.all, engine.Attachment{Record: a.Record})

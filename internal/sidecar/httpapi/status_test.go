@@ -5,62 +5,62 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/go-openapi/strfmt"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-func readyReport() httpapi.Report {
-	return httpapi.Report{
+func readyReport() *models.DelegatedIPAMStatus {
+	since := func(second int) *strfmt.DateTime {
+		return httpapi.OptionalTime(time.Date(2024, 5, 6, 7, 0, second, 0, time.UTC))
+	}
+	return &models.DelegatedIPAMStatus{
 		Version:  "1.2.3",
 		NodeName: "node-1",
-		Started:  time.Date(2024, 5, 6, 7, 0, 0, 0, time.UTC),
+		Started:  *since(0),
 		Ready:    true,
-		Since:    time.Date(2024, 5, 6, 7, 0, 2, 0, time.UTC),
-		Pools: []httpapi.PoolReport{{
+		Since:    since(2),
+		Pools: []*models.PoolStatus{{
 			Pool: "default", Network: "pods", File: "/etc/cni/net.d/05-pods.conflist", Plugin: "host-local",
-			Binary: "/opt/cni/bin/host-local", CNIVersion: "1.1.0", PluginVersions: []string{"1.0.0", "1.1.0"}, Profile: profile.Profile{Type: "host-local", Del: profile.DelReleased, Requests: []profile.Request{profile.RequestCNIArgs}},
-			Verification: httpapi.Verification{By: "check", Reason: "lookup is off"},
-			Since:        time.Date(2024, 5, 6, 7, 0, 1, 0, time.UTC),
+			Binary: "/opt/cni/bin/host-local", CniVersion: "1.1.0", PluginVersions: []string{"1.0.0", "1.1.0"},
+			Profile: "host-local", ProfileFacts: map[string]any{"del": "released"},
+			Verification: &models.PoolVerification{By: "check", Reason: "lookup is off"},
+			Since:        since(1),
 		}},
-		MovedPlugins: []httpapi.MovedPlugin{
+		MovedPlugins: []*models.MovedPlugin{
 			{Pool: "default", Plugin: "host-local", Binary: "/opt/cni/bin/host-local", Executable: "/usr/libexec/cni/host-local"},
 			{Pool: "default", Plugin: "static", Binary: "/opt/cni/bin/static", Error: "failed to find plugin"},
 		},
 		Counters: map[string]int64{"lost": 1, "duplicates": 0},
-		Options:  []httpapi.OptionValue{{Name: "release-delay", Value: "1h0m0s", Source: "flag"}},
+		Options:  []*models.OptionValue{{Name: "release-delay", Value: "1h0m0s", Source: "flag"}},
 	}
-}
-
-// stalePool still uses an older configuration; brokenPool never had one.
-func stalePool() httpapi.PoolReport {
-	p := readyReport().Pools[0]
-	p.Error = "05-pods.conflist: unexpected end of JSON input"
-	return p
-}
-
-func brokenPool() httpapi.PoolReport {
-	return httpapi.PoolReport{Pool: "blue", Error: "no network named blue in /etc/cni/net.d"}
 }
 
 func TestStatusResponse(t *testing.T) {
-	starting := httpapi.Report{Version: "1.2.3", Reasons: []string{"the state directory is locked by process 7", "no CNI configuration yet"}}
-	stale := readyReport()
-	stale.Pools = []httpapi.PoolReport{stalePool()}
-	broken := starting
-	broken.Pools = []httpapi.PoolReport{brokenPool(), readyReport().Pools[0]}
-	awaited := readyReport()
-	awaited.Pools = []httpapi.PoolReport{{Pool: "default"}}
-	broken.Quarantined = []httpapi.Quarantined{{File: "/var/lib/delegated-ipam/quarantine/x", Reason: "checksum differs", Since: time.Date(2024, 5, 6, 7, 0, 3, 0, time.UTC)}}
-	broken.LastError = httpapi.LastError{
-		Text: "plugin host-local ADD refused (code 11): no addresses left", At: time.Date(2024, 5, 6, 7, 0, 4, 0, time.UTC),
+	at := func(second int) time.Time { return time.Date(2024, 5, 6, 7, 0, second, 0, time.UTC) }
+	unready := func() *models.DelegatedIPAMStatus {
+		return &models.DelegatedIPAMStatus{
+			Version: "1.2.3", Reasons: []string{"the state directory is locked by process 7", "no CNI configuration yet"},
+		}
+	}
+	starting, stale, broken, awaited := unready(), readyReport(), unready(), readyReport()
+	stale.Pools[0].Error = "05-pods.conflist: unexpected end of JSON input" // it still uses an older configuration
+	broken.Pools = append([]*models.PoolStatus{{Pool: "blue", Error: "no network named blue in /etc/cni/net.d"}}, readyReport().Pools...)
+	broken.Quarantined = []*models.QuarantinedRecord{{
+		File: "/var/lib/delegated-ipam/quarantine/x", Reason: "checksum differs", Since: httpapi.OptionalTime(at(3)),
+	}}
+	broken.LastError = &models.LastError{
+		Text: "plugin host-local ADD refused (code 11): no addresses left", Time: strfmt.DateTime(at(4)),
 		Owner: "router", Pool: "default", ContainerID: "cilium-agent-router-1",
 	}
+	awaited.Pools = []*models.PoolStatus{{Pool: "default"}}
 
 	for _, tt := range []struct {
 		name, file, brief string
-		report            httpapi.Report
+		report            *models.DelegatedIPAMStatus
 	}{
 		{"ready", "status-ready", "status-ready-brief", readyReport()},
 		{"waiting", "status-starting", "status-starting-brief", starting},

@@ -6,6 +6,8 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -28,13 +30,24 @@ type Options struct {
 	Pools []string
 }
 
-// Metrics are the metrics of one sidecar.
+// Metrics are the metrics of one sidecar. It observes the engine, the plugin runner, the journal and
+// the API.
 type Metrics struct {
 	registry *prometheus.Registry
-	engine   *engineObserver
-	plugin   *pluginObserver
-	journal  *journalMetrics
-	api      *apiMetrics
+	pools    []string
+
+	events          *prometheus.CounterVec
+	queueWait       *prometheus.HistogramVec
+	pluginCalls     *prometheus.CounterVec
+	pluginDuration  *prometheus.HistogramVec
+	pluginProcesses prometheus.Gauge
+	journalDuration *prometheus.HistogramVec
+	journalFailures *prometheus.CounterVec
+	requests        *prometheus.CounterVec
+	requestDuration *prometheus.HistogramVec
+
+	mu      sync.Mutex
+	plugins map[string]bool // plugin types with their own label
 }
 
 // New returns metrics that are all zero.
@@ -47,17 +60,34 @@ func New(o Options) *Metrics {
 	)
 	f.gauges("build_info", "Version of the program and of Go, as labels; always 1.", "version", "goversion").
 		WithLabelValues(o.Version, runtime.Version()).Set(1)
-	return &Metrics{
-		registry: r,
-		engine:   newEngineObserver(f, o.Pools),
-		plugin:   newPluginObserver(f),
-		journal:  newJournalMetrics(f),
-		api:      newAPIMetrics(f),
+	m := &Metrics{
+		registry: r, pools: o.Pools, plugins: map[string]bool{},
+
+		events:          f.counters("events_total", "Completed actions on attachments, one for each address family.", "action", "family", "pool", "outcome"),
+		queueWait:       f.seconds("queue_wait_seconds", "Time in seconds that operations waited in a queue, including those whose wait was canceled.", processBuckets(), "queue"),
+		pluginCalls:     f.counters("plugin_calls_total", "Completed calls of the delegated IPAM plugin.", "plugin", "verb", "outcome"),
+		pluginDuration:  f.seconds("plugin_call_duration_seconds", "Duration of calls of the delegated IPAM plugin in seconds.", processBuckets(), "plugin", "verb"),
+		pluginProcesses: f.gauges("plugin_processes", "Number of plugin processes, including prestarted ones.").WithLabelValues(),
+		journalDuration: f.seconds("journal_write_duration_seconds", "Duration of durable journal changes in seconds, including failed ones.", diskBuckets(), "operation"),
+		journalFailures: f.counters("journal_failures_total", "Failed journal changes.", "operation"),
+		requests:        f.counters("api_requests_total", "Completed API requests, by operation and status code.", "operation", "code"),
+		requestDuration: f.seconds("api_request_duration_seconds", "Duration of API requests in seconds, by operation.", processBuckets(), "operation"),
 	}
+	m.prepare()
+	return m
 }
 
 // Handler returns the handler of a scrape.
 func (m *Metrics) Handler() http.Handler { return metricsserver.Handler(m.registry) }
+
+// poolLabel returns the label of a pool. A request can name any pool, but only configured
+// ones have their own label.
+func (m *Metrics) poolLabel(pool string) string {
+	if slices.Contains(m.pools, pool) {
+		return pool
+	}
+	return other
+}
 
 // factory creates and registers metrics.
 type factory struct{ prometheus.Registerer }

@@ -27,32 +27,20 @@ func (fakeEngine) QueueLengths() map[engine.Queue]int {
 }
 func (fakeEngine) Counters() engine.Counters { return engine.Counters{Lost: 3} }
 
-// operations are those of an API with one operation.
-type operations struct{}
-
-func (operations) Operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
-
-func (operations) Operation(r *http.Request) (string, *http.Request) {
-	switch r.URL.Path {
-	case "/known":
-		return "GET /known", r
-	case "/unlisted":
-		return "GET /unlisted", r
-	}
-	return "", r
-}
+// operations are the operations of an API.
+func operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
 
 // newRegistered returns metrics with everything that a sidecar registers.
 func newRegistered(e fakeEngine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
-	m.Register(e, func() Report { return Report{Ready: true, Quarantined: 4} })
+	m.Register(e, func() (bool, int) { return true, 4 })
 	return m
 }
 
 //evidence:reference/metrics names and help texts pass Prometheus' linter
 func TestLint(t *testing.T) {
 	m := newRegistered(fakeEngine{})
-	m.API(http.NotFoundHandler(), operations{})
+	m.RegisterAPI(operations())
 	m.RegisterPlugin("host-local")
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil || len(problems) > 0 {
@@ -92,22 +80,21 @@ func TestCollector(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	m := New(Options{})
-	m.Register(fakeEngine{}, func() Report { return Report{} })
+	m.Register(fakeEngine{}, func() (bool, int) { return false, 0 })
 	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 
 //evidence:reference/metrics the number of series has a bound
 func TestBoundedSeries(t *testing.T) {
 	m := newRegistered(fakeEngine{})
-	api := m.API(http.NotFoundHandler(), operations{})
 	feed := func(from, to int) int {
 		for i := from; i < to; i++ {
 			name := fmt.Sprint("made-up-", i)
-			m.Engine().ActionDone(engine.Event{
+			m.ActionDone(engine.Event{
 				Action: engine.ActionAllocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []record.Family{record.IPv4},
 			})
-			m.Plugin().Called(call.VerbAdd, name, call.Refused, time.Second)
-			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/"+name, http.NoBody))
+			m.Called(call.VerbAdd, name, call.Refused, time.Second)
+			m.Requested("", http.StatusNotFound, time.Second)
 		}
 		return len(lines(t, m))
 	}
@@ -124,36 +111,26 @@ func TestBoundedSeries(t *testing.T) {
 
 func TestAPI(t *testing.T) {
 	m := New(Options{})
-	api := m.API(http.NotFoundHandler(), operations{})
+	m.RegisterAPI(operations())
 	wantLines(t, m, `delegated_ipam_api_requests_total{code="404",operation="GET /known"} 0`)
-	api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
+	m.Requested("GET /known", http.StatusNotFound, time.Second)
+	m.Requested("GET /known", http.StatusTeapot, time.Second)
 	wantLines(
 		t, m, `delegated_ipam_api_requests_total{code="404",operation="GET /known"} 1`,
-		`delegated_ipam_api_request_duration_seconds_count{operation="GET /known"} 1`,
+		`delegated_ipam_api_requests_total{code="418",operation="GET /known"} 1`,
+		`delegated_ipam_api_request_duration_seconds_count{operation="GET /known"} 2`,
 	)
 }
 
-// disk is a journal whose methods return an error.
-type disk struct{ err error }
-
-func (d disk) Write(record.Record) error { return d.err }
-func (d disk) Remove(string) error       { return d.err }
-func (d disk) Available() error          { return d.err }
-
 func TestJournal(t *testing.T) {
 	m, full := New(Options{}), errors.New("disk full")
-	if err := m.Journal(disk{}).Write(record.Record{}); err != nil {
-		t.Error(err)
-	}
-	if err := m.Journal(disk{full}).Write(record.Record{}); !errors.Is(err, full) {
-		t.Errorf("Write returned %v; want %v", err, full)
-	}
-	if err := m.Journal(disk{full}).Remove("id"); !errors.Is(err, full) {
-		t.Errorf("Remove returned %v; want %v", err, full)
-	}
+	m.JournalChanged(JournalWrite, time.Now(), nil)
+	m.JournalChanged(JournalWrite, time.Now(), full)
+	m.JournalChanged(JournalWrite, time.Time{}, full)
+	m.JournalChanged(JournalRemove, time.Now(), full)
 	wantLines(
 		t, m, `delegated_ipam_journal_write_duration_seconds_count{operation="write"} 2`,
-		`delegated_ipam_journal_failures_total{operation="write"} 1`,
+		`delegated_ipam_journal_failures_total{operation="write"} 2`,
 		`delegated_ipam_journal_failures_total{operation="remove"} 1`,
 	)
 }
@@ -162,8 +139,8 @@ func TestPlugin(t *testing.T) {
 	m := New(Options{})
 	m.RegisterPlugin("host-local")
 	wantLines(t, m, `delegated_ipam_plugin_calls_total{outcome="unknown",plugin="host-local",verb="DEL"} 0`, `delegated_ipam_plugin_processes 0`)
-	m.Plugin().Running(1)
-	m.Plugin().Called(call.VerbDel, "host-local", "", time.Second)
+	m.Running(1)
+	m.Called(call.VerbDel, "host-local", "", time.Second)
 	wantLines(
 		t, m, `delegated_ipam_plugin_calls_total{outcome="success",plugin="host-local",verb="DEL"} 1`,
 		`delegated_ipam_plugin_call_duration_seconds_sum{plugin="host-local",verb="DEL"} 1`, `delegated_ipam_plugin_processes 1`,
@@ -190,60 +167,5 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 			name, _, _ := strings.Cut(l, "{")
 			t.Errorf("the scrape lacks the line %s; it has %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
 		}
-	}
-}
-
-func TestUnlistedOperation(t *testing.T) {
-	m := New(Options{})
-	api := m.API(http.NotFoundHandler(), operations{})
-	api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/unlisted", http.NoBody))
-	wantLines(t, m, `delegated_ipam_api_requests_total{code="404",operation="_other"} 1`)
-}
-
-func TestStatusCode(t *testing.T) {
-	const want = `delegated_ipam_api_requests_total{code="%d",operation="GET /known"} 1`
-	for name, c := range map[string]struct {
-		handler func(http.ResponseWriter)
-		code    int
-	}{
-		"none":         {func(http.ResponseWriter) {}, 200},
-		"body only":    {func(w http.ResponseWriter) { fmt.Fprint(w, "x") }, 200},
-		"first of two": {func(w http.ResponseWriter) { w.WriteHeader(404); w.WriteHeader(500) }, 404},
-		"documented":   {func(w http.ResponseWriter) { w.WriteHeader(404) }, 404},
-		"undocumented": {func(w http.ResponseWriter) { w.WriteHeader(418) }, 418},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := New(Options{})
-			api := m.API(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.handler(w) }), operations{})
-			api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
-			wantLines(t, m, fmt.Sprintf(want, c.code))
-		})
-	}
-}
-
-// sending calls a function before the header of a response is sent.
-type sending struct {
-	http.ResponseWriter
-	before func()
-}
-
-func (s sending) WriteHeader(code int) {
-	s.before()
-	s.ResponseWriter.WriteHeader(code)
-}
-
-func TestCountedBeforeResponse(t *testing.T) {
-	m := New(Options{})
-	api := m.API(http.NotFoundHandler(), operations{})
-	sent := false
-	w := sending{httptest.NewRecorder(), func() {
-		sent = true
-		wantLines(t, m,
-			`delegated_ipam_api_requests_total{code="404",operation="GET /known"} 1`,
-			`delegated_ipam_api_request_duration_seconds_count{operation="GET /known"} 1`)
-	}}
-	api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/known", http.NoBody))
-	if !sent {
-		t.Error("there was no response")
 	}
 }

@@ -102,7 +102,7 @@ func TestStagingRace(t *testing.T) {
 	stop, replaced := make(chan struct{}), atomic.Int32{}
 	attack := attackUntil(t, stop, dir, v, &replaced)
 	for replaced.Load() < wanted && v.changed() == nil {
-		l, err := Listen(Options{Path: filepath.Join(dir, "s.sock"), Mode: 0o666, Group: "12345"})
+		l, err := listenAt(Options{Path: filepath.Join(dir, "s.sock"), Mode: 0o666, Group: "12345"})
 		if err == nil {
 			must(t, l.Close())
 		}

@@ -2,10 +2,12 @@ package unixsock
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +15,10 @@ import (
 // maxLines is the largest number of lines in the header of a request. Without it a header of 8 KiB
 // could have 2,000 fields, for which net/http needs 300 KiB.
 const maxLines = 100
+
+// lingerTime is how long the server keeps a connection open that it wants to close and whose
+// client has not read the last response yet.
+const lingerTime = 5 * time.Second
 
 var errTooManyLines = errors.New("the header of the request has more than 100 lines")
 
@@ -22,7 +28,7 @@ var errTooManyLines = errors.New("the header of the request has more than 100 li
 // ECONNRESET in place of the end of the stream (Linux, unix_release_sock).
 type conn struct {
 	*net.UnixConn
-	// peer is the peer of a connection of Limit; nil if it is not known.
+	// peer is the peer; nil if it is not known.
 	peer *Peer
 	// onClose, if not nil, is called each time that Close is.
 	onClose func()
@@ -46,20 +52,31 @@ func (c *conn) Read(p []byte) (int, error) {
 	case errors.Is(err, unix.ECONNRESET):
 		c.setReset()
 	}
-	if c.countLines(p[:n]) > maxLines {
-		return 0, errTooManyLines // net/http answers 400 and closes the connection
+	added := bytes.Count(p[:n], []byte("\n"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// The body of a request and its header count alike: no operation has a body.
+	if c.lines += added; c.lines > maxLines {
+		return 0, errTooManyLines // net/http responds with 400 and closes the connection
 	}
 	return n, err
 }
 
-// countLines adds the lines in what was read, and returns the sum. The body of a request and its
-// header count alike: no operation has a body.
-func (c *conn) countLines(read []byte) int {
-	added := bytes.Count(read, []byte("\n"))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lines += added
-	return c.lines
+// connKey is the context key of a request's connection.
+type connKey struct{}
+
+// withConn adds a connection to the context of its requests (http.Server.ConnContext).
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// PeerFrom returns the peer that sent a request, from the context of the request; false if it is
+// not known.
+func PeerFrom(ctx context.Context) (Peer, bool) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok && c.peer != nil {
+		return *c.peer, true
+	}
+	return Peer{}, false
 }
 
 // startRequest is called when the header of a request has been read. It cancels OnUnread of the
@@ -73,7 +90,10 @@ func (c *conn) startRequest() {
 // Close closes the connection. If onUnread is set and the client has not read the response yet, it
 // first waits for the client; a second call ends that.
 func (c *conn) Close() error {
-	if c.hasOnUnread() && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
+	c.mu.Lock()
+	watched := c.onUnread != nil
+	c.mu.Unlock()
+	if watched && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
 		c.setReset()
 	}
 	err := c.UnixConn.Close()
@@ -81,4 +101,62 @@ func (c *conn) Close() error {
 		c.onClose()
 	}
 	return err
+}
+
+// OnUnread calls f, once, if the client closes the connection of a request before it has read all
+// of the response. The response must have been written and flushed. The next request on the
+// connection cancels the call: the client is alive.
+//
+// The context must be that of a request on a connection of Listen, served by Server; otherwise f
+// is never called.
+func OnUnread(ctx context.Context, f func()) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok && !c.setOnUnread(f) {
+		f()
+	}
+}
+
+// setOnUnread sets the function that is called when the client closes the connection with unread
+// data; nil for none. It reports false if the client has done so already.
+func (c *conn) setOnUnread(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reset {
+		return false
+	}
+	c.onUnread = f
+	return true
+}
+
+// setReset records that the client has closed the connection with unread data, and calls onUnread.
+func (c *conn) setReset() {
+	c.mu.Lock()
+	f := c.onUnread
+	c.reset, c.onUnread = true, nil
+	c.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// peerClosedUnread reports whether the client has closed the connection with unread data. A client
+// with unread data gets lingerTime to read it or to close the connection.
+func (c *conn) peerClosedUnread() bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	unread, pending := 0, 0
+	_ = raw.Control(func(fd uintptr) {
+		// The order matters: the kernel sets the error before it drops the unread data.
+		if unread, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); unread == 0 {
+			pending, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		}
+	})
+	if unread > 0 {
+		_ = c.CloseWrite() // Read returns the error, too
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		_, err = c.UnixConn.Read(make([]byte, 1))
+		return errors.Is(err, unix.ECONNRESET)
+	}
+	return pending == int(unix.ECONNRESET)
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -60,8 +59,7 @@ func checkPrivate(dir *os.File) error {
 	if err != nil {
 		return err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
+	if uid, _ := ownerOf(info); uid != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("%s: mode %s, not a private directory of user %d; another process has replaced it, so restrict write access to %s",
 			dir.Name(), info.Mode(), os.Geteuid(), filepath.Dir(dir.Name()))
 	}

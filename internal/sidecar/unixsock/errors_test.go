@@ -20,12 +20,12 @@ func TestReadOnly(t *testing.T) {
 		t.Skipf("a file system cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	l, err := Listen(Options{Path: filepath.Join(dir, "live")})
+	l, err := listenAt(Options{Path: filepath.Join(dir, "live")})
 	must(t, err)
 	leaveStaleSocket(t, filepath.Join(dir, "stale"))
 	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	listen := func(name string) error {
-		_, err := Listen(Options{Path: filepath.Join(dir, name)})
+		_, err := listenAt(Options{Path: filepath.Join(dir, name)})
 		return err
 	}
 	_, removeErr := Remove(filepath.Join(dir, "stale"))

@@ -1,9 +1,9 @@
 package unixsock
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,7 +15,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
@@ -37,9 +36,15 @@ func shortTempDir(t *testing.T) string {
 	return dir
 }
 
+// listenAt is Listen without a log; its mode is 0660 if o has none.
+func listenAt(o Options) (net.Listener, error) {
+	o.Mode = cmp.Or(o.Mode, 0o660)
+	return Listen(o, Callers{}, logging.NewRepeated(logging.Discard(), time.Hour))
+}
+
 func listenOn(t *testing.T, o Options) net.Listener {
 	t.Helper()
-	l, err := Listen(o)
+	l, err := listenAt(o)
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
 	return l
@@ -77,29 +82,28 @@ func leaveStaleSocket(t *testing.T, path string) {
 	must(t, l.Close())
 }
 
-func silentLogger() logrus.FieldLogger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
-}
-
-func silentRefusals() *logging.Repeated { return logging.NewRepeated(silentLogger(), time.Hour) }
-
-// serve runs Server with Authorize on a real socket. The handler sends the peer of each request
-// that it gets to reached.
+// serve runs Server on a real socket, with a handler that refuses others than callers and sends the
+// peer of each other request to reached.
 func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
 	t.Helper()
 	path = filepath.Join(shortTempDir(t), "s.sock")
-	l, err := Listen(Options{Path: path, Mode: 0o666})
+	l, err := listenAt(Options{Path: path, Mode: 0o666})
 	must(t, err)
 	must(t, os.Chmod(filepath.Dir(path), 0o755))
 	reached = make(chan Peer, 10)
-	s := Server(authorize(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		peer, _ := PeerFrom(r.Context())
-		reached <- peer
-	}), callers, silentRefusals()), silentLogger())
-	serveOn(t, s, l)
+	serveOn(t, Server(authorize(callers, reached), logging.Discard()), l)
 	return path, reached
+}
+
+func authorize(callers Callers, reached chan<- Peer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, known := PeerFrom(r.Context())
+		if !known || !callers.Allow(peer) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		reached <- peer
+	})
 }
 
 // serveOn runs a server on a listener until the test ends, or until stop is called.

@@ -31,7 +31,7 @@ func setGroup(socket *os.File, gid int) error {
 	if err != nil {
 		return err
 	}
-	if gid < 0 || groupOf(info) == gid {
+	if _, now := ownerOf(info); gid < 0 || gid == now {
 		return nil
 	}
 	err = unix.Fchownat(int(socket.Fd()), "", -1, gid, unix.AT_EMPTY_PATH)

@@ -52,7 +52,7 @@ func TestSocketGroup(t *testing.T) {
 				if err := o.CheckGroup(); (err != nil) != (tt.fails || tt.inherited != 0) {
 					t.Errorf("CheckGroup: %v", err)
 				}
-				l, err := Listen(o)
+				l, err := listenAt(o)
 				if tt.fails {
 					wantGroupError(t, err)
 					return

@@ -2,13 +2,9 @@ package unixsock
 
 import (
 	"fmt"
-	"net"
 	"sync"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
 // maxConnections is the largest number of connections; fewer if the process may have few
@@ -17,14 +13,13 @@ const maxConnections = 1024
 
 // limits are the largest numbers of connections.
 type limits struct {
-	// total is that of all users.
 	total int
-	// ordinary is that of all users but root and our own, so that others cannot block these.
+	// ordinary limits all users but root and our own, so that others cannot block these.
 	ordinary int
-	// user is that of one user.
+	// user limits one user.
 	user int
-	// refused is that of all users who may not call the API, and refusedUser that of one of them.
-	// They need one at a time, for GET /v1/healthz or a 403.
+	// refused limits all users who may not call the API, and refusedUser each of them. They need one
+	// connection at a time, for GET /v1/healthz or a 403.
 	refused, refusedUser int
 }
 
@@ -43,59 +38,11 @@ func connectionLimit() int {
 	return int(files.Cur / 2)
 }
 
-// Limit returns a listener for the connections of l, which Listen has returned. It closes a
-// connection that it accepts above a limit: there are at most 1,024 connections (half of the
-// process's descriptors if these are fewer), of these at most three quarters by users other than
-// root and our own, half by one user, and far fewer by users who may not call (32 in total, 8 by
-// one user). It logs closed connections to log.
-func Limit(l net.Listener, callers Callers, log *logging.Repeated) net.Listener {
-	return &limited{Listener: l, callers: callers, log: log, limits: newLimits(connectionLimit()), users: map[int]int{}}
-}
-
-// limited is a listener that limits the open connections.
-type limited struct {
-	net.Listener
-	callers Callers
-	log     *logging.Repeated
-	limits  limits
-
-	mu sync.Mutex
-	// total, ordinary and refused are the numbers of open connections, and users those of each
-	// user who has one.
-	total, ordinary, refused int
-	users                    map[int]int
-}
-
-// Accept waits for the next connection within the limits.
-func (l *limited) Accept() (net.Conn, error) {
-	for {
-		accepted, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		c, ok := accepted.(*conn)
-		if !ok {
-			return nil, fmt.Errorf("a %T was accepted; expected a connection of Listen", accepted)
-		}
-		if limit := l.admit(c); limit != "" {
-			_ = c.Close()
-			fields := logrus.Fields{"limit": limit}
-			if c.peer != nil {
-				fields["peerPID"], fields["peerUID"], fields["peerGID"] = c.peer.PID, c.peer.UID, c.peer.GID
-			}
-			l.log.Warn(fields, "Connection closed: too many connections are open")
-			continue
-		}
-		return c, nil
-	}
-}
-
 // admit counts a connection until it is closed. If there are too many, it returns the limit.
-func (l *limited) admit(c *conn) (limit string) {
-	uid, allowed, ordinary := unmappedID, false, true
-	if peer, err := PeerOf(c); err == nil {
-		c.peer = &peer
-		uid, allowed, ordinary = peer.UID, l.callers.Allow(peer), !privileged(peer)
+func (l *listener) admit(c *conn) (limit string) {
+	uid, allowed, ordinary := UnmappedID, false, true
+	if p := c.peer; p != nil {
+		uid, allowed, ordinary = p.UID, l.callers.Allow(*p), !p.Privileged()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +68,7 @@ func (l *limited) admit(c *conn) (limit string) {
 }
 
 // add adds to the numbers of connections.
-func (l *limited) add(n, uid int, allowed, ordinary bool) {
+func (l *listener) add(n, uid int, allowed, ordinary bool) {
 	l.total += n
 	if l.users[uid] += n; l.users[uid] == 0 {
 		delete(l.users, uid)

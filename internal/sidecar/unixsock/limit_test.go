@@ -22,14 +22,14 @@ import (
 func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, accepted <-chan net.Conn, stop func() string) {
 	t.Helper()
 	path = filepath.Join(shortTempDir(t), "s.sock")
-	l, err := Listen(Options{Path: path, Mode: 0o666})
-	must(t, err)
-	must(t, os.Chmod(filepath.Dir(path), 0o755))
 	var out strings.Builder
 	log := logrus.New()
 	log.SetOutput(&out)
 	repeated := logging.NewRepeated(log, time.Hour)
-	limited := &limited{Listener: l, callers: callers, log: repeated, limits: limits, users: map[int]int{}}
+	limited, err := Listen(Options{Path: path, Mode: 0o666}, callers, repeated)
+	must(t, err)
+	limited.(*listener).limits = limits
+	must(t, os.Chmod(filepath.Dir(path), 0o755))
 	conns := make(chan net.Conn, 100)
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -10,24 +10,21 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
-const (
-	// DefaultMode lets owner and group connect.
-	DefaultMode fs.FileMode = 0o660
-
-	// maxPath is the maximum length in bytes of a path that a client can connect to:
-	// sockaddr_un.sun_path has 108 bytes with the terminating zero (unix(7)).
-	maxPath = 107
-
-	parentMode = 0o755
-)
+// maxPath is the maximum length in bytes of a path that a client can connect to:
+// sockaddr_un.sun_path has 108 bytes with the terminating zero (unix(7)).
+const maxPath = 107
 
 // Options are the options of the socket.
 type Options struct {
 	// Path is the socket's path, at most 107 bytes long.
 	Path string
-	// Mode are its permission bits; 0 for DefaultMode.
+	// Mode are its permission bits.
 	Mode fs.FileMode
 	// Group is its group, by name or number; empty for the default of the file system.
 	Group string
@@ -39,11 +36,17 @@ type Options struct {
 // 0755; one that belongs to another user is an error.
 //
 // Closing the listener removes the socket, unless another one is at the path by then.
-func Listen(o Options) (net.Listener, error) {
+//
+// The listener closes a connection that it accepts above a limit, and logs it to log: there are at
+// most 1,024 connections (half of the process's descriptors if these are fewer), of these at most
+// three quarters by users other than root and our own, half by one user, and far fewer by users who
+// are not callers (32 in total, 8 by one user).
+func Listen(o Options, callers Callers, log *logging.Repeated) (net.Listener, error) {
 	l, err := listen(o)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", o.Path, err)
 	}
+	l.callers, l.log, l.limits = callers, log, newLimits(connectionLimit())
 	return l, nil
 }
 
@@ -73,18 +76,14 @@ func listen(o Options) (l *listener, err error) {
 		return nil, err
 	}
 	defer staging.remove()
-	mode := o.Mode
-	if mode == 0 {
-		mode = DefaultMode
-	}
-	socket, installed, err := staging.bind(mode.Perm(), gid)
+	socket, installed, err := staging.bind(o.Mode.Perm(), gid)
 	if err != nil {
 		return nil, err
 	}
 	if err := staging.install(stale); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	return &listener{UnixListener: socket, path: o.Path, target: target, installed: installed}, nil
+	return &listener{UnixListener: socket, path: o.Path, target: target, installed: installed, users: map[int]int{}}, nil
 }
 
 // Validate returns an error that names the option if the path or the group is invalid. It
@@ -129,25 +128,48 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// listener removes its socket when it is closed.
+// listener limits the open connections, and removes its socket when it is closed.
 type listener struct {
 	*net.UnixListener
 	path   string
 	target location
 	// installed is the socket that Listen has installed at the path.
 	installed fs.FileInfo
+	callers   Callers
+	log       *logging.Repeated
+	limits    limits
 
 	once sync.Once
 	err  error
+
+	mu sync.Mutex
+	// total, ordinary and refused are the numbers of open connections, and users those of each
+	// user who has one.
+	total, ordinary, refused int
+	users                    map[int]int
 }
 
-// Accept waits for the next connection.
+// Accept waits for the next connection within the limits.
 func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.AcceptUnix()
-	if err != nil {
-		return nil, err
+	for {
+		accepted, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{UnixConn: accepted}
+		fields := logrus.Fields{}
+		if peer, err := PeerOf(accepted); err == nil {
+			c.peer = &peer
+			fields["peerPID"], fields["peerUID"], fields["peerGID"] = peer.PID, peer.UID, peer.GID
+		}
+		limit := l.admit(c)
+		if limit == "" {
+			return c, nil
+		}
+		_ = c.Close()
+		fields["limit"] = limit
+		l.log.Warn(fields, "Connection closed: too many connections are open")
 	}
-	return &conn{UnixConn: c}, nil
 }
 
 // Close stops listening and removes the socket if it is still the installed one.

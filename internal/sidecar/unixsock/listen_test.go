@@ -85,7 +85,7 @@ func TestStaleSocket(t *testing.T) {
 func TestLiveSocket(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	first := listenOn(t, Options{Path: path})
-	l, err := Listen(Options{Path: path})
+	l, err := listenAt(Options{Path: path})
 	if err == nil {
 		_ = l.Close()
 		t.Fatal("Listen succeeded")
@@ -137,7 +137,7 @@ func TestForeignFile(t *testing.T) {
 			c.create(t, path)
 			before, err := os.Lstat(path)
 			must(t, err)
-			l, err := Listen(Options{Path: path})
+			l, err := listenAt(Options{Path: path})
 			if err == nil {
 				_ = l.Close()
 				t.Fatal("Listen succeeded")
@@ -157,7 +157,7 @@ func TestPathLimit(t *testing.T) {
 	longest := filepath.Join(dir, strings.Repeat("s", maxPath-len(dir)-1))
 	wantReachable(t, listenOn(t, Options{Path: longest}), longest)
 	for _, path := range []string{longest + "s", ""} {
-		l, err := Listen(Options{Path: path})
+		l, err := listenAt(Options{Path: path})
 		if err == nil {
 			_ = l.Close()
 			t.Errorf("Listen on %q succeeded", path)
@@ -165,7 +165,7 @@ func TestPathLimit(t *testing.T) {
 			t.Errorf("error %q lacks the flag", err)
 		}
 	}
-	if _, err := Listen(Options{Path: longest + "s"}); err == nil || !strings.Contains(err.Error(), "107") {
+	if _, err := listenAt(Options{Path: longest + "s"}); err == nil || !strings.Contains(err.Error(), "107") {
 		t.Errorf("error %v lacks the limit", err)
 	}
 }
@@ -189,7 +189,7 @@ func TestStagingCleanup(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
-	l, err := Listen(Options{Path: path})
+	l, err := listenAt(Options{Path: path})
 	must(t, err)
 	must(t, l.Close())
 	must(t, l.Close())
@@ -197,7 +197,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("the socket exists after Close (%v)", err)
 	}
 
-	l, err = Listen(Options{Path: path})
+	l, err = listenAt(Options{Path: path})
 	must(t, err)
 	must(t, os.Remove(path))
 	next := listenOn(t, Options{Path: path})
@@ -223,7 +223,7 @@ func TestInstallRace(t *testing.T) {
 			staging, err := newStagingDir(target)
 			must(t, err)
 			defer staging.remove()
-			ours, _, err := staging.bind(DefaultMode, -1)
+			ours, _, err := staging.bind(0o660, -1)
 			must(t, err)
 			defer ours.Close()
 

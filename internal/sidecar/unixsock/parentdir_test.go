@@ -15,7 +15,7 @@ func TestForeignParent(t *testing.T) {
 	dir := shortTempDir(t)
 	must(t, os.Chown(dir, 70001, -1))
 	path := filepath.Join(dir, "s.sock")
-	l, err := Listen(Options{Path: path})
+	l, err := listenAt(Options{Path: path})
 	if err == nil {
 		_ = l.Close()
 		t.Fatal("Listen succeeded")
@@ -61,7 +61,7 @@ func TestCheckParentMode(t *testing.T) {
 //evidence:operate/security L19
 func TestAbstractPath(t *testing.T) {
 	for _, path := range []string{"@delegated-ipam", "\x00delegated-ipam"} {
-		l, err := Listen(Options{Path: path})
+		l, err := listenAt(Options{Path: path})
 		if err == nil {
 			_ = l.Close()
 			t.Errorf("Listen on %q succeeded", path)

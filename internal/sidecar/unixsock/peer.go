@@ -1,12 +1,12 @@
 package unixsock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,13 +23,13 @@ const (
 	// noUID is the user ID that the kernel returns for sockets of another type.
 	noUID = math.MaxUint32
 
-	// unmappedID stands for the ID of a user or group without a mapping in our user namespace. No
+	// UnmappedID stands for the ID of a user or group without a mapping in our user namespace. No
 	// process and no option has it.
-	unmappedID = -1
+	UnmappedID = -1
 )
 
 // overflowUID and overflowGID return the ID that the kernel shows in place of one without a mapping in
-// our user namespace (user_namespaces(7)), and unmappedID if each ID has a mapping. A user who has the
+// our user namespace (user_namespaces(7)), and UnmappedID if each ID has a mapping. A user who has the
 // shown ID cannot be distinguished.
 var (
 	overflowUID = sync.OnceValue(func() int { return overflowID("uid") })
@@ -39,7 +39,7 @@ var (
 func overflowID(kind string) int {
 	mappings, err := os.ReadFile("/proc/self/" + kind + "_map")
 	if f := strings.Fields(string(mappings)); err != nil || len(f) == 3 && f[2] == strconv.Itoa(math.MaxUint32) {
-		return unmappedID
+		return UnmappedID
 	}
 	text, _ := os.ReadFile("/proc/sys/kernel/overflow" + kind)
 	id, err := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -49,10 +49,10 @@ func overflowID(kind string) int {
 	return id
 }
 
-// visible returns an ID, or unmappedID for the ID that the kernel shows in place of others.
+// visible returns an ID, or UnmappedID for the ID that the kernel shows in place of others.
 func visible(id, overflow int) int {
 	if id == overflow {
-		return unmappedID
+		return UnmappedID
 	}
 	return id
 }
@@ -62,7 +62,7 @@ func visible(id, overflow int) int {
 type Peer struct {
 	// PID is its process ID; 0 if it is in a PID namespace that is not visible to us.
 	PID int
-	// UID and GID are its effective user and group; unmappedID without a mapping in our user namespace.
+	// UID and GID are its effective user and group; UnmappedID without a mapping in our user namespace.
 	UID, GID int
 	// Groups are its supplementary groups (SO_PEERGROUPS), in the same way.
 	Groups []int
@@ -99,9 +99,6 @@ func peerOf(fd int) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("groups of the peer of a connection (SO_PEERGROUPS): %w", err)
 	}
-	for i, g := range groups {
-		groups[i] = visible(g, overflowGID())
-	}
 	return Peer{PID: int(cred.Pid), UID: visible(int(cred.Uid), overflowUID()), GID: visible(int(cred.Gid), overflowGID()), Groups: groups}, nil
 }
 
@@ -116,7 +113,11 @@ func peerGroups(fd int) ([]int, error) {
 		n := size / uint32(unsafe.Sizeof(groups[0]))
 		switch {
 		case errno == 0:
-			return toInts(groups[:n]), nil
+			ids := make([]int, n)
+			for i, g := range groups[:n] {
+				ids[i] = visible(int(g), overflowGID())
+			}
+			return ids, nil
 		case errors.Is(errno, unix.ERANGE) && int(n) > len(groups):
 			// The kernel has set size to the necessary size.
 			groups = make([]uint32, n)
@@ -129,33 +130,19 @@ func peerGroups(fd int) ([]int, error) {
 	}
 }
 
-func toInts(groups []uint32) []int {
-	ints := make([]int, len(groups))
-	for i, g := range groups {
-		ints[i] = int(g)
-	}
-	return ints
+// Privileged reports whether a peer is root or our own user.
+func (p Peer) Privileged() bool { return p.UID == 0 || p.UID == os.Geteuid() }
+
+// Callers are the users and groups that may call the API, besides root and our own user.
+type Callers struct {
+	// UIDs are user IDs (--allow-uids).
+	UIDs []int
+	// GIDs are IDs of primary or supplementary groups (--allow-gids).
+	GIDs []int
 }
 
-// peerKey is the context key of a connection's peer.
-type peerKey struct{}
-
-// withPeer adds the peer of a connection to the context of its requests
-// (http.Server.ConnContext). Authorize rejects requests without one.
-func withPeer(ctx context.Context, nc net.Conn) context.Context {
-	if c, ok := nc.(*conn); ok && c.peer != nil {
-		return context.WithValue(ctx, peerKey{}, *c.peer)
-	}
-	peer, err := PeerOf(nc)
-	if err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, peer)
-}
-
-// PeerFrom returns the peer that sent a request, from the context of the request; false if it is
-// not known.
-func PeerFrom(ctx context.Context) (Peer, bool) {
-	peer, ok := ctx.Value(peerKey{}).(Peer)
-	return peer, ok
+// Allow reports whether a peer may call the API.
+func (c Callers) Allow(p Peer) bool {
+	return p.Privileged() || slices.Contains(c.UIDs, p.UID) ||
+		slices.ContainsFunc(append([]int{p.GID}, p.Groups...), func(g int) bool { return slices.Contains(c.GIDs, g) })
 }

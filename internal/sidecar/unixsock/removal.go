@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -65,8 +64,8 @@ func (l location) removeStale() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return false, fmt.Errorf("belongs to user %d; expected user %d, so run the command as user %[1]d", stat.Uid, os.Geteuid())
+	if uid, _ := ownerOf(info); uid != os.Geteuid() {
+		return false, fmt.Errorf("belongs to user %d; expected user %d, so run the command as user %[1]d", uid, os.Geteuid())
 	}
 	return true, withRemedy(files.WithoutPath(l.remove(info), l.path()))
 }

@@ -1,12 +1,10 @@
 package unixsock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"time"
 
@@ -33,7 +31,7 @@ const (
 )
 
 // Server returns the HTTP server for a listener of Listen. It limits the duration and the size of
-// requests, adds the peer of each connection to the context for Authorize, and logs the errors of
+// requests, adds each connection to the context for PeerFrom and OnUnread, and logs the errors of
 // net/http as warnings. It accepts any Host.
 func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	return &http.Server{
@@ -43,7 +41,7 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader - headerSlop,
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return withConn(withPeer(ctx, c), c) },
+		ConnContext:       withConn,
 		ErrorLog:          log.New(logging.Writer(logger), "", 0),
 	}
 }
@@ -67,7 +65,7 @@ func prepare(next http.Handler) http.Handler {
 	})
 }
 
-// refuseBody answers a request whose body cannot be read, as net/http does for a header.
+// refuseBody responds to a request whose body cannot be read, as net/http does for a header.
 func refuseBody(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {

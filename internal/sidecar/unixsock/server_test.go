@@ -12,15 +12,17 @@ import (
 	"testing"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
 //evidence:operate/security L10
 func TestBodyLimit(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
-	l, err := Listen(Options{Path: path})
+	l, err := listenAt(Options{Path: path})
 	must(t, err)
 	reached := make(chan int64, 10)
-	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.ContentLength }), silentLogger()), l)
+	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.ContentLength }), logging.Discard()), l)
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
@@ -87,7 +89,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 //evidence:operate/security L11
 func TestTimeouts(t *testing.T) {
-	s := Server(http.NotFoundHandler(), silentLogger())
+	s := Server(http.NotFoundHandler(), logging.Discard())
 	const clientTimeout = 90
 	if s.WriteTimeout.Seconds() <= clientTimeout {
 		t.Errorf("the write timeout is %s; want more than the %d s of the clients", s.WriteTimeout, clientTimeout)

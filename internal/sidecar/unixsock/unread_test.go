@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
 const (
@@ -89,7 +91,7 @@ func TestOnUnread(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(shortTempDir(t), "s.sock")
-			l, err := Listen(Options{Path: path})
+			l, err := listenAt(Options{Path: path})
 			must(t, err)
 			calls, closed := 0, make(chan struct{})
 			s := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +102,7 @@ func TestOnUnread(t *testing.T) {
 				if r.URL.Path == "/watched" {
 					OnUnread(r.Context(), func() { calls++ })
 				}
-			}), silentLogger())
+			}), logging.Discard())
 			s.ConnState = func(_ net.Conn, state http.ConnState) {
 				if state == http.StateClosed {
 					close(closed)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,7 @@ type location struct {
 // user is an error.
 func openLocation(path string) (location, error) {
 	parent := filepath.Dir(path)
-	if err := os.MkdirAll(parent, parentMode); err != nil {
+	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return location{}, withRemedy(err)
 	}
 	dir, err := os.OpenFile(parent, os.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -96,4 +97,52 @@ func (l location) remove(installed fs.FileInfo) error {
 		return &fs.PathError{Op: "unlink", Path: l.path(), Err: err}
 	}
 	return nil
+}
+
+// checkParentOwner returns an error if an open directory belongs to another user, who could replace
+// the socket and allocate addresses to our clients. Root, who can do that anywhere, is allowed.
+func checkParentOwner(dir *os.File) error {
+	info, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	if uid, _ := ownerOf(info); uid != 0 && uid != os.Geteuid() {
+		return fmt.Errorf("the directory belongs to user %d; expected root or user %d, so change the owner or choose another directory (--socket-path)",
+			uid, os.Geteuid())
+	}
+	return nil
+}
+
+// CheckParentMode returns an error if other users than its owner may write to the directory of a
+// socket, and it is not sticky: they could replace the socket. This is a reason for a warning and
+// not for a failure, because the emptyDir of a Kubernetes pod is such a directory, which only the
+// containers of the pod see.
+func CheckParentMode(path string) error {
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if info.Mode()&fs.ModeSticky != 0 {
+		return nil
+	}
+	const expected = "expected a directory that only its owner can write to"
+	_, gid := ownerOf(info)
+	switch name, mode := filepath.Base(path), info.Mode(); {
+	case mode.Perm()&0o002 != 0:
+		return fmt.Errorf("directory %s is world-writable (mode %s), so any user can replace the socket %s; %s", dir, mode, name, expected)
+	case mode.Perm()&0o020 != 0:
+		return fmt.Errorf("directory %s is group-writable (mode %s), so each member of group %d can replace the socket %s; %s",
+			dir, mode, gid, name, expected)
+	}
+	return nil
+}
+
+// ownerOf returns the IDs of the user and the group of a file.
+func ownerOf(info fs.FileInfo) (uid, gid int) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return -1, -1
+	}
+	return int(stat.Uid), int(stat.Gid)
 }

@@ -1,4 +1,4 @@
-package response_test
+package httpapi
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/response"
+	"pgregory.net/rapid"
 )
 
 // received is a response as the client got it.
@@ -25,8 +25,8 @@ func (r received) String() string {
 	return fmt.Sprintf("%d, length %d %s, %d bytes %.100q", r.code, r.length, r.encoding, len(r.body), r.body)
 }
 
-// send sends a request to a server with a handler.
-func send(t *testing.T, method string, handler http.Handler) received {
+// sendTo sends a request to a server with a handler.
+func sendTo(t *testing.T, method string, handler http.Handler) received {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -46,27 +46,20 @@ func send(t *testing.T, method string, handler http.Handler) received {
 	return received{resp.StatusCode, resp.ContentLength, strings.Join(resp.TransferEncoding, ","), string(body)}
 }
 
-// buffered passes a handler a Writer with a buffer.
-func buffered(next http.Handler) http.Handler {
+// buffered passes a handler a writer, which reports the status codes to codes.
+func buffered(next http.Handler, codes *[]int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := response.NewBuffer(w, r)
+		b := &writer{to: w, head: r.Method == http.MethodHead, onStatus: func(code int) { *codes = append(*codes, code) }}
 		next.ServeHTTP(b, r)
-		if err := b.Send(); err != nil {
+		if err := b.send(); err != nil {
 			panic(err)
 		}
 	})
 }
 
-// observed passes a handler a Writer that reports the status codes to codes.
-func observed(next http.Handler, codes *[]int) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o := response.NewObserver(w, func(code int) { *codes = append(*codes, code) })
-		next.ServeHTTP(o, r)
-		o.WriteHeader(http.StatusOK)
-	})
-}
+func newWriter(to http.ResponseWriter) *writer { return &writer{to: to, onStatus: func(int) {}} }
 
-// The client must get the response that net/http sends without the Writer.
+// The client must get the response that net/http sends without the writer.
 func TestFraming(t *testing.T) {
 	write := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
@@ -91,16 +84,10 @@ func TestFraming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodDelete} {
-				want := send(t, method, handler)
+				want := sendTo(t, method, handler)
 				var codes []int
-				if got := send(t, method, buffered(handler)); got != want {
-					t.Errorf("%s, buffer: got %v; want %v", method, got, want)
-				}
-				if got := send(t, method, observed(handler, &codes)); got != want || !slices.Equal(codes, []int{want.code}) {
-					t.Errorf("%s, observer: got %v, codes %v; want %v", method, got, codes, want)
-				}
-				if got := send(t, method, observed(buffered(handler), &codes)); got.code != want.code || got.body != want.body || len(codes) != 2 {
-					t.Errorf("%s, both: got %v, codes %v; want %v", method, got, codes, want)
+				if got := sendTo(t, method, buffered(handler, &codes)); got != want || !slices.Equal(codes, []int{want.code}) {
+					t.Errorf("%s: got %v, codes %v; want %v", method, got, codes, want)
 				}
 			}
 		})
@@ -109,14 +96,14 @@ func TestFraming(t *testing.T) {
 
 func TestFirstCode(t *testing.T) {
 	rec := httptest.NewRecorder()
-	w := response.NewBuffer(rec, httptest.NewRequest(http.MethodGet, "/", nil))
-	if got := w.Status(); got != 0 {
+	w := newWriter(rec)
+	if got := w.code; got != 0 {
 		t.Errorf("the initial status is %d; want 0", got)
 	}
 	w.WriteHeader(http.StatusNotFound)
 	w.WriteHeader(http.StatusOK)
-	if err := w.Send(); err != nil || rec.Code != http.StatusNotFound || w.Status() != http.StatusNotFound {
-		t.Errorf("sent %d, status %d, %v; want the first", rec.Code, w.Status(), err)
+	if err := w.send(); err != nil || rec.Code != http.StatusNotFound || w.code != http.StatusNotFound {
+		t.Errorf("sent %d, status %d, %v; want the first", rec.Code, w.code, err)
 	}
 }
 
@@ -130,13 +117,13 @@ func TestReset(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := httptest.NewRecorder()
-			w := response.NewBuffer(rec, httptest.NewRequest(http.MethodGet, "/", nil))
+			w := newWriter(rec)
 			_, _ = io.WriteString(w, c.first)
-			if got := w.Reset(); got == c.sent {
-				t.Errorf("Reset returned %t", got)
+			if got := w.reset(); got == c.sent {
+				t.Errorf("reset returned %t", got)
 			}
 			_, _ = io.WriteString(w, "second")
-			if err := w.Send(); err != nil || rec.Body.String() != c.want {
+			if err := w.send(); err != nil || rec.Body.String() != c.want {
 				t.Errorf("sent %.20q, %v; want %.20q", rec.Body, err, c.want)
 			}
 		})
@@ -149,15 +136,50 @@ type closedWriter struct{ *httptest.ResponseRecorder }
 func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestClosedConnection(t *testing.T) {
-	w := response.NewBuffer(closedWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil))
+	w := newWriter(closedWriter{httptest.NewRecorder()})
 	if _, err := w.Write([]byte("short")); err != nil {
 		t.Errorf("a write to the buffer returned %v", err)
 	}
 	if _, err := w.Write(make([]byte, 8<<10)); err == nil {
 		t.Error("a write to the connection returned no error")
 	}
-	w = response.NewBuffer(closedWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil))
-	if err := w.Send(); err == nil {
-		t.Error("Send returned no error")
+	w = newWriter(closedWriter{httptest.NewRecorder()})
+	if err := w.send(); err == nil {
+		t.Error("send returned no error")
 	}
+}
+
+func TestReason(t *testing.T) {
+	for name, tt := range map[string]struct{ text, want string }{
+		"plain":          {`owner "a" is not admitted`, `owner "a" is not admitted`},
+		"lines":          {"first\r\n  second\tthird ", "first second third"},
+		"control":        {"a\x1b[31mb\x7f", `a\x1b[31mb\x7f`},
+		"not ASCII":      {"é … 😀", `\u00e9 \u2026 \U0001f600`},
+		"not UTF-8":      {"a\xffb", "a?b"},
+		"empty":          {"", ""},
+		"long":           {strings.Repeat("x", 1500), strings.Repeat("x", 1021) + "..."},
+		"long, escaped":  {strings.Repeat("é", 500), strings.Repeat(`\u00e9`, 170) + "..."},
+		"header forging": {"x\r\nSet-Cookie: a=b", "x Set-Cookie: a=b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := reasonValue(tt.text); got != tt.want {
+				t.Errorf("got %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestReasonIsHeaderValue(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		text := string(rapid.SliceOf(rapid.Byte()).Draw(rt, "text")) + rapid.String().Draw(rt, "end")
+		got := reasonValue(strings.Repeat(text, rapid.IntRange(0, 50).Draw(rt, "times")))
+		if len(got) > 1024 || strings.TrimSpace(got) != got {
+			rt.Errorf("%d bytes %q; want at most 1024 without surrounding space", len(got), got)
+		}
+		for i := range len(got) {
+			if got[i] < ' ' || got[i] > '~' {
+				rt.Fatalf("byte %#x in %q; want printable ASCII", got[i], got)
+			}
+		}
+	})
 }

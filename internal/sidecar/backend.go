@@ -1,0 +1,80 @@
+package sidecar
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+)
+
+// plugins implements engine.Plugin with the networks of the current CNI configuration.
+type plugins struct {
+	*plugin.Runner
+	conf  *cniconf.Watcher
+	locks *nodelock.Locks
+}
+
+// Network returns the configured network of a pool. A network that another sidecar of this
+// node serves is an error.
+func (p plugins) Network(pool string) (call.Network, error) {
+	n, err := p.conf.Network(pool)
+	if err != nil {
+		return call.Network{}, err
+	}
+	return n, p.locks.Acquire(n.Name, 0)
+}
+
+// Configured returns why a pool has had no network since the process started.
+func (p plugins) Configured(pool string) error { return p.conf.Configured(pool) }
+
+// Range compares addresses with the ranges of the network that a pool has now.
+func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {
+	n, err := p.conf.Network(pool)
+	if err != nil {
+		return call.RangeUnconfigured
+	}
+	return p.Runner.Range(n, addrs)
+}
+
+// engineJournal is the journal of the engine. It measures the changes, and calls failed for each
+// failure.
+type engineJournal struct {
+	engine.Journal
+	metrics *metrics.Metrics
+	failed  func()
+}
+
+// Write implements engine.Journal.
+func (j engineJournal) Write(r record.Record) error {
+	began := time.Now()
+	return j.changed(metrics.JournalWrite, began, j.Journal.Write(r))
+}
+
+// Remove implements engine.Journal.
+func (j engineJournal) Remove(containerID string) error {
+	began := time.Now()
+	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(containerID))
+}
+
+// Available implements engine.Journal. A change that it prevents counts as a failed one.
+func (j engineJournal) Available() error {
+	err := j.Journal.Available()
+	if err != nil {
+		err = j.changed(metrics.JournalWrite, time.Time{}, err)
+	}
+	return err
+}
+
+func (j engineJournal) changed(change string, began time.Time, err error) error {
+	j.metrics.JournalChanged(change, began, err)
+	if err != nil {
+		j.failed()
+	}
+	return err
+}

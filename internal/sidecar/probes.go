@@ -1,0 +1,221 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/cachedprobe"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+)
+
+// A good result of a plugin or of the journal is reused for goodTTL, a bad one for badTTL,
+// so that a recovery is noticed soon.
+const (
+	goodTTL = 5 * time.Second
+	badTTL  = time.Second
+)
+
+// stuckAfter is how long a write to the state directory or the lookup of executables may hang before
+// it counts as failed.
+const stuckAfter = 30 * time.Second
+
+func ttl(good bool) time.Duration {
+	if good {
+		return goodTTL
+	}
+	return badTTL
+}
+
+// poolProbe probes the plugin of a pool with one CNI configuration.
+type poolProbe struct {
+	network call.Network
+	*cachedprobe.Probe[pluginStatus]
+}
+
+// pluginStatus is the result of a pool's probe.
+type pluginStatus struct {
+	models.PoolStatus
+	// invocation is the invocation of a new ADD, as far as it is known.
+	invocation call.Invocation
+}
+
+// poolProbe returns the probe of a pool's plugin, refreshed. Another configuration has
+// another probe: results with the previous one do not apply to it.
+func (r *reporter) poolProbe(pool string, n call.Network) *cachedprobe.Probe[pluginStatus] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	probe, ok := r.byPool[pool]
+	if !ok || !probe.network.Equal(n) {
+		probe = poolProbe{n, &cachedprobe.Probe[pluginStatus]{
+			Run: func() pluginStatus { return r.probePlugin(n) },
+			TTL: func(s pluginStatus) time.Duration { return ttl(s.Error == "" && s.NotReady == "") },
+			// A plugin that has responded before has the time of one call.
+			StuckAfter: r.config.PluginTimeout + plugin.DefaultGrace,
+			Running:    &r.probes,
+		}}
+		r.byPool[pool] = probe
+	}
+	probe.Refresh()
+	return probe.Probe
+}
+
+// probePlugin checks whether a pool's plugin can be used. It reads the executable and calls
+// STATUS and, unless the versions are known, VERSION: each may take long.
+func (r *reporter) probePlugin(n call.Network) pluginStatus {
+	s := pluginStatus{PoolStatus: models.PoolStatus{Plugin: n.IPAMType}}
+	if err := r.locks.Acquire(n.Name, nodelock.QueryTimeout); err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	ctx := context.Background()
+	c, err := r.runner.NewInvocation(ctx, n, "", "")
+	s.Profile, s.ProfileFacts = c.Profile.Type, profileFacts(c.Profile) // known even if the plugin cannot be used
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	s.invocation = c
+	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, r.runner.Versions(c.Binary)
+	if err := r.runner.Status(ctx, c); err != nil {
+		s.NotReady = err.Error()
+	}
+	return s
+}
+
+// profileFacts returns the profile by its JSON keys; nil if there is none.
+func profileFacts(p profile.Profile) map[string]any {
+	var out map[string]any
+	// A profile is plain data, which JSON encodes without loss.
+	if data, err := json.Marshal(p); err != nil || p.Type == "" || json.Unmarshal(data, &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// pool returns the status of a pool: its current configuration, and the status of its
+// plugin if that is known in time.
+func (r *reporter) pool(ctx context.Context, pool string) (*models.PoolStatus, cachedprobe.State) {
+	s := r.conf.Status(pool)
+	p, state := models.PoolStatus{}, cachedprobe.Fresh
+	if n, err := r.conf.Network(pool); err != nil {
+		p.Error = err.Error()
+	} else {
+		var status pluginStatus
+		status, state = r.poolProbe(pool, n).Result(ctx)
+		p = status.PoolStatus
+		if state != cachedprobe.Fresh {
+			p = models.PoolStatus{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
+		} else if p.Binary != "" { // not cached: an ADD may have changed it since
+			v := r.runner.Verification(status.invocation)
+			p.Verification = &models.PoolVerification{By: v.By, Reason: v.Reason}
+		}
+		p.Network, p.File = s.Network, s.File
+		if p.Error == "" && s.Err != nil {
+			p.Error = s.Err.Error() // an older configuration is in use
+		}
+	}
+	p.Pool = pool
+	since := s.Since
+	if state != cachedprobe.Pending {
+		since = r.transitions.pool(pool, p.Error+"\n"+p.NotReady, s.Since)
+	}
+	p.Since = httpapi.OptionalTime(since)
+	return &p, state
+}
+
+// movedPlugin is a plugin that is elsewhere now or missing.
+type movedPlugin struct {
+	models.MovedPlugin
+	// cause is the end of Error, which is also the error of a pool with the same plugin.
+	cause string
+}
+
+// findMovedPlugins returns the plugins whose executables recorded attachments name and
+// that are elsewhere now or missing. After a change of --cni-bin-dir or of the CNI
+// configuration, attachments have other plugins than their pools.
+func (r *reporter) findMovedPlugins() []movedPlugin {
+	var all []movedPlugin
+	for _, use := range r.engine.Plugins() {
+		executable, err := r.runner.Executable(use.Plugin, use.Binary)
+		moved := movedPlugin{MovedPlugin: models.MovedPlugin{Pool: use.Pool, Plugin: use.Plugin, Binary: use.Binary, Executable: executable}}
+		if err != nil {
+			moved.Error = err.Error()
+		}
+		if cause := errors.Unwrap(err); cause != nil {
+			moved.cause = cause.Error()
+		}
+		if executable != use.Binary {
+			all = append(all, moved)
+		}
+	}
+	return all
+}
+
+func (p movedPlugin) missing() bool { return p.Error != "" }
+
+// addMovedPlugins adds the moved plugins to a report, and why some attachments cannot be verified
+// or released.
+func (r *reporter) addMovedPlugins(ctx context.Context, rep *models.DelegatedIPAMStatus) cachedprobe.State {
+	all, state := r.moved.Result(ctx)
+	if state != cachedprobe.Fresh {
+		rep.Reasons = append(rep.Reasons, "plugin directories do not respond: the plugins of held attachments cannot be looked up")
+	}
+	for _, p := range all {
+		rep.MovedPlugins = append(rep.MovedPlugins, &p.MovedPlugin)
+		if p.missing() {
+			rep.Reasons = append(rep.Reasons, p.reason(rep.Reasons))
+		}
+	}
+	return state
+}
+
+// reason returns why attachments with a missing plugin cannot be verified or released, without the
+// cause if one of the other reasons has it.
+func (p movedPlugin) reason(others []string) string {
+	text := p.Error
+	if slices.ContainsFunc(others, func(other string) bool { return strings.HasSuffix(other, p.cause) }) {
+		text = strings.TrimSuffix(text, ": "+p.cause)
+	}
+	return fmt.Sprintf("pool %q: attachments cannot be verified or released: %s", p.Pool, text)
+}
+
+// stateDirStatus is the status of the state directory.
+type stateDirStatus struct {
+	// err is why it cannot be written; empty if it can.
+	err         string
+	quarantined []*models.QuarantinedRecord
+}
+
+// checkStateDir writes to the state directory and lists the quarantined records.
+func (r *reporter) checkStateDir() stateDirStatus {
+	var s stateDirStatus
+	if err := r.journal.Writable(); err != nil {
+		s.err = err.Error()
+	}
+	all, err := r.journal.Quarantined()
+	if err != nil && s.err == "" {
+		s.err = err.Error()
+	}
+	for _, q := range all {
+		s.quarantined = append(s.quarantined, &models.QuarantinedRecord{File: q.Name, Reason: q.Reason, Since: httpapi.OptionalTime(q.Since)})
+	}
+	return s
+}
+
+func (r *reporter) stateDirStatus(ctx context.Context) (stateDirStatus, cachedprobe.State) {
+	s, state := r.stateDir.Result(ctx)
+	if state != cachedprobe.Fresh {
+		s.err = fmt.Sprintf("state directory %s does not respond to a write", r.config.StateDir)
+	}
+	return s, state
+}
