@@ -37,7 +37,7 @@ At most two IDs hold addresses at a time, and all are released, also if a call f
 command is interrupted. No other container ID is touched, and GC is not run. An ID that could
 not be released is printed with the command that releases it.
 
-Fields that no trial can determine are those of the profile in use, which is "unknown" for
+Fields that no step can determine are those of the profile in use, which is "unknown" for
 a new type: the report has the origin of each field. Differences from the
 profile of the type are explained.
 
@@ -80,14 +80,14 @@ func profileTry(cmd *cobra.Command, networks *cniconf.Watcher, plugins plugin.Op
 	}
 	o.Network = network
 	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
-	// A terminal that is closed ends the trial as SIGINT does.
+	// A terminal that is closed ends the steps as SIGINT does.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	report, err := profiletry.Run(ctx, o)
-	return errors.Join(err, printTrial(cmd.OutOrStdout(), report, format))
+	return errors.Join(err, printTry(cmd.OutOrStdout(), report, format))
 }
 
-// tryOptions returns the options of a trial without its network.
+// tryOptions returns the options of a run without its network.
 func tryOptions(o plugin.Options, pluginType string) (profiletry.Options, error) {
 	set, err := o.Profiles()
 	if err != nil {
@@ -100,7 +100,7 @@ func tryOptions(o plugin.Options, pluginType string) (profiletry.Options, error)
 	set = maps.Clone(set)
 	set[pluginType] = used
 	o.Profiles = func() (profile.Set, error) { return set, nil }
-	// Dangers apply to an address in use. A separate field marks an unsafe trial.
+	// Dangers apply to an address in use. A separate field forbids this command.
 	o.AcceptUnsafe = true
 	runner, err := plugin.New(o)
 	if err != nil {
@@ -126,15 +126,15 @@ func networkOf(networks *cniconf.Watcher, pluginType string) (call.Network, erro
 	return call.Network{}, fmt.Errorf("no network with ipam.type %q: %s; expected TYPE to be the ipam.type of a network, which --cni-conf-file or --cni-network selects", pluginType, strings.Join(found, "; "))
 }
 
-// printTrial prints the report of a trial. Without a step the page would be empty.
-func printTrial(w io.Writer, r profiletry.Report, format string) error {
+// printTry prints the report. Without a step the page would be empty.
+func printTry(w io.Writer, r profiletry.Report, format string) error {
 	if format == options.OutputJSON {
 		return output.JSON(w, r)
 	}
 	if len(r.Steps) == 0 {
 		return nil
 	}
-	p := trialPrinter{output.NewTable(w)}
+	p := tryPrinter{output.NewTable(w)}
 	p.Row("Plugin:", r.Type)
 	p.Row("Binary:", r.Binary)
 	p.Row("Network:", r.Network)
@@ -158,18 +158,18 @@ func printTrial(w io.Writer, r profiletry.Report, format string) error {
 	return p.Flush()
 }
 
-// trialPrinter prints the parts of the report.
-type trialPrinter struct{ output.Table }
+// tryPrinter prints the parts of the report.
+type tryPrinter struct{ output.Table }
 
 // section begins a part with a title, unless it would be empty.
-func (p trialPrinter) section(length int, title string) {
+func (p tryPrinter) section(length int, title string) {
 	if length > 0 {
 		p.Line("")
 		p.Line(title + ":")
 	}
 }
 
-func (p trialPrinter) steps(all []profiletry.Step) {
+func (p tryPrinter) steps(all []profiletry.Step) {
 	p.section(len(all), "Steps")
 	p.Row("VERB", "CONTAINER ID", "PURPOSE", "RESULT")
 	for _, s := range all {
@@ -184,7 +184,7 @@ func (p trialPrinter) steps(all []profiletry.Step) {
 	}
 }
 
-func (p trialPrinter) facts(all []profiletry.Fact) {
+func (p tryPrinter) facts(all []profiletry.Fact) {
 	if len(all) == 0 {
 		return
 	}
@@ -196,7 +196,7 @@ func (p trialPrinter) facts(all []profiletry.Fact) {
 	}
 }
 
-func (p trialPrinter) differences(r profiletry.Report) {
+func (p tryPrinter) differences(r profiletry.Report) {
 	switch {
 	case r.Proposal == nil || r.Profile != r.Type:
 		return
@@ -214,7 +214,7 @@ func (p trialPrinter) differences(r profiletry.Report) {
 }
 
 // leftovers prints the IDs that could not be released at the end, where they are visible.
-func (p trialPrinter) leftovers(all []profiletry.Leftover) {
+func (p tryPrinter) leftovers(all []profiletry.Leftover) {
 	p.section(len(all), "Not released")
 	for _, l := range all {
 		p.Line(l.ContainerID + ": " + l.Reason)

@@ -54,8 +54,8 @@ func checkLeases(o *Observations, p pool, r *report) {
 		return
 	}
 	for _, l := range s.leases {
-		if ofTrial(l) {
-			r.warn("unless a trial is running, run `delegated-ipam profile try host-local` with the same network: it prints the command that releases the address",
+		if ofProfileTry(l) {
+			r.warn("unless `profile try` is running, run `delegated-ipam profile try host-local` with the same network: it prints the command that releases the address",
 				"address %s is leased to %s (%s), of `profile try`", l.IP, holder(l), p.file(l.IP)).Address = l.IP.String()
 		}
 		if containerid.Match(l.ContainerID) && !explains(o.Before, network, l) && !explains(o.After, network, l) {
@@ -75,8 +75,8 @@ func checkLeases(o *Observations, p pool, r *report) {
 	}
 }
 
-// ofTrial reports whether a lease belongs to `profile try`.
-func ofTrial(l hostlocal.Lease) bool {
+// ofProfileTry reports whether a lease belongs to `profile try`.
+func ofProfileTry(l hostlocal.Lease) bool {
 	return strings.HasPrefix(l.ContainerID, containerid.TryPrefix)
 }
 

@@ -23,11 +23,11 @@ func TestLeaseMessages(t *testing.T) {
 		state  State
 		want   string
 	}{
-		"both":             {[]hostlocal.Lease{lease}, held, ok, `all 1 held addresses of network "pods" are in the store, and no other lease is the sidecar's`},
-		"lease only":       {[]hostlocal.Lease{lease}, nil, warning, `address 10.15.0.2 is leased to container ID ` + own + `, interface "eth0" (/data/pods/10.15.0.2), but the sidecar does not list the address with that container ID and interface`},
-		"list only":        {nil, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but there is no lease of it (/data/pods/10.15.0.2): the plugin may allocate the address again`},
-		"lease of a trial": {[]hostlocal.Lease{{IP: ip, ContainerID: "delegated-ipam-try-0123456789ab-1", Interface: "eth0"}}, nil, warning, "address 10.15.0.2 is leased to container ID delegated-ipam-try-0123456789ab-1, interface \"eth0\" (/data/pods/10.15.0.2), of `profile try`"},
-		"lease of others":  {[]hostlocal.Lease{{IP: ip, ContainerID: "pod", Interface: "net1"}}, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but it is leased to container ID pod, interface "net1" (/data/pods/10.15.0.2)`},
+		"both":            {[]hostlocal.Lease{lease}, held, ok, `all 1 held addresses of network "pods" are in the store, and no other lease is the sidecar's`},
+		"lease only":      {[]hostlocal.Lease{lease}, nil, warning, `address 10.15.0.2 is leased to container ID ` + own + `, interface "eth0" (/data/pods/10.15.0.2), but the sidecar does not list the address with that container ID and interface`},
+		"list only":       {nil, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but there is no lease of it (/data/pods/10.15.0.2): the plugin may allocate the address again`},
+		"of profile try":  {[]hostlocal.Lease{{IP: ip, ContainerID: "delegated-ipam-try-0123456789ab-1", Interface: "eth0"}}, nil, warning, "address 10.15.0.2 is leased to container ID delegated-ipam-try-0123456789ab-1, interface \"eth0\" (/data/pods/10.15.0.2), of `profile try`"},
+		"lease of others": {[]hostlocal.Lease{{IP: ip, ContainerID: "pod", Interface: "net1"}}, held, failed, `the sidecar lists address 10.15.0.2 with container ID ` + own + `, interface "eth0", but it is leased to container ID pod, interface "net1" (/data/pods/10.15.0.2)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPool(func(p *pool) { p.store.leases = tt.leases })

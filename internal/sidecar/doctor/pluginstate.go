@@ -36,11 +36,11 @@ func checkPluginState(o *Observations, p pool, r *report) {
 	}
 }
 
-// otherLeases returns the number of leases that belong neither to the sidecar nor to a trial.
+// otherLeases returns the number of leases that belong neither to the sidecar nor to `profile try`.
 func (s store) otherLeases() int {
 	n := 0
 	for _, l := range s.leases {
-		if !containerid.Match(l.ContainerID) && !ofTrial(l) {
+		if !containerid.Match(l.ContainerID) && !ofProfileTry(l) {
 			n++
 		}
 	}
