@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// trialReport is the output of profile try -o json.
-type trialReport struct {
+// tryReport is the output of profile try -o json.
+type tryReport struct {
 	Proposal    map[string]any
 	Steps       []struct{ Verb, Outcome string }
 	Differences []struct {
@@ -28,10 +28,10 @@ type trialReport struct {
 }
 
 // try runs profile try on a node.
-func try(t *testing.T, n *harness.Node, pluginType string, flags ...string) (trialReport, harness.CommandResult) {
+func try(t *testing.T, n *harness.Node, pluginType string, flags ...string) (tryReport, harness.CommandResult) {
 	t.Helper()
 	out := n.Command(t, append([]string{"profile", "try", pluginType, "-o", "json", "--cni-conf-dir=" + n.ConfDir, "--cni-bin-dir=" + n.BinDir}, flags...)...)
-	var r trialReport
+	var r tryReport
 	if out.Stdout != "" {
 		if err := json.Unmarshal([]byte(out.Stdout), &r); err != nil {
 			t.Fatalf("%s: %v", out.Stdout, err)
@@ -140,7 +140,7 @@ func TestProfileTryInterrupted(t *testing.T) {
 	}
 }
 
-// A trial that was killed leaves what it held. Doctor recognizes it, and the next trial prints the
+// A killed run leaves what it held. Doctor recognizes it, and the next run prints the
 // commands that release it.
 //
 //evidence:reference/profiles `profile try` leaves nothing behind
@@ -160,7 +160,7 @@ func TestProfileTryKilled(t *testing.T) {
 	n.Start(t)
 	found := n.Command(t, "doctor").Stdout
 	if strings.Count(found, "of `profile try`") != 4 || strings.Contains(found, "leases of others") {
-		t.Errorf("doctor: %s; want the four leases of a trial, and none of others", found)
+		t.Errorf("doctor: %s; want the four leases of `profile try`, and none of others", found)
 	}
 	r, next := try(t, n, "host-local")
 	if next.ExitCode != 1 || len(r.Leftovers) != 2 || r.Proposal == nil {
@@ -184,7 +184,7 @@ fi
 exec "$0.real"
 `
 
-// The printed commands release the leftovers of the trial.
+// The printed commands release the leftovers of the run.
 //
 //evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryLeftovers(t *testing.T) {
