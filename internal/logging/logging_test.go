@@ -1,10 +1,12 @@
 package logging
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 )
 
 func TestNew(t *testing.T) {
@@ -43,5 +45,18 @@ func TestWriter(t *testing.T) {
 	}
 	if got := out.String(); !strings.Contains(got, `level=warning msg="a line"`) {
 		t.Errorf("logged %q; want one warning", got)
+	}
+}
+
+func TestForRequest(t *testing.T) {
+	log, hook := test.NewNullLogger()
+	ctx := WithRequestID(context.Background(), "abc")
+	ForRequest(context.WithoutCancel(ctx), log).Info("of a request")
+	if got := hook.LastEntry().Data[FieldRequestID]; got != "abc" {
+		t.Errorf("the line of a request has the ID %v; want abc", got)
+	}
+	ForRequest(context.Background(), log).Info("of background work")
+	if got, ok := hook.LastEntry().Data[FieldRequestID]; ok {
+		t.Errorf("the line of background work has the ID %v; want none", got)
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/sirupsen/logrus"
@@ -103,7 +101,7 @@ func (r *Runner) lockID(ctx context.Context, containerID string) (lock *process.
 func (x *execution) wait(ctx context.Context, begin time.Time, started *process.Process) ([]byte, error) {
 	result := started.Wait()
 	x.runner.opts.Observer.Running(-1)
-	x.stderr = oneLine(result.Stderr)
+	x.stderr = logging.OneLine(string(result.Stderr))
 	stdout, err := x.interpret(result)
 	if e, ok := errors.AsType[*call.Error](err); ok && e.Outcome == call.Unknown {
 		started.LeaveLock()
@@ -152,7 +150,7 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 	case len(r.Stdout) == 0:
 		return nil, x.unknown(fmt.Errorf("%s and nothing on stdout", r.Exit))
 	default:
-		return nil, x.unknown(fmt.Errorf("%s, and stdout is not a CNI error: %q", r.Exit, oneLine(head(r.Stdout, 256))))
+		return nil, x.unknown(fmt.Errorf("%s, and stdout is not a CNI error: %q", r.Exit, logging.OneLine(head(string(r.Stdout), 256))))
 	}
 }
 
@@ -176,7 +174,7 @@ func (x *execution) failure(o call.Outcome, err error) *call.Error {
 // withPluginError adds the error that the plugin printed, fit for a log.
 func withPluginError(e *call.Error, reported types.Error) *call.Error {
 	e.Code = reported.Code
-	e.Msg, e.Details = oneLine(head([]byte(reported.Msg), maxMessage)), oneLine(head([]byte(reported.Details), maxMessage))
+	e.Msg, e.Details = logging.OneLine(head(reported.Msg, maxMessage)), logging.OneLine(head(reported.Details, maxMessage))
 	return e
 }
 
@@ -190,18 +188,5 @@ func (x *execution) report(err error) error {
 	return err
 }
 
-// oneLine makes a plugin's text fit for one line of a log: control characters, which could forge
-// lines or drive a terminal, and runs of white space become one space; bytes that are not UTF-8
-// become the replacement character.
-func oneLine(b []byte) string {
-	s := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(string(b), "\uFFFD"))
-	return strings.Join(strings.Fields(s), " ")
-}
-
 // head returns at most the first n bytes.
-func head(b []byte, n int) []byte { return b[:min(n, len(b))] }
+func head(text string, n int) string { return text[:min(n, len(text))] }

@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
@@ -87,7 +88,7 @@ func printReport(w io.Writer, r audit.Report) error {
 		t := output.NewTable(w)
 		t.Row("CHECK", "NODE", "ADDRESS", "MESSAGE")
 		for i, f := range r.Findings {
-			t.Row(string(f.Check), f.Node, f.Address, output.OneLine(f.Message))
+			t.Row(string(f.Check), f.Node, f.Address, logging.OneLine(f.Message))
 			// Once for each check: it is the same for all its findings.
 			if i == len(r.Findings)-1 || r.Findings[i+1].Check != f.Check {
 				t.Below(3, "remedy: "+f.Remedy)

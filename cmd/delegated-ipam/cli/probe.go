@@ -13,7 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
@@ -100,7 +100,7 @@ func (o *probeOptions) run(ctx context.Context, kind string) error {
 		err = fmt.Errorf("no answer from the sidecar at %s within %s", socket, o.timeout)
 	}
 	if err != nil {
-		return fmt.Errorf("probe %s: %s", kind, output.OneLine(err.Error()))
+		return fmt.Errorf("probe %s: %s", kind, logging.OneLine(err.Error()))
 	}
 	return nil
 }

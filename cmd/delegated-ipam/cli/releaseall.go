@@ -56,7 +56,7 @@ func (c connection) newerRecords(ctx context.Context) []string {
 	var lines []string
 	for _, q := range status.DelegatedIpam.Quarantined {
 		if q.Version > 0 {
-			lines = append(lines, fmt.Sprintf("  %s: %s", q.File, output.OneLine(q.Reason)))
+			lines = append(lines, fmt.Sprintf("  %s: %s", q.File, logging.OneLine(q.Reason)))
 		}
 	}
 	if len(lines) == 0 {
@@ -193,7 +193,7 @@ func remaining(all []*models.Attachment) []string {
 	for _, a := range all {
 		line := fmt.Sprintf("  %s of pool %s (%s, container ID %s)", a.Owner, a.Pool, a.State, a.ContainerID)
 		if a.LastError != "" {
-			line += ": " + output.OneLine(a.LastError)
+			line += ": " + logging.OneLine(a.LastError)
 			failed = true
 		}
 		out = append(out, line)

@@ -64,13 +64,10 @@ func (t Table) Flush() error {
 // cell returns text that cannot break a table or control a terminal.
 func cell(text string) string {
 	if strings.ContainsAny(text, "\t\r\n") {
-		text = OneLine(text)
+		return logging.OneLine(text)
 	}
 	return logging.Printable(text)
 }
-
-// OneLine returns text without line breaks and repeated spaces.
-func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Ago returns how long before now t was, such as "5m ago"; empty for the zero time.
 func Ago(t, now time.Time) string {
