@@ -1,15 +1,37 @@
 package cmdline
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
+
+// Exit codes of a process.
+const (
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// ExitError is an error with an exit code other than those that all commands share.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error returns the text of the cause.
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
 
 // UsageError is the error of a command line, environment or configuration directory that cannot
 // work. Its text has the name, the value and what is expected.
@@ -36,8 +58,7 @@ func Usage(err error) error {
 
 // FlagError returns the error of a flag that cannot be read (cobra's FlagErrorFunc).
 func FlagError(_ *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = options.InvalidValue("--"+invalid.GetFlag().Name, err)
 	}
 	return Usage(err)
@@ -57,4 +78,31 @@ func Args(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Execute runs a command tree and returns the exit code; an error is printed to stderr. args are
+// the arguments without the name of the program.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	// Never nil: cobra would then read the arguments of the process.
+	root.SetArgs(append([]string{}, args...))
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	for i, line := range strings.Split(err.Error(), "\n") {
+		if i == 0 {
+			line = "Error: " + line
+		}
+		fmt.Fprintln(stderr, logging.Printable(line))
+	}
+	if _, ok := errors.AsType[*UsageError](err); ok {
+		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
+		return ExitUsage
+	}
+	if exit, ok := errors.AsType[*ExitError](err); ok {
+		return exit.Code
+	}
+	return ExitFailed
 }
