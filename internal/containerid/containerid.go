@@ -43,7 +43,7 @@ func For(owner, node, network string) string {
 	return prefix + hash
 }
 
-// Generation returns the ID that an ADD uses while a DEL may still act on those of earlier
+// Generation returns the ID that an ADD uses while a DEL may still act on the IDs of earlier
 // generations; generation 0 is the ID itself.
 func Generation(containerID string, generation int) string {
 	if generation == 0 {
@@ -61,8 +61,8 @@ func Unique(containerID string) string {
 	return withSuffix(containerID, "-u"+hex.EncodeToString(random[:]))
 }
 
-// Match reports whether a container ID has the form of those of For, Generation and Unique, of
-// any owner, node and network. No other client is expected to use such IDs, but it could.
+// Match reports whether a container ID has a form that For, Generation and Unique return, for any
+// owner, node and network. No other client is expected to use such IDs, but it could.
 func Match(containerID string) bool { return pattern.MatchString(containerID) }
 
 // TryPrefix begins the IDs of `profile try`, so that leftovers of one that was killed are

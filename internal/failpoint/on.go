@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reach counts the visit, and kills the process with SIGKILL if it is that of the plan. It panics if
+// Reach counts the visit, and kills the process with SIGKILL if the plan names it. It panics if
 // the plan cannot be followed: a test would take the process for one that passed the point.
 func Reach(p Point) {
 	file := os.Getenv(EnvPlan)
@@ -29,15 +29,11 @@ func Reach(p Point) {
 	if err != nil {
 		panic(err)
 	}
-	plan, err := ParsePlan(string(text))
-	if err != nil {
-		panic(err)
-	}
 	visit, err := count(p, VisitsFile(file))
 	if err != nil {
 		panic(fmt.Errorf("count the visit of %s: %w", p, err))
 	}
-	if plan == (Plan{Point: p, Visit: visit}) {
+	if string(text) == (Plan{Point: p, Visit: visit}).String() {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 		select {} // the signal is on its way
 	}

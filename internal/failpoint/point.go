@@ -4,6 +4,8 @@
 // gofail is not used.
 package failpoint
 
+import "fmt"
+
 // Point is a place in the program at which it can be killed.
 type Point string
 
@@ -74,7 +76,7 @@ const (
 	UninstallRemoved  Point = "uninstall.removed"
 
 	// A request has its outcome, and its response is about to be sent.
-	AnswerDue Point = "answer.due"
+	ResponseDue Point = "response.due"
 )
 
 // All returns every point, in the order of their declaration.
@@ -90,6 +92,29 @@ func All() []Point {
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
 		UninstallRemoving, UninstallRemoved,
-		AnswerDue,
+		ResponseDue,
 	}
+}
+
+// EnvPlan is the environment variable with the path of the plan file. Without that file nothing is
+// counted, so that a test can bring a process to the begin of its scenario first.
+const EnvPlan = "FAILPOINT_PLAN"
+
+// VisitsFile returns the path of the file to which every process with the plan appends its visits,
+// one line with the name of the point each.
+func VisitsFile(planFile string) string { return planFile + ".visits" }
+
+// Plan is the visit at which a process is killed, counted from 1 since the plan file exists, over
+// all processes. The zero Plan only counts.
+type Plan struct {
+	Point Point
+	Visit int
+}
+
+// String returns the content of a plan file, such as "write.renamed:2"; empty for the zero Plan.
+func (p Plan) String() string {
+	if p == (Plan{}) {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", p.Point, p.Visit)
 }

@@ -59,7 +59,7 @@ func newSet(prefix string, all []Option) *Set {
 	return s
 }
 
-// Flags returns the options as flags, to be added to those of a command.
+// Flags returns the options as flags, to be added to the flags of a command.
 func (s *Set) Flags() *pflag.FlagSet { return s.flags }
 
 // Set sets an option to a value. known is false for a name that is not an option of s.
@@ -126,7 +126,7 @@ func (s *Set) Resolve(env map[string]string) error {
 
 // Reread resolves fresh, an unresolved set of the same options, with the flags of s, the
 // environment and the files that are in --config-dir now, and returns its settings, sorted by name.
-// s stays as it is. The error is as that of Resolve.
+// s stays as it is. Errors are as in Resolve.
 func (s *Set) Reread(fresh *Set, env map[string]string) ([]Setting, error) {
 	for name, source := range s.sources {
 		if source == FromFlag {
@@ -226,8 +226,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// backupExtensions are those of backup, temporary and replaced files of editors, patch, dpkg and
-// rpm. The swap files of vim end in .swp, .swo and so on.
+// backupExtensions belong to backup, temporary and replaced files of editors, patch, dpkg and rpm.
+// The swap files of vim end in .swp, .swo and so on.
 var backupExtensions = []string{
 	".bak", ".backup", ".orig", ".old", ".save", ".tmp", ".rej", ".swp", ".swo", ".swn", ".swx",
 	".dpkg-old", ".dpkg-new", ".dpkg-dist", ".dpkg-bak", ".dpkg-tmp", ".rpmsave", ".rpmnew", ".rpmorig",

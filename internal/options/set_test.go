@@ -228,7 +228,7 @@ func TestBadDefaultPanics(t *testing.T) {
 	Register(pflag.NewFlagSet("x", pflag.ContinueOnError), Option{Name: "size", Value: Count(&n), Default: "large"})
 }
 
-// The layout is that of Kubernetes (pkg/volume/util, AtomicWriter): the files are links into
+// The layout is from Kubernetes (pkg/volume/util, AtomicWriter): the files are links into
 // ..data, which is a link to the version in use.
 //
 //evidence:operate/security F8

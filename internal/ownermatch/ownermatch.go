@@ -3,50 +3,29 @@ package ownermatch
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 )
 
 // Patterns is a list of owner patterns. The zero value matches no owner.
-type Patterns struct{ patterns []pattern }
-
-// pattern holds the literal texts between the "*" of a pattern.
-type pattern []string
+type Patterns struct{ all *regexp.Regexp }
 
 // Parse parses patterns in which "*" stands for any text, "/" included, and everything else for
 // itself: "router", "kube-system/*", "*". An empty pattern is an error.
 func Parse(patterns []string) (Patterns, error) {
-	var p Patterns
+	if len(patterns) == 0 {
+		return Patterns{}, nil
+	}
+	var alternatives []string
 	for _, text := range patterns {
 		if text == "" {
 			return Patterns{}, errors.New("an owner pattern is empty; expected a name or a pattern such as router or kube-system/*")
 		}
-		p.patterns = append(p.patterns, strings.Split(text, "*"))
+		alternatives = append(alternatives, strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, `.*`))
 	}
-	return p, nil
+	all, err := regexp.Compile(`^(?s:` + strings.Join(alternatives, "|") + `)$`) // fails for text that is not UTF-8
+	return Patterns{all}, err
 }
 
 // Match reports whether one of the patterns matches the owner.
-func (p Patterns) Match(owner string) bool {
-	for _, one := range p.patterns {
-		if one.match(owner) {
-			return true
-		}
-	}
-	return false
-}
-
-// match reports whether the texts follow each other in a name, the first at its beginning and
-// the last at its end. Taking each at its first occurrence leaves most for the rest.
-func (p pattern) match(name string) bool {
-	last := len(p) - 1
-	if last == 0 {
-		return name == p[0]
-	}
-	name, ok := strings.CutPrefix(name, p[0])
-	for _, text := range p[1:last] {
-		if ok {
-			_, name, ok = strings.Cut(name, text)
-		}
-	}
-	return ok && strings.HasSuffix(name, p[last])
-}
+func (p Patterns) Match(owner string) bool { return p.all != nil && p.all.MatchString(owner) }

@@ -13,7 +13,7 @@ func TestAnonymousOwnerAfterCrash(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, scenario{})
 	f.start()
-	f.setPlan(failpoint.Plan{Point: failpoint.AnswerDue, Visit: 1})
+	f.setPlan(failpoint.Plan{Point: failpoint.ResponseDue, Visit: 1})
 	if a, err := f.sidecar.Try(http.MethodPost, "/v1/ipam"); err == nil {
 		t.Fatalf("got the response %s; want the sidecar killed before it", a)
 	}

@@ -45,7 +45,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	logRequest(ctx, request.Owner, request.Pool, request.Family)
 	got, err := h.Engine.Allocate(ctx, request)
 	logAttachment(ctx, got)
-	failpoint.Reach(failpoint.AnswerDue)
+	failpoint.Reach(failpoint.ResponseDue)
 	if err != nil {
 		return allocateErrors.respond(ctx, err)
 	}
@@ -71,7 +71,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	logRequest(ctx, request.Owner, request.Pool, "")
 	got, err := h.Engine.Restore(ctx, request)
 	logAttachment(ctx, got)
-	failpoint.Reach(failpoint.AnswerDue)
+	failpoint.Reach(failpoint.ResponseDue)
 	if err != nil {
 		return restoreErrors.respond(ctx, err)
 	}
@@ -99,7 +99,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	logRequest(ctx, "", request.Pool, "")
 	got, err := h.Engine.Release(ctx, request)
 	logAttachment(ctx, got)
-	failpoint.Reach(failpoint.AnswerDue)
+	failpoint.Reach(failpoint.ResponseDue)
 	if err != nil {
 		return releaseErrors.respond(ctx, err)
 	}

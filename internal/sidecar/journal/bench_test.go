@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// benchDir returns a directory on the disk of the checkout: that of b.TempDir may be in memory.
+// benchDir returns a directory on the disk of the checkout: b.TempDir may be in memory.
 func benchDir(b *testing.B) string {
 	b.Helper()
 	dir, err := os.MkdirTemp("testdata", "bench-")
@@ -23,7 +23,7 @@ func benchDir(b *testing.B) string {
 	return dir
 }
 
-// typicalRecord returns a record of the size of those of host-local.
+// typicalRecord returns a record of the size that host-local needs.
 func typicalRecord(b *testing.B) record.Record {
 	b.Helper()
 	set, err := profile.Load()

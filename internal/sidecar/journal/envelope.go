@@ -22,7 +22,7 @@ const (
 )
 
 // envelope is the content of a file: {"version":2,"sha256":"…","record":{…}} and a line feed.
-// The checksum is that of the bytes of "record".
+// The checksum covers the bytes of "record".
 type envelope struct {
 	Version int             `json:"version"`
 	SHA256  string          `json:"sha256"`

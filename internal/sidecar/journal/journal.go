@@ -158,7 +158,7 @@ func (j *Journal) Remove(containerID string) error {
 }
 
 // Writable returns why a record could not be made durable now (disk full, directory read-only,
-// missing or replaced), by writing, syncing and removing a file beside the records. Nothing is
+// missing or replaced), by writing, syncing and removing a file next to the records. Nothing is
 // written while the state directory is not Available.
 func (j *Journal) Writable() error {
 	return j.whileAvailable(func() error {
@@ -260,7 +260,7 @@ func (j *Journal) remove(containerID string) error {
 	return err
 }
 
-// probe writes, syncs and removes a file beside the records.
+// probe writes, syncs and removes a file next to the records.
 func (j *Journal) probe() error {
 	failpoint.Reach(failpoint.ProbeBegins)
 	name, f, err := j.createTemporary()

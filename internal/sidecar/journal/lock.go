@@ -197,8 +197,8 @@ func withHolders(holder string, lock fs.FileInfo) string {
 }
 
 // lockHolders returns the IDs of the visible processes that have a flock of a file, by lines of fdinfo
-// such as "lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF". On a file system whose device there is
-// not that of stat it finds none.
+// such as "lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF". On a file system that has another device
+// there than in stat it finds none.
 func lockHolders(lock fs.FileInfo) []string {
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/[0-9]*") // the pattern is valid
 	stat := lock.Sys().(*syscall.Stat_t)

@@ -15,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// removalOptions are those of a sidecar on the machine of the records.
+// removalOptions fit a sidecar on the machine of the records.
 func removalOptions() RemoveOptions {
 	return RemoveOptions{Options: Options{MachineID: "machine"}, OtherFiles: []string{"plugins.lock"}}
 }

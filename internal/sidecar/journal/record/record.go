@@ -1,5 +1,5 @@
 // Package record defines the durable form of an attachment. It is pure data: package journal
-// stores it, package attachment decides its content.
+// stores it, package engine decides its content.
 package record
 
 import (
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"time"
 
@@ -68,7 +69,7 @@ type LateDel struct {
 type Record struct {
 	// ContainerID is the container ID of generation 0; it names the file.
 	ContainerID string `json:"containerID"`
-	// Generation is that of the container ID of the next ADD: no DEL with that ID may still act.
+	// Generation belongs to the container ID of the next ADD: no DEL with that ID may still act.
 	Generation int `json:"generation,omitempty"`
 	// LateDel is the last DEL that may still act on the ID of an earlier generation.
 	LateDel LateDel `json:"lateDel,omitzero"`
@@ -79,14 +80,13 @@ type Record struct {
 
 	// Network is the network whose plugin returned the addresses.
 	Network string `json:"network"`
-	// Result is that of the last ADD; in state adding the previously held addresses, if any.
+	// Result is from the last ADD; in state adding it has the previously held addresses, if any.
 	Result call.Result `json:"result,omitzero"`
 	// Claims are the families that are allocated to the owner and not released.
 	Claims []Family `json:"claims,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
-	// Invocations are those with which no DEL has succeeded yet, oldest first; the last one is
-	// that of the last ADD.
+	// Invocations still need a successful DEL, oldest first; the last one made the last ADD.
 	Invocations []call.Invocation `json:"invocations"`
 
 	// ReleaseAt is when an attachment in cooldown is released.
@@ -145,8 +145,8 @@ func (r *Record) Addrs() []netip.Addr {
 	return addrs
 }
 
-// IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; that of
-// generation 0 before the first one.
+// IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; before
+// the first ADD it is the ID of generation 0.
 func (r Record) IDInUse() string {
 	if n := len(r.Invocations); n > 0 {
 		return cmp.Or(r.Invocations[n-1].ContainerID, r.ContainerID)
@@ -159,24 +159,12 @@ func (r Record) Holds(ip netip.Addr) bool {
 	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
 }
 
-// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID). It also keeps the file
-// name of a record inside its directory.
-const containerID = `^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`
+// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit. It also keeps
+// the file name of a record inside its directory.
+var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 
 // ValidContainerID reports whether a text is a container ID of the CNI spec.
-func ValidContainerID(id string) bool {
-	if len(id) == 0 || len(id) > 128 {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if !letter && (i == 0 || c != '_' && c != '.' && c != '-') {
-			return false
-		}
-	}
-	return true
-}
+func ValidContainerID(id string) bool { return containerID.MatchString(id) }
 
 // Validate returns an error that names the invalid field if the engine could not act on the
 // record.
