@@ -30,8 +30,8 @@ const (
 	poolSize, usedSize = 110, 50
 )
 
-// resources are the resources of the deployed ClusterRole. accounts are the service accounts: the first has all rights,
-// and each other one lacks the right to the resource at its place.
+// resources are the resources of the deployed ClusterRole. accounts are the service accounts: the
+// first has all rights, and each other one lacks the right to the resource at its place.
 var (
 	resources = []string{"ciliumnodes", "nodes", "pods"}
 	accounts  = []string{"kube-system:audit", "kube-system:without-ciliumnodes", "kube-system:without-nodes", "kube-system:without-pods"}

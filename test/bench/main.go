@@ -1,6 +1,6 @@
-// Command bench measures the cost of the sidecar: the real binary over the real host-local, compared with
-// the bare plugin, a server that does nothing and, if it has been built, Cilium's allocator. It
-// prints its tables and writes them into docs/reference/performance.md.
+// Command bench measures the cost of the sidecar: the real binary over the real host-local,
+// compared with the bare plugin, a server that does nothing and, if it has been built, Cilium's
+// allocator. It prints its tables and writes them into docs/reference/performance.md.
 //
 // Runs of ours and of the reference alternate, so that load on the machine affects both. The
 // medians are compared.

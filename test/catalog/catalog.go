@@ -52,8 +52,8 @@ func Read(page string) (map[string]Metric, error) {
 	return all, nil
 }
 
-// Differences compares the documented metrics with the metrics of a registry: names, types, labels, and
-// the label values that are known in advance.
+// Differences compares the documented metrics with the metrics of a registry: names, types, labels,
+// and the label values that are known in advance.
 func Differences(documented map[string]Metric, gathered []*dto.MetricFamily) []string {
 	var found []string
 	seen := map[string]bool{}

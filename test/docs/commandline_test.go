@@ -61,7 +61,8 @@ func TestFlagTables(t *testing.T) {
 //
 //evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagNames(t *testing.T) {
-	// A flag of cilium-agent, to which a flag of the bridge refers, and the flags of the command-line library.
+	// A flag of cilium-agent, to which a flag of the bridge refers, and the flags of the
+	// command-line library.
 	known := map[string]bool{"--ipam-cilium-node-update-rate": true, "--help": true, "--version": true}
 	for _, c := range commands() {
 		c.Flags().VisitAll(func(f *pflag.Flag) {

@@ -30,7 +30,8 @@ type directive struct {
 	test      string // its name, and its case in quotes if the directive is above one
 }
 
-// directives returns the directives of every test of the repository, in the order of directory and file.
+// directives returns the directives of every test of the repository, in the order of directory and
+// file.
 func directives(t *testing.T) []directive {
 	t.Helper()
 	var all []directive

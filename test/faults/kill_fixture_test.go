@@ -80,10 +80,10 @@ func (f *fixture) visits() []failpoint.Point {
 	return visits
 }
 
-// start starts a sidecar and returns when it has responded and has logged that it is ready, or
-// was killed: its readiness checks visit failpoints, so they must be complete in every run of a
-// scenario. A response is required, because a plugin process that was being forked when the
-// last sidecar was killed keeps the socket open for a moment. Flags override the flags of the scenario.
+// start starts a sidecar and returns when it has responded and has logged that it is ready, or was
+// killed: its readiness checks visit failpoints, so they must be complete in every run of a
+// scenario. A response is required, because a plugin process that was being forked when the last
+// sidecar was killed keeps the socket open for a moment. Flags override the flags of the scenario.
 func (f *fixture) start(flags ...string) {
 	f.t.Helper()
 	f.sidecar = f.node.Launch(f.t, slices.Concat(f.flags, flags)...)

@@ -120,8 +120,8 @@ type cronJob struct {
 	store []string
 }
 
-// run runs its three containers. The error is the error of the last one; remembered are the nodes that the
-// ConfigMap has then.
+// run runs its three containers. The error is the error of the last one; remembered are the nodes
+// that the ConfigMap has then.
 func (j cronJob) run(t *testing.T) (remembered []string, err error) {
 	t.Helper()
 	list, report := filepath.Join(j.n.Dir, "nodes.json"), filepath.Join(j.n.Dir, "report.json")

@@ -24,10 +24,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// ciliumAgent is the IPAM API of cilium-agent in ipam mode kubernetes: Cilium's generated server over
-// Cilium's host-scope ranges. Its handlers do what the handlers of Cilium's pkg/ipam/api and the functions
-// that they call in pkg/ipam do in this mode. These cannot be imported: they need most of the
-// agent, which takes minutes to build.
+// ciliumAgent is the IPAM API of cilium-agent in ipam mode kubernetes: Cilium's generated server
+// over Cilium's host-scope ranges. Its handlers do what the handlers of Cilium's pkg/ipam/api and
+// the functions that they call in pkg/ipam do in this mode. These cannot be imported: they need
+// most of the agent, which takes minutes to build.
 type ciliumAgent struct {
 	socket string
 
