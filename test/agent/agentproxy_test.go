@@ -24,7 +24,7 @@ type agentProxy struct {
 // addressRequest is a POST /ipam of cilium-cni.
 type addressRequest struct {
 	arrived, answered time.Time
-	// allocated reports whether the agent answered with an address.
+	// allocated reports whether the agent responded with an address.
 	allocated bool
 }
 
@@ -64,7 +64,7 @@ func (a *agentProxy) add(owner string, one addressRequest) {
 	a.requests[owner] = append(a.requests[owner], one)
 }
 
-// of returns the requests of a pod, in the order of their answers.
+// of returns the requests of a pod, in the order of their responses.
 func (a *agentProxy) of(pod string) []addressRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()

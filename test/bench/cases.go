@@ -137,7 +137,7 @@ const cheapPairs = 10
 
 // compareServer measures requests for a held address and another server, which gets its socket
 // as the last argument. With releases each of its allocations is released outside the measured
-// time, and ours gets one more request outside of it: both have then just answered.
+// time, and ours gets one more request outside of it: both have then just responded.
 func (b *bench) compareServer(s *server, command []string, pairs int, releases bool) (comparison, error) {
 	var c comparison
 	socket, err := newSocket()

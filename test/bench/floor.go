@@ -9,7 +9,7 @@ import (
 // floorCommand runs this program as the server that does nothing.
 const floorCommand = "floor"
 
-// serveFloor answers every request on a unix socket with 201 and the same address.
+// serveFloor responds to every request on a unix socket with 201 and the same address.
 func serveFloor(socket string) error {
 	l, err := net.Listen("unix", socket)
 	if err != nil {

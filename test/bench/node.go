@@ -116,7 +116,7 @@ func start(socket string, stderr *os.File, program string, args ...string) (*ser
 	return s, nil
 }
 
-// await waits until a question to the server has an answer.
+// await waits until the server responds.
 func (s *server) await(question func() error) error {
 	err := question()
 	limit := time.After(processTimeout)

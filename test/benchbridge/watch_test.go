@@ -74,7 +74,7 @@ func (b *bench) statusUpdates(t *testing.T) float64 {
 	return sum
 }
 
-// open sends a GET, which ends with the test, and returns the body of the answer.
+// open sends a GET, which ends with the test, and returns the body of the response.
 func (b *bench) open(t *testing.T, client *http.Client, path string) io.ReadCloser {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.URL()+path, http.NoBody)

@@ -46,7 +46,7 @@ type mountBatch struct {
 }
 
 // changeMount covers or detaches the state directory during requests, and restores it. Then it kills
-// the sidecar in one of four cases: the disk must have every change that was answered.
+// the sidecar in one of four cases: the disk must have every acknowledged change.
 func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 	m.t.Helper()
 	back := m.sidecar.UnmountState

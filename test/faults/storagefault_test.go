@@ -80,7 +80,7 @@ func TestStorageFault(t *testing.T) {
 			s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, f.err)
 			s.TryRelease(t, released[0]).WantError(t, http.StatusInternalServerError, f.err)
 			s.TryRestore(t, "10.15.0.77", "restored").WantError(t, http.StatusInternalServerError, f.err)
-			// A held address needs no write and is still answered.
+			// A request for a held address needs no write and still succeeds.
 			wantHeld(t, s, "router", held)
 			if now := n.Leases(t); !slices.Equal(now, before) {
 				t.Errorf("the plugin's store was %v and is %v; want no change", before, now)

@@ -72,7 +72,7 @@ func (tb *testbed) testPolicy(t *testing.T) {
 	tb.record(t, "requests with the tokens of the pods: allowed; refused", fmt.Sprintf("%d; %d", allowed, refused))
 }
 
-// createEvent returns the API server's answer to an Event of the client about a node.
+// createEvent returns the API server's response to an Event of the client about a node.
 func createEvent(t *testing.T, kube cluster.Kube, node string) error {
 	t.Helper()
 	event := cluster.Object("v1", "Event", "delegated-ipam-policy-test")

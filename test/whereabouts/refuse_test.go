@@ -30,14 +30,14 @@ const (
 // that ends this. Both wait until the API server obeys.
 type refusal func(ns *namespace, t *testing.T, subnet string) (allow func())
 
-// forbidUpdates answers updates with 403, as missing RBAC rules do. Whereabouts does not repeat
+// forbidUpdates refuses updates with 403, as missing RBAC rules do. Whereabouts does not repeat
 // them.
 func forbidUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	t.Helper()
 	return ns.refuseUpdates(t, subnet, metav1.StatusReasonForbidden)
 }
 
-// invalidateUpdates answers updates with 422. Whereabouts repeats them until 10 s have elapsed.
+// invalidateUpdates refuses updates with 422. Whereabouts repeats them until 10 s have elapsed.
 func invalidateUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	t.Helper()
 	return ns.refuseUpdates(t, subnet, metav1.StatusReasonInvalid)
@@ -75,7 +75,7 @@ func (ns *namespace) refuseUpdates(t *testing.T, subnet string, reason metav1.St
 	}
 }
 
-// delayUpdates does not answer updates, by a real admission webhook, for longer than the 10 s that
+// delayUpdates does not respond to updates, by a real admission webhook, for longer than the 10 s that
 // whereabouts waits.
 func delayUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	t.Helper()

@@ -19,7 +19,7 @@ const (
 	refusedCaller = "caller that may not call"
 )
 
-// The sidecar and Cilium's server must answer generated requests alike, but for the rows of the table
+// The sidecar and Cilium's server must respond to generated requests alike, but for the rows of the table
 // in docs/reference/api.md; and each row must be seen.
 //
 //evidence:operate/security C2

@@ -31,7 +31,7 @@ const (
 	otherBody = " with a body"
 )
 
-// exchange sends the bytes of a request and returns the answer. held are addresses that clients had
+// exchange sends the bytes of a request and returns the response. held are addresses that clients had
 // before.
 func exchange(conn net.Conn, raw, method string, held map[string]string) (answer, error) {
 	defer conn.Close()
@@ -126,7 +126,7 @@ func heldOrNew(ip string, held map[string]string) string {
 	return "new"
 }
 
-// difference is one between two answers to a request.
+// difference is one between two responses to a request.
 type difference struct {
 	// part is "code" or a key of answer.parts.
 	part         string

@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// serve answers on a unix socket until it is killed.
+// serve serves a unix socket until it is killed.
 func serve(socket string) error {
 	handler, err := newHandler()
 	if err != nil {

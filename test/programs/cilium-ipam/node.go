@@ -18,7 +18,7 @@ const (
 	router  = "10.15.0.1"
 )
 
-// localNode is the node that answers describe.
+// localNode is the node that responses describe.
 func localNode() *node.LocalNodeStore {
 	return node.NewTestLocalNodeStore(node.LocalNode{Node: types.Node{
 		Name:          "bench",
