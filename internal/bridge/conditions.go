@@ -11,7 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
 
-// conditions returns the conditions of an observation.
 func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 	subjects := map[string][]string{}
 	if len(s.malformed) > 0 {

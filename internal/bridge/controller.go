@@ -67,7 +67,6 @@ type controller struct {
 	wake <-chan struct{}
 }
 
-// run reconciles until ctx ends.
 func (c *controller) run(ctx context.Context) {
 	defer c.conditions.Stop()
 	var retry kube.Retry

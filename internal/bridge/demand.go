@@ -19,7 +19,6 @@ type excess struct {
 	since time.Time
 }
 
-// observe records the present excess.
 func (w *excessWindow) observe(slots int) {
 	since := time.Now()
 	for n := len(*w); n > 0 && (*w)[n-1].slots >= slots; n-- {

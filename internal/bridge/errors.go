@@ -46,10 +46,8 @@ type failure struct {
 
 func fail(reason string, err error) *failure { return &failure{reason: reason, err: err} }
 
-// Error returns the reason and the cause.
 func (f *failure) Error() string { return f.reason + ": " + f.err.Error() }
 
-// Unwrap returns the cause.
 func (f *failure) Unwrap() error { return f.err }
 
 // terminal reports whether only a change of the CiliumNode can end the failure, so that a retry is
@@ -112,5 +110,4 @@ func (b *backoff) extend(cause *failure) *backoff {
 
 func (b *backoff) active() bool { return b != nil && time.Now().Before(b.until) }
 
-// jitter returns a random duration between two.
 func jitter(from, to time.Duration) time.Duration { return from + rand.N(to-from) }

@@ -70,7 +70,6 @@ func plans(plan []planner.Action, kinds ...planner.Kind) bool {
 	return slices.ContainsFunc(plan, func(a planner.Action) bool { return slices.Contains(kinds, a.Kind) })
 }
 
-// logStep writes one line for each kind of action.
 func (c *controller) logStep(step []planner.Action) {
 	for len(step) > 0 {
 		kind, slots, ips := step[0].Kind, []int{}, []netip.Addr{}
@@ -117,7 +116,6 @@ func (r *requests) send(ctx context.Context, step []planner.Action) {
 	r.controller.logStep(done)
 }
 
-// execute executes an action, and reports whether it succeeded.
 func (r *requests) execute(ctx context.Context, a planner.Action) bool {
 	if a.Kind == planner.Acquire {
 		return r.request(ctx, a, anyAddress)

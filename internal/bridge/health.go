@@ -40,7 +40,6 @@ func (i *instant) age() time.Duration {
 	return 0
 }
 
-// newHealth returns the health of a bridge that starts now.
 func newHealth() *health {
 	h := &health{cause: func() string { return "" }}
 	h.observed.set(time.Now())

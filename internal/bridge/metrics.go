@@ -28,7 +28,6 @@ type metrics struct {
 
 const prefix = "delegated_ipam_bridge_"
 
-// Values of the label outcome.
 const (
 	outcomeReleased  = "released"
 	outcomeCanceled  = "canceled"
@@ -91,12 +90,10 @@ func newMetrics() *metrics {
 	return m
 }
 
-// handler serves /metrics, /readyz and /healthz.
 func (m *metrics) handler() http.Handler {
 	return metricsserver.Mux(m.registry, map[string]func() error{"/healthz": m.stuck, "/readyz": m.notReady})
 }
 
-// observe sets the gauges from an observation.
 func (m *metrics) observe(v planner.View) {
 	var pool, used, releasing int
 	for ip, e := range v.Pool {
@@ -132,7 +129,6 @@ func (m *metrics) countHandshakes(step []planner.Action) {
 	}
 }
 
-// countRequest counts an acquisition or a restore.
 func (m *metrics) countRequest(k planner.Kind, err error) {
 	var refused *failure
 	outcome := outcomeFailed
@@ -160,7 +156,6 @@ type timedTransport struct {
 	metrics *metrics
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t timedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	start := time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)

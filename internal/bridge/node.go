@@ -36,13 +36,11 @@ func watchNode(ctx context.Context, client dynamic.Interface, name string, m *me
 	return w
 }
 
-// cached returns the CiliumNode of the watch, nil for none, and whether the watch works.
 func (w watchedNode) cached() (n *ciliumnode.Node, watching bool) {
 	n, _ = w.store.One()
 	return n, w.watcher.connected()
 }
 
-// get reads the CiliumNode.
 func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
 	defer cancel()

@@ -97,7 +97,6 @@ func isNewer(a, b *ciliumnode.Node) bool {
 	return err == nil && order > 0
 }
 
-// snapshot is one observation and the plan that follows from it.
 type snapshot struct {
 	// version is the resourceVersion of the CiliumNode.
 	version string
@@ -112,7 +111,6 @@ func (s snapshot) changes() []planner.Action {
 	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
 }
 
-// releasing reports whether a release is in progress.
 func (s snapshot) releasing() bool {
 	for _, e := range s.view.Pool {
 		if e.Cordoned() {

@@ -43,7 +43,6 @@ func newPatch(version string, to target, actions []planner.Action) patch {
 	return p
 }
 
-// entryValue returns the new value of an address of the action.
 func entryValue(a planner.Action) any {
 	switch a.Kind {
 	case planner.Publish:
@@ -61,7 +60,6 @@ func entryValue(a planner.Action) any {
 	}
 }
 
-// subresource returns the path of the patch below the CiliumNode.
 func (p patch) subresource() []string {
 	if p.target == targetStatus {
 		return []string{"status"}

@@ -53,7 +53,6 @@ func newPodStore(wake func()) podStore {
 	})}
 }
 
-// get returns the pods.
 func (s podStore) get() nodePods {
 	all, listed := s.All()
 	p := nodePods{pending: !listed, count: len(all), ips: map[netip.Addr]bool{}}

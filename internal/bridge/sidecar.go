@@ -20,7 +20,6 @@ type sidecarClient struct {
 	pool, node string
 }
 
-// slots lists the node's attachments.
 func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	all, err := s.api.List(ctx)
 	if err != nil {

@@ -56,7 +56,6 @@ type watcher struct {
 	silent atomic.Bool
 }
 
-// Values of the label resource.
 const (
 	resourceNodes = "ciliumnodes"
 	resourcePods  = "pods"
@@ -68,7 +67,6 @@ func newWatcher(m *metrics, resource string) *watcher {
 
 func (w *watcher) connected() bool { return w.up.Load() }
 
-// run fills the store until ctx ends.
 func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any, store cache.ReflectorStore) {
 	r := cache.NewReflectorWithOptions(observedSource{source, w}, expected, observedStore{store, w}, cache.ReflectorOptions{Name: fmt.Sprintf("%T", expected)})
 	for ctx.Err() == nil {
@@ -104,7 +102,6 @@ type observedSource struct {
 // initial state without delay.
 func (observedSource) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ListWithContext lists the objects.
 func (s observedSource) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
 	defer cancel()
@@ -115,7 +112,6 @@ func (s observedSource) ListWithContext(ctx context.Context, o metav1.ListOption
 	return list, err
 }
 
-// WatchWithContext opens a watch.
 func (s observedSource) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.endWatch()
 	stop := s.stop
@@ -144,7 +140,6 @@ type observedStore struct {
 	*watcher
 }
 
-// UpdateResourceVersion implements cache.ResourceVersionUpdater.
 func (s observedStore) UpdateResourceVersion(string) {
 	if s.silence.Reset(maxSilence) && s.silent.Swap(false) {
 		s.setConnected(true)

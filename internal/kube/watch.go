@@ -75,7 +75,6 @@ func (s *Store[T]) One() (part T, listed bool) {
 	return part, listed
 }
 
-// Add implements cache.ReflectorStore.
 func (s *Store[T]) Add(object any) error {
 	uid, part, keep := s.part(object)
 	s.change(func() {
@@ -87,17 +86,14 @@ func (s *Store[T]) Add(object any) error {
 	return nil
 }
 
-// Update implements cache.ReflectorStore.
 func (s *Store[T]) Update(object any) error { return s.Add(object) }
 
-// Delete implements cache.ReflectorStore.
 func (s *Store[T]) Delete(object any) error {
 	uid, _, _ := s.part(object)
 	s.change(func() { delete(s.parts, uid) })
 	return nil
 }
 
-// Replace implements cache.ReflectorStore.
 func (s *Store[T]) Replace(objects []any, _ string) error {
 	parts := map[types.UID]T{}
 	for _, object := range objects {
@@ -109,7 +105,6 @@ func (s *Store[T]) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore.
 func (s *Store[T]) Resync() error { return nil }
 
 func (s *Store[T]) change(change func()) {

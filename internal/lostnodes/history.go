@@ -71,7 +71,6 @@ func (h History) Observe(nodes map[string]string, pools map[string]NodePool, max
 	return next
 }
 
-// Selection selects lost nodes.
 type Selection struct {
 	// Grace is how long a Node must have been absent.
 	Grace time.Duration

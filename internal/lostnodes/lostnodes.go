@@ -26,7 +26,6 @@ type List struct {
 	Nodes []Node `json:"nodes"`
 }
 
-// Node is one lost node.
 type Node struct {
 	// Name is the name of the Node, and the --node-name of its sidecar.
 	Name string `json:"name"`
@@ -72,7 +71,6 @@ func Read[T List | Report](file string) (T, error) {
 	return v, nil
 }
 
-// Write replaces a file atomically.
 func Write[T List | Report](file string, v T) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -41,14 +41,12 @@ type Reclaim struct {
 	// Until is the time after which no further node is begun, because the list of lost nodes is too
 	// old; zero for no limit.
 	Until time.Time
-	// Now returns the time.
-	Now func() time.Time
+	Now   func() time.Time
 }
 
 // State is the outcome for a container ID.
 type State string
 
-// The states.
 const (
 	// WouldRelease: a dry run.
 	WouldRelease State = "would-release"

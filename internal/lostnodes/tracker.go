@@ -30,8 +30,7 @@ type Tracker struct {
 	Owners []string
 	// MaxGap is the longest time between two looks in which a Node that both found absent did not exist.
 	MaxGap time.Duration
-	// Now returns the time.
-	Now func() time.Time
+	Now    func() time.Time
 }
 
 // Lost brings the history up to date and returns the lost nodes.

@@ -58,7 +58,6 @@ type Condition struct {
 	// Subject identifies the affected objects, such as addresses. An Event is created for each
 	// subject; a change of the message alone creates none.
 	Subject string
-	// Message is the text of log and Event.
 	Message string
 }
 
@@ -128,7 +127,6 @@ func (c *Conditions) Fail(reason, message string) {
 	})
 }
 
-// Succeed ends the conditions of failures.
 func (c *Conditions) Succeed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +172,6 @@ func (c *Conditions) Stop() {
 	clear(c.active)
 }
 
-// end ends the conditions for which ended returns true.
 func (c *Conditions) end(ended func(reason string, a *active) bool) {
 	for _, reason := range slices.Sorted(maps.Keys(c.active)) {
 		if a := c.active[reason]; ended(reason, a) {
@@ -185,7 +182,6 @@ func (c *Conditions) end(ended func(reason string, a *active) bool) {
 	}
 }
 
-// set begins a condition, or updates it.
 func (c *Conditions) set(reason string, to Condition, failure bool) {
 	log := c.log.WithFields(logrus.Fields{"reason": reason, "condition": to.Message})
 	a, exists := c.active[reason]

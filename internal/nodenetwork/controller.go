@@ -39,7 +39,6 @@ type controller struct {
 	confirmed bool
 }
 
-// notify wakes the controller.
 func (c *controller) notify() {
 	select {
 	case c.wake <- struct{}{}:
@@ -93,7 +92,7 @@ func (c *controller) reconcile(ctx context.Context) bool {
 	c.last, c.confirmed = now, true
 	want := c.decide(now)
 	if err := c.apply(want); err != nil {
-		c.fail(c.writeProblem(err))
+		c.fail(problemf(reasonNotWritten, "cannot change --output %s: %s", c.output, err))
 		return false
 	}
 	c.succeed(want.problem, refused)
@@ -108,7 +107,6 @@ type decision struct {
 	problem *problem
 }
 
-// done reports whether the file has the wanted content.
 func (d decision) done() bool {
 	return (d.content == nil) == (d.existing == nil) && bytes.Equal(d.content, d.existing)
 }
@@ -119,7 +117,7 @@ func (d decision) done() bool {
 func (c *controller) decide(n *render.Node) decision {
 	d := decision{existing: c.output.read()}
 	if n == nil {
-		d.problem = c.nodeMissing()
+		d.problem = problemf(reasonNodeMissing, "Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed", c.name, c.output)
 		return d
 	}
 	text, err := files.Read(c.template, maxFile)
@@ -136,20 +134,19 @@ func (c *controller) decide(n *render.Node) decision {
 	return d
 }
 
-// apply writes or removes the file.
 func (c *controller) apply(want decision) error {
 	switch {
 	case want.done():
 		return nil
 	case want.content == nil:
-		c.status.changed(changeRemoved)
+		c.status.changes.WithLabelValues(changeRemoved).Inc()
 		c.log.WithField("file", string(c.output)).Warn("Removing the network configuration")
 		return c.output.remove()
 	}
 	if err := files.Replace(string(c.output), want.content, fileMode); err != nil {
 		return err
 	}
-	c.status.changed(changeWritten)
+	c.status.changes.WithLabelValues(changeWritten).Inc()
 	c.log.WithFields(logrus.Fields{"file": string(c.output), "podCIDRs": c.last.PodCIDRs}).Info("Network configuration written")
 	return nil
 }

@@ -18,7 +18,6 @@ const (
 	reasonNotWritten      = "OutputNotWritten"
 )
 
-// reasons returns every reason.
 func reasons() []string {
 	return []string{
 		reasonNoPodCIDR, reasonNodeMissing, reasonTemplateRefused, reasonSharedRange,
@@ -30,12 +29,10 @@ func reasons() []string {
 // the remedy.
 type problem struct{ reason, message string }
 
-// Error returns the reason and the message.
 func (p *problem) Error() string { return p.reason + ": " + p.message }
 
-func (c *controller) nodeMissing() *problem {
-	return &problem{reasonNodeMissing, fmt.Sprintf("Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed",
-		c.name, c.output)}
+func problemf(reason, format string, args ...any) *problem {
+	return &problem{reason, fmt.Sprintf(format, args...)}
 }
 
 // renderProblem returns the problem of an error of render.Render.
@@ -43,22 +40,17 @@ func (c *controller) renderProblem(err error) *problem {
 	var shared *render.SharedRangeError
 	switch {
 	case errors.Is(err, render.ErrNoPodCIDRs):
-		return &problem{reasonNoPodCIDR, fmt.Sprintf("Node %q has no spec.podCIDRs, and the template %s needs them; expected the controller manager to assign them: "+
-			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/install/ranges.md)", c.name, c.template)}
+		return problemf(reasonNoPodCIDR, "Node %q has no spec.podCIDRs, and the template %s needs them; expected the controller manager to assign them: "+
+			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/install/ranges.md)", c.name, c.template)
 	case errors.As(err, &shared):
-		return &problem{reasonSharedRange, fmt.Sprintf("template %s: %s", c.template, err)}
+		return problemf(reasonSharedRange, "template %s: %s", c.template, err)
 	}
-	return &problem{reasonTemplateRefused, fmt.Sprintf("template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for this node before is kept", c.template, err)}
+	return problemf(reasonTemplateRefused, "template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for this node before is kept", c.template, err)
 }
 
-// apiProblem returns the problem of a failed request to the API server.
 func apiProblem(err error) *problem {
 	if notPermitted(err) {
-		return &problem{reasonNotPermitted, fmt.Sprintf("%s; expected the rights to get, list and watch nodes, as deploy/kubernetes/network/rbac.yaml grants them", err)}
+		return problemf(reasonNotPermitted, "%s; expected the rights to get, list and watch nodes, as deploy/kubernetes/network/rbac.yaml grants them", err)
 	}
-	return &problem{reasonAPIUnavailable, fmt.Sprintf("cannot read the Node: %s; the file stays unchanged until the API server responds", err)}
-}
-
-func (c *controller) writeProblem(err error) *problem {
-	return &problem{reasonNotWritten, fmt.Sprintf("cannot change --output %s: %s", c.output, err)}
+	return problemf(reasonAPIUnavailable, "cannot read the Node: %s; the file stays unchanged until the API server responds", err)
 }

@@ -54,14 +54,12 @@ type listWatch struct {
 	source *nodeSource
 }
 
-// ListWithContext lists the Node.
 func (l listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := l.ListWatch.ListWithContext(ctx, o)
 	l.source.record("list", err)
 	return list, err
 }
 
-// WatchWithContext watches the Node.
 func (l listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.ListWatch.WatchWithContext(ctx, o)
 	l.source.record("watch", err)
@@ -116,7 +114,6 @@ func (s *nodeSource) observed() (n *render.Node, synced bool, refused error) {
 	return n, synced, cmp.Or(s.refused["list"], s.refused["watch"])
 }
 
-// reduce returns the fields that a template may use.
 func reduce(n *corev1.Node) *render.Node {
 	return &render.Node{Name: n.Name, UID: string(n.UID), PodCIDRs: n.Spec.PodCIDRs, Labels: n.Labels, Annotations: n.Annotations}
 }

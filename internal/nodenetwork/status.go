@@ -19,7 +19,6 @@ const prefix = "delegated_ipam_network_"
 // starts one every 10 s; a request ends after 30 s, and a delay after a failure after 10 s.
 const progressLimit = 5 * time.Minute
 
-// Values of the label change.
 const (
 	changeWritten = "written"
 	changeRemoved = "removed"
@@ -85,8 +84,6 @@ func (s *status) set(p *problem) {
 	s.success.SetToCurrentTime()
 }
 
-func (s *status) changed(how string) { s.changes.WithLabelValues(how).Inc() }
-
 func (s *status) apiFailed(operation string) { s.apiErrors.WithLabelValues(operation).Inc() }
 
 // ready returns the reason why the file is not up to date; nil if it is.
@@ -106,7 +103,6 @@ func (s *status) stuck() error {
 	return nil
 }
 
-// handler serves /metrics, /readyz and /healthz.
 func (s *status) handler() http.Handler {
 	return metricsserver.Mux(s.registry, map[string]func() error{"/healthz": s.stuck, "/readyz": s.ready})
 }

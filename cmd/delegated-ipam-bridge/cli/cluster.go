@@ -48,5 +48,4 @@ func (c clusterCommand) connect(env map[string]string, version string) (*fleet.C
 	return fleet.New(config)
 }
 
-// json reports whether the output is JSON.
 func (c clusterCommand) json() bool { return c.options.Output == options.OutputJSON }

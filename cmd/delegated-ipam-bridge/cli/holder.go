@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 )
 
 func (d dependencies) holderCommand() *cobra.Command {
+	var ips []netip.Addr
 	c := newClusterCommand(&cobra.Command{
 		Use:   "holder IP...",
 		Short: "Find the node that holds an address",
@@ -30,16 +32,12 @@ Exit status: 0 each address is held by one node; 1 failed, holders unknown; 2 wr
 usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 		Example: `  delegated-ipam-bridge holder 10.1.2.3
   delegated-ipam-bridge holder 10.1.2.3 fd00::1:3 -o json | jq -r '.[].holders[].usedBy'`,
-		Args: func(_ *cobra.Command, args []string) error {
-			_, err := parseAddresses(args)
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			ips, err = parseAddresses(args)
 			return err
 		},
 	})
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		ips, err := parseAddresses(args)
-		if err != nil {
-			return err
-		}
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		cluster, err := c.connect(d.env, d.version)
 		if err != nil {
 			return err
@@ -80,17 +78,16 @@ func parseAddresses(args []string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// judge returns the error of the worst answer.
 func judge(answers []audit.Answer) error {
 	count := map[audit.State]int{}
 	for _, a := range answers {
 		count[a.State]++
 	}
-	switch {
-	case count[audit.Conflict] > 0:
-		return &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("holder: %d of %d addresses are in conflict", count[audit.Conflict], len(answers))}
-	case count[audit.Free] > 0:
-		return &cmdline.ExitError{Code: exitFree, Err: fmt.Errorf("holder: %d of %d addresses are not held", count[audit.Free], len(answers))}
+	if n := count[audit.Conflict]; n > 0 {
+		return &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("holder: %d of %d addresses are in conflict", n, len(answers))}
+	}
+	if n := count[audit.Free]; n > 0 {
+		return &cmdline.ExitError{Code: exitFree, Err: fmt.Errorf("holder: %d of %d addresses are not held", n, len(answers))}
 	}
 	return nil
 }
@@ -121,12 +118,9 @@ func whereFree(a audit.Answer) string {
 	if len(a.PodCIDRs) == 0 {
 		return "in no pool, and in no pod CIDR of a Node"
 	}
-	text := "in no pool; in the pod CIDR"
-	for i, r := range a.PodCIDRs {
-		if i > 0 {
-			text += ","
-		}
-		text += " " + r.CIDR + " of " + r.Node
+	var all []string
+	for _, r := range a.PodCIDRs {
+		all = append(all, r.CIDR+" of "+r.Node)
 	}
-	return text
+	return "in no pool; in the pod CIDR " + strings.Join(all, ", ")
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
-// networkCommand returns the command that renders the network configuration of this node.
 func (d dependencies) networkCommand() *cobra.Command {
 	o, set := options.NewNetwork(d.env)
 	return withOptions(set, &cobra.Command{

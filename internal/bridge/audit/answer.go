@@ -5,7 +5,6 @@ import "net/netip"
 // State describes the holders of an address. Its values do not change between versions.
 type State string
 
-// The states.
 const (
 	// Held: one pool has the address, and no other node uses it.
 	Held State = "held"

@@ -10,11 +10,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 )
 
-// Pod is a bridge pod.
+// Pod is a bridge pod. Its name is NAMESPACE/NAME.
 type Pod struct {
-	// Name is NAMESPACE/NAME.
 	Name string
-	// Node is the node on which it runs.
 	Node string
 	// Ready reports whether it is ready and not being deleted.
 	Ready bool
@@ -26,8 +24,7 @@ type Pod struct {
 type Cluster struct {
 	// SharedRange reports that not every node takes its addresses from its podCIDRs.
 	SharedRange bool
-	// Now is the present time.
-	Now time.Time
+	Now         time.Time
 	// Nodes are the podCIDRs of the Nodes. One that cannot be parsed contains nothing.
 	Nodes map[string][]string
 	// BridgePods are the pods of the bridge, PodAddresses the addresses of running pods.
@@ -118,7 +115,6 @@ func (c *Cluster) Report() Report {
 	return r
 }
 
-// compareAddresses orders addresses by their numbers.
 func compareAddresses(a, b string) int {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)
@@ -207,7 +203,6 @@ func (c *Cluster) outsidePodCIDRs() []Finding {
 	return ofOthers
 }
 
-// exists reports whether there is a Node of a name.
 func (c *Cluster) exists(name string) bool {
 	_, exists := c.Nodes[name]
 	return exists
@@ -245,7 +240,6 @@ func (c *Cluster) ranges(ip netip.Addr) []Range {
 	return all
 }
 
-// perNode returns the findings about single CiliumNodes.
 func (c *Cluster) perNode() []Finding {
 	var found []Finding
 	for _, n := range c.nodes {

@@ -28,7 +28,6 @@ const (
 	Malformed Check = "malformed-address"
 )
 
-// Finding is one fault.
 type Finding struct {
 	Check Check `json:"check"`
 	// Node is the CiliumNode; empty for a finding about several, which are the Holders.
@@ -41,7 +40,6 @@ type Finding struct {
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// Report is the result of an audit.
 type Report struct {
 	// CiliumNodes, Nodes and BridgePods count the objects that were read.
 	CiliumNodes int `json:"ciliumNodes"`

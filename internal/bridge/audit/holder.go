@@ -65,7 +65,6 @@ func (h Holder) Note() string {
 		h.Handshake)
 }
 
-// join joins the facts that are not empty.
 func join(facts ...string) string {
 	return strings.Join(slices.DeleteFunc(facts, func(f string) bool { return f == "" }), ", ")
 }
@@ -120,7 +119,6 @@ func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
 	return all, malformed
 }
 
-// withEntry returns the holder with an entry of the pool.
 func (h Holder) withEntry(e planner.Entry) Holder {
 	h.InPool, h.Slot, h.Resource, h.Owner, h.Cordoned = true, "", "", "", e.Cordoned()
 	if slot, ours := e.Slot(); ours {

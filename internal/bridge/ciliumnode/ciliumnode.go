@@ -51,7 +51,6 @@ type Node struct {
 	} `json:"status"`
 }
 
-// Resource returns the resource of CiliumNodes.
 func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}
 }

@@ -84,7 +84,6 @@ func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*cili
 	return describe("CiliumNodes", err)
 }
 
-// ciliumNodeList is a page of CiliumNodes.
 type ciliumNodeList struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []ciliumnode.Node `json:"items"`
@@ -168,7 +167,6 @@ func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []au
 	return bridges, addresses, describe("pods", err)
 }
 
-// isReady reports whether a pod is ready and not being deleted.
 func isReady(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 )
 
-// Kind is the kind of an action.
 type Kind string
 
 // The kinds of action (docs/design/bridge.md, Order of writes).
@@ -44,7 +43,6 @@ const (
 
 // Action is one step of a plan. Each is safe after those before it, and safe to repeat.
 type Action struct {
-	// Kind is the kind of the action.
 	Kind Kind
 	// Slot is the number of the slot; 0 for a Report and for an address of no slot.
 	Slot int
@@ -52,8 +50,7 @@ type Action struct {
 	IPs []netip.Addr
 	// Also is for a Restore the address of the other family that the slot had, if it is known and
 	// not held: the plugin is asked for both at once.
-	Also netip.Addr
-	// Reason is set for a Report.
+	Also   netip.Addr
 	Reason string
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// published reports whether the pool has an entry of the bridge.
 func (b *builder) published() bool {
 	for _, entry := range b.Pool {
 		if _, ours := entry.Slot(); ours {
@@ -15,7 +14,6 @@ func (b *builder) published() bool {
 	return false
 }
 
-// inPool reports whether an address is published.
 func (b *builder) inPool(ip netip.Addr) bool {
 	_, published := b.Pool[ip]
 	return published
@@ -67,12 +65,10 @@ func (b *builder) withdrawn(slot Slot) bool {
 	})
 }
 
-// publishable returns the held slots that may be published.
 func (b *builder) publishable() []Slot {
 	return slices.DeleteFunc(slices.Clone(b.held), func(s Slot) bool { return s.Outside || s.Unconfigured })
 }
 
-// retained returns the held slots that are not being released.
 func (b *builder) retained() []Slot {
 	return slices.DeleteFunc(slices.Clone(b.held), b.releasing)
 }

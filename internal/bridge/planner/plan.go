@@ -52,7 +52,6 @@ func newBuilder(v View, s Settings) *builder {
 	return b
 }
 
-// builder builds the plan of a view.
 type builder struct {
 	View
 	settings Settings
@@ -119,7 +118,6 @@ func (b *builder) report(reason string, ip netip.Addr) {
 	b.actions = append(b.actions, Action{Kind: Report, Reason: reason, IPs: []netip.Addr{ip}})
 }
 
-// plans reports whether an action of a kind is planned.
 func (b *builder) plans(k Kind) bool {
 	return slices.ContainsFunc(b.actions, func(a Action) bool { return a.Kind == k })
 }

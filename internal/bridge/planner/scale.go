@@ -151,7 +151,6 @@ type Counts struct {
 	Free, Missing, Excess int
 }
 
-// Count returns the numbers of slots of a view.
 func Count(v View, s Settings) Counts {
 	b := newBuilder(v, s)
 	retained, c := len(b.retained()), Counts{Free: len(b.free())}
@@ -164,7 +163,6 @@ func Count(v View, s Settings) Counts {
 	return c
 }
 
-// free returns the slots that are neither used nor being released.
 func (b *builder) free() []Slot {
 	return slices.DeleteFunc(b.retained(), func(s Slot) bool { return b.used[s.Number] })
 }

@@ -41,7 +41,6 @@ func ParseOwner(owner string) (slot int, ok bool) {
 
 // Slot is one attachment of the sidecar that belongs to the node.
 type Slot struct {
-	// Number is the number in the owner.
 	Number int
 	// Addresses are the addresses that it holds or held, one of each family.
 	Addresses []netip.Addr

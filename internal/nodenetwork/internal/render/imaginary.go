@@ -115,7 +115,6 @@ func anotherPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(flip(p.Masked().Addr()), p.Bits())
 }
 
-// flip returns an address with its first bit inverted.
 func flip(a netip.Addr) netip.Addr {
 	bytes := a.AsSlice()
 	bytes[0] ^= 0x80

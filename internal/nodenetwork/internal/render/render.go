@@ -35,7 +35,6 @@ func checkSize(bytes int) error {
 	return nil
 }
 
-// Options configure a rendering.
 type Options struct {
 	// SingleNode accepts one range for all nodes (--single-node).
 	SingleNode bool

@@ -127,7 +127,6 @@ func expand(literal string, key bool, n Node) (string, error) {
 	return asJSON(whole)
 }
 
-// asJSON returns a value as JSON.
 func asJSON(value any) (string, error) {
 	text, err := json.Marshal(value)
 	return string(text), err

@@ -22,7 +22,6 @@ type Node struct {
 	Labels, Annotations map[string]string
 }
 
-// value returns the value of a variable as JSON.
 func (n Node) value(name string) (string, error) {
 	value, err := n.lookUp(name)
 	if err != nil {
