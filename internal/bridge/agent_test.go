@@ -71,7 +71,7 @@ func TestSilentAgentOutage(t *testing.T) {
 	})
 }
 
-// After etcd was restored, the version of the CiliumNode is older than that of the last write.
+// After etcd was restored, the version of the CiliumNode is older than the last write.
 func TestRestoredEtcd(t *testing.T) {
 	f := newFixture()
 	f.hold(4)

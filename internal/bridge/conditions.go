@@ -52,7 +52,7 @@ func (s snapshot) isUsed(ip netip.Addr) bool {
 	return used || s.view.PodIPs[ip] && !published
 }
 
-// maxNamed limits the addresses that one message names: that of an Event has at most 1024 bytes.
+// maxNamed limits the addresses that one message names: an Event takes at most 1024 bytes.
 const maxNamed = 8
 
 func describe(reason string, subjects []string) string {

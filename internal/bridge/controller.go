@@ -51,13 +51,13 @@ type controller struct {
 	allocator slotAllocator
 	// pods returns the pods of the node, none if they are not watched.
 	pods func() nodePods
-	// settings are those of the flags.
+	// settings are the flags, of which the CiliumNode may set others.
 	settings   planner.Settings
 	state      *state
 	conditions *nodeevents.Conditions
 	metrics    *metrics
 	observed
-	// sidecarChecked reports whether the sidecar is that of this node. After one of its failures it may
+	// sidecarChecked reports whether the sidecar serves this node. After one of its failures it may
 	// be another.
 	sidecarChecked bool
 	// writable reports whether the CiliumNode may be written. After a refusal the right may have been

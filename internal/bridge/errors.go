@@ -83,8 +83,8 @@ const maxRefusalDelay = 45 * time.Second
 type backoff struct {
 	limit time.Duration
 	until time.Time
-	// reason and cause are those of the last refusal, since is the time of the first, failed that of the
-	// first that a busy sidecar did not cause; zero for none.
+	// reason and cause describe the last refusal, since is the time of the first, and failed the time of
+	// the first that a busy sidecar did not cause; zero for none.
 	reason        string
 	cause         error
 	since, failed time.Time

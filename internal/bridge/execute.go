@@ -18,7 +18,7 @@ import (
 const maxRequests = 4
 
 // execute executes a plan in order. version is the resourceVersion that the plan was made from: every
-// write must find it, or that of the write before. A refused request to the sidecar skips the later
+// write must find it, or the version of the write before. A refused request to the sidecar skips the later
 // actions on its addresses only; an unavailable sidecar skips the other requests to it, and is the
 // error at the end. A write that fails ends the execution.
 func (c *controller) execute(ctx context.Context, version string, plan []planner.Action) error {

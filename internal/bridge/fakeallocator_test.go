@@ -32,7 +32,7 @@ type fakeAllocator struct {
 	ignoresAcquire bool
 	// sidecarErr is the result of every request, requestErr of one for an address.
 	sidecarErr, requestErr error
-	// lists counts the requests that change nothing, the others those of their names.
+	// lists counts the requests that change nothing, the others the requests of their names.
 	lists, acquires, restores int
 }
 

@@ -19,7 +19,7 @@ import (
 
 // fakeNode is the CiliumNode at an API server, and the agent that answers marks.
 type fakeNode struct {
-	// node is nil if there is none; version is that of its last change.
+	// node is nil if there is none; version is the one of its last change.
 	node    *ciliumnode.Node
 	version int
 	// inCache is the object of the watch; nil for the CiliumNode itself. watchDown is a watch that

@@ -67,8 +67,8 @@ func (p patch) subresource() []string {
 	return nil
 }
 
-// body returns the JSON object of the patch. The API server responds with a conflict if the version is
-// not that of the CiliumNode.
+// body returns the JSON object of the patch. The API server responds with a conflict if the CiliumNode
+// has another version.
 func (p patch) body() map[string]any {
 	field := map[target]string{targetSpec: "pool", targetStatus: "release-ips"}[p.target]
 	return map[string]any{

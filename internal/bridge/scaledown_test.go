@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// sidecarAway is an error of a sidecar that does not answer.
+// sidecarAway is an error of a sidecar that does not respond.
 func sidecarAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
 
 // An excess of 100 slots is released as one set: two delays, and less than one write for two slots.

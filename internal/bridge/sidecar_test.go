@@ -19,7 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// fakeServer answers every request with one response, and records the requests.
+// fakeServer has one response to every request, and records the requests.
 type fakeServer struct {
 	code       int
 	body       string

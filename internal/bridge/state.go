@@ -44,8 +44,7 @@ type state struct {
 	// unanswered is since when the agent has not answered the handshake of an address, unreported since
 	// when it has not reported that a pod uses it.
 	unanswered, unreported map[netip.Addr]time.Time
-	// backoffs are those of refused requests by kind and address; of an acquisition, which is of
-	// anyAddress, until the next success.
+	// backoffs delay refused requests, by kind and address; an acquisition has anyAddress.
 	backoffs map[planner.Kind]map[netip.Addr]*backoff
 	pods     sampledPods
 	// observed is when a CiliumNode was first observed.
@@ -107,7 +106,7 @@ func (s *state) acquiredBatch(slots int) {
 	}
 }
 
-// addTo adds the state to a view. settings are those of the plan.
+// addTo adds the state to a view. settings are the ones that the plan will have.
 func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods) {
 	// A batch has at least as many slots as are acquired ahead for one more pod.
 	v.Exhausted, v.Batch = s.acquireBackoff().active(), max(s.batch, settings.MaxAboveWatermark+1)

@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// defaultSettings are those of the flags' defaults.
+// defaultSettings are the defaults of the flags.
 func defaultSettings() planner.Settings {
 	return planner.Settings{MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true}
 }

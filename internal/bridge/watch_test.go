@@ -222,7 +222,7 @@ func TestSilentWatch(t *testing.T) {
 	}
 }
 
-// The pods of a silent watch are listed again, also if that of the CiliumNode is silent.
+// The pods of a silent watch are listed again, also if the watch of the CiliumNode is silent.
 func TestSilentPods(t *testing.T) {
 	for name, nodes := range map[string]*fakeSource{"pods": {}, "all": {silent: true}} {
 		t.Run(name, func(t *testing.T) {

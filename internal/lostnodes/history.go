@@ -81,7 +81,7 @@ type Selection struct {
 }
 
 // Lost returns the nodes that have been absent for the grace period, those that have been lost longest
-// first. owners are those of each node besides its slots. The result is not limited to Selection.Max.
+// first. owners are the owners of each node besides its slots. The result is not limited to Selection.Max.
 func (h History) Lost(s Selection, owners []string, now time.Time) []Node {
 	all := []Node{}
 	for name, e := range h {

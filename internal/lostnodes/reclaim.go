@@ -108,7 +108,7 @@ func (r Reclaim) CheckNode(n Node) error {
 
 // Run releases the addresses of the owners of the nodes, one call after the other, and returns a
 // result for each container ID. After the end of ctx the remaining ones are not tried; after several
-// failures in a row those of the same node, and of each further node only the first, until one succeeds.
+// failures in a row only the first of each further node is tried, until one succeeds.
 func (r Reclaim) Run(ctx context.Context, nodes []Node) []Result {
 	var all []Result
 	failures := 0

@@ -48,7 +48,7 @@ func lost() []Node {
 	return []Node{{Name: "gone", Owners: []string{"router", "health"}}, {Name: "gone-too", Owners: []string{"router"}}}
 }
 
-// The calls are those of the lost sidecar: its container IDs, and arguments made from the first one.
+// The calls are the same as of the lost sidecar: its container IDs, and arguments made from the first one.
 //
 //evidence:operate/bridge Nodes of lost machines are found, and what they held is released
 func TestRun(t *testing.T) {
@@ -180,7 +180,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakePlugin, *Reclaim)
 		want   string
-		// node reports whether the error is that of one node.
+		// node reports whether the error is about one node.
 		node bool
 	}{
 		"nothing wrong":      {func(*fakePlugin, *Reclaim) {}, "", false},

@@ -46,7 +46,7 @@ func (h held) generation(owner, node string) (highest int, ok bool) {
 	return highest, ok
 }
 
-// check fails if the list cannot be that of these nodes: it has container IDs of sidecars, but none of
+// check fails if the list cannot be from these nodes: it has container IDs of sidecars, but none of
 // a known node; or it has none although pools have slots.
 func (h held) check(known History) error {
 	ours := 0

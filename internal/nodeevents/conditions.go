@@ -1,6 +1,6 @@
 // Package nodeevents reports conditions of a Node that need attention: in the log when they begin and
-// end, and as a Kubernetes Event when they have lasted. Time is that of package time, which
-// testing/synctest simulates.
+// end, and as a Kubernetes Event when they have lasted. testing/synctest can simulate its
+// time.
 package nodeevents
 
 import (
@@ -61,7 +61,7 @@ type Condition struct {
 	Message string
 }
 
-// Conditions are the present conditions of one Node, by their reasons, which are those of their
+// Conditions are the present conditions of one Node, by the reasons of their
 // Events. Its methods may be called concurrently.
 type Conditions struct {
 	log      logrus.FieldLogger
@@ -97,8 +97,8 @@ func New(log logrus.FieldLogger, r Recorder, node string) *Conditions {
 	}
 }
 
-// Observe sets the conditions that an observation shows, by reason, and ends those of earlier
-// observations that it does not show. The conditions of failures stay: an observation may succeed
+// Observe sets the conditions that an observation shows, by reason, and ends conditions of
+// earlier observations that it does not show. The conditions of failures stay: an observation may succeed
 // while the writes after it fail.
 func (c *Conditions) Observe(current map[string]Condition) {
 	c.mu.Lock()

@@ -113,7 +113,7 @@ func (f *fixture) start(t *testing.T) (stop func()) {
 	}
 }
 
-// nodes is a client whose watches can fail, which those of the fake client cannot, and whose GET can
+// nodes is a client whose watches can fail, which the fake client does not support, and whose GET can
 // hang without locking the fake client.
 type nodes struct {
 	typedcorev1.NodeInterface

@@ -12,7 +12,7 @@ import (
 )
 
 // serveCluster returns an API server with nodes worker-1 and worker-2 that are in order, and the
-// CiliumNode of worker-3, whose pool is that of worker-2 if it conflicts.
+// CiliumNode of worker-3, which has the pool of worker-2 if it conflicts.
 func serveCluster(t *testing.T, conflict bool) *apiserver.Server {
 	t.Helper()
 	s := apiserver.Start(t)
@@ -141,7 +141,7 @@ func TestHolder(t *testing.T) {
 	wantKeys(t, stdout, "address", "state", "holders", "podCIDRs", "node", "inPool", "slot", "used", "usedBy", "cidr")
 }
 
-// A command without a result has neither the exit code of a finding nor that of none.
+// A command without a result has another exit code than one with or without findings.
 func TestClusterFailures(t *testing.T) {
 	down := serveCluster(t, true)
 	down.Down()

@@ -55,7 +55,7 @@ func newLog(stderr io.Writer, o options.Log) (*logrus.Logger, error) {
 }
 
 // logClient sends the messages of the Kubernetes client to a log. The client uses klog, whose settings
-// are those of the process.
+// are global.
 func logClient(log logrus.FieldLogger) error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

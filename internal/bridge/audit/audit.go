@@ -208,7 +208,7 @@ func (c *Cluster) exists(name string) bool {
 	return exists
 }
 
-// index sorts podCIDRs and pods, so that those of an address or of a node are found.
+// index indexes podCIDRs by prefix and pods by node.
 func (c *Cluster) index() {
 	c.cidrs, c.lengths, c.pods = map[netip.Prefix][]Range{}, nil, map[string][]Pod{}
 	for _, p := range c.BridgePods {
@@ -286,7 +286,7 @@ func (c *Cluster) withoutCiliumNode() []Finding {
 
 // needsBridge reports whether a bridge must run on a node: its pool has entries of the bridge; or it
 // is empty, no other ipam mode shows, and the cluster has bridge pods. The last condition is for a
-// cluster in mode delegated-plugin, whose CiliumNodes look like those of crd before the bridge has
+// cluster in mode delegated-plugin, whose CiliumNodes look as in crd before the bridge has
 // filled them. A pool with foreign entries only belongs to another component.
 func (c *Cluster) needsBridge(n node) bool {
 	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.BridgePods) > 0

@@ -25,7 +25,7 @@ type Holder struct {
 	// Slot is the sidecar's owner of the address, such as "ciliumnode-3"; empty if the bridge did
 	// not write the entry.
 	Slot string `json:"slot,omitempty"`
-	// Resource and Owner are those of the entry, if the bridge did not write it.
+	// Resource and Owner are the fields of the entry, if the bridge did not write it.
 	Resource string `json:"resource,omitempty"`
 	Owner    string `json:"owner,omitempty"`
 	// Cordoned reports whether the bridge keeps the agent from allocating the address.

@@ -119,7 +119,7 @@ func (w world) expected() []string {
 	return out
 }
 
-// The findings are those of a comparison of all pairs, in any order of reading, and the holder of each
+// The findings agree with a comparison of all pairs, in any order of reading, and the holder of each
 // address is the same as in the findings.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -77,8 +77,8 @@ func (n *Node) View() (v planner.View, malformed []string) {
 	return v, malformed
 }
 
-// Settings returns the settings of this node: those of the CiliumNode, with the meaning that they have
-// for Cilium's operator, otherwise those of the flags.
+// Settings returns the settings of the CiliumNode, which mean the same as for Cilium's operator, and the
+// flags for those that it does not set.
 func (n *Node) Settings(flags planner.Settings) planner.Settings {
 	own, s := n.Spec.IPAM, flags
 	s.MinAllocate = cmp.Or(own.MinAllocate, flags.MinAllocate)
@@ -115,7 +115,7 @@ func ParseAddress(key string) (ip netip.Addr, wellFormed bool) {
 }
 
 // OtherMode returns the part of a CiliumNode that shows another ipam mode than crd; empty for none. In
-// crd mode the agent leaves these fields unchanged, so those of a previous mode stay until the
+// crd mode the agent leaves these fields unchanged, so the fields of a previous mode stay until the
 // CiliumNode is created again. One that no operator has written to yet looks like one of mode crd
 // (docs/install/cilium-agent.md, Limits).
 func (n *Node) OtherMode() string {

@@ -61,7 +61,7 @@ func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*cili
 	err := pages(ctx, func(ctx context.Context, o metav1.ListOptions) (*ciliumNodeList, error) {
 		result := c.cilium.Get().Resource(ciliumnode.Resource().Resource).
 			Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).Do(ctx)
-		if err := result.Error(); err != nil { // has the reason of the API server, unlike that of Raw
+		if err := result.Error(); err != nil { // has the reason of the API server, which Raw drops
 			return nil, err
 		}
 		body, err := result.Raw()

@@ -61,7 +61,7 @@ func (m *model) restore(n int, ip, also netip.Addr) bool {
 	return true
 }
 
-// otherAddress returns the address of the other family that the plugin gives beside ip, if it has one.
+// otherAddress returns the address of the other family that the plugin allocates with ip, if it has one.
 func (m *model) otherAddress(ip, also netip.Addr) (netip.Addr, bool) {
 	if also.IsValid() && m.isFree(also) {
 		return also, true

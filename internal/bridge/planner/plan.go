@@ -80,7 +80,7 @@ func (b *builder) add(k Kind, slot int, ips ...netip.Addr) {
 	}
 }
 
-// restore plans to restore an address of a slot, together with that of the other family: the plugin
+// restore plans to restore an address of a slot, together with the one of the other family: the plugin
 // returns any other one, if it is asked for this one alone.
 func (b *builder) restore(n int, ip netip.Addr) {
 	a := Action{Kind: Restore, Slot: n, IPs: []netip.Addr{ip}}
@@ -131,7 +131,7 @@ func (b *builder) unmark(n int, ip netip.Addr) {
 
 // republishUsed publishes used addresses that are not in the pool: the agent would drop their
 // endpoints at its next restart. It restores those that are not held, of each family as many as pods
-// and agent can use, those of pods first: the status may have any others. If the pods are unknown, the
+// and agent can use, addresses of pods first: the status may have any others. If the pods are unknown, the
 // limit is --max-allocate. agentSlots would grow with each restored address.
 func (b *builder) republishUsed() {
 	limit := agentAddresses + b.Pods

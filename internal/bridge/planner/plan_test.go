@@ -541,12 +541,12 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Used addresses that are neither in the pool nor held count only as far as pods and agent can use
+// Used addresses that are neither in the pool nor held count only if pods and agent can use
 // them: any client that may write the status could otherwise make the bridge acquire slots.
 func TestUnknownUsedAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
 		tagged, pending, unknown bool
-		// owner is that of the tagged addresses, default/invented if it is empty.
+		// owner is the owner of the tagged addresses, default/invented if it is empty.
 		owner              string
 		v6                 bool
 		most               int

@@ -25,7 +25,7 @@ const (
 )
 
 // Probe is an address that no pool has. The agent responds to a mark on it with do-not-release, and
-// writes its used addresses. The response proves that the agent runs and has seen the earlier writes.
+// writes its used addresses. The response shows that the agent runs and has seen the earlier writes.
 var Probe = netip.IPv4Unspecified()
 
 // Owner returns the sidecar's owner of slot n.
@@ -79,8 +79,7 @@ func (e Entry) Slot() (int, bool) {
 	return ParseOwner(owner)
 }
 
-// ofPod reports whether a used address is that of a pod, whose owner is "namespace/name"; the others
-// are those of the agent.
+// ofPod reports whether a pod uses an address: its owner is "namespace/name". The agent uses the others.
 func (e Entry) ofPod() bool { return strings.Contains(e.Owner, "/") }
 
 // Cordoned reports whether the agent does not allocate the entry any more.

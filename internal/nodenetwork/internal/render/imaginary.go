@@ -118,6 +118,6 @@ func anotherPrefix(p netip.Prefix) netip.Prefix {
 func flip(a netip.Addr) netip.Addr {
 	bytes := a.AsSlice()
 	bytes[0] ^= 0x80
-	other, _ := netip.AddrFromSlice(bytes) // the length is that of an address
+	other, _ := netip.AddrFromSlice(bytes) // an address has this length
 	return other
 }

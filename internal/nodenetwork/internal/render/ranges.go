@@ -10,8 +10,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// ipam has the fields of an ipam object that name addresses: those of host-local (subnet, ranges) and
-// of static (addresses).
+// ipam has the fields of an ipam object that name addresses: host-local has subnet and ranges,
+// static has addresses.
 type ipam struct {
 	addressRange
 	Ranges    [][]addressRange `json:"ranges"`
@@ -56,7 +56,7 @@ func bounds(prefix string) (first, last netip.Addr) {
 	for bit := p.Bits(); bit < first.BitLen(); bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
 	}
-	last, _ = netip.AddrFromSlice(bytes) // the length is that of an address
+	last, _ = netip.AddrFromSlice(bytes) // an address has this length
 	return first, last
 }
 

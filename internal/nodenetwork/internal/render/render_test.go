@@ -284,7 +284,7 @@ func TestAnotherText(t *testing.T) {
 	}
 }
 
-// FuzzRender renders any template: libcni accepts the result, and it counts as that of its node only.
+// FuzzRender renders any template: libcni accepts the result, and it counts for its node only.
 func FuzzRender(f *testing.F) {
 	for _, template := range []string{
 		hostLocal(`"${ranges}"`), hostLocal(`[[{"subnet":"10.0.0.0/16"}]]`), hostLocal(`[[{"subnet":"${podCIDRs[1]}"}]]`), `{`,

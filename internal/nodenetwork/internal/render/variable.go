@@ -14,7 +14,7 @@ var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
 
 // Node has the fields of a Node that a template may use.
 type Node struct {
-	// Name and UID are those of its metadata. A node that is deleted and created again has the
+	// Name and UID are in its metadata. A node that is deleted and created again has the
 	// same name and another UID.
 	Name, UID string
 	// PodCIDRs are spec.podCIDRs, in their order.
