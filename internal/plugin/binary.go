@@ -47,7 +47,7 @@ func (r *Runner) Executable(plugin, recorded string) (string, error) {
 	return binary, nil
 }
 
-// inPluginDirs reports whether a path is that of a plugin in one of the plugin directories.
+// inPluginDirs reports whether a path names the plugin in one of the plugin directories.
 func (r *Runner) inPluginDirs(plugin, path string) bool {
 	dir, name := filepath.Split(path)
 	return name == plugin && slices.Contains(r.opts.BinDirs, filepath.Clean(dir))

@@ -56,7 +56,7 @@ func TestMissingPlugin(t *testing.T) {
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "--cni-bin-dir")
 }
 
-// A recorded path is used if it exists and is that of the plugin in a plugin directory. A directory may
+// A recorded path is used if it exists and names the plugin in a plugin directory. A directory may
 // be a file now.
 func TestExecutable(t *testing.T) {
 	f := newFake(t)

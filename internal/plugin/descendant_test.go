@@ -65,14 +65,14 @@ func TestDescendantKeepsLock(t *testing.T) {
 			f.runner.locks.Timeout = time.Millisecond
 			f.must(target, call.VerbDel)
 			if runs(pid()) {
-				t.Error("the next call has run beside the descendant")
+				t.Error("the next call has run while the descendant still ran")
 			}
 			f.wantUnlocked("id")
 		})
 	}
 }
 
-// A prestarted process of the same operation must not act beside the descendant, either.
+// A prestarted process of the same operation must not act while the descendant runs, either.
 func TestDescendantOfPrestarted(t *testing.T) {
 	f := newPrestartable(t)
 	target := f.call("id")
@@ -83,7 +83,7 @@ func TestDescendantOfPrestarted(t *testing.T) {
 	f.runner.locks.Timeout = time.Millisecond
 	f.must(target, call.VerbAdd)
 	if runs(pid()) {
-		t.Error("the ADD has run beside the descendant")
+		t.Error("the ADD has run while the descendant still ran")
 	}
 	wantReaped(t, waiting...)
 }

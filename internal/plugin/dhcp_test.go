@@ -129,7 +129,7 @@ func TestRealDHCPWithoutInterface(t *testing.T) {
 	target := d.call("id")
 	d.add(target)
 	harness.IP(t, "-n", d.Client, "link", "del", "eth0")
-	d.must(target, call.VerbAdd) // answered from memory; only then does the daemon look
+	d.must(target, call.VerbAdd) // returned from memory; only then does the daemon look
 	d.runner.opts.Timeout = 300 * time.Millisecond
 	for _, verb := range []string{call.VerbAdd, call.VerbCheck} {
 		wantError(t, d.run(verb, target), call.Unknown, "--plugin-timeout")
@@ -137,7 +137,7 @@ func TestRealDHCPWithoutInterface(t *testing.T) {
 }
 
 // Trap: exhaustion takes the daemon's whole resend time (3 s here, 208 s by default), because a
-// server without a free address does not answer. Below that it looks like a timeout.
+// server without a free address does not respond. Below that it looks like a timeout.
 //
 //evidence:reference/plugin-behaviour 19
 func TestRealDHCPExhausted(t *testing.T) {

@@ -19,7 +19,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("got %+v; want the values of the invocation: %+v", got, want)
 	}
 	if !slices.Equal(got.Versions, []string{"0.4.0", "1.0.0"}) {
-		t.Errorf("the versions are %q; want those of the plugin", got.Versions)
+		t.Errorf("the versions are %q; want the plugin's", got.Versions)
 	}
 	for _, verb := range []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus} {
 		f.wantCalls(verb, 0)

@@ -51,7 +51,13 @@ func (r *Runner) lookup(ctx context.Context, inv call.Invocation) (call.Result, 
 	if err != nil {
 		return call.Result{}, err
 	}
-	held, err := r.find(ctx, s, inv)
+	// No process of an earlier call may change the store meanwhile.
+	_, unlock, err := r.lockID(ctx, inv.ContainerID)
+	if err != nil {
+		return call.Result{}, err
+	}
+	held, err := s.Find(inv.ContainerID, inv.IfName)
+	unlock()
 	if err != nil {
 		return call.Result{}, err
 	}
@@ -74,16 +80,6 @@ func (r *Runner) lookup(ctx context.Context, inv call.Invocation) (call.Result, 
 		return call.Result{}, fmt.Errorf("%s found in %s and not confirmed: %w", held, s.Dir, err)
 	}
 	return result, nil
-}
-
-// find returns the addresses of an invocation in a store, once no earlier plugin process can change them.
-func (r *Runner) find(ctx context.Context, s hostlocal.Store, inv call.Invocation) ([]netip.Addr, error) {
-	_, unlock, err := r.lockID(ctx, inv.ContainerID)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return s.Find(inv.ContainerID, inv.IfName)
 }
 
 // Held returns, for each container ID with a prefix and interface for which the plugin's store has an

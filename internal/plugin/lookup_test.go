@@ -64,8 +64,8 @@ func TestLookup(t *testing.T) {
 			t.Run(name+", "+plugins, func(t *testing.T) {
 				f := newRealFrom(t, plugins, `{"type":"host-local","dataDir":"DIR",`+ipam+`}`)
 				target := f.call("id")
-				f.addProven(f.call("other"))
-				want := f.addProven(target)
+				f.addInStore(f.call("other"))
+				want := f.addInStore(target)
 				got := f.wantLookup(target.Invocation, ipsOf(want))
 				if !sameJSON(t, got.Raw, want.Raw) {
 					t.Errorf("got %s\nwant %s", got.Raw, want.Raw)
@@ -82,7 +82,7 @@ func TestLookup(t *testing.T) {
 
 func TestLookupReadsLease(t *testing.T) {
 	f := newReal(t, dualStack)
-	f.addProven(f.call("id"))
+	f.addInStore(f.call("id"))
 	v4, both := addrs("10.1.0.9"), addrs("10.1.0.9", "fd00::9")
 	const found = "10.1.0.9/24 via 10.1.0.1"
 	for name, c := range map[string]struct {
@@ -121,7 +121,7 @@ func TestLookupReadsLease(t *testing.T) {
 		wantLookupError(t, err, "no address")
 		f.wantLookup(f.invocation("mine"), "")
 	})
-	t.Run("beside unreadable files", func(t *testing.T) {
+	t.Run("among unreadable files", func(t *testing.T) {
 		f.writeLease("10.1.0.200", "")
 		f.writeLease("10.1.0.201", "id")
 		f.wantLookup(f.invocation("id"), firstIPs)
@@ -131,7 +131,7 @@ func TestLookupReadsLease(t *testing.T) {
 // A file that is not regular neither blocks a lookup nor is followed.
 func TestLookupIrregularFile(t *testing.T) {
 	f := newReal(t, dualStack)
-	f.addProven(f.call("id"))
+	f.addInStore(f.call("id"))
 	f.writeLease("elsewhere", "mine\r\neth0")
 	at := func(name string) string { return filepath.Join(f.leaseDir(), name) }
 	if err := errors.Join(unix.Mkfifo(at("10.1.0.11"), 0o600), os.Symlink("elsewhere", at("10.1.0.12")), os.Mkdir(at("10.1.0.13"), 0o700)); err != nil {
@@ -154,7 +154,7 @@ func TestLookupMissingDir(t *testing.T) {
 
 func TestLookupForbiddenDir(t *testing.T) {
 	f := newReal(t, dualStack)
-	got := f.addProven(f.call("id"))
+	got := f.addInStore(f.call("id"))
 	inv := f.invocation("id")
 	if err := os.Chmod(f.leaseDir(), 0); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestPluginWithoutLookup(t *testing.T) {
 // have read another directory than the plugin's.
 func TestLookupBeforeAdd(t *testing.T) {
 	f := newReal(t, dualStack)
-	want := f.addProven(f.call("id"))
+	want := f.addInStore(f.call("id"))
 	f.start() // again, so no ADD is known
 	f.wantLookup(f.invocation("id"), ipsOf(want))
 	_, err := f.runner.Lookup(t.Context(), f.invocation("other"))
@@ -200,7 +200,7 @@ func TestLookupBeforeAdd(t *testing.T) {
 	if v := f.runner.Verification(unchecked); v.By != VerifyByLookup || !strings.Contains(v.Reason, "no ADD") {
 		t.Errorf("got %+v", v)
 	}
-	f.addProven(f.call("third"))
+	f.addInStore(f.call("third"))
 	f.wantLookup(f.invocation("other"), "")
 	if v := f.runner.Verification(unchecked); v != (Verification{By: VerifyByLookup}) {
 		t.Errorf("got %+v", v)
@@ -209,7 +209,7 @@ func TestLookupBeforeAdd(t *testing.T) {
 
 func TestLookupOutsideRanges(t *testing.T) {
 	f := newReal(t, dualStack)
-	f.addProven(f.call("id"))
+	f.addInStore(f.call("id"))
 	f.writeLease("10.9.0.9", "mine\r\neth0")
 	f.writeLease("10.1.0.9", "mine\r\neth0")
 	got, err := f.runner.Lookup(t.Context(), f.invocation("mine"))
@@ -222,7 +222,7 @@ func TestLookupOutsideRanges(t *testing.T) {
 // Lookup waits for a plugin process of a previous run; Holds does not.
 func TestLookupWaitsForLock(t *testing.T) {
 	f := newReal(t, dualStack)
-	f.addProven(f.call("id"))
+	f.addInStore(f.call("id"))
 	lock, err := f.runner.locks.Lock(t.Context(), "id")
 	if err != nil {
 		t.Fatal(err)
@@ -253,13 +253,13 @@ func writeLeases(t testing.TB, dir string, n int) {
 func TestLookupLargeStore(t *testing.T) {
 	f := newReal(t, largeStore)
 	writeLeases(t, f.leaseDir(), 10_000)
-	want := f.addProven(f.call("id"))
+	want := f.addInStore(f.call("id"))
 	f.wantLookup(f.invocation("id"), ipsOf(want))
 	f.wantLookup(f.invocation("pod-9999"), "10.1.139.15/16 via 10.1.0.1")
 	f.wantLookup(f.invocation("none"), "")
 }
 
-// BenchmarkLookup measures Holds beside the CHECK that it replaces.
+// BenchmarkLookup measures Holds and the CHECK that it replaces.
 func BenchmarkLookup(b *testing.B) {
 	for _, leases := range []int{10, 10_000} {
 		r, target, dir := newRealBenchmark(b, largeStore)

@@ -11,7 +11,7 @@ import (
 // ownNetNS are the namespaces in which no plugin may work.
 type ownNetNS []os.FileInfo
 
-// findOwnNetNS returns the namespace of this process and that of process 1. One that cannot be
+// findOwnNetNS returns the namespaces of this process and of process 1. One that cannot be
 // read, because it is another user's, is left out.
 func findOwnNetNS() ownNetNS {
 	var own ownNetNS

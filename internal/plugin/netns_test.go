@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// initNetNS is the namespace of process 1: that of the machine, or of the container.
+// initNetNS is the namespace of process 1: the machine's, or the container's.
 const initNetNS = "/proc/1/ns/net"
 
 // ownNetNSByPID returns our own namespace as another process would name it.

@@ -7,29 +7,21 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 )
 
-// Most of the time of a plugin call is the start of its process. A plugin that does nothing before
-// it has read its configuration can be started ahead of its call: while the journal is written,
-// which must be durable before the plugin acts, or while the previous call runs
-// (docs/design/how-it-works.md, Running a plugin, "Prestart").
-
-// Prestart starts the processes of the calls that come next, in their order, up to the first that
-// cannot be prestarted. It starts none for a call on another container ID than that of the first.
-// The calls of the container ID use them until discard is called, which ends the rest; it must be
-// called once, before the next Prestart for the ID.
+// Prestart starts the processes of the calls that come next (docs/design/how-it-works.md, Running a
+// plugin, "Prestart"), in their order, up to the first that cannot be prestarted or is on another
+// container ID. The calls of the container ID use them until discard is called, which ends the rest; it
+// must be called once, before the next Prestart for the ID.
 func (r *Runner) Prestart(calls ...call.Upcoming) (discard func()) {
-	if len(calls) == 0 {
-		return func() {}
-	}
-	containerID := calls[0].Call.ContainerID
 	p := &prestarted{}
 	for _, c := range calls {
-		if c.Call.ContainerID != containerID || !r.prestart(p, c) {
+		if c.Call.ContainerID != calls[0].Call.ContainerID || !r.prestart(p, c) {
 			break
 		}
 	}
 	if p.lock == nil {
 		return func() {}
 	}
+	containerID := calls[0].Call.ContainerID
 	r.prestarted.Store(containerID, p)
 	return func() { r.endPrestarted(containerID, p) }
 }

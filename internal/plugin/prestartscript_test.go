@@ -146,5 +146,5 @@ func TestScriptIsNotPrestarted(t *testing.T) {
 		t.Errorf("%v were prestarted, want none", got)
 	}
 	f.must(c, call.VerbDel)
-	f.addProven(c)
+	f.addInStore(c)
 }

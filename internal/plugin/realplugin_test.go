@@ -125,8 +125,8 @@ func wrapHostLocal(t *testing.T, script string, change ...func(*Options)) *fixtu
 	return f
 }
 
-// addProven runs an ADD whose result a lookup must find afterwards.
-func (f *fixture) addProven(c call.Call) call.Result {
+// addInStore runs an ADD whose result a lookup must find afterwards.
+func (f *fixture) addInStore(c call.Call) call.Result {
 	f.t.Helper()
 	got := f.add(c)
 	if !got.InStore {

@@ -20,7 +20,7 @@ func TestNegotiate(t *testing.T) {
 		"the plugin supports an unknown one":      {`{"versions":["0.4.0","7.0.0"]}`, "0.4.0"},
 		"the list is not in order":                {`{"versions":["1.0.0","0.3.1","0.4.0"]}`, "1.0.0"},
 		"the plugin is older than the conflist":   {`{"versions":["0.1.0","0.2.0"]}`, "0.2.0"},
-		"the plugin answers in the form of 0.2.0": {`{"stdout":"{\"cniVersion\":\"0.2.0\"}"}`, "0.2.0"},
+		"the plugin responds in the form of 0.2.0": {`{"stdout":"{\"cniVersion\":\"0.2.0\"}"}`, "0.2.0"},
 		"the plugin has no VERSION":               {`{"error":{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}}`, "0.1.0"},
 	} {
 		t.Run(name, func(t *testing.T) {

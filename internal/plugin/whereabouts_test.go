@@ -88,7 +88,7 @@ func TestWhereaboutsPodKey(t *testing.T) {
 		t.Errorf("the address is of %q (%v), want its container ID rewritten", data, err)
 	}
 
-	// The interface is the other half of the key of ADD; that of DEL is the container ID, with
+	// The interface is the other half of the key of ADD; the key of DEL is the container ID, with
 	// any pod.
 	samePod.Invocation.IfName = "eth1"
 	f.wantAdd(samePod, secondIPs)
@@ -146,7 +146,7 @@ func TestWhereaboutsGCAndStatus(t *testing.T) {
 	f.wantHeld("10.1.0.2", "fd00::2")
 }
 
-// Trap: whereabouts frees nothing without a pod name, so that DEL names that of the ADD.
+// Trap: whereabouts frees nothing without a pod name, so DEL names the pod of the ADD.
 //
 //evidence:reference/plugin-behaviour 28
 func TestWhereaboutsWithoutPod(t *testing.T) {

@@ -31,7 +31,7 @@ type Error struct {
 	ContainerID string
 	// Outcome is what is known afterwards.
 	Outcome Outcome
-	// Code, Msg and Details are those of the plugin's own error (CNI spec section 5, "Error"). Code
+	// Code, Msg and Details are from the plugin's own error (CNI spec section 5, "Error"). Code
 	// is 0 if it returned none.
 	Code    uint
 	Msg     string

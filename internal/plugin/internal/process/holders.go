@@ -1,12 +1,12 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -27,10 +27,12 @@ func findHolders(lock *IDLock) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The end of a line such as "lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 4611 4611".
+	held := fmt.Appendf(nil, " -1 %s %d %[2]d\n", inode, lock.offset)
 	var pids []int
 	for _, file := range files {
-		held := func(l heldLock) bool { return l == heldLock{inode, lock.offset} }
-		if !slices.ContainsFunc(heldLocks(file), held) {
+		info, _ := os.ReadFile(file) // which fails if the process has ended
+		if !bytes.Contains(info, held) {
 			continue
 		}
 		pid, err := strconv.Atoi(strings.Split(file, "/")[2])
@@ -51,51 +53,24 @@ func findHolders(lock *IDLock) ([]int, error) {
 const probeOffset = math.MaxInt64 - 1
 
 // inode returns device and inode of the lock file as the kernel names them in fdinfo, such as
-// "fe:00:1234". On overlay file systems they differ from those of stat.
+// "fe:00:1234". On overlay file systems stat returns others.
 func (l *IDLock) inode() (string, error) {
 	probe := IDLock{file: l.file, offset: probeOffset, locks: l.locks}
 	if err := probe.set(unix.F_RDLCK); err != nil { // shared with the probes of other calls
 		return "", err
 	}
 	defer func() { _ = probe.set(unix.F_UNLCK) }()
-	for _, held := range heldLocks(fmt.Sprintf("/proc/self/fdinfo/%d", l.file.Fd())) {
-		if held.offset == probeOffset {
-			return held.inode, nil
+	info, _ := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", l.file.Fd()))
+	for line := range strings.Lines(string(info)) {
+		if f := strings.Fields(line); len(f) == 9 && f[8] == strconv.Itoa(probeOffset) {
+			return f[6], nil
 		}
 	}
 	return "", fmt.Errorf("lock file of plugin calls %s: its locks are not in /proc/self/fdinfo; mount /proc", l.file.Name())
 }
 
-// heldLock is a lock of an open file description on one byte.
-type heldLock struct {
-	// inode is device and inode of the file.
-	inode  string
-	offset int64
-}
-
-// heldLocks returns the locks of an open file on single bytes, by lines of its fdinfo such as
-// "lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 4611 4611". An fdinfo that cannot be read, as that of
-// a process that has ended, has none.
-func heldLocks(fdinfo string) []heldLock {
-	text, err := os.ReadFile(fdinfo)
-	if err != nil {
-		return nil
-	}
-	var all []heldLock
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) != 9 || f[0] != "lock:" || f[2] != "OFDLCK" || f[7] != f[8] {
-			continue
-		}
-		if offset, err := strconv.ParseInt(f[7], 10, 64); err == nil {
-			all = append(all, heldLock{f[6], offset})
-		}
-	}
-	return all
-}
-
 // signalHolders signals the process group of each process: a plugin leads its own. A process in
-// our group, in that of process 1 or in one that cannot be named from here is signalled alone.
+// our group, in the group of process 1 or in one that cannot be named from here is signalled alone.
 func signalHolders(pids []int, sig unix.Signal) {
 	own := unix.Getpgrp()
 	// An error leaves 0, which no group has.

@@ -21,8 +21,8 @@ func TestLookupOffForWrapper(t *testing.T) {
 	logger, log := logtest.NewNullLogger()
 	f := wrapHostLocal(t, moveStore, func(o *Options) { o.Log = logger })
 	const reason = "lookup is off for network net: ADD returned 10.1.0.2, but "
-	// unprovenAdd runs an ADD whose result is not found. There is one warning for the network.
-	unprovenAdd := func(id string) call.Result {
+	// addElsewhere runs an ADD whose result is not found. There is one warning for the network.
+	addElsewhere := func(id string) call.Result {
 		t.Helper()
 		got := f.add(f.call(id))
 		if got.InStore {
@@ -39,13 +39,13 @@ func TestLookupOffForWrapper(t *testing.T) {
 		}
 		return got
 	}
-	got := unprovenAdd("id")
+	got := addElsewhere("id")
 	inv := f.invocation("id")
 	f.wantNoLookup(inv, addrsOf(got), reason)
 	if v := f.runner.Verification(inv); v.By != "check" || !strings.Contains(v.Reason, reason) || !strings.Contains(v.Reason, "wrapper") {
 		t.Errorf("got %+v", v)
 	}
-	unprovenAdd("second")
+	addElsewhere("second")
 	f.network.Name = "another"
 	if v := f.runner.Verification(f.invocation("id")); v.By != VerifyByLookup {
 		t.Errorf("another network: got %+v", v)
@@ -68,7 +68,7 @@ func TestLookupForeignDir(t *testing.T) {
 // that do not exist never: a lookup needs no lock.
 func TestConcurrentLookup(t *testing.T) {
 	f := newReal(t, largeStore)
-	stable := f.addProven(f.call("stable"))
+	stable := f.addInStore(f.call("stable"))
 	target, absent := f.invocation("stable"), f.invocation("absent")
 	var pods, readers sync.WaitGroup
 	var stop atomic.Bool
