@@ -52,7 +52,7 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 // addPrevResult adds the result of the ADD, in the CNI version of the invocation, for a verb that takes
 // it: CHECK must and DEL should have it, both since 0.4.0 (CNI spec section 2).
 func addPrevResult(extra map[string]json.RawMessage, verb string, inv call.Invocation) error {
-	if len(inv.PrevResult) == 0 || verb != call.VerbCheck && verb != call.VerbDel || !atLeast(inv.CNIVersion, "0.4.0") {
+	if len(inv.PrevResult) == 0 || verb != call.VerbCheck && verb != call.VerbDel || !inv.AtLeast("0.4.0") {
 		return nil
 	}
 	prev, err := resultAs(inv.PrevResult, inv.CNIVersion)

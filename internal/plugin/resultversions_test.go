@@ -9,6 +9,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // anyResult is a result without a CNI version.
@@ -39,7 +41,7 @@ func (r anyResult) in(v string) string {
 	if r.routes != "" {
 		routes = json.RawMessage(r.routes)
 	}
-	if !atLeast(v, "0.3.0") {
+	if !(call.Invocation{CNIVersion: v}).AtLeast("0.3.0") {
 		for _, ip := range r.ips {
 			object["ip"+ip.family()] = map[string]any{"ip": ip.address, "gateway": ip.gateway, "routes": routes}
 			if ip.gateway == "" {
@@ -54,7 +56,7 @@ func (r anyResult) in(v string) string {
 		if ip.gateway != "" {
 			entry["gateway"] = ip.gateway
 		}
-		if !atLeast(v, "1.0.0") {
+		if !(call.Invocation{CNIVersion: v}).AtLeast("1.0.0") {
 			entry["version"] = ip.family()
 		}
 		ips = append(ips, entry)
@@ -104,7 +106,7 @@ func TestResultVersions(t *testing.T) {
 		}, "0.1.0", "10.1.0.9/24 via 10.1.0.1", ""},
 	} {
 		for _, v := range version.All.SupportedVersions() {
-			if !atLeast(v, c.since) {
+			if !(call.Invocation{CNIVersion: v}).AtLeast(c.since) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s in %s", name, v), func(t *testing.T) {

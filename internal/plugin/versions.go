@@ -107,10 +107,3 @@ func (x *execution) version(ctx context.Context, binary string) ([]string, error
 	}
 	return info.SupportedVersions(), nil
 }
-
-// atLeast reports whether a CNI version is want or later. One that cannot be parsed is earlier than
-// any.
-func atLeast(got, want string) bool {
-	ok, err := version.GreaterThanOrEqualTo(got, want)
-	return err == nil && ok
-}

@@ -16,12 +16,12 @@ import (
 
 func TestNegotiate(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"the plugin supports all":                 {`{}`, "1.1.0"},
-		"the plugin supports an unknown one":      {`{"versions":["0.4.0","7.0.0"]}`, "0.4.0"},
-		"the list is not in order":                {`{"versions":["1.0.0","0.3.1","0.4.0"]}`, "1.0.0"},
-		"the plugin is older than the conflist":   {`{"versions":["0.1.0","0.2.0"]}`, "0.2.0"},
+		"the plugin supports all":                  {`{}`, "1.1.0"},
+		"the plugin supports an unknown one":       {`{"versions":["0.4.0","7.0.0"]}`, "0.4.0"},
+		"the list is not in order":                 {`{"versions":["1.0.0","0.3.1","0.4.0"]}`, "1.0.0"},
+		"the plugin is older than the conflist":    {`{"versions":["0.1.0","0.2.0"]}`, "0.2.0"},
 		"the plugin responds in the form of 0.2.0": {`{"stdout":"{\"cniVersion\":\"0.2.0\"}"}`, "0.2.0"},
-		"the plugin has no VERSION":               {`{"error":{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}}`, "0.1.0"},
+		"the plugin has no VERSION":                {`{"error":{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}}`, "0.1.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
@@ -164,7 +164,7 @@ func TestMissingLoader(t *testing.T) {
 	f := newFake(t)
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		t.Skip("there is no C compiler; process/starterror_test.go shows the same with a file made by hand")
+		t.Skip("there is no C compiler; process/start_test.go shows the same with a file made by hand")
 	}
 	build := exec.Command(compiler, "-x", "c", "-Wl,--dynamic-linker=/no/such/loader.so", "-o", f.bin+"/dynamic", "-")
 	build.Stdin = strings.NewReader("int main(void) { return 0; }\n")

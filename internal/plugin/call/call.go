@@ -3,10 +3,10 @@
 package call
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -14,13 +14,12 @@ import (
 
 // Network is one CNI network configuration whose plugin chain delegates IPAM.
 type Network struct {
-	// Name is the network's name (CNI spec section 1, "name").
 	Name string
 	// CNIVersion is the highest version in the file that libcni supports; empty if the file names
 	// none. Calls use the highest version that the sidecar and the plugin both support instead
 	// (docs/reference/plugins.md, CNI versions).
 	CNIVersion string
-	// File is the path of the file from which it was read.
+	// File is the path of the configuration file.
 	File string
 	// Shared reports that the file is in a ConfigMap volume, so that every node of the cluster has
 	// the same one.
@@ -41,7 +40,7 @@ func (n Network) Equal(o Network) bool { return reflect.DeepEqual(n, o) }
 // succeeded, so that a changed conflist, a moved binary or an upgraded plugin cannot orphan an
 // address.
 type Invocation struct {
-	// ContainerID is CNI_CONTAINERID of the calls.
+	// ContainerID, Path, IfName and NetNS are CNI_CONTAINERID, CNI_PATH, CNI_IFNAME and CNI_NETNS.
 	ContainerID string `json:"containerID"`
 	// Network is the name of the CNI network configuration.
 	Network string `json:"network"`
@@ -56,12 +55,9 @@ type Invocation struct {
 	Plugin string `json:"plugin"`
 	// Binary is the absolute path of the plugin's executable.
 	Binary string `json:"binary"`
-	// Path is CNI_PATH: the directories in which the plugin may find other plugins.
-	Path string `json:"path"`
-	// IfName is CNI_IFNAME.
+	Path   string `json:"path"`
 	IfName string `json:"ifName"`
-	// NetNS is CNI_NETNS.
-	NetNS string `json:"netns"`
+	NetNS  string `json:"netns"`
 	// Args is CNI_ARGS without the keys that belong to one call: a requested address, and
 	// K8S_POD_INFRA_CONTAINER_ID where a pod is named.
 	Args string `json:"args,omitempty"`
@@ -95,7 +91,7 @@ func (inv Invocation) Equal(o Invocation) bool {
 	inv.AddActsUntil, o.AddActsUntil = time.Time{}, time.Time{}
 	a, errA := json.Marshal(inv)
 	b, errB := json.Marshal(o)
-	return errA == nil && errB == nil && slices.Equal(a, b)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
 // SameAttachment reports whether two invocations identify the same attachment to the same plugin.
@@ -110,11 +106,9 @@ type Call struct {
 	Owner, Pool string
 }
 
-// Upcoming is a call that is likely to come next, and whose process may be started ahead of it.
+// Upcoming is a call on a container ID that is likely to come next.
 type Upcoming struct {
-	// Verb is one that works on a container ID.
 	Verb string
-	// Call is the call as it will be made.
 	Call Call
 }
 

@@ -21,15 +21,20 @@ const (
 // HasCheck reports whether CHECK may be called with the invocation: the verb exists since CNI
 // 0.4.0, and a conflist may disable it.
 func (inv Invocation) HasCheck() bool {
-	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "0.4.0")
-	return err == nil && ok && !inv.DisableCheck
+	return inv.AtLeast("0.4.0") && !inv.DisableCheck
 }
 
 // HasStatus reports whether STATUS is called with the invocation: the verb exists since CNI 1.1.0,
 // and of some plugins it always succeeds.
 func (inv Invocation) HasStatus() bool {
-	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, "1.1.0")
-	return err == nil && ok && inv.Profile.HasStatus()
+	return inv.AtLeast("1.1.0") && inv.Profile.HasStatus()
+}
+
+// AtLeast reports whether the CNI version of the calls is want or later. One that cannot be parsed is
+// earlier than any.
+func (inv Invocation) AtLeast(want string) bool {
+	ok, err := version.GreaterThanOrEqualTo(inv.CNIVersion, want)
+	return err == nil && ok
 }
 
 // VerifyBy returns how the invocation's attachment is verified: as its profile says, but by nothing

@@ -25,7 +25,7 @@ var (
 	ErrUnexpected = errors.New("not a lease file of host-local; expected a regular file with a container ID and an interface")
 )
 
-// MaxLease is the size limit of a lease file in bytes, above any container ID and interface.
+// MaxLease is a size in bytes that no lease file has: it is above any container ID and interface.
 const MaxLease = 4 << 10
 
 // Lease is one address that host-local holds.
@@ -75,7 +75,7 @@ func OpenDir(path string) (*os.Root, error) {
 // file, and wrap fs.ErrNotExist if there is none, and ErrEmpty or ErrUnexpected if it is not a lease.
 func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 	name := ip.String()
-	data, err := files.ReadIn(dir, name, MaxLease)
+	data, err := files.ReadIn(dir, name, MaxLease-1)
 	if _, ok := errors.AsType[files.UnfitError](err); ok {
 		err = ErrUnexpected
 	}
@@ -93,11 +93,11 @@ func Read(dir *os.Root, ip netip.Addr) (Lease, error) {
 // parse parses the content of a lease file. White space around it is ignored, as by host-local.
 func parse(data []byte) (Lease, error) {
 	text := strings.TrimSpace(string(data))
-	if text == "" && len(data) < MaxLease {
+	if text == "" {
 		return Lease{}, ErrEmpty
 	}
 	id, ifname, _ := strings.Cut(text, "\r\n")
-	if len(data) >= MaxLease || utils.ValidateContainerID(id) != nil {
+	if utils.ValidateContainerID(id) != nil {
 		return Lease{}, ErrUnexpected
 	}
 	if ifname != "" && utils.ValidateInterfaceName(ifname) != nil {

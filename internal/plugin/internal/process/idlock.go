@@ -177,20 +177,14 @@ func (l *IDLock) Left() bool { return l.left }
 
 // retry tries again, with growing pauses, until timeout has elapsed.
 func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error) {
-	end := time.NewTimer(timeout)
-	defer end.Stop()
+	end := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		next := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			next.Stop()
 			return false, fmt.Errorf("waiting for a plugin process of an earlier call: %w", ctx.Err())
-		case <-end.C:
-			next.Stop()
-			return l.try()
-		case <-next.C:
+		case <-time.After(min(pause, time.Until(end))):
 		}
-		if locked, err := l.try(); locked || err != nil {
+		if locked, err := l.try(); locked || err != nil || !time.Now().Before(end) {
 			return locked, err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,105 +25,21 @@ const (
 	// always takes in one write (pipe(7), PIPE_BUF).
 	MaxConfig = 4 << 10
 
-	// maxBusyRetry is the longest pause between two attempts to start an executable that is being
-	// written.
-	maxBusyRetry = time.Second
 	// outputDelay is how long the end of the output is waited for after the end of the process, whose
 	// descendants may have the pipes, too. All that the process printed is in the pipes by then.
 	outputDelay = 500 * time.Millisecond
 	// killTimeout is how long the end of a process is waited for after SIGKILL. It takes longer only
 	// if the process hangs in the kernel, or may not be signalled.
 	killTimeout = 5 * time.Second
+	// pollInterval is the interval at which a process group is checked for members.
+	pollInterval = 10 * time.Millisecond
+	// reapTimeout is how long the end of a process group is waited for after SIGKILL: only one
+	// that hangs in the kernel takes longer.
+	reapTimeout = 10 * pollInterval
 )
 
 // MaxWait returns how long Process.Wait takes at most with the limits of a Command.
 func MaxWait(timeout, grace time.Duration) time.Duration { return timeout + 2*grace + killTimeout }
-
-// Command is a plugin process to be started.
-type Command struct {
-	// Path is the executable, Env the complete environment.
-	Path string
-	Env  []string
-	// Lock is the lock of the container ID that the process works on, which it inherits as descriptor
-	// 3. It is nil for a process that works on none.
-	Lock *IDLock
-	// Timeout is how long the process may run; Grace is the time from SIGTERM to SIGKILL.
-	Timeout, Grace time.Duration
-}
-
-// Start starts the process with a complete standard input, which the process need not read. An
-// executable that is being written, as by an installer, is tried again for about a second. An error
-// means that the process did not start; it names the executable.
-func (c Command) Start(stdin []byte) (*Process, error) {
-	file, err := memoryFile(stdin)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	for pause := 5 * time.Millisecond; ; pause *= 2 {
-		p := c.newProcess()
-		p.cmd.Stdin = file
-		err := p.start()
-		if err == nil {
-			c.reach(failpoint.PluginTold)
-			return p, nil
-		}
-		if !errors.Is(err, syscall.ETXTBSY) || pause > maxBusyRetry {
-			return nil, err
-		}
-		<-time.After(pause)
-	}
-}
-
-// Prestart starts the process ahead of its call: it waits for its standard input, which
-// SendConfig gives it. Process.Discard ends it otherwise. An executable that is being written is
-// not tried again. An error means that the process did not start.
-func (c Command) Prestart() (*Process, error) {
-	p := c.newProcess()
-	var err error
-	if p.config, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	return p, p.start()
-}
-
-func (c Command) newProcess() *Process {
-	p := &Process{
-		command: c, ended: make(chan struct{}),
-		stdout: output{limit: MaxStdout, exceeded: make(chan struct{})}, stderr: output{limit: MaxStderr},
-	}
-	p.cmd = exec.Cmd{
-		Path: c.Path, Args: []string{c.Path}, Env: c.Env, Stdout: &p.stdout, Stderr: &p.stderr,
-		WaitDelay: outputDelay, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-	}
-	if c.Lock != nil {
-		p.cmd.ExtraFiles = []*os.File{c.Lock.file}
-	}
-	return p
-}
-
-// reach is a failpoint of a call on a container ID. Other calls, such as VERSION, change nothing
-// and are repeated after a crash.
-func (c Command) reach(at failpoint.Point) {
-	if c.Lock != nil {
-		failpoint.Reach(at)
-	}
-}
-
-// memoryFile returns a file in memory that holds data. Unlike a pipe it is complete if this process
-// is killed, and does not wait for a plugin that does not read.
-func memoryFile(data []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("cni-stdin", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	file := os.NewFile(uintptr(fd), "cni-stdin")
-	// WriteAt leaves the offset at 0, where the plugin starts to read.
-	if _, err := file.WriteAt(data, 0); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
 
 // output keeps what a process prints to one of its streams.
 type output struct {
@@ -312,4 +227,38 @@ func (p *Process) Discard() {
 		p.abandon()
 	}
 	_ = p.config.Close()
+}
+
+func (p *Process) signalGroup(sig unix.Signal) error { return unix.Kill(-p.PID(), sig) }
+
+// terminateGroup gives the rest of the group, which got SIGTERM with the process, grace before
+// SIGKILL. The process must have been reaped: then a member of the group that is a child of ours was
+// adopted.
+func (p *Process) terminateGroup(grace time.Duration) {
+	if p.waitGroupEmpty(grace) {
+		return
+	}
+	_ = p.signalGroup(unix.SIGKILL)
+	p.waitGroupEmpty(reapTimeout)
+}
+
+// waitGroupEmpty waits until the group has no member, at most for timeout. It reports whether it has
+// none. It reaps members that are children of this process: in a container this is process 1, which
+// adopts them when their parent has ended. No other process would reap them, and the zombies would
+// keep the group.
+func (p *Process) waitGroupEmpty(timeout time.Duration) bool {
+	for end := time.Now().Add(timeout); ; time.Sleep(pollInterval) {
+		for {
+			pid, err := unix.Wait4(-p.PID(), nil, unix.WNOHANG, nil)
+			if pid <= 0 && !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		if p.signalGroup(0) != nil {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
 }
