@@ -123,7 +123,7 @@ func (s *store) freeUnless(keep func(text string) bool) error {
 	return err
 }
 
-// remove frees an address; with a cooldown it starts the address's.
+// remove frees an address, immediately or after its cooldown.
 func (s *store) remove(ip netip.Addr) error {
 	path := filepath.Join(s.dir, ip.String())
 	if s.cooldown == "" {

@@ -97,7 +97,7 @@ func emptyLabels(n int) plotter.XYLabels {
 }
 
 // drawGrowth draws the time of an allocation by the number of attachments: the plugin's share,
-// ours, and that of a request that needs neither plugin nor disk.
+// ours, and the time of a request that needs neither plugin nor disk.
 func drawGrowth(machine string, points []point) ([]byte, error) {
 	p := newPlot("An allocation for a new owner, by attachments held (medians)", machine)
 	p.X.Label.Text, p.Y.Label.Text = "attachments", "ms"

@@ -90,7 +90,7 @@ func (a archive) writeLayout(dir string) error {
 }
 
 // dockerManifest returns manifest.json, which names the parts of one image in the layout. containerd
-// ignores it beside oci-layout.
+// ignores it because there is an oci-layout.
 func (a archive) dockerManifest(image v1.Image) ([]byte, error) {
 	m, err := image.Manifest()
 	if err != nil {

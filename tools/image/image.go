@@ -29,7 +29,7 @@ const (
 // source is what the images of a program have in common.
 type source struct {
 	name, version, revision string
-	// time is that of the commit.
+	// time is the time of the commit.
 	time    time.Time
 	license []byte
 }
@@ -88,8 +88,8 @@ func (s source) image(arch string, program []byte) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layer returns the file system of the image as an uncompressed tar archive. Modes and owners are not
-// those of the checkout: with a umask of 077 the image's user could not run the program.
+// layer returns the file system of the image as an uncompressed tar archive. Modes and owners
+// are fixed: copied from a checkout with a umask of 077, the image's user could not run the program.
 func (s source) layer(program []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

@@ -12,7 +12,7 @@ import (
 
 // file is a regular file of an archive.
 type file struct {
-	// name has slashes; mode is that of the archive, whatever the umask of the checkout.
+	// name has slashes; mode is independent of the umask of the checkout.
 	name    string
 	mode    int64
 	content []byte

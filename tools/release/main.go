@@ -33,7 +33,7 @@ type release struct {
 	// programs contains ARCHITECTURE/NAME; parts contains the images, NAME.tar, and the bills of
 	// materials, NAME-ARCHITECTURE.cdx.json.
 	programs, parts string
-	// time is that of the commit: the time of every file in an archive.
+	// time is the time of the commit, and of every file in an archive.
 	time time.Time
 	// out is the directory that gets the files.
 	out string

@@ -4,7 +4,7 @@
 //
 //	sbom PROGRAM VERSION
 //
-// VERSION is that of the program's own module, which the build information does not have.
+// VERSION is the version of the program's own module, which the build information does not have.
 package main
 
 import (
