@@ -57,9 +57,6 @@ func poolOption(target *string, help string) options.Option {
 	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: client.DefaultPool, Help: help}
 }
 
-// defaultPoolOption is the option of serve with the name of the default pool.
-const defaultPoolOption = "ipam-default-ip-pool"
-
 // listedPool returns the pool that a value of --pool names, as the list has it. A pool that the
 // sidecar does not have, and no attachment, is an error.
 func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
@@ -81,7 +78,7 @@ func (c connection) listedPool(ctx context.Context, name string, all []*models.A
 func poolInStatus(status *models.StatusResponse, name string) string {
 	if poolName(name) == client.DefaultPool {
 		for _, o := range status.DelegatedIpam.Options {
-			if o.Name == defaultPoolOption {
+			if o.Name == "ipam-default-ip-pool" {
 				return o.Value
 			}
 		}

@@ -71,7 +71,11 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 	}
 	logSkipped(log, o.set)
 	config.Version, config.Settings = d.version, o.set.Settings()
-	logSettings(log, config.Settings)
+	fields := logrus.Fields{}
+	for _, s := range config.Settings {
+		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
+	}
+	log.WithFields(fields).Debug("Options")
 	config.Hangups = hangups
 	config.Reread = (&reloader{serveOptions: o, log: log, running: o.set.Settings()}).reread
 	if err := d.serve(cmd.Context(), config, log); err != nil {
@@ -85,15 +89,6 @@ func logSkipped(log logrus.FieldLogger, set *options.Set) {
 	for _, path := range set.SkippedFiles() {
 		log.WithField("file", path).Warn("Ignored a directory or backup file in --config-dir")
 	}
-}
-
-// logSettings logs each option with its value and source in one line.
-func logSettings(log logrus.FieldLogger, settings []options.Setting) {
-	fields := logrus.Fields{}
-	for _, s := range settings {
-		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
-	}
-	log.WithFields(fields).Debug("Options")
 }
 
 // reloader reads the options of a running sidecar again.
@@ -126,12 +121,8 @@ func (r *reloader) reread() []options.Setting {
 		case s == old:
 		case s.Value == old.Value: // from another source
 			r.running[i] = s
-		case s.Name == logLevel:
-			level, err := logrus.ParseLevel(s.Value)
-			if err != nil {
-				log.WithError(err).Error("SIGHUP: the option cannot be applied")
-				continue
-			}
+		case s.Name == "log-level":
+			level, _ := logrus.ParseLevel(s.Value) // the option accepts only levels
 			r.log.SetLevel(level)
 			r.running[i] = s
 			log.Info("SIGHUP: the option has changed and is applied")
@@ -141,9 +132,6 @@ func (r *reloader) reread() []options.Setting {
 	}
 	return slices.Clone(r.running)
 }
-
-// logLevel is the option that reread applies.
-const logLevel = "log-level"
 
 // valid returns the reason why a sidecar would not start with options.
 func valid(o options.Sidecar) error {
