@@ -75,9 +75,8 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 		inv.AddActsUntil = inv.Profile.ActsUntil(time.Now())
 	}
 	inv.AddRefused = inv.AddRefused && isRefused(cause)
-	r := op.entry.rec.Clone()
-	r.Invocations = withLast(r.Invocations, inv)
-	op.setRecord(r)
+	op.setInvocations(withLast(op.entry.rec.Invocations, inv))
+	r := op.entry.rec
 	if op.writeIfDirty() != nil {
 		return cause
 	}

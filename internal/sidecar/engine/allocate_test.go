@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -246,27 +245,22 @@ func TestExpiration(t *testing.T) {
 	})
 }
 
-// A request is fulfilled without plugin and journal only if the attachment is held, claimed for good and
-// recently verified.
-func TestFulfilled(t *testing.T) {
-	first := addr("10.0.0.1")
-	both := want{families: []record.Family{record.IPv4, record.IPv6}, anyFamily: true}
-	ipv6 := want{families: []record.Family{record.IPv6}}
-	ipv4 := func(ip netip.Addr) want {
-		return want{families: []record.Family{record.IPv4}, required: []netip.Addr{ip}}
-	}
+// A request needs neither plugin nor journal only if its addresses are held, claimed for good and recently
+// verified.
+func TestFromMemory(t *testing.T) {
+	both := AllocateRequest{Owner: "router"}
+	ipv6 := AllocateRequest{Owner: "router", Family: record.IPv6}
+	ipv4 := AllocateRequest{Owner: "router", Family: record.IPv4}
 	releaseBoth := func(f *fixture) { f.release("10.0.0.1", "fd00::1") }
 	for name, c := range map[string]struct {
 		after   func(f *fixture) // what happened since the allocation
-		request want
+		request AllocateRequest
 		want    bool
 	}{
 		"both families":             {nil, both, true},
 		"one family":                {nil, ipv6, true},
-		"the address":               {nil, ipv4(first), true},
-		"another address":           {nil, ipv4(first.Next()), false},
 		"released family":           {func(f *fixture) { f.release("fd00::1") }, ipv6, false},
-		"remaining family":          {func(f *fixture) { f.release("fd00::1") }, ipv4(first), true},
+		"remaining family":          {func(f *fixture) { f.release("fd00::1") }, ipv4, true},
 		"verified too long ago":     {func(*fixture) { time.Sleep(2 * time.Minute) }, both, false},
 		"unconfirmed":               {func(f *fixture) { releaseBoth(f); f.allocateExpiring("router") }, both, false},
 		"confirmed, then expiring":  {func(f *fixture) { f.allocateExpiring("router") }, both, true},
@@ -274,7 +268,7 @@ func TestFulfilled(t *testing.T) {
 		"released":                  {func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") }, both, false},
 		"lost":                      {setLost, both, false},
 		"being reacquired":          {setAdding, both, false},
-		"disk may have another one": {func(f *fixture) { f.inject(once("write held", writeUnknown)); _ = f.tryRelease("fd00::1") }, ipv4(first), false},
+		"disk may have another one": {func(f *fixture) { f.inject(once("write held", writeUnknown)); _ = f.tryRelease("fd00::1") }, ipv4, false},
 	} {
 		run(t, name, func(t *testing.T) {
 			f := newFixture(t, verifyInterval(time.Minute), releaseDelay(time.Hour))
@@ -282,10 +276,10 @@ func TestFulfilled(t *testing.T) {
 			if c.after != nil {
 				c.after(f)
 			}
-			op := f.lock("router")
-			defer op.unlock()
-			if got := op.fulfilled(c.request); got != c.want {
-				t.Errorf("got %t", got)
+			f.steps()
+			f.allocateWith(c.request)
+			if got := f.steps(); (got == "") != c.want {
+				t.Errorf("steps: %s", got)
 			}
 		})
 	}

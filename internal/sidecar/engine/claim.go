@@ -12,19 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// fulfilled reports whether the wanted addresses are held, claimed for good and recently
-// verified, so that neither plugin nor journal is needed.
-func (op *operation) fulfilled(w want) bool {
-	r := op.entry.rec
-	if r == nil || r.State != record.Held || r.Expiration != nil || op.entry.dirty || !op.recentlyVerified() || op.checkComparable() != nil || op.anyOutside(w.families) {
-		return false
-	}
-	families, missing, err := w.familiesToClaim(r.Result.Addresses, op.excludes)
-	unclaimed := func(f record.Family) bool { return !r.Claimed(f) }
-	elsewhere := func(ip netip.Addr) bool { return !r.Holds(ip) }
-	return err == nil && len(missing) == 0 && !slices.ContainsFunc(families, unclaimed) && !slices.ContainsFunc(w.required, elsewhere)
-}
-
 // grant claims held addresses: it adds claims, confirms or renews the expiration, and writes
 // the record only if it changed.
 func (op *operation) grant(w want) error {

@@ -63,9 +63,7 @@ func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation)
 			kept = append(kept, c)
 		}
 	}
-	r := op.entry.rec.Clone()
-	r.Invocations = withLast(kept, inv)
-	op.setRecord(r)
+	op.setInvocations(withLast(kept, inv))
 	return errors.Join(errs...)
 }
 

@@ -89,9 +89,7 @@ func (op *operation) addConfigured() {
 			continue
 		}
 		inv.AddRefused = true // there was none
-		r := op.entry.rec.Clone()
-		r.Invocations = append(r.Invocations, inv)
-		op.setRecord(r)
+		op.setInvocations(withLast(op.entry.rec.Invocations, inv))
 		op.entry.dirty = true // the disk lacks it
 	}
 }

@@ -81,13 +81,13 @@ func (op *operation) outcomeLogger(ips []netip.Addr) logrus.FieldLogger {
 	return op.log().WithFields(logrus.Fields{fieldAction: op.action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started)})
 }
 
-// logOutcome writes the line of a request whose client does not receive the response.
-func (op *operation) logOutcome(ips []netip.Addr, err error, message string) {
+// logOutcome writes the line of work whose outcome no client receives.
+func (op *operation) logOutcome(ips []netip.Addr, err error, success, failure string) {
 	if err != nil {
-		op.outcomeLogger(ips).WithError(err).Warn(message)
+		op.outcomeLogger(ips).WithError(err).Warn(failure)
 		return
 	}
-	op.outcomeLogger(ips).Info(message)
+	op.outcomeLogger(ips).Info(success)
 }
 
 // setLost records that the plugin does not hold the attachment, and logs it once.

@@ -15,11 +15,10 @@ func (e *Engine) reconcile(a *entry) {
 		return
 	}
 	op := &operation{engine: e, entry: a, waitCtx: e.ctx}
-	if !op.tryLock() && op.waitForLock() != nil {
+	if op.waitForLock() != nil {
 		return
 	}
 	defer op.unlock()
-	op.started = time.Now()
 	op.reconcileAndRecord()
 	op.finish()
 }

@@ -120,7 +120,8 @@ func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	}
 	op := &operation{engine: e, entry: a, action: ActionCleanup, waitCtx: e.ctx, started: time.Now(), requestID: logging.RequestID(ctx)}
 	err := op.releaseLaterAfter(op.writeReleasing())
-	op.logOutcome(op.addresses(), err, "Released, because its client did not read the response")
+	const message = "Released, because its client did not read the response"
+	op.logOutcome(op.addresses(), err, message, message)
 	op.recordResult(err)
 	op.schedule()
 }
@@ -131,7 +132,10 @@ func (e *Engine) RejectOwner(pool, owner string, why error) { e.rejected[key{poo
 
 // authorize returns the key of an owner in a pool, and why it is not served.
 func (e *Engine) authorize(owner, pool string) (key, error) {
-	k := key{e.poolOrDefault(pool), cmp.Or(owner, generatedOwnerPrefix+uuid.NewString())}
+	k := key{e.poolOrDefault(pool), owner}
+	if owner == "" {
+		k.owner = generatedOwnerPrefix + uuid.NewString()
+	}
 	switch why := e.rejected[k]; {
 	case keepsExcluded(owner):
 		return k, newError(Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, excludedOwnerPrefix)
@@ -143,9 +147,9 @@ func (e *Engine) authorize(owner, pool string) (key, error) {
 	return k, e.checkPool(k.pool, false)
 }
 
-// run executes a request on the attachment of k, unless it is rejected or fulfilled already. It returns
-// when the work is done, the client has left or the budget is spent. In the last two cases work in
-// progress continues and its outcome is recorded.
+// run executes a request on the attachment of k, unless it is rejected. It returns when the work is
+// done, the client has left or the budget is spent. In the last two cases work in progress continues
+// and its outcome is recorded.
 func (e *Engine) run(ctx context.Context, k key, rejected error, req request) (Attachment, error) {
 	a, err := (*entry)(nil), rejected
 	if err == nil {
@@ -155,24 +159,13 @@ func (e *Engine) run(ctx context.Context, k key, rejected error, req request) (A
 		e.actionDone(req.action, k.pool, req.families, err)
 		return Attachment{}, err
 	}
-	op := &operation{engine: e, entry: a, client: true, action: req.action, started: time.Now(), requestID: logging.RequestID(ctx)}
-	locked := op.tryLock()
-	if locked && len(req.want.families) > 0 && op.fulfilled(req.want) {
-		defer op.unlock()
-		defer op.finish()
-		op.setUsed()
-		e.actionDone(req.action, k.pool, req.families, nil)
-		return op.describe(), nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
-	op.waitCtx = ctx
-	if !locked {
-		if err := op.waitForLock(); err != nil {
-			err = e.clientError(ctx, k, err)
-			e.actionDone(req.action, k.pool, req.families, err)
-			return Attachment{}, err
-		}
+	op := &operation{engine: e, entry: a, client: true, action: req.action, waitCtx: ctx, requestID: logging.RequestID(ctx)}
+	if err := op.waitForLock(); err != nil {
+		err = e.clientError(ctx, k, err)
+		e.actionDone(req.action, k.pool, req.families, err)
+		return Attachment{}, err
 	}
 	done := make(chan result)
 	go op.work(req, done)
@@ -194,7 +187,6 @@ type result struct {
 func (op *operation) work(req request, done chan<- result) {
 	defer op.unlock()
 	defer op.finish()
-	op.started = time.Now()
 	op.setUsed()
 	var err error
 	switch req.action {
@@ -215,7 +207,8 @@ func (op *operation) work(req request, done chan<- result) {
 	select {
 	case done <- result{view, err}:
 	case <-op.waitCtx.Done():
-		op.logOutcome(view.Addrs(), err, "Completed after the client had left")
+		const message = "Completed after the client had left"
+		op.logOutcome(view.Addrs(), err, message, message)
 		if req.generated && err == nil {
 			op.waitCtx = op.engine.ctx
 			op.recordResult(op.releaseLaterAfter(op.release()))

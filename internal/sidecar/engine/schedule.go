@@ -91,10 +91,8 @@ func (op *operation) reportBackground(was Attachment, families []record.Family, 
 	switch {
 	case err == nil && (op.action == "" || r != nil && (op.expired() || op.action != ActionExpire && r.State == record.Releasing)):
 		return
-	case err != nil:
-		op.outcomeLogger(was.Addrs()).WithError(err).Warn("Background work failed; it is retried")
-	case op.action != ActionReacquire: // which logs its own outcome
-		op.outcomeLogger(was.Addrs()).Info("Background work done")
+	case err != nil || op.action != ActionReacquire: // which logs its own success
+		op.logOutcome(was.Addrs(), err, "Background work done", "Background work failed; it is retried")
 	case op.entry.lost: // the owner's next request gets others
 		err = errors.New("these addresses cannot be requested from the plugin")
 	}

@@ -87,10 +87,8 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 		if outcomeUnknown(err) {
 			// It may still allocate, so a DEL must follow.
 			c.AddActsUntil = c.Profile.ActsUntil(time.Now())
-			r := op.entry.rec.Clone()
-			r.Invocations = withLast(r.Invocations, c)
-			op.setRecord(r)
-			return false, errors.Join(err, op.write(r))
+			op.setInvocations(withLast(op.entry.rec.Invocations, c))
+			return false, errors.Join(err, op.write(op.entry.rec.Clone()))
 		}
 		if err != nil {
 			return false, err

@@ -32,6 +32,7 @@ func (op *operation) acquireSlot() error {
 func (op *operation) tryLock() bool {
 	select {
 	case op.entry.lock <- struct{}{}:
+		op.started = time.Now()
 		op.engine.opts.Observer.QueueWait(QueueEntry, 0)
 		return true
 	default:
@@ -39,14 +40,18 @@ func (op *operation) tryLock() bool {
 	}
 }
 
-// waitForLock waits for the entry's lock. A request takes its queue slot for the wait. After
+// waitForLock waits for the entry's lock. A request takes its queue slot if it must wait. After
 // an error the reference to the entry is dropped.
 func (op *operation) waitForLock() error {
+	if op.tryLock() {
+		return nil
+	}
 	err := op.acquireSlot()
 	if err == nil {
 		err = op.wait(QueueEntry, &op.engine.lockWaiters, func(ctx context.Context) error {
 			select {
 			case op.entry.lock <- struct{}{}:
+				op.started = time.Now()
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -127,7 +132,7 @@ func (op *operation) lockOther(k key) *operation {
 	if err != nil {
 		return nil
 	}
-	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, started: time.Now(), hasProcess: true, calls: op.calls}
+	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, hasProcess: true, calls: op.calls}
 	if !other.tryLock() {
 		other.unref()
 		return nil

@@ -38,6 +38,13 @@ func (op *operation) writeIfDirty() error {
 	return op.write(op.entry.rec.Clone())
 }
 
+// setInvocations replaces the invocations of the record in memory.
+func (op *operation) setInvocations(all []call.Invocation) {
+	r := op.entry.rec.Clone()
+	r.Invocations = all
+	op.setRecord(r)
+}
+
 // setRecord replaces the record in memory and its addresses in the index.
 func (op *operation) setRecord(r record.Record) {
 	op.engine.mu.Lock()
