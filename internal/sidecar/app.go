@@ -114,7 +114,7 @@ func (a *app) connect(boot, machine string) (err error) {
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
 		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
-	}, engineJournal{a.journal, a.metrics, a.stateDir.Expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
+	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
 
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))

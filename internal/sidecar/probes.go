@@ -13,33 +13,18 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/cachedprobe"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
-)
-
-// A good result of a plugin or of the journal is reused for goodTTL, a bad one for badTTL,
-// so that a recovery is noticed soon.
-const (
-	goodTTL = 5 * time.Second
-	badTTL  = time.Second
 )
 
 // stuckAfter is how long a write to the state directory or the lookup of executables may hang before
 // it counts as failed.
 const stuckAfter = 30 * time.Second
 
-func ttl(good bool) time.Duration {
-	if good {
-		return goodTTL
-	}
-	return badTTL
-}
-
 // poolProbe probes the plugin of a pool with one CNI configuration.
 type poolProbe struct {
 	network call.Network
-	*cachedprobe.Probe[pluginStatus]
+	*cachedProbe[pluginStatus]
 }
 
 // pluginStatus is the result of a pool's probe.
@@ -51,22 +36,22 @@ type pluginStatus struct {
 
 // poolProbe returns the probe of a pool's plugin, refreshed. Another configuration has
 // another probe: results with the previous one do not apply to it.
-func (r *reporter) poolProbe(pool string, n call.Network) *cachedprobe.Probe[pluginStatus] {
+func (r *reporter) poolProbe(pool string, n call.Network) *cachedProbe[pluginStatus] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	probe, ok := r.byPool[pool]
 	if !ok || !probe.network.Equal(n) {
-		probe = poolProbe{n, &cachedprobe.Probe[pluginStatus]{
-			Run: func() pluginStatus { return r.probePlugin(n) },
-			TTL: func(s pluginStatus) time.Duration { return ttl(s.Error == "" && s.NotReady == "") },
+		probe = poolProbe{n, &cachedProbe[pluginStatus]{
+			run:  func() pluginStatus { return r.probePlugin(n) },
+			good: func(s pluginStatus) bool { return s.Error == "" && s.NotReady == "" },
 			// A plugin that has responded before has the time of one call.
-			StuckAfter: r.config.PluginTimeout + plugin.DefaultGrace,
-			Running:    &r.probes,
+			stuckAfter: r.config.PluginTimeout + plugin.DefaultGrace,
+			running:    &r.probes,
 		}}
 		r.byPool[pool] = probe
 	}
-	probe.Refresh()
-	return probe.Probe
+	probe.refresh()
+	return probe.cachedProbe
 }
 
 // probePlugin checks whether a pool's plugin can be used. It reads the executable and calls
@@ -104,16 +89,16 @@ func profileFacts(p profile.Profile) map[string]any {
 
 // pool returns the status of a pool: its current configuration, and the status of its
 // plugin if that is known in time.
-func (r *reporter) pool(ctx context.Context, pool string) (*models.PoolStatus, cachedprobe.State) {
+func (r *reporter) pool(ctx context.Context, pool string) (*models.PoolStatus, probeState) {
 	s := r.conf.Status(pool)
-	p, state := models.PoolStatus{}, cachedprobe.Fresh
+	p, state := models.PoolStatus{}, probeFresh
 	if n, err := r.conf.Network(pool); err != nil {
 		p.Error = err.Error()
 	} else {
 		var status pluginStatus
-		status, state = r.poolProbe(pool, n).Result(ctx)
+		status, state = r.poolProbe(pool, n).result(ctx)
 		p = status.PoolStatus
-		if state != cachedprobe.Fresh {
+		if state != probeFresh {
 			p = models.PoolStatus{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
 		} else if p.Binary != "" { // not cached: an ADD may have changed it since
 			v := r.runner.Verification(status.invocation)
@@ -126,7 +111,7 @@ func (r *reporter) pool(ctx context.Context, pool string) (*models.PoolStatus, c
 	}
 	p.Pool = pool
 	since := s.Since
-	if state != cachedprobe.Pending {
+	if state != probePending {
 		since = r.transitions.pool(pool, p.Error+"\n"+p.NotReady, s.Since)
 	}
 	p.Since = httpapi.OptionalTime(since)
@@ -165,9 +150,9 @@ func (p movedPlugin) missing() bool { return p.Error != "" }
 
 // addMovedPlugins adds the moved plugins to a report, and why some attachments cannot be verified
 // or released.
-func (r *reporter) addMovedPlugins(ctx context.Context, rep *models.DelegatedIPAMStatus) cachedprobe.State {
-	all, state := r.moved.Result(ctx)
-	if state != cachedprobe.Fresh {
+func (r *reporter) addMovedPlugins(ctx context.Context, rep *models.DelegatedIPAMStatus) probeState {
+	all, state := r.moved.result(ctx)
+	if state != probeFresh {
 		rep.Reasons = append(rep.Reasons, "plugin directories do not respond: the plugins of held attachments cannot be looked up")
 	}
 	for _, p := range all {
@@ -212,9 +197,9 @@ func (r *reporter) checkStateDir() stateDirStatus {
 	return s
 }
 
-func (r *reporter) stateDirStatus(ctx context.Context) (stateDirStatus, cachedprobe.State) {
-	s, state := r.stateDir.Result(ctx)
-	if state != cachedprobe.Fresh {
+func (r *reporter) stateDirStatus(ctx context.Context) (stateDirStatus, probeState) {
+	s, state := r.stateDir.result(ctx)
+	if state != probeFresh {
 		s.err = fmt.Sprintf("state directory %s does not respond to a write", r.config.StateDir)
 	}
 	return s, state

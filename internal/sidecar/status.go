@@ -15,7 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/cachedprobe"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
@@ -36,8 +35,8 @@ type reporter struct {
 	locks       *nodelock.Locks
 	journal     *journal.Journal
 	engine      *engine.Engine
-	stateDir    *cachedprobe.Probe[stateDirStatus]
-	moved       *cachedprobe.Probe[[]movedPlugin]
+	stateDir    *cachedProbe[stateDirStatus]
+	moved       *cachedProbe[[]movedPlugin]
 	transitions *transitions
 	probes      sync.WaitGroup // the probes in progress
 	// problems are the records that cannot be used and are not in the quarantine.
@@ -54,17 +53,17 @@ func newReporter(c Config, self journal.Holder, log logrus.FieldLogger) *reporte
 		transitions: &transitions{log: log, pools: map[string]statusSince{}}, byPool: map[string]poolProbe{},
 	}
 	r.settings.Store(&c.Settings)
-	r.stateDir = &cachedprobe.Probe[stateDirStatus]{
-		Run:        r.checkStateDir,
-		TTL:        func(s stateDirStatus) time.Duration { return ttl(s.err == "") },
-		StuckAfter: stuckAfter,
-		Running:    &r.probes,
+	r.stateDir = &cachedProbe[stateDirStatus]{
+		run:        r.checkStateDir,
+		good:       func(s stateDirStatus) bool { return s.err == "" },
+		stuckAfter: stuckAfter,
+		running:    &r.probes,
 	}
-	r.moved = &cachedprobe.Probe[[]movedPlugin]{
-		Run:        r.findMovedPlugins,
-		TTL:        func(all []movedPlugin) time.Duration { return ttl(!slices.ContainsFunc(all, movedPlugin.missing)) },
-		StuckAfter: stuckAfter,
-		Running:    &r.probes,
+	r.moved = &cachedProbe[[]movedPlugin]{
+		run:        r.findMovedPlugins,
+		good:       func(all []movedPlugin) bool { return !slices.ContainsFunc(all, movedPlugin.missing) },
+		stuckAfter: stuckAfter,
+		running:    &r.probes,
 	}
 	return r
 }
@@ -90,14 +89,14 @@ func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 	}
 	for _, pool := range r.config.poolNames() {
 		p, state := r.pool(ctx, pool)
-		pending = pending || state == cachedprobe.Pending
+		pending = pending || state == probePending
 		rep.Pools = append(rep.Pools, p)
 		rep.Reasons = append(rep.Reasons, notReady(p)...)
 	}
 	state := r.addMovedPlugins(ctx, rep)
-	pending = pending || state == cachedprobe.Pending
+	pending = pending || state == probePending
 	stateDir, state := r.stateDirStatus(ctx)
-	pending = pending || state == cachedprobe.Pending
+	pending = pending || state == probePending
 	rep.Quarantined = slices.Concat([]*models.QuarantinedRecord{}, stateDir.quarantined, r.problems)
 	if stateDir.err != "" {
 		rep.Reasons = append(rep.Reasons, stateDir.err)
@@ -113,8 +112,8 @@ func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 
 // refresh starts every probe, so that one that hangs delays none of the others.
 func (r *reporter) refresh() {
-	r.stateDir.Refresh()
-	r.moved.Refresh()
+	r.stateDir.refresh()
+	r.moved.refresh()
 	for _, pool := range r.config.poolNames() {
 		if n, err := r.conf.Network(pool); err == nil {
 			r.poolProbe(pool, n)
