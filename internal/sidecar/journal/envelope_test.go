@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -57,6 +60,27 @@ func TestSeal(t *testing.T) {
 	must(t, err)
 	if got, want := string(seal(raw)), string(text)+"\n"; got != want {
 		t.Errorf("the file is %q; want %q", got, want)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the file of the present format in testdata")
+
+// Once a release has written the format, its file changes with the number only.
+//
+//evidence:reference/versioning records of every format are read
+func TestFormat(t *testing.T) {
+	path := fmt.Sprintf("testdata/format-%d.json", version)
+	data := encoded(t, "a")
+	if *update {
+		must(t, os.WriteFile(path, data, 0o644))
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	if !bytes.Equal(data, want) {
+		t.Errorf("the record is written as\n%s\nwant as in %s; after an intended change run this test with -update and read the difference", data, path)
+	}
+	if r, err := decode(want); err != nil || !sameRecord(r, sample("a")) {
+		t.Errorf("%s is read as %+v, %v", path, r, err)
 	}
 }
 
