@@ -89,7 +89,10 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 		return nil
 	}
 	id := containerIDFromName(name)
-	r, err := j.readRecord(name)
+	r, err := j.readRecord(j.attachments, name)
+	if expected := r.ContainerID + fileSuffix; err == nil && name != expected {
+		err = fmt.Errorf("name does not match the record of container ID %s; expected %s", r.ContainerID, expected)
+	}
 	if _, ok := errors.AsType[*unreadableError](err); ok {
 		return err
 	}
@@ -126,20 +129,16 @@ func containerIDFromName(name string) string {
 	return id
 }
 
-// readRecord returns the record in a file of attachments/, if name and machine match.
-func (j *Journal) readRecord(name string) (record.Record, error) {
-	data, err := readFile(j.attachments, name)
-	if err != nil {
-		return record.Record{}, err
+// readRecord returns the record in a file, if it is of this machine.
+func (j *Journal) readRecord(in *directory, name string) (r record.Record, err error) {
+	data, err := readFile(in, name)
+	if err == nil {
+		r, err = decode(data)
 	}
-	r, err := decode(data)
-	if err != nil {
-		return record.Record{}, err
+	if err == nil {
+		err = j.checkMachine(r)
 	}
-	if expected := r.ContainerID + fileSuffix; name != expected {
-		return record.Record{}, fmt.Errorf("name does not match the record of container ID %s; expected %s", r.ContainerID, expected)
-	}
-	return r, j.checkMachine(r)
+	return r, err
 }
 
 // readFile returns the content of a regular file in a directory, through no link. The error is an

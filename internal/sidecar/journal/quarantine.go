@@ -71,26 +71,14 @@ func (j *Journal) reloadReasons() {
 	}
 	for _, e := range entries {
 		j.reasons[e.Name()] = "quarantined by a previous run; readable now"
-		if err := j.checkQuarantined(e.Name()); err != nil {
+		_, err := j.readRecord(j.quarantine, e.Name())
+		if unreadable, ok := errors.AsType[*unreadableError](err); ok {
+			err = fmt.Errorf("unreadable: %w", unreadable.cause)
+		}
+		if err != nil {
 			j.reasons[e.Name()] = err.Error()
 		}
 	}
-}
-
-// checkQuarantined returns why a file in quarantine/ is not a record.
-func (j *Journal) checkQuarantined(name string) error {
-	data, err := readFile(j.quarantine, name)
-	if unreadable, ok := errors.AsType[*unreadableError](err); ok {
-		return fmt.Errorf("unreadable: %w", unreadable.cause)
-	}
-	if err != nil {
-		return err
-	}
-	r, err := decode(data)
-	if err != nil {
-		return err
-	}
-	return j.checkMachine(r)
 }
 
 // moveToQuarantine moves an entry of attachments/, of any type, to an unused name in
