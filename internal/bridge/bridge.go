@@ -88,12 +88,12 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 		metrics:    m,
 	}
 	m.cause = c.conditions.String
-	wake := newWaker()
+	wake := kube.NewWaker()
 	c.wake = wake
-	node := watchNode(ctx, nodes, o.NodeName, m, wake.wake)
+	node := watchNode(ctx, nodes, o.NodeName, m, wake.Wake)
 	c.node = node
 	if o.WatchPods {
-		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, wake.wake)
+		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, wake.Wake)
 	}
 	return c, err
 }

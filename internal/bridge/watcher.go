@@ -17,19 +17,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 )
 
-// waker receives a value when there is something to reconcile.
-type waker chan struct{}
-
-func newWaker() waker { return make(waker, 1) }
-
-// wake makes the next receive succeed.
-func (w waker) wake() {
-	select {
-	case w <- struct{}{}:
-	default: // the last change is still pending
-	}
-}
-
 const (
 	// watchTimeout is the least time after which the API server ends a watch, maxSilence how long a
 	// watch may have neither an event nor an end.
@@ -45,7 +32,7 @@ type watcher struct {
 	// after is a watcher whose watch or LIST must work first, nil for none: while the API server is
 	// down, one of them retries. signal receives a value when the watch works again.
 	after  *watcher
-	signal waker
+	signal kube.Waker
 	up     atomic.Bool
 	retry  kube.Retry
 	// silence calls stop after maxSilence; nil before the first watch. stop ends the present list and
@@ -62,7 +49,7 @@ const (
 )
 
 func newWatcher(m *metrics, resource string) *watcher {
-	return &watcher{metrics: m, resource: resource, signal: newWaker()}
+	return &watcher{metrics: m, resource: resource, signal: kube.NewWaker()}
 }
 
 func (w *watcher) connected() bool { return w.up.Load() }
@@ -150,7 +137,7 @@ func (w *watcher) setConnected(is bool) {
 	w.up.Store(is)
 	w.metrics.watches.WithLabelValues(w.resource).Set(map[bool]float64{true: 1}[is])
 	if is {
-		w.signal.wake()
+		w.signal.Wake()
 	}
 }
 

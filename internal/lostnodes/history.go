@@ -71,25 +71,16 @@ func (h History) Observe(nodes map[string]string, pools map[string]NodePool, max
 	return next
 }
 
-type Selection struct {
-	// Grace is how long a Node must have been absent.
-	Grace time.Duration
-	// Max limits the number of listed nodes; those that have been lost longest are first.
-	Max int
-	// ExtraSlots are added to the slots of each node: its pool may have grown since it was last seen.
-	ExtraSlots int
-}
-
-// Lost returns the nodes that have been absent for the grace period, those that have been lost longest
-// first. owners are the owners of each node besides its slots. The result is not limited to Selection.Max.
-func (h History) Lost(s Selection, owners []string, now time.Time) []Node {
+// lost returns the nodes that have been absent for the grace period, those that have been lost longest
+// first, without the limit of MaxNodes.
+func (t Tracker) lost(h History, now time.Time) []Node {
 	all := []Node{}
 	for name, e := range h {
-		if e.AbsentSince.IsZero() || now.Sub(e.AbsentSince) < s.Grace {
+		if e.AbsentSince.IsZero() || now.Sub(e.AbsentSince) < t.Grace {
 			continue
 		}
-		n := Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(owners)}
-		if last := min(e.Slots, MaxSlots) + s.ExtraSlots - 1; last >= 0 {
+		n := Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(t.Owners)}
+		if last := min(e.Slots, MaxSlots) + t.ExtraSlots - 1; last >= 0 {
 			n.Owners = append(n.Owners, fmt.Sprintf("%s0..%d", slotOwner, last))
 		}
 		all = append(all, n)

@@ -68,17 +68,17 @@ func TestLost(t *testing.T) {
 		"here": entry(8), "young": entry(8, later.Add(-29*time.Minute)),
 		"old": entry(8, later.Add(-2*time.Hour)), "older": entry(0, later.Add(-3*time.Hour)), "other": entry(3, later.Add(-30*time.Minute)),
 	}
-	s := Selection{Grace: 30 * time.Minute, ExtraSlots: 16}
+	tracker := Tracker{Grace: 30 * time.Minute, ExtraSlots: 16, Owners: []string{"router"}}
 	want := []Node{
 		{Name: "older", AbsentSince: h["older"].AbsentSince, Owners: []string{"router", "ciliumnode-0..15"}},
 		{Name: "old", AbsentSince: h["old"].AbsentSince, Owners: []string{"router", "ciliumnode-0..23"}},
 		{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..18"}},
 	}
-	if got := h.Lost(s, []string{"router"}, later); !reflect.DeepEqual(got, want) {
+	if got := tracker.lost(h, later); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v; want %v", got, want)
 	}
-	s.ExtraSlots = 0
-	got := h.Lost(s, []string{"router"}, later)
+	tracker.ExtraSlots = 0
+	got := tracker.lost(h, later)
 	if len(got) != 3 || fmt.Sprint(got[0].Owners, got[2]) != fmt.Sprint([]string{"router"}, Node{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..2"}}) {
 		t.Errorf("got %v", got)
 	}

@@ -48,14 +48,10 @@ type Reclaim struct {
 type State string
 
 const (
-	// WouldRelease: a dry run.
-	WouldRelease State = "would-release"
-	// Released: the DEL has succeeded, whether or not an address was allocated.
-	Released State = "released"
-	// Failed: the DEL has failed, or none can be called for the node.
-	Failed State = "failed"
-	// NotTried: earlier failures, an interruption or Reclaim.Until prevented the DEL.
-	NotTried State = "not-tried"
+	WouldRelease State = "would-release" // a dry run
+	Released     State = "released"      // the DEL has succeeded, whether or not an address was allocated
+	Failed       State = "failed"        // the DEL has failed, or none can be called for the node
+	NotTried     State = "not-tried"     // earlier failures, an interruption or Reclaim.Until prevented the DEL
 )
 
 // Result is the outcome for one container ID, or for a node without any.

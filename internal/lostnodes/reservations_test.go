@@ -55,7 +55,7 @@ func remembered(f *fakeCluster) []string { return slices.Sorted(maps.Keys(f.stor
 func TestLostInStore(t *testing.T) {
 	renamed := containerid.Generation(containerid.For("ciliumnode-900", "a", "pods"), 2)
 	tracker, f, _ := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3", "unknown"), map[string]bool{renamed: true, "pod": true})
-	list, err := tracker.Lost(t.Context(), selection())
+	list, err := tracker.Lost(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestLostInStore(t *testing.T) {
 func TestLostGraceInStore(t *testing.T) {
 	tracker, f, _ := lostTracker(t)
 	tracker.Now = func() time.Time { return noon.Add(time.Minute) }
-	if list, err := tracker.Lost(t.Context(), selection()); err != nil || len(list.Nodes) > 0 || len(remembered(f)) != 3 {
+	if list, err := tracker.Lost(t.Context()); err != nil || len(list.Nodes) > 0 || len(remembered(f)) != 3 {
 		t.Errorf("got %v, %v, and remembers %q; want no node, and each remembered", list, err, remembered(f))
 	}
 }
@@ -93,7 +93,7 @@ func TestStoreErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tracker, f, s := lostTracker(t, idsOf("here", "router"), idsOf("a", "router"))
 			c.change(&tracker, s)
-			if _, err := tracker.Lost(t.Context(), selection()); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := tracker.Lost(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v; want %q", err, c.want)
 			}
 			if got := remembered(f); len(got) != 3 {

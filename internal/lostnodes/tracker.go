@@ -30,11 +30,17 @@ type Tracker struct {
 	Owners []string
 	// MaxGap is the longest time between two looks in which a Node that both found absent did not exist.
 	MaxGap time.Duration
-	Now    func() time.Time
+	// Grace is how long a Node must have been absent.
+	Grace time.Duration
+	// MaxNodes limits the number of listed nodes; those that have been lost longest are first.
+	MaxNodes int
+	// ExtraSlots are added to the slots of each node: its pool may have grown since it was last seen.
+	ExtraSlots int
+	Now        func() time.Time
 }
 
 // Lost brings the history up to date and returns the lost nodes.
-func (t Tracker) Lost(ctx context.Context, s Selection) (List, error) {
+func (t Tracker) Lost(ctx context.Context) (List, error) {
 	// First, because the Node exists before its CiliumNode.
 	pools, err := t.Cluster.Pools(ctx)
 	if err != nil {
@@ -49,13 +55,13 @@ func (t Tracker) Lost(ctx context.Context, s Selection) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	lost := h.Lost(s, t.Owners, now)
+	lost := t.lost(h, now)
 	if t.ContainerIDs != nil && len(lost) > 0 {
 		if lost, err = t.compare(ctx, h, lost); err != nil {
 			return List{}, err
 		}
 	}
-	return List{Time: now.UTC(), Nodes: lost[:min(len(lost), s.Max)]}, nil
+	return List{Time: now.UTC(), Nodes: lost[:min(len(lost), t.MaxNodes)]}, nil
 }
 
 // compare returns the lost nodes with a reservation in the plugin's store, and forgets the others.

@@ -44,15 +44,13 @@ func (f *fakeCluster) update(_ context.Context, change func(History) History) (H
 }
 
 func newTracker(f *fakeCluster, now time.Time) Tracker {
-	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Now: func() time.Time { return now }}
+	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Grace: time.Hour, MaxNodes: 5, Now: func() time.Time { return now }}
 }
-
-func selection() Selection { return Selection{Grace: time.Hour, Max: 5} }
 
 // mustList returns the lost nodes, each with its owners.
 func mustList(t *testing.T, f *fakeCluster, now time.Time) []string {
 	t.Helper()
-	list, err := newTracker(f, now).Lost(t.Context(), selection())
+	list, err := newTracker(f, now).Lost(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +165,7 @@ func TestTrackerErrors(t *testing.T) {
 			mustList(t, f, noon)
 			c.change(f)
 			before := maps.Clone(f.stored)
-			_, err := newTracker(f, later).Lost(t.Context(), selection())
+			_, err := newTracker(f, later).Lost(t.Context())
 			forget := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}})
 			for _, err := range []error{err, forget} {
 				if err == nil || !strings.Contains(err.Error(), c.want) {

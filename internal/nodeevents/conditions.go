@@ -187,7 +187,13 @@ func (c *Conditions) set(reason string, to Condition, failure bool) {
 	a, exists := c.active[reason]
 	if !exists {
 		a = &active{}
-		a.timer = time.AfterFunc(EventDelay, func() { c.expire(reason, a) })
+		a.timer = time.AfterFunc(EventDelay, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.active[reason] == a {
+				c.report(reason, a)
+			}
+		})
 		c.active[reason] = a
 	}
 	changed := !exists || a.Subject != to.Subject
@@ -206,15 +212,6 @@ func (c *Conditions) set(reason string, to Condition, failure bool) {
 		a.timer.Reset(EventDelay)
 	}
 	c.report(reason, a)
-}
-
-// expire is called by the timer of a condition.
-func (c *Conditions) expire(reason string, a *active) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.active[reason] == a {
-		c.report(reason, a)
-	}
 }
 
 // report creates the Event of a condition if it is due and the last attempt has shown the

@@ -31,19 +31,12 @@ type controller struct {
 	conditions *nodeevents.Conditions
 	status     *status
 	// wake receives a value when Node or template may have changed.
-	wake chan struct{}
+	wake kube.Waker
 
 	// last is the Node of the last read or observation. confirmed reports whether it was read with a
 	// GET since the start: a LIST may come from a cache of the API server with an older Node.
 	last      *render.Node
 	confirmed bool
-}
-
-func (c *controller) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // the last change is still pending
-	}
 }
 
 // run reconciles until ctx ends. It does not remove the file.

@@ -25,6 +25,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
@@ -87,7 +88,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 		f.controller = &controller{
 			log: logging.Discard(), name: "worker", template: filepath.Join(dir, "template"), output: output(filepath.Join(dir, "pods.conflist")),
 			options: render.Options{Profiles: profiles}, conditions: nodeevents.New(logging.Discard(), f, "worker"),
-			status: newStatus(), wake: make(chan struct{}, 1),
+			status: newStatus(), wake: kube.NewWaker(),
 		}
 		f.setTemplate(t, template)
 		test(t, f)
@@ -99,13 +100,13 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 func (f *fixture) start(t *testing.T) (stop func()) {
 	t.Helper()
 	f.confirmed, f.last = false, nil // as after a restart
-	source := newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.notify, f.status.apiFailed)
+	source := newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake.Wake, f.status.apiFailed)
 	f.node = source
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.run(ctx) })
 	running.Go(func() { f.run(ctx) })
-	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.notify).RunUnwatched(ctx) })
+	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.wake.Wake).RunUnwatched(ctx) })
 	synctest.Wait()
 	return func() {
 		cancel()

@@ -57,10 +57,10 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	c := &controller{
 		log: log, name: o.NodeName, template: o.Template, output: output(o.Output),
 		options:    render.Options{SingleNode: o.SingleNode, Profiles: profiles},
-		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), wake: make(chan struct{}, 1),
+		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), wake: kube.NewWaker(),
 	}
 	defer c.conditions.Stop()
-	source := newNodeSource(client.Nodes(), o.NodeName, c.notify, c.status.apiFailed)
+	source := newNodeSource(client.Nodes(), o.NodeName, c.wake.Wake, c.status.apiFailed)
 	c.node = source
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		return nil
 	})
 	// Its interval also repairs a file that another process has changed.
-	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.notify)
+	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.wake.Wake)
 	group.Go(func() error { return templates.Run(ctx) })
 	group.Go(func() error {
 		c.run(ctx)

@@ -78,7 +78,7 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 	if o.Forget != "" {
 		return forget(cmd.Context(), tracker, o.Forget)
 	}
-	return list(cmd.Context(), tracker, o, cmd.OutOrStdout())
+	return list(cmd.Context(), tracker, o.File, cmd.OutOrStdout())
 }
 
 // newTracker connects to the API server. It sends no request.
@@ -96,7 +96,10 @@ func newTracker(o *options.LostNodes, userAgent string) (t lostnodes.Tracker, er
 		return t, err
 	}
 	history := fleet.History{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
-	t = lostnodes.Tracker{Cluster: cluster, UpdateHistory: history.Update, Networks: o.CNINetworks, Owners: o.Owners, MaxGap: o.MaxGap, Now: time.Now}
+	t = lostnodes.Tracker{
+		Cluster: cluster, UpdateHistory: history.Update, Networks: o.CNINetworks, Owners: o.Owners,
+		MaxGap: o.MaxGap, Grace: o.Grace, MaxNodes: o.MaxNodes, ExtraSlots: o.ExtraSlots, Now: time.Now,
+	}
 	if o.WhereaboutsNamespace != "" {
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
@@ -107,12 +110,12 @@ func newTracker(o *options.LostNodes, userAgent string) (t lostnodes.Tracker, er
 	return t, nil
 }
 
-func list(ctx context.Context, t lostnodes.Tracker, o *options.LostNodes, stdout io.Writer) error {
-	found, err := t.Lost(ctx, lostnodes.Selection{Grace: o.Grace, Max: o.MaxNodes, ExtraSlots: o.ExtraSlots})
+func list(ctx context.Context, t lostnodes.Tracker, file string, stdout io.Writer) error {
+	found, err := t.Lost(ctx)
 	switch {
 	case err != nil:
 		return err
-	case o.File == "":
+	case file == "":
 		return output.JSON(stdout, found)
 	}
 	for _, n := range found.Nodes {
@@ -120,7 +123,7 @@ func list(ctx context.Context, t lostnodes.Tracker, o *options.LostNodes, stdout
 			return err
 		}
 	}
-	return lostnodes.Write(o.File, found)
+	return lostnodes.Write(file, found)
 }
 
 func forget(ctx context.Context, t lostnodes.Tracker, file string) error {

@@ -6,13 +6,11 @@ import "net/netip"
 type State string
 
 const (
-	// Held: one pool has the address, and no other node uses it.
-	Held State = "held"
+	Held State = "held" // one pool has the address, and no other node uses it
 	// Conflict: several nodes have the address in their pools or use it, or a node uses it without
 	// having it in its pool.
 	Conflict State = "conflict"
-	// Free: no pool has the address, and no node uses it.
-	Free State = "not-held"
+	Free     State = "not-held" // no pool has the address, and no node uses it
 )
 
 // Range is a pod CIDR of a node.

@@ -10,22 +10,14 @@ type Check string
 
 // The checks, in the order of their findings.
 const (
-	// TwoPools: an address is in the pools of several CiliumNodes.
-	TwoPools Check = "address-in-two-pools"
-	// OutsidePodCIDRs: the pool of a CiliumNode has an address that is not in the podCIDRs of its Node.
-	OutsidePodCIDRs Check = "address-outside-pod-cidrs"
-	// NotHeld: a CiliumNode uses an address that is not in its pool.
-	NotHeld Check = "address-not-in-pool"
-	// AgentSilent: an agent does not answer release marks, or does not report the addresses of pods.
-	AgentSilent Check = "agent-not-responding"
-	// NodeDeleted: a CiliumNode has addresses in its pool, and its Node does not exist.
-	NodeDeleted Check = "node-deleted"
-	// NoBridge: a node needs a bridge, and no bridge pod of it is ready.
-	NoBridge Check = "no-bridge"
-	// NoCiliumNode: a Node with a bridge pod has no CiliumNode.
-	NoCiliumNode Check = "no-cilium-node"
-	// Malformed: a CiliumNode has a key that is not an address as the agent spells it.
-	Malformed Check = "malformed-address"
+	TwoPools        Check = "address-in-two-pools"      // an address is in the pools of several CiliumNodes
+	OutsidePodCIDRs Check = "address-outside-pod-cidrs" // the pool of a CiliumNode has an address that is not in the podCIDRs of its Node
+	NotHeld         Check = "address-not-in-pool"       // a CiliumNode uses an address that is not in its pool
+	AgentSilent     Check = "agent-not-responding"      // an agent does not answer release marks, or does not report the addresses of pods
+	NodeDeleted     Check = "node-deleted"              // a CiliumNode has addresses in its pool, and its Node does not exist
+	NoBridge        Check = "no-bridge"                 // a node needs a bridge, and no bridge pod of it is ready
+	NoCiliumNode    Check = "no-cilium-node"            // a Node with a bridge pod has no CiliumNode
+	Malformed       Check = "malformed-address"         // a CiliumNode has a key that is not an address as the agent spells it
 )
 
 type Finding struct {

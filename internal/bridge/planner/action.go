@@ -9,36 +9,23 @@ type Kind string
 
 // The kinds of action (docs/design/bridge.md, Order of writes).
 const (
-	// Acquire allocates slot Slot at the sidecar.
-	Acquire Kind = "acquire"
-	// Restore allocates exactly IPs to slot Slot at the sidecar.
-	Restore Kind = "restore"
-	// Publish writes IPs to the pool as entries of slot Slot.
-	Publish Kind = "publish"
-	// Cordon writes IPs to the pool so that the agent does not allocate them any more.
-	Cordon Kind = "cordon"
-	// MarkForRelease writes marked-for-release: the agent responds whether it releases IPs.
-	MarkForRelease Kind = "mark-for-release"
-	// Unmark removes IPs from the handshakes.
-	Unmark Kind = "unmark"
-	// Withdraw removes IPs, which the agent has released, from the pool.
-	Withdraw Kind = "withdraw"
-	// Release releases IPs of slot Slot at the sidecar.
-	Release Kind = "release"
-	// MarkReleased writes released: the agent removes the handshakes of IPs.
-	MarkReleased Kind = "mark-released"
-	// Report changes nothing; Reason is the condition that IPs are in.
-	Report Kind = "report"
+	Acquire        Kind = "acquire"          // allocates slot Slot at the sidecar
+	Restore        Kind = "restore"          // allocates exactly IPs to slot Slot at the sidecar
+	Publish        Kind = "publish"          // writes IPs to the pool as entries of slot Slot
+	Cordon         Kind = "cordon"           // writes IPs to the pool so that the agent does not allocate them any more
+	MarkForRelease Kind = "mark-for-release" // writes marked-for-release: the agent responds whether it releases IPs
+	Unmark         Kind = "unmark"           // removes IPs from the handshakes
+	Withdraw       Kind = "withdraw"         // removes IPs, which the agent has released, from the pool
+	Release        Kind = "release"          // releases IPs of slot Slot at the sidecar
+	MarkReleased   Kind = "mark-released"    // writes released: the agent removes the handshakes of IPs
+	Report         Kind = "report"           // changes nothing; Reason is the condition that IPs are in
 )
 
 // Reasons of conditions, in CamelCase as for a Kubernetes Event.
 const (
-	// ForeignEntry: the bridge did not write this entry of the pool.
-	ForeignEntry = "ForeignPoolEntry"
-	// AddressNotHeld: a used address is not held by the sidecar and could not be restored.
-	AddressNotHeld = "AddressNotHeld"
-	// AddressOutsideRange: a used address is outside the ranges from which the plugin allocates now.
-	AddressOutsideRange = "AddressOutsideRange"
+	ForeignEntry        = "ForeignPoolEntry"    // the bridge did not write this entry of the pool
+	AddressNotHeld      = "AddressNotHeld"      // a used address is not held by the sidecar and could not be restored
+	AddressOutsideRange = "AddressOutsideRange" // a used address is outside the ranges from which the plugin allocates now
 )
 
 // Action is one step of a plan. Each is safe after those before it, and safe to repeat.

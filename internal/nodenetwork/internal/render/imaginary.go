@@ -63,7 +63,8 @@ func anotherText(text string) string {
 		decoder.UseNumber()
 		var value any
 		if err := decoder.Decode(&value); err == nil {
-			return marshal(anotherJSON(value))
+			text, _ = asJSON(anotherJSON(value)) // it was read from JSON
+			return text
 		}
 	}
 	return text + "-other"
@@ -95,15 +96,6 @@ func anotherJSON(value any) any {
 func anotherNumber(n json.Number) json.Number {
 	last := len(n) - 1 // a digit, by the grammar of JSON
 	return n[:last] + json.Number(n[last]^1)
-}
-
-// marshal returns the JSON of a value that was read from JSON.
-func marshal(value any) string {
-	text, err := asJSON(value)
-	if err != nil {
-		return "null"
-	}
-	return text
 }
 
 // anotherPrefix returns another range of the same length; for a range of all addresses one for
