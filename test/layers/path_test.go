@@ -13,8 +13,14 @@ import (
 // pathRow is a row of the table in docs/design/how-it-works.md, The path of a request.
 var pathRow = regexp.MustCompile("(?m)^\\| \\d+ \\| `([^`]+)` \\| `([^`]+)` \\| .+ \\|$")
 
-// entryPoints are the rows that net/http and the generated server call.
-var entryPoints = map[string]bool{"API.ServeHTTP": true, "PostIpam.ServeHTTP": true, "handlers.allocate": true}
+// entryPoints are the rows that net/http and the generated server call. TestRequestPath of
+// internal/sidecar compares the rows with the stacks of a request.
+var entryPoints = map[string]bool{
+	"listener.Accept": true, "conn.Read": true, "prepare": true, "API.ServeHTTP": true, "PostIpam.ServeHTTP": true, "handlers.allocate": true,
+}
+
+// maxPath is the largest number of functions on the path.
+const maxPath = 35
 
 //evidence:design/how-it-works each function of the path of a request exists, and is called by one above it
 func TestRequestPath(t *testing.T) {
@@ -24,6 +30,9 @@ func TestRequestPath(t *testing.T) {
 	rows := pathRow.FindAllStringSubmatch(table, -1)
 	if lines := strings.Count(table, "\n|") - 2; len(rows) == 0 || len(rows) != lines {
 		t.Fatalf("%d of %d rows have a number, a file and a function; want all", len(rows), lines)
+	}
+	if len(rows) > maxPath {
+		t.Errorf("%d rows; want at most %d", len(rows), maxPath)
 	}
 	called := map[string]bool{}
 	for _, row := range rows {
