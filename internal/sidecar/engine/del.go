@@ -15,17 +15,17 @@ import (
 // may still act (docs/design/how-it-works.md, Identity).
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
-func (op *operation) del(c call.Invocation) error {
-	err := op.engine.plugin.Del(op.callCtx(), op.call(c))
+func (op *operation) del(inv call.Invocation) error {
+	err := op.engine.plugin.Del(op.callCtx(), op.call(inv))
 	op.releaseSecondProcess()
-	if err == nil && op.unconfirmed != nil && c.ContainerID == op.unconfirmed.IDInUse() {
+	if err == nil && op.unconfirmed != nil && inv.ContainerID == op.unconfirmed.IDInUse() {
 		op.unconfirmed = nil
-		op.setLost(fmt.Errorf("plugin %s does not hold it", c.Plugin))
+		op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
 	}
 	if outcomeUnknown(err) {
 		// Memory suffices until the next write: a start infers it from the state.
 		r := op.entry.rec.Clone()
-		markLateDel(&r, c, time.Now())
+		markLateDel(&r, inv, time.Now())
 		op.setRecord(r)
 	}
 	return err
@@ -33,12 +33,12 @@ func (op *operation) del(c call.Invocation) error {
 
 // markLateDel records that a DEL whose process ended at the given time may still act, so that
 // its container ID is not used again before then.
-func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
-	until := c.Profile.ActsUntil(ended)
-	if c.Profile.SingleUseIDs() || !until.After(ended) {
+func markLateDel(r *record.Record, inv call.Invocation, ended time.Time) {
+	until := inv.Profile.ActsUntil(ended)
+	if inv.Profile.SingleUseIDs() || !until.After(ended) {
 		return // the ID is never used again, or the DEL ended with its process
 	}
-	if c.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {
+	if inv.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {
 		r.Generation++
 	}
 	if until.After(r.LateDel.Until) {
@@ -46,24 +46,24 @@ func markLateDel(r *record.Record, c call.Invocation, ended time.Time) {
 	}
 }
 
-// delEach runs DEL with each invocation and drops the completed ones, except inv, from the
+// delEach runs DEL with each invocation and drops the completed ones, except last, from the
 // record in memory. The error joins the errors of the failed DELs. The disk keeps the longer list
 // until the next write: a repeated DEL is harmless.
-func (op *operation) delEach(invocations []call.Invocation, inv call.Invocation) error {
+func (op *operation) delEach(invocations []call.Invocation, last call.Invocation) error {
 	var errs []error
 	var kept []call.Invocation
-	for _, c := range invocations {
+	for _, inv := range invocations {
 		began := time.Now() // an ADD that may act during the DEL may act after it
-		err := op.del(c)
+		err := op.del(inv)
 		if err != nil {
 			errs = append(errs, err)
 			op.log().WithError(err).Warn("DEL failed; it is retried before the attachment is released")
 		}
-		if err != nil || began.Before(c.AddActsUntil) {
-			kept = append(kept, c)
+		if err != nil || began.Before(inv.AddActsUntil) {
+			kept = append(kept, inv)
 		}
 	}
-	op.setInvocations(withLast(kept, inv))
+	op.setInvocations(withLast(kept, last))
 	return errors.Join(errs...)
 }
 
@@ -101,13 +101,13 @@ func (op *operation) delOldIDs() error {
 func (op *operation) delAll(invocations []call.Invocation) error {
 	errs := make([]error, len(invocations))
 	var done []call.Invocation
-	for i, c := range slices.Backward(invocations) {
-		if errs[i] = op.del(c); errs[i] == nil {
-			done = append(done, c)
+	for i, inv := range slices.Backward(invocations) {
+		if errs[i] = op.del(inv); errs[i] == nil {
+			done = append(done, inv)
 		}
 	}
-	for i, c := range invocations {
-		if c.AddRefused && isRefused(errs[i]) && slices.ContainsFunc(done, c.SameAttachment) {
+	for i, inv := range invocations {
+		if inv.AddRefused && isRefused(errs[i]) && slices.ContainsFunc(done, inv.SameAttachment) {
 			errs[i] = nil
 		}
 	}

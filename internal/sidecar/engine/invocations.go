@@ -69,27 +69,27 @@ func (op *operation) nextID(p profile.Profile) string {
 }
 
 // idInUseByDel reports whether a DEL may still act on the container ID of an invocation.
-func (op *operation) idInUseByDel(c call.Invocation) bool {
-	return !c.Profile.SingleUseIDs() && c.ContainerID != op.nextID(c.Profile)
+func (op *operation) idInUseByDel(inv call.Invocation) bool {
+	return !inv.Profile.SingleUseIDs() && inv.ContainerID != op.nextID(inv.Profile)
 }
 
 // addConfigured adds to each invocation whose ADDs the plugin refused the one of an ADD today: the
 // plugin may refuse the recorded DEL for the same reason, such as a profile that named no pod.
 func (op *operation) addConfigured() {
-	for _, c := range op.entry.rec.Invocations {
-		if !c.AddRefused {
+	for _, inv := range op.entry.rec.Invocations {
+		if !inv.AddRefused {
 			continue
 		}
 		network, err := op.engine.plugin.Network(op.entry.pool)
 		if err != nil {
 			return
 		}
-		inv, err := op.engine.plugin.NewInvocation(op.callCtx(), network, c.ContainerID, op.entry.owner)
-		if err != nil || slices.ContainsFunc(op.entry.rec.Invocations, inv.Equal) {
+		today, err := op.engine.plugin.NewInvocation(op.callCtx(), network, inv.ContainerID, op.entry.owner)
+		if err != nil || slices.ContainsFunc(op.entry.rec.Invocations, today.Equal) {
 			continue
 		}
-		inv.AddRefused = true // there was none
-		op.setInvocations(withLast(op.entry.rec.Invocations, inv))
+		today.AddRefused = true // there was none
+		op.setInvocations(withLast(op.entry.rec.Invocations, today))
 		op.entry.dirty = true // the disk lacks it
 	}
 }
@@ -106,9 +106,9 @@ func (op *operation) addsEnded() bool { return !time.Now().Before(op.addActsUnti
 // addActsUntil returns the last moment at which an ADD of the record may act; zero for none.
 func (op *operation) addActsUntil() time.Time {
 	var last time.Time
-	for _, c := range op.entry.rec.Invocations {
-		if c.AddActsUntil.After(last) {
-			last = c.AddActsUntil
+	for _, inv := range op.entry.rec.Invocations {
+		if inv.AddActsUntil.After(last) {
+			last = inv.AddActsUntil
 		}
 	}
 	return last

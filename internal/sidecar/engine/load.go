@@ -67,16 +67,16 @@ func (e *Engine) inferInFlight(r record.Record) record.Record {
 	rebooted := r.BootID != e.opts.BootID
 	live := len(r.Invocations) - 1
 	for i := range r.Invocations {
-		c := &r.Invocations[i]
-		if rebooted && c.Profile.OnNode() {
-			c.AddActsUntil = time.Time{} // the reboot has ended it
+		inv := &r.Invocations[i]
+		if rebooted && inv.Profile.OnNode() {
+			inv.AddActsUntil = time.Time{} // the reboot has ended it
 			continue
 		}
-		if settles := c.Profile.ActsUntil(now); i == live && mayHaveAdded(r.State, *c) && settles.After(c.AddActsUntil) {
-			c.AddActsUntil = settles
+		if settles := inv.Profile.ActsUntil(now); i == live && mayHaveAdded(r.State, *inv) && settles.After(inv.AddActsUntil) {
+			inv.AddActsUntil = settles
 		}
-		if mayHaveDeleted(r, *c) {
-			markLateDel(&r, *c, now)
+		if mayHaveDeleted(r, *inv) {
+			markLateDel(&r, *inv, now)
 		}
 	}
 	return r
@@ -95,8 +95,8 @@ func (e *Engine) capDeadlines(r record.Record) record.Record {
 		r.Expiration.Deadline = earlier(r.Expiration.Deadline, now.Add(e.opts.Expiration))
 	}
 	for i := range r.Invocations {
-		c := &r.Invocations[i]
-		c.AddActsUntil = earlier(c.AddActsUntil, c.Profile.ActsUntil(now))
+		inv := &r.Invocations[i]
+		inv.AddActsUntil = earlier(inv.AddActsUntil, inv.Profile.ActsUntil(now))
 	}
 	r.LateDel.Until = earlier(r.LateDel.Until, now.Add(time.Duration(r.LateDel.Seconds)*time.Second))
 	return r
@@ -119,9 +119,9 @@ func mayHaveAdded(s record.State, last call.Invocation) bool {
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held
 // attachment, only with the container ID of an earlier ADD.
-func mayHaveDeleted(r record.Record, c call.Invocation) bool {
+func mayHaveDeleted(r record.Record, inv call.Invocation) bool {
 	if isHeld(r.State) {
-		return c.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
+		return inv.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
 	}
 	return true
 }

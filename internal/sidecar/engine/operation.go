@@ -134,8 +134,8 @@ func (op *operation) describe() Attachment {
 }
 
 // call returns a call with an invocation.
-func (op *operation) call(c call.Invocation) call.Call {
-	return call.Call{Invocation: c, Owner: op.entry.owner, Pool: op.entry.pool}
+func (op *operation) call(inv call.Invocation) call.Call {
+	return call.Call{Invocation: inv, Owner: op.entry.owner, Pool: op.entry.pool}
 }
 
 // lastInvocation returns the invocation of the last ADD.

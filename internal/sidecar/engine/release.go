@@ -99,10 +99,10 @@ func (op *operation) discard() ([]Leftover, error) {
 		return nil, err
 	}
 	var left []Leftover
-	for _, c := range invocations {
-		log.WithFields(logrus.Fields{fieldContainerID: c.ContainerID, "interface": c.IfName, "network": c.Network, "plugin": c.Plugin}).
+	for _, inv := range invocations {
+		log.WithFields(logrus.Fields{fieldContainerID: inv.ContainerID, "interface": inv.IfName, "network": inv.Network, "plugin": inv.Plugin}).
 			Warn("Discarded on request: the plugin may keep the addresses")
-		left = append(left, Leftover{c, op.engine.plugin.CommandLine(call.VerbDel, op.call(c))})
+		left = append(left, Leftover{inv, op.engine.plugin.CommandLine(call.VerbDel, op.call(inv))})
 	}
 	return left, nil
 }

@@ -66,11 +66,11 @@ func (op *operation) verify() (held bool, err error) {
 
 // verifyByLookup reads from the plugin's store whether it holds the recorded addresses. known
 // is false if lookups do not work; the plugin is queried then.
-func (op *operation) verifyByLookup(c call.Invocation) (holds, known bool) {
-	if !c.StoreProven {
+func (op *operation) verifyByLookup(inv call.Invocation) (holds, known bool) {
+	if !inv.StoreProven {
 		return false, false
 	}
-	holds, err := op.engine.plugin.Holds(c, op.addresses())
+	holds, err := op.engine.plugin.Holds(inv, op.addresses())
 	if err != nil {
 		op.log().WithError(err).Debug("Lookup in the plugin's store failed; the plugin is queried")
 	}
@@ -78,16 +78,16 @@ func (op *operation) verifyByLookup(c call.Invocation) (holds, known bool) {
 }
 
 // verifyByPlugin verifies the attachment by CHECK or ADD, as the profile says.
-func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
-	switch c.VerifyBy() {
+func (op *operation) verifyByPlugin(inv call.Invocation) (bool, error) {
+	switch inv.VerifyBy() {
 	case profile.VerifyNothing:
 		return true, nil
 	case profile.VerifyAdd:
-		res, err := op.engine.plugin.Add(op.callCtx(), op.call(c))
+		res, err := op.engine.plugin.Add(op.callCtx(), op.call(inv))
 		if outcomeUnknown(err) {
 			// It may still allocate, so a DEL must follow.
-			c.AddActsUntil = c.Profile.ActsUntil(time.Now())
-			op.setInvocations(withLast(op.entry.rec.Invocations, c))
+			inv.AddActsUntil = inv.Profile.ActsUntil(time.Now())
+			op.setInvocations(withLast(op.entry.rec.Invocations, inv))
 			return false, errors.Join(err, op.write(op.entry.rec.Clone()))
 		}
 		if err != nil {
@@ -102,9 +102,9 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 		r.State = record.Adding
 		return false, op.write(r)
 	default:
-		err := op.engine.plugin.Check(op.callCtx(), op.call(c))
-		if call.IsLost(c, err) {
-			if !c.Profile.SingleUseIDs() { // otherwise a DEL confirms nothing
+		err := op.engine.plugin.Check(op.callCtx(), op.call(inv))
+		if call.IsLost(inv, err) {
+			if !inv.Profile.SingleUseIDs() { // otherwise a DEL confirms nothing
 				op.unconfirmed = op.entry.rec
 			}
 			return false, nil
@@ -115,6 +115,6 @@ func (op *operation) verifyByPlugin(c call.Invocation) (bool, error) {
 
 // mayHaveLostWrites reports whether the plugin may have lost its last writes in a reboot, so
 // that a check that compares no address could confirm a different one.
-func (op *operation) mayHaveLostWrites(c call.Invocation) bool {
-	return op.entry.rec.BootID != op.engine.opts.BootID && c.Profile.OnNode() && c.Profile.CheckProves != profile.ProvesAddress
+func (op *operation) mayHaveLostWrites(inv call.Invocation) bool {
+	return op.entry.rec.BootID != op.engine.opts.BootID && inv.Profile.OnNode() && inv.Profile.CheckProves != profile.ProvesAddress
 }
