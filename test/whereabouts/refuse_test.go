@@ -75,8 +75,8 @@ func (ns *namespace) refuseUpdates(t *testing.T, subnet string, reason metav1.St
 	}
 }
 
-// delayUpdates does not respond to updates, by a real admission webhook, for longer than the 10 s that
-// whereabouts waits.
+// delayUpdates does not respond to updates, by a real admission webhook, for longer than the 10 s
+// that whereabouts waits.
 func delayUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	t.Helper()
 	pool := ns.poolName(t, subnet)

@@ -43,8 +43,8 @@ func (d documentedDifference) matches(r request, found difference) bool {
 	return true
 }
 
-// allows reports whether a column has a code, or is "as …" and has none. The response to a HEAD request
-// has no body.
+// allows reports whether a column has a code, or is "as …" and has none. The response to a HEAD
+// request has no body.
 func allows(column, code string, head bool) bool {
 	if strings.HasPrefix(column, "as ") {
 		return true

@@ -19,8 +19,8 @@ const (
 	refusedCaller = "caller that may not call"
 )
 
-// The sidecar and Cilium's server must respond to generated requests alike, but for the rows of the table
-// in docs/reference/api.md; and each row must be seen.
+// The sidecar and Cilium's server must respond to generated requests alike, but for the rows of the
+// table in docs/reference/api.md; and each row must be seen.
 //
 //evidence:operate/security C2
 //evidence:reference/api the table of differences is complete

@@ -31,8 +31,8 @@ const (
 	otherBody = " with a body"
 )
 
-// exchange sends the bytes of a request and returns the response. held are addresses that clients had
-// before.
+// exchange sends the bytes of a request and returns the response. held are addresses that clients
+// had before.
 func exchange(conn net.Conn, raw, method string, held map[string]string) (answer, error) {
 	defer conn.Close()
 	if _, err := io.WriteString(conn, raw); err != nil {
