@@ -33,7 +33,7 @@ func resolveForDoctor(o serveOptions) doctorConfig {
 	config, err := o.resolve()
 	r.Skipped = o.set.SkippedFiles()
 	if err != nil {
-		r.Unusable, r.Invalid = true, split(errors.Unwrap(err)) // of the *cmdline.UsageError
+		r.Invalid = split(errors.Unwrap(err)) // of the *cmdline.UsageError
 		return r
 	}
 	r.config, r.Invalid = &config, split(config.Sidecar.Validate())

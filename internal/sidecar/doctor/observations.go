@@ -44,9 +44,8 @@ type Observations struct {
 // Options are the options of serve that doctor uses.
 type Options struct {
 	// Invalid is why the options of doctor's own flags, environment and --config-dir cannot be used,
-	// one error for each option. Unusable means that no configuration could be made of them.
-	Invalid  []error
-	Unusable bool
+	// one error for each option.
+	Invalid []error
 	// Unknown are environment variables that look like options.
 	Unknown []string
 	// Skipped are the files of --config-dir that have no effect.

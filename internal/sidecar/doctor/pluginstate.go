@@ -51,7 +51,7 @@ const sameDirRemedy = "mount the host's directory of this path into the sidecar'
 
 // shared judges whether the plugin of the pods uses the same directory, if that is visible.
 // otherLeases is the number of its leases for container IDs that are not the sidecar's.
-func (d directory) shared(inPod bool, host hostDir, otherLeases int) (state State, remedy, text string) {
+func (d directory) shared(inPod bool, host string, otherLeases int) (state State, remedy, text string) {
 	source := d.source()
 	switch {
 	case otherLeases > 0:
@@ -71,17 +71,9 @@ func (d directory) shared(inPod bool, host hostDir, otherLeases int) (state Stat
 	return OK, "", "it is unknown whether pods use it: no pod has an address yet"
 }
 
-// hostDir is the result of the comparison with the host's directory of the same path.
-type hostDir string
-
-const (
-	// hostUnknown: the host's files are not visible.
-	hostUnknown hostDir = ""
-	// hostSame: the host has the same directory.
-	hostSame hostDir = "same"
-	// hostOther: the host has another directory or none.
-	hostOther hostDir = "other"
-)
+// The results of compareWithHost: the host's files are not visible, the host has the same directory
+// at the path, or it has another directory or none.
+const hostUnknown, hostSame, hostOther = "unknown", "same", "other"
 
 // initialPIDNamespace is the PID namespace of the host, by its fixed number
 // (include/linux/proc_ns.h, PROC_PID_INIT_INO). In another one, process 1 is not the
@@ -90,7 +82,7 @@ const initialPIDNamespace = "pid:[4026531836]"
 
 // compareWithHost compares a directory with the same path of the host's process 1 in proc, which
 // needs hostPID and sufficient privileges.
-func compareWithHost(proc, path string) hostDir {
+func compareWithHost(proc, path string) string {
 	if ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid")); err != nil || ns != initialPIDNamespace {
 		return hostUnknown
 	}

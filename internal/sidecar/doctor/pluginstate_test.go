@@ -27,7 +27,7 @@ func TestPluginStateWritable(t *testing.T) {
 func TestPluginStateShared(t *testing.T) {
 	const path = "/var/lib/cni/networks"
 	// shared returns the finding for a directory in a pod that is mounted from root.
-	shared := func(point, root string, host hostDir, otherLeases int) []Finding {
+	shared := func(point, root string, host string, otherLeases int) []Finding {
 		d := directory{path: path, at: path, mount: files.Mount{Point: point, Root: root}}
 		state, remedy, text := d.shared(true, host, otherLeases)
 		return []Finding{{State: state, Remedy: remedy, Message: text}}
@@ -67,7 +67,7 @@ func TestCompareWithHost(t *testing.T) {
 	pidns, root := filepath.Join(dir, "self/ns/pid"), filepath.Join(dir, "1/root")
 	for name, c := range map[string]struct {
 		pidns, root string
-		want        hostDir
+		want        string
 	}{
 		"same directory":      {initialPIDNamespace, "/", hostSame},
 		"another directory":   {initialPIDNamespace, other, hostOther},

@@ -32,7 +32,7 @@ func checkSidecar(o *Observations, r *report) {
 func checkOptions(o *Observations, r *report) {
 	for _, err := range o.Options.Invalid {
 		remedy := "correct the option: the sidecar does not start with it"
-		if o.Options.Unusable && !o.Options.FromSidecar {
+		if o.Config == nil {
 			remedy += "; the checks that depend on the options were skipped"
 		}
 		r.fail(remedy, "%s", err)

@@ -32,7 +32,7 @@ func TestOptions(t *testing.T) {
 		"doctor's own":     {found(Options{}), states(ok), []string{"serve would have here"}},
 		"the sidecar's":    {found(Options{FromSidecar: true}), states(ok), []string{"running sidecar"}},
 		"invalid":          {found(Options{Invalid: []error{errors.New("--owners is wrong")}}), states(failed), []string{"--owners is wrong", "does not start"}},
-		"unusable":         {found(Options{Invalid: []error{errors.New("a"), errors.New("b")}, Unusable: true}), states(failed, failed), []string{"were skipped"}},
+		"unusable":         {found(Options{Invalid: []error{errors.New("a"), errors.New("b")}}), states(failed, failed), []string{"were skipped"}},
 		"unknown variable": {found(Options{Unknown: []string{"DELEGATED_IPAM_OWNER"}}), states(warning), []string{"DELEGATED_IPAM_OWNER"}},
 		"skipped file":     {found(Options{Skipped: []string{"/etc/x/owners~"}}), states(warning), []string{"/etc/x/owners~", "no effect", "remove it"}},
 		"differing": {
