@@ -75,13 +75,12 @@ func (s *nodeSource) record(operation string, err error) {
 	if err != nil {
 		s.failed(operation)
 	}
-	s.mu.Lock()
-	before := s.refused[operation]
-	delete(s.refused, operation)
-	if notPermitted(err) {
-		s.refused[operation] = err
+	if !notPermitted(err) {
+		err = nil
 	}
-	changed := (before == nil) != (s.refused[operation] == nil)
+	s.mu.Lock()
+	changed := (s.refused[operation] == nil) != (err == nil)
+	s.refused[operation] = err
 	s.mu.Unlock()
 	if changed {
 		s.changed()

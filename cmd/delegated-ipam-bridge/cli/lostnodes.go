@@ -76,7 +76,11 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 		return err
 	}
 	if o.Forget != "" {
-		return forget(cmd.Context(), tracker, o.Forget)
+		report, err := lostnodes.Read[lostnodes.Report](o.Forget)
+		if err != nil {
+			return err
+		}
+		return tracker.Forget(cmd.Context(), report)
 	}
 	return list(cmd.Context(), tracker, o.File, cmd.OutOrStdout())
 }
@@ -124,12 +128,4 @@ func list(ctx context.Context, t lostnodes.Tracker, file string, stdout io.Write
 		}
 	}
 	return lostnodes.Write(file, found)
-}
-
-func forget(ctx context.Context, t lostnodes.Tracker, file string) error {
-	report, err := lostnodes.Read[lostnodes.Report](file)
-	if err != nil {
-		return err
-	}
-	return t.Forget(ctx, report)
 }

@@ -23,19 +23,17 @@ goroutines to stderr. docs/install/ranges.md describes the template.
 Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong usage.`,
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
   delegated-ipam-bridge network --metrics-address=:9968`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.runNetwork(cmd, o, set) },
-	})
-}
-
-func (d dependencies) runNetwork(cmd *cobra.Command, o *options.Network, set *options.Set) error {
-	return d.start(cmd, service{
-		set: set, log: &o.Log, validate: func() error { return o.Validate() },
-		onHangup: "SIGHUP ignored: the template is watched, and every option is a flag; restart the process to change one",
-		serve: func(log logrus.FieldLogger) error {
-			log.WithFields(logrus.Fields{
-				"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
-			}).Info("Starting delegated-ipam-bridge network")
-			return d.serveNetwork(cmd.Context(), *o, log)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return d.start(cmd, service{
+				set: set, log: &o.Log, validate: func() error { return o.Validate() },
+				onHangup: "SIGHUP ignored: the template is watched, and every option is a flag; restart the process to change one",
+				serve: func(log logrus.FieldLogger) error {
+					log.WithFields(logrus.Fields{
+						"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
+					}).Info("Starting delegated-ipam-bridge network")
+					return d.serveNetwork(cmd.Context(), *o, log)
+				},
+			})
 		},
 	})
 }

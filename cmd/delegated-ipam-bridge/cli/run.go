@@ -55,7 +55,18 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 
   # Outside a pod
   delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return d.run(cmd, o, set) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return d.start(cmd, service{
+				set: set, log: &o.Log, validate: func() error { return bridge.Validate(*o) },
+				onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
+				serve: func(log logrus.FieldLogger) error {
+					log.WithFields(logrus.Fields{
+						"version": d.version, "node": o.NodeName, "socket": options.Socket(o.Host), "pool": o.Pool, "settings": fmt.Sprintf("%+v", bridge.Settings(*o)),
+					}).Info("Starting delegated-ipam-bridge")
+					return d.serve(cmd.Context(), *o, log)
+				},
+			})
+		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
@@ -73,17 +84,4 @@ func withOptions(set *options.Set, cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(cmdline.FlagError)
 	cmd.Flags().AddFlagSet(set.Flags())
 	return cmd
-}
-
-func (d dependencies) run(cmd *cobra.Command, o *options.Bridge, set *options.Set) error {
-	return d.start(cmd, service{
-		set: set, log: &o.Log, validate: func() error { return bridge.Validate(*o) },
-		onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
-		serve: func(log logrus.FieldLogger) error {
-			log.WithFields(logrus.Fields{
-				"version": d.version, "node": o.NodeName, "socket": options.Socket(o.Host), "pool": o.Pool, "settings": fmt.Sprintf("%+v", bridge.Settings(*o)),
-			}).Info("Starting delegated-ipam-bridge")
-			return d.serve(cmd.Context(), *o, log)
-		},
-	})
 }

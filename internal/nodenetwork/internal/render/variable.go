@@ -105,12 +105,9 @@ func (n Node) ranges() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	type subnet struct {
-		Subnet string `json:"subnet"`
-	}
-	sets := make([][]subnet, len(all))
+	sets := make([][]map[string]string, len(all))
 	for i, cidr := range all {
-		sets[i] = []subnet{{cidr}}
+		sets[i] = []map[string]string{{"subnet": cidr}}
 	}
 	return asJSON(sets)
 }
