@@ -1,8 +1,6 @@
 package layers
 
 import (
-	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,38 +10,45 @@ import (
 	"testing"
 )
 
-// layoutPage is the page with the table of directories, in its section Layout.
-const layoutPage = "docs/design/development.md"
+// layouts are the pages with a table of directories: where the table begins, the directory to which
+// its rows are relative, and the directories each of whose folders has a row.
+var layouts = []struct {
+	page, begin, base string
+	of                []string
+}{
+	{"docs/design/development.md", "\n## Layout\n", "", []string{"cmd", "internal", "internal/bridge", "internal/plugin", "internal/sidecar", "pkg"}},
+	{"test/README.md", "", "test", []string{"test"}},
+}
 
-// layoutRow is a row of that table: a directory and what it contains.
-var layoutRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$")
-
-// whole are the directories with one row for everything below them.
-var whole = []string{"api/models", "server", "client", "deploy", "docs", "tools"}
+// layoutRow is a row of such a table.
+var layoutRow = regexp.MustCompile("(?m)^\\| ((?:`[^`]+`(?:, )?)+) \\| .+ \\|$")
 
 func TestLayout(t *testing.T) {
-	_, section, _ := strings.Cut(read(t, layoutPage), "\n## Layout\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	rows := map[string]bool{}
-	for _, row := range layoutRow.FindAllStringSubmatch(section, -1) {
-		if directory := strings.TrimSuffix(row[1], "/"); rows[directory] {
-			t.Errorf("%s has two rows in %s", directory, layoutPage)
-		} else {
-			rows[directory] = true
+	for _, l := range layouts {
+		_, table, _ := strings.Cut(read(t, l.page), l.begin)
+		table, _, _ = strings.Cut(table, "\n## ")
+		rows := map[string]bool{}
+		for _, row := range layoutRow.FindAllStringSubmatch(table, -1) {
+			for _, dir := range strings.Split(row[1], ", ") {
+				dir = filepath.Join(l.base, strings.Trim(dir, "`"))
+				if _, err := os.Stat(filepath.Join(root, dir)); err != nil {
+					t.Errorf("%s has a row for %s, which does not exist", l.page, dir)
+				}
+				rows[dir] = true
+			}
 		}
-	}
-	directories := packageDirs(t)
-	for _, directory := range whole {
-		directories[directory] = true
-	}
-	for _, directory := range slices.Sorted(maps.Keys(directories)) {
-		if !rows[directory] {
-			t.Errorf("%s has no row in %s, Layout", directory, layoutPage)
+		for _, parent := range l.of {
+			entries, err := os.ReadDir(filepath.Join(root, parent))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				dir := filepath.Join(parent, e.Name())
+				if e.IsDir() && !rows[dir] && e.Name() != "internal" && e.Name() != "testdata" {
+					t.Errorf("%s has no row in %s", dir, l.page)
+				}
+			}
 		}
-		delete(rows, directory)
-	}
-	for directory := range rows {
-		t.Errorf("%s has a row in %s but is not a package", directory, layoutPage)
 	}
 }
 
@@ -64,28 +69,4 @@ func TestTopLevel(t *testing.T) {
 	if found := strings.Fields(string(out)); !slices.Equal(found, topLevel) {
 		t.Errorf("the top level has %q; want %q", found, topLevel)
 	}
-}
-
-// packageDirs returns the directories of cmd, pkg and test that contain Go files, except testdata.
-func packageDirs(t *testing.T) map[string]bool {
-	t.Helper()
-	directories := map[string]bool{}
-	for _, top := range []string{"cmd", "internal", "pkg", "test"} {
-		err := fs.WalkDir(os.DirFS(root), top, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			if !d.IsDir() && strings.HasSuffix(path, ".go") {
-				directories[filepath.Dir(path)] = true
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return directories
 }
