@@ -93,10 +93,9 @@ func readCandidate(file string) candidate {
 	return c
 }
 
-// choose returns the network of a pool: that of the first file of the named network or,
-// without a name, that of the first file whose chain delegates IPAM. While lastFile, the
-// file in use, is invalid, no later file replaces it: a partly written file must not switch
-// a pool to another network for a moment.
+// choose returns the network of a pool, by the first file of the named network or, without a name, the
+// first file whose chain delegates IPAM. While lastFile, the file in use, is invalid, no later file
+// replaces it: a partly written file must not switch a pool to another network for a moment.
 func choose(candidates []candidate, name, lastFile string) (call.Network, error) {
 	for _, c := range candidates {
 		switch {

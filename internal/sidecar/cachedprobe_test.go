@@ -121,7 +121,7 @@ func TestProbeExpire(t *testing.T) {
 		synctest.Wait()
 		go func() { finish <- struct{}{} }()
 		if n, state := probeResult(p); n != 3 || state != probeFresh {
-			t.Errorf("after a second one during a run: result %d, state %d; want that of a third run", n, state)
+			t.Errorf("after a second one during a run: result %d, state %d; want the result of a third run", n, state)
 		}
 	})
 }

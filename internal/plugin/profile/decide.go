@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -56,26 +57,25 @@ func (p Profile) ActsUntil(ended time.Time) time.Time {
 // StateDir returns the directory of the plugin's state by the ipam object of a network, and the key
 // that names it; both are empty if the plugin keeps no state in files.
 func (p Profile) StateDir(ipam []byte) (dir, key string) {
-	if p.StateDirKey == "" {
-		return "", ""
-	}
+	return cmp.Or(textAt(ipam, p.StateDirKey), p.DefaultStateDir), p.StateDirKey
+}
+
+// textAt returns the text at a key of an ipam object; empty if there is none. An object that cannot
+// be parsed is for the plugin to refuse.
+func textAt(ipam []byte, key string) (text string) {
 	var object map[string]json.RawMessage
-	// An ipam object that cannot be parsed is for the plugin to refuse.
-	if json.Unmarshal(ipam, &object) != nil || json.Unmarshal(object[p.StateDirKey], &dir) != nil || dir == "" {
-		dir = p.DefaultStateDir
+	if key == "" || json.Unmarshal(ipam, &object) != nil || json.Unmarshal(object[key], &text) != nil {
+		return ""
 	}
-	return dir, p.StateDirKey
+	return text
 }
 
 // Required returns the required files by the ipam object of a network: a path that a key of ipam
-// names comes first. An ipam object that cannot be parsed is for the plugin to refuse.
+// names comes first.
 func (p Profile) Required(ipam []byte) []Requirement {
-	var object map[string]json.RawMessage
-	_ = json.Unmarshal(ipam, &object)
 	all := slices.Clone(p.Requires)
 	for i, r := range all {
-		var path string
-		if r.Key != "" && json.Unmarshal(object[r.Key], &path) == nil && path != "" {
+		if path := textAt(ipam, r.Key); path != "" {
 			all[i].Paths = append([]string{path}, r.Paths...)
 		}
 	}

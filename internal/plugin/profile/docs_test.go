@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of profiles in the documentation")
 
-// The page of the fields, and that of the plugins.
+// The pages of the fields and of the plugins.
 const (
 	page        = "../../../docs/reference/profiles.md"
 	pluginsPage = "../../../docs/reference/plugins.md"

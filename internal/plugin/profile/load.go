@@ -26,7 +26,7 @@ const maxFile = 1 << 20
 // Set has profiles by plugin type.
 type Set map[string]Profile
 
-// For returns the profile of a plugin type, or that of Unknown if there is none.
+// For returns the profile of a plugin type, or the profile of Unknown if there is none.
 func (s Set) For(pluginType string) Profile {
 	if p, ok := s[pluginType]; ok {
 		return p
@@ -54,7 +54,7 @@ func Load() (Set, error) {
 }
 
 // Loader returns a function that reads the files of --plugin-profile and returns their profiles over
-// the embedded ones: they replace those of the same type, a later file an earlier one. It is called
+// the embedded ones: each replaces the profile of its type, a later file an earlier one. It is called
 // for each use of a profile, so a fixed file takes effect immediately, and a broken one stops only
 // new addresses: the process keeps running, and an attachment has its profile in its record. The
 // function may be called concurrently. Its error names the option, the file, the profile and the

@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A file replaces the profile of its type, a later one that of an earlier one.
+// A file replaces the profile of its type, a later file an earlier one.
 func TestLoaderReplaces(t *testing.T) {
 	dir := t.TempDir()
 	var names []string

@@ -12,45 +12,36 @@ import (
 type RepeatedAdd string
 
 const (
-	// RepeatedAddRefused: it is refused.
-	RepeatedAddRefused RepeatedAdd = "refused"
-	// RepeatedAddSameAnswer: it returns the held addresses.
-	RepeatedAddSameAnswer RepeatedAdd = "same-answer"
-	// RepeatedAddAnotherAddress: it allocates once more.
-	RepeatedAddAnotherAddress RepeatedAdd = "another-address"
+	RepeatedAddRefused        RepeatedAdd = "refused"
+	RepeatedAddSameAnswer     RepeatedAdd = "same-answer"     // it returns the held addresses
+	RepeatedAddAnotherAddress RepeatedAdd = "another-address" // it allocates once more
 )
 
 // Verify is how a held attachment is verified.
 type Verify string
 
 const (
-	// VerifyCheck: by CHECK, where the CNI version has it.
-	VerifyCheck Verify = "check"
-	// VerifyAdd: by ADD, which returns the held addresses.
-	VerifyAdd Verify = "add"
-	// VerifyNothing: not by the plugin; the journal decides.
-	VerifyNothing Verify = "nothing"
+	VerifyCheck   Verify = "check"   // by CHECK, where the CNI version has it
+	VerifyAdd     Verify = "add"     // by ADD, which returns the held addresses
+	VerifyNothing Verify = "nothing" // not by the plugin; the journal decides
 )
 
 // CheckProves is what a CHECK that succeeds proves.
 type CheckProves string
 
 const (
-	// ProvesAddress: the plugin compared the address of prevResult.
-	ProvesAddress CheckProves = "address"
+	ProvesAddress CheckProves = "address" // the plugin compared the address of prevResult
 	// ProvesPresence: the container ID holds an address, not which one. After a reboot that proves
 	// nothing, because the plugin may have lost its last writes.
 	ProvesPresence CheckProves = "presence"
-	// ProvesNothing: CHECK always succeeds, or is not called.
-	ProvesNothing CheckProves = "nothing"
+	ProvesNothing  CheckProves = "nothing" // CHECK always succeeds, or is not called
 )
 
 // Del is what a successful DEL means.
 type Del string
 
 const (
-	// DelReleased: the addresses are free.
-	DelReleased Del = "released"
+	DelReleased Del = "released" // the addresses are free
 	// DelQueued: they are released at any later time. Each ADD uses a container ID that was never
 	// used before, or a late DEL would release what a new ADD allocated.
 	DelQueued Del = "queued"
@@ -72,8 +63,7 @@ const (
 type Lookup string
 
 const (
-	// LookupNone: not at all.
-	LookupNone Lookup = "none"
+	LookupNone Lookup = "none" // not at all
 	// LookupHostLocal: by host-local's lease files, one file per address in dataDir/<network>, with
 	// container ID and interface name (plugins/ipam/host-local/backend/disk/backend.go).
 	LookupHostLocal Lookup = "host-local-leases"
@@ -83,20 +73,16 @@ const (
 type RequestForm string
 
 const (
-	// FormAddress is the bare address.
-	FormAddress RequestForm = "address"
-	// FormCIDR is the address with a prefix length.
-	FormCIDR RequestForm = "cidr"
+	FormAddress RequestForm = "address" // the bare address
+	FormCIDR    RequestForm = "cidr"    // the address with a prefix length
 )
 
 // Namespace is the kind of CNI_NETNS that the plugin works with.
 type Namespace string
 
 const (
-	// NamespaceAny: any path but the plugin's own namespace, also one that does not exist.
-	NamespaceAny Namespace = "any"
-	// NamespaceLink: one that lasts, with the interface CNI_IFNAME in it.
-	NamespaceLink Namespace = "link"
+	NamespaceAny  Namespace = "any"  // any path but the plugin's own namespace, also one that does not exist
+	NamespaceLink Namespace = "link" // one that lasts, with the interface CNI_IFNAME in it
 )
 
 // Request is a convention by which an ADD requests an address.
@@ -113,10 +99,8 @@ const (
 type PodIdentity string
 
 const (
-	// PodIdentityNone: none.
-	PodIdentityNone PodIdentity = "none"
-	// PodIdentitySynthetic: a pod name unique to the attachment.
-	PodIdentitySynthetic PodIdentity = "synthetic"
+	PodIdentityNone      PodIdentity = "none"
+	PodIdentitySynthetic PodIdentity = "synthetic" // a pod name unique to the attachment
 	// PodIdentityGiven: the pod that an owner "namespace/pod" names, and a synthetic one for any
 	// other owner.
 	PodIdentityGiven PodIdentity = "given"
@@ -126,8 +110,7 @@ const (
 type NetworkName string
 
 const (
-	// NetworkNameAny: any name; also the meaning of an empty value.
-	NetworkNameAny NetworkName = "any"
+	NetworkNameAny NetworkName = "any" // also the meaning of an empty value
 	// NetworkNameLabel: a DNS label (RFC 1123), because the plugin makes names of Kubernetes objects
 	// of it.
 	NetworkNameLabel NetworkName = "dns-label"
@@ -140,8 +123,7 @@ const (
 	// StatusReadiness: the plugin can serve an ADD (CNI spec 1.1.0, section 2, "STATUS"); also the
 	// meaning of an empty value.
 	StatusReadiness StatusProves = "readiness"
-	// StatusNothing: STATUS always succeeds, so it is not called.
-	StatusNothing StatusProves = "nothing"
+	StatusNothing   StatusProves = "nothing" // STATUS always succeeds, so it is not called
 )
 
 // RequirementKind is the kind of a required file.

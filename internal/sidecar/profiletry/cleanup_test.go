@@ -193,7 +193,7 @@ func TestReleaseRepeated(t *testing.T) {
 	}
 }
 
-// A plugin whose DEL does not answer is given nothing to hold.
+// A plugin whose DEL hangs gets no ADD.
 func TestFirstDelHangs(t *testing.T) {
 	f := newFake(t, ways{})
 	f.before = func(_ int, verb string) (*call.Error, bool) {

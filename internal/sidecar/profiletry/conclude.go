@@ -128,8 +128,8 @@ func (r *run) concludeVerify() {
 	}
 }
 
-// concludeRequests proposes the conventions that the plugin honours in one form, and keeps those of
-// the type's own profile that could not be tried. A convention that is ignored in one form is not
+// concludeRequests proposes the conventions that the plugin honours in one form, and keeps the
+// untried ones of the type's own profile. A convention that is ignored in one form is not
 // accepted in the other just because that was refused.
 func (r *run) concludeRequests() {
 	p, form := &r.proposal, r.form()
@@ -158,7 +158,7 @@ func (r *run) concludeRequests() {
 	reasons["requests"], reasons["requestForm"] = strings.Join(why, "; "), "see requests"
 }
 
-// conventions returns all conventions, those of the profile in use first and in its order.
+// conventions returns all conventions, first the profile's own in its order.
 func (r *run) conventions() []profile.Request {
 	all := slices.Clone(r.Profile.Requests)
 	for _, c := range conventions {

@@ -22,7 +22,7 @@ type ways struct {
 	// repeated is the result of a repeated ADD; empty for refused.
 	repeated profile.RepeatedAdd
 	// check is how CHECK works: by "presence" (empty), by "address", "always", "never" or by
-	// "allocating", as that of dhcp.
+	// "allocating", as dhcp.
 	check string
 	// checkError is the error of a CHECK that fails; ID stands for the container ID. Empty for a
 	// text like host-local's, of code 999.
@@ -41,7 +41,7 @@ type ways struct {
 	version string
 	// config is the configuration of the plugin.
 	config string
-	// capabilities are those of the network.
+	// capabilities are the network's.
 	capabilities []string
 }
 
@@ -55,7 +55,7 @@ type fakePlugin struct {
 	// earlier are the invocations of an earlier run that still hold addresses.
 	earlier []call.Invocation
 	// calls counts the calls; before is called with the number of each, from 1, and its verb. An
-	// error that it returns is that of the call; done reports that the call does its work anyway.
+	// error that it returns is the error of the call; done reports that the call does its work anyway.
 	calls  int
 	before func(n int, verb string) (err *call.Error, done bool)
 }
