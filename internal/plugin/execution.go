@@ -51,7 +51,7 @@ func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, x.notStarted(err)
 	}
-	if err := x.runner.ownNetNS.check(x.call.NetNS); err != nil {
+	if err := checkNetNS(x.call.NetNS); err != nil {
 		return nil, x.notStarted(err)
 	}
 	cmd := x.runner.command(in)

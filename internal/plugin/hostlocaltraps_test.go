@@ -62,9 +62,14 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 			f.wantLeases("10.1.0.2", "fd00::2")
 
 			// If it ran anyway, the runner would not take that for a refusal.
-			f.runner.ownNetNS = nil
 			target.ContainerID = "another"
-			wantError(t, f.run(call.VerbAdd, target), call.Unknown, "exit status 1, and stdout is not a CNI error")
+			in, err := f.runner.prepare(call.VerbAdd, target.Invocation)
+			if err != nil {
+				t.Fatal(err)
+			}
+			target.NetNS = "" // which is not refused
+			_, err = f.runner.execution(call.VerbAdd, target).exec(t.Context(), in)
+			wantError(t, err, call.Unknown, "exit status 1, and stdout is not a CNI error")
 		})
 	}
 }

@@ -8,24 +8,11 @@ import (
 	"path/filepath"
 )
 
-// ownNetNS are the namespaces in which no plugin may work.
-type ownNetNS []os.FileInfo
-
-// findOwnNetNS returns the namespaces of this process and of process 1. One that cannot be
-// read, because it is another user's, is left out.
-func findOwnNetNS() ownNetNS {
-	var own ownNetNS
-	for _, path := range []string{"/proc/self/ns/net", "/proc/1/ns/net"} {
-		if info, err := os.Stat(path); err == nil {
-			own = append(own, info)
-		}
-	}
-	return own
-}
-
-// check returns an error if path is one of them, under any name: a symbolic link or a bind
-// mount has the same device and inode. A path that does not exist is accepted, as plugins do.
-func (own ownNetNS) check(path string) error {
+// checkNetNS returns an error if path is the namespace of this process or of process 1, in which no
+// plugin may work, under any name: a symbolic link or a bind mount has the same device and inode. A
+// path that does not exist is accepted, as plugins do. A namespace of process 1 that cannot be read is
+// another user's.
+func checkNetNS(path string) error {
 	if path != "" && !filepath.IsAbs(path) {
 		return fmt.Errorf("network namespace %q: expected an absolute path", path)
 	}
@@ -36,8 +23,8 @@ func (own ownNetNS) check(path string) error {
 	if err != nil {
 		return fmt.Errorf("network namespace %q is not accessible: %w; expected one that this process may open, or a path that does not exist", path, err)
 	}
-	for _, o := range own {
-		if os.SameFile(info, o) {
+	for _, own := range []string{"/proc/self/ns/net", "/proc/1/ns/net"} {
+		if ownInfo, err := os.Stat(own); err == nil && os.SameFile(info, ownInfo) {
 			return fmt.Errorf("network namespace %q is that of this process or of process 1, in which plugins fail after they have allocated; expected another one, or a path that does not exist", path)
 		}
 	}
@@ -47,7 +34,7 @@ func (own ownNetNS) check(path string) error {
 // CheckNetNS returns an error if the value of --cni-netns is such a namespace
 // (docs/reference/plugins.md, Network namespaces), or not an absolute path.
 func CheckNetNS(netns string) error {
-	if err := findOwnNetNS().check(netns); err != nil {
+	if err := checkNetNS(netns); err != nil {
 		return fmt.Errorf("--cni-netns: %w", err)
 	}
 	return nil

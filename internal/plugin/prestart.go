@@ -41,7 +41,7 @@ func (r *Runner) endPrestarted(containerID string, p *prestarted) {
 // prestart starts the process of one call, and reports whether it was started. What prevents it is
 // not an error: the call itself meets it again, and reports it.
 func (r *Runner) prestart(p *prestarted, c call.Upcoming) bool {
-	if !c.CanPrestart() || r.ownNetNS.check(c.Call.NetNS) != nil {
+	if !c.CanPrestart() || checkNetNS(c.Call.NetNS) != nil {
 		return false
 	}
 	in, err := r.prepare(c.Verb, c.Call.Invocation)

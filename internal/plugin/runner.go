@@ -25,9 +25,8 @@ type Runner struct {
 	// env is the environment of every plugin besides CNI_*.
 	env []string
 	// cniPath is CNI_PATH of new invocations.
-	cniPath  string
-	locks    *process.IDLocks
-	ownNetNS ownNetNS
+	cniPath string
+	locks   *process.IDLocks
 	// versions has the CNI versions of each binary in the state of its file, and versionCalls the calls
 	// in progress that find them out.
 	versions     sync.Map
@@ -55,13 +54,12 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		opts:     o,
-		env:      commonEnv(o.Env, os.LookupEnv),
-		cniPath:  strings.Join(o.BinDirs, ":"),
-		locks:    &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
-		ownNetNS: findOwnNetNS(),
-		linkMAC:  linkMAC,
-		isELF:    isELF,
+		opts:    o,
+		env:     commonEnv(o.Env, os.LookupEnv),
+		cniPath: strings.Join(o.BinDirs, ":"),
+		locks:   &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
+		linkMAC: linkMAC,
+		isELF:   isELF,
 	}, nil
 }
 
