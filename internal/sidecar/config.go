@@ -29,7 +29,7 @@ type Config struct {
 
 // Validate reports each invalid option: its name, its value and the expected values. Beyond
 // options.Sidecar.Validate it has the checks that the plugin runner and the socket define. Files
-// that may still change, those of --plugin-profile and the CNI configuration, are not part of it.
+// that may still change, the plugin profiles and the CNI configuration, are not checked.
 func (c Config) Validate() error {
 	_, err := plugin.New(c.PluginOptions())
 	return errors.Join(c.Sidecar.Validate(), err, c.SocketOptions().Validate())

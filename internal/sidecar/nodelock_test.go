@@ -68,7 +68,7 @@ func TestRecordedNetworks(t *testing.T) {
 			log.await(t, "msg=Serving", ended)
 			err := startError(t, other)
 			if err == nil || !strings.Contains(err.Error(), holder.StateDir) || !strings.Contains(err.Error(), network) {
-				t.Errorf("beside the sidecar with the record: %v; want an error that names the network and its state directory", err)
+				t.Errorf("while the sidecar with the record runs: %v; want an error that names the network and its state directory", err)
 			}
 			if err := stop(); err != nil {
 				t.Error(err)

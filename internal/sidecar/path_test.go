@@ -51,16 +51,7 @@ func TestRequestPath(t *testing.T) {
 // traceRequest returns the file of an execution trace of POST /v1/ipam of a new owner.
 func traceRequest(t *testing.T) string {
 	t.Helper()
-	c := valid(t)
-	c.EnableIPv6 = false
-	write(t, c, "bin/plugin", `#!/bin/sh
-case $CNI_COMMAND in
-VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
-ADD) echo '{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24"}]}' ;;
-esac
-`)
-	harness.Must(t, os.Chmod(filepath.Join(c.CNIBinDirs[0], "plugin"), 0o755))
-	write(t, c, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"plugin"}}]}`)
+	c := withSmallPlugin(t)
 	log, ended, stop := run(t, c)
 	log.await(t, "msg=Ready", ended)
 	var recorded bytes.Buffer

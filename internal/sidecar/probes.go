@@ -30,7 +30,7 @@ type poolProbe struct {
 // pluginStatus is the result of a pool's probe.
 type pluginStatus struct {
 	models.PoolStatus
-	// invocation is the invocation of a new ADD, as far as it is known.
+	// invocation is the invocation of a new ADD; incomplete if Error is set.
 	invocation call.Invocation
 }
 

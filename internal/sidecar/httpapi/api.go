@@ -31,8 +31,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 )
 
-// Engine allocates addresses. Its methods return the attachment, as far as it is known, also
-// with an error. Errors with a separate status code are *engine.Error.
+// Engine allocates addresses. Its methods return the attachment also
+// with an error, if it is known. Errors with a separate status code are *engine.Error.
 type Engine interface {
 	Allocate(context.Context, engine.AllocateRequest) (engine.Attachment, error)
 	Restore(context.Context, engine.RestoreRequest) (engine.Attachment, error)

@@ -142,7 +142,7 @@ func TestRequestContext(t *testing.T) {
 		}
 		cancel()
 		if f.engine.ctx.Err() == nil {
-			t.Errorf("%s: the context of the engine is not that of the request", r.name)
+			t.Errorf("%s: the engine did not get the context of the request", r.name)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func logRequest(ctx context.Context, owner, pool string, family record.Family) {
 	logField(ctx, "poolName", pool)
 }
 
-// logAttachment adds an attachment to the log line of its request, as far as it is known.
+// logAttachment adds an attachment to the log line of its request; unknown properties are left out.
 func logAttachment(ctx context.Context, a engine.Attachment) {
 	if id := a.IDInUse(); id != "" {
 		logField(ctx, "containerID", id)

@@ -51,7 +51,7 @@ func parseAlso(text string, ip netip.Addr) (netip.Addr, error) {
 
 // checkOwner returns an error for an owner that the generated validation of ipam-owner accepts
 // by mistake: it counts characters where the limit is in bytes, and its pattern takes an invalid
-// byte for a character. The codes are those of go-openapi.
+// byte for a character. The codes are the same.
 func checkOwner(owner string) error {
 	if len(owner) > maxOwner {
 		return errors.New(errors.TooLongFailCode, "owner in query should be at most %d bytes long", maxOwner)

@@ -110,15 +110,15 @@ func TestAlso(t *testing.T) {
 		code     int
 		want     string
 	}{
-		"IPv6 beside IPv4":   {"10.1.2.3", "FD00::3", http.StatusOK, "fd00::3"},
-		"IPv4 beside IPv6":   {"fd00::3", "10.1.2.3", http.StatusOK, "10.1.2.3"},
-		"4-in-6 beside IPv6": {"fd00::3", "::ffff:10.1.2.3", http.StatusOK, "10.1.2.3"},
-		"empty":              {"10.1.2.3", "", http.StatusOK, ""},
-		"the same family":    {"10.1.2.3", "10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
-		"4-in-6 beside IPv4": {"10.1.2.3", "::ffff:10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
-		"a word":             {"10.1.2.3", "health", http.StatusBadRequest, "delegated-ipam-also"},
-		"a prefix":           {"10.1.2.3", "fd00::3/64", http.StatusBadRequest, "delegated-ipam-also"},
-		"multicast":          {"10.1.2.3", "ff02::1", http.StatusBadRequest, "delegated-ipam-also"},
+		"IPv6 and IPv4":   {"10.1.2.3", "FD00::3", http.StatusOK, "fd00::3"},
+		"IPv4 and IPv6":   {"fd00::3", "10.1.2.3", http.StatusOK, "10.1.2.3"},
+		"4-in-6 and IPv6": {"fd00::3", "::ffff:10.1.2.3", http.StatusOK, "10.1.2.3"},
+		"empty":           {"10.1.2.3", "", http.StatusOK, ""},
+		"the same family": {"10.1.2.3", "10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
+		"4-in-6 and IPv4": {"10.1.2.3", "::ffff:10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
+		"a word":          {"10.1.2.3", "health", http.StatusBadRequest, "delegated-ipam-also"},
+		"a prefix":        {"10.1.2.3", "fd00::3/64", http.StatusBadRequest, "delegated-ipam-also"},
+		"multicast":       {"10.1.2.3", "ff02::1", http.StatusBadRequest, "delegated-ipam-also"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := shared.reset()
@@ -260,6 +260,6 @@ func TestDefaultPool(t *testing.T) {
 		t.Errorf("the status has no address of the default pool without its name: %s", got)
 	}
 	if got := f.send(t, http.MethodGet, "/v1/config").body; !strings.Contains(got, `"ip":"10.1.2.3"`) {
-		t.Errorf("the router's address in the default pool is not that of the node: %s", got)
+		t.Errorf("the node has another address than the router in the default pool: %s", got)
 	}
 }

@@ -58,7 +58,7 @@ func TestRequestIDLog(t *testing.T) {
 	f.send(t, http.MethodPost, "/v1/ipam?owner=health", "X-Request-ID", "abc")
 	lines := f.log.AllEntries()
 	if len(lines) != 2 {
-		t.Fatalf("%d log lines; want those of the panic and of the request", len(lines))
+		t.Fatalf("%d log lines; want one for the panic and one for the request", len(lines))
 	}
 	for _, line := range lines {
 		if got := line.Data["requestID"]; got != "abc" {
@@ -142,9 +142,8 @@ func TestLongRequestLog(t *testing.T) {
 }
 
 // sendID returns the ID in the context of a request with these IDs, and the ID in its response.
-func sendID(t *testing.T, ids ...string) (inContext, inResponse string) {
+func (f *fixture) sendID(t *testing.T, ids ...string) (inContext, inResponse string) {
 	t.Helper()
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	r := httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil)
 	for _, id := range ids {
 		r.Header.Add("X-Request-ID", id)
@@ -157,20 +156,22 @@ func sendID(t *testing.T, ids ...string) (inContext, inResponse string) {
 }
 
 func TestCallerID(t *testing.T) {
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, id := range []string{"a", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "A_z.9", strings.Repeat("x", 64)} {
-		if inContext, inResponse := sendID(t, id); inContext != id || inResponse != id {
+		if inContext, inResponse := f.sendID(t, id); inContext != id || inResponse != id {
 			t.Errorf("the context has %q, the response %q; want %q", inContext, inResponse, id)
 		}
 	}
 }
 
 func TestGeneratedID(t *testing.T) {
+	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	seen := map[string]bool{}
 	for name, ids := range map[string][]string{
 		"none": nil, "empty": {""}, "too long": {strings.Repeat("x", 65)}, "space": {"a b"}, "control": {"a\x1b"},
 		"not ASCII": {"é"}, "quote": {`a"b`}, "two": {"a", "b"}, "line": {"a\nb"}, "line end": {"a\n"},
 	} {
-		inContext, inResponse := sendID(t, ids...)
+		inContext, inResponse := f.sendID(t, ids...)
 		if inContext != inResponse || len(inContext) < 20 || seen[inContext] {
 			t.Errorf("%s: the context has %q, the response %q; want a new random ID", name, inContext, inResponse)
 		}

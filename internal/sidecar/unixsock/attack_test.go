@@ -58,8 +58,8 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// replaceStaging puts a directory with a symbolic link in place of a staging directory. Errors are
-// those of lost races.
+// replaceStaging puts a directory with a symbolic link in place of a staging directory. An error means
+// that a race was lost.
 func replaceStaging(staging, target string) error {
 	if err := os.Rename(staging, staging+taken); err != nil {
 		return err

@@ -107,7 +107,7 @@ func (c *conn) Close() error {
 // of the response. The response must have been written and flushed. The next request on the
 // connection cancels the call: the client is alive.
 //
-// The context must be that of a request on a connection of Listen, served by Server; otherwise f
+// The context must belong to a request on a connection of Listen, served by Server; otherwise f
 // is never called.
 func OnUnread(ctx context.Context, f func()) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok && !c.setOnUnread(f) {

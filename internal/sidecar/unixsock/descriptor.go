@@ -21,7 +21,7 @@ func openDir(parent *os.File, name string) (*os.File, error) {
 }
 
 // openName opens the file of a name in a directory, without any right to its content. The descriptor
-// of a symbolic link is that of the link, not of its target.
+// of a symbolic link refers to the link, not to its target.
 func openName(parent *os.File, name string) (*os.File, error) {
 	return openAt(parent, name, unix.O_PATH|unix.O_NOFOLLOW)
 }
@@ -52,7 +52,7 @@ func entriesOf(dir *os.File) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// checkPrivate returns an error unless an open directory is that of our own user, and no other user
+// checkPrivate returns an error unless an open directory belongs to our own user, and no other user
 // can enter it.
 func checkPrivate(dir *os.File) error {
 	info, err := dir.Stat()

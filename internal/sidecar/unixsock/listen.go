@@ -143,8 +143,8 @@ type listener struct {
 	err  error
 
 	mu sync.Mutex
-	// total, ordinary and refused are the numbers of open connections, and users those of each
-	// user who has one.
+	// total, ordinary and refused are the numbers of open connections, and users has the number of
+	// each user.
 	total, ordinary, refused int
 	users                    map[int]int
 }
@@ -182,5 +182,5 @@ func (l *listener) Close() error {
 	return l.err
 }
 
-// Addr returns the path that clients use, not that of bind(2).
+// Addr returns the path that clients use, not the one of bind(2).
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }

@@ -22,7 +22,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("removed %q, %v; want %q", removed, err, want)
 	}
 	if got := entries(t, dir); !slices.Equal(got, []string{filepath.Base(other)}) {
-		t.Errorf("the directory has %q; want that of another socket", got)
+		t.Errorf("the directory has %q; want the file of another socket", got)
 	}
 	for _, path := range []string{path, filepath.Join(dir, "none", "s.sock")} {
 		if removed, err := Remove(path); err != nil || len(removed) > 0 {

@@ -19,7 +19,7 @@ import (
 // stagedName is the name of the socket in its staging directory.
 const stagedName = "s"
 
-// stagingDir is a directory beside the socket's path that only our own user can enter. The
+// stagingDir is a directory next to the socket's path that only our own user can enter. The
 // socket gets its group and mode there, before any client can connect.
 type stagingDir struct {
 	// target is the socket's path.

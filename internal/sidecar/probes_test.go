@@ -1,6 +1,8 @@
 package sidecar
 
 import (
+	"net/http"
+	"os"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -24,5 +26,22 @@ func TestMissingPluginReason(t *testing.T) {
 				t.Errorf("got %s; want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// After a request has failed because of the state directory, the status is not an earlier one.
+func TestReplacedStateDirInStatus(t *testing.T) {
+	c := withSmallPlugin(t)
+	log, ended, stop := run(t, c)
+	log.await(t, "msg=Ready", ended)
+	if err := os.Rename(c.StateDir, c.StateDir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	request(t, c, http.MethodPost, "/v1/ipam?owner=router", http.StatusBadGateway)
+	if status := health(t, c); status.DelegatedIpam.Ready {
+		t.Error("ready without a state directory")
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }
