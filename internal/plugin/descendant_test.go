@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// leaveDescendant makes a verb start a descendant in a session of its own, and continue with a shell
+// leaveDescendant makes a verb start a descendant in a separate session, and continue with a shell
 // command. The result returns the descendant after a call.
 func (f *fixture) leaveDescendant(verb, then string) (pid func() int) {
 	f.t.Helper()

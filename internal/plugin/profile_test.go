@@ -165,7 +165,7 @@ func TestLost(t *testing.T) {
 	}{
 		"code and message":     {profile.Lost{Codes: []uint{999}, Message: "Failed to find"}, true},
 		"another code":         {profile.Lost{Codes: []uint{998}, Message: "Failed to find"}, false},
-		"another message":      {profile.Lost{Codes: []uint{999}, Message: "it is gone"}, false},
+		"another message":      {profile.Lost{Codes: []uint{999}, Message: "not found"}, false},
 		"any code":             {profile.Lost{Message: "Failed to find"}, true},
 		"code alone":           {profile.Lost{Codes: []uint{999}}, false},
 		"nothing is described": {profile.Lost{}, false},

@@ -145,7 +145,7 @@ func prefixOf(n net.IPNet) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// gatewayOf returns the zero Addr if there is no gateway.
+// gatewayOf returns the zero Addr without a gateway.
 func gatewayOf(ip net.IP) netip.Addr {
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok || addr.Unmap().IsUnspecified() {

@@ -31,7 +31,7 @@ func TestRealStaticVerbs(t *testing.T) {
 	f.wantAdd(target, staticIPs)
 }
 
-// Trap: static allocates the same address to every attachment by design, which is no alarm.
+// Trap: static allocates the same address to every attachment by design, which causes no alarm.
 //
 //evidence:reference/plugin-behaviour 15
 func TestRealStaticSharedAddress(t *testing.T) {

@@ -41,7 +41,7 @@ type Option func(*Client)
 
 // WithTimeout limits each request, from the connection to the last byte of the response. A request
 // that exceeds d fails with context.DeadlineExceeded, and the sidecar completes what it has begun.
-// 0 is no limit besides the request's context.
+// 0 sets no limit besides the request's context.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // WithDialer connects with dial instead of the DialContext of a net.Dialer.

@@ -33,7 +33,7 @@ func TestPatchedAgentFeaturesOff(t *testing.T) {
 	maps, err := filepath.Glob("/sys/fs/bpf/tc/globals/cilium_ipcache*")
 	must(t, err)
 	if len(maps) == 0 {
-		t.Fatal("there is no map of the ipcache")
+		t.Fatal("the map of the ipcache is missing")
 	}
 	for _, m := range maps {
 		must(t, os.Remove(m))

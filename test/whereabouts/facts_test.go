@@ -157,7 +157,7 @@ func testDelSecondRange(t *testing.T, tb *testbed) {
 	ns.wantReserved(t, "fd00:15::1 a1 eth0")
 }
 
-// With node slices a DEL searches only the pool of its own node.
+// With node slices a DEL searches only the pool of that node.
 func testNodeSlices(t *testing.T, tb *testbed) {
 	if _, err := os.Stat(filepath.Join(tb.built, "crds", "whereabouts.cni.cncf.io_nodeslicepools.yaml")); err != nil {
 		t.Skip("whereabouts before 0.9 has no node slices")

@@ -113,5 +113,5 @@ func (r release) save(name string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o644) // whatever the umask
+	return os.Chmod(path, 0o644) // independent of the umask
 }

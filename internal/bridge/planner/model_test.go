@@ -206,7 +206,7 @@ func (m *model) execute(a Action) bool {
 	return true
 }
 
-// reconcile plans once and executes at most that many steps; -1 is no limit. Consecutive writes to one
+// reconcile plans once and executes at most that many steps; -1 means without a limit. Consecutive writes to one
 // target are one write. The agent may act between two, and then the next one is a conflict. A request
 // to the sidecar that fails skips the other actions on its addresses.
 func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {

@@ -165,7 +165,7 @@ func TestCheckReclaim(t *testing.T) {
 	}
 }
 
-// With node slices whereabouts searches the pool of its own node only.
+// With node slices whereabouts searches the pool of that node only.
 func TestCheckReclaimNodeSlices(t *testing.T) {
 	set, err := Load()
 	if err != nil {

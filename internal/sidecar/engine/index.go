@@ -34,7 +34,7 @@ func (x index) conflict(a *entry, network string, addresses []call.Address) (oth
 }
 
 // holder returns the attachment of a pool that has the address; one that is being released only
-// if there is no other.
+// if no other one has it.
 func (x index) holder(pool string, ip netip.Addr) *entry {
 	var found *entry
 	for _, h := range x[ip] {

@@ -60,7 +60,7 @@ func TestErrorCodes(t *testing.T) {
 				wantCode(t, got, want.of(r.name))
 				header, sent := got.header["Delegated-Ipam-Reason"]
 				if got.code < 500 || got.code == http.StatusNotImplemented {
-					// send has checked that there is no body
+					// send has checked that the body is empty
 					if !slices.Equal(header, []string{"wrapped: why"}) {
 						t.Errorf("got the header %q; want the error of the engine", header)
 					}
