@@ -97,7 +97,8 @@ func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 	pending = pending || state == probePending
 	stateDir, state := r.stateDirStatus(ctx)
 	pending = pending || state == probePending
-	rep.Quarantined = slices.Concat([]*models.QuarantinedRecord{}, stateDir.quarantined, r.problems)
+	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.quarantined...) // never null
+	rep.Quarantined = append(rep.Quarantined, r.problems...)
 	if stateDir.err != "" {
 		rep.Reasons = append(rep.Reasons, stateDir.err)
 	}
