@@ -68,7 +68,7 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 	if err != nil {
 		return nil, err
 	}
-	m := newMetrics()
+	m, wake := newMetrics(), kube.NewWaker()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, m} })
 	nodes, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -86,10 +86,9 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 		state:      newState(o.ReleaseDelay),
 		conditions: nodeevents.New(log, events, o.NodeName),
 		metrics:    m,
+		wake:       wake,
 	}
 	m.cause = c.conditions.String
-	wake := kube.NewWaker()
-	c.wake = wake
 	node := watchNode(ctx, nodes, o.NodeName, m, wake.Wake)
 	c.node = node
 	if o.WatchPods {

@@ -56,7 +56,14 @@ type controller struct {
 	state      *state
 	conditions *nodeevents.Conditions
 	metrics    *metrics
-	observed
+	// newest is the CiliumNode that the last read or write returned, taken is when; lastRead is when it
+	// was last read from the API server.
+	newest          *ciliumnode.Node
+	taken, lastRead time.Time
+	// mustRead is set after a conflict or a failure: the cached CiliumNode may be outdated.
+	mustRead bool
+	// releasing reports whether a release was in progress at the last observation.
+	releasing bool
 	// sidecarChecked reports whether the sidecar serves this node. After one of its failures it may
 	// be another.
 	sidecarChecked bool
@@ -156,18 +163,16 @@ func (c *controller) recordFailure(err error) {
 		c.state.resetDrain()
 		c.metrics.silent.set(time.Time{})
 	}
-	if e != nil {
-		c.metrics.reconcileErrors.WithLabelValues(string(e.reason)).Inc()
-		if e.reason == reasonNotPermitted {
-			c.writable = false
-		}
-		if e.reason == reasonNodeMissing {
-			c.metrics.observe(planner.View{}) // its pool is deleted with it
-		}
-	}
 	if e == nil {
 		c.log.WithError(err).Warn("Reconciliation failed")
 		return
+	}
+	c.metrics.reconcileErrors.WithLabelValues(e.reason).Inc()
+	switch e.reason {
+	case reasonNotPermitted:
+		c.writable = false
+	case reasonNodeMissing:
+		c.metrics.observe(planner.View{}) // its pool is deleted with it
 	}
 	c.conditions.Fail(e.reason, e.err.Error())
 }

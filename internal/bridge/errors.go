@@ -26,14 +26,6 @@ const (
 	reasonNoProgress         = "NoProgress"
 )
 
-// reconcileReasons returns the reasons of failed reconciliations.
-func reconcileReasons() []string {
-	return []string{
-		reasonWrongMode, reasonNodeMissing, reasonNotPermitted, reasonAPIUnavailable,
-		reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress,
-	}
-}
-
 // failure is the error of a failed reconciliation or request, with the reason of its condition.
 type failure struct {
 	reason string

@@ -1,9 +1,12 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"path"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,9 +16,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
 )
 
-// metrics has the metrics, in a separate registry, and the health that some of them show.
+// metrics has the metrics, in a separate registry, and the state that /readyz and /healthz report. Its
+// methods may be called concurrently.
 type metrics struct {
-	*health
 	registry                    *prometheus.Registry
 	pool, used, free, releasing prometheus.Gauge
 	handshakes, acquisitions    *prometheus.CounterVec
@@ -24,6 +27,14 @@ type metrics struct {
 	acquire, publish            prometheus.Histogram
 	apiDuration                 *prometheus.HistogramVec
 	watches                     *prometheus.GaugeVec
+
+	// published reports whether an entry of the bridge is in the pool.
+	published atomic.Bool
+	// observed is the time of the last successful observation, progressed of the last step, and
+	// exhausted of the first of the refused acquisitions, silent of the agent's first missing response.
+	observed, progressed, exhausted, silent instant
+	// cause returns the present conditions of the node; empty for none.
+	cause func() string
 }
 
 const prefix = "delegated_ipam_bridge_"
@@ -58,7 +69,7 @@ func newMetrics() *metrics {
 		return prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}
 	}
 	m := &metrics{
-		health:     newHealth(),
+		cause:      func() string { return "" },
 		registry:   registry,
 		pool:       gauge("pool_addresses", "Addresses of the bridge in spec.ipam.pool."),
 		used:       gauge("used_addresses", "Addresses of the bridge that the agent uses."),
@@ -67,21 +78,25 @@ func newMetrics() *metrics {
 		handshakes: byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled),
 		acquisitions: byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
 			outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused),
-		apiErrors:       byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch"),
-		conflicts:       with.NewCounter(prometheus.CounterOpts{Name: prefix + "conflicts_total", Help: "Writes that the API server refused because the CiliumNode had changed."}),
-		reconcileErrors: byLabel("reconcile_errors_total", "reason", "Failed reconciliations.", reconcileReasons()...),
-		acquire:         with.NewHistogram(histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")),
-		publish:         with.NewHistogram(histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")),
-		apiDuration:     with.NewHistogramVec(histogram("api_request_duration_seconds", "Duration of requests to the API server, of a watch until its first response."), []string{"operation"}),
-		watches:         with.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"}),
+		apiErrors: byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch"),
+		conflicts: with.NewCounter(prometheus.CounterOpts{Name: prefix + "conflicts_total", Help: "Writes that the API server refused because the CiliumNode had changed."}),
+		reconcileErrors: byLabel("reconcile_errors_total", "reason", "Failed reconciliations.",
+			reasonWrongMode, reasonNodeMissing, reasonNotPermitted, reasonAPIUnavailable,
+			reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress),
+		acquire:     with.NewHistogram(histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")),
+		publish:     with.NewHistogram(histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")),
+		apiDuration: with.NewHistogramVec(histogram("api_request_duration_seconds", "Duration of requests to the API server, of a watch until its first response."), []string{"operation"}),
+		watches:     with.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"}),
 	}
+	m.observed.set(time.Now())
+	m.progressed.set(time.Now())
 	since := func(name, help string, i *instant) {
 		with.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return i.age().Seconds() })
 	}
 	since("observation_age_seconds", "Time since sidecar and CiliumNode were last observed, or since the start.", &m.observed)
 	since("exhausted_seconds", "Time for which acquisitions have been refused; 0 if the last one was not.", &m.exhausted)
 	since("agent_silence_seconds", "Time for which the agent has not answered a release mark, or not reported the address of a pod as used; 0 if it has.", &m.silent)
-	for _, o := range operations() {
+	for _, o := range []string{"get", "list", "watch", "patch", "create"} {
 		m.apiDuration.WithLabelValues(o)
 	}
 	for _, r := range []string{resourceNodes, resourcePods} {
@@ -147,9 +162,6 @@ func (m *metrics) countRequest(k planner.Kind, err error) {
 	m.acquisitions.WithLabelValues(outcome).Inc()
 }
 
-// operations are the values of the label operation of requests to the API server.
-func operations() []string { return []string{"get", "list", "watch", "patch", "create"} }
-
 // timedTransport measures the requests to the API server, a watch until its first response.
 type timedTransport struct {
 	http.RoundTripper
@@ -177,4 +189,48 @@ func operation(r *http.Request) string {
 	default:
 		return "get"
 	}
+}
+
+const (
+	// observationLimit is how old the last successful observation of a ready bridge may be: several
+	// times resync.
+	observationLimit = 3 * time.Minute
+	// progressLimit is how long one step of a healthy bridge may take. A request to the sidecar ends
+	// after 90 s.
+	progressLimit = 5 * time.Minute
+)
+
+// instant is a time, or none: the zero time.
+type instant struct{ at atomic.Pointer[time.Time] }
+
+func (i *instant) set(at time.Time) { i.at.Store(&at) }
+
+// age returns the time since the instant, 0 for none.
+func (i *instant) age() time.Duration {
+	if at := i.at.Load(); at != nil && !at.IsZero() {
+		return time.Since(*at)
+	}
+	return 0
+}
+
+// notReady returns the reason why the node is not served, with its cause; nil if it is.
+func (m *metrics) notReady() error {
+	var reason string
+	switch age := m.observed.age(); {
+	case !m.published.Load():
+		reason = "no address is published in spec.ipam.pool"
+	case age > observationLimit:
+		reason = fmt.Sprintf("sidecar and CiliumNode were last observed %s ago", age.Round(time.Second))
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s: %s", reason, cmp.Or(m.cause(), "no request has failed yet"))
+}
+
+// stuck returns the reason to restart the process; nil for none.
+func (m *metrics) stuck() error {
+	if age := m.progressed.age(); age > progressLimit {
+		return fmt.Errorf("no progress for %s", age.Round(time.Second))
+	}
+	return nil
 }

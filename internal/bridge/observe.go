@@ -12,19 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// observed is the part of its observations that the controller keeps.
-type observed struct {
-	// newest is the CiliumNode that the last read or write returned, taken is when.
-	newest *ciliumnode.Node
-	taken  time.Time
-	// lastRead is when the CiliumNode was last read from the API server.
-	lastRead time.Time
-	// mustRead is set after a conflict or a failure: the cached CiliumNode may be outdated.
-	mustRead bool
-	// releasing reports whether a release was in progress at the last observation.
-	releasing bool
-}
-
 // observe returns a snapshot. The CiliumNode is the newest one that needs no request; an outdated one
 // is harmless, because every write has its version. A plan that withdraws or releases is made from a
 // fresh one.

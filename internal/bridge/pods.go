@@ -14,13 +14,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 )
 
-// podStore keeps the addresses of the pods of a node that have or need one. All of them are counted,
-// with and without an address, because the agent's list of used addresses is older.
-type podStore struct {
-	*kube.Store[[]corev1.PodIP]
-}
-
-// nodePods are the pods of a node that have or need an address.
+// nodePods are the pods of a node that have or need an address. All of them are counted, with and
+// without an address, because the agent's list of used addresses is older.
 type nodePods struct {
 	// pending reports whether they will be listed.
 	pending bool
@@ -29,32 +24,30 @@ type nodePods struct {
 	ips   map[netip.Addr]bool
 }
 
-// watchPods watches the pods of a node until ctx ends, while the watch of after works.
+// watchPods watches the pods of a node until ctx ends, while the watch of after works. wake is called
+// after the first list, and after each change of the number of pods.
 func watchPods(ctx context.Context, config *rest.Config, node string, m *metrics, after *watcher, wake func()) (get func() nodePods, err error) {
 	client, err := typedcorev1.NewForConfig(kube.Protobuf(config))
 	if err != nil {
 		return nil, err
 	}
 	source := kube.ListWatch(client.Pods(metav1.NamespaceAll), fields.OneTermEqualSelector("spec.nodeName", node))
-	s := newPodStore(wake)
+	store := newPodStore(wake)
 	w := newWatcher(m, resourcePods)
 	w.after = after
-	go w.run(ctx, source, &corev1.Pod{}, s)
-	return s.get, nil
+	go w.run(ctx, source, &corev1.Pod{}, store)
+	return func() nodePods { return newNodePods(store.All()) }, nil
 }
 
-// newPodStore returns an empty store. wake is called after the first list, and after each change of the
-// number of pods.
-func newPodStore(wake func()) podStore {
-	return podStore{kube.NewStore(needsAddress, func(number bool) {
+func newPodStore(wake func()) *kube.Store[[]corev1.PodIP] {
+	return kube.NewStore(needsAddress, func(number bool) {
 		if number {
 			wake()
 		}
-	})}
+	})
 }
 
-func (s podStore) get() nodePods {
-	all, listed := s.All()
+func newNodePods(all [][]corev1.PodIP, listed bool) nodePods {
 	p := nodePods{pending: !listed, count: len(all), ips: map[netip.Addr]bool{}}
 	for _, ips := range all {
 		for _, ip := range ips {

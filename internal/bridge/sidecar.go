@@ -58,8 +58,7 @@ func (s sidecarClient) checkNode(ctx context.Context) error {
 	return nil
 }
 
-// acquire allocates a slot, with an address of every enabled family. The error is a refusal if only
-// this request failed.
+// acquire allocates a slot, with an address of every enabled family.
 func (s sidecarClient) acquire(ctx context.Context, n int) error {
 	owner := planner.Owner(n)
 	_, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
@@ -67,14 +66,13 @@ func (s sidecarClient) acquire(ctx context.Context, n int) error {
 }
 
 // restore allocates exactly this address to a slot. also is the address of the other family that the
-// slot had; the zero Addr if it is not known. The error is a refusal if only this request failed.
+// slot had; the zero Addr if it is not known.
 func (s sidecarClient) restore(ctx context.Context, n int, ip, also netip.Addr) error {
 	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool, Also: also})
 	return requestError("restore "+ip.String(), err)
 }
 
-// release releases an address. It succeeds if the address was released before. The error is a refusal
-// if only this request failed.
+// release releases an address. It succeeds if the address was released before.
 func (s sidecarClient) release(ctx context.Context, ip netip.Addr) error {
 	err := s.api.Release(ctx, ip, client.ReleaseOptions{Pool: s.pool})
 	if errors.Is(err, client.ErrNotFound) {
@@ -94,7 +92,8 @@ var exhaustedText = regexp.MustCompile(`(?i)exhausted|could not allocate ip in r
 // cause of others, such as a full disk or a missing configuration.
 var pluginText = regexp.MustCompile(`\bplugin \S+ ([A-Z]+|returned) `)
 
-// requestError adds the reason to an error of a request; nil stays nil.
+// requestError adds the reason to an error of a request; nil stays nil. It is a refusal if only this
+// request failed.
 func requestError(what string, err error) error {
 	if err == nil {
 		return nil

@@ -120,8 +120,8 @@ func TestWatchRetries(t *testing.T) {
 				work.Go(func() { first.run(ctx, nodes.source(), &corev1.Pod{}, newPodStore(func() {})) })
 				work.Go(func() { second.run(ctx, pods.source(), &corev1.Pod{}, store) })
 				advance(time.Minute)
-				if !first.connected() || !second.connected() || store.get().count != 1 {
-					t.Fatalf("connected %v, %v, %d pods", first.connected(), second.connected(), store.get().count)
+				if !first.connected() || !second.connected() || newNodePods(store.All()).count != 1 {
+					t.Fatalf("connected %v, %v, %d pods", first.connected(), second.connected(), newNodePods(store.All()).count)
 				}
 				nodes.set(err)
 				pods.set(err)
@@ -236,7 +236,7 @@ func TestSilentPods(t *testing.T) {
 				work.Go(func() { first.run(ctx, nodes.source(), &corev1.Pod{}, newPodStore(func() {})) })
 				work.Go(func() { second.run(ctx, pods.source(), &corev1.Pod{}, store) })
 				advance(time.Minute)
-				if n := store.get().count; n != 1 {
+				if n := newNodePods(store.All()).count; n != 1 {
 					t.Errorf("%d pods", n)
 				}
 				for _, want := range []int{0, 1, 0} {
@@ -244,7 +244,7 @@ func TestSilentPods(t *testing.T) {
 					pods.empty = want == 0
 					pods.mu.Unlock()
 					advance(2*maxSilence + resync)
-					if n := store.get().count; n != want {
+					if n := newNodePods(store.All()).count; n != want {
 						t.Errorf("%d pods; want %d", n, want)
 					}
 					if second.connected() {
@@ -300,8 +300,8 @@ func TestPodStore(t *testing.T) {
 		{func() error { return s.Delete(pod("3", nil)) }, 0, 5},
 		{func() error { return s.Delete(pod("3", nil)) }, 0, 5},
 	} {
-		if err := step.do(); err != nil || s.get().count != step.count || wakes != step.wakes {
-			t.Errorf("step %d: %d pods, %d wakes, %v; want %d and %d", i, s.get().count, wakes, err, step.count, step.wakes)
+		if err := step.do(); err != nil || newNodePods(s.All()).count != step.count || wakes != step.wakes {
+			t.Errorf("step %d: %d pods, %d wakes, %v; want %d and %d", i, newNodePods(s.All()).count, wakes, err, step.count, step.wakes)
 		}
 	}
 }
