@@ -113,7 +113,7 @@ func TestStaleList(t *testing.T) {
 		f.create(t, "2", "10.244.2.0/24")
 		defer f.start(t)()
 		f.wantFile(t, second)
-		store := f.node.(*nodeSource).store
+		store := f.node.store
 		if err := store.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: "1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}}, ""); err != nil {
 			t.Fatal(err)
 		}

@@ -100,11 +100,10 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 func (f *fixture) start(t *testing.T) (stop func()) {
 	t.Helper()
 	f.confirmed, f.last = false, nil // as after a restart
-	source := newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake.Wake, f.status.apiFailed)
-	f.node = source
+	f.node = newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake.Wake, f.status.apiFailed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { source.run(ctx) })
+	running.Go(func() { f.node.run(ctx) })
 	running.Go(func() { f.run(ctx) })
 	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.wake.Wake).RunUnwatched(ctx) })
 	synctest.Wait()

@@ -60,12 +60,11 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), wake: kube.NewWaker(),
 	}
 	defer c.conditions.Stop()
-	source := newNodeSource(client.Nodes(), o.NodeName, c.wake.Wake, c.status.apiFailed)
-	c.node = source
+	c.node = newNodeSource(client.Nodes(), o.NodeName, c.wake.Wake, c.status.apiFailed)
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
 	group.Go(func() error {
-		source.run(ctx)
+		c.node.run(ctx)
 		return nil
 	})
 	// Its interval also repairs a file that another process has changed.

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -130,4 +132,123 @@ func expand(literal string, key bool, n Node) (string, error) {
 func asJSON(value any) (string, error) {
 	text, err := json.Marshal(value)
 	return string(text), err
+}
+
+// ErrNoPodCIDRs is the error of a template that uses the podCIDRs of a node without any.
+var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
+
+// Node has the fields of a Node that a template may use.
+type Node struct {
+	// Name and UID are in its metadata. A node that is deleted and created again has the
+	// same name and another UID.
+	Name, UID string
+	// PodCIDRs are spec.podCIDRs, in their order.
+	PodCIDRs            []string
+	Labels, Annotations map[string]string
+}
+
+func (n Node) value(name string) (string, error) {
+	value, err := n.lookUp(name)
+	if err != nil {
+		return "", fmt.Errorf("${%s}: %w", name, err)
+	}
+	return value, nil
+}
+
+// text returns the value of a variable in a longer string.
+func (n Node) text(name string) (string, error) {
+	value, err := n.value(name)
+	if err != nil {
+		return "", err
+	}
+	var text *string
+	if json.Unmarshal([]byte(value), &text) != nil || text == nil {
+		return "", fmt.Errorf("${%s} is %.100s, in a longer string; expected a string as its value, or a string that is this variable alone", name, value)
+	}
+	return *text, nil
+}
+
+func (n Node) lookUp(name string) (string, error) {
+	switch name {
+	case "ranges":
+		return n.ranges()
+	case "podCIDRs":
+		all, err := n.podCIDRs()
+		if err != nil {
+			return "", err
+		}
+		return asJSON(all)
+	case "nodeName":
+		return asJSON(n.Name)
+	}
+	of, key, _ := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+	switch {
+	case name != of+"["+key+"]":
+	case of == "podCIDRs":
+		return n.podCIDR(key)
+	case of == "labels", of == "json:labels":
+		return find(n.Labels, "label", key, of == "json:labels")
+	case of == "annotations", of == "json:annotations":
+		return find(n.Annotations, "annotation", key, of == "json:annotations")
+	}
+	return "", errors.New("unknown variable; expected ${ranges}, ${podCIDRs}, ${podCIDRs[INDEX]}, ${nodeName}, ${labels[KEY]}, ${annotations[KEY]}, " +
+		"${json:labels[KEY]} or ${json:annotations[KEY]}, or $${ for a literal ${")
+}
+
+func (n Node) podCIDRs() ([]string, error) {
+	if len(n.PodCIDRs) == 0 {
+		return nil, ErrNoPodCIDRs
+	}
+	all := make([]string, len(n.PodCIDRs))
+	for i, text := range n.PodCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("Node.spec.podCIDRs has %q; expected a range such as 10.244.1.0/24", text)
+		}
+		all[i] = p.Masked().String()
+	}
+	return all, nil
+}
+
+// podCIDR returns one of the podCIDRs, counted from 0.
+func (n Node) podCIDR(index string) (string, error) {
+	all, err := n.podCIDRs()
+	if err != nil {
+		return "", err
+	}
+	i, err := strconv.Atoi(index)
+	if err != nil || i < 0 || i >= len(all) {
+		return "", fmt.Errorf("the Node has the podCIDRs %s; expected an index from 0 to %d", strings.Join(all, ", "), len(all)-1)
+	}
+	return asJSON(all[i])
+}
+
+// ranges returns a list of range sets as host-local's "ranges" has it: one set with one range for
+// each of the podCIDRs.
+func (n Node) ranges() (string, error) {
+	all, err := n.podCIDRs()
+	if err != nil {
+		return "", err
+	}
+	sets := make([][]map[string]string, len(all))
+	for i, cidr := range all {
+		sets[i] = []map[string]string{{"subnet": cidr}}
+	}
+	return asJSON(sets)
+}
+
+// find returns a label or an annotation: its text as a JSON string, or the JSON that it is.
+func find(all map[string]string, kind, key string, isJSON bool) (string, error) {
+	text, ok := all[key]
+	if !ok {
+		return "", fmt.Errorf("the Node has no %s %q; expected one, with its key in the template without quotes: add it to the Node, or use a template without it", kind, key)
+	}
+	if !isJSON {
+		return asJSON(text)
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		return "", fmt.Errorf("its text is not JSON: %w; expected a JSON value, or the variable without json: for the text", err)
+	}
+	return text, nil
 }
