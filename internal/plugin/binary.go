@@ -35,7 +35,8 @@ func (r *Runner) findPlugin(pluginType string) (string, error) {
 // who can change one may be less privileged than the sidecar. The error names the remedy if there is neither.
 func (r *Runner) Executable(plugin, recorded string) (string, error) {
 	why := "no longer exists"
-	if !r.inPluginDirs(plugin, recorded) {
+	dir, name := filepath.Split(recorded)
+	if name != plugin || !slices.Contains(r.opts.BinDirs, filepath.Clean(dir)) {
 		why = "is not executed, because it is not this plugin in a directory of --cni-bin-dir"
 	} else if _, err := os.Stat(recorded); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 		return recorded, nil
@@ -45,12 +46,6 @@ func (r *Runner) Executable(plugin, recorded string) (string, error) {
 		return "", fmt.Errorf("%s, with which an address was allocated, %s: %w", recorded, why, err)
 	}
 	return binary, nil
-}
-
-// inPluginDirs reports whether a path names the plugin in one of the plugin directories.
-func (r *Runner) inPluginDirs(plugin, path string) bool {
-	dir, name := filepath.Split(path)
-	return name == plugin && slices.Contains(r.opts.BinDirs, filepath.Clean(dir))
 }
 
 // withExecutable returns a recorded invocation with the executable to use now. For another one than

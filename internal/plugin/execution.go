@@ -129,7 +129,8 @@ func (x *execution) log(ctx context.Context, took time.Duration, result process.
 // interpret returns what the result of a process means for the call. Only a well-formed error
 // document with a failing exit status is a refusal (CNI spec section 5).
 func (x *execution) interpret(r process.Result) ([]byte, error) {
-	reported, isError := decodeError(r.Stdout)
+	var reported types.Error
+	isError := json.Unmarshal(r.Stdout, &reported) == nil && reported.Code != 0
 	switch {
 	case r.Unended:
 		return nil, x.unknown(errors.New("exceeded its limits, and SIGKILL has not ended its process: it may still do its work"))
@@ -152,13 +153,6 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 	default:
 		return nil, x.unknown(fmt.Errorf("%s, and stdout is not a CNI error: %q", r.Exit, logging.OneLine(head(string(r.Stdout), 256))))
 	}
-}
-
-// decodeError returns the CNI error that stdout consists of, if it does.
-func decodeError(stdout []byte) (types.Error, bool) {
-	var e types.Error
-	err := json.Unmarshal(stdout, &e)
-	return e, err == nil && e.Code != 0
 }
 
 // notStarted returns the error of a call whose plugin did not run.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -105,27 +106,16 @@ func (o pluginObject) capabilities() ([]string, error) {
 			return nil, fmt.Errorf("capabilities: %w; expected an object of booleans", err)
 		}
 	}
-	var names []string
-	for name, on := range declared {
-		if on {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
+	maps.DeleteFunc(declared, func(_ string, on bool) bool { return !on })
+	return slices.Sorted(maps.Keys(declared)), nil
 }
 
 // networkConfig turns the plugin object into the complete network configuration that the plugin
 // reads on stdin, and returns it (CNI spec section 3, "Deriving execution configuration"). It leaves
 // out what belongs to one call; prepare adds that.
-func (o pluginObject) networkConfig(name, cniVersion string) (json.RawMessage, error) {
-	var err error
-	if o["name"], err = json.Marshal(name); err != nil {
-		return nil, fmt.Errorf("name: %w", err)
-	}
-	if o["cniVersion"], err = json.Marshal(cniVersion); err != nil {
-		return nil, fmt.Errorf("cniVersion: %w", err)
-	}
+func (o pluginObject) networkConfig(name, cniVersion string) (_ json.RawMessage, err error) {
+	o["name"], _ = json.Marshal(name) // text always can be marshalled
+	o["cniVersion"], _ = json.Marshal(cniVersion)
 	delete(o, "prevResult")
 	delete(o, "runtimeConfig")
 	// Every attachment would request the address that a configuration requests.

@@ -41,12 +41,8 @@ func (r *Runner) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
 //
 // An error means unknown. With an error the result has addresses only if the store has them and the
 // configuration does not: each with its full length and without a gateway.
-func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (call.Result, error) {
-	result, err := r.lookup(ctx, inv)
-	return result, wrapLookupErr(inv, err)
-}
-
-func (r *Runner) lookup(ctx context.Context, inv call.Invocation) (call.Result, error) {
+func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (result call.Result, err error) {
+	defer func() { err = wrapLookupErr(inv, err) }()
 	s, err := r.usableStore(inv)
 	if err != nil {
 		return call.Result{}, err
@@ -68,7 +64,7 @@ func (r *Runner) lookup(ctx context.Context, inv call.Invocation) (call.Result, 
 	case len(held) == 0:
 		return call.Result{}, nil
 	}
-	result, err := r.resultOf(inv, held)
+	result, err = r.resultOf(inv, held)
 	if err != nil || confirmed {
 		return result, err
 	}
@@ -174,11 +170,7 @@ func (r *Runner) inStore(ctx context.Context, inv call.Invocation, addresses []c
 	if err != nil {
 		return false
 	}
-	var addrs []netip.Addr
-	for _, a := range addresses {
-		addrs = append(addrs, a.Addr())
-	}
-	confirmed, disabled := r.stores.Confirm(s, inv.ContainerID, inv.IfName, addrs)
+	confirmed, disabled := r.stores.Confirm(s, inv.ContainerID, inv.IfName, call.Addrs(addresses))
 	if disabled != "" {
 		logging.ForRequest(ctx, r.opts.Log).WithField("plugin", inv.Plugin).WithField("binary", s.Binary).Warn(disabled)
 	}

@@ -40,13 +40,18 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 	if err != nil {
 		return input{}, err
 	}
+	// A pod's identity has the sandbox of the call, as from the kubelet's runtimes. It is not part of the
+	// invocation, because the container ID may get a generation after that was made.
+	if strings.Contains(inv.Args, argPodName) && inv.ContainerID != "" {
+		args = appendArg(args, "K8S_POD_INFRA_CONTAINER_ID="+inv.ContainerID)
+	}
 	stdin := []byte(inv.Config)
 	if len(extra) > 0 {
 		if stdin, err = withKeys(inv.Config, extra); err != nil {
 			return input{}, err
 		}
 	}
-	return input{inv.Binary, cniEnv(verb, inv, withPodSandbox(args, inv)), stdin}, nil
+	return input{inv.Binary, cniEnv(verb, inv, args), stdin}, nil
 }
 
 // addPrevResult adds the result of the ADD, in the CNI version of the invocation, for a verb that takes
@@ -103,15 +108,6 @@ func formatIP(plugin profile.Profile, p netip.Prefix) string {
 		return p.String()
 	}
 	return p.Addr().String()
-}
-
-// withPodSandbox adds the sandbox of the call to a pod's identity, as the kubelet's runtimes do. It
-// is not part of the invocation, because the container ID may get a generation after that was made.
-func withPodSandbox(args string, inv call.Invocation) string {
-	if !strings.Contains(inv.Args, argPodName) || inv.ContainerID == "" {
-		return args
-	}
-	return appendArg(args, "K8S_POD_INFRA_CONTAINER_ID="+inv.ContainerID)
 }
 
 func appendArg(args, arg string) string {

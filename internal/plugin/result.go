@@ -30,7 +30,6 @@ type execPrinted struct {
 	stdout []byte
 }
 
-// ExecPlugin implements invoke.Exec.
 func (p execPrinted) ExecPlugin(context.Context, string, []byte, []string) ([]byte, error) {
 	return p.stdout, nil
 }

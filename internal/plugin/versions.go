@@ -65,11 +65,12 @@ func (r *Runner) negotiate(ctx context.Context, pluginType, binary string) (stri
 // of the binary. A failure is not kept.
 func (r *Runner) queryVersions(ctx context.Context, pluginType, binary, state string) ([]string, error) {
 	done := r.versionCalls.DoChan(state, func() (any, error) {
-		versions, err := r.runVersion(context.WithoutCancel(ctx), pluginType, binary)
+		x := r.execution(call.VerbVersion, call.Call{Invocation: call.Invocation{Plugin: pluginType}})
+		versions, err := x.version(context.WithoutCancel(ctx), binary)
 		if err == nil {
 			r.versions.Store(state, versions)
 		}
-		return versions, err
+		return versions, x.report(err)
 	})
 	select {
 	case <-ctx.Done():
@@ -80,12 +81,6 @@ func (r *Runner) queryVersions(ctx context.Context, pluginType, binary, state st
 		}
 		return result.Val.([]string), nil
 	}
-}
-
-func (r *Runner) runVersion(ctx context.Context, pluginType, binary string) ([]string, error) {
-	x := r.execution(call.VerbVersion, call.Call{Invocation: call.Invocation{Plugin: pluginType}})
-	versions, err := x.version(ctx, binary)
-	return versions, x.report(err)
 }
 
 // version runs VERSION. A plugin from before CNI 0.2.0 refuses that verb with a fixed text, and

@@ -32,7 +32,6 @@ type Network struct {
 	DisableCheck, DisableGC bool
 }
 
-// Equal reports whether two networks are equal in every field.
 func (n Network) Equal(o Network) bool { return reflect.DeepEqual(n, o) }
 
 // Invocation is everything that a DEL or CHECK needs to address the same attachment as its ADD
@@ -126,6 +125,15 @@ type Address struct {
 
 // Addr returns the address without its prefix length.
 func (a Address) Addr() netip.Addr { return a.Prefix.Addr() }
+
+// Addrs returns addresses without their prefix lengths.
+func Addrs(list []Address) []netip.Addr {
+	out := make([]netip.Addr, len(list))
+	for i, a := range list {
+		out[i] = a.Addr()
+	}
+	return out
+}
 
 // Result is the result of an ADD.
 type Result struct {

@@ -25,24 +25,19 @@ const (
 type Error struct {
 	// Verb is ADD, DEL, CHECK, STATUS or VERSION.
 	Verb string
-	// Plugin is the plugin's type.
-	Plugin string
-	// ContainerID is the attachment's container ID; empty for STATUS and VERSION.
-	ContainerID string
-	// Outcome is what is known afterwards.
-	Outcome Outcome
+	// Plugin is the plugin's type, and ContainerID empty for STATUS and VERSION.
+	Plugin, ContainerID string
+	Outcome             Outcome
 	// Code, Msg and Details are from the plugin's own error (CNI spec section 5, "Error"). Code
 	// is 0 if it returned none.
-	Code    uint
-	Msg     string
-	Details string
+	Code         uint
+	Msg, Details string
 	// Stderr is the end of what the plugin wrote to its standard error.
 	Stderr string
 	// Err is the failure on the side of the caller; nil for Refused.
 	Err error
 }
 
-// Error returns a text with verb, plugin, container ID and the plugin's own error.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("plugin %s %s", e.Plugin, e.Verb)
 	if e.ContainerID != "" {
@@ -68,7 +63,6 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the failure on the side of the caller.
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsPluginRefusal reports whether the plugin refused with a plugin-defined error code. CNI's codes

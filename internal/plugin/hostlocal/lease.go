@@ -97,10 +97,7 @@ func parse(data []byte) (Lease, error) {
 		return Lease{}, ErrEmpty
 	}
 	id, ifname, _ := strings.Cut(text, "\r\n")
-	if utils.ValidateContainerID(id) != nil {
-		return Lease{}, ErrUnexpected
-	}
-	if ifname != "" && utils.ValidateInterfaceName(ifname) != nil {
+	if utils.ValidateContainerID(id) != nil || ifname != "" && utils.ValidateInterfaceName(ifname) != nil {
 		return Lease{}, ErrUnexpected
 	}
 	return Lease{ContainerID: id, Interface: ifname}, nil
@@ -109,8 +106,7 @@ func parse(data []byte) (Lease, error) {
 // Entry is the file of one address.
 type Entry struct {
 	// IP is the address, by the name of the file.
-	IP netip.Addr
-	// Lease is the content; the zero Lease with Err.
+	IP    netip.Addr
 	Lease Lease
 	// Err is why the file has no lease: ErrEmpty, ErrUnexpected, or an error of reading it.
 	Err error

@@ -125,9 +125,6 @@ func (p Profile) Danger() string {
 // Pod is a pod as CNI_ARGS names it (K8S_POD_NAMESPACE, K8S_POD_NAME).
 type Pod struct{ Namespace, Name string }
 
-// syntheticNamespace is the namespace of synthetic pods.
-const syntheticNamespace = "delegated-ipam"
-
 // dnsLabel matches a DNS label (RFC 1123).
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -138,7 +135,7 @@ var podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?)/([a-z0-9]([a-
 // the container ID: two attachments with one pod name would have the same address in a plugin that
 // is keyed by pod (docs/reference/plugins.md, What to configure).
 func (p Profile) Pod(owner, containerID string) (Pod, bool) {
-	synthetic := Pod{Namespace: syntheticNamespace, Name: containerID}
+	synthetic := Pod{Namespace: "delegated-ipam", Name: containerID}
 	switch p.PodIdentity {
 	case PodIdentitySynthetic:
 		return synthetic, true

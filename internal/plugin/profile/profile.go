@@ -129,7 +129,6 @@ const (
 // RequirementKind is the kind of a required file.
 type RequirementKind string
 
-// The kinds of required files.
 const (
 	RequireFile      RequirementKind = "file"
 	RequireDirectory RequirementKind = "directory"
@@ -137,7 +136,6 @@ const (
 
 // Requirement is a file or directory without which the plugin does not work.
 type Requirement struct {
-	// Kind is what the path must be.
 	Kind RequirementKind `json:"kind"`
 	// Key is the key of ipam that names a further path; empty for none.
 	Key string `json:"key,omitempty"`
@@ -163,31 +161,25 @@ type Lost struct {
 // Profile is what is known about one plugin type.
 type Profile struct {
 	// Type is the plugin type, such as "host-local"; "unknown" for the conservative one.
-	Type string `json:"type"`
-	// RepeatedAdd is what a second ADD with the same container ID does.
+	Type        string      `json:"type"`
 	RepeatedAdd RepeatedAdd `json:"repeatedAdd"`
-	// VerifyBy is how a held attachment is verified.
-	VerifyBy Verify `json:"verifyBy"`
-	// CheckProves is what a CHECK that succeeds proves.
+	VerifyBy    Verify      `json:"verifyBy"`
 	CheckProves CheckProves `json:"checkProves"`
 	// Lost is how a CHECK reports "not held"; empty unless attachments are verified by CHECK.
 	Lost Lost `json:"lost"`
 	// AddOutlivesSeconds is how many seconds an ADD or DEL with an unknown outcome may still act
 	// after its process was ended or lost, because a daemon behind it continues. Before that a DEL
 	// after the ADD proves nothing, and no ADD uses the container ID of the DEL.
-	AddOutlivesSeconds int `json:"addOutlivesSeconds"`
-	// Del is what a successful DEL means.
-	Del Del `json:"del"`
-	// Store is where the plugin keeps its allocations.
-	Store Store `json:"store"`
+	AddOutlivesSeconds int   `json:"addOutlivesSeconds"`
+	Del                Del   `json:"del"`
+	Store              Store `json:"store"`
 	// DelFromAnyNode reports that a DEL on any node releases what the ADD on another node allocated,
 	// given the same container ID and configuration.
 	DelFromAnyNode bool `json:"delFromAnyNode,omitempty"`
 	// PerNodeKey is the key of ipam with which each node has a separate pool, so that
 	// DelFromAnyNode does not hold; empty for none.
 	PerNodeKey string `json:"perNodeKey,omitempty"`
-	// Lookup is how allocations can be read without running a verb.
-	Lookup Lookup `json:"lookup"`
+	Lookup     Lookup `json:"lookup"`
 	// WaitsForConfig reports that the plugin does nothing before it has read all of its
 	// configuration. Its process can then be started ahead of its call.
 	WaitsForConfig bool `json:"waitsForConfig"`
@@ -195,10 +187,8 @@ type Profile struct {
 	Requests []Request `json:"requests,omitempty"`
 	// RequestForm is how requested addresses are written; empty if there are no Requests.
 	RequestForm RequestForm `json:"requestForm,omitempty"`
-	// PodIdentity is which K8S_POD_* keys CNI_ARGS carries.
 	PodIdentity PodIdentity `json:"podIdentity"`
-	// Namespace is the kind of CNI_NETNS that the plugin works with.
-	Namespace Namespace `json:"namespace"`
+	Namespace   Namespace   `json:"namespace"`
 	// StateDirKey is the key of ipam that names the directory of the plugin's state, and
 	// DefaultStateDir the directory where the key is not set; both are empty for a plugin that keeps no
 	// state in files.
@@ -206,36 +196,29 @@ type Profile struct {
 	DefaultStateDir string `json:"defaultStateDir,omitempty"`
 	// Unique reports that the plugin never allocates one address to two attachments. A plugin that
 	// does so by design raises no alarm.
-	Unique bool `json:"unique"`
-	// NetworkName is which names of a network the plugin works with.
+	Unique      bool        `json:"unique"`
 	NetworkName NetworkName `json:"networkName,omitempty"`
 	// NetworkNameUnless has settings of the plugin object, as key=value, with any one of which every
 	// name works.
-	NetworkNameUnless []string `json:"networkNameUnless,omitempty"`
-	// StatusProves is what a STATUS that succeeds proves.
-	StatusProves StatusProves `json:"statusProves,omitempty"`
+	NetworkNameUnless []string     `json:"networkNameUnless,omitempty"`
+	StatusProves      StatusProves `json:"statusProves,omitempty"`
 	// DelGivesUpSeconds is after how many seconds a DEL whose backend does not respond reports
 	// success without having released; 0 for never. The time limit of a call must be shorter.
-	DelGivesUpSeconds int `json:"delGivesUpSeconds,omitempty"`
-	// Requires are files without which the plugin does not work.
-	Requires []Requirement `json:"requires,omitempty"`
+	DelGivesUpSeconds int           `json:"delGivesUpSeconds,omitempty"`
+	Requires          []Requirement `json:"requires,omitempty"`
 	// Dangers are the ways in which the plugin loses addresses or allocates them twice regardless of
 	// the sidecar; empty for a safe plugin. A plugin with dangers is refused without
 	// --accept-unsafe-plugin.
 	Dangers []string `json:"dangers,omitempty"`
 	// TryUnsafe is why "profile try" must not run the plugin; empty if it may.
-	TryUnsafe string `json:"tryUnsafe,omitempty"`
-	// Sources are where the facts come from.
-	Sources []string `json:"sources,omitempty"`
+	TryUnsafe string   `json:"tryUnsafe,omitempty"`
+	Sources   []string `json:"sources,omitempty"`
 }
 
 // IsLost reports whether a well-formed error of CHECK, by its code, message and details, means that
 // the plugin does not hold the attachment.
 func (p Profile) IsLost(code uint, msg, details string) bool {
-	if p.Lost.Message == "" || code == 0 {
-		return false
-	}
-	if len(p.Lost.Codes) > 0 && !slices.Contains(p.Lost.Codes, code) {
+	if p.Lost.Message == "" || code == 0 || len(p.Lost.Codes) > 0 && !slices.Contains(p.Lost.Codes, code) {
 		return false
 	}
 	return strings.Contains(msg, p.Lost.Message) || strings.Contains(details, p.Lost.Message)

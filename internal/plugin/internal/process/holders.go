@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,11 +43,9 @@ func findHolders(lock *IDLock) ([]int, error) {
 		if pid == os.Getpid() {
 			return nil, errors.New("another call of this process works on the same container ID; try again later")
 		}
-		if len(pids) == 0 || pids[len(pids)-1] != pid {
-			pids = append(pids, pid)
-		}
+		pids = append(pids, pid)
 	}
-	return pids, nil
+	return slices.Compact(pids), nil
 }
 
 // probeOffset is a byte of the lock file that no container ID locks (lockOffset).

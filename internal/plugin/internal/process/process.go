@@ -60,7 +60,6 @@ func (o *output) add(p []byte) error {
 	return nil
 }
 
-// Write implements io.Writer.
 func (o *output) Write(p []byte) (int, error) { return len(p), o.add(p) }
 
 // ReadFrom implements io.ReaderFrom for io.Copy, which would allocate 32 KiB for each stream.
