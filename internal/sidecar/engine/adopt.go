@@ -19,14 +19,14 @@ func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 		return false, err == nil, nil
 	}
 	// An address that is excluded by now was allocated before, and may be in use.
-	hidden := slices.ContainsFunc(addrs(found.Addresses), op.excludes)
+	hidden := slices.ContainsFunc(call.Addrs(found.Addresses), op.excludes)
 	excluded := keepsExcluded(op.entry.owner)
 	switch {
 	case err != nil && len(t.required) > 0 && !excluded:
-		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, addrs(found.Addresses), err)
+		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, call.Addrs(found.Addresses), err)
 	case err != nil || excluded && !hidden:
 		found := slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.excludes(a.Addr()) || op.outside(a.Addr()) })
-		t.known, t.want = found, t.preferring(addrs(found))
+		t.known, t.want = found, t.preferring(call.Addrs(found))
 		return false, false, nil
 	}
 	var families []record.Family
@@ -49,6 +49,6 @@ func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 		op.unreserve(found)
 		return false, false, err
 	}
-	op.log().WithField(fieldIPAddrs, addrs(found.Addresses)).Info("Adopted the addresses that the plugin's store holds: the journal had no record of them")
+	op.log().WithField(fieldIPAddrs, call.Addrs(found.Addresses)).Info("Adopted the addresses that the plugin's store holds: the journal had no record of them")
 	return true, false, nil
 }

@@ -107,21 +107,14 @@ type Attachment struct {
 type Kind string
 
 const (
-	// Forbidden: the owner is not among --owners.
-	Forbidden Kind = "forbidden"
-	// FamilyDisabled: the address family is disabled.
+	Forbidden      Kind = "forbidden" // the owner is not among --owners
 	FamilyDisabled Kind = "family disabled"
-	// UnknownPool: no pool has that name.
-	UnknownPool Kind = "unknown pool"
-	// NotFound: no attachment has the address.
-	NotFound Kind = "not found"
-	// Exists: another owner has the address.
-	Exists Kind = "exists"
-	// Failed: plugin, journal or configuration failed.
-	Failed Kind = "failed"
+	UnknownPool    Kind = "unknown pool"
+	NotFound       Kind = "not found" // no attachment has the address
+	Exists         Kind = "exists"    // another owner has the address
+	Failed         Kind = "failed"    // plugin, journal or configuration failed
 	// Busy: the queue is full, the budget is spent, or the client left; retry after RetryAfter.
-	Busy Kind = "busy"
-	// Stopping: the process is stopping.
+	Busy     Kind = "busy"
 	Stopping Kind = "stopping"
 )
 
@@ -134,10 +127,8 @@ type Error struct {
 	Err        error
 }
 
-// Error returns the reason.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 func newError(k Kind, format string, args ...any) *Error {

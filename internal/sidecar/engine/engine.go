@@ -118,7 +118,7 @@ func (e *Engine) Start(records []record.Record) {
 	for _, r := range records {
 		e.load(r)
 	}
-	e.sortEntries()
+	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
 	e.wg.Go(e.lookUpRounds)
 	for _, p := range e.pools {
 		// At most half of the plugin processes, so that requests always get one.

@@ -64,11 +64,6 @@ func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, 
 	return a.key, a.idInUse(), true
 }
 
-// sortEntries sorts Engine.sorted after loads; Engine.mu is held.
-func (e *Engine) sortEntries() {
-	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
-}
-
 // position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
 func (e *Engine) position(k key) (int, bool) {
 	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k key) int { return a.compare(k) })

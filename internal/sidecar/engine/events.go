@@ -15,14 +15,11 @@ const (
 	ActionAllocate Action = "allocate"
 	ActionRestore  Action = "restore"
 	ActionRelease  Action = "release"
-	// ActionDiscard: the attachment was removed even if the plugin's DEL failed.
-	ActionDiscard Action = "discard"
-	// ActionExpire: an allocation was not confirmed in time.
-	ActionExpire Action = "expire"
-	// ActionRetire: the owner is not among --owners any more (--retire-owners).
-	ActionRetire Action = "retire"
-	// ActionReacquire: an interrupted or lost acquisition was repeated.
-	ActionReacquire Action = "reacquire"
+	ActionDiscard  Action = "discard" // the attachment was removed even if the plugin's DEL failed
+
+	ActionExpire    Action = "expire"    // an allocation was not confirmed in time
+	ActionRetire    Action = "retire"    // the owner is not among --owners any more (--retire-owners)
+	ActionReacquire Action = "reacquire" // an interrupted or lost acquisition was repeated
 	// ActionExclude: an excluded address that the plugin had returned was kept from allocation.
 	ActionExclude Action = "exclude"
 	// ActionCleanup: a released attachment, or one that was never returned to a client, was
@@ -34,7 +31,6 @@ const (
 type EventOutcome string
 
 const (
-	// OutcomeSuccess: the action is complete.
 	OutcomeSuccess EventOutcome = "success"
 	// OutcomeRejected: a rule or a held attachment prevented it; nothing failed.
 	OutcomeRejected EventOutcome = "rejected"
@@ -55,12 +51,9 @@ type Event struct {
 type Queue string
 
 const (
-	// QueueEntry: one operation at a time per attachment.
-	QueueEntry Queue = "attachment"
-	// QueueProcess: --max-plugin-processes of a pool.
-	QueueProcess Queue = "process"
-	// QueueBackground: attachments to reconcile.
-	QueueBackground Queue = "background"
+	QueueEntry      Queue = "attachment" // one operation at a time per attachment
+	QueueProcess    Queue = "process"    // --max-plugin-processes of a pool
+	QueueBackground Queue = "background" // attachments to reconcile
 )
 
 // Observer receives events and waiting times. It is called concurrently, may not block and must
@@ -76,8 +69,7 @@ type Observer interface {
 // nopObserver ignores everything.
 type nopObserver struct{}
 
-func (nopObserver) ActionDone(Event) {}
-
+func (nopObserver) ActionDone(Event)               {}
 func (nopObserver) QueueWait(Queue, time.Duration) {}
 
 // actionDone reports a completed action to the observer.

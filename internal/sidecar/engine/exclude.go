@@ -31,7 +31,7 @@ func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 	if len(inv.Requested) > 0 {
 		return nil
 	}
-	came := addrs(res.Addresses)
+	came := call.Addrs(res.Addresses)
 	i := slices.IndexFunc(came, op.excludes)
 	switch {
 	case keepsExcluded(op.entry.owner):

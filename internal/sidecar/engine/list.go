@@ -140,7 +140,6 @@ func (s Summary) Add(o Summary) Summary {
 
 // PluginUse is a plugin whose executable recorded attachments need for their CHECK and DEL.
 type PluginUse struct {
-	// Pool is the attachments' pool.
 	Pool string
 	// Plugin is the plugin's type, Binary the recorded path of its executable.
 	Plugin, Binary string

@@ -175,7 +175,7 @@ func TestListAllocations(t *testing.T) {
 			owner := fmt.Sprintf("owner-%d", i)
 			e.load(record.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: record.Releasing})
 		}
-		e.sortEntries()
+		slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
 		return testing.AllocsPerRun(1, func() {
 			seen := 0
 			for range e.All() {

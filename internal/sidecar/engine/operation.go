@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -55,10 +56,7 @@ type operation struct {
 // does not last longer than Options.Budget and one call. A call that has begun ignores it: an
 // abandoned one would leave an unknown outcome.
 func (op *operation) callCtx() context.Context {
-	if op.calls == nil {
-		return logging.WithRequestID(context.Background(), op.requestID)
-	}
-	return logging.WithRequestID(op.calls, op.requestID)
+	return logging.WithRequestID(cmp.Or(op.calls, context.Background()), op.requestID)
 }
 
 // String identifies the attachment for errors.
@@ -116,13 +114,6 @@ func (op *operation) setVerified() {
 	if reacquired || op.action == ActionReacquire {
 		op.outcomeLogger(op.addresses()).Info("Reacquired: the plugin holds the attachment again")
 	}
-}
-
-// setUsed records that a request holds the lock.
-func (op *operation) setUsed() {
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	op.entry.lastUsed = time.Now()
 }
 
 // describe returns the current view of the attachment; without a record it only identifies it.

@@ -187,7 +187,9 @@ type result struct {
 func (op *operation) work(req request, done chan<- result) {
 	defer op.unlock()
 	defer op.finish()
-	op.setUsed()
+	op.engine.mu.Lock()
+	op.entry.lastUsed = time.Now()
+	op.engine.mu.Unlock()
 	var err error
 	switch req.action {
 	case ActionRelease:

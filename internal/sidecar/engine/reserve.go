@@ -21,11 +21,11 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 		return nil
 	case !inv.Profile.Unique:
 		return &rejectedResult{error: fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
-			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse())}
+			inv.Plugin, call.Addrs(res.Addresses), other.key, other.idInUse())}
 	}
 	r := &rejectedResult{
 		error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; ours was released",
-			inv.Plugin, addrs(res.Addresses), other.key, other.idInUse()),
+			inv.Plugin, call.Addrs(res.Addresses), other.key, other.idInUse()),
 		holder: other, ip: ip,
 	}
 	if other.lost {
@@ -36,7 +36,7 @@ func (op *operation) reserve(inv call.Invocation, res call.Result) error {
 	if !op.freed && op.engine.ctx.Err() == nil {
 		requested := slices.ContainsFunc(inv.Requested, func(p netip.Prefix) bool { return p.Addr() == ip })
 		r.repeatable = !requested && (len(inv.Requested) > 0 || other.lost)
-		missing := func(a call.Address) bool { return !slices.Contains(addrs(res.Addresses), a.Addr()) }
+		missing := func(a call.Address) bool { return !slices.Contains(call.Addrs(res.Addresses), a.Addr()) }
 		r.holderIsFree = other.lost && !slices.ContainsFunc(other.rec.Result.Addresses, missing)
 	}
 	op.engine.count(func(c *Counters) { c.Duplicates++ })

@@ -70,7 +70,7 @@ func canRequest(inv call.Invocation, ips []netip.Addr) bool {
 // request: a requested or required address is missing, or an extra one of its family came
 // with it.
 func (w want) accept(res call.Result, requested []netip.Prefix, excluded func(netip.Addr) bool) ([]record.Family, error) {
-	came := addrs(res.Addresses)
+	came := call.Addrs(res.Addresses)
 	for _, p := range requested {
 		if !slices.Contains(came, p.Addr()) {
 			return nil, fmt.Errorf("requested %s, plugin returned %v", p.Addr(), came)
@@ -123,18 +123,9 @@ func (w want) familiesToClaim(addresses []call.Address, excluded func(netip.Addr
 	return there, missing, nil
 }
 
-// addrs returns the bare addresses.
-func addrs(list []call.Address) []netip.Addr {
-	out := make([]netip.Addr, len(list))
-	for i, a := range list {
-		out[i] = a.Addr()
-	}
-	return out
-}
-
 // sameAddresses compares two results regardless of order.
 func sameAddresses(a, b []call.Address) bool {
-	x, y := addrs(a), addrs(b)
+	x, y := call.Addrs(a), call.Addrs(b)
 	slices.SortFunc(x, netip.Addr.Compare)
 	slices.SortFunc(y, netip.Addr.Compare)
 	return slices.Equal(x, y)

@@ -138,11 +138,7 @@ func (r *Record) Addresses() []call.Address {
 
 // Addrs returns the bare addresses, in the plugin's order; none for a nil record.
 func (r *Record) Addrs() []netip.Addr {
-	addrs := make([]netip.Addr, len(r.Addresses()))
-	for i, a := range r.Addresses() {
-		addrs[i] = a.Addr()
-	}
-	return addrs
+	return call.Addrs(r.Addresses())
 }
 
 // IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; before
