@@ -74,7 +74,6 @@ type candidate struct {
 // invalid reports whether the file could not be parsed, as while it is being written.
 func (c candidate) invalid() bool { return c.err != nil && !errors.Is(c.err, errNoIPAM) }
 
-// readCandidate reads one file.
 func readCandidate(file string) candidate {
 	c := candidate{file: file}
 	data, err := files.Read(file, maxFile)

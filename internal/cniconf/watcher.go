@@ -67,10 +67,8 @@ type pool struct {
 
 // Status is the status of a pool's configuration.
 type Status struct {
-	// Network is the name of the network in use; empty if there is none.
-	Network string
-	// File is the path of the file from which it was read.
-	File string
+	// Network is the name of the network in use, empty if there is none, and File its file.
+	Network, File string
 	// Err is why the pool has no network or, with a network in use, why the files that
 	// exist now do not replace it; nil without an error.
 	Err error

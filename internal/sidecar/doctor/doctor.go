@@ -2,7 +2,6 @@
 // Observations and report findings; they change nothing.
 package doctor
 
-// check is one check.
 type check struct {
 	// name is shown with each finding and has a row in docs/operate/doctor.md.
 	name string

@@ -6,10 +6,8 @@ import "fmt"
 type State string
 
 const (
-	// OK: nothing needs to be done.
-	OK State = "ok"
-	// Warning: a resource is wasted, or a failure is possible.
-	Warning State = "warning"
+	OK      State = "ok"      // nothing needs to be done
+	Warning State = "warning" // a resource is wasted, or a failure is possible
 	// Error: addresses cannot be allocated or may be allocated twice, or it is unknown
 	// whether that is so.
 	Error State = "error"
@@ -17,7 +15,6 @@ const (
 
 // Finding is one result of a check.
 type Finding struct {
-	// Check is the name of the check.
 	Check string `json:"check"`
 	// Pool is the pool's name; empty if the finding is about the whole sidecar.
 	Pool string `json:"pool,omitempty"`
@@ -59,12 +56,10 @@ func (r *report) clean() bool { return len(r.findings) == r.begun }
 // fail.
 func (r *report) ok(format string, args ...any) *Finding { return r.add(OK, "", format, args...) }
 
-// warn adds a warning.
 func (r *report) warn(remedy, format string, args ...any) *Finding {
 	return r.add(Warning, remedy, format, args...)
 }
 
-// fail adds an error.
 func (r *report) fail(remedy, format string, args ...any) *Finding {
 	return r.add(Error, remedy, format, args...)
 }

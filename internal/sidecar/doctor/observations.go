@@ -33,8 +33,7 @@ type Observations struct {
 	otherMounts bool
 	// machineID is empty if the machine has none.
 	machineID string
-	// stateDir is the sidecar's state directory.
-	stateDir directory
+	stateDir  directory
 	// pools are the pools that a start of the sidecar would have; poolsErr is why they could not be
 	// inspected.
 	pools    []pool

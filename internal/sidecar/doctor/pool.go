@@ -20,8 +20,7 @@ type pool struct {
 	confErr error
 	// netNSErr is why --cni-netns is rejected.
 	netNSErr error
-	// plugin is the plugin of the network.
-	plugin plugin.Inspection
+	plugin   plugin.Inspection
 	// lockHolder describes the process that holds the node lock of the network (nodelock.Holder);
 	// empty if no process does.
 	lockHolder string
@@ -64,21 +63,14 @@ func collectPools(ctx context.Context, c sidecar.Config) ([]pool, error) {
 			p.lockHolder = nodelock.Holder(c.NodeName, p.network.Name)
 			p.plugin = runner.Inspect(ctx, p.network)
 		}
-		p.stateDir = collectPluginStateDir(p)
+		p.stateDir = directory{path: p.plugin.StateDir}
+		if p.hasStore() { // host-local has a directory for each network
+			p.stateDir.path = filepath.Join(p.stateDir.path, p.network.Name)
+		}
+		if filepath.IsAbs(p.stateDir.path) {
+			p.stateDir = collectDirectory(p.stateDir.path)
+		}
 		pools = append(pools, p)
 	}
 	return pools, nil
-}
-
-// collectPluginStateDir describes the directory of a plugin; host-local has one for each
-// network.
-func collectPluginStateDir(p pool) directory {
-	dir := p.plugin.StateDir
-	if !filepath.IsAbs(dir) {
-		return directory{path: dir}
-	}
-	if p.plugin.Plugin == hostLocal {
-		dir = filepath.Join(dir, p.network.Name)
-	}
-	return collectDirectory(dir)
 }

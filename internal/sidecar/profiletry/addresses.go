@@ -19,12 +19,7 @@ func prefixes(r call.Result) []string {
 
 // addrs returns the addresses of a result, sorted.
 func addrs(r call.Result) []netip.Addr {
-	var all []netip.Addr
-	for _, a := range r.Addresses {
-		all = append(all, a.Addr())
-	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return all
+	return slices.SortedFunc(slices.Values(call.Addrs(r.Addresses)), netip.Addr.Compare)
 }
 
 // shared returns the addresses that two results have in common.

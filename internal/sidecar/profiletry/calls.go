@@ -68,7 +68,6 @@ func (a attempt) succeeded() bool { return a.made && a.err == nil }
 // refused reports whether the plugin returned a well-formed error.
 func (a attempt) refused() bool { return a.made && a.err != nil && a.err.Outcome == call.Refused }
 
-// text returns the outcome as text.
 func (a attempt) text() string {
 	switch {
 	case !a.made:

@@ -108,10 +108,8 @@ const (
 	untried verdict = iota
 	// honoured: exactly the requested address was returned, each time.
 	honoured
-	// ignored: another address was returned, or one more.
-	ignored
-	// rejected: the ADD was refused, for an unknown reason.
-	rejected
+	ignored  // another address was returned, or one more
+	rejected // the ADD was refused, for an unknown reason
 )
 
 // requested is the effect of requests in one way, and the observation.

@@ -33,9 +33,7 @@ type Plugin interface {
 
 // Options are the input of Run.
 type Options struct {
-	// Plugin runs the verbs.
-	Plugin Plugin
-	// Network is the network in which the plugin is tried.
+	Plugin  Plugin
 	Network call.Network
 	// Type is the plugin's type.
 	Type string
@@ -60,11 +58,10 @@ func (o Options) ownProfile() bool { return o.Profile.Type == o.Type }
 
 // Report is the result of Run.
 type Report struct {
-	// Type is the plugin's type, Network the name of the network.
+	// Type is the plugin's type, Network the name of the network, and Binary the plugin's executable.
 	Type    string `json:"type"`
 	Network string `json:"network"`
-	// Binary is the plugin's executable.
-	Binary string `json:"binary,omitempty"`
+	Binary  string `json:"binary,omitempty"`
 	// Versions are the CNI versions that the plugin supports, and CNIVersion the one of its calls.
 	Versions   []string `json:"versions"`
 	CNIVersion string   `json:"cni-version,omitempty"`
@@ -80,8 +77,7 @@ type Report struct {
 	// Differences are the fields in which the proposal differs from the profile of the type; none
 	// if the type has no profile.
 	Differences []Difference `json:"differences"`
-	// Notes are further facts for the reader.
-	Notes []string `json:"notes"`
+	Notes       []string     `json:"notes"`
 	// Leftovers are the container IDs that could not be released.
 	Leftovers []Leftover `json:"leftovers"`
 }
@@ -91,7 +87,6 @@ const Succeeded = "success"
 
 // Step is one call of the plugin.
 type Step struct {
-	// Verb is ADD, DEL, CHECK or STATUS.
 	Verb string `json:"verb"`
 	// ContainerID is CNI_CONTAINERID; empty for STATUS.
 	ContainerID string `json:"container-id,omitempty"`
@@ -102,17 +97,14 @@ type Step struct {
 	// Addresses are the result of an ADD.
 	Addresses []string `json:"addresses,omitempty"`
 	// Code is the code of the plugin's error; 0 if it returned none.
-	Code uint `json:"code,omitempty"`
-	// Error is the whole error.
+	Code  uint   `json:"code,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
 // Origins of a Fact.
 const (
-	// FromStep: a step has determined it.
-	FromStep = "tried"
-	// FromProfile: it is taken from the profile in use.
-	FromProfile = "profile"
+	FromStep    = "tried"   // a step has determined it
+	FromProfile = "profile" // it is taken from the profile in use
 )
 
 // Fact is one field of the proposal.
@@ -128,9 +120,8 @@ type Fact struct {
 
 // Difference is one field in which the proposal differs from the profile of the type.
 type Difference struct {
-	// Field is its name in the JSON of a profile.
-	Field string `json:"field"`
-	// Profile and Proposal are its values.
+	// Field is its name in the JSON of a profile, Profile and Proposal are its values.
+	Field    string          `json:"field"`
 	Profile  json.RawMessage `json:"profile"`
 	Proposal json.RawMessage `json:"proposal"`
 	// Reason is the observation.
@@ -139,7 +130,6 @@ type Difference struct {
 
 // Leftover is a container ID that may still hold an address, or may hold one later.
 type Leftover struct {
-	// ContainerID is the ID.
 	ContainerID string `json:"container-id"`
 	// Reason is why it could not be released.
 	Reason string `json:"reason"`
