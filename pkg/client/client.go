@@ -22,11 +22,8 @@ const (
 	DefaultPool = "default"
 )
 
-const (
-	unixScheme = "unix://"
-	// base is the base path of the API (swagger.yaml); the host is not used on a unix socket.
-	base = "http://localhost/v1"
-)
+// base is the base path of the API (swagger.yaml); the host is not used on a unix socket.
+const base = "http://localhost/v1"
 
 // Client sends requests to the sidecar at one socket. It is safe for concurrent use.
 type Client struct {
@@ -53,7 +50,7 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 // (as in $CILIUM_SOCK). It opens no connection. It fails if socket is empty, has another scheme, or
 // is the name of an abstract socket ("@name"), which the sidecar does not serve.
 func New(socket string, options ...Option) (*Client, error) {
-	path := strings.TrimPrefix(socket, unixScheme)
+	path := strings.TrimPrefix(socket, "unix://")
 	if path == "" || strings.Contains(path, "://") {
 		return nil, fmt.Errorf("socket is %q; expected the path of a unix socket, such as %s", socket, DefaultSocket)
 	}
@@ -131,8 +128,7 @@ func (c *Client) send(ctx context.Context, r request, model any) error {
 // failed wraps an error of the connection. The URL in a *url.Error is not the socket, which is
 // named instead.
 func (c *Client) failed(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*url.Error](err); ok {
 		err = of.Err
 	}
 	return fmt.Errorf("the sidecar at %s: %w", c.socket, err)

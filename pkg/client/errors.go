@@ -101,18 +101,14 @@ func newError(response *http.Response) *Error {
 	// A truncated reason is better than none.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
 	var object struct{ Message string }
-	if json.Unmarshal(body, &e.Reason) == nil {
-		return e
+	if json.Unmarshal(body, &e.Reason) != nil {
+		_ = json.Unmarshal(body, &object)
+		e.Reason = cmp.Or(object.Message, strings.TrimSpace(string(body)), response.Header.Get("Delegated-Ipam-Reason"))
 	}
-	if json.Unmarshal(body, &object) == nil && object.Message != "" {
-		e.Reason = object.Message
-		return e
-	}
-	e.Reason = cmp.Or(strings.TrimSpace(string(body)), response.Header.Get("Delegated-Ipam-Reason"))
 	return e
 }
 
-// notSidecar returns an ErrNotSidecar that names what is wrong with an response.
+// notSidecar returns an ErrNotSidecar that names what is wrong with a response.
 func notSidecar(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrNotSidecar}, args...)...)
 }

@@ -138,8 +138,7 @@ func (c *Client) List(ctx context.Context) ([]*models.Attachment, error) {
 	var all []*models.Attachment
 	err := c.send(ctx, request{method: http.MethodGet, path: "/ipam"}, &all)
 	// cilium-agent has the path, but not this method.
-	var refused *Error
-	if errors.As(err, &refused) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed}, refused.StatusCode) {
+	if refused, ok := errors.AsType[*Error](err); ok && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed}, refused.StatusCode) {
 		err = c.failed(notSidecar("no list of attachments: %w", err))
 	}
 	if err != nil {
