@@ -80,25 +80,16 @@ func Ago(t, now time.Time) string {
 // Duration returns a duration in at most two units, such as "1d1h". A negative one is "0s": the
 // clocks of two processes differ a little.
 func Duration(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Second:
-		return "0s"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return inUnits(d, time.Minute, "m", time.Second, "s")
-	case d < day:
-		return inUnits(d, time.Hour, "h", time.Minute, "m")
+	units := []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second, time.Nanosecond}
+	for i, name := range []string{"d", "h", "m", "s"} {
+		if d < units[i] {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", d/units[i], name)
+		if rest := d % units[i] / units[i+1]; rest > 0 && name != "s" {
+			text += fmt.Sprintf("%d%c", rest, "hms"[i])
+		}
+		return text
 	}
-	return inUnits(d, day, "d", time.Hour, "h")
-}
-
-// inUnits returns a duration in a large and a small unit, the small one only if it is not 0.
-func inUnits(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
-	text := fmt.Sprintf("%d%s", d/large, largeName)
-	if rest := d % large / small; rest > 0 {
-		text += fmt.Sprintf("%d%s", rest, smallName)
-	}
-	return text
+	return "0s"
 }
