@@ -63,7 +63,7 @@ func otherWriters() map[string]map[string][]string {
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
 		// The directory in which profile try and reclaim run plugins.
-		"delegated-ipam/cli": {"makeLockDir": {"MkdirTemp", "MkdirTemp"}, "withPlugins": {"RemoveAll"}},
+		"delegated-ipam/cli": {"withPlugins": {"MkdirTemp", "MkdirTemp", "RemoveAll"}},
 		// The files that --output, --from and --report name.
 		"lostnodes": {"Write": {"Replace"}},
 		// The file of visits.

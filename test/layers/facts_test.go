@@ -49,7 +49,7 @@ var readers = map[string]string{
 	"DelGivesUpSeconds":  "profile.CheckTimeout",
 	"Requires":           "profile.Required",
 	"Dangers":            "profile.Danger",
-	"TryUnsafe":          "cli.tryOptions",
+	"TryUnsafe":          "cli.profileTry",
 	"Sources":            "", // documentation
 }
 

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,3 +102,49 @@ func (c connection) explain(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// poolOption declares --pool for a command that works on one pool.
+func poolOption(target *string, help string) options.Option {
+	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: client.DefaultPool, Help: help}
+}
+
+// listedPool returns the pool that a value of --pool names, as the list has it. A pool that the
+// sidecar does not have, and no attachment, is an error.
+func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
+	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == poolName(name) }) {
+		return poolName(name), nil
+	}
+	status, err := c.health(ctx)
+	if err != nil {
+		return "", err
+	}
+	pool, known := poolInStatus(status, name), poolNames(status)
+	if !slices.Contains(known, pool) {
+		return "", fmt.Errorf("no pool %q: the sidecar has the pools %q, and no attachment is in another one", name, known)
+	}
+	return pool, nil
+}
+
+// poolInStatus returns the pool that a value of --pool names, as this status has it.
+func poolInStatus(status *models.StatusResponse, name string) string {
+	if poolName(name) == client.DefaultPool {
+		for _, o := range status.DelegatedIpam.Options {
+			if o.Name == "ipam-default-ip-pool" {
+				return o.Value
+			}
+		}
+	}
+	return poolName(name)
+}
+
+// poolNames returns the pools of the sidecar.
+func poolNames(status *models.StatusResponse) []string {
+	names := make([]string, len(status.DelegatedIpam.Pools))
+	for i, p := range status.DelegatedIpam.Pools {
+		names[i] = p.Pool
+	}
+	return names
+}
+
+// poolName returns the pool that a request with a value of --pool has.
+func poolName(name string) string { return cmp.Or(name, client.DefaultPool) }

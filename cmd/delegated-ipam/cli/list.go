@@ -55,7 +55,10 @@ func (d dependencies) listCommand() *cobra.Command {
 func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name1, name2 string, last func(*models.Attachment) (string, string)) error {
 	t := output.NewTable(w)
 	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", name1, name2)
-	for _, a := range byPoolAndOwner(all) {
+	slices.SortFunc(all, func(a, b *models.Attachment) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
+	})
+	for _, a := range all {
 		var ips []string
 		for _, at := range a.Addresses {
 			ips = append(ips, at.IP)
@@ -64,12 +67,6 @@ func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name
 		t.Row(a.Owner, a.Pool, a.State, strings.Join(ips, ","), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), cell1, cell2)
 	}
 	return t.Flush()
-}
-
-func byPoolAndOwner(all []*models.Attachment) []*models.Attachment {
-	return slices.SortedFunc(slices.Values(all), func(a, b *models.Attachment) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
-	})
 }
 
 // note returns the unusual properties of an attachment.

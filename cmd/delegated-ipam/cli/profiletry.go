@@ -74,39 +74,30 @@ func profileTry(cmd *cobra.Command, networks *cniconf.Watcher, plugins plugin.Op
 	if err != nil {
 		return err
 	}
-	o, err := tryOptions(plugins, pluginType)
+	set, err := plugins.Profiles()
 	if err != nil {
 		return err
 	}
-	o.Network = network
+	used := profiletry.ProfileFor(set, pluginType)
+	if used.TryUnsafe != "" {
+		return fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", used.Type, used.TryUnsafe, used.Type)
+	}
+	set = maps.Clone(set)
+	set[pluginType] = used
+	plugins.Profiles = func() (profile.Set, error) { return set, nil }
+	// Dangers apply to an address in use. A separate field forbids this command.
+	plugins.AcceptUnsafe = true
+	runner, err := plugin.New(plugins)
+	if err != nil {
+		return cmdline.Usage(err)
+	}
+	o := profiletry.Options{Plugin: runner, Type: pluginType, Profile: used, Network: network, IDPrefix: profiletry.NewIDPrefix()}
 	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
 	// A terminal that is closed ends the steps as SIGINT does.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	report, err := profiletry.Run(ctx, o)
 	return errors.Join(err, printTry(cmd.OutOrStdout(), report, format))
-}
-
-// tryOptions returns the options of a run without its network.
-func tryOptions(o plugin.Options, pluginType string) (profiletry.Options, error) {
-	set, err := o.Profiles()
-	if err != nil {
-		return profiletry.Options{}, err
-	}
-	used := profiletry.ProfileFor(set, pluginType)
-	if used.TryUnsafe != "" {
-		return profiletry.Options{}, fmt.Errorf("plugin %s must not be tried: %s; `delegated-ipam profile show %s` prints its profile", used.Type, used.TryUnsafe, used.Type)
-	}
-	set = maps.Clone(set)
-	set[pluginType] = used
-	o.Profiles = func() (profile.Set, error) { return set, nil }
-	// Dangers apply to an address in use. A separate field forbids this command.
-	o.AcceptUnsafe = true
-	runner, err := plugin.New(o)
-	if err != nil {
-		return profiletry.Options{}, cmdline.Usage(err)
-	}
-	return profiletry.Options{Plugin: runner, Type: pluginType, Profile: used, IDPrefix: profiletry.NewIDPrefix()}, nil
 }
 
 // networkOf returns the network of the first pool whose plugin is of a type.

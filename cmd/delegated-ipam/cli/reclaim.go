@@ -175,29 +175,24 @@ func (o *reclaimOptions) writeOutcome(nodes []lostnodes.Node, results []lostnode
 
 // lost returns the lost nodes, and the end of the validity of their list.
 func (o *reclaimOptions) lost(now time.Time) ([]lostnodes.Node, time.Time, error) {
-	list := lostnodes.List{Nodes: []lostnodes.Node{{Name: o.node, Owners: o.owners}}}
-	var until time.Time
-	if o.from != "" {
-		var err error
-		if list, err = lostnodes.Read[lostnodes.List](o.from); err != nil {
-			return nil, until, err
-		}
-		until = list.Time.Add(maxListAge)
-		if age := now.Sub(list.Time); age > maxListAge || age < -maxListAge {
-			return nil, until, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
-		}
-	}
 	if o.from == "" {
-		if _, err := list.Nodes[0].AllOwners(); err != nil {
-			return nil, until, cmdline.Usage(err)
-		}
+		n := lostnodes.Node{Name: o.node, Owners: o.owners, Generations: o.generations}
+		_, err := n.AllOwners()
+		return []lostnodes.Node{n}, time.Time{}, cmdline.Usage(err)
+	}
+	list, err := lostnodes.Read[lostnodes.List](o.from)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if age := now.Sub(list.Time); age > maxListAge || age < -maxListAge {
+		return nil, time.Time{}, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
 	}
 	for i, n := range list.Nodes {
 		if n.Generations >= 0 {
 			list.Nodes[i].Generations = max(n.Generations, o.generations)
 		}
 	}
-	return list.Nodes, until, nil
+	return list.Nodes, list.Time.Add(maxListAge), nil
 }
 
 // print prints a row for each container ID.
@@ -224,18 +219,20 @@ func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Result) e
 // reportOf returns the result for each node. A node without any attempt is in neither list.
 func reportOf(nodes []lostnodes.Node, results []lostnodes.Result) lostnodes.Report {
 	report := lostnodes.Report{Reclaimed: []string{}, Failed: map[string]string{}}
-	count := map[string]map[lostnodes.State]int{}
+	type outcome struct {
+		node  string
+		state lostnodes.State
+	}
+	count := map[outcome]int{}
 	for _, r := range results {
-		if count[r.Node] == nil {
-			count[r.Node] = map[lostnodes.State]int{}
-		}
-		count[r.Node][r.State]++
+		count[outcome{r.Node, r.State}]++
 		if _, ok := report.Failed[r.Node]; !ok && r.State == lostnodes.Failed {
 			report.Failed[r.Node] = r.Error
 		}
 	}
 	for _, n := range nodes {
-		if c := count[n.Name]; c[lostnodes.Released] > 0 && c[lostnodes.Failed]+c[lostnodes.NotTried] == 0 {
+		of := func(s lostnodes.State) int { return count[outcome{n.Name, s}] }
+		if of(lostnodes.Released) > 0 && of(lostnodes.Failed)+of(lostnodes.NotTried) == 0 {
 			report.Reclaimed = append(report.Reclaimed, n.Name)
 		}
 	}

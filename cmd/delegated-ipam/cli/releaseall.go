@@ -25,7 +25,8 @@ import (
 func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOptions) error {
 	ctx := cmd.Context()
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
-	if o.ifRunning && notListening(err) {
+	// A sidecar that hangs listens.
+	if o.ifRunning && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
 		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` checks the journal\n", c.Socket())
 		return err
 	}
@@ -95,12 +96,6 @@ func (d dependencies) untilPoll(ctx context.Context) error {
 	case <-time.After(d.pollInterval):
 		return nil
 	}
-}
-
-// notListening reports whether an error is that no process listens on the socket. A sidecar that
-// hangs listens.
-func notListening(err error) bool {
-	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // releaseEach releases addresses, one after the other, and returns those that it has released. The

@@ -4,6 +4,7 @@ package cli
 import (
 	"context"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -92,4 +94,33 @@ func noCommand(root *cobra.Command, args []string) error {
 		return cmdline.Usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
 	}
 	return cmdline.Usagef("unknown command %q; expected one of %s", args[0], want)
+}
+
+// args accepts exactly these arguments, named as in the help text; "IP" must be an address, "OWNER"
+// a name, and "TYPE" a plugin type.
+func args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cmdline.Args(names...)(cmd, args); err != nil {
+			return err
+		}
+		for i, text := range args {
+			switch names[i] {
+			case "IP":
+				if ip, err := netip.ParseAddr(text); err != nil || ip.Zone() != "" {
+					return cmdline.Usagef("IP is %q; expected an address without a prefix length and a zone, such as 10.15.0.2 or fd00:15::2", text)
+				}
+			case "TYPE":
+				if err := profile.CheckType(text); err != nil {
+					return cmdline.Usagef("TYPE is %q; %w", text, err)
+				}
+			case "OWNER":
+				// The API accepts an empty owner, but releases its addresses as soon as the client
+				// has disconnected, which a command does immediately.
+				if text == "" {
+					return cmdline.Usagef("OWNER is %q; expected a name such as router or kube-system/coredns-1", text)
+				}
+			}
+		}
+		return nil
+	}
 }

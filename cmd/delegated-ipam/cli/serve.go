@@ -1,15 +1,20 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 )
 
@@ -104,8 +109,12 @@ type reloader struct {
 func (r *reloader) reread() []options.Setting {
 	values, set := options.NewSidecar(r.env)
 	now, err := r.set.Reread(set, r.env)
+	var resolved options.Sidecar
 	if err == nil {
-		err = valid(*values)
+		resolved, err = values.Complete()
+	}
+	if err == nil {
+		err = sidecar.Config{Sidecar: resolved}.Validate()
 	}
 	if err != nil {
 		for _, e := range split(err) {
@@ -133,11 +142,60 @@ func (r *reloader) reread() []options.Setting {
 	return slices.Clone(r.running)
 }
 
-// valid returns the reason why a sidecar would not start with options.
-func valid(o options.Sidecar) error {
-	resolved, err := o.Complete()
+// serveOptions are the options of serve as they are here, from the same sources: flags of the
+// command, the environment and --config-dir.
+type serveOptions struct {
+	env    map[string]string
+	values *options.Sidecar
+	set    *options.Set
+}
+
+// serveOptions adds flags of serve to a command; without names all of them.
+func (d dependencies) serveOptions(cmd *cobra.Command, names ...string) serveOptions {
+	o := serveOptions{env: d.env}
+	o.values, o.set = options.NewSidecar(d.env)
+	for _, name := range names {
+		cmd.Flags().AddFlag(o.set.Flags().Lookup(name))
+	}
+	if len(names) == 0 {
+		cmd.Flags().AddFlagSet(o.set.Flags())
+	}
+	return o
+}
+
+// resolve reads the sources. An error is one of cmdline.Usage.
+func (o serveOptions) resolve() (sidecar.Config, error) {
+	if err := o.set.Resolve(o.env); err != nil {
+		return sidecar.Config{}, cmdline.Usage(err)
+	}
+	resolved, err := o.values.Complete()
+	return sidecar.Config{Sidecar: resolved}, cmdline.Usage(err)
+}
+
+// withPlugins calls run with the valid options, their networks, and options of a plugin runner
+// whose lock file exists during the call.
+func (o serveOptions) withPlugins(run func(sidecar.Config, *cniconf.Watcher, plugin.Options) error) error {
+	config, err := o.resolve()
 	if err != nil {
 		return err
 	}
-	return sidecar.Config{Sidecar: resolved}.Validate()
+	if err := config.Sidecar.Validate(); err != nil {
+		return cmdline.Usage(err)
+	}
+	networks, err := cniconf.New(config.NetworkOptions())
+	if err != nil {
+		return cmdline.Usage(err)
+	}
+	const pattern = "delegated-ipam-"
+	dir, err := os.MkdirTemp("", pattern)
+	if err != nil { // a read-only file system; then the directory is in memory
+		var shmErr error
+		if dir, shmErr = os.MkdirTemp("/dev/shm", pattern); shmErr != nil {
+			return fmt.Errorf("directory of the lock file: %w; TMPDIR names another", errors.Join(err, shmErr))
+		}
+	}
+	defer os.RemoveAll(dir)
+	plugins := config.PluginOptions()
+	plugins.LockFile = filepath.Join(dir, "lock")
+	return run(config, networks, plugins)
 }

@@ -162,10 +162,7 @@ func fact(v any) string {
 	if text, ok := v.(string); ok {
 		return text
 	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
+	data, _ := json.Marshal(v) // was decoded from JSON
 	return string(data)
 }
 
@@ -183,16 +180,14 @@ func verification(v *models.PoolVerification) string {
 
 // options prints the options that are not the default, or all of them if verbose.
 func (p statusPrinter) options(all []*models.OptionValue) {
-	titled := false
+	if !p.verbose {
+		all = slices.DeleteFunc(all, func(o *models.OptionValue) bool { return o.Source == models.OptionValueSourceDefault })
+	}
+	if len(all) > 0 {
+		p.Line("")
+		p.Row("OPTION", "VALUE", "FROM")
+	}
 	for _, o := range all {
-		if !p.verbose && o.Source == models.OptionValueSourceDefault {
-			continue
-		}
-		if !titled {
-			p.Line("")
-			p.Row("OPTION", "VALUE", "FROM")
-			titled = true
-		}
 		p.Row(o.Name, o.Value, o.Source)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	ExitUsage  = 2
 )
 
-// ExitError is an error with an exit code other than those that all commands share.
+// ExitError is an error with an exit code other than ExitFailed.
 type ExitError struct {
 	Code int
 	Err  error
@@ -33,27 +33,17 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// UsageError is the error of a command line, environment or configuration directory that cannot
-// work. Its text has the name, the value and what is expected.
-type UsageError struct{ Err error }
+// Usagef is Usage with a text as of fmt.Errorf.
+func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// Error returns the text of the cause.
-func (e *UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *UsageError) Unwrap() error { return e.Err }
-
-// Usagef returns a *UsageError with a text as of fmt.Errorf.
-func Usagef(format string, args ...any) error {
-	return &UsageError{Err: fmt.Errorf(format, args...)}
-}
-
-// Usage returns err as a *UsageError, nil if it is nil.
+// Usage returns the error of a command line, environment or configuration directory that cannot
+// work: an *ExitError with ExitUsage, nil if err is nil. Its text has the name, the value and what
+// is expected.
 func Usage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &UsageError{Err: err}
+	return &ExitError{ExitUsage, err}
 }
 
 // FlagError returns the error of a flag that cannot be read (cobra's FlagErrorFunc).
@@ -97,12 +87,12 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 		}
 		fmt.Fprintln(stderr, logging.Printable(line))
 	}
-	if _, ok := errors.AsType[*UsageError](err); ok {
+	exit, ok := errors.AsType[*ExitError](err)
+	if !ok {
+		return ExitFailed
+	}
+	if exit.Code == ExitUsage {
 		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
-		return ExitUsage
 	}
-	if exit, ok := errors.AsType[*ExitError](err); ok {
-		return exit.Code
-	}
-	return ExitFailed
+	return exit.Code
 }

@@ -18,7 +18,6 @@ func TestExitCode(t *testing.T) {
 		"failure":                {errors.New("no"), ExitFailed},
 		"usage error":            {Usagef("no"), ExitUsage},
 		"separate code, wrapped": {fmt.Errorf("around: %w", &ExitError{Code: 7, Err: errors.New("no")}), 7},
-		"usage error in a code":  {&ExitError{Code: 7, Err: Usagef("no")}, ExitUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return tt.err }, SilenceErrors: true, SilenceUsage: true}
