@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -117,4 +118,58 @@ func (op *operation) verifyByPlugin(inv call.Invocation) (bool, error) {
 // that a check that compares no address could confirm a different one.
 func (op *operation) mayHaveLostWrites(inv call.Invocation) bool {
 	return op.entry.rec.BootID != op.engine.opts.BootID && inv.Profile.OnNode() && inv.Profile.CheckProves != profile.ProvesAddress
+}
+
+// Held attachments are looked up in the background, so that a lease that was deleted behind the sidecar
+// is found without a request of its owner. Only what a lookup can read is checked: it reads a file for
+// each address, while a CHECK runs a process.
+const (
+	// lookupInterval is the time between two rounds, plus up to a quarter.
+	lookupInterval = 5 * time.Minute
+	// lookupPause is the time between two pages of a round.
+	lookupPause = time.Second
+)
+
+// lookUpRounds looks up the held attachments, a page at a time, until Stop.
+func (e *Engine) lookUpRounds() {
+	for e.wait(lookupInterval + rand.N(lookupInterval/4)) {
+		for last, more := (key{}), true; more; more = more && e.wait(lookupPause) {
+			held := map[*entry]*record.Record{}
+			last, more = e.page(last, func(a *entry) {
+				if a.rec.State == record.Held && !a.lost && a.failures == 0 {
+					held[a] = a.rec
+				}
+			})
+			for a, r := range held {
+				e.lookUp(a, r)
+			}
+		}
+	}
+}
+
+// wait waits for a duration, and reports whether the engine runs.
+func (e *Engine) wait(d time.Duration) bool {
+	select {
+	case <-e.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// lookUp causes a verification if the plugin's store lacks an address of a record.
+func (e *Engine) lookUp(a *entry, r *record.Record) {
+	inv := r.Invocations[len(r.Invocations)-1]
+	if !inv.StoreProven {
+		return
+	}
+	if held, err := e.plugin.Holds(inv, r.Addrs()); held || err != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a.rec == r { // not changed meanwhile
+		a.verifyDue.Store(true)
+		a.shared.workqueue.add(a)
+	}
 }
