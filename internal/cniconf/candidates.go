@@ -26,7 +26,6 @@ type source struct {
 	dir, file string
 }
 
-// String describes the source for errors.
 func (s source) String() string {
 	if s.file != "" {
 		return "file " + s.file
@@ -66,8 +65,7 @@ type candidate struct {
 	name    string
 	network call.Network
 	// err is why the file has no network: errNoIPAM, or why it is invalid.
-	err error
-	// missing reports that the file does not exist.
+	err     error
 	missing bool
 }
 

@@ -52,7 +52,6 @@ type Watcher struct {
 	onChange func()
 }
 
-// pool is the configuration of one pool.
 type pool struct {
 	// network is the last valid network; nil if there never was one.
 	network *call.Network
@@ -173,7 +172,6 @@ func (w *Watcher) pool(name string) (pool, error) {
 	return p, nil
 }
 
-// reload reads the source and updates every pool.
 func (w *Watcher) reload() {
 	candidates, readErr := w.source.read()
 	w.mu.Lock()

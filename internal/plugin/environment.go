@@ -14,7 +14,6 @@ import (
 // of its processor time (docs/reference/performance.md).
 const maxProcs = "GOMAXPROCS"
 
-// argPodName is the key of CNI_ARGS for the name of a pod.
 const argPodName = "K8S_POD_NAME="
 
 // commonEnv returns the environment besides CNI_*: PATH and the named variables if they are set, and

@@ -76,7 +76,6 @@ func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
 	return x.wait(ctx, begin, started)
 }
 
-// command returns the command of a plugin with the limits of the options.
 func (r *Runner) command(in input) process.Command {
 	return process.Command{Path: in.binary, Env: slices.Concat(r.env, in.env), Timeout: r.opts.Timeout, Grace: r.opts.Grace}
 }
@@ -110,7 +109,6 @@ func (x *execution) wait(ctx context.Context, begin time.Time, started *process.
 	return stdout, err
 }
 
-// log writes the debug line of a call.
 func (x *execution) log(ctx context.Context, took time.Duration, result process.Result, err error) {
 	fields := logrus.Fields{"plugin": x.call.Plugin, "verb": x.verb, "duration": took, "exit": result.Exit.String()}
 	for name, text := range map[string]string{
@@ -155,10 +153,8 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 	}
 }
 
-// notStarted returns the error of a call whose plugin did not run.
 func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }
 
-// unknown returns the error of a call after which the state of the plugin is unknown.
 func (x *execution) unknown(err error) *call.Error { return x.failure(call.Unknown, err) }
 
 func (x *execution) failure(o call.Outcome, err error) *call.Error {
@@ -182,5 +178,4 @@ func (x *execution) report(err error) error {
 	return err
 }
 
-// head returns at most the first n bytes.
 func head(text string, n int) string { return text[:min(n, len(text))] }

@@ -79,7 +79,6 @@ type Observer interface {
 	Running(change int)
 }
 
-// noObserver observes nothing.
 type noObserver struct{}
 
 func (noObserver) Called(string, string, call.Outcome, time.Duration) {}

@@ -10,13 +10,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// input is what a call is made with.
+// input is what a call is made with. env has the CNI variables.
 type input struct {
-	// binary is the plugin's executable.
 	binary string
-	// env are the CNI variables.
-	env   []string
-	stdin []byte
+	env    []string
+	stdin  []byte
 }
 
 // prepare returns the input of a call: its invocation, and what belongs to this call alone. An error

@@ -179,7 +179,6 @@ func masterMAC(interfaces []*current.Interface, linkMAC func(string) (string, er
 	return "", nil
 }
 
-// linkMAC returns the MAC of a network interface of this machine.
 func linkMAC(name string) (string, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -123,7 +123,6 @@ type Address struct {
 	Gateway netip.Addr `json:"gateway,omitzero"`
 }
 
-// Addr returns the address without its prefix length.
 func (a Address) Addr() netip.Addr { return a.Prefix.Addr() }
 
 // Addrs returns addresses without their prefix lengths.

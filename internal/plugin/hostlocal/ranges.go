@@ -109,7 +109,6 @@ func (c Config) find(ip netip.Addr) (set int, r addressRange, ok bool) {
 	return 0, addressRange{}, false
 }
 
-// Contains reports whether an address is in a range.
 func (c Config) Contains(ip netip.Addr) bool {
 	_, _, ok := c.find(ip)
 	return ok

@@ -75,7 +75,6 @@ func (s Store) Find(containerID, ifname string) ([]netip.Addr, error) {
 	return held, nil
 }
 
-// List reads the file of each address.
 func (s Store) List() ([]Entry, error) {
 	dir, err := OpenDir(s.Dir)
 	if err != nil {
@@ -105,7 +104,6 @@ type StoreStatus struct {
 	Disabled string
 }
 
-// Status returns what is known of a store.
 func (all *Stores) Status(s Store) StoreStatus {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -39,7 +39,13 @@ func (p Profile) validate() error {
 	oneOf(c, "repeatedAdd", p.RepeatedAdd, RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress)
 	oneOf(c, "verifyBy", p.VerifyBy, VerifyCheck, VerifyAdd, VerifyNothing)
 	oneOf(c, "checkProves", p.CheckProves, ProvesAddress, ProvesPresence, ProvesNothing)
-	c.verify(p)
+	// A verb whose success proves nothing, or an ADD that would allocate at each verification.
+	c.refuse(p.VerifyBy == VerifyCheck && p.CheckProves == ProvesNothing,
+		"verifyBy is %q although checkProves is %q; expected %q or %q", p.VerifyBy, p.CheckProves, VerifyAdd, VerifyNothing)
+	c.refuse(p.VerifyBy == VerifyAdd && p.RepeatedAdd != RepeatedAddSameAnswer,
+		"verifyBy is %q although repeatedAdd is %q; expected %q there, or to verify by something else", p.VerifyBy, p.RepeatedAdd, RepeatedAddSameAnswer)
+	c.refuse(p.VerifyBy == VerifyAdd && p.SingleUseIDs(),
+		"verifyBy is %q although del is %q, after which no container ID is used a second time; expected %q or %q", p.VerifyBy, p.Del, VerifyCheck, VerifyNothing)
 	c.lost(p)
 	c.seconds("addOutlivesSeconds", p.AddOutlivesSeconds)
 	oneOf(c, "del", p.Del, DelReleased, DelQueued)
@@ -74,7 +80,6 @@ type checker struct {
 	err     error
 }
 
-// refuse refuses a profile that is wrong.
 func (c *checker) refuse(wrong bool, format string, args ...any) {
 	if wrong && c.err == nil {
 		c.err = c.profile.errorf(format, args...)
@@ -87,17 +92,6 @@ func oneOf[T ~string](c *checker, field string, got T, want ...T) {
 
 func (c *checker) seconds(field string, n int) {
 	c.refuse(n < 0 || n > maxSeconds, "%s is %d; expected 0 to %d seconds", field, n, maxSeconds)
-}
-
-// verify refuses a verb whose success proves nothing, and an ADD that would allocate at each
-// verification.
-func (c *checker) verify(p Profile) {
-	c.refuse(p.VerifyBy == VerifyCheck && p.CheckProves == ProvesNothing,
-		"verifyBy is %q although checkProves is %q; expected %q or %q", p.VerifyBy, p.CheckProves, VerifyAdd, VerifyNothing)
-	c.refuse(p.VerifyBy == VerifyAdd && p.RepeatedAdd != RepeatedAddSameAnswer,
-		"verifyBy is %q although repeatedAdd is %q; expected %q there, or to verify by something else", p.VerifyBy, p.RepeatedAdd, RepeatedAddSameAnswer)
-	c.refuse(p.VerifyBy == VerifyAdd && p.SingleUseIDs(),
-		"verifyBy is %q although del is %q, after which no container ID is used a second time; expected %q or %q", p.VerifyBy, p.Del, VerifyCheck, VerifyNothing)
 }
 
 // lost requires the error "not held" of CHECK exactly where attachments are verified by CHECK.

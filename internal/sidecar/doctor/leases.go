@@ -75,7 +75,6 @@ func checkLeases(o *Observations, p pool, r *report) {
 	}
 }
 
-// ofProfileTry reports whether a lease belongs to `profile try`.
 func ofProfileTry(l hostlocal.Lease) bool {
 	return strings.HasPrefix(l.ContainerID, containerid.TryPrefix)
 }
@@ -110,7 +109,6 @@ func heldLeases(list []*models.Attachment, network string) []hostlocal.Lease {
 	return all
 }
 
-// holder describes the holder of a lease.
 func holder(l hostlocal.Lease) string {
 	return fmt.Sprintf("container ID %s, interface %q", l.ContainerID, l.Interface)
 }

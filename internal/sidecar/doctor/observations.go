@@ -118,7 +118,6 @@ type pool struct {
 	store    store
 }
 
-// configured reports whether the pool has a network.
 func (p pool) configured() bool { return p.confErr == nil }
 
 // known reports whether the plugin of the pool and its profile are known.

@@ -99,7 +99,6 @@ func checkRuntimeGC(_ *Observations, p pool, r *report) {
 	}
 }
 
-// hasGC reports whether a CNI version has GC.
 func hasGC(v string) bool {
 	ok, err := version.GreaterThanOrEqualTo(v, "1.1.0")
 	return err == nil && ok

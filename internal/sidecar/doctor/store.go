@@ -92,7 +92,6 @@ func openStore(path string, change bool) (*os.Root, error) {
 	return dir, nil
 }
 
-// read reads the file of each address.
 func (s *store) read(dir *os.Root) error {
 	entries, err := hostlocal.List(dir)
 	if err != nil {

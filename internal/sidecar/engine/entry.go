@@ -15,7 +15,6 @@ import (
 // present names of node and network (docs/design/how-it-works.md, Identity).
 type key struct{ pool, owner string }
 
-// String names owner and pool for errors.
 func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
 
 // entry is the state of one attachment in memory. Only the holder of its lock changes it, except

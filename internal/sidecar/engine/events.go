@@ -66,18 +66,15 @@ type Observer interface {
 	QueueWait(Queue, time.Duration)
 }
 
-// nopObserver ignores everything.
 type nopObserver struct{}
 
 func (nopObserver) ActionDone(Event)               {}
 func (nopObserver) QueueWait(Queue, time.Duration) {}
 
-// actionDone reports a completed action to the observer.
 func (e *Engine) actionDone(a Action, pool string, families []record.Family, err error) {
 	e.opts.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
 }
 
-// outcomeOf returns the outcome of an action that ended with err.
 func outcomeOf(err error) EventOutcome {
 	var known *Error
 	switch {
@@ -115,7 +112,6 @@ type Counters struct {
 	Expired uint64
 }
 
-// Counters returns the counters since the start.
 func (e *Engine) Counters() Counters {
 	e.statsMu.Lock()
 	defer e.statsMu.Unlock()

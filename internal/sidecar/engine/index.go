@@ -45,7 +45,6 @@ func (x index) holder(pool string, ip netip.Addr) *entry {
 	return found
 }
 
-// add inserts addresses that are missing.
 func (x index) add(a *entry, network string, addresses []call.Address) {
 	for _, addr := range addresses {
 		ip, h := addr.Addr(), indexEntry{a, network}
@@ -55,7 +54,6 @@ func (x index) add(a *entry, network string, addresses []call.Address) {
 	}
 }
 
-// remove deletes the addresses of an attachment.
 func (x index) remove(a *entry, addresses []call.Address) {
 	for _, addr := range addresses {
 		ip := addr.Addr()

@@ -59,7 +59,6 @@ func (op *operation) callCtx() context.Context {
 	return logging.WithRequestID(cmp.Or(op.calls, context.Background()), op.requestID)
 }
 
-// String identifies the attachment for errors.
 func (op *operation) String() string { return op.entry.key.String() }
 
 // canceled reports whether the client has left or the engine is stopping.
@@ -74,7 +73,6 @@ func (op *operation) log() logrus.FieldLogger {
 	return logging.ForRequest(op.callCtx(), op.engine.logger(op.entry))
 }
 
-// outcomeLogger adds action, addresses and duration.
 func (op *operation) outcomeLogger(ips []netip.Addr) logrus.FieldLogger {
 	return op.log().WithFields(logrus.Fields{fieldAction: op.action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started)})
 }
@@ -124,7 +122,6 @@ func (op *operation) describe() Attachment {
 	return op.entry.view()
 }
 
-// call returns a call with an invocation.
 func (op *operation) call(inv call.Invocation) call.Call {
 	return call.Call{Invocation: inv, Owner: op.entry.owner, Pool: op.entry.pool}
 }

@@ -85,7 +85,6 @@ func (q *workqueue) get() *entry {
 	return a
 }
 
-// len returns the number of queued entries.
 func (q *workqueue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -113,7 +113,6 @@ func (op *operation) reacquire() error {
 	return err
 }
 
-// families returns the families of the attachment.
 func (op *operation) families() []record.Family {
 	var families []record.Family
 	for _, ip := range op.addresses() {

@@ -15,7 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// request is the request of a client.
 type request struct {
 	action   Action
 	families []record.Family
@@ -177,7 +176,6 @@ func (e *Engine) run(ctx context.Context, k key, rejected error, req request) (A
 	}
 }
 
-// result is the outcome of a request.
 type result struct {
 	view Attachment
 	err  error

@@ -75,7 +75,6 @@ func (op *operation) oldIDs() []call.Invocation {
 	return slices.DeleteFunc(slices.Clone(op.entry.rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
 }
 
-// backoff returns the delay after a number of consecutive failures.
 func backoff(failures int) time.Duration {
 	d := maxRetryDelay
 	if failures < 10 {

@@ -131,7 +131,6 @@ func sameAddresses(a, b []call.Address) bool {
 	return slices.Equal(x, y)
 }
 
-// enabled reports whether an address family is enabled.
 func (e *Engine) enabled(f record.Family) bool {
 	return f == record.IPv4 && e.opts.EnableIPv4 || f == record.IPv6 && e.opts.EnableIPv6
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// prefixes returns the addresses of a result as text.
 func prefixes(r call.Result) []string {
 	var all []string
 	for _, a := range r.Addresses {

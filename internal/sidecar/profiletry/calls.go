@@ -228,7 +228,6 @@ func (r *run) leave(c call.Call, after int, reason string) {
 	})
 }
 
-// leftoverErr returns an error if something could not be released.
 func (r *run) leftoverErr() error {
 	var ids []string
 	for _, l := range r.report.Leftovers {

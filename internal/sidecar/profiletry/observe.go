@@ -10,7 +10,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// evidence has the results of the steps.
 type evidence struct {
 	// hasCheck reports that the invocation has CHECK.
 	hasCheck bool
@@ -95,7 +94,6 @@ var (
 	forms       = []profile.RequestForm{profile.FormAddress, profile.FormCIDR}
 )
 
-// way is a convention in one form.
 type way struct {
 	convention profile.Request
 	form       profile.RequestForm

@@ -139,7 +139,6 @@ type Leftover struct {
 	Command string `json:"command"`
 }
 
-// run is the state of Run.
 type run struct {
 	Options
 	report Report
@@ -176,7 +175,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return r.report, errors.Join(err, r.leftoverErr())
 }
 
-// stop ends the steps.
 func (r *run) stop(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("trying %s ended early, and proposes no profile: %w", r.Type, fmt.Errorf(format, args...))

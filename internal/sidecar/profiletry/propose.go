@@ -93,7 +93,6 @@ func jsonOf(v reflect.Value) json.RawMessage {
 	return data
 }
 
-// note adds a note to the report if it applies.
 func (r *run) note(applies bool, format string, args ...any) {
 	if applies {
 		r.report.Notes = append(r.report.Notes, fmt.Sprintf(format, args...))

@@ -93,7 +93,6 @@ func (l *IDLocks) open(containerID string) (*IDLock, error) {
 	return &IDLock{file: file, offset: lockOffset(containerID), locks: l}, nil
 }
 
-// openFile opens the lock file, and creates it if it does not exist.
 func (l *IDLocks) openFile() (*os.File, error) {
 	dir, name := unix.AT_FDCWD, l.Path
 	if l.Dir != nil {
