@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -177,7 +178,6 @@ func (c *controller) recordFailure(err error) {
 	c.conditions.Fail(e.reason, e.err.Error())
 }
 
-// reconcileOnce observes once and executes the plan that follows. It returns the plan.
 func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error) {
 	c.metrics.progressed.set(time.Now())
 	s, err := c.observe(ctx)
@@ -194,22 +194,13 @@ func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error
 	c.metrics.silent.set(c.state.silentSince())
 	c.metrics.observe(s.view)
 	c.conditions.Observe(s.conditions(c.state))
-	plan := s.changes()
-	if err := c.ensureWritable(ctx, plan); err != nil {
-		return nil, err
+	plan := slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
+	if !c.writable && plans(plan, planner.Acquire) {
+		// Without the right the slot would be held forever and never published.
+		if err := c.node.checkWriteAccess(ctx); err != nil {
+			return nil, apiError(err)
+		}
+		c.writable = true
 	}
 	return plan, c.execute(ctx, s.version, plan)
-}
-
-// ensureWritable fails if the plan acquires and the CiliumNode may not be written: the slot would be
-// held forever and never published.
-func (c *controller) ensureWritable(ctx context.Context, plan []planner.Action) error {
-	if c.writable || !plans(plan, planner.Acquire) {
-		return nil
-	}
-	if err := c.node.checkWriteAccess(ctx); err != nil {
-		return apiError(err)
-	}
-	c.writable = true
-	return nil
 }

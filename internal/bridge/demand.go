@@ -78,7 +78,6 @@ type sampledPods struct {
 	next time.Time
 }
 
-// observe returns the number of pods for the plan.
 func (s *sampledPods) observe(pods int) int {
 	s.next = time.Time{}
 	switch at := s.changed.Add(coalesce); {

@@ -65,7 +65,6 @@ func nextStep(plan []planner.Action) (step, rest []planner.Action) {
 	return slices.Clone(plan[:n]), plan[n:]
 }
 
-// plans reports whether a plan has an action of one of these kinds.
 func plans(plan []planner.Action, kinds ...planner.Kind) bool {
 	return slices.ContainsFunc(plan, func(a planner.Action) bool { return slices.Contains(kinds, a.Kind) })
 }
@@ -92,7 +91,6 @@ type requests struct {
 	err error
 }
 
-// send executes actions on different slots.
 func (r *requests) send(ctx context.Context, step []planner.Action) {
 	var group errgroup.Group
 	group.SetLimit(maxRequests)

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -53,7 +54,7 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 	settings := n.Settings(c.settings)
 	c.state.addTo(&s.view, settings, c.pods())
 	s.plan = planner.Plan(s.view, settings)
-	c.releasing = s.releasing()
+	c.releasing = len(s.view.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.view.Pool)), planner.Entry.Cordoned)
 	return s, fresh, nil
 }
 
@@ -91,18 +92,4 @@ type snapshot struct {
 	// malformed are the keys of the pool that are not addresses.
 	malformed []string
 	plan      []planner.Action
-}
-
-// changes returns the actions of the plan that change something.
-func (s snapshot) changes() []planner.Action {
-	return slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
-}
-
-func (s snapshot) releasing() bool {
-	for _, e := range s.view.Pool {
-		if e.Cordoned() {
-			return true
-		}
-	}
-	return len(s.view.Handshakes) > 0
 }

@@ -79,7 +79,6 @@ func (w *watcher) run(ctx context.Context, source *cache.ListWatch, expected any
 	}
 }
 
-// observedSource is a source that records whether the watch works.
 type observedSource struct {
 	*cache.ListWatch
 	*watcher
@@ -121,7 +120,6 @@ func (w *watcher) endWatch() {
 	}
 }
 
-// observedStore is a store that records each event.
 type observedStore struct {
 	cache.ReflectorStore
 	*watcher

@@ -26,26 +26,16 @@ const (
 // empty, of the service account of the pod. userAgent names the component. The error names what is
 // missing.
 func Config(kubeconfig, userAgent string) (*rest.Config, error) {
-	c, err := podCredentials(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	c.QPS, c.Burst, c.UserAgent = requestRate, requestBurst, userAgent
-	return c, nil
-}
-
-func podCredentials(kubeconfig string) (*rest.Config, error) {
+	var c *rest.Config
+	var err error
 	if kubeconfig == "" {
-		c, err := rest.InClusterConfig()
-		if err != nil {
+		if c, err = rest.InClusterConfig(); err != nil {
 			return nil, fmt.Errorf("%w; outside a pod, name a file with --kubeconfig", err)
 		}
-		return c, nil
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
+	} else if c, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
+	c.QPS, c.Burst, c.UserAgent = requestRate, requestBurst, userAgent
 	return c, nil
 }
 
@@ -82,7 +72,6 @@ const (
 	// MaxRetryDelay limits the delay after a failure. With full jitter 100 nodes whose API server is down
 	// send 20 requests per second.
 	MaxRetryDelay = 10 * time.Second
-	// minRetryDelay is the shortest delay.
 	minRetryDelay = 100 * time.Millisecond
 )
 

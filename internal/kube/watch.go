@@ -17,7 +17,6 @@ import (
 // Waker receives a value when there is something to reconcile.
 type Waker chan struct{}
 
-// NewWaker returns a Waker without a value.
 func NewWaker() Waker { return make(Waker, 1) }
 
 // Wake makes the next receive succeed.

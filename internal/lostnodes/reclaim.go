@@ -44,7 +44,6 @@ type Reclaim struct {
 	Now   func() time.Time
 }
 
-// State is the outcome for a container ID.
 type State string
 
 const (

@@ -1,6 +1,5 @@
-// Package nodeevents reports conditions of a Node that need attention: in the log when they begin and
-// end, and as a Kubernetes Event when they have lasted. testing/synctest can simulate its
-// time.
+// Package nodeevents reports conditions of a Node that need attention: in the log when they begin
+// and end, and as a Kubernetes Event when they have lasted. testing/synctest can simulate its time.
 package nodeevents
 
 import (
@@ -53,7 +52,6 @@ func NewRecorder(ctx context.Context, config *rest.Config, component, node strin
 	return broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: component, Host: node}), nil
 }
 
-// Condition is a state that needs attention while it lasts.
 type Condition struct {
 	// Subject identifies the affected objects, such as addresses. An Event is created for each
 	// subject; a change of the message alone creates none.
@@ -72,7 +70,6 @@ type Conditions struct {
 	active map[string]*active
 }
 
-// active is a present condition.
 type active struct {
 	Condition
 	// failure is set by Fail, and ended by Succeed.

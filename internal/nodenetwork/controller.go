@@ -157,7 +157,6 @@ func (c *controller) succeed(p *problem, refused error) {
 	c.status.set(p)
 }
 
-// fail records a failure that is retried.
 func (c *controller) fail(p *problem) {
 	c.conditions.Fail(p.reason, p.message)
 	c.status.set(p)

@@ -20,7 +20,6 @@ const (
 // program is the name of the program, the first part of the user agent of its requests.
 const program = "delegated-ipam-bridge"
 
-// clusterCommand is a command that reads a cluster.
 type clusterCommand struct {
 	*cobra.Command
 	options *options.Cluster

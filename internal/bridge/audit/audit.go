@@ -20,7 +20,6 @@ type Pod struct {
 	Since time.Time
 }
 
-// Cluster has the objects that were read from a cluster.
 type Cluster struct {
 	// SharedRange reports that not every node takes its addresses from its podCIDRs.
 	SharedRange bool

@@ -47,7 +47,6 @@ type Report struct {
 // maxNamed limits the holders that a message names; the finding has all of them.
 const maxNamed = 8
 
-// remedies returns the remedy for the findings of each check.
 func remedies() map[Check]string {
 	return map[Check]string{
 		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md): before that, recreated pods get such addresses again; " +

@@ -57,12 +57,12 @@ func Resource() schema.GroupVersionResource {
 
 // Parse decodes a CiliumNode. The error names it.
 func Parse(object *unstructured.Unstructured) (*Node, error) {
-	data, err := object.MarshalJSON()
-	if err != nil {
-		return nil, fmt.Errorf("CiliumNode %s: %w", object.GetName(), err)
-	}
 	n := &Node{}
-	if err := json.Unmarshal(data, n); err != nil {
+	data, err := object.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(data, n)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("CiliumNode %s: %w", object.GetName(), err)
 	}
 	return n, nil
@@ -80,12 +80,12 @@ func (n *Node) View() (v planner.View, malformed []string) {
 // Settings returns the settings of the CiliumNode, which mean the same as for Cilium's operator, and the
 // flags for those that it does not set.
 func (n *Node) Settings(flags planner.Settings) planner.Settings {
-	own, s := n.Spec.IPAM, flags
-	s.MinAllocate = cmp.Or(own.MinAllocate, flags.MinAllocate)
-	s.PreAllocate = cmp.Or(own.PreAllocate, flags.PreAllocate)
-	s.MaxAllocate = cmp.Or(own.MaxAllocate, flags.MaxAllocate)
-	s.MaxAboveWatermark = cmp.Or(own.MaxAboveWatermark, flags.MaxAboveWatermark)
-	return s
+	own := n.Spec.IPAM
+	flags.MinAllocate = cmp.Or(own.MinAllocate, flags.MinAllocate)
+	flags.PreAllocate = cmp.Or(own.PreAllocate, flags.PreAllocate)
+	flags.MaxAllocate = cmp.Or(own.MaxAllocate, flags.MaxAllocate)
+	flags.MaxAboveWatermark = cmp.Or(own.MaxAboveWatermark, flags.MaxAboveWatermark)
+	return flags
 }
 
 func byAddress[V any](in map[string]V) (out map[netip.Addr]V, malformed []string) {

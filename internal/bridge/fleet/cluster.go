@@ -34,7 +34,6 @@ type Cluster struct {
 	metadata metadata.Interface
 }
 
-// New returns a Cluster. It sends no request.
 func New(config *rest.Config) (*Cluster, error) {
 	forCilium := rest.CopyConfig(config)
 	version := ciliumnode.Resource().GroupVersion()
@@ -58,6 +57,7 @@ func New(config *rest.Config) (*Cluster, error) {
 // CiliumNodes calls each for every CiliumNode. begin returns each, and is called again when the list
 // starts again because it has expired.
 func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*ciliumnode.Node))) error {
+	var each func(*ciliumnode.Node)
 	err := pages(ctx, func(ctx context.Context, o metav1.ListOptions) (*ciliumNodeList, error) {
 		result := c.cilium.Get().Resource(ciliumnode.Resource().Resource).
 			Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).Do(ctx)
@@ -70,12 +70,9 @@ func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*cili
 		}
 		list := &ciliumNodeList{}
 		return list, json.Unmarshal(body, list)
-	}, func() func(*ciliumNodeList) {
-		each := begin()
-		return func(list *ciliumNodeList) {
-			for i := range list.Items {
-				each(&list.Items[i])
-			}
+	}, func() { each = begin() }, func(list *ciliumNodeList) {
+		for i := range list.Items {
+			each(&list.Items[i])
 		}
 	})
 	if apierrors.IsNotFound(err) {
@@ -115,12 +112,9 @@ func (c *Cluster) Pools(ctx context.Context) (map[string]lostnodes.NodePool, err
 func (c *Cluster) NodeUIDs(ctx context.Context) (map[string]string, error) {
 	uids := map[string]string{}
 	nodes := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-	return uids, describe("Nodes", pages(ctx, nodes.List, func() func(*metav1.PartialObjectMetadataList) {
-		clear(uids)
-		return func(list *metav1.PartialObjectMetadataList) {
-			for i := range list.Items {
-				uids[list.Items[i].Name] = string(list.Items[i].UID)
-			}
+	return uids, describe("Nodes", pages(ctx, nodes.List, func() { clear(uids) }, func(list *metav1.PartialObjectMetadataList) {
+		for i := range list.Items {
+			uids[list.Items[i].Name] = string(list.Items[i].UID)
 		}
 	}))
 }
@@ -128,38 +122,33 @@ func (c *Cluster) NodeUIDs(ctx context.Context) (map[string]string, error) {
 // Nodes returns the pod CIDRs of every Node by name.
 func (c *Cluster) Nodes(ctx context.Context) (map[string][]string, error) {
 	nodes := map[string][]string{}
-	return nodes, describe("Nodes", pages(ctx, c.core.Nodes().List, func() func(*corev1.NodeList) {
-		clear(nodes)
-		return func(list *corev1.NodeList) {
-			for i := range list.Items {
-				nodes[list.Items[i].Name] = list.Items[i].Spec.PodCIDRs
-			}
+	return nodes, describe("Nodes", pages(ctx, c.core.Nodes().List, func() { clear(nodes) }, func(list *corev1.NodeList) {
+		for i := range list.Items {
+			nodes[list.Items[i].Name] = list.Items[i].Spec.PodCIDRs
 		}
 	}))
 }
 
 // Pods returns the bridge pods of all namespaces, and the addresses of running pods without hostNetwork.
 func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []audit.PodAddress, err error) {
-	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, func() func(*corev1.PodList) {
-		bridges, addresses = nil, nil
-		return func(list *corev1.PodList) {
-			for i := range list.Items {
-				p := &list.Items[i]
-				name := p.Namespace + "/" + p.Name
-				var since time.Time
-				if p.Status.StartTime != nil {
-					since = p.Status.StartTime.Time
-				}
-				if p.Labels[nameLabel] == bridgeName {
-					bridges = append(bridges, audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p), Since: since})
-				}
-				if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || since.IsZero() {
-					continue
-				}
-				for _, of := range p.Status.PodIPs {
-					if ip, _ := ciliumnode.ParseAddress(of.IP); ip.IsValid() {
-						addresses = append(addresses, audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: since})
-					}
+	reset := func() { bridges, addresses = nil, nil }
+	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, reset, func(list *corev1.PodList) {
+		for i := range list.Items {
+			p := &list.Items[i]
+			name := p.Namespace + "/" + p.Name
+			var since time.Time
+			if p.Status.StartTime != nil {
+				since = p.Status.StartTime.Time
+			}
+			if p.Labels[nameLabel] == bridgeName {
+				bridges = append(bridges, audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p), Since: since})
+			}
+			if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || since.IsZero() {
+				continue
+			}
+			for _, of := range p.Status.PodIPs {
+				if ip, _ := ciliumnode.ParseAddress(of.IP); ip.IsValid() {
+					addresses = append(addresses, audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: since})
 				}
 			}
 		}
@@ -183,13 +172,11 @@ func describe(what string, err error) error {
 		return nil
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return fmt.Errorf("list %s: %w; the ClusterRole delegated-ipam-audit has the necessary rights (docs/operate/bridge.md)", what, err)
-	default:
-		return fmt.Errorf("list %s: %w", what, err)
 	}
+	return fmt.Errorf("list %s: %w", what, err)
 }
 
 const (
-	// pageSize is the number of objects in a page.
 	pageSize = 500
 	// maxRestarts limits how often one list starts again. Its pages are of one resource version, which
 	// the API server keeps for about five minutes.
@@ -197,19 +184,22 @@ const (
 )
 
 // pages lists all objects of a kind, page by page, and drops each page before the next. Its pages are
-// of one resource version; if that expires it starts again. begin is called at each start and returns
-// the function that gets the pages.
+// of one resource version; if that expires it starts again. reset is called at each start, and each
+// gets the pages.
 // client-go's pager is not used: it buffers pages, and does not start again.
-func pages[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), begin func() func(L)) error {
-	each, restarts, token := begin(), 0, ""
+func pages[L metav1.ListInterface](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), reset func(), each func(L)) error {
+	restarts, token := 0, ""
 	for {
+		if token == "" {
+			reset()
+		}
 		page, err := list(ctx, metav1.ListOptions{Limit: pageSize, Continue: token})
 		switch {
 		case apierrors.IsResourceExpired(err) && token != "":
 			if restarts++; restarts > maxRestarts {
 				return fmt.Errorf("the list has expired %d times before its end: %w", restarts, err)
 			}
-			each, token = begin(), ""
+			token = ""
 			continue
 		case err != nil:
 			return err

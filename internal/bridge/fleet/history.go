@@ -6,27 +6,21 @@ import (
 	"fmt"
 	"maps"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 )
 
-// ConfigMaps reads and updates the ConfigMaps of one namespace, as client-go's client does.
-type ConfigMaps interface {
-	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.ConfigMap, error)
-	Update(ctx context.Context, m *corev1.ConfigMap, o metav1.UpdateOptions) (*corev1.ConfigMap, error)
-}
-
 // History keeps a lostnodes.History in a ConfigMap, with a key for each node. A ConfigMap has room for
 // about 10,000 nodes.
 type History struct {
-	ConfigMaps ConfigMaps
+	ConfigMaps typedcorev1.ConfigMapInterface
 	// Name is the name of the ConfigMap, which must exist.
 	Name string
 }

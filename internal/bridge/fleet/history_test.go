@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
@@ -21,6 +22,7 @@ import (
 
 // fakeConfigMap is a ConfigMap with the name "nodes".
 type fakeConfigMap struct {
+	typedcorev1.ConfigMapInterface
 	data map[string]string
 	// conflicts is how many updates find a write of another process.
 	conflicts, writes int

@@ -41,17 +41,14 @@ type Action struct {
 	Reason string
 }
 
-// String returns the action as logs and tests show it.
 func (a Action) String() string {
-	switch a.Kind {
-	case Report:
+	switch {
+	case a.Kind == Report:
 		return fmt.Sprintf("%s %s %v", a.Kind, a.Reason, a.IPs)
-	case Acquire:
+	case a.Kind == Acquire:
 		return fmt.Sprintf("%s slot %d", a.Kind, a.Slot)
-	case Restore:
-		if a.Also.IsValid() {
-			return fmt.Sprintf("%s %v with %s of slot %d", a.Kind, a.IPs, a.Also, a.Slot)
-		}
+	case a.Also.IsValid():
+		return fmt.Sprintf("%s %v with %s of slot %d", a.Kind, a.IPs, a.Also, a.Slot)
 	}
 	return fmt.Sprintf("%s %v of slot %d", a.Kind, a.IPs, a.Slot)
 }

@@ -5,14 +5,10 @@ import (
 	"slices"
 )
 
-// Settings are the numbers of slots, as Cilium's options of these names (CiliumNode spec.ipam).
+// Settings are the numbers of slots, as Cilium's options of these names (CiliumNode spec.ipam):
+// PreAllocate are free slots, and 0 in MaxAllocate is no limit.
 type Settings struct {
-	// MinAllocate is the least number of slots.
-	MinAllocate int
-	// PreAllocate is the number of free slots.
-	PreAllocate int
-	// MaxAllocate is the largest number of slots; 0 for no limit.
-	MaxAllocate int
+	MinAllocate, PreAllocate, MaxAllocate int
 	// MaxAboveWatermark is how many slots are acquired beyond those that are missing, and may be free
 	// beyond PreAllocate before they are released.
 	MaxAboveWatermark int
@@ -144,7 +140,6 @@ func (b *builder) limit(n int) int {
 	return n
 }
 
-// Counts are numbers of slots.
 type Counts struct {
 	// Free are held and neither used nor being released; Missing are to be acquired; Excess are free,
 	// above the watermark and may be released.

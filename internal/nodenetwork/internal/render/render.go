@@ -27,7 +27,6 @@ type provenance struct {
 // a few hundred bytes.
 const maxOutput = 1 << 20
 
-// checkSize refuses a configuration that is too large.
 func checkSize(bytes int) error {
 	if bytes > maxOutput {
 		return fmt.Errorf("the rendered configuration has more than %d bytes; expected at most these: use fewer variables, or shorter values", maxOutput)
@@ -105,40 +104,4 @@ func IsOf(config []byte, n Node, o Options) bool {
 		return false
 	}
 	return n.UID != "" && from.Node == n.Name && from.UID == n.UID && slices.Equal(from.PodCIDRs, n.PodCIDRs)
-}
-
-// SharedRangeError is the error of a template with the same range for two nodes.
-type SharedRangeError struct {
-	// Plugin is the type of the plugin, Shared the common range.
-	Plugin, Shared string
-}
-
-// Error names the common range, the expectation and the remedy.
-func (e *SharedRangeError) Error() string {
-	return fmt.Sprintf("every node would get %s, and plugin %s knows only the allocations of its own node, so two nodes would allocate the same addresses; "+
-		"expected ranges of this node, such as ${ranges} (Node.spec.podCIDRs), or a cluster-wide plugin. In a cluster of one node set --single-node", e.Shared, e.Plugin)
-}
-
-// checkOwnRange rejects a template with an address in the ranges of both this node and an imaginary node
-// with other properties.
-func checkOwnRange(text string, n Node, network call.Network) error {
-	_, others, err := configuration(text, imaginary(n))
-	if err != nil {
-		return fmt.Errorf("cannot determine whether other nodes would get the same range, because the template fails for a node with other labels, annotations and podCIDRs: %w; "+
-			"expected a template that works for any values, or --single-node in a cluster of one node", err)
-	}
-	mine, err := rangesOf(network)
-	if err != nil {
-		return err
-	}
-	theirs, err := rangesOf(others)
-	if err != nil {
-		return err
-	}
-	for _, r := range mine {
-		if slices.ContainsFunc(theirs, r.shared) {
-			return &SharedRangeError{Plugin: network.IPAMType, Shared: r.text}
-		}
-	}
-	return nil
 }

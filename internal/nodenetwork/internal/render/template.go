@@ -29,7 +29,8 @@ func execute(text string, n Node) ([]byte, error) {
 		literal, at := rest[start:end], len(text)-len(rest)+start
 		out.WriteString(rest[:start])
 		rest = rest[end:]
-		value, err := expand(literal, isKey(rest), n)
+		isKey := strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":")
+		value, err := expand(literal, isKey, n)
 		switch {
 		case errors.Is(err, ErrNoPodCIDRs):
 			noPodCIDRs = err // the rest may have a fault
@@ -47,7 +48,6 @@ func execute(text string, n Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// checkSyntax checks that a template is one JSON value.
 func checkSyntax(text string) error {
 	var document json.RawMessage
 	err := json.Unmarshal([]byte(text), &document)
@@ -59,7 +59,6 @@ func checkSyntax(text string) error {
 	return err
 }
 
-// line returns the line of an offset, counted from 1.
 func line(text string, offset int) int { return 1 + strings.Count(text[:max(offset, 0)], "\n") }
 
 // nextString returns the bounds of the first string, quotes included, in the rest of a valid JSON
@@ -76,9 +75,6 @@ func nextString(rest string) (start, end int) {
 	}
 	return start, end + 1
 }
-
-// isKey reports whether the string before the rest of a JSON document is the key of an object.
-func isKey(rest string) bool { return strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":") }
 
 // opening begins a variable. A "$" before it makes it literal text.
 const opening = "${"
