@@ -80,10 +80,6 @@ func inEmptyDir(m files.Mount) bool {
 	return strings.Contains(m.Root+"/", "/volumes/kubernetes.io~empty-dir/")
 }
 
-// nodeVolume is in the path of each volume of Docker and Podman (Docker, volume/local): in
-// a node that is a container, as with kind, /var is one.
-const nodeVolume = "/_data/"
-
 // source returns the path of the directory on the file system of its mount, below the volume
 // if it is in one; empty if it is unknown.
 func (d directory) source() string {
@@ -92,7 +88,9 @@ func (d directory) source() string {
 		return ""
 	}
 	source := filepath.Join(d.mount.Root, below)
-	if _, inVolume, ok := strings.Cut(source, nodeVolume); ok {
+	// The path of each volume of Docker and Podman has this (Docker, volume/local): in a node that is a
+	// container, as with kind, /var is one.
+	if _, inVolume, ok := strings.Cut(source, "/_data/"); ok {
 		return "/" + inVolume
 	}
 	return source

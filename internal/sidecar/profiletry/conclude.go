@@ -136,7 +136,9 @@ func (r *run) concludeRequests() {
 	p.Requests, p.RequestForm = nil, ""
 	var why []string
 	reasons := r.notTried
-	for _, convention := range r.conventions() {
+	own := r.Profile.Requests // these come first, in their order
+	others := slices.DeleteFunc(slices.Clone(conventions), func(c profile.Request) bool { return slices.Contains(own, c) })
+	for _, convention := range slices.Concat(own, others) {
 		got := r.seen.requests[way{convention, form}].verdict
 		var saw []string
 		for _, f := range forms {
@@ -156,17 +158,6 @@ func (r *run) concludeRequests() {
 		}
 	}
 	reasons["requests"], reasons["requestForm"] = strings.Join(why, "; "), "see requests"
-}
-
-// conventions returns all conventions, first the profile's own in its order.
-func (r *run) conventions() []profile.Request {
-	all := slices.Clone(r.Profile.Requests)
-	for _, c := range conventions {
-		if !slices.Contains(all, c) {
-			all = append(all, c)
-		}
-	}
-	return all
 }
 
 // form returns the form in which the most conventions are honoured; among equals the form of the
