@@ -95,7 +95,12 @@ func (op *operation) reacquire() error {
 	op.action = ActionReacquire
 	inv, claimed := op.lastInvocation(), op.claimedAddresses()
 	if !slices.ContainsFunc(claimed, op.outside) && (op.freed || canRequest(inv, claimed)) {
-		return op.acquire(want{preferred: op.inRange(op.addresses()), required: claimed})
+		required := claimed
+		// One that another holder has for good must not cost the owner the other family.
+		if n := op.entry.failures; n >= wholeRetries && len(claimed) > 1 {
+			required = claimed[n%len(claimed):][:1]
+		}
+		return op.acquire(want{preferred: op.inRange(op.addresses()), required: required})
 	}
 	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", inv.Plugin))
 	if op.entry.rec.State != record.Adding {

@@ -16,6 +16,9 @@ import (
 const (
 	minRetryDelay = time.Second
 	maxRetryDelay = 5 * time.Minute
+	// wholeRetries is how often all claimed addresses of a lost attachment are requested, before each is
+	// requested without the others: about 15 s.
+	wholeRetries = 4
 )
 
 // expired reports whether an allocation was not confirmed in time.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,19 @@ func TestReboot(t *testing.T) {
 		f.allocate("router")
 		f.restart(rebooted)
 		f.wantSteps("CHECK, write held")
+	})
+	run(t, "one family is not available any more", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		id := f.allocate("router").ContainerID
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.restart(rebooted)
+		f.sleep(time.Hour)
+		if got := f.node.store[id]; !slices.Contains(got, addr("fd00::1")) {
+			t.Errorf("after an hour the plugin holds %v for router; want fd00::1, which its owner uses", got)
+		}
+		f.wantHeld("router", "fd00::1")
+		f.wantStoreAgrees()
 	})
 	//evidence:reference/plugin-behaviour 10
 	run(t, "CHECK of presence is not enough", func(t *testing.T) {
