@@ -10,9 +10,9 @@ import (
 
 // adopt records what the plugin's store holds for the container ID of an owner without a record: the
 // journal was lost. Every enabled family is claimed for good, also one that is not requested: the owner
-// may use it. If none is enabled, all are claimed, so that they can be released. absent reports that the store
-// provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be adopted are
-// requested from the ADD; of those that another attachment has, the DEL before it releases ours.
+// may use it. If none is enabled, all are claimed, so that they can be released. absent reports that
+// the store provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be
+// adopted are requested from the ADD; if another attachment has one, the DEL before it releases ours.
 func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, err error) {
 	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
 	if len(found.Addresses) == 0 {

@@ -72,7 +72,7 @@ func (op *operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 	return op.together(ip, also), nil
 }
 
-// together returns the addresses to request at once, none if there is no second one: one DEL frees
+// together returns the addresses to request together, none without a second one: one DEL frees
 // both families, so a request for only the first would give up the second
 // (docs/design/how-it-works.md, Restore).
 func (op *operation) together(ip, also netip.Addr) []netip.Addr {

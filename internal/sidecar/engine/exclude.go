@@ -24,9 +24,9 @@ func (op *operation) excludes(ip netip.Addr) bool {
 	return op.engine.excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(record.FamilyOf(ip)))
 }
 
-// checkExcluded returns an error if a result must not be used because of an excluded address, or, for an attachment that keeps
-// an excluded address, if there is nothing to keep. An excluded address that came with requested
-// ones stays with them, because they may be in use; it is not allocated.
+// checkExcluded returns an error if a result must not be used because of an excluded address, or, for
+// an attachment that keeps an excluded address, if there is nothing to keep. An excluded address that
+// came with requested ones stays with them, because they may be in use; it is not allocated.
 func (op *operation) checkExcluded(inv call.Invocation, res call.Result) error {
 	if len(inv.Requested) > 0 {
 		return nil

@@ -20,7 +20,8 @@ func (op *operation) verify() (held bool, err error) {
 	}
 	if op.entry.verifyDue.Swap(false) { // a duplicate that is found from now on requires another one
 		defer func() {
-			if err != nil {
+			// A lost attachment is retried. One that must be acquired anew may wait for a process in vain.
+			if err != nil || !held && !op.entry.lost {
 				op.entry.verifyDue.Store(true)
 			}
 		}()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -253,6 +254,27 @@ func TestReboot(t *testing.T) {
 		if a := f.allocate("router"); a.Holds(addr("10.0.0.1")) {
 			t.Errorf("router got %v, which a pod has", a.Addrs())
 		}
+	})
+}
+
+// A request that comes before the background work, and leaves while it waits, does not replace it.
+func TestRebootLeft(t *testing.T) {
+	run(t, "client has left", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("health")
+		f.allocate("router")
+		f.clearStore()
+		f.restart(ipv4Only, rebooted, gatedAdd, maxProcesses(1)) // the ADD of health waits
+		gone, leave := context.WithCancel(context.Background())
+		leave()
+		if _, err := f.Allocate(gone, AllocateRequest{Owner: "router"}); err == nil {
+			t.Fatal("router was allocated without a plugin process")
+		}
+		close(f.node.addGate)
+		f.sleep(time.Minute)
+		f.wantHeld("health", "10.0.0.1")
+		f.wantHeld("router", "10.0.0.2")
+		f.wantStoreAgrees()
 	})
 }
 
