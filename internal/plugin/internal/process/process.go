@@ -4,6 +4,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -25,6 +26,9 @@ const (
 	// always takes in one write (pipe(7), PIPE_BUF).
 	MaxConfig = 4 << 10
 
+	// readDelay is how long a process runs before its output is read during the call and not after it,
+	// which costs two goroutines. A process that prints more than a pipe holds waits as long.
+	readDelay = 20 * time.Millisecond
 	// outputDelay is how long the end of the output is waited for after the end of the process, whose
 	// descendants may have the pipes, too. All that the process printed is in the pipes by then.
 	outputDelay = 500 * time.Millisecond
@@ -41,38 +45,6 @@ const (
 // MaxWait returns how long Process.Wait takes at most with the limits of a Command.
 func MaxWait(timeout, grace time.Duration) time.Duration { return timeout + 2*grace + killTimeout }
 
-// output keeps what a process prints to one of its streams.
-type output struct {
-	limit int
-	// exceeded is closed when more than limit is printed. If it is nil, the last bytes are kept instead.
-	exceeded chan struct{}
-	bytes    []byte
-}
-
-// add keeps bytes. After an error os/exec closes the stream.
-func (o *output) add(p []byte) error {
-	if o.exceeded != nil && len(o.bytes)+len(p) > o.limit {
-		close(o.exceeded)
-		return io.ErrShortWrite
-	}
-	o.bytes = append(o.bytes, p...)
-	o.bytes = o.bytes[max(0, len(o.bytes)-o.limit):]
-	return nil
-}
-
-func (o *output) Write(p []byte) (int, error) { return len(p), o.add(p) }
-
-// ReadFrom implements io.ReaderFrom for io.Copy, which would allocate 32 KiB for each stream.
-func (o *output) ReadFrom(r io.Reader) (n int64, err error) {
-	for buffer := make([]byte, 4<<10); ; {
-		k, readErr := r.Read(buffer)
-		n += int64(k)
-		if err = o.add(buffer[:k]); err != nil || readErr != nil {
-			return n, err
-		}
-	}
-}
-
 // Process is a plugin process that was started. Either Wait or Discard must be called, once.
 type Process struct {
 	command Command
@@ -80,7 +52,7 @@ type Process struct {
 	// ended is closed when the process was reaped, or waitErr is why not, and its output was read.
 	ended          chan struct{}
 	waitErr        error
-	stdout, stderr output
+	stdout, stderr *output
 	// config is where a prestarted process reads its configuration.
 	config io.WriteCloser
 }
@@ -103,18 +75,30 @@ type Result struct {
 	Unended bool
 }
 
-// start starts the process, and the goroutine that reaps it.
+// start starts the process with pipes as standard output and error, and the goroutine that reaps it.
 func (p *Process) start() error {
 	p.command.reach(failpoint.PluginStarting)
-	if err := p.cmd.Start(); err != nil {
+	p.cmd.Err = cmp.Or(p.stdout.open(), p.stderr.open()) // Start returns it, and closes the standard input
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout.write, p.stderr.write
+	err := p.cmd.Start()
+	_ = p.stdout.write.Close()
+	_ = p.stderr.write.Close()
+	if err != nil {
+		_ = p.stdout.pipe.Close()
+		_ = p.stderr.pipe.Close()
 		return explainStartError(p.command.Path, err)
 	}
 	p.command.reach(failpoint.PluginStarted)
-	go func() {
-		defer close(p.ended)
-		p.waitErr = p.cmd.Wait()
-	}()
+	go p.reap()
 	return nil
+}
+
+// reap waits for the end of the process and reads its output.
+func (p *Process) reap() {
+	defer close(p.ended)
+	p.waitErr = p.cmd.Wait()
+	p.stdout.end()
+	p.stderr.end()
 }
 
 // PID returns the process ID, which is also the ID of the process group.
@@ -159,6 +143,11 @@ func (p *Process) Wait() Result {
 func (p *Process) waitWithinLimits() (r Result) {
 	timeout := time.NewTimer(p.command.Timeout)
 	defer timeout.Stop()
+	early := time.AfterFunc(readDelay, func() {
+		go p.stderr.read()
+		p.stdout.read()
+	})
+	defer early.Stop()
 	select {
 	case <-p.ended:
 	case <-p.stdout.exceeded:

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestClosedStdoutIsNotTheEnd(t *testing.T) {
@@ -128,12 +130,33 @@ func TestOutput(t *testing.T) {
 			if !c.keepTail {
 				o.exceeded = make(chan struct{})
 			}
-			var err error
+			within := true
 			for _, w := range c.writes {
-				err = o.add([]byte(w))
+				within = o.add([]byte(w))
 			}
-			if string(o.bytes) != c.want || (err != nil) != c.exceeded || isClosed(o.exceeded) != c.exceeded {
-				t.Errorf("got %q and %v, want %q, exceeded %v", o.bytes, err, c.want, c.exceeded)
+			if string(o.bytes) != c.want || within == c.exceeded || isClosed(o.exceeded) != c.exceeded {
+				t.Errorf("got %q, within its limit: %v; want %q, exceeded %v", o.bytes, within, c.want, c.exceeded)
+			}
+		})
+	}
+}
+
+// More than a pipe holds is read while the process runs; what a descendant prints later is not waited for.
+func TestOutputIsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		script         string
+		stdout, stderr int
+	}{
+		"nothing":              {"exit 0", 0, 0},
+		"less than a pipe":     {"head -c 5000 /dev/zero; head -c 3000 /dev/zero >&2", 5000, 3000},
+		"more than both pipes": {"head -c 200000 /dev/zero >&2; head -c 300000 /dev/zero", 300_000, MaxStderr},
+		"a child has the pipe": {"head -c 5000 /dev/zero; sleep 5 &", 5000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pid, r := run(t, script(t, c.script))
+			_ = unix.Kill(-pid, unix.SIGKILL) // a child
+			if !r.Exit.Success() || len(r.Stdout) != c.stdout || len(r.Stderr) != c.stderr {
+				t.Errorf("got %d and %d bytes (%s), want %d and %d", len(r.Stdout), len(r.Stderr), r.Exit, c.stdout, c.stderr)
 			}
 		})
 	}

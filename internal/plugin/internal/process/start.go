@@ -73,11 +73,10 @@ func (c Command) Prestart() (*Process, error) {
 func (c Command) newProcess() *Process {
 	p := &Process{
 		command: c, ended: make(chan struct{}),
-		stdout: output{limit: MaxStdout, exceeded: make(chan struct{})}, stderr: output{limit: MaxStderr},
+		stdout: &output{limit: MaxStdout, exceeded: make(chan struct{})}, stderr: &output{limit: MaxStderr},
 	}
 	p.cmd = exec.Cmd{
-		Path: c.Path, Args: []string{c.Path}, Env: c.Env, Stdout: &p.stdout, Stderr: &p.stderr,
-		WaitDelay: outputDelay, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		Path: c.Path, Args: []string{c.Path}, Env: c.Env, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if c.Lock != nil {
 		p.cmd.ExtraFiles = []*os.File{c.Lock.file}
