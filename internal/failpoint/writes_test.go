@@ -57,8 +57,8 @@ func otherWriters() map[string]map[string][]string {
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
-		// The store of host-local, which only a repair by doctor changes.
-		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}},
+		// The store of host-local, which only a repair by doctor changes. watch changes no file.
+		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}, "watch": {"Fstatfs", "InotifyAddWatch", "InotifyInit1"}},
 		"files":            {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},

@@ -53,7 +53,7 @@ func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (result call.R
 	if err != nil {
 		return call.Result{}, err
 	}
-	held, err := s.Find(inv.ContainerID, inv.IfName)
+	held, err := r.stores.Find(s, inv.ContainerID, inv.IfName)
 	unlock()
 	if err != nil {
 		return call.Result{}, err

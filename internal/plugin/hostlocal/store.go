@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
 // Store is where one plugin keeps the addresses of one network.
@@ -56,6 +58,11 @@ func (s Store) Find(containerID, ifname string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.heldIn(entries, containerID, ifname)
+}
+
+// heldIn returns what Find does, of all files that may have a lease of the container ID.
+func (s Store) heldIn(entries []Entry, containerID, ifname string) ([]netip.Addr, error) {
 	var held []netip.Addr
 	var unknown error
 	for _, e := range entries {
@@ -89,10 +96,50 @@ func (s Store) partialFileErr(ip netip.Addr) error {
 	return fmt.Errorf("%s names no interface, or only the beginning of one", filepath.Join(s.Dir, ip.String()))
 }
 
-// Stores remembers in which stores the results of ADDs were found. It is safe for concurrent use.
+// Stores remembers in which stores the results of ADDs were found, and what is in them. It is safe for
+// concurrent use.
 type Stores struct {
 	mu    sync.Mutex
 	known map[Store]StoreStatus
+	// indexes has an index of each network.
+	indexes map[string]*guardedIndex
+}
+
+// guardedIndex is the index of a network, nil before its first use. mu is held during each use.
+type guardedIndex struct {
+	mu sync.Mutex
+	*index
+}
+
+// Find is Store.Find. It reads the whole store only the first time, and when changes may have been
+// missed since. Other container IDs than this program's, and stores that cannot be watched, are
+// looked up by Store.Find.
+func (all *Stores) Find(s Store, containerID, ifname string) ([]netip.Addr, error) {
+	if !containerid.Match(containerID) {
+		return s.Find(containerID, ifname)
+	}
+	all.mu.Lock()
+	if all.indexes == nil {
+		all.indexes = map[string]*guardedIndex{}
+	}
+	x := all.indexes[s.Network]
+	if x == nil {
+		x = &guardedIndex{}
+		all.indexes[s.Network] = x
+	}
+	all.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.index == nil || !x.update(s.Dir) {
+		if x.index != nil {
+			x.close()
+		}
+		var err error
+		if x.index, err = newIndex(s.Dir); err != nil {
+			return s.Find(containerID, ifname)
+		}
+	}
+	return s.heldIn(x.entries(containerID), containerID, ifname)
 }
 
 // StoreStatus is what the ADDs of this process have shown of a store.
