@@ -47,9 +47,11 @@ const (
 	WriteRenamed Point = "write.renamed"
 	WriteDurable Point = "write.durable"
 
-	// A record is about to be removed; is removed; the directory is synced.
+	// A record is about to be removed; is removed; the directory is about to be synced in the
+	// background; is synced.
 	RemoveBegins  Point = "remove.begins"
 	RemoveDone    Point = "remove.done"
+	RemoveSyncing Point = "remove.syncing"
 	RemoveDurable Point = "remove.durable"
 
 	// The state directory is about to be probed; the probe file exists; is written and synced; is
@@ -87,7 +89,7 @@ func All() []Point {
 		LeftoverRemoving, LeftoverRemoved,
 		QuarantineMoving, QuarantineMoved, QuarantineArrived, QuarantineComplete,
 		WriteBegins, WriteMade, WriteWritten, WriteSynced, WriteRenamed, WriteDurable,
-		RemoveBegins, RemoveDone, RemoveDurable,
+		RemoveBegins, RemoveDone, RemoveSyncing, RemoveDurable,
 		ProbeBegins, ProbeMade, ProbeWritten, ProbeGone,
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,

@@ -62,6 +62,12 @@ func (j engineJournal) Remove(containerID string) error {
 	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(containerID))
 }
 
+// RemoveSoon implements engine.Journal.
+func (j engineJournal) RemoveSoon(containerID string) error {
+	began := time.Now()
+	return j.changed(metrics.JournalRemove, began, j.Journal.RemoveSoon(containerID))
+}
+
 // Available implements engine.Journal. A change that it prevents counts as a failed one.
 func (j engineJournal) Available() error {
 	err := j.Journal.Available()

@@ -122,6 +122,7 @@ func (o *fakeBackend) err() error {
 
 func (o *fakeBackend) Write(record.Record) error { return o.err() }
 func (o *fakeBackend) Remove(string) error       { return o.err() }
+func (o *fakeBackend) RemoveSoon(string) error   { return o.err() }
 
 func (o *fakeBackend) Network(string) (call.Network, error) { return call.Network{Name: network}, nil }
 

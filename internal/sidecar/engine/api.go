@@ -19,6 +19,9 @@ type Journal interface {
 	// Remove durably deletes the record of a container ID; a missing record is not an error.
 	// After an error the record may still exist.
 	Remove(containerID string) error
+	// RemoveSoon is Remove, except that until the next Write, or a short time later, a power loss may
+	// bring the record back.
+	RemoveSoon(containerID string) error
 	// Available returns why records cannot be written now, for example because another file
 	// system is mounted over the state directory; the plugin is not called then.
 	Available() error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,6 +29,8 @@ type fakeNode struct {
 	mu sync.Mutex
 	// records is the disk, by container ID.
 	records map[string]record.Record
+	// removed are the removed records that a power loss brings back.
+	removed map[string]record.Record
 	// store is what the plugin holds, by container ID.
 	store map[string][]netip.Addr
 	// steps are the journal writes and plugin calls with their container ID, in order.
@@ -86,7 +89,7 @@ type prestart struct {
 
 func newFakeNode() *fakeNode {
 	return &fakeNode{
-		records: map[string]record.Record{}, store: map[string][]netip.Addr{},
+		records: map[string]record.Record{}, removed: map[string]record.Record{}, store: map[string][]netip.Addr{},
 		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{client.DefaultPool: "net"},
 		ipv6: true, rangeSize: 200, storeHidden: true,
 	}
@@ -158,6 +161,7 @@ func (n *fakeNode) Write(r record.Record) error {
 	injected, effect := n.faultAt(step)
 	if effect {
 		n.records[r.ContainerID] = throughJSON(r)
+		clear(n.removed)
 	}
 	return journalError(injected)
 }
@@ -170,8 +174,30 @@ func (n *fakeNode) Remove(id string) error {
 	injected, effect := n.faultAt("remove")
 	if effect {
 		delete(n.records, id)
+		clear(n.removed)
 	}
 	return journalError(injected)
+}
+
+// RemoveSoon implements Journal.
+func (n *fakeNode) RemoveSoon(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.steps = append(n.steps, "remove")
+	injected, effect := n.faultAt("remove")
+	if r, ok := n.records[id]; ok && effect {
+		n.removed[id] = r
+		delete(n.records, id)
+	}
+	return journalError(injected)
+}
+
+// losePower brings back the records whose removal was not durable.
+func (n *fakeNode) losePower() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.Copy(n.records, n.removed)
+	clear(n.removed)
 }
 
 // Available implements Journal.

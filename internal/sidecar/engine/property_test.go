@@ -287,6 +287,7 @@ func (s *simulation) LoseJournal(*rapid.T) {
 	s.node.logStep("the journal is lost")
 	s.withNode(func(n *fakeNode) {
 		clear(n.records)
+		clear(n.removed)
 		found := map[string]bool{} // the IDs that the owners' next requests find
 		for _, owner := range simulatedOwners {
 			id := containerid.For(owner, "node1", n.networks[client.DefaultPool])
@@ -326,6 +327,9 @@ func (s *simulation) Kill(*rapid.T) { s.node.kill(s.t, s.engine); s.start() }
 func (s *simulation) Reboot(rt *rapid.T) {
 	s.node.kill(s.t, s.engine)
 	s.boot++
+	if rapid.Bool().Draw(rt, "removals are lost") {
+		s.node.losePower()
+	}
 	store := rapid.SampledFrom([]string{"survives", "is lost", "is restored from the backup"}).Draw(rt, "store")
 	s.withNode(func(n *fakeNode) {
 		n.reboots++

@@ -109,6 +109,66 @@ func TestRelease(t *testing.T) {
 	})
 }
 
+// A power loss may bring a removed record back. Its DEL frees nothing that was allocated meanwhile, or
+// the record is removed durably.
+func TestRemovalLost(t *testing.T) {
+	run(t, "a pod has the address", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.setStored("a-pod", "10.0.0.1")
+		f.node.losePower()
+		f.wantRecords(1)
+		f.restart(rebooted)
+		f.wantSteps("write releasing, DEL, remove")
+		f.wantNoAttachment()
+		f.wantRecords(0)
+		f.wantStored(1)
+	})
+	run(t, "another owner has the address", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.allocate("health")
+		f.node.losePower()
+		f.wantRecords(1) // its write has made the removal durable
+		f.restart(rebooted)
+		f.wantHeld("health", "10.0.0.1")
+		f.wantStoreAgrees()
+	})
+	run(t, "the owner has an attachment again", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.allocate("router")
+		f.node.losePower()
+		f.restart(rebooted)
+		f.wantHeld("router", "10.0.0.1")
+		f.wantStoreAgrees()
+	})
+	durable := func(t *testing.T, f *fixture) {
+		t.Helper()
+		if f.node.losePower(); len(f.node.records) != 0 {
+			t.Errorf("%v came back", f.node.records)
+		}
+	}
+	run(t, "a plugin whose DEL may release by address", func(t *testing.T) {
+		f := newFixture(t, unknownPlugin)
+		f.allocate("router")
+		f.release("10.0.0.1")
+		durable(t, f)
+	})
+	run(t, "discarded", func(t *testing.T) {
+		f := newFixture(t, ipv4Only)
+		f.allocate("router")
+		f.inject(always(refused, "DEL"))
+		if _, _, err := f.Discard(t.Context(), client.DefaultPool, "router"); err != nil {
+			t.Fatal(err)
+		}
+		durable(t, f)
+	})
+}
+
 func TestReleaseDelay(t *testing.T) {
 	delay := releaseDelay(time.Minute)
 	run(t, "cooldown, then DEL", func(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func (op *operation) removeRecord() error {
 		if err := op.write(r); err != nil {
 			return err
 		}
-	} else if err := op.engine.journal.Remove(op.entry.id); err != nil {
+	} else if err := op.remover()(op.entry.id); err != nil {
 		op.entry.dirty = true
 		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
 	}
@@ -82,6 +83,18 @@ func (op *operation) removeRecord() error {
 	op.entry.lost, op.entry.verified, op.entry.releaseAs = false, time.Time{}, ""
 	op.entry.verifyDue.Store(false)
 	return nil
+}
+
+// remover returns how the record is removed. A response does not wait for the removal to be durable if
+// a power loss that brings the record back only repeats its DEL, and that DEL frees nothing else: what
+// host-local allocates meanwhile is under another container ID, or under the same with a new record
+// (docs/design/how-it-works.md, Release). A discarded one would not be released by the DEL.
+func (op *operation) remover() func(containerID string) error {
+	byAddress := func(inv call.Invocation) bool { return !inv.Profile.LikeHostLocal() }
+	if op.action == ActionDiscard || slices.ContainsFunc(op.entry.rec.Invocations, byAddress) {
+		return op.engine.journal.Remove
+	}
+	return op.engine.journal.RemoveSoon
 }
 
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If

@@ -179,12 +179,6 @@ func (d *directory) lstat(name string) (fs.FileInfo, error) {
 	return info, files.In(d.Root, err)
 }
 
-// open opens a file for reading. It neither follows a link nor waits for the writer of a pipe.
-func (d *directory) open(name string) (*os.File, error) {
-	file, err := d.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	return file, files.In(d.Root, err)
-}
-
 // self opens the directory again, which a sync needs.
 func (d *directory) self() (*os.File, error) {
 	file, err := d.Open(".")

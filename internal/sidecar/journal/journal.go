@@ -58,6 +58,8 @@ type Journal struct {
 	// writes numbers the temporary files.
 	writes atomic.Uint64
 
+	removals removals
+
 	// mu is held by Load, and shared by writes, so that Load sees none half done.
 	mu sync.RWMutex
 	// futureVersions has the container IDs whose files a newer version wrote.
@@ -93,8 +95,11 @@ func Open(dir string, opts Options) (*Journal, error) {
 	}, nil
 }
 
-// Close closes the directories. The journal must not be used afterwards.
+// Close makes removals durable and closes the directories. The journal must not be used afterwards.
 func (j *Journal) Close() error {
+	j.syncRemovals()
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
 }
 
@@ -147,11 +152,18 @@ func (j *Journal) Write(r record.Record) error {
 // Remove durably deletes the record of a container ID. A missing record is not an error. After
 // an error the record may still exist. Nothing is deleted while the state directory is not
 // Available.
-func (j *Journal) Remove(containerID string) error {
+func (j *Journal) Remove(containerID string) error { return j.removeRecord(containerID, false) }
+
+// RemoveSoon is Remove, except that a power loss may bring the record back: until the next Write, or for
+// removalSyncDelay. Then every other record is as it was at the removal, too, because a Write makes the
+// removals before it durable.
+func (j *Journal) RemoveSoon(containerID string) error { return j.removeRecord(containerID, true) }
+
+func (j *Journal) removeRecord(containerID string, soon bool) error {
 	if !record.ValidContainerID(containerID) {
 		return fmt.Errorf("record of %q: not a container ID", containerID)
 	}
-	if err := j.whileAvailable(func() error { return j.remove(containerID) }); err != nil {
+	if err := j.whileAvailable(func() error { return j.remove(containerID, soon) }); err != nil {
 		return fmt.Errorf("record of container ID %q: %w", containerID, err)
 	}
 	return nil
@@ -228,14 +240,16 @@ func (j *Journal) replace(containerID string, data []byte) error {
 		return err
 	}
 	failpoint.Reach(failpoint.WriteRenamed)
+	removed := j.removals.count()
 	err = entries.Sync()
 	failpoint.Reach(failpoint.WriteDurable)
+	j.removals.durable(removed, err)
 	return err
 }
 
-// remove durably unlinks the file of a container ID. A missing one is synced too: an earlier
-// removal may have failed in its fsync.
-func (j *Journal) remove(containerID string) error {
+// remove unlinks the file of a container ID, durably now or soon. A missing one is synced too: an
+// earlier removal may have failed in its fsync.
+func (j *Journal) remove(containerID string, soon bool) error {
 	if j.futureVersions[containerID] {
 		return errFutureVersion
 	}
@@ -244,19 +258,19 @@ func (j *Journal) remove(containerID string) error {
 		return err
 	}
 	defer entries.Close()
-	// The blocks of an open file are not freed. In the fsync, for which a client waits, that
-	// would take as long as the rest of it on a disk mounted with the option discard.
-	f, err := j.attachments.open(containerID + fileSuffix)
-	if err == nil {
-		defer f.Close()
-	}
 	failpoint.Reach(failpoint.RemoveBegins)
 	if err := j.attachments.Remove(containerID + fileSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return files.In(j.attachments.Root, err)
 	}
 	failpoint.Reach(failpoint.RemoveDone)
+	if soon {
+		j.removals.add(j.syncRemovals)
+		return nil
+	}
+	removed := j.removals.count()
 	err = entries.Sync()
 	failpoint.Reach(failpoint.RemoveDurable)
+	j.removals.durable(removed, err)
 	return err
 }
 

@@ -35,7 +35,8 @@ func TestJournalModel(t *testing.T) {
 			},
 			"remove": func(rt *rapid.T) {
 				containerID := id.Draw(rt, "id")
-				must(t, j.Remove(containerID))
+				remove := rapid.SampledFrom([]func(string) error{j.Remove, j.RemoveSoon}).Draw(rt, "removal")
+				must(t, remove(containerID))
 				delete(model, containerID)
 			},
 			"restart": func(*rapid.T) {
