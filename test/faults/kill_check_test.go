@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -18,6 +21,7 @@ import (
 func (f *fixture) waitKilled() bool {
 	f.t.Helper()
 	f.waitConsistent()
+	f.waitRemovalsDurable()
 	if f.sidecar.Running() {
 		return false
 	}
@@ -25,6 +29,35 @@ func (f *fixture) waitKilled() bool {
 		f.t.Fatalf("the sidecar ended with status %d; want it killed", code)
 	}
 	return true
+}
+
+// waitRemovalsDurable waits until the removal of each record is durable, or the sidecar was killed: the
+// background visits failpoints for that.
+func (f *fixture) waitRemovalsDurable() {
+	f.t.Helper()
+	plan, err := os.ReadFile(f.planFile())
+	if !errors.Is(err, fs.ErrNotExist) {
+		harness.Must(f.t, err)
+	}
+	harness.Eventually(f.t, "removals to be durable", func() error {
+		visits := f.visits()
+		due := slices.ContainsFunc(plansOf(visits), func(p failpoint.Plan) bool { return p.String() == string(plan) })
+		switch {
+		case !f.sidecar.Running():
+			return nil
+		case due:
+			return errors.New("the sidecar is about to be killed")
+		}
+		for _, p := range slices.Backward(visits) {
+			switch p {
+			case failpoint.RemoveDurable, failpoint.WriteDurable:
+				return nil
+			case failpoint.RemoveDone:
+				return errors.New("the last removal is not durable")
+			}
+		}
+		return nil
+	})
 }
 
 // recoverAndCheck starts the sidecar again if it was killed. It checks the invariants after the

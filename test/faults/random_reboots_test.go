@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -19,6 +21,7 @@ import (
 // rebootOwners is the number of cases on a node, and rebootSteps the number of steps of each.
 const rebootOwners, rebootSteps = 30, 4
 
+//evidence:design/reliability a power loss brings removed records back
 //evidence:design/reliability the lease of one family survived, that of the other did not
 func TestRandomReboots(t *testing.T) {
 	t.Parallel()
@@ -85,9 +88,10 @@ func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 		return slices.DeleteFunc(leases, func(l oracle.Lease) bool { return l.ContainerID == podContainerID }), err
 	}
 	r.start()
-	r.run(rebootSteps, 1, r.sendRandom, func(dice *rand.Rand) {
+	r.run(rebootSteps, 1, r.step, func(dice *rand.Rand) {
 		r.kill()
 		st.addKills(1)
+		r.loseRemovals(dice)
 		r.loseLeases(dice)
 		held := r.holders()
 		before := r.leaseFiles(held)
@@ -121,6 +125,47 @@ type powerLoss struct {
 	// the taken ones, and those with an empty file.
 	taken, unavailable []netip.Addr
 	empty              int
+	// recorded has the last record file of each owner.
+	recorded sync.Map
+}
+
+// step sends a random request of an owner, and remembers the record before it.
+func (r *powerLoss) step(o *batchOwner) {
+	if data, err := os.ReadFile(r.recordFile(o)); err == nil {
+		r.recorded.Store(o, data)
+	}
+	r.sendRandom(o)
+}
+
+func (r *powerLoss) recordFile(o *batchOwner) string {
+	return filepath.Join(attachments(r.node), containerid.For(o.name, r.node.Name, "pods")+".json")
+}
+
+// loseRemovals brings back half of the records that were removed, in the state of their release. The disk
+// can lose only the last removals, so this is more than a power loss does: since an older one, another
+// owner may have got the address.
+func (r *powerLoss) loseRemovals(dice *rand.Rand) {
+	r.t.Helper()
+	var back []string
+	for _, o := range r.owners {
+		data, recorded := r.recorded.Load(o)
+		if _, err := os.Lstat(r.recordFile(o)); recorded && errors.Is(err, fs.ErrNotExist) && dice.IntN(2) == 0 {
+			harness.Must(r.t, os.WriteFile(r.recordFile(o), data.([]byte), 0o600))
+			back = append(back, o.name)
+		}
+	}
+	j, err := journal.Open(r.node.StateDir, journal.Options{})
+	harness.Must(r.t, err)
+	loaded, err := j.Load()
+	harness.Must(r.t, err)
+	for _, record := range loaded.Records {
+		if slices.Contains(back, record.Owner) {
+			record.State, record.Claims, record.Expiration = "releasing", nil, nil
+			harness.Must(r.t, j.Write(record))
+		}
+	}
+	harness.Must(r.t, j.Close())
+	r.t.Logf("%d removals are lost", len(back))
 }
 
 func (r *powerLoss) lease(ip netip.Addr) string {

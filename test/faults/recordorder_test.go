@@ -38,10 +38,13 @@ func TestRecordDurableBeforeCall(t *testing.T) {
 		{"DEL starts", "held"},
 		{configSent, "releasing"},
 		{"DEL ended", "releasing"},
-		{"response 200", none},
+		{"response 200", "releasing"}, // a start releases it again
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("durable at each event:\n%v\nwant:\n%v", got, want)
+	}
+	if after := d.afterPowerLoss(record); after != none {
+		t.Errorf("after the stop a power loss leaves the state %q; want none", after)
 	}
 	if len(d.violations) > 0 {
 		t.Error(strings.Join(d.violations, "\n"))
