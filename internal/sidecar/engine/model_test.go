@@ -29,6 +29,9 @@ type model struct {
 	uncertain map[string]bool
 	// storeLost: the plugin lost its store, so addresses may have changed.
 	storeLost bool
+	// taken are addresses that a pod got since. One of them may be given up, so that its owner gets the
+	// other family again.
+	taken []netip.Addr
 	// forgotten are owners without a request since the journal was lost.
 	forgotten map[string]bool
 }
@@ -160,7 +163,7 @@ func (s *simulation) checkAtRest(rt *rapid.T) {
 			}
 		}
 		for k, ip := range s.model.held {
-			if !s.model.uncertain[k.owner] && !s.model.forgotten[k.owner] {
+			if !s.model.uncertain[k.owner] && !s.model.forgotten[k.owner] && !slices.Contains(s.model.taken, ip) {
 				s.checkClaim(rt, k, ip)
 			}
 		}

@@ -276,6 +276,9 @@ func (s *simulation) Pod(rt *rapid.T) {
 		}
 		got, err := n.allocate(call.Call{Invocation: call.Invocation{ContainerID: pod}})
 		n.steps = append(n.steps, fmt.Sprint("-- ", pod, got, err))
+		if s.model.storeLost {
+			s.model.taken = append(s.model.taken, got...)
+		}
 	})
 }
 
