@@ -18,9 +18,9 @@ func TestSilentAgent(t *testing.T) {
 			func(f *fixture) {
 				f.agentSilent = true
 				f.node.Status.IPAM.ReleaseIPs["0.0.0.0"] = "marked-for-release"
-				f.hold(9) // an excess, so that the probe stays
+				f.hold(9) // an excess, so that the ping stays
 				entry := f.node.Spec.IPAM.Pool[ip(9).String()]
-				entry.Owner = "delegated-ipam:cordoned"
+				entry.Owner = "delegated-ipam:suspended"
 				f.node.Spec.IPAM.Pool[ip(9).String()] = entry
 			},
 			func(f *fixture) { f.agentSilent, f.node.Status.IPAM.ReleaseIPs["0.0.0.0"] = false, "do-not-release" },

@@ -40,20 +40,20 @@ func (w excessWindow) lasting(d time.Duration) int {
 	return 0
 }
 
-// surge is the number of free slots that are needed because none was free: pods may wait for an
+// headroom is the number of free slots that are needed because none was free: pods may wait for an
 // address, and without a watch their number is unknown. It doubles each time the agent has used all of
 // them.
-type surge struct {
+type headroom struct {
 	slots int
-	// until is the time at which the surge ends, if the agent has not used new addresses.
+	// until is the time at which the headroom ends, if the agent has not used new addresses.
 	until time.Time
 	// used are the addresses that the agent used when slots was determined.
 	used map[netip.Addr]planner.Entry
 }
 
-// observe returns the surge of a view. It changes when the agent has written its used addresses, and
+// observe returns the headroom of a view. It changes when the agent has written its used addresses, and
 // ends after a time without such a write.
-func (s *surge) observe(v planner.View, settings planner.Settings, end time.Duration) int {
+func (s *headroom) observe(v planner.View, settings planner.Settings, end time.Duration) int {
 	switch {
 	case maps.Equal(s.used, v.Used):
 		if !time.Now().Before(s.until) {

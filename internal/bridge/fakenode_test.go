@@ -173,7 +173,7 @@ func (f *fixture) write(to target, key string, value any) {
 	}
 }
 
-// pool returns the published addresses in order, a cordoned one with a * appended.
+// pool returns the published addresses in order, a suspended one with a * appended.
 func (f *fixture) pool() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *fixture) pool() []string {
 	}
 	var out []string
 	for key, e := range f.node.Spec.IPAM.Pool {
-		if e.Cordoned() {
+		if e.Suspended() {
 			key += "*"
 		}
 		out = append(out, key)

@@ -118,7 +118,7 @@ func (m *metrics) observe(v planner.View) {
 		pool++
 		if _, is := v.Used[ip]; is {
 			used++
-		} else if e.Cordoned() || v.Handshakes[ip] != "" {
+		} else if e.Suspended() || v.Handshakes[ip] != "" {
 			releasing++
 		}
 	}
@@ -134,7 +134,7 @@ func (m *metrics) countHandshakes(step []planner.Action) {
 	for _, a := range step {
 		for _, ip := range a.IPs {
 			switch {
-			case ip == planner.Probe:
+			case ip == planner.Ping:
 			case a.Kind == planner.MarkReleased:
 				m.handshakes.WithLabelValues(outcomeReleased).Inc()
 			case a.Kind == planner.Unmark:

@@ -106,7 +106,7 @@ func targetOf(k planner.Kind) target {
 	switch k {
 	case planner.Acquire, planner.Restore, planner.Release:
 		return targetSidecar
-	case planner.Publish, planner.Cordon, planner.Withdraw:
+	case planner.Publish, planner.Suspend, planner.Withdraw:
 		return targetSpec
 	default: // MarkForRelease, Unmark and MarkReleased
 		return targetStatus
@@ -135,9 +135,9 @@ func newPatch(version string, to target, actions []planner.Action) patch {
 func entryValue(a planner.Action) any {
 	switch a.Kind {
 	case planner.Publish:
-		// null removes the owner that cordons an entry.
+		// null removes the owner that suspends an entry.
 		return map[string]any{"resource": planner.EntryOf(a.Slot, false).Resource, "owner": nil}
-	case planner.Cordon:
+	case planner.Suspend:
 		e := planner.EntryOf(a.Slot, true)
 		return map[string]any{"resource": e.Resource, "owner": e.Owner}
 	case planner.MarkForRelease:

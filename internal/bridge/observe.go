@@ -54,7 +54,7 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 	settings := n.Settings(c.settings)
 	c.state.addTo(&s.view, settings, c.pods())
 	s.plan = planner.Plan(s.view, settings)
-	c.releasing = len(s.view.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.view.Pool)), planner.Entry.Cordoned)
+	c.releasing = len(s.view.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.view.Pool)), planner.Entry.Suspended)
 	return s, fresh, nil
 }
 

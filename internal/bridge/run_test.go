@@ -216,11 +216,11 @@ func TestAPIErrors(t *testing.T) {
 	wantReason(t, apiError(err), reasonAPIUnavailable)
 }
 
-func TestPublishUncordons(t *testing.T) {
+func TestPublishResumes(t *testing.T) {
 	api := apiserver.Start(t)
 	api.Create("worker", apiserver.Object{})
 	n := workerAPI(t, api)
-	for _, kind := range []planner.Kind{planner.Publish, planner.Cordon, planner.Publish, planner.Withdraw} {
+	for _, kind := range []planner.Kind{planner.Publish, planner.Suspend, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -232,7 +232,7 @@ func TestPublishUncordons(t *testing.T) {
 		}
 		v, _ := seen.View()
 		entry, published := v.Pool[ip(1)]
-		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Cordoned() != (kind == planner.Cordon) || published && slot != 3 {
+		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Suspended() != (kind == planner.Suspend) || published && slot != 3 {
 			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)
 		}
 	}

@@ -30,7 +30,7 @@ func TestExcess(t *testing.T) {
 		if len(f.pool()) != 4 || len(f.held) != 4 {
 			t.Errorf("after %s %d addresses are published and %d slots held; want 4", drainDelay*3/2, len(f.pool()), len(f.held))
 		}
-		// Cordon, probe, marks, withdrawal, released.
+		// Suspend, ping, marks, withdrawal, released.
 		if n := f.count(&f.patches); n > 5 {
 			t.Errorf("%d writes for 100 addresses; want 5", n)
 		}
@@ -105,9 +105,9 @@ func TestPodReplaced(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	const cordoned, plain = "10.0.0.5*", "10.0.0.5"
+	const suspended, plain = "10.0.0.5*", "10.0.0.5"
 	withdrawn := func(f *fixture) bool {
-		return !slices.Contains(f.pool(), cordoned) && !slices.Contains(f.pool(), plain)
+		return !slices.Contains(f.pool(), suspended) && !slices.Contains(f.pool(), plain)
 	}
 	for name, test := range map[string]func(t *testing.T, f *fixture, m *metrics){
 		"takes half the delay": func(t *testing.T, f *fixture, _ *metrics) {
@@ -185,8 +185,8 @@ func TestDrain(t *testing.T) {
 			f.hold(5)
 			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 				advance(drainDelay + coalesce)
-				if !slices.Contains(f.pool(), cordoned) {
-					t.Fatalf("not cordoned: %v", f.pool())
+				if !slices.Contains(f.pool(), suspended) {
+					t.Fatalf("not suspended: %v", f.pool())
 				}
 				test(t, f, m)
 			})
@@ -198,7 +198,7 @@ func TestDrain(t *testing.T) {
 		f.agentSilent = true
 		runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 			advance(100 * drainDelay)
-			if !slices.Contains(f.pool(), cordoned) {
+			if !slices.Contains(f.pool(), suspended) {
 				t.Errorf("withdrawn although the agent may not run: %v", f.pool())
 			}
 			if got := testutil.ToFloat64(m.releasing); got != 1 {
@@ -253,7 +253,7 @@ func TestConcurrentRelease(t *testing.T) {
 		f.update(func() {
 			f.beforeGet = func() {
 				delete(f.node.Spec.IPAM.Pool, ip(5).String())
-				delete(f.node.Status.IPAM.ReleaseIPs, planner.Probe.String())
+				delete(f.node.Status.IPAM.ReleaseIPs, planner.Ping.String())
 				delete(f.held, 4)
 			}
 		})

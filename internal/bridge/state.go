@@ -32,14 +32,14 @@ const burst = 10 * time.Second
 // state is the state of the bridge that no observation shows. It is lost with the process; the delays
 // start again then.
 type state struct {
-	// delay is how long slots must be in excess to be released, drainDelay how long a cordoned address
+	// delay is how long slots must be in excess to be released, drainDelay how long a suspended address
 	// must then be unused.
 	delay, drainDelay time.Duration
 	excess            excessWindow
 	// nodeUID identifies the CiliumNode of unusedSince.
 	nodeUID types.UID
-	// unusedSince is when a cordoned address was first observed unused by an agent that has answered
-	// the probe.
+	// unusedSince is when a suspended address was first observed unused by an agent that has answered
+	// the ping.
 	unusedSince map[netip.Addr]time.Time
 	// unanswered is since when the agent has not answered the handshake of an address, unreported since
 	// when it has not reported that a pod uses it.
@@ -49,8 +49,8 @@ type state struct {
 	pods     sampledPods
 	// observed is when a CiliumNode was first observed.
 	observed time.Time
-	// surge is used if the pods of the node are unknown.
-	surge surge
+	// headroom is used if the pods of the node are unknown.
+	headroom headroom
 	// missingSince is when slots were first observed missing; zero when the last one is published.
 	missingSince time.Time
 	// batch is the number of slots in the next batch, acquired the time of the last acquisition.
@@ -124,7 +124,7 @@ func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods)
 	s.observeAgent(*v)
 	v.PodsPending = pods.pending && time.Since(s.observed) < patience
 	if v.Pods == 0 {
-		v.Surge = s.surge.observe(*v, settings, s.delay)
+		v.Headroom = s.headroom.observe(*v, settings, s.delay)
 	}
 	counts := planner.Count(*v, settings)
 	if counts.Missing > 0 && s.missingSince.IsZero() { // acquired slots count until they are published
@@ -178,10 +178,10 @@ func (s *state) observe(uid types.UID, v planner.View) {
 		s.nodeUID = uid
 		s.resetDrain()
 	}
-	probed := v.Handshakes[planner.Probe] == planner.DoNotRelease
+	pinged := v.Handshakes[planner.Ping] == planner.DoNotRelease
 	draining := func(ip netip.Addr) bool {
 		_, used := v.Used[ip]
-		return probed && !used && v.Pool[ip].Cordoned()
+		return pinged && !used && v.Pool[ip].Suspended()
 	}
 	update(s.unusedSince, v.Pool, draining)
 }
@@ -220,6 +220,6 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 		consider(e.since.Add(smallExcessDelays * s.delay))
 	}
 	consider(s.pods.next)
-	consider(s.surge.until)
+	consider(s.headroom.until)
 	return soonest
 }

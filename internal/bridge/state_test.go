@@ -11,18 +11,18 @@ import (
 
 // A drain is one uninterrupted period.
 func TestDrainInterrupted(t *testing.T) {
-	cordoned := map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, true)}
-	probed := map[netip.Addr]planner.Handshake{planner.Probe: planner.DoNotRelease}
+	suspended := map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, true)}
+	pinged := map[netip.Addr]planner.Handshake{planner.Ping: planner.DoNotRelease}
 	for name, interruption := range map[string]planner.View{
-		"used":               {Pool: cordoned, Handshakes: probed, Used: map[netip.Addr]planner.Entry{ip(1): {}}},
-		"not cordoned":       {Pool: map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, false)}, Handshakes: probed},
-		"probe not answered": {Pool: cordoned, Handshakes: map[netip.Addr]planner.Handshake{planner.Probe: planner.Marked}},
-		"not published":      {Handshakes: probed},
-		"not probed":         {Pool: cordoned},
+		"used":              {Pool: suspended, Handshakes: pinged, Used: map[netip.Addr]planner.Entry{ip(1): {}}},
+		"not suspended":     {Pool: map[netip.Addr]planner.Entry{ip(1): planner.EntryOf(1, false)}, Handshakes: pinged},
+		"ping not answered": {Pool: suspended, Handshakes: map[netip.Addr]planner.Handshake{planner.Ping: planner.Marked}},
+		"not published":     {Handshakes: pinged},
+		"not pinged":        {Pool: suspended},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, v := newState(2*time.Minute), planner.View{Pool: cordoned, Handshakes: probed}
+				s, v := newState(2*time.Minute), planner.View{Pool: suspended, Handshakes: pinged}
 				s.observe("uid", v)
 				time.Sleep(40 * time.Second)
 				s.observe("uid", interruption)

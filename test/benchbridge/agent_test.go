@@ -46,9 +46,9 @@ type agent struct {
 // observation is the content of a CiliumNode when the agent saw it.
 type observation struct {
 	at time.Time
-	// pool is the number of entries of the pool, free of those that can be allocated, cordoned of
+	// pool is the number of entries of the pool, free of those that can be allocated, suspended of
 	// those with an owner, and handshakes the number of entries of release-ips.
-	pool, free, cordoned, handshakes int
+	pool, free, suspended, handshakes int
 }
 
 // newAgent creates the CiliumNode of a name with a spec.ipam, and returns its agent.
@@ -172,7 +172,7 @@ func (a *agent) observe(object *unstructured.Unstructured) {
 	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release)}
 	for ip, entry := range pool {
 		if owner := ownerOf(entry); owner != "" {
-			now.cordoned++
+			now.suspended++
 		} else if a.allocatable(ip) {
 			now.free++
 		}

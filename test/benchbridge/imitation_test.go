@@ -61,7 +61,7 @@ func TestAgent(t *testing.T) {
 	a := &agent{refresh: make(chan struct{}, 1), allocated: map[string]any{"10.0.0.1": nil}}
 	a.observe(&unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{"ipam": map[string]any{"pool": map[string]any{
-			"10.0.0.1": map[string]any{}, "10.0.0.2": map[string]any{}, "10.0.0.3": map[string]any{"owner": "cordoned"},
+			"10.0.0.1": map[string]any{}, "10.0.0.2": map[string]any{}, "10.0.0.3": map[string]any{"owner": "suspended"},
 			"10.0.0.4": map[string]any{"resource": "slot"}, "10.0.0.5": map[string]any{},
 		}}},
 		"status": map[string]any{"ipam": map[string]any{"release-ips": map[string]any{
@@ -78,14 +78,14 @@ func TestAgent(t *testing.T) {
 	default:
 		t.Error("the answers trigger no status update; want one")
 	}
-	if o := a.last(); o.pool != 5 || o.free != 1 || o.cordoned != 1 || o.handshakes != 4 {
-		t.Errorf("observed %+v; want 5 in the pool, 1 free, 1 cordoned, 4 handshakes", o)
+	if o := a.last(); o.pool != 5 || o.free != 1 || o.suspended != 1 || o.handshakes != 4 {
+		t.Errorf("observed %+v; want 5 in the pool, 1 free, 1 suspended, 4 handshakes", o)
 	}
 	if ip, err := a.allocate("pod"); ip != "10.0.0.4" || err != nil {
 		t.Errorf("allocated %q, %v; want the only free address", ip, err)
 	}
 	if _, err := a.allocate("pod"); err == nil {
-		t.Error("allocated an address that is cordoned, used or in release; want an error")
+		t.Error("allocated an address that is suspended, used or in release; want an error")
 	}
 }
 

@@ -105,7 +105,7 @@ func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observat
 func awaitIdle(t *testing.T, nodes []*node) {
 	t.Helper()
 	awaitAll(t, "running agents", nodes, func(n *node, o observation) bool {
-		return n.agent.used() >= agentAddresses && o.free >= freeAddresses && o.cordoned == 0
+		return n.agent.used() >= agentAddresses && o.free >= freeAddresses && o.suspended == 0
 	})
 }
 

@@ -21,7 +21,7 @@ func podAgain(t *testing.T, b *bench, s supplier) []row {
 	n := nodes[0]
 	pods := b.kubelet.create(t, n, "first", 5)
 	awaitAll(t, "addresses for the pods", nodes, func(n *node, o observation) bool {
-		return n.agent.used() == agentAddresses+len(pods) && o.free >= freeAddresses && o.cordoned == 0
+		return n.agent.used() == agentAddresses+len(pods) && o.free >= freeAddresses && o.suspended == 0
 	})
 	harness.Must(t, sleep(t.Context(), 5*time.Second))
 
@@ -47,11 +47,11 @@ func freshNodes(t *testing.T, b *bench, s supplier) []row {
 	awaitIdle(t, nodes)
 	harness.Must(t, sleep(t.Context(), time.Until(begin.Add(watched))))
 	end := time.Now()
-	cordoning := 0
+	suspending := 0
 	var first []time.Duration
 	for _, n := range nodes {
-		if at := n.agent.firstSeen(begin, func(o observation) bool { return o.cordoned > 0 }); !at.IsZero() {
-			cordoning++
+		if at := n.agent.firstSeen(begin, func(o observation) bool { return o.suspended > 0 }); !at.IsZero() {
+			suspending++
 		}
 		first = append(first, n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= agentAddresses }).Sub(begin))
 	}
@@ -59,7 +59,7 @@ func freshNodes(t *testing.T, b *bench, s supplier) []row {
 	name := fmt.Sprintf("%d fresh nodes", b.nodes)
 	per := func(n int) float64 { return float64(n) / float64(len(nodes)) }
 	return []row{
-		{name, fmt.Sprintf("nodes that cordon a slot within %s", watched), fmt.Sprint(cordoning), "0", verdict(cordoning == 0)},
+		{name, fmt.Sprintf("nodes that suspend a slot within %s", watched), fmt.Sprint(suspending), "0", verdict(suspending == 0)},
 		{name, "first publication", spread(first), "", ""},
 		{name, "writes, GETs, all requests per node", fmt.Sprintf("%.1f, %.1f, %.1f", per(c.writes), per(c.gets), per(c.all)), "", ""},
 	}

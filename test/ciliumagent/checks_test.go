@@ -13,7 +13,7 @@ func TestNodeStateCheck(t *testing.T) {
 	// One pod has a; the other slots are free.
 	consistent := func() NodeState {
 		l := NodeState{
-			Store: map[netip.Addr]bool{}, Pool: map[netip.Addr]int{}, Cordoned: map[netip.Addr]bool{},
+			Store: map[netip.Addr]bool{}, Pool: map[netip.Addr]int{}, Suspended: map[netip.Addr]bool{},
 			Used: map[netip.Addr]string{a: "default/a"}, Release: map[string]string{},
 		}
 		ip := a
@@ -30,7 +30,7 @@ func TestNodeStateCheck(t *testing.T) {
 		"pool address without lease":    func(l *NodeState) { delete(l.Store, b) },
 		"lease outside the pool":        func(l *NodeState) { l.Store[foreign] = true },
 		"used address outside the pool": func(l *NodeState) { delete(l.Pool, a) },
-		"cordoned address":              func(l *NodeState) { l.Cordoned[b] = true },
+		"suspended address":             func(l *NodeState) { l.Suspended[b] = true },
 		"pending handshake":             func(l *NodeState) { l.Release[b.String()] = "marked-for-release" },
 		"one free slot too many":        func(l *NodeState) { l.Pool[foreign], l.Store[foreign] = 99, true },
 		"one free slot too few":         func(l *NodeState) { delete(l.Pool, b); delete(l.Store, b) },

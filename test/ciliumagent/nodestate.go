@@ -21,8 +21,8 @@ type NodeState struct {
 	Store map[netip.Addr]bool
 	// Pool is spec.ipam.pool: the slot of each address.
 	Pool map[netip.Addr]int
-	// Cordoned has the addresses of the pool that the agent no longer allocates.
-	Cordoned map[netip.Addr]bool
+	// Suspended has the addresses of the pool that the agent no longer allocates.
+	Suspended map[netip.Addr]bool
 	// Used is status.ipam.used: the owner of each address.
 	Used map[netip.Addr]string
 	// Release is status.ipam.release-ips.
@@ -31,7 +31,7 @@ type NodeState struct {
 
 // ReadNode reads pool and status of a CiliumNode. The caller sets Store.
 func ReadNode(node *unstructured.Unstructured) (NodeState, error) {
-	b := NodeState{Pool: map[netip.Addr]int{}, Cordoned: map[netip.Addr]bool{}, Used: map[netip.Addr]string{}}
+	b := NodeState{Pool: map[netip.Addr]int{}, Suspended: map[netip.Addr]bool{}, Used: map[netip.Addr]string{}}
 	var errs []error
 	pool, _, err := unstructured.NestedMap(node.Object, "spec", "ipam", "pool")
 	errs = append(errs, err)
@@ -42,7 +42,7 @@ func ReadNode(node *unstructured.Unstructured) (NodeState, error) {
 		if err != nil || !ours {
 			errs = append(errs, fmt.Errorf("the entry %q of the pool is not the bridge's: %v (%w)", text, value, err))
 		}
-		b.Pool[ip], b.Cordoned[ip] = slot, entry.Cordoned()
+		b.Pool[ip], b.Suspended[ip] = slot, entry.Suspended()
 	}
 	used, _, err := unstructured.NestedMap(node.Object, "status", "ipam", "used")
 	errs = append(errs, err)
@@ -78,9 +78,9 @@ func (s NodeState) slots() (all, used int) {
 // but none is being released, and the pool has PreAllocate free slots.
 func (s NodeState) CheckConsistent(used int) error {
 	errs := []error{s.CheckRecords(used)}
-	for ip, cordoned := range s.Cordoned {
-		if cordoned {
-			errs = append(errs, fmt.Errorf("%s is cordoned", ip))
+	for ip, suspended := range s.Suspended {
+		if suspended {
+			errs = append(errs, fmt.Errorf("%s is suspended", ip))
 		}
 	}
 	if len(s.Release) > 0 {

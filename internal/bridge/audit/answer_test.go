@@ -31,7 +31,7 @@ func TestAnswers(t *testing.T) {
 	none := []Holder{}
 	want := []Answer{
 		{addr("10.0.0.1"), Held, []Holder{{Node: "a", InPool: true, Slot: "ciliumnode-0", Used: true, UsedBy: "default/x"}}, []Range{{"b", "10.0.0.0/29"}}},
-		{addr("10.0.0.2"), Held, []Holder{{Node: "a", InPool: true, Slot: "ciliumnode-7", Cordoned: true, Handshake: "marked-for-release"}}, []Range{{"b", "10.0.0.0/29"}}},
+		{addr("10.0.0.2"), Held, []Holder{{Node: "a", InPool: true, Slot: "ciliumnode-7", Suspended: true, Handshake: "marked-for-release"}}, []Range{{"b", "10.0.0.0/29"}}},
 		{addr("10.0.0.3"), Conflict, []Holder{{Node: "a", InPool: true, Slot: "ciliumnode-2"}, {Node: "c", NodeDeleted: true, InPool: true, Slot: "ciliumnode-0"}}, []Range{{"b", "10.0.0.0/29"}}},
 		{addr("10.0.0.8"), Free, none, []Range{{"a", "10.0.0.8/29"}}},
 		{addr("10.0.0.9"), Conflict, []Holder{{Node: "a", Used: true, UsedBy: "default/y"}}, []Range{{"a", "10.0.0.8/29"}}},

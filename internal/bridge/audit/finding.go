@@ -52,7 +52,7 @@ func remedies() map[Check]string {
 		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md): before that, recreated pods get such addresses again; " +
 			"then recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported, or else on all nodes but one",
 		OutsidePodCIDRs: "the bridge releases the address when it is unused: recreate the pods of this node that use it. " +
-			"Where it is not cordoned, run delegated-ipam doctor on the node first. If a plugin is cluster-wide, or a node has its ranges from another source, use --shared-range (docs/install/ranges.md)",
+			"Where it is not suspended, run delegated-ipam doctor on the node first. If a plugin is cluster-wide, or a node has its ranges from another source, use --shared-range (docs/install/ranges.md)",
 		NotHeld:      "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
 		AgentSilent:  "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/etcd.md)",
 		NodeDeleted:  "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",

@@ -28,8 +28,8 @@ type Holder struct {
 	// Resource and Owner are the fields of the entry, if the bridge did not write it.
 	Resource string `json:"resource,omitempty"`
 	Owner    string `json:"owner,omitempty"`
-	// Cordoned reports whether the bridge keeps the agent from allocating the address.
-	Cordoned bool `json:"cordoned,omitempty"`
+	// Suspended reports whether the bridge keeps the agent from allocating the address.
+	Suspended bool `json:"suspended,omitempty"`
 	// Handshake is the state of its release (status.ipam.release-ips); empty for none.
 	Handshake string `json:"handshake,omitempty"`
 	// Used reports whether the agent uses the address. UsedBy is the user: NAMESPACE/NAME of a pod, or
@@ -61,7 +61,7 @@ func (h Holder) Note() string {
 		when(h.InPool && h.Slot == "", "not an entry of the bridge"),
 		when(h.Resource != "", "resource "+h.Resource),
 		when(h.Owner != "", "owner "+h.Owner),
-		when(h.Cordoned, "cordoned"),
+		when(h.Suspended, "suspended"),
 		h.Handshake)
 }
 
@@ -97,7 +97,7 @@ func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
 	for _, key := range sortedKeys(n.Spec.IPAM.Pool) {
 		h, ip := parse("spec.ipam.pool", key)
 		e := n.Spec.IPAM.Pool[key]
-		h.InPool, h.Slot, h.Resource, h.Owner, h.Cordoned = true, "", e.Resource, e.Owner, e.Cordoned()
+		h.InPool, h.Slot, h.Resource, h.Owner, h.Suspended = true, "", e.Resource, e.Owner, e.Suspended()
 		if slot, ours := e.Slot(); ours {
 			h.Slot, h.Resource, h.Owner = planner.Owner(slot), "", ""
 		}
@@ -115,7 +115,7 @@ func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
 	}
 	for _, key := range sortedKeys(n.Status.IPAM.ReleaseIPs) {
 		h, ip := parse("status.ipam.release-ips", key)
-		if h.Handshake = string(n.Status.IPAM.ReleaseIPs[key]); h.InPool || h.Used || ip != planner.Probe {
+		if h.Handshake = string(n.Status.IPAM.ReleaseIPs[key]); h.InPool || h.Used || ip != planner.Ping {
 			all[ip] = h
 		}
 	}

@@ -12,7 +12,7 @@ const (
 	Acquire        Kind = "acquire"          // allocates slot Slot at the sidecar
 	Restore        Kind = "restore"          // allocates exactly IPs to slot Slot at the sidecar
 	Publish        Kind = "publish"          // writes IPs to the pool as entries of slot Slot
-	Cordon         Kind = "cordon"           // writes IPs to the pool so that the agent does not allocate them any more
+	Suspend        Kind = "suspend"          // writes IPs to the pool so that the agent does not allocate them any more
 	MarkForRelease Kind = "mark-for-release" // writes marked-for-release: the agent responds whether it releases IPs
 	Unmark         Kind = "unmark"           // removes IPs from the handshakes
 	Withdraw       Kind = "withdraw"         // removes IPs, which the agent has released, from the pool

@@ -53,7 +53,7 @@ func (b *builder) releasing(slot Slot) bool {
 		return !b.used[slot.Number]
 	}
 	return !b.canceled[slot.Number] && slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
-		return b.Pool[ip].Cordoned() || b.Handshakes[ip] != ""
+		return b.Pool[ip].Suspended() || b.Handshakes[ip] != ""
 	})
 }
 

@@ -45,11 +45,11 @@ type model struct {
 	// total.
 	taken map[netip.Addr]bool
 	size  int
-	// drained, refused, releaseFailed, exhausted, batch, pods, surge and excess are the bridge's own part of the
+	// drained, refused, releaseFailed, exhausted, batch, pods, headroom and excess are the bridge's own part of the
 	// view. excess reports whether the excess has lasted.
 	drained, refused, releaseFailed map[netip.Addr]bool
 	exhausted, excess               bool
-	batch, pods, surge              int
+	batch, pods, headroom           int
 	// delFails makes the next release of an address fail.
 	delFails map[netip.Addr]bool
 	// foreign is a pool entry that the bridge did not write.
@@ -87,7 +87,7 @@ func (m *model) view(s Settings) View {
 	v := View{
 		Pool: maps.Clone(m.node.pool), Used: maps.Clone(m.node.used), Handshakes: maps.Clone(m.node.handshakes),
 		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted, Depleted: m.exhausted,
-		Batch: m.batch, Pods: m.pods, Surge: m.surge, PodsPending: m.watchesPods && m.podsPending,
+		Batch: m.batch, Pods: m.pods, Headroom: m.headroom, PodsPending: m.watchesPods && m.podsPending,
 	}
 	if m.watchesPods && !m.podsPending {
 		v.PodIPs = maps.Clone(m.agent.endpoints)
@@ -171,7 +171,7 @@ func (m *model) execute(a Action) bool {
 		return m.restore(a.Slot, a.IPs[0], a.Also)
 	case Release:
 		return m.release(a)
-	case Publish, Cordon:
+	case Publish, Suspend:
 		for _, ip := range a.IPs {
 			if a.Kind == Publish && !m.holds(ip) {
 				m.t.Fatalf("%v: %s is not held", a, ip)
@@ -179,7 +179,7 @@ func (m *model) execute(a Action) bool {
 			if a.Kind == Publish && m.outside[a.Slot] {
 				m.t.Fatalf("%v: %s is outside the ranges", a, ip)
 			}
-			m.node.pool[ip] = EntryOf(a.Slot, a.Kind == Cordon)
+			m.node.pool[ip] = EntryOf(a.Slot, a.Kind == Suspend)
 			delete(m.drained, ip)
 		}
 	case Withdraw:
@@ -250,7 +250,7 @@ const (
 
 func targetOf(a Action) int {
 	switch a.Kind {
-	case Publish, Cordon, Withdraw:
+	case Publish, Suspend, Withdraw:
 		return targetSpec
 	case MarkForRelease, Unmark, MarkReleased:
 		return targetStatus

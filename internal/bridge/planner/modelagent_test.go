@@ -154,7 +154,7 @@ func (m *model) drain() {
 	m.sync()
 	m.writeStatus()
 	for ip, e := range m.node.pool {
-		if _, used := m.node.used[ip]; e.Cordoned() && m.node.handshakes[Probe] == DoNotRelease && !used {
+		if _, used := m.node.used[ip]; e.Suspended() && m.node.handshakes[Ping] == DoNotRelease && !used {
 			m.drained[ip] = true
 		}
 	}

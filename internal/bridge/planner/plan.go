@@ -69,7 +69,7 @@ type builder struct {
 	canceled map[int]bool
 	// unheld are the published addresses to withdraw because no slot holds them.
 	unheld []Slot
-	// draining reports whether a slot needs the probe, or waits for the response.
+	// draining reports whether a slot needs the ping, or waits for the response.
 	draining bool
 	actions  []Action
 }
@@ -101,12 +101,12 @@ func (b *builder) restore(n int, ip netip.Addr) {
 // before any action that may take long.
 func (b *builder) sort() {
 	order := map[Kind]int{
-		Publish: 1, Cordon: 1, Withdraw: 1, Unmark: 2, MarkForRelease: 2, Restore: 3, Release: 3, MarkReleased: 4, Acquire: 5, Report: 6,
+		Publish: 1, Suspend: 1, Withdraw: 1, Unmark: 2, MarkForRelease: 2, Restore: 3, Release: 3, MarkReleased: 4, Acquire: 5, Report: 6,
 	}
-	cordons := b.plans(Cordon)
+	suspends := b.plans(Suspend)
 	phase := func(a Action) int {
-		// A response to the probe from before a cordon is not evidence.
-		if cordons && a.Kind == Unmark && a.IPs[0] == Probe {
+		// A response to the ping from before a suspension is not evidence.
+		if suspends && a.Kind == Unmark && a.IPs[0] == Ping {
 			return 0
 		}
 		return order[a.Kind]
@@ -158,7 +158,7 @@ func (b *builder) republishUsed() {
 		tagged, ours := b.Used[ip].Slot()
 		switch {
 		case held && b.byNumber[n].Outside:
-			// drainOutside publishes it cordoned.
+			// drainOutside publishes it suspended.
 		case held:
 			b.canceled[n] = true
 			b.add(Publish, n, ip)
@@ -177,7 +177,7 @@ func (b *builder) republishUsed() {
 // finishHandshakes ends the handshakes of addresses that are neither in the pool nor used.
 func (b *builder) finishHandshakes() {
 	for _, ip := range sortedAddrs(b.Handshakes) {
-		if ip == Probe || b.known(ip) {
+		if ip == Ping || b.known(ip) {
 			continue
 		}
 		n, held := b.slotOf[ip]
@@ -214,7 +214,7 @@ func (b *builder) recoverPublished() {
 			b.report(AddressNotHeld, ip)
 		case used || !b.Refused[ip] && b.Handshakes[ip] != Ready:
 			b.restore(n, ip)
-			b.draining = b.draining || entry.Cordoned() && !used && b.Handshakes[ip] == ""
+			b.draining = b.draining || entry.Suspended() && !used && b.Handshakes[ip] == ""
 		default:
 			b.unheld = append(b.unheld, Slot{Number: n, Addresses: []netip.Addr{ip}})
 		}
@@ -255,8 +255,8 @@ func (b *builder) drainOutside() {
 			for _, ip := range slot.Addresses {
 				_, used := b.Used[ip]
 				used = used || b.PodIPs[ip]
-				if (used || b.inPool(ip)) && !b.Pool[ip].Cordoned() {
-					b.add(Cordon, slot.Number, ip)
+				if (used || b.inPool(ip)) && !b.Pool[ip].Suspended() {
+					b.add(Suspend, slot.Number, ip)
 				}
 				b.unmark(slot.Number, ip)
 				if used {
@@ -278,7 +278,7 @@ func (b *builder) publish() {
 	enough := len(slots) >= b.initial() && !b.PodsPending
 	// The first publication must have every address that an endpoint may use.
 	if !b.published() && (!enough || b.plans(Restore)) {
-		b.actions = slices.DeleteFunc(b.actions, func(a Action) bool { return a.Kind == Publish || a.Kind == Cordon })
+		b.actions = slices.DeleteFunc(b.actions, func(a Action) bool { return a.Kind == Publish || a.Kind == Suspend })
 		return
 	}
 	for _, slot := range slots {

@@ -123,8 +123,8 @@ func TestPlan(t *testing.T) {
 		"pods that ended and still use an address": {
 			view: func(f *fixture) { f.atRest(7, 5); f.Pods = 1 },
 		},
-		"surge": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Surge = 2 }, want: []string{"acquire slot 6", "acquire slot 7"},
+		"headroom": {
+			view: func(f *fixture) { f.atRest(6, 4); f.Headroom = 2 }, want: []string{"acquire slot 6", "acquire slot 7"},
 		},
 		"number reserved by the pool": {
 			view: func(f *fixture) {
@@ -175,10 +175,10 @@ func TestPlan(t *testing.T) {
 		},
 		"published, unused, restore refused": {
 			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.Refused[ip(9)] = true },
-			want: []string{"cordon [10.0.0.10] of slot 9"},
+			want: []string{"suspend [10.0.0.10] of slot 9"},
 		},
 		"published, drains, restored again": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)], f.Handshakes[Probe] = EntryOf(9, true), DoNotRelease },
+			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)], f.Handshakes[Ping] = EntryOf(9, true), DoNotRelease },
 			want: []string{"restore [10.0.0.10] of slot 9"},
 		},
 		"foreign entry": {
@@ -198,7 +198,7 @@ func TestPlan(t *testing.T) {
 		},
 		"excess that has not lasted": {view: func(f *fixture) { f.atRest(8, 4) }},
 		"excess": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2 }, want: []string{"cordon [10.0.0.7] of slot 6", "cordon [10.0.0.8] of slot 7"},
+			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2 }, want: []string{"suspend [10.0.0.7] of slot 6", "suspend [10.0.0.8] of slot 7"},
 		},
 		"excess while something else is to do": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2; f.published(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
@@ -206,50 +206,50 @@ func TestPlan(t *testing.T) {
 		"excess while a release is in progress": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
-				f.Excess, f.Pool[ip(7)], f.Handshakes[Probe] = 1, EntryOf(7, true), Marked
+				f.Excess, f.Pool[ip(7)], f.Handshakes[Ping] = 1, EntryOf(7, true), Marked
 			},
 		},
-		"cordoned: one probe": {
+		"suspended: one ping": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(6)], f.Pool[ip(7)] = EntryOf(6, true), EntryOf(7, true) },
 			want: []string{"mark-for-release [0.0.0.0] of slot 0"},
 		},
-		"probe answered before the cordon": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Handshakes[Probe] = DoNotRelease },
+		"ping answered before the suspension": {
+			view: func(f *fixture) { f.atRest(8, 4); f.Handshakes[Ping] = DoNotRelease },
 			want: []string{"unmark [0.0.0.0] of slot 0"},
 		},
-		"probe answered: drain": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true); f.Handshakes[Probe] = DoNotRelease },
+		"ping answered: drain": {
+			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true); f.Handshakes[Ping] = DoNotRelease },
 		},
 		"drained before the answer": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[Probe], f.Drained[ip(7)] = EntryOf(7, true), Marked, true
+				f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(7, true), Marked, true
 			},
 		},
-		"one of two families cordoned": {
+		"one of two families suspended": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
 				v6 := netip.MustParseAddr("fd00::8")
 				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
-				f.Pool[ip(7)], f.Pool[v6], f.Handshakes[Probe] = EntryOf(7, true), EntryOf(7, false), DoNotRelease
+				f.Pool[ip(7)], f.Pool[v6], f.Handshakes[Ping] = EntryOf(7, true), EntryOf(7, false), DoNotRelease
 			},
-			want: []string{"unmark [0.0.0.0] of slot 0", "cordon [fd00::8] of slot 7"},
+			want: []string{"unmark [0.0.0.0] of slot 0", "suspend [fd00::8] of slot 7"},
 		},
-		"cordoned, then used": {
+		"suspended, then used": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true); f.used(7) },
 			want: []string{"publish [10.0.0.8] of slot 7"},
 		},
 		"drained: mark": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[Probe], f.Drained[ip(7)] = EntryOf(7, true), DoNotRelease, true
+				f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(7, true), DoNotRelease, true
 			},
 			want: []string{"mark-for-release [10.0.0.8] of slot 7", "unmark [0.0.0.0] of slot 0"},
 		},
-		"one of two drained: the probe stays": {
+		"one of two drained: the ping stays": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
-				f.Pool[ip(6)], f.Pool[ip(7)], f.Handshakes[Probe], f.Drained[ip(7)] = EntryOf(6, true), EntryOf(7, true), DoNotRelease, true
+				f.Pool[ip(6)], f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(6, true), EntryOf(7, true), DoNotRelease, true
 			},
 			want: []string{"mark-for-release [10.0.0.8] of slot 7"},
 		},
@@ -286,7 +286,7 @@ func TestPlan(t *testing.T) {
 				f.held(9)
 				f.Handshakes[ip(9)], f.ReleaseFailed[ip(9)], f.Excess = Ready, true, 1
 			},
-			want: []string{"cordon [10.0.0.8] of slot 7"},
+			want: []string{"suspend [10.0.0.8] of slot 7"},
 		},
 		"do-not-release: cancel": {
 			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), DoNotRelease },
@@ -300,7 +300,7 @@ func TestPlan(t *testing.T) {
 			view: func(f *fixture) { f.atRest(6, 5); f.held(6); f.Handshakes[ip(6)] = Ready },
 			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
-		"do-not-release, not held: stay cordoned": {
+		"do-not-release, not held: stay suspended": {
 			view: func(f *fixture) {
 				f.atRest(6, 4)
 				f.Pool[ip(9)], f.Handshakes[ip(9)], f.Refused[ip(9)] = EntryOf(9, true), DoNotRelease, true
@@ -403,7 +403,7 @@ func TestPlan(t *testing.T) {
 				f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(0): true}
 			},
 			want: []string{
-				"cordon [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "publish [10.0.0.4] of slot 3",
+				"suspend [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "publish [10.0.0.4] of slot 3",
 				"acquire slot 4", "acquire slot 5", "report AddressOutsideRange [10.0.0.1]",
 			},
 		},
@@ -436,11 +436,11 @@ func TestPlan(t *testing.T) {
 		},
 		"outside the ranges, published, of a pod": {
 			view: func(f *fixture) { f.atRest(7, 4); f.outside(6); f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(6): true} },
-			want: []string{"cordon [10.0.0.7] of slot 6", "report AddressOutsideRange [10.0.0.7]"},
+			want: []string{"suspend [10.0.0.7] of slot 6", "report AddressOutsideRange [10.0.0.7]"},
 		},
 		"outside the ranges, free": {
 			view: func(f *fixture) { f.atRest(7, 4); f.outside(6) }, settings: func(s *Settings) { s.ReleaseExcess = false },
-			want: []string{"cordon [10.0.0.7] of slot 6"},
+			want: []string{"suspend [10.0.0.7] of slot 6"},
 		},
 		"outside the ranges, free, and needed": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(5); f.Pool[ip(5)] = EntryOf(5, true) },
@@ -465,21 +465,21 @@ func TestPlan(t *testing.T) {
 		"outside the ranges, used": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0, 1); f.Handshakes[ip(1)] = Marked },
 			want: []string{
-				"cordon [10.0.0.1] of slot 0", "cordon [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1",
+				"suspend [10.0.0.1] of slot 0", "suspend [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1",
 				"report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
 			},
 		},
-		"outside the ranges, used and cordoned": {
+		"outside the ranges, used and suspended": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.Pool[ip(0)] = EntryOf(0, true) },
 			want: []string{"report AddressOutsideRange [10.0.0.1]"},
 		},
 		"outside the ranges, used, not published": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); delete(f.Pool, ip(0)) },
-			want: []string{"cordon [10.0.0.1] of slot 0", "report AddressOutsideRange [10.0.0.1]"},
+			want: []string{"suspend [10.0.0.1] of slot 0", "report AddressOutsideRange [10.0.0.1]"},
 		},
 		"outside the ranges, another slot lost": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.used(9) },
-			want: []string{"cordon [10.0.0.1] of slot 0", "restore [10.0.0.10] of slot 9", "report AddressOutsideRange [10.0.0.1]"},
+			want: []string{"suspend [10.0.0.1] of slot 0", "restore [10.0.0.10] of slot 9", "report AddressOutsideRange [10.0.0.1]"},
 		},
 		"in the ranges again": {
 			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(0)] = EntryOf(0, true) },

@@ -111,7 +111,7 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 		},
 		"pods pending": func(rt *rapid.T) { m.podsPending = rapid.Bool().Draw(rt, "pending") },
 		"pods":         func(rt *rapid.T) { m.pods = rapid.IntRange(0, 12).Draw(rt, "pods") },
-		"surge":        func(rt *rapid.T) { m.surge = rapid.SampledFrom([]int{0, 0, 2, 4}).Draw(rt, "surge") },
+		"headroom":     func(rt *rapid.T) { m.headroom = rapid.SampledFrom([]int{0, 0, 2, 4}).Draw(rt, "headroom") },
 	}
 }
 
@@ -194,7 +194,7 @@ func (m *model) checkInitial(v View, s Settings) {
 // converge lets all components act until nothing changes, and checks the result.
 func (m *model) converge(s Settings) {
 	m.startAgent()
-	m.excess, m.batch, m.surge, m.podsPending = true, 1, 0, false
+	m.excess, m.batch, m.headroom, m.podsPending = true, 1, 0, false
 	clear(m.delFails)
 	never := func() bool { return false }
 	for round := 0; ; round++ {

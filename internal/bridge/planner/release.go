@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// scaleDown releases the excess as one set: cordon, probe, drain, mark, withdraw, release. Each step
+// scaleDown releases the excess as one set: suspend, ping, drain, mark, withdraw, release. Each step
 // is one write for the whole set. Addresses that no slot holds are withdrawn by the same steps: the
-// cordon keeps the agent from allocating one that the plugin may allocate to another client.
+// suspension keeps the agent from allocating one that the plugin may allocate to another client.
 //
 // The agent responds to a mark from its memory. Before it has restored its endpoints after a restart,
 // it would release an address that an endpoint uses. So an address is marked only after it cannot be
-// allocated any more (cordon), a running agent has seen that (probe), and the agent has had time to
+// allocated any more (suspended), a running agent has seen that (ping), and the agent has had time to
 // write its used addresses (drain).
 func (b *builder) scaleDown() {
 	set := slices.Clone(b.unheld)
@@ -27,10 +27,10 @@ func (b *builder) scaleDown() {
 		b.advanceRelease(slot)
 	}
 	switch {
-	case b.plans(Cordon) || !b.draining:
-		b.unmark(0, Probe) // a response from before the cordon is not evidence
-	case b.Handshakes[Probe] == "":
-		b.add(MarkForRelease, 0, Probe)
+	case b.plans(Suspend) || !b.draining:
+		b.unmark(0, Ping) // a response from before the suspension is not evidence
+	case b.Handshakes[Ping] == "":
+		b.add(MarkForRelease, 0, Ping)
 	}
 }
 
@@ -47,7 +47,7 @@ func (b *builder) excess() []Slot {
 // advanceRelease adds the next step of the release of a slot, or cancels it.
 func (b *builder) advanceRelease(slot Slot) {
 	states := map[Handshake]int{}
-	drained := b.Handshakes[Probe] == DoNotRelease
+	drained := b.Handshakes[Ping] == DoNotRelease
 	for _, ip := range slot.Addresses {
 		if b.inPool(ip) {
 			states[b.Handshakes[ip]]++
@@ -59,12 +59,12 @@ func (b *builder) advanceRelease(slot Slot) {
 		b.cancelRelease(slot)
 	case states[Marked] > 0:
 		// The agent has not responded yet.
-	case len(b.uncordoned(slot)) > 0:
-		b.add(Cordon, slot.Number, b.uncordoned(slot)...)
+	case len(b.unsuspended(slot)) > 0:
+		b.add(Suspend, slot.Number, b.unsuspended(slot)...)
 	case states[""] > 0 && drained:
 		b.add(MarkForRelease, slot.Number, b.inState(slot, "")...)
 	case states[""] > 0:
-		b.draining = true // until the agent has responded to the probe, and the slot is drained
+		b.draining = true // until the agent has responded to the ping, and the slot is drained
 	case states[Ready] > 0:
 		b.withdraw(slot)
 	}
@@ -81,12 +81,12 @@ func (b *builder) withdraw(slot Slot) {
 }
 
 // cancelRelease publishes a slot again and removes its handshakes. The entries of a slot that is not
-// held, or outside the ranges, stay cordoned.
+// held, or outside the ranges, stay suspended.
 func (b *builder) cancelRelease(slot Slot) {
 	kept := slot.Held && !slot.Outside
 	b.canceled[slot.Number] = b.canceled[slot.Number] || kept
 	for _, ip := range slot.Addresses {
-		if e, published := b.Pool[ip]; published && e.Cordoned() && kept {
+		if e, published := b.Pool[ip]; published && e.Suspended() && kept {
 			b.add(Publish, slot.Number, ip)
 		}
 		b.unmark(slot.Number, ip)
@@ -98,9 +98,9 @@ func (b *builder) inState(slot Slot, state Handshake) []netip.Addr {
 	return b.publishedOf(slot, func(ip netip.Addr) bool { return b.Handshakes[ip] == state })
 }
 
-// uncordoned returns the published addresses of a slot that the agent can allocate.
-func (b *builder) uncordoned(slot Slot) []netip.Addr {
-	return b.publishedOf(slot, func(ip netip.Addr) bool { return !b.Pool[ip].Cordoned() })
+// unsuspended returns the published addresses of a slot that the agent can allocate.
+func (b *builder) unsuspended(slot Slot) []netip.Addr {
+	return b.publishedOf(slot, func(ip netip.Addr) bool { return !b.Pool[ip].Suspended() })
 }
 
 func (b *builder) publishedOf(slot Slot, matches func(netip.Addr) bool) []netip.Addr {

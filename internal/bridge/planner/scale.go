@@ -75,7 +75,7 @@ func (b *builder) low() int { return max(b.watermark(), b.limit(b.initial()+b.un
 // watermark is the number of slots that the settings demand.
 func (b *builder) watermark() int {
 	need := max(len(b.used), b.agentSlots()+b.Pods)
-	return b.limit(max(b.settings.MinAllocate, need+b.settings.PreAllocate+b.Surge))
+	return b.limit(max(b.settings.MinAllocate, need+b.settings.PreAllocate+b.Headroom))
 }
 
 // agentSlots is the number of slots for the agent itself. The agent takes them at its start, which may

@@ -18,15 +18,15 @@ const (
 	// resourcePrefix begins AllocationIP.resource of the bridge's pool entries; the owner of the slot
 	// follows.
 	resourcePrefix = "delegated-ipam/"
-	// cordonOwner is the owner of a pool entry that must not be allocated: the agent allocates an entry
+	// suspendedOwner is the owner of a pool entry that must not be allocated: the agent allocates an entry
 	// with an owner to that owner only, without looking whether it is used or in release. No pod,
 	// "namespace/name", has this one. A restored endpoint still gets its address.
-	cordonOwner = "delegated-ipam:cordoned"
+	suspendedOwner = "delegated-ipam:suspended"
 )
 
-// Probe is an address that no pool has. The agent responds to a mark on it with do-not-release, and
+// Ping is an address that no pool has. The agent responds to a mark on it with do-not-release, and
 // writes its used addresses. The response shows that the agent runs and has seen the earlier writes.
-var Probe = netip.IPv4Unspecified()
+var Ping = netip.IPv4Unspecified()
 
 // Owner returns the sidecar's owner of slot n.
 func Owner(n int) string { return OwnerPrefix + strconv.Itoa(n) }
@@ -62,10 +62,10 @@ type Entry struct {
 }
 
 // EntryOf returns the entry of an address of slot n.
-func EntryOf(n int, cordoned bool) Entry {
+func EntryOf(n int, suspended bool) Entry {
 	e := Entry{Resource: resourcePrefix + Owner(n)}
-	if cordoned {
-		e.Owner = cordonOwner
+	if suspended {
+		e.Owner = suspendedOwner
 	}
 	return e
 }
@@ -82,8 +82,8 @@ func (e Entry) Slot() (int, bool) {
 // ofPod reports whether a pod uses an address: its owner is "namespace/name". The agent uses the others.
 func (e Entry) ofPod() bool { return strings.Contains(e.Owner, "/") }
 
-// Cordoned reports whether the agent does not allocate the entry any more.
-func (e Entry) Cordoned() bool { return e.Owner == cordonOwner }
+// Suspended reports whether the agent does not allocate the entry any more.
+func (e Entry) Suspended() bool { return e.Owner == suspendedOwner }
 
 // Handshake is the state of an address in status.ipam.release-ips.
 type Handshake string
@@ -104,8 +104,8 @@ type View struct {
 	Pool       map[netip.Addr]Entry
 	Used       map[netip.Addr]Entry
 	Handshakes map[netip.Addr]Handshake
-	// Drained are the cordoned addresses that have been unused for long enough since the agent
-	// responded to the probe.
+	// Drained are the suspended addresses that have been unused for long enough since the agent
+	// responded to the ping.
 	Drained map[netip.Addr]bool
 	// Refused are the addresses that the sidecar has recently not restored, ReleaseFailed those that it
 	// has recently not released.
@@ -124,8 +124,8 @@ type View struct {
 	// will soon be known.
 	PodIPs      map[netip.Addr]bool
 	PodsPending bool
-	// Surge is how many free slots are needed in addition, because none was free.
-	Surge int
+	// Headroom is how many free slots are needed in addition, because none was free.
+	Headroom int
 }
 
 // sortedAddrs returns the keys of a map in order, so that each view has one plan.

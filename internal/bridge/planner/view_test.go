@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The agent would allocate a cordoned entry to a pod of that name.
-func TestCordonOwnerIsNoPod(t *testing.T) {
+// The agent would allocate a suspended entry to a pod of that name.
+func TestSuspendedOwnerIsNoPod(t *testing.T) {
 	namespace, name, ok := strings.Cut(EntryOf(1, true).Owner, "/")
 	if ok && len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) == 0 {
-		t.Errorf("a cordoned entry has the owner %q, which a pod can have", EntryOf(1, true).Owner)
+		t.Errorf("a suspended entry has the owner %q, which a pod can have", EntryOf(1, true).Owner)
 	}
 }
 
@@ -28,15 +28,15 @@ func TestSlotNames(t *testing.T) {
 	for n := range 20 {
 		for _, fenced := range []bool{false, true} {
 			e := EntryOf(n, fenced)
-			if got, ok := e.Slot(); !ok || got != n || e.Cordoned() != fenced {
-				t.Errorf("entry %+v: got slot %d, %t, fenced %t", e, got, ok, e.Cordoned())
+			if got, ok := e.Slot(); !ok || got != n || e.Suspended() != fenced {
+				t.Errorf("entry %+v: got slot %d, %t, fenced %t", e, got, ok, e.Suspended())
 			}
 		}
 		if got, ok := ParseOwner(Owner(n)); !ok || got != n {
 			t.Errorf("owner %s: got slot %d, %t", Owner(n), got, ok)
 		}
 	}
-	for _, e := range []Entry{{}, {Resource: "eth0"}, {Resource: "delegated-ipam/x"}, {Owner: cordonOwner}} {
+	for _, e := range []Entry{{}, {Resource: "eth0"}, {Resource: "delegated-ipam/x"}, {Owner: suspendedOwner}} {
 		if n, ok := e.Slot(); ok {
 			t.Errorf("%+v is slot %d, want none", e, n)
 		}
