@@ -17,15 +17,13 @@ func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 	if len(s.malformed) > 0 {
 		subjects[reasonMalformedEntry] = s.malformed
 	}
-	for _, a := range s.plan {
-		for _, ip := range a.IPs {
-			switch {
-			case a.Kind == planner.Report:
-				subjects[a.Reason] = append(subjects[a.Reason], ip.String())
-			case a.Kind == planner.Restore && s.isUsed(ip) && st.backoffs[planner.Restore][ip] != nil:
-				// Another attempt does not end the condition; its success does.
-				subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
-			}
+	for _, r := range s.plan.Reports {
+		subjects[r.Reason] = append(subjects[r.Reason], r.IP.String())
+	}
+	for _, a := range s.plan.Restore {
+		// Another attempt does not end the condition; its success does.
+		if ip := a.IPs[0]; s.isUsed(ip) && st.backoffs[planner.Restore][ip] != nil {
+			subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
 		}
 	}
 	current := map[string]nodeevents.Condition{}
@@ -48,9 +46,9 @@ func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 
 // isUsed reports whether the agent uses an address, or a pod has one that is not published.
 func (s snapshot) isUsed(ip netip.Addr) bool {
-	_, used := s.view.Used[ip]
-	_, published := s.view.Pool[ip]
-	return used || s.view.PodIPs[ip] && !published
+	_, used := s.observed.Used[ip]
+	_, published := s.observed.Pool[ip]
+	return used || s.observed.PodIPs[ip] && !published
 }
 
 // maxNamed limits the addresses that one message names: an Event takes at most 1024 bytes.
@@ -83,14 +81,14 @@ const minAgentLimit = 5 * time.Minute
 
 // observeAgent records since when the agent has not answered handshakes, and not reported the addresses
 // of pods as used.
-func (s *state) observeAgent(v planner.View) {
-	update(s.unanswered, v.Handshakes, func(ip netip.Addr) bool {
-		return v.Handshakes[ip] == planner.Marked || v.Handshakes[ip] == planner.Released
+func (s *state) observeAgent(o planner.Observed) {
+	update(s.unanswered, o.Handshakes, func(ip netip.Addr) bool {
+		return o.Handshakes[ip] == planner.MarkedForRelease || o.Handshakes[ip] == planner.Released
 	})
-	update(s.unreported, v.PodIPs, func(ip netip.Addr) bool {
-		_, used := v.Used[ip]
-		_, ours := v.Pool[ip].Slot()
-		return v.PodIPs[ip] && ours && !used
+	update(s.unreported, o.PodIPs, func(ip netip.Addr) bool {
+		_, used := o.Used[ip]
+		_, ours := o.Pool[ip].Slot()
+		return o.PodIPs[ip] && ours && !used
 	})
 }
 

@@ -24,11 +24,11 @@ func TestRestoreOfPod(t *testing.T) {
 	st := newState(drainDelay)
 	st.backoffs[planner.Restore] = map[netip.Addr]*backoff{ip(1): {}, ip(2): {}}
 	s := snapshot{
-		view: planner.View{
+		observed: planner.Observed{
 			PodIPs: map[netip.Addr]bool{ip(1): true, ip(2): true},
 			Pool:   map[netip.Addr]planner.Entry{ip(2): planner.EntryOf(2, false)},
 		},
-		plan: []planner.Action{{Kind: planner.Restore, IPs: []netip.Addr{ip(1)}}, {Kind: planner.Restore, IPs: []netip.Addr{ip(2)}}},
+		plan: planner.Plan{Restore: []planner.Action{{IPs: []netip.Addr{ip(1)}}, {IPs: []netip.Addr{ip(2)}}}},
 	}
 	if got := s.conditions(st)[planner.AddressNotHeld].Subject; got != ip(1).String() {
 		t.Errorf("the condition is about %q; want %s", got, ip(1))

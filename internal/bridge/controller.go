@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -129,6 +128,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 	executed, conflicts := map[string]bool{}, 0
 	for {
 		plan, err := c.reconcileOnce(ctx)
+		actions := plan.Actions()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -139,13 +139,13 @@ func (c *controller) reconcile(ctx context.Context) error {
 				continue
 			}
 			err = fail(reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err))
-		case err == nil && len(plan) == 0:
+		case err == nil && len(actions) == 0:
 			c.conditions.Succeed()
 			return nil
-		case err == nil && executed[fmt.Sprint(plan)]:
-			err = fail(reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan))
+		case err == nil && executed[fmt.Sprint(actions)]:
+			err = fail(reasonNoProgress, fmt.Errorf("executed before without effect: %v", actions))
 		case err == nil:
-			executed[fmt.Sprint(plan)], conflicts = true, 0
+			executed[fmt.Sprint(actions)], conflicts = true, 0
 			continue
 		}
 		c.recordFailure(err)
@@ -173,34 +173,33 @@ func (c *controller) recordFailure(err error) {
 	case reasonNotPermitted:
 		c.writable = false
 	case reasonNodeMissing:
-		c.metrics.observe(planner.View{}) // its pool is deleted with it
+		c.metrics.observe(planner.Observed{}) // its pool is deleted with it
 	}
 	c.conditions.Fail(e.reason, e.err.Error())
 }
 
-func (c *controller) reconcileOnce(ctx context.Context) ([]planner.Action, error) {
+func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
 	c.metrics.progressed.set(time.Now())
 	s, err := c.observe(ctx)
 	if err != nil {
-		return nil, err
+		return s.plan, err
 	}
 	c.metrics.observed.set(time.Now())
-	c.state.planned(s.view, s.plan)
+	c.state.planned(s.plan)
 	var refusedSince time.Time
 	if b := c.state.acquireBackoff(); b != nil {
 		refusedSince = b.since
 	}
 	c.metrics.exhausted.set(refusedSince)
 	c.metrics.silent.set(c.state.silentSince())
-	c.metrics.observe(s.view)
+	c.metrics.observe(s.observed)
 	c.conditions.Observe(s.conditions(c.state))
-	plan := slices.DeleteFunc(slices.Clone(s.plan), func(a planner.Action) bool { return a.Kind == planner.Report })
-	if !c.writable && plans(plan, planner.Acquire) {
+	if !c.writable && len(s.plan.Acquire) > 0 {
 		// Without the right the slot would be held forever and never published.
 		if err := c.node.checkWriteAccess(ctx); err != nil {
-			return nil, apiError(err)
+			return s.plan, apiError(err)
 		}
 		c.writable = true
 	}
-	return plan, c.execute(ctx, s.version, plan)
+	return s.plan, c.apply(ctx, s.version, s.plan)
 }

@@ -51,21 +51,21 @@ type headroom struct {
 	used map[netip.Addr]planner.Entry
 }
 
-// observe returns the headroom of a view. It changes when the agent has written its used addresses, and
+// observe returns the headroom of an observation. It changes when the agent has written its used addresses, and
 // ends after a time without such a write.
-func (s *headroom) observe(v planner.View, settings planner.Settings, end time.Duration) int {
+func (s *headroom) observe(o planner.Observed, r planner.Remembered, settings planner.Settings, end time.Duration) int {
 	switch {
-	case maps.Equal(s.used, v.Used):
+	case maps.Equal(s.used, o.Used):
 		if !time.Now().Before(s.until) {
 			s.slots = 0
 		}
 		return s.slots
-	case len(v.Pool) == 0 || planner.Count(v, settings).Free > 0:
+	case len(o.Pool) == 0 || planner.Count(o, r, settings).Free > 0:
 		s.slots = 0
 	default:
 		s.slots, s.until = max(settings.PreAllocate, 2*s.slots), time.Now().Add(end)
 	}
-	s.used = v.Used
+	s.used = o.Used
 	return s.slots
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -17,56 +18,20 @@ import (
 // maxRequests is how many requests to the sidecar run at the same time.
 const maxRequests = 4
 
-// execute executes a plan in order. version is the resourceVersion that the plan was made from: every
-// write must find it, or the version of the write before. A refused request to the sidecar skips the later
-// actions on its addresses only; an unavailable sidecar skips the other requests to it, and is the
-// error at the end. A write that fails ends the execution.
-func (c *controller) execute(ctx context.Context, version string, plan []planner.Action) error {
-	requests := &requests{controller: c, refused: map[netip.Addr]bool{}}
-	for len(plan) > 0 {
-		var step []planner.Action
-		step, plan = nextStep(plan)
-		to := targetOf(step[0].Kind)
-		if to == targetSidecar {
-			requests.send(ctx, step)
-			continue
-		}
-		step = slices.DeleteFunc(step, func(a planner.Action) bool {
-			return slices.ContainsFunc(a.IPs, func(ip netip.Addr) bool { return requests.refused[ip] })
-		})
-		if len(step) == 0 {
-			continue
-		}
-		n, err := c.node.patch(ctx, newPatch(version, to, step))
-		if err != nil {
-			return apiError(err)
-		}
-		c.newest, c.taken, version = n, time.Now(), n.Metadata.ResourceVersion
-		v, _ := n.View()
-		c.metrics.observe(v)
-		c.metrics.progressed.set(time.Now())
-		c.metrics.countHandshakes(step)
-		if plans(step, planner.Publish) && !c.state.missingSince.IsZero() {
-			c.metrics.publish.Observe(time.Since(c.state.missingSince).Seconds())
-		}
-		c.logStep(step)
-	}
-	return requests.err
-}
-
-// nextStep splits off the actions on one target. A patch of several actions is safe in their order,
-// because no reader sees a state between them. Requests to the sidecar are of different slots; those
-// for any address follow those for a certain one, which they might take.
-func nextStep(plan []planner.Action) (step, rest []planner.Action) {
-	to, acquires, n := targetOf(plan[0].Kind), plan[0].Kind == planner.Acquire, 1
-	for n < len(plan) && targetOf(plan[n].Kind) == to && (plan[n].Kind == planner.Acquire) == acquires {
-		n++
-	}
-	return slices.Clone(plan[:n]), plan[n:]
-}
-
-func plans(plan []planner.Action, kinds ...planner.Kind) bool {
-	return slices.ContainsFunc(plan, func(a planner.Action) bool { return slices.Contains(kinds, a.Kind) })
+// apply executes the batches of a plan in order. version is the resourceVersion that the plan was made
+// from: every write must find it, or the version of the write before. A refused request to the sidecar
+// skips the later actions on its addresses only; an unavailable sidecar skips the other requests to it,
+// and is the error at the end. A write that fails ends the execution.
+func (c *controller) apply(ctx context.Context, version string, p planner.Plan) error {
+	a := &application{controller: c, version: version, refused: map[netip.Addr]bool{}}
+	a.write(ctx, targetStatus, p.Unping)
+	a.write(ctx, targetSpec, p.Pool)
+	a.write(ctx, targetStatus, p.Marks)
+	a.send(ctx, p.Restore)
+	a.send(ctx, p.Release)
+	a.write(ctx, targetStatus, p.Released)
+	a.send(ctx, p.Acquire)
+	return cmp.Or(a.writeErr, a.err)
 }
 
 func (c *controller) logStep(step []planner.Action) {
@@ -80,89 +45,125 @@ func (c *controller) logStep(step []planner.Action) {
 	}
 }
 
-// requests executes the actions of one plan at the sidecar.
-type requests struct {
+// application is the execution of one plan.
+type application struct {
 	controller *controller
+	version    string
+	// writeErr is the error of a write: nothing more is executed.
+	writeErr error
 	// mu guards the following, and the backoffs of the controller's state.
 	mu sync.Mutex
 	// refused are the addresses of refused requests.
 	refused map[netip.Addr]bool
-	// err is the first error that is not a refusal: no further request is sent.
+	// err is the first error of a request that is not a refusal: no further request is sent.
 	err error
 }
 
-func (r *requests) send(ctx context.Context, step []planner.Action) {
+// write writes a batch, without the actions on addresses of refused requests.
+func (a *application) write(ctx context.Context, to target, batch []planner.Action) {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(x planner.Action) bool {
+		return slices.ContainsFunc(x.IPs, func(ip netip.Addr) bool { return a.refused[ip] })
+	})
+	if len(batch) == 0 || a.writeErr != nil {
+		return
+	}
+	c := a.controller
+	n, err := c.node.patch(ctx, newPatch(a.version, to, batch))
+	if err != nil {
+		a.writeErr = apiError(err)
+		return
+	}
+	c.newest, c.taken, a.version = n, time.Now(), n.Metadata.ResourceVersion
+	o, _ := n.Observed()
+	c.metrics.observe(o)
+	c.metrics.progressed.set(time.Now())
+	c.metrics.countHandshakes(batch)
+	if publishes(batch) && !c.state.missingSince.IsZero() {
+		c.metrics.publish.Observe(time.Since(c.state.missingSince).Seconds())
+	}
+	c.logStep(batch)
+}
+
+func publishes(batch []planner.Action) bool {
+	return slices.ContainsFunc(batch, func(a planner.Action) bool { return a.Kind == planner.Publish })
+}
+
+// send sends the requests of a batch concurrently. They are of different slots.
+func (a *application) send(ctx context.Context, batch []planner.Action) {
+	if a.writeErr != nil {
+		return
+	}
 	var group errgroup.Group
 	group.SetLimit(maxRequests)
-	executed := make([]bool, len(step))
-	for i, a := range step {
+	executed := make([]bool, len(batch))
+	for i, x := range batch {
 		group.Go(func() error {
-			executed[i] = r.execute(ctx, a)
+			executed[i] = a.execute(ctx, x)
 			return nil
 		})
 	}
-	_ = group.Wait() // the errors are in r.err
+	_ = group.Wait() // the errors are in a.err
 	var done []planner.Action
-	for i, a := range step {
+	for i, x := range batch {
 		if executed[i] {
-			done = append(done, a)
+			done = append(done, x)
 		}
 	}
-	if plans(done, planner.Acquire) {
-		r.controller.state.acquiredBatch(len(done))
+	if len(done) > 0 && done[0].Kind == planner.Acquire {
+		a.controller.state.acquiredBatch(len(done))
 	}
-	r.controller.logStep(done)
+	a.controller.logStep(done)
 }
 
-func (r *requests) execute(ctx context.Context, a planner.Action) bool {
-	if a.Kind == planner.Acquire {
-		return r.request(ctx, a, anyAddress)
+func (a *application) execute(ctx context.Context, x planner.Action) bool {
+	if x.Kind == planner.Acquire {
+		return a.request(ctx, x, anyAddress)
 	}
-	return !slices.ContainsFunc(a.IPs, func(ip netip.Addr) bool { return !r.request(ctx, a, ip) })
+	return !slices.ContainsFunc(x.IPs, func(ip netip.Addr) bool { return !a.request(ctx, x, ip) })
 }
 
 // request sends the request for one address, unless another one has just failed, and reports whether it
 // succeeded.
-func (r *requests) request(ctx context.Context, a planner.Action, ip netip.Addr) bool {
-	c, backoffs := r.controller, r.controller.state.backoffs[a.Kind]
-	r.mu.Lock()
-	skip := r.err != nil || a.Kind == planner.Acquire && backoffs[ip].active()
-	r.mu.Unlock()
+func (a *application) request(ctx context.Context, x planner.Action, ip netip.Addr) bool {
+	c, backoffs := a.controller, a.controller.state.backoffs[x.Kind]
+	a.mu.Lock()
+	skip := a.err != nil || x.Kind == planner.Acquire && backoffs[ip].active()
+	a.mu.Unlock()
 	if skip {
 		return false
 	}
 	var err error
-	switch a.Kind {
+	switch x.Kind {
 	case planner.Acquire:
 		start := time.Now()
-		err = c.allocator.acquire(ctx, a.Slot)
+		err = c.allocator.acquire(ctx, x.Slot)
 		c.metrics.acquire.Observe(time.Since(start).Seconds())
 	case planner.Restore:
-		err = c.allocator.restore(ctx, a.Slot, ip, a.Also)
+		err = c.allocator.restore(ctx, x.Slot, ip, x.Also)
 	default:
 		err = c.allocator.release(ctx, ip)
 	}
 	c.metrics.progressed.set(time.Now())
-	c.metrics.countRequest(a.Kind, err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	c.metrics.countRequest(x.Kind, err)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if err == nil {
 		delete(backoffs, ip)
 		return true
 	}
 	if refused := (*failure)(nil); errors.As(err, &refused) && refused.refused {
 		backoffs[ip] = backoffs[ip].extend(refused)
-		log := c.log.WithFields(logrus.Fields{"slot": a.Slot, "action": a.Kind}).WithError(err)
-		if a.Kind == planner.Acquire {
+		log := c.log.WithFields(logrus.Fields{"slot": x.Slot, "action": x.Kind}).WithError(err)
+		if x.Kind == planner.Acquire {
 			log.Debug("No address")
 		} else {
 			log.WithField("ipAddr", ip).Warn("Request refused")
 		}
-	} else if r.err == nil {
-		r.err = err
+	} else if a.err == nil {
+		a.err = err
 	}
-	for _, ip := range a.IPs {
-		r.refused[ip] = true
+	for _, ip := range x.IPs {
+		a.refused[ip] = true
 	}
 	return false
 }

@@ -162,7 +162,7 @@ func (f *fixture) write(to target, key string, value any) {
 		case used || !published:
 			f.node.Status.IPAM.ReleaseIPs[key] = planner.DoNotRelease
 		default:
-			f.node.Status.IPAM.ReleaseIPs[key] = planner.Ready
+			f.node.Status.IPAM.ReleaseIPs[key] = planner.ReadyForRelease
 		}
 	default:
 		if to == targetStatus {

@@ -109,16 +109,16 @@ func (m *metrics) handler() http.Handler {
 	return metricsserver.Mux(m.registry, map[string]func() error{"/healthz": m.stuck, "/readyz": m.notReady})
 }
 
-func (m *metrics) observe(v planner.View) {
+func (m *metrics) observe(o planner.Observed) {
 	var pool, used, releasing int
-	for ip, e := range v.Pool {
+	for ip, e := range o.Pool {
 		if _, ours := e.Slot(); !ours {
 			continue
 		}
 		pool++
-		if _, is := v.Used[ip]; is {
+		if _, is := o.Used[ip]; is {
 			used++
-		} else if e.Suspended() || v.Handshakes[ip] != "" {
+		} else if e.Suspended() || o.Handshakes[ip] != "" {
 			releasing++
 		}
 	}

@@ -93,25 +93,13 @@ func (w watchedNode) count(operation string, err error) error {
 	return err
 }
 
-// target is the destination of an action. Consecutive actions on one target are one write.
+// target is the part of the CiliumNode that a write changes.
 type target string
 
 const (
-	targetSidecar target = "sidecar"
-	targetSpec    target = "spec"
-	targetStatus  target = "status"
+	targetSpec   target = "spec"
+	targetStatus target = "status"
 )
-
-func targetOf(k planner.Kind) target {
-	switch k {
-	case planner.Acquire, planner.Restore, planner.Release:
-		return targetSidecar
-	case planner.Publish, planner.Suspend, planner.Withdraw:
-		return targetSpec
-	default: // MarkForRelease, Unmark and MarkReleased
-		return targetStatus
-	}
-}
 
 // patch is a JSON merge patch (RFC 7386) of the pool or of the handshakes.
 type patch struct {
@@ -141,7 +129,7 @@ func entryValue(a planner.Action) any {
 		e := planner.EntryOf(a.Slot, true)
 		return map[string]any{"resource": e.Resource, "owner": e.Owner}
 	case planner.MarkForRelease:
-		return planner.Marked
+		return planner.MarkedForRelease
 	case planner.MarkReleased:
 		return planner.Released
 	default: // Withdraw and Unmark

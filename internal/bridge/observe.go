@@ -18,7 +18,7 @@ import (
 // fresh one.
 func (c *controller) observe(ctx context.Context) (snapshot, error) {
 	s, fresh, err := c.observeOnce(ctx)
-	if err == nil && !fresh && plans(s.plan, planner.Withdraw, planner.Release) {
+	if err == nil && !fresh && s.plan.Irreversible() {
 		c.mustRead = true
 		s, _, err = c.observeOnce(ctx)
 	}
@@ -39,8 +39,8 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 			"Set ipam.mode=crd in Cilium; to remove the fields of an earlier mode, delete the CiliumNode once and restart the agent", n.Metadata.Name, mode))
 	}
 	s.version = n.Metadata.ResourceVersion
-	s.view, s.malformed = n.View()
-	c.state.observe(n.Metadata.UID, s.view)
+	s.observed, s.malformed = n.Observed()
+	c.state.observe(n.Metadata.UID, s.observed)
 	if !c.sidecarChecked {
 		// Only once: a status request costs a plugin call.
 		if err := c.allocator.checkNode(ctx); err != nil {
@@ -48,13 +48,13 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 		}
 		c.sidecarChecked = true
 	}
-	if s.view.Slots, err = c.allocator.slots(ctx); err != nil {
+	if s.observed.Slots, err = c.allocator.slots(ctx); err != nil {
 		return s, fresh, err
 	}
 	settings := n.Settings(c.settings)
-	c.state.addTo(&s.view, settings, c.pods())
-	s.plan = planner.Plan(s.view, settings)
-	c.releasing = len(s.view.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.view.Pool)), planner.Entry.Suspended)
+	c.state.observePods(&s.observed, c.pods())
+	s.plan = planner.New(s.observed, c.state.remembered(s.observed, settings), settings)
+	c.releasing = len(s.observed.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.observed.Pool)), planner.Entry.Suspended)
 	return s, fresh, nil
 }
 
@@ -87,9 +87,9 @@ func isNewer(a, b *ciliumnode.Node) bool {
 
 type snapshot struct {
 	// version is the resourceVersion of the CiliumNode.
-	version string
-	view    planner.View
+	version  string
+	observed planner.Observed
 	// malformed are the keys of the pool that are not addresses.
 	malformed []string
-	plan      []planner.Action
+	plan      planner.Plan
 }

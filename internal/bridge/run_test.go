@@ -230,7 +230,7 @@ func TestPublishResumes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, _ := seen.View()
+		v, _ := seen.Observed()
 		entry, published := v.Pool[ip(1)]
 		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Suspended() != (kind == planner.Suspend) || published && slot != 3 {
 			t.Errorf("after %s the entry is %+v, %v", kind, entry, published)

@@ -83,14 +83,14 @@ func (s *state) expireBackoffs() {
 
 // planned ends the shortage if a plan that may acquire does not, and starts with small batches again
 // when nothing was acquired for a while.
-func (s *state) planned(v planner.View, plan []planner.Action) {
-	if plans(plan, planner.Acquire) {
+func (s *state) planned(plan planner.Plan) {
+	if len(plan.Acquire) > 0 {
 		return
 	}
-	if !v.Exhausted {
+	if !s.acquireBackoff().active() {
 		delete(s.backoffs[planner.Acquire], anyAddress)
 	}
-	if !plans(plan, planner.Publish) {
+	if !publishes(plan.Pool) {
 		s.missingSince = time.Time{}
 	}
 	if time.Since(s.acquired) > burst {
@@ -106,32 +106,40 @@ func (s *state) acquiredBatch(slots int) {
 	}
 }
 
-// addTo adds the state to a view. settings are the ones that the plan will have.
-func (s *state) addTo(v *planner.View, settings planner.Settings, pods nodePods) {
-	// A batch has at least as many slots as are acquired ahead for one more pod.
-	v.Exhausted, v.Batch = s.acquireBackoff().active(), max(s.batch, settings.MaxAboveWatermark+1)
+// observePods adds the pods of the node to an observation.
+func (s *state) observePods(o *planner.Observed, pods nodePods) {
+	o.Pods, o.PodIPs = s.pods.observe(pods.count), pods.ips
+	o.PodsPending = pods.pending && time.Since(s.observed) < patience
+	s.observeAgent(*o)
+}
+
+// remembered returns what the plan of an observation needs of the state. settings are the ones that the
+// plan will have.
+func (s *state) remembered(o planner.Observed, settings planner.Settings) planner.Remembered {
+	s.forget(o)
+	r := planner.Remembered{
+		Drained: map[netip.Addr]bool{}, Refused: active(s.backoffs[planner.Restore]), ReleaseFailed: active(s.backoffs[planner.Release]),
+		// A batch has at least as many slots as are acquired ahead for one more pod.
+		Exhausted: s.acquireBackoff().active(), Batch: max(s.batch, settings.MaxAboveWatermark+1),
+	}
 	if b := s.acquireBackoff(); b != nil {
-		v.Batch = 1 // one request shows whether the shortage lasts
-		v.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
+		r.Batch = 1 // one request shows whether the shortage lasts
+		r.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
 			time.Since(b.since) >= busyPatience
 	}
-	s.forget(*v)
-	v.Refused, v.ReleaseFailed, v.Drained = active(s.backoffs[planner.Restore]), active(s.backoffs[planner.Release]), map[netip.Addr]bool{}
 	for ip, since := range s.unusedSince {
-		v.Drained[ip] = time.Since(since) >= s.drainDelay
+		r.Drained[ip] = time.Since(since) >= s.drainDelay
 	}
-	v.Pods, v.PodIPs = s.pods.observe(pods.count), pods.ips
-	s.observeAgent(*v)
-	v.PodsPending = pods.pending && time.Since(s.observed) < patience
-	if v.Pods == 0 {
-		v.Headroom = s.headroom.observe(*v, settings, s.delay)
+	if o.Pods == 0 {
+		r.Headroom = s.headroom.observe(o, r, settings, s.delay)
 	}
-	counts := planner.Count(*v, settings)
+	counts := planner.Count(o, r, settings)
 	if counts.Missing > 0 && s.missingSince.IsZero() { // acquired slots count until they are published
 		s.missingSince = time.Now()
 	}
 	s.excess.observe(counts.Excess)
-	v.Excess = s.releasable(settings)
+	r.Excess = s.releasable(settings)
+	return r
 }
 
 // releasable returns how many slots have been in excess for the release delay. A release costs the
@@ -145,17 +153,17 @@ func (s *state) releasable(settings planner.Settings) int {
 }
 
 // forget removes the backoffs of addresses that no longer exist.
-func (s *state) forget(v planner.View) {
+func (s *state) forget(o planner.Observed) {
 	known := map[netip.Addr]bool{}
-	for _, slot := range v.Slots {
+	for _, slot := range o.Slots {
 		for _, ip := range slot.Addresses {
 			known[ip] = true
 		}
 	}
 	maps.DeleteFunc(s.backoffs[planner.Release], func(ip netip.Addr, _ *backoff) bool { return !known[ip] })
 	maps.DeleteFunc(s.backoffs[planner.Restore], func(ip netip.Addr, _ *backoff) bool {
-		_, published := v.Pool[ip]
-		_, used := v.Used[ip]
+		_, published := o.Pool[ip]
+		_, used := o.Used[ip]
 		return !published && !used && !known[ip]
 	})
 }
@@ -170,7 +178,7 @@ func active(backoffs map[netip.Addr]*backoff) map[netip.Addr]bool {
 
 // observe updates the state from a CiliumNode that is not older than the one before: an older one would
 // start the drain of an address too early.
-func (s *state) observe(uid types.UID, v planner.View) {
+func (s *state) observe(uid types.UID, o planner.Observed) {
 	if s.observed.IsZero() {
 		s.observed = time.Now()
 	}
@@ -178,12 +186,12 @@ func (s *state) observe(uid types.UID, v planner.View) {
 		s.nodeUID = uid
 		s.resetDrain()
 	}
-	pinged := v.Handshakes[planner.Ping] == planner.DoNotRelease
+	pinged := o.Handshakes[planner.Ping] == planner.DoNotRelease
 	draining := func(ip netip.Addr) bool {
-		_, used := v.Used[ip]
-		return pinged && !used && v.Pool[ip].Suspended()
+		_, used := o.Used[ip]
+		return pinged && !used && o.Pool[ip].Suspended()
 	}
-	update(s.unusedSince, v.Pool, draining)
+	update(s.unusedSince, o.Pool, draining)
 }
 
 // resetDrain starts every drain, and each wait for the agent, again: while the API server was

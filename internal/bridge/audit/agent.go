@@ -29,7 +29,7 @@ type PodAddress struct {
 // write of the status.
 func unansweredMarks(n *ciliumnode.Node) (marks int, since time.Time) {
 	for _, state := range n.Status.IPAM.ReleaseIPs {
-		if state == planner.Marked {
+		if state == planner.MarkedForRelease {
 			marks++
 		}
 	}

@@ -16,7 +16,7 @@ func TestAgentSilent(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	marked := func(n *ciliumnode.Node, age time.Duration) *ciliumnode.Node {
 		at := metav1.NewTime(now.Add(-age))
-		n.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{"0.0.0.0": planner.Marked, "10.0.0.9": planner.DoNotRelease}
+		n.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{"0.0.0.0": planner.MarkedForRelease, "10.0.0.9": planner.DoNotRelease}
 		n.Metadata.ManagedFields = []metav1.ManagedFieldsEntry{{Subresource: "status", Time: &at}, {Time: &metav1.Time{Time: now}}}
 		return n
 	}

@@ -13,7 +13,7 @@ func TestAnswers(t *testing.T) {
 	addr := netip.MustParseAddr
 	released := newNode("a", []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.0.0.1 default/x", "10.0.0.9 default/y"})
 	released.Spec.IPAM.Pool["10.0.0.2"] = planner.EntryOf(7, true)
-	released.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{"10.0.0.2": planner.Marked, "0.0.0.0": planner.DoNotRelease, "10.0.0.8": planner.Released}
+	released.Status.IPAM.ReleaseIPs = map[string]planner.Handshake{"10.0.0.2": planner.MarkedForRelease, "0.0.0.0": planner.DoNotRelease, "10.0.0.8": planner.Released}
 	nodes := []*ciliumnode.Node{newNode("c", []string{"10.0.0.3"}, nil), released, newNode("b", []string{"FD00::1 eni-1 me"}, nil)}
 	asked := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.8", "10.0.0.9", "fd00:0::1", "::ffff:10.0.0.1", "0.0.0.0", "172.16.0.1"}
 	var ips []netip.Addr

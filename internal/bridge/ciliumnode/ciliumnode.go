@@ -68,13 +68,13 @@ func Parse(object *unstructured.Unstructured) (*Node, error) {
 	return n, nil
 }
 
-// View returns the node's part of a view. malformed are the keys of the pool that are not addresses as
+// Observed returns the node's part of an observation. malformed are the keys of the pool that are not addresses as
 // the agent spells them, sorted: the agent does not find them, and the bridge never writes them.
-func (n *Node) View() (v planner.View, malformed []string) {
-	v.Pool, malformed = byAddress(n.Spec.IPAM.Pool)
-	v.Used, _ = byAddress(n.Status.IPAM.Used)
-	v.Handshakes, _ = byAddress(n.Status.IPAM.ReleaseIPs)
-	return v, malformed
+func (n *Node) Observed() (o planner.Observed, malformed []string) {
+	o.Pool, malformed = byAddress(n.Spec.IPAM.Pool)
+	o.Used, _ = byAddress(n.Status.IPAM.Used)
+	o.Handshakes, _ = byAddress(n.Status.IPAM.ReleaseIPs)
+	return o, malformed
 }
 
 // Settings returns the settings of the CiliumNode, which mean the same as for Cilium's operator, and the

@@ -46,7 +46,7 @@ type model struct {
 	taken map[netip.Addr]bool
 	size  int
 	// drained, refused, releaseFailed, exhausted, batch, pods, headroom and excess are the bridge's own part of the
-	// view. excess reports whether the excess has lasted.
+	// state. excess reports whether the excess has lasted.
 	drained, refused, releaseFailed map[netip.Addr]bool
 	exhausted, excess               bool
 	batch, pods, headroom           int
@@ -82,23 +82,32 @@ func address(family, i int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("fd00::%x", i))
 }
 
-// view returns the bridge's view.
-func (m *model) view(s Settings) View {
-	v := View{
+// plan returns the plan of the bridge.
+func (m *model) plan(s Settings) Plan { return New(m.observed(), m.remembered(s), s) }
+
+func (m *model) observed() Observed {
+	o := Observed{
 		Pool: maps.Clone(m.node.pool), Used: maps.Clone(m.node.used), Handshakes: maps.Clone(m.node.handshakes),
-		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted, Depleted: m.exhausted,
-		Batch: m.batch, Pods: m.pods, Headroom: m.headroom, PodsPending: m.watchesPods && m.podsPending,
+		Pods: m.pods, PodsPending: m.watchesPods && m.podsPending,
 	}
 	if m.watchesPods && !m.podsPending {
-		v.PodIPs = maps.Clone(m.agent.endpoints)
+		o.PodIPs = maps.Clone(m.agent.endpoints)
 	}
 	for n, ips := range m.held {
-		v.Slots = append(v.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n], Outside: m.outside[n]})
+		o.Slots = append(o.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n], Outside: m.outside[n]})
+	}
+	return o
+}
+
+func (m *model) remembered(s Settings) Remembered {
+	r := Remembered{
+		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted, Depleted: m.exhausted,
+		Batch: m.batch, Headroom: m.headroom,
 	}
 	if m.excess {
-		v.Excess = Count(v, s).Excess
+		r.Excess = Count(m.observed(), r, s).Excess
 	}
-	return v
+	return r
 }
 
 // String returns the whole state of the model.
@@ -191,7 +200,7 @@ func (m *model) execute(a Action) bool {
 		}
 	case MarkForRelease:
 		for _, ip := range a.IPs {
-			m.node.handshakes[ip] = Marked
+			m.node.handshakes[ip] = MarkedForRelease
 		}
 	case Unmark:
 		for _, ip := range a.IPs {
@@ -206,26 +215,24 @@ func (m *model) execute(a Action) bool {
 	return true
 }
 
-// reconcile plans once and executes at most that many steps; -1 means without a limit. Consecutive writes to one
-// target are one write. The agent may act between two, and then the next one is a conflict. A request
-// to the sidecar that fails skips the other actions on its addresses.
+// reconcile plans once and executes at most that many steps; -1 means without a limit. A batch of writes is
+// one step. The agent may act between two, and then the next write is a conflict. A request to the
+// sidecar that fails skips the other actions on its addresses.
 func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
-	before := m.published()
-	v, failed := m.view(s), map[netip.Addr]bool{}
-	plan := Plan(v, s)
-	for version := m.node.version; len(plan) > 0 && steps != 0; steps-- {
-		if targetOf(plan[0]) != targetSidecar && m.node.version != version {
-			return
+	before, version := m.published(), m.node.version
+	o, r, failed := m.observed(), m.remembered(s), map[netip.Addr]bool{}
+	step := func(actions ...Action) bool {
+		actions = slices.DeleteFunc(slices.Clone(actions), func(a Action) bool {
+			return slices.ContainsFunc(a.IPs, func(ip netip.Addr) bool { return failed[ip] })
+		})
+		if len(actions) == 0 {
+			return true
 		}
-		step := plan[:1]
-		for targetOf(plan[0]) != targetSidecar && len(step) < len(plan) && targetOf(plan[len(step)]) == targetOf(plan[0]) {
-			step = plan[:len(step)+1]
+		if steps == 0 {
+			return false
 		}
-		plan = plan[len(step):]
-		for _, a := range step {
-			if a.Kind == Report || slices.ContainsFunc(a.IPs, func(ip netip.Addr) bool { return failed[ip] }) {
-				continue
-			}
+		steps--
+		for _, a := range actions {
 			if !m.execute(a) {
 				for _, ip := range a.IPs {
 					failed[ip] = true
@@ -234,26 +241,16 @@ func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
 		}
 		version = m.node.version
 		if before == 0 && m.published() > 0 {
-			m.checkInitial(v, s)
+			m.checkInitial(o, r, s)
 		}
 		if agentActs() && m.agent.running {
 			m.sync()
 		}
+		return true
 	}
-}
-
-const (
-	targetSidecar = iota
-	targetSpec
-	targetStatus
-)
-
-func targetOf(a Action) int {
-	switch a.Kind {
-	case Publish, Suspend, Withdraw:
-		return targetSpec
-	case MarkForRelease, Unmark, MarkReleased:
-		return targetStatus
-	}
-	return targetSidecar
+	write := func(batch []Action) bool { return len(batch) == 0 || m.node.version == version && step(batch...) }
+	request := func(batch []Action) bool { return !slices.ContainsFunc(batch, func(a Action) bool { return !step(a) }) }
+	plan := New(o, r, s)
+	_ = write(plan.Unping) && write(plan.Pool) && write(plan.Marks) && request(plan.Restore) && request(plan.Release) &&
+		write(plan.Released) && request(plan.Acquire)
 }

@@ -28,10 +28,10 @@ func (m *model) sync() {
 		_, published := a.seen.pool[ip]
 		_, allocated := a.allocated[ip]
 		switch {
-		case state == Marked && (!published || allocated):
+		case state == MarkedForRelease && (!published || allocated):
 			a.seen.handshakes[ip], answered = DoNotRelease, true
-		case state == Marked:
-			a.seen.handshakes[ip], answered = Ready, true
+		case state == MarkedForRelease:
+			a.seen.handshakes[ip], answered = ReadyForRelease, true
 		case state == Released && !published:
 			delete(a.seen.handshakes, ip)
 			answered = true

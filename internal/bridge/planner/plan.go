@@ -1,35 +1,152 @@
 package planner
 
 import (
-	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 )
 
-// Plan returns the actions that follow from a view, in order. A plan without actions, or with Reports
-// only, means that the views agree. If an action at the sidecar fails, the caller skips the later
-// actions on its addresses and executes the others; if a write fails, it stops. Then it plans again
-// from a new view.
-//
-// The order keeps two invariants at every instant (docs/design/bridge.md): an address in the pool is held by
-// the sidecar, and an address that the agent uses stays in the pool.
-func Plan(v View, s Settings) []Action {
-	b := newBuilder(v, s)
-	b.republishUsed()
-	b.finishHandshakes()
-	b.recoverPublished()
-	b.recoverSlots()
-	b.drainOutside()
-	b.scaleUp()
-	b.publish()
-	b.scaleDown()
-	b.sort()
-	return b.actions
+type Kind string
+
+// The kinds of action (docs/design/bridge.md, Order of writes).
+const (
+	Acquire        Kind = "acquire"          // allocates slot Slot at the sidecar
+	Restore        Kind = "restore"          // allocates exactly IPs to slot Slot at the sidecar
+	Publish        Kind = "publish"          // writes IPs to the pool as entries of slot Slot
+	Suspend        Kind = "suspend"          // writes IPs to the pool so that the agent does not allocate them any more
+	MarkForRelease Kind = "mark-for-release" // writes marked-for-release: the agent responds whether it releases IPs
+	Unmark         Kind = "unmark"           // removes IPs from the handshakes
+	Withdraw       Kind = "withdraw"         // removes IPs, which the agent has released, from the pool
+	Release        Kind = "release"          // releases IPs of slot Slot at the sidecar
+	MarkReleased   Kind = "mark-released"    // writes released: the agent removes the handshakes of IPs
+)
+
+// Action is one step of a slot. It is safe to repeat.
+type Action struct {
+	Kind Kind
+	// Slot is the number of the slot; 0 for an address of no slot.
+	Slot int
+	// IPs are the addresses; empty for Acquire.
+	IPs []netip.Addr
+	// Also is for a Restore the address of the other family that the slot had, if it is known and
+	// not held: the plugin is asked for both at once.
+	Also netip.Addr
 }
 
-func newBuilder(v View, s Settings) *builder {
-	b := &builder{View: v, settings: s, slotOf: map[netip.Addr]int{}, byNumber: map[int]Slot{}, canceled: map[int]bool{}}
-	for _, slot := range v.Slots {
+func (a Action) String() string {
+	switch {
+	case a.Kind == Acquire:
+		return fmt.Sprintf("%s slot %d", a.Kind, a.Slot)
+	case a.Also.IsValid():
+		return fmt.Sprintf("%s %v with %s of slot %d", a.Kind, a.IPs, a.Also, a.Slot)
+	}
+	return fmt.Sprintf("%s %v of slot %d", a.Kind, a.IPs, a.Slot)
+}
+
+// Reasons of reports, in CamelCase as for a Kubernetes Event.
+const (
+	ForeignEntry        = "ForeignPoolEntry"    // the bridge did not write this entry of the pool
+	AddressNotHeld      = "AddressNotHeld"      // a used address is not held by the sidecar and could not be restored
+	AddressOutsideRange = "AddressOutsideRange" // a used address is outside the ranges from which the plugin allocates now
+)
+
+// Report is an address that needs attention.
+type Report struct {
+	Reason string
+	IP     netip.Addr
+}
+
+// Plan has the next actions, in batches that are applied in the order of the fields. Each batch is one
+// write, or requests that run concurrently, so that the number of writes does not depend on the number
+// of slots. If a request fails, the later actions on its addresses are skipped and the others executed;
+// a failed write ends the plan. Then a new plan is made. Each action is safe after those of the batches
+// before.
+type Plan struct {
+	// Unping removes the response to a ping from before a suspension: it is not evidence for that.
+	Unping []Action
+	// Pool is written to spec.ipam.pool, Marks to status.ipam.release-ips.
+	Pool, Marks []Action
+	// Restore and Release are requests for particular addresses.
+	Restore, Release []Action
+	// Released is written to status.ipam.release-ips.
+	Released []Action
+	// Acquire are requests for any address, which might take one of Restore.
+	Acquire []Action
+	Reports []Report
+}
+
+// Actions returns the actions in order. Without any, CiliumNode and sidecar agree.
+func (p Plan) Actions() []Action {
+	return slices.Concat(p.Unping, p.Pool, p.Marks, p.Restore, p.Release, p.Released, p.Acquire)
+}
+
+// Irreversible reports whether the plan withdraws or releases an address.
+func (p Plan) Irreversible() bool {
+	return len(p.Release) > 0 || slices.ContainsFunc(p.Pool, func(a Action) bool { return a.Kind == Withdraw })
+}
+
+func (p *Plan) batch(k Kind) *[]Action {
+	switch k {
+	case Publish, Suspend, Withdraw:
+		return &p.Pool
+	case MarkForRelease, Unmark:
+		return &p.Marks
+	case Restore:
+		return &p.Restore
+	case Release:
+		return &p.Release
+	case MarkReleased:
+		return &p.Released
+	default:
+		return &p.Acquire
+	}
+}
+
+// New returns the next plan. The order of its batches keeps two invariants at every instant
+// (docs/design/bridge.md): an address in the pool is held by the sidecar, and an address that the agent
+// uses stays in the pool.
+func New(o Observed, r Remembered, s Settings) Plan {
+	b := newBuilder(o, r, s)
+	b.recoverUsed()
+	b.finish()
+	b.recoverPublished()
+	b.recoverListed()
+	b.acquire()
+	for _, slot := range b.held {
+		b.advance(slot, b.demand(slot))
+	}
+	b.holdBack()
+	b.releaseExcess()
+	b.ping()
+	return b.plan
+}
+
+type builder struct {
+	Observed
+	Remembered
+	settings Settings
+	plan     Plan
+	// held are the slots that the sidecar holds, sorted and by number; slotOf are the slots of their
+	// addresses.
+	held     []Slot
+	byNumber map[int]Slot
+	slotOf   map[netip.Addr]int
+	// used are the held slots that are in use (usedSlots).
+	used map[int]bool
+	// unallocatable is the number of used slots outside the ranges before the first publication, which
+	// needs its slots in addition: the pods cannot be replaced before the agent has started.
+	unallocatable int
+	// needed are the slots whose release is canceled because they are needed.
+	needed map[int]bool
+	// withdrawing reports whether published addresses that are not held are being withdrawn.
+	withdrawing bool
+	// draining reports whether a slot needs the ping, or waits for the response.
+	draining bool
+}
+
+func newBuilder(o Observed, r Remembered, s Settings) *builder {
+	b := &builder{Observed: o, Remembered: r, settings: s, slotOf: map[netip.Addr]int{}, byNumber: map[int]Slot{}, needed: map[int]bool{}}
+	for _, slot := range o.Slots {
 		if !slot.Held {
 			continue
 		}
@@ -52,74 +169,10 @@ func newBuilder(v View, s Settings) *builder {
 	return b
 }
 
-type builder struct {
-	View
-	settings Settings
-	// held are the slots that the sidecar holds, sorted and by number; slotOf are the slots of their
-	// addresses.
-	held     []Slot
-	byNumber map[int]Slot
-	slotOf   map[netip.Addr]int
-	// used are the held slots that are in use (usedSlots).
-	used map[int]bool
-	// unallocatable is the number of used slots outside the ranges before the first publication, which
-	// needs its slots in addition: the pods cannot be replaced before the agent has started.
-	unallocatable int
-	// canceled are the slots whose release this plan cancels.
-	canceled map[int]bool
-	// unheld are the published addresses to withdraw because no slot holds them.
-	unheld []Slot
-	// draining reports whether a slot needs the ping, or waits for the response.
-	draining bool
-	actions  []Action
-}
-
 func (b *builder) add(k Kind, slot int, ips ...netip.Addr) {
-	if len(ips) > 0 || k == Acquire {
-		b.actions = append(b.actions, Action{Kind: k, Slot: slot, IPs: ips})
+	if batch := b.plan.batch(k); len(ips) > 0 || k == Acquire {
+		*batch = append(*batch, Action{Kind: k, Slot: slot, IPs: ips})
 	}
-}
-
-// restore plans to restore an address of a slot, together with the one of the other family: the plugin
-// returns any other one, if it is asked for this one alone.
-func (b *builder) restore(n int, ip netip.Addr) {
-	a := Action{Kind: Restore, Slot: n, IPs: []netip.Addr{ip}}
-	for _, entries := range []map[netip.Addr]Entry{b.Pool, b.Used} {
-		for _, other := range sortedAddrs(entries) {
-			slot, ours := entries[other].Slot()
-			_, held := b.slotOf[other]
-			if ours && slot == n && !held && other.Is4() != ip.Is4() && !a.Also.IsValid() {
-				a.Also = other
-			}
-		}
-	}
-	b.actions = append(b.actions, a)
-}
-
-// sort brings the actions into the order of their execution: consecutive actions on one target are one
-// write, so that the number of writes does not depend on the number of slots. Held slots are published
-// before any action that may take long.
-func (b *builder) sort() {
-	order := map[Kind]int{
-		Publish: 1, Suspend: 1, Withdraw: 1, Unmark: 2, MarkForRelease: 2, Restore: 3, Release: 3, MarkReleased: 4, Acquire: 5, Report: 6,
-	}
-	suspends := b.plans(Suspend)
-	phase := func(a Action) int {
-		// A response to the ping from before a suspension is not evidence.
-		if suspends && a.Kind == Unmark && a.IPs[0] == Ping {
-			return 0
-		}
-		return order[a.Kind]
-	}
-	slices.SortStableFunc(b.actions, func(x, y Action) int { return phase(x) - phase(y) })
-}
-
-func (b *builder) report(reason string, ip netip.Addr) {
-	b.actions = append(b.actions, Action{Kind: Report, Reason: reason, IPs: []netip.Addr{ip}})
-}
-
-func (b *builder) plans(k Kind) bool {
-	return slices.ContainsFunc(b.actions, func(a Action) bool { return a.Kind == k })
 }
 
 // unmark removes the handshake of an address, if there is one.
@@ -129,170 +182,59 @@ func (b *builder) unmark(n int, ip netip.Addr) {
 	}
 }
 
-// republishUsed publishes used addresses that are not in the pool: the agent would drop their
-// endpoints at its next restart. It restores those that are not held, of each family as many as pods
-// and agent can use, addresses of pods first: the status may have any others. If the pods are unknown, the
-// limit is --max-allocate. agentSlots would grow with each restored address.
-func (b *builder) republishUsed() {
-	limit := agentAddresses + b.Pods
-	if b.PodIPs == nil {
-		limit = cmp.Or(b.settings.MaxAllocate, len(b.Used))
-	}
-	restorable := map[bool]int{true: limit, false: limit}
-	var pods, others []netip.Addr
-	for _, ip := range sortedAddrs(b.Used) {
-		if _, held := b.slotOf[ip]; held || b.inPool(ip) {
-			restorable[ip.Is4()]--
-		}
-		if b.PodIPs[ip] {
-			pods = append(pods, ip)
-		} else {
-			others = append(others, ip)
-		}
-	}
-	for _, ip := range append(pods, others...) {
-		if b.inPool(ip) {
-			continue
-		}
-		n, held := b.slotOf[ip]
-		tagged, ours := b.Used[ip].Slot()
-		switch {
-		case held && b.byNumber[n].Outside:
-			// drainOutside publishes it suspended.
-		case held:
-			b.canceled[n] = true
-			b.add(Publish, n, ip)
-			b.unmark(n, ip)
-		case ours && b.PodsPending:
-			// It will soon be known how many are restored.
-		case ours && !b.Refused[ip] && restorable[ip.Is4()] > 0:
-			restorable[ip.Is4()]--
-			b.restore(tagged, ip)
-		default:
-			b.report(AddressNotHeld, ip)
-		}
+func (b *builder) report(reason string, ip netip.Addr) {
+	b.plan.Reports = append(b.plan.Reports, Report{reason, ip})
+}
+
+// demand returns what is to become of a held slot.
+func (b *builder) demand(s Slot) Demand {
+	switch used := b.used[s.Number]; {
+	case s.Outside && used:
+		return Stay
+	case s.Outside:
+		return Drop
+	case used || b.needed[s.Number]:
+		return Keep
+	default:
+		return Idle
 	}
 }
 
-// finishHandshakes ends the handshakes of addresses that are neither in the pool nor used.
-func (b *builder) finishHandshakes() {
-	for _, ip := range sortedAddrs(b.Handshakes) {
-		if ip == Ping || b.known(ip) {
-			continue
-		}
-		n, held := b.slotOf[ip]
-		switch b.Handshakes[ip] {
-		case Ready:
-			if held && b.ReleaseFailed[ip] {
-				continue
-			}
-			if held {
-				b.add(Release, n, ip)
-			}
-			b.add(MarkReleased, n, ip)
-		case Marked, DoNotRelease:
-			b.add(Unmark, n, ip)
-		}
+// holdBack delays the first publication until there are enough slots for the start of the agent, and
+// every address that an endpoint may use.
+func (b *builder) holdBack() {
+	if enough := len(b.publishable()) >= b.initial() && !b.PodsPending; !b.published() && (!enough || len(b.plan.Restore) > 0) {
+		b.plan.Pool = slices.DeleteFunc(b.plan.Pool, func(a Action) bool { return a.Kind != Withdraw })
 	}
 }
 
-// recoverPublished restores published addresses that are not held. One that cannot be restored stays
-// while it is used, and is withdrawn otherwise.
-func (b *builder) recoverPublished() {
-	for _, ip := range sortedAddrs(b.Pool) {
-		entry := b.Pool[ip]
-		n, ours := entry.Slot()
-		if _, held := b.slotOf[ip]; held {
-			continue
-		}
-		_, used := b.Used[ip]
-		switch {
-		case !ours:
-			b.report(ForeignEntry, ip)
-		case used && b.Refused[ip]:
-			b.unmark(n, ip)
-			b.report(AddressNotHeld, ip)
-		case used || !b.Refused[ip] && b.Handshakes[ip] != Ready:
-			b.restore(n, ip)
-			b.draining = b.draining || entry.Suspended() && !used && b.Handshakes[ip] == ""
-		default:
-			b.unheld = append(b.unheld, Slot{Number: n, Addresses: []netip.Addr{ip}})
-		}
-	}
-}
-
-// recoverSlots restores slots that the sidecar lists and does not hold: the agent may use their
-// addresses, which a CiliumNode that was created again does not show. One that cannot be restored, and
-// is neither in the pool nor used nor held by another slot, is released; not before its pods are gone.
-func (b *builder) recoverSlots() {
-	for _, slot := range b.Slots {
-		own := slices.DeleteFunc(slices.Clone(slot.Addresses), func(ip netip.Addr) bool { _, held := b.slotOf[ip]; return held })
-		if slot.Held || len(own) == 0 || slices.ContainsFunc(own, b.known) {
-			continue
-		}
-		lost := slices.IndexFunc(own, func(ip netip.Addr) bool { return !b.Refused[ip] })
-		if lost >= 0 {
-			b.add(Restore, slot.Number, own[lost])
-			continue
-		}
-		ofPods := slices.DeleteFunc(slices.Clone(own), func(ip netip.Addr) bool { return !b.PodIPs[ip] })
-		for _, ip := range ofPods {
-			b.report(AddressNotHeld, ip)
-		}
-		if !b.PodsPending && len(ofPods) == 0 && !slices.ContainsFunc(own, func(ip netip.Addr) bool { return b.ReleaseFailed[ip] }) {
-			b.add(Release, slot.Number, own...)
-		}
-	}
-}
-
-// drainOutside keeps the agent from allocating slots outside the ranges, and reports those that it or a
-// pod uses. They stay in the pool as long as they are used. Slots that neither knows are released.
-func (b *builder) drainOutside() {
-	for _, slot := range b.held {
-		switch {
-		case !slot.Outside:
-		case b.used[slot.Number]:
-			for _, ip := range slot.Addresses {
-				_, used := b.Used[ip]
-				used = used || b.PodIPs[ip]
-				if (used || b.inPool(ip)) && !b.Pool[ip].Suspended() {
-					b.add(Suspend, slot.Number, ip)
-				}
-				b.unmark(slot.Number, ip)
-				if used {
-					b.report(AddressOutsideRange, ip)
-				}
-			}
-		case b.PodsPending:
-			// It will soon be known whether a pod has an address of it.
-		case !slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool { return b.known(ip) || b.Handshakes[ip] != "" || b.ReleaseFailed[ip] }):
-			b.add(Release, slot.Number, slot.Addresses...)
-		}
-	}
-}
-
-// publish publishes the held slots. The first publication waits until there are enough for the start
-// of the agent.
-func (b *builder) publish() {
-	slots := b.publishable()
-	enough := len(slots) >= b.initial() && !b.PodsPending
-	// The first publication must have every address that an endpoint may use.
-	if !b.published() && (!enough || b.plans(Restore)) {
-		b.actions = slices.DeleteFunc(b.actions, func(a Action) bool { return a.Kind == Publish || a.Kind == Suspend })
+// releaseExcess begins to release the excess as one set, the slots with the highest numbers, after
+// everything else is done. Each step is one write for the whole set.
+func (b *builder) releaseExcess() {
+	if !b.published() || b.withdrawing || len(b.plan.Actions()) > 0 || slices.ContainsFunc(b.held, func(s Slot) bool { return b.releasing(s) && slices.ContainsFunc(s.Addresses, b.inPool) }) {
 		return
 	}
-	for _, slot := range slots {
-		for _, ip := range slot.Addresses {
-			entry, published := b.Pool[ip]
-			_, used := b.Used[ip]
-			n, ours := entry.Slot()
-			switch {
-			case published && ours && n == slot.Number:
-			case !published && (used || b.Handshakes[ip] != ""):
-				// republishUsed has published it, or its handshake must end first.
-			default:
-				b.add(Publish, slot.Number, ip)
-			}
+	free := b.free()
+	for _, slot := range free[len(free)-min(len(free), b.Excess):] {
+		if b.phase(slot) == Published {
+			b.advance(slot, Drop)
 		}
+	}
+}
+
+// ping asks the agent for a sign of life while a slot waits for it. The agent responds to a mark from its
+// memory. Before it has restored its endpoints after a restart, it would release an address that an
+// endpoint uses. So an address is marked only after it cannot be allocated any more (suspended), a
+// running agent has seen that (ping), and the agent has had time to write its used addresses (drain).
+func (b *builder) ping() {
+	suspends := slices.ContainsFunc(b.plan.Pool, func(a Action) bool { return a.Kind == Suspend })
+	switch state := b.Handshakes[Ping]; {
+	case suspends && state != "":
+		b.plan.Unping = []Action{{Kind: Unmark, IPs: []netip.Addr{Ping}}}
+	case suspends:
+	case !b.draining:
+		b.unmark(0, Ping)
+	case state == "":
+		b.add(MarkForRelease, 0, Ping)
 	}
 }

@@ -8,16 +8,19 @@ import (
 	"testing"
 )
 
-// fixture builds a view of one family, in which slot n has the address ip(n).
-type fixture struct{ View }
+// fixture builds a state of one family, in which slot n has the address ip(n).
+type fixture struct {
+	Observed
+	Remembered
+}
 
 func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}) }
 
 func newFixture() fixture {
-	return fixture{View{
-		Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{},
-		Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{}, ReleaseFailed: map[netip.Addr]bool{},
-	}}
+	return fixture{
+		Observed{Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{}},
+		Remembered{Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{}, ReleaseFailed: map[netip.Addr]bool{}},
+	}
 }
 
 func ipv6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00::%x", n)) }
@@ -58,6 +61,8 @@ func (f *fixture) outside(numbers ...int) {
 	}
 }
 
+func (f *fixture) plan(s Settings) Plan { return New(f.Observed, f.Remembered, s) }
+
 func smallSettings() Settings { return Settings{MinAllocate: 4, PreAllocate: 2, ReleaseExcess: true} }
 
 //evidence:install/ranges the bridge drains slots outside the ranges
@@ -67,6 +72,9 @@ func TestPlan(t *testing.T) {
 		settings func(*Settings)
 		want     []string
 	}{
+		"held without an address": {
+			view: func(f *fixture) { f.atRest(6, 4); f.Slots = append(f.Slots, Slot{Number: 6, Held: true}) },
+		},
 		"up to date": {view: func(f *fixture) { f.atRest(6, 4) }},
 		"new node: as many as the agent needs": {
 			want: []string{"acquire slot 0", "acquire slot 1", "acquire slot 2"},
@@ -133,13 +141,13 @@ func TestPlan(t *testing.T) {
 				f.used(6)
 				f.Refused[ip(6)] = true
 			},
-			want: []string{"acquire slot 7", "report AddressNotHeld [10.0.0.7]"},
+			want: []string{"acquire slot 7", "report AddressNotHeld 10.0.0.7"},
 		},
 		"used, not published": {
 			view: func(f *fixture) { f.atRest(6, 4); delete(f.Pool, ip(1)) }, want: []string{"publish [10.0.0.2] of slot 1"},
 		},
 		"used, not published, in a handshake": {
-			view: func(f *fixture) { f.atRest(6, 4); delete(f.Pool, ip(1)); f.Handshakes[ip(1)] = Ready },
+			view: func(f *fixture) { f.atRest(6, 4); delete(f.Pool, ip(1)); f.Handshakes[ip(1)] = ReadyForRelease },
 			want: []string{"publish [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1"},
 		},
 		"used, not held": {
@@ -171,7 +179,7 @@ func TestPlan(t *testing.T) {
 		},
 		"published and used, restore refused": {
 			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.used(9); f.Refused[ip(9)] = true },
-			want: []string{"report AddressNotHeld [10.0.0.10]"},
+			want: []string{"report AddressNotHeld 10.0.0.10"},
 		},
 		"published, unused, restore refused": {
 			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.Refused[ip(9)] = true },
@@ -183,7 +191,7 @@ func TestPlan(t *testing.T) {
 		},
 		"foreign entry": {
 			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)] = Entry{Owner: "vip"} },
-			want: []string{"report ForeignPoolEntry [10.0.0.10]"},
+			want: []string{"report ForeignPoolEntry 10.0.0.10"},
 		},
 		"foreign entry of a held address": {
 			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(5)] = Entry{} }, want: []string{"publish [10.0.0.6] of slot 5"},
@@ -194,7 +202,7 @@ func TestPlan(t *testing.T) {
 				f.Slots[0].Addresses = []netip.Addr{ip(20)}
 				f.Refused[ip(0)] = true
 			},
-			want: []string{"publish [10.0.0.21] of slot 0", "report AddressNotHeld [10.0.0.1]"},
+			want: []string{"publish [10.0.0.21] of slot 0", "report AddressNotHeld 10.0.0.1"},
 		},
 		"excess that has not lasted": {view: func(f *fixture) { f.atRest(8, 4) }},
 		"excess": {
@@ -206,7 +214,7 @@ func TestPlan(t *testing.T) {
 		"excess while a release is in progress": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
-				f.Excess, f.Pool[ip(7)], f.Handshakes[Ping] = 1, EntryOf(7, true), Marked
+				f.Excess, f.Pool[ip(7)], f.Handshakes[Ping] = 1, EntryOf(7, true), MarkedForRelease
 			},
 		},
 		"suspended: one ping": {
@@ -223,7 +231,7 @@ func TestPlan(t *testing.T) {
 		"drained before the answer": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(7, true), Marked, true
+				f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(7, true), MarkedForRelease, true
 			},
 		},
 		"one of two families suspended": {
@@ -254,17 +262,23 @@ func TestPlan(t *testing.T) {
 			want: []string{"mark-for-release [10.0.0.8] of slot 7"},
 		},
 		"marked: wait": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Marked },
+			view: func(f *fixture) {
+				f.atRest(8, 4)
+				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), MarkedForRelease
+			},
 		},
 		"ready: withdraw and release": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Ready },
+			view: func(f *fixture) {
+				f.atRest(8, 4)
+				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), ReadyForRelease
+			},
 			want: []string{"withdraw [10.0.0.8] of slot 7", "release [10.0.0.8] of slot 7", "mark-released [10.0.0.8] of slot 7"},
 		},
 		"two ready: two writes": {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
 				for n := 6; n < 8; n++ {
-					f.Pool[ip(n)], f.Handshakes[ip(n)] = EntryOf(n, true), Ready
+					f.Pool[ip(n)], f.Handshakes[ip(n)] = EntryOf(n, true), ReadyForRelease
 				}
 			},
 			want: []string{
@@ -276,7 +290,7 @@ func TestPlan(t *testing.T) {
 			view: func(f *fixture) {
 				f.atRest(6, 4)
 				f.held(6)
-				f.Handshakes[ip(6)] = Ready
+				f.Handshakes[ip(6)] = ReadyForRelease
 				f.ReleaseFailed[ip(6)] = true
 			},
 		},
@@ -284,7 +298,7 @@ func TestPlan(t *testing.T) {
 			view: func(f *fixture) {
 				f.atRest(8, 4)
 				f.held(9)
-				f.Handshakes[ip(9)], f.ReleaseFailed[ip(9)], f.Excess = Ready, true, 1
+				f.Handshakes[ip(9)], f.ReleaseFailed[ip(9)], f.Excess = ReadyForRelease, true, 1
 			},
 			want: []string{"suspend [10.0.0.8] of slot 7"},
 		},
@@ -293,11 +307,14 @@ func TestPlan(t *testing.T) {
 			want: []string{"publish [10.0.0.8] of slot 7", "unmark [10.0.0.8] of slot 7"},
 		},
 		"needed: cancel before acquiring": {
-			view: func(f *fixture) { f.atRest(7, 5); f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), Ready },
+			view: func(f *fixture) {
+				f.atRest(7, 5)
+				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), ReadyForRelease
+			},
 			want: []string{"publish [10.0.0.7] of slot 6", "unmark [10.0.0.7] of slot 6"},
 		},
 		"withdrawn, needed: release": {
-			view: func(f *fixture) { f.atRest(6, 5); f.held(6); f.Handshakes[ip(6)] = Ready },
+			view: func(f *fixture) { f.atRest(6, 5); f.held(6); f.Handshakes[ip(6)] = ReadyForRelease },
 			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
 		"do-not-release, not held: stay suspended": {
@@ -312,13 +329,16 @@ func TestPlan(t *testing.T) {
 			want: []string{"unmark [10.0.0.6] of slot 5"},
 		},
 		"ready, not held: withdraw": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)], f.Handshakes[ip(9)] = EntryOf(9, true), Ready },
+			view: func(f *fixture) {
+				f.atRest(6, 4)
+				f.Pool[ip(9)], f.Handshakes[ip(9)] = EntryOf(9, true), ReadyForRelease
+			},
 			want: []string{"withdraw [10.0.0.10] of slot 9", "mark-released [10.0.0.10] of slot 9"},
 		},
 		"ready, not held, used: restore": {
 			view: func(f *fixture) {
 				f.atRest(6, 4)
-				f.Pool[ip(9)], f.Handshakes[ip(9)] = EntryOf(9, true), Ready
+				f.Pool[ip(9)], f.Handshakes[ip(9)] = EntryOf(9, true), ReadyForRelease
 				f.used(9)
 			},
 			want: []string{"restore [10.0.0.10] of slot 9"},
@@ -332,11 +352,11 @@ func TestPlan(t *testing.T) {
 			want: []string{"release [10.0.0.7] of slot 6", "acquire slot 7"},
 		},
 		"killed after withdraw": {
-			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.Handshakes[ip(6)] = Ready },
+			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.Handshakes[ip(6)] = ReadyForRelease },
 			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6"},
 		},
 		"killed after release": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Handshakes[ip(6)] = Ready }, want: []string{"mark-released [10.0.0.7] of slot 0"},
+			view: func(f *fixture) { f.atRest(6, 4); f.Handshakes[ip(6)] = ReadyForRelease }, want: []string{"mark-released [10.0.0.7] of slot 0"},
 		},
 		"released, still held": {
 			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.Handshakes[ip(6)] = Released },
@@ -362,7 +382,7 @@ func TestPlan(t *testing.T) {
 				f.atRest(6, 4)
 				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
 			},
-			want: []string{"report AddressNotHeld [10.0.0.7]"},
+			want: []string{"report AddressNotHeld 10.0.0.7"},
 		},
 		"lost slot, restore refused, pods not listed": {
 			view: func(f *fixture) {
@@ -392,7 +412,7 @@ func TestPlan(t *testing.T) {
 			},
 			want: []string{
 				"release [10.0.0.1] of slot 0", "release [10.0.0.2] of slot 1", "release [10.0.0.4] of slot 3",
-				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange [10.0.0.3]",
+				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange 10.0.0.3",
 			},
 		},
 		"outside the ranges, new CiliumNode, pods, first publication": {
@@ -404,7 +424,7 @@ func TestPlan(t *testing.T) {
 			},
 			want: []string{
 				"suspend [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "publish [10.0.0.4] of slot 3",
-				"acquire slot 4", "acquire slot 5", "report AddressOutsideRange [10.0.0.1]",
+				"acquire slot 4", "acquire slot 5", "report AddressOutsideRange 10.0.0.1",
 			},
 		},
 		"outside the ranges, new CiliumNode, more slots of pods than needed": {
@@ -414,8 +434,8 @@ func TestPlan(t *testing.T) {
 				f.PodIPs = map[netip.Addr]bool{ip(0): true, ip(1): true, ip(2): true, ip(3): true}
 			},
 			want: []string{
-				"acquire slot 6", "report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
-				"report AddressOutsideRange [10.0.0.3]", "report AddressOutsideRange [10.0.0.4]",
+				"acquire slot 6", "report AddressOutsideRange 10.0.0.1", "report AddressOutsideRange 10.0.0.2",
+				"report AddressOutsideRange 10.0.0.3", "report AddressOutsideRange 10.0.0.4",
 			},
 		},
 		"outside the ranges, new CiliumNode, max-allocate slots of pods": {
@@ -426,8 +446,8 @@ func TestPlan(t *testing.T) {
 			},
 			settings: func(s *Settings) { s.MaxAllocate = 4 },
 			want: []string{
-				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
-				"report AddressOutsideRange [10.0.0.3]", "report AddressOutsideRange [10.0.0.4]",
+				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange 10.0.0.1", "report AddressOutsideRange 10.0.0.2",
+				"report AddressOutsideRange 10.0.0.3", "report AddressOutsideRange 10.0.0.4",
 			},
 		},
 		"outside the ranges, new CiliumNode, pods not listed": {
@@ -436,7 +456,7 @@ func TestPlan(t *testing.T) {
 		},
 		"outside the ranges, published, of a pod": {
 			view: func(f *fixture) { f.atRest(7, 4); f.outside(6); f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(6): true} },
-			want: []string{"suspend [10.0.0.7] of slot 6", "report AddressOutsideRange [10.0.0.7]"},
+			want: []string{"suspend [10.0.0.7] of slot 6", "report AddressOutsideRange 10.0.0.7"},
 		},
 		"outside the ranges, free": {
 			view: func(f *fixture) { f.atRest(7, 4); f.outside(6) }, settings: func(s *Settings) { s.ReleaseExcess = false },
@@ -450,7 +470,7 @@ func TestPlan(t *testing.T) {
 			view: func(f *fixture) {
 				f.atRest(7, 4)
 				f.outside(6)
-				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), Ready
+				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), ReadyForRelease
 			},
 			want: []string{"withdraw [10.0.0.7] of slot 6", "release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6"},
 		},
@@ -463,23 +483,23 @@ func TestPlan(t *testing.T) {
 			want: []string{"unmark [10.0.0.7] of slot 6"},
 		},
 		"outside the ranges, used": {
-			view: func(f *fixture) { f.atRest(6, 4); f.outside(0, 1); f.Handshakes[ip(1)] = Marked },
+			view: func(f *fixture) { f.atRest(6, 4); f.outside(0, 1); f.Handshakes[ip(1)] = MarkedForRelease },
 			want: []string{
 				"suspend [10.0.0.1] of slot 0", "suspend [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1",
-				"report AddressOutsideRange [10.0.0.1]", "report AddressOutsideRange [10.0.0.2]",
+				"report AddressOutsideRange 10.0.0.1", "report AddressOutsideRange 10.0.0.2",
 			},
 		},
 		"outside the ranges, used and suspended": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.Pool[ip(0)] = EntryOf(0, true) },
-			want: []string{"report AddressOutsideRange [10.0.0.1]"},
+			want: []string{"report AddressOutsideRange 10.0.0.1"},
 		},
 		"outside the ranges, used, not published": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); delete(f.Pool, ip(0)) },
-			want: []string{"suspend [10.0.0.1] of slot 0", "report AddressOutsideRange [10.0.0.1]"},
+			want: []string{"suspend [10.0.0.1] of slot 0", "report AddressOutsideRange 10.0.0.1"},
 		},
 		"outside the ranges, another slot lost": {
 			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.used(9) },
-			want: []string{"suspend [10.0.0.1] of slot 0", "restore [10.0.0.10] of slot 9", "report AddressOutsideRange [10.0.0.1]"},
+			want: []string{"suspend [10.0.0.1] of slot 0", "restore [10.0.0.10] of slot 9", "report AddressOutsideRange 10.0.0.1"},
 		},
 		"in the ranges again": {
 			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(0)] = EntryOf(0, true) },
@@ -507,8 +527,8 @@ func TestPlan(t *testing.T) {
 				f.atRest(8, 4)
 				v6 := netip.MustParseAddr("fd00::8")
 				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
-				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Ready
-				f.Pool[v6], f.Handshakes[v6] = EntryOf(7, true), Marked
+				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), ReadyForRelease
+				f.Pool[v6], f.Handshakes[v6] = EntryOf(7, true), MarkedForRelease
 			},
 		},
 		"two families, one do-not-release": {
@@ -516,7 +536,7 @@ func TestPlan(t *testing.T) {
 				f.atRest(8, 4)
 				v6 := netip.MustParseAddr("fd00::8")
 				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
-				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), Ready
+				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), ReadyForRelease
 				f.Pool[v6], f.Handshakes[v6] = EntryOf(7, true), DoNotRelease
 			},
 			want: []string{"publish [10.0.0.8] of slot 7", "publish [fd00::8] of slot 7", "unmark [10.0.0.8] of slot 7", "unmark [fd00::8] of slot 7"},
@@ -530,9 +550,13 @@ func TestPlan(t *testing.T) {
 			if c.settings != nil {
 				c.settings(&settings)
 			}
+			plan := f.plan(settings)
 			var got []string
-			for _, a := range Plan(f.View, settings) {
+			for _, a := range plan.Actions() {
 				got = append(got, a.String())
+			}
+			for _, r := range plan.Reports {
+				got = append(got, fmt.Sprintf("report %s %s", r.Reason, r.IP))
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got\n  %q\nwant\n  %q", got, c.want)
@@ -585,22 +609,24 @@ func TestUnknownUsedAddresses(t *testing.T) {
 			}
 			settings.MaxAllocate = c.most
 			restored, reported := map[netip.Addr]bool{}, 0
-			for _, a := range Plan(f.View, settings) {
-				switch {
-				case a.Kind == Restore:
-					restored[a.IPs[0]] = true
-				case a.Kind == Report && a.Reason == AddressNotHeld:
+			plan := f.plan(settings)
+			for _, a := range plan.Restore {
+				restored[a.IPs[0]] = true
+			}
+			for _, r := range plan.Reports {
+				if r.Reason == AddressNotHeld {
 					reported++
-				default:
-					t.Errorf("the plan has %v", a)
 				}
+			}
+			if n := len(plan.Actions()); n != len(restored) {
+				t.Errorf("the plan has %v", plan)
 			}
 			if len(restored) != c.restored || reported != c.reported || c.podIP.IsValid() && !restored[c.podIP] {
 				t.Errorf("%d addresses are restored, %d reported; want %d and %d, with %s", len(restored), reported, c.restored, c.reported, c.podIP)
 			}
 			// The numbers of the others do not use up the limit.
 			settings.MaxAllocate, f.Pods = 12, 6
-			if c.restored == 0 && !slices.ContainsFunc(Plan(f.View, settings), func(a Action) bool { return a.Kind == Acquire }) {
+			if c.restored == 0 && len(f.plan(settings).Acquire) == 0 {
 				t.Error("no slot is acquired")
 			}
 		})

@@ -170,21 +170,21 @@ func (m *model) check(faults bool) {
 	}
 }
 
-// checkInitial checks the first publication, which the agent takes for the whole pool. v is the view
-// from which it was planned. If the plugin has returned the address of one pod, it has returned all that
+// checkInitial checks the first publication, which the agent takes for the whole pool. o is what it
+// was planned from. If the plugin has returned the address of one pod, it has returned all that
 // it holds.
-func (m *model) checkInitial(v View, s Settings) {
+func (m *model) checkInitial(o Observed, r Remembered, s Settings) {
 	if m.published() < agentAddresses {
 		m.t.Fatalf("the first publication has %d addresses; want %d", m.published(), agentAddresses)
 	}
-	if v.PodsPending {
+	if o.PodsPending {
 		m.t.Fatal("the first publication does not wait for the list of pods")
 	}
-	if v.Depleted || s.MaxAllocate > 0 && len(v.Slots) >= s.MaxAllocate {
+	if r.Depleted || s.MaxAllocate > 0 && len(o.Slots) >= s.MaxAllocate {
 		return
 	}
-	returned := slices.ContainsFunc(sortedAddrs(v.PodIPs), func(ip netip.Addr) bool { _, published := m.node.pool[ip]; return published })
-	for ip := range v.PodIPs {
+	returned := slices.ContainsFunc(sortedAddrs(o.PodIPs), func(ip netip.Addr) bool { _, published := m.node.pool[ip]; return published })
+	for ip := range o.PodIPs {
 		if returned && m.leased(ip) {
 			m.t.Fatalf("the first publication does not have %s, which a pod has and the plugin holds", ip)
 		}
@@ -209,26 +209,25 @@ func (m *model) converge(s Settings) {
 			break
 		}
 		if round > 500 {
-			m.t.Fatalf("does not converge: %v", Plan(m.view(s), s))
+			m.t.Fatalf("does not converge: %v", m.plan(s))
 		}
 	}
 	for ip := range m.node.pool {
 		if _, used := m.node.used[ip]; ip != m.foreign && !m.holds(ip) && !used {
-			m.t.Fatalf("%s stays in the pool, neither held nor used; plan %v; %+v", ip, Plan(m.view(s), s), m.view(s))
+			m.t.Fatalf("%s stays in the pool, neither held nor used; plan %v; %+v", ip, m.plan(s), m.observed())
 		}
 	}
 	if m.published() > 0 {
 		m.checkCounts(s)
 	} else if !m.exhausted && (s.MaxAllocate == 0 || len(m.lost) == 0) {
-		m.t.Fatalf("nothing is published; %+v", m.view(s))
+		m.t.Fatalf("nothing is published; %+v", m.observed())
 	}
 	if len(m.node.handshakes) > 0 {
-		m.t.Fatalf("handshakes are left: %v; plan %v; drained %v; held %v; pool %v", m.node.handshakes, Plan(m.view(s), s), m.drained, m.held, m.node.pool)
+		m.t.Fatalf("handshakes are left: %v; plan %v; drained %v; held %v; pool %v", m.node.handshakes, m.plan(s), m.drained, m.held, m.node.pool)
 	}
-	for _, a := range Plan(m.view(s), s) {
-		if a.Kind != Report && a.Kind != Acquire && a.Kind != Restore {
-			m.t.Fatalf("something is left to do: %v; %+v", a, m.view(s))
-		}
+	plan := m.plan(s)
+	if left := len(plan.Actions()) - len(plan.Acquire) - len(plan.Restore); left > 0 {
+		m.t.Fatalf("something is left to do: %v; %+v", plan, m.observed())
 	}
 }
 

@@ -34,9 +34,9 @@ func (s Settings) Validate() error {
 		s.MaxAllocate, least, s.MinAllocate, agentAddresses)
 }
 
-// scaleUp adds the missing slots: first it cancels releases in progress, then it acquires slots, the
-// lowest free number first.
-func (b *builder) scaleUp() {
+// acquire adds the missing slots: first releases in progress are canceled, then slots acquired, the lowest
+// free number first.
+func (b *builder) acquire() {
 	retained := len(b.retained())
 	if retained >= b.low() {
 		return
@@ -44,7 +44,7 @@ func (b *builder) scaleUp() {
 	missing := b.high() - retained
 	for _, slot := range b.held {
 		if missing > 0 && !slot.Outside && b.releasing(slot) && !b.withdrawn(slot) {
-			b.cancelRelease(slot)
+			b.needed[slot.Number] = true
 			missing--
 		}
 	}
@@ -146,8 +146,8 @@ type Counts struct {
 	Free, Missing, Excess int
 }
 
-func Count(v View, s Settings) Counts {
-	b := newBuilder(v, s)
+func Count(o Observed, r Remembered, s Settings) Counts {
+	b := newBuilder(o, r, s)
 	retained, c := len(b.retained()), Counts{Free: len(b.free())}
 	if s.ReleaseExcess {
 		c.Excess = max(0, min(retained-b.high(), c.Free))

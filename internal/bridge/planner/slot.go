@@ -52,9 +52,7 @@ func (b *builder) releasing(slot Slot) bool {
 	if slot.Outside {
 		return !b.used[slot.Number]
 	}
-	return !b.canceled[slot.Number] && slices.ContainsFunc(slot.Addresses, func(ip netip.Addr) bool {
-		return b.Pool[ip].Suspended() || b.Handshakes[ip] != ""
-	})
+	return !b.needed[slot.Number] && b.begun(slot)
 }
 
 // withdrawn reports whether an address of a slot has been withdrawn: the release cannot be canceled any
@@ -83,10 +81,8 @@ func (b *builder) reserved() (reserved map[int]bool, slots int) {
 			reserved[slot.Number] = true
 		}
 	}
-	for _, a := range b.actions {
-		if a.Kind == Restore {
-			reserved[a.Slot] = true
-		}
+	for _, a := range b.plan.Restore {
+		reserved[a.Slot] = true
 	}
 	for _, entries := range []map[netip.Addr]Entry{b.Pool, b.Used} {
 		slots = len(reserved)

@@ -1,6 +1,6 @@
-// Package planner plans what the bridge does: a pure function from a view of the sidecar, the
-// CiliumNode and the agent to the actions that make them agree (docs/design/bridge.md). It depends on neither
-// Kubernetes nor HTTP.
+// Package planner plans what the bridge does: a pure function from what it observes of sidecar,
+// CiliumNode and agent, and what it remembers, to the actions that make them agree
+// (docs/design/bridge.md). It depends on neither Kubernetes nor HTTP.
 package planner
 
 import (
@@ -90,20 +90,31 @@ type Handshake string
 
 // The states, as in Cilium (pkg/ipam/option).
 const (
-	Marked       Handshake = "marked-for-release"
-	Ready        Handshake = "ready-for-release"
-	DoNotRelease Handshake = "do-not-release"
-	Released     Handshake = "released"
+	MarkedForRelease Handshake = "marked-for-release"
+	ReadyForRelease  Handshake = "ready-for-release"
+	DoNotRelease     Handshake = "do-not-release"
+	Released         Handshake = "released"
 )
 
-// View is the state of sidecar, CiliumNode and bridge at one moment.
-type View struct {
+// Observed is the state of sidecar, CiliumNode and node at one moment.
+type Observed struct {
 	// Slots are the sidecar's list.
 	Slots []Slot
 	// Pool is spec.ipam.pool; Used is status.ipam.used; Handshakes is status.ipam.release-ips.
 	Pool       map[netip.Addr]Entry
 	Used       map[netip.Addr]Entry
 	Handshakes map[netip.Addr]Handshake
+	// Pods is the number of pods of the node that have or need an address, 0 if unknown. The agent
+	// writes Used much later.
+	Pods int
+	// PodIPs are the addresses of these pods, nil if unknown. PodsPending reports whether Pods and PodIPs
+	// will soon be known.
+	PodIPs      map[netip.Addr]bool
+	PodsPending bool
+}
+
+// Remembered is what the bridge knows of earlier moments, and loses at its end.
+type Remembered struct {
 	// Drained are the suspended addresses that have been unused for long enough since the agent
 	// responded to the ping.
 	Drained map[netip.Addr]bool
@@ -117,18 +128,11 @@ type View struct {
 	Batch int
 	// Excess is how many slots above the watermark have been free for the release delay.
 	Excess int
-	// Pods is the number of pods of the node that have or need an address, 0 if unknown. The agent
-	// writes Used much later.
-	Pods int
-	// PodIPs are the addresses of these pods, nil if unknown. PodsPending reports whether Pods and PodIPs
-	// will soon be known.
-	PodIPs      map[netip.Addr]bool
-	PodsPending bool
 	// Headroom is how many free slots are needed in addition, because none was free.
 	Headroom int
 }
 
-// sortedAddrs returns the keys of a map in order, so that each view has one plan.
+// sortedAddrs returns the keys of a map in order, so that each state has one plan.
 func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(m), netip.Addr.Compare)
 }
