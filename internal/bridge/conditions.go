@@ -22,7 +22,7 @@ func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 	}
 	for _, a := range s.plan.Restore {
 		// Another attempt does not end the condition; its success does.
-		if ip := a.IPs[0]; s.isUsed(ip) && st.backoffs[planner.Restore][ip] != nil {
+		if ip := a.IPs[0]; s.isUsed(ip) && st.refusals[planner.Restore].of[ip] != nil {
 			subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
 		}
 	}
@@ -36,9 +36,9 @@ func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 		current[reasonAgentNotResponding] = nodeevents.Condition{Message: message}
 	}
 	for _, kind := range []planner.Kind{planner.Release, planner.Acquire} {
-		for _, ip := range slices.SortedFunc(maps.Keys(st.backoffs[kind]), netip.Addr.Compare) {
-			b := st.backoffs[kind][ip]
-			current[b.reason] = nodeevents.Condition{Message: b.cause.Error()}
+		of := st.refusals[kind].of
+		for _, ip := range slices.SortedFunc(maps.Keys(of), netip.Addr.Compare) {
+			current[of[ip].reason] = nodeevents.Condition{Message: of[ip].cause.Error()}
 		}
 	}
 	return current

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -22,7 +23,9 @@ func TestDescribeNotHeld(t *testing.T) {
 // unused, published one is withdrawn instead.
 func TestRestoreOfPod(t *testing.T) {
 	st := newState(drainDelay)
-	st.backoffs[planner.Restore] = map[netip.Addr]*backoff{ip(1): {}, ip(2): {}}
+	for n := 1; n <= 2; n++ {
+		st.refusals[planner.Restore].add(ip(n), fail(reasonPluginFailed, errors.New("refused")))
+	}
 	s := snapshot{
 		observed: planner.Observed{
 			PodIPs: map[netip.Addr]bool{ip(1): true, ip(2): true},

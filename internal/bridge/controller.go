@@ -106,7 +106,7 @@ func (c *controller) sleep(ctx context.Context, d time.Duration, wake <-chan str
 		}
 	}
 	if !check.IsZero() && !time.Now().Before(check) {
-		c.state.expireBackoffs()
+		c.state.repeatRequests()
 	}
 }
 
@@ -187,7 +187,7 @@ func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
 	c.metrics.observed.set(time.Now())
 	c.state.planned(s.plan)
 	var refusedSince time.Time
-	if b := c.state.acquireBackoff(); b != nil {
+	if b := c.state.shortage(); b != nil {
 		refusedSince = b.since
 	}
 	c.metrics.exhausted.set(refusedSince)

@@ -2,10 +2,12 @@ package bridge
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Reasons of conditions besides those that the planner reports (docs/operate/bridge.md, Events).
@@ -67,13 +69,15 @@ func apiError(err error) error {
 	}
 }
 
-// maxRefusalDelay limits the delay after a refused request: addresses that another node has released
-// are found within it.
-const maxRefusalDelay = 45 * time.Second
+// The delay after a refused request is between minRefusalDelay and twice that, and grows to
+// maxRefusalDelay: addresses that another node has released are found within it.
+const (
+	minRefusalDelay = 2500 * time.Millisecond
+	maxRefusalDelay = 45 * time.Second
+)
 
-// backoff delays the repetition of one request that the sidecar has refused, longer after each refusal.
-type backoff struct {
-	limit time.Duration
+// refusal is a request that the sidecar has refused, and repeats after a delay.
+type refusal struct {
 	until time.Time
 	// reason and cause describe the last refusal, since is the time of the first, and failed the time of
 	// the first that a busy sidecar did not cause; zero for none.
@@ -82,24 +86,60 @@ type backoff struct {
 	since, failed time.Time
 }
 
-// extend returns the backoff after another refusal; b is nil for the first.
-func (b *backoff) extend(cause *failure) *backoff {
-	if b == nil {
-		b = &backoff{limit: 2500 * time.Millisecond, since: time.Now()}
-	}
-	b.reason, b.cause = cause.reason, cause.err
-	if b.failed.IsZero() && b.reason != reasonSidecarBusy {
-		b.failed = time.Now()
-	}
-	if cause.after > 0 {
-		b.until = time.Now().Add(jitter(cause.after, 2*cause.after))
-		return b
-	}
-	b.limit = min(2*b.limit, maxRefusalDelay)
-	b.until = time.Now().Add(jitter(b.limit/2, b.limit))
-	return b
+func (r *refusal) active() bool { return r != nil && time.Now().Before(r.until) }
+
+// refusals are the refused requests of one kind, by address. Each refusal in a row of one address delays its
+// repetition for longer.
+type refusals struct {
+	delays *flowcontrol.Backoff
+	of     map[netip.Addr]*refusal
 }
 
-func (b *backoff) active() bool { return b != nil && time.Now().Before(b.until) }
+func newRefusals() refusals {
+	return refusals{flowcontrol.NewBackOffWithJitter(minRefusalDelay, maxRefusalDelay, 1), map[netip.Addr]*refusal{}}
+}
+
+// add records a refusal. A sidecar that names a delay (Retry-After) is asked again after that.
+func (r refusals) add(ip netip.Addr, cause *failure) {
+	now := time.Now()
+	last := r.of[ip]
+	if last == nil {
+		last = &refusal{since: now}
+		r.of[ip] = last
+	}
+	last.reason, last.cause = cause.reason, cause.err
+	if last.failed.IsZero() && last.reason != reasonSidecarBusy {
+		last.failed = now
+	}
+	if cause.after > 0 {
+		last.until = now.Add(jitter(cause.after, 2*cause.after))
+		return
+	}
+	r.delays.Next(ip.String(), now)
+	last.until = now.Add(r.delays.Get(ip.String()))
+}
+
+func (r refusals) end(ip netip.Addr) {
+	r.delays.Reset(ip.String())
+	delete(r.of, ip)
+}
+
+// forget removes the addresses that no longer exist.
+func (r refusals) forget(exists func(netip.Addr) bool) {
+	for ip := range r.of {
+		if !exists(ip) {
+			r.end(ip)
+		}
+	}
+}
+
+// active returns the addresses whose requests are not repeated yet.
+func (r refusals) active() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for ip, last := range r.of {
+		out[ip] = last.active()
+	}
+	return out
+}
 
 func jitter(from, to time.Duration) time.Duration { return from + rand.N(to-from) }

@@ -51,7 +51,7 @@ type application struct {
 	version    string
 	// writeErr is the error of a write: nothing more is executed.
 	writeErr error
-	// mu guards the following, and the backoffs of the controller's state.
+	// mu guards the following, and the refusals of the controller's state.
 	mu sync.Mutex
 	// refused are the addresses of refused requests.
 	refused map[netip.Addr]bool
@@ -109,8 +109,8 @@ func (a *application) send(ctx context.Context, batch []planner.Action) {
 			done = append(done, x)
 		}
 	}
-	if len(done) > 0 && done[0].Kind == planner.Acquire {
-		a.controller.state.acquiredBatch(len(done))
+	if len(batch) > 0 && batch[0].Kind == planner.Acquire {
+		a.controller.state.acquiredBatch(len(done), len(done) < len(batch))
 	}
 	a.controller.logStep(done)
 }
@@ -125,9 +125,9 @@ func (a *application) execute(ctx context.Context, x planner.Action) bool {
 // request sends the request for one address, unless another one has just failed, and reports whether it
 // succeeded.
 func (a *application) request(ctx context.Context, x planner.Action, ip netip.Addr) bool {
-	c, backoffs := a.controller, a.controller.state.backoffs[x.Kind]
+	c, refusals := a.controller, a.controller.state.refusals[x.Kind]
 	a.mu.Lock()
-	skip := a.err != nil || x.Kind == planner.Acquire && backoffs[ip].active()
+	skip := a.err != nil || x.Kind == planner.Acquire && refusals.of[ip].active()
 	a.mu.Unlock()
 	if skip {
 		return false
@@ -148,11 +148,11 @@ func (a *application) request(ctx context.Context, x planner.Action, ip netip.Ad
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil {
-		delete(backoffs, ip)
+		refusals.end(ip)
 		return true
 	}
 	if refused := (*failure)(nil); errors.As(err, &refused) && refused.refused {
-		backoffs[ip] = backoffs[ip].extend(refused)
+		refusals.add(ip, refused)
 		log := c.log.WithFields(logrus.Fields{"slot": x.Slot, "action": x.Kind}).WithError(err)
 		if x.Kind == planner.Acquire {
 			log.Debug("No address")

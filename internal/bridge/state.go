@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"maps"
 	"net/netip"
 	"time"
 
@@ -44,9 +43,11 @@ type state struct {
 	// unanswered is since when the agent has not answered the handshake of an address, unreported since
 	// when it has not reported that a pod uses it.
 	unanswered, unreported map[netip.Addr]time.Time
-	// backoffs delay refused requests, by kind and address; an acquisition has anyAddress.
-	backoffs map[planner.Kind]map[netip.Addr]*backoff
-	pods     sampledPods
+	// refusals are the refused requests by kind; an acquisition has anyAddress.
+	refusals map[planner.Kind]refusals
+	// acquireFailed reports whether an acquisition of the last batch failed, for any reason.
+	acquireFailed bool
+	pods          sampledPods
 	// observed is when a CiliumNode was first observed.
 	observed time.Time
 	// headroom is used if the pods of the node are unknown.
@@ -62,21 +63,21 @@ func newState(delay time.Duration) *state {
 	return &state{
 		delay: delay, drainDelay: delay / 2, batch: firstBatch, unusedSince: map[netip.Addr]time.Time{},
 		unanswered: map[netip.Addr]time.Time{}, unreported: map[netip.Addr]time.Time{},
-		backoffs: map[planner.Kind]map[netip.Addr]*backoff{planner.Acquire: {}, planner.Restore: {}, planner.Release: {}},
+		refusals: map[planner.Kind]refusals{planner.Acquire: newRefusals(), planner.Restore: newRefusals(), planner.Release: newRefusals()},
 	}
 }
 
 // anyAddress is the address of an acquisition.
 var anyAddress netip.Addr
 
-// acquireBackoff returns the backoff of acquisitions, nil for none.
-func (s *state) acquireBackoff() *backoff { return s.backoffs[planner.Acquire][anyAddress] }
+// shortage returns the refusal of acquisitions, nil for none.
+func (s *state) shortage() *refusal { return s.refusals[planner.Acquire].of[anyAddress] }
 
-// expireBackoffs ends the delay of each refused request, which is then repeated.
-func (s *state) expireBackoffs() {
-	for _, backoffs := range s.backoffs {
-		for _, b := range backoffs {
-			b.until = time.Now()
+// repeatRequests ends the delay of each refused request, which is then repeated.
+func (s *state) repeatRequests() {
+	for _, r := range s.refusals {
+		for _, last := range r.of {
+			last.until = time.Now()
 		}
 	}
 }
@@ -87,8 +88,9 @@ func (s *state) planned(plan planner.Plan) {
 	if len(plan.Acquire) > 0 {
 		return
 	}
-	if !s.acquireBackoff().active() {
-		delete(s.backoffs[planner.Acquire], anyAddress)
+	if !s.shortage().active() {
+		s.refusals[planner.Acquire].end(anyAddress)
+		s.acquireFailed = false
 	}
 	if !publishes(plan.Pool) {
 		s.missingSince = time.Time{}
@@ -98,8 +100,12 @@ func (s *state) planned(plan planner.Plan) {
 	}
 }
 
-// acquiredBatch records that slots were acquired; the next batch may be twice as large.
-func (s *state) acquiredBatch(slots int) {
+// acquiredBatch records that slots were acquired, and whether a request failed; without a failure the next
+// batch may be twice as large.
+func (s *state) acquiredBatch(slots int, failed bool) {
+	if s.acquireFailed = failed; slots == 0 {
+		return
+	}
 	s.acquired = time.Now()
 	if slots >= s.batch {
 		s.batch *= 2
@@ -118,12 +124,14 @@ func (s *state) observePods(o *planner.Observed, pods nodePods) {
 func (s *state) remembered(o planner.Observed, settings planner.Settings) planner.Remembered {
 	s.forget(o)
 	r := planner.Remembered{
-		Drained: map[netip.Addr]bool{}, Refused: active(s.backoffs[planner.Restore]), ReleaseFailed: active(s.backoffs[planner.Release]),
+		Drained: map[netip.Addr]bool{}, Refused: s.refusals[planner.Restore].active(), ReleaseFailed: s.refusals[planner.Release].active(),
 		// A batch has at least as many slots as are acquired ahead for one more pod.
-		Exhausted: s.acquireBackoff().active(), Batch: max(s.batch, settings.MaxAboveWatermark+1),
+		Exhausted: s.shortage().active(), Batch: max(s.batch, settings.MaxAboveWatermark+1),
 	}
-	if b := s.acquireBackoff(); b != nil {
-		r.Batch = 1 // one request shows whether the shortage lasts
+	if s.acquireFailed {
+		r.Batch = 1 // one request shows whether the failure lasts
+	}
+	if b := s.shortage(); b != nil {
 		r.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
 			time.Since(b.since) >= busyPatience
 	}
@@ -152,7 +160,7 @@ func (s *state) releasable(settings planner.Settings) int {
 	return s.excess.lasting(smallExcessDelays * s.delay)
 }
 
-// forget removes the backoffs of addresses that no longer exist.
+// forget removes the refusals of addresses that no longer exist.
 func (s *state) forget(o planner.Observed) {
 	known := map[netip.Addr]bool{}
 	for _, slot := range o.Slots {
@@ -160,20 +168,12 @@ func (s *state) forget(o planner.Observed) {
 			known[ip] = true
 		}
 	}
-	maps.DeleteFunc(s.backoffs[planner.Release], func(ip netip.Addr, _ *backoff) bool { return !known[ip] })
-	maps.DeleteFunc(s.backoffs[planner.Restore], func(ip netip.Addr, _ *backoff) bool {
+	s.refusals[planner.Release].forget(func(ip netip.Addr) bool { return known[ip] })
+	s.refusals[planner.Restore].forget(func(ip netip.Addr) bool {
 		_, published := o.Pool[ip]
 		_, used := o.Used[ip]
-		return !published && !used && !known[ip]
+		return published || used || known[ip]
 	})
-}
-
-func active(backoffs map[netip.Addr]*backoff) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
-	for ip, b := range backoffs {
-		out[ip] = b.active()
-	}
-	return out
 }
 
 // observe updates the state from a CiliumNode that is not older than the one before: an older one would
@@ -202,7 +202,7 @@ func (s *state) resetDrain() {
 	clear(s.unreported)
 }
 
-// untilNextExpiry returns the time until the next backoff or delay ends, or limit if that is shorter.
+// untilNextExpiry returns the time until the next delay ends, or limit if that is shorter.
 func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	soonest := limit
 	consider := func(at time.Time) {
@@ -210,14 +210,14 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 			soonest = min(soonest, d)
 		}
 	}
-	if b := s.acquireBackoff(); b != nil {
+	if b := s.shortage(); b != nil {
 		consider(b.failed.Add(patience))
 		consider(b.since.Add(busyPatience))
 	}
 	consider(s.observed.Add(patience))
-	for _, backoffs := range s.backoffs {
-		for _, b := range backoffs {
-			consider(b.until)
+	for _, r := range s.refusals {
+		for _, last := range r.of {
+			consider(last.until)
 		}
 	}
 	for _, since := range s.unusedSince {
