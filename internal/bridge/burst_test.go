@@ -112,3 +112,23 @@ func TestChurn(t *testing.T) {
 		})
 	}
 }
+
+// A slot for a pod is acquired and published in one reconciliation. It and the event of its write are
+// followed by one that finds nothing left to do.
+func TestOnePass(t *testing.T) {
+	f := newFixture()
+	f.hold(11)
+	f.watchesPods = true
+	runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
+		advance(time.Second)
+		lists, patches := f.count(&f.lists), f.count(&f.patches)
+		f.update(func() { f.pods = 1 })
+		advance(time.Second)
+		if n := len(f.pool()); n != 12 {
+			t.Errorf("%d addresses are published; want 12", n)
+		}
+		if lists, patches = f.count(&f.lists)-lists, f.count(&f.patches)-patches; lists != 3 || patches != 1 {
+			t.Errorf("the sidecar was listed %d times, and %d patches were written; want 3 and 1", lists, patches)
+		}
+	})
+}

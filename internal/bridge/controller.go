@@ -39,7 +39,7 @@ type nodeClient interface {
 type slotAllocator interface {
 	checkNode(ctx context.Context) error
 	slots(ctx context.Context) ([]planner.Slot, error)
-	acquire(ctx context.Context, slot int) error
+	acquire(ctx context.Context, slot int) (planner.Slot, error)
 	restore(ctx context.Context, slot int, ip, also netip.Addr) error
 	release(ctx context.Context, ip netip.Addr) error
 }
@@ -201,5 +201,5 @@ func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
 		}
 		c.writable = true
 	}
-	return s.plan, c.apply(ctx, s.version, s.plan)
+	return s.plan, c.apply(ctx, s)
 }

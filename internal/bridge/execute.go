@@ -12,18 +12,19 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // maxRequests is how many requests to the sidecar run at the same time.
 const maxRequests = 4
 
-// apply executes the batches of a plan in order. version is the resourceVersion that the plan was made
-// from: every write must find it, or the version of the write before. A refused request to the sidecar
-// skips the later actions on its addresses only; an unavailable sidecar skips the other requests to it,
-// and is the error at the end. A write that fails ends the execution.
-func (c *controller) apply(ctx context.Context, version string, p planner.Plan) error {
-	a := &application{controller: c, version: version, refused: map[netip.Addr]bool{}}
+// apply executes the batches of a snapshot's plan in order, and publishes the slots that it acquires.
+// Every write must find the version of the snapshot, or of the write before. A refused request to the
+// sidecar skips the later actions on its addresses only; an unavailable sidecar skips the other requests
+// to it, and is the error at the end. A write that fails ends the execution.
+func (c *controller) apply(ctx context.Context, s snapshot) error {
+	a, p := &application{controller: c, node: s.node, refused: map[netip.Addr]bool{}}, s.plan
 	a.write(ctx, targetStatus, p.Unping)
 	a.write(ctx, targetSpec, p.Pool)
 	a.write(ctx, targetStatus, p.Marks)
@@ -31,6 +32,7 @@ func (c *controller) apply(ctx context.Context, version string, p planner.Plan) 
 	a.send(ctx, p.Release)
 	a.write(ctx, targetStatus, p.Released)
 	a.send(ctx, p.Acquire)
+	a.publish(ctx, s)
 	return cmp.Or(a.writeErr, a.err)
 }
 
@@ -48,13 +50,16 @@ func (c *controller) logStep(step []planner.Action) {
 // application is the execution of one plan.
 type application struct {
 	controller *controller
-	version    string
+	// node is the CiliumNode of the snapshot, or after the last write.
+	node *ciliumnode.Node
 	// writeErr is the error of a write: nothing more is executed.
 	writeErr error
 	// mu guards the following, and the refusals of the controller's state.
 	mu sync.Mutex
 	// refused are the addresses of refused requests.
 	refused map[netip.Addr]bool
+	// acquired are the slots that the sidecar has allocated.
+	acquired []planner.Slot
 	// err is the first error of a request that is not a refusal: no further request is sent.
 	err error
 }
@@ -68,12 +73,12 @@ func (a *application) write(ctx context.Context, to target, batch []planner.Acti
 		return
 	}
 	c := a.controller
-	n, err := c.node.patch(ctx, newPatch(a.version, to, batch))
+	n, err := c.node.patch(ctx, newPatch(a.node.Metadata.ResourceVersion, to, batch))
 	if err != nil {
 		a.writeErr = apiError(err)
 		return
 	}
-	c.newest, c.taken, a.version = n, time.Now(), n.Metadata.ResourceVersion
+	a.node, c.newest, c.taken = n, n, time.Now()
 	o, _ := n.Observed()
 	c.metrics.observe(o)
 	c.metrics.progressed.set(time.Now())
@@ -82,6 +87,19 @@ func (a *application) write(ctx context.Context, to target, batch []planner.Acti
 		c.metrics.publish.Observe(time.Since(c.state.missingSince).Seconds())
 	}
 	c.logStep(batch)
+}
+
+// publish publishes the acquired slots as another plan would. If the CiliumNode or other slots have
+// changed since the snapshot, the next reconciliation does it.
+func (a *application) publish(ctx context.Context, s snapshot) {
+	cached, _ := a.controller.node.cached()
+	if len(a.acquired) == 0 || len(s.plan.Restore)+len(s.plan.Release) > 0 || cached != nil && isNewer(cached, a.node) {
+		return
+	}
+	o, _ := a.node.Observed()
+	s.observed.Pool, s.observed.Used, s.observed.Handshakes = o.Pool, o.Used, o.Handshakes
+	s.observed.Slots = append(s.observed.Slots, a.acquired...)
+	a.write(ctx, targetSpec, slices.DeleteFunc(a.controller.plan(s).Pool, func(x planner.Action) bool { return x.Kind != planner.Publish }))
 }
 
 func publishes(batch []planner.Action) bool {
@@ -132,11 +150,12 @@ func (a *application) request(ctx context.Context, x planner.Action, ip netip.Ad
 	if skip {
 		return false
 	}
+	var slot planner.Slot
 	var err error
 	switch x.Kind {
 	case planner.Acquire:
 		start := time.Now()
-		err = c.allocator.acquire(ctx, x.Slot)
+		slot, err = c.allocator.acquire(ctx, x.Slot)
 		c.metrics.acquire.Observe(time.Since(start).Seconds())
 	case planner.Restore:
 		err = c.allocator.restore(ctx, x.Slot, ip, x.Also)
@@ -149,6 +168,9 @@ func (a *application) request(ctx context.Context, x planner.Action, ip netip.Ad
 	defer a.mu.Unlock()
 	if err == nil {
 		refusals.end(ip)
+		if x.Kind == planner.Acquire {
+			a.acquired = append(a.acquired, slot)
+		}
 		return true
 	}
 	if refused := (*failure)(nil); errors.As(err, &refused) && refused.refused {

@@ -54,26 +54,26 @@ func (f *fixture) slots(context.Context) ([]planner.Slot, error) {
 	return slots, f.sidecarErr
 }
 
-func (f *fixture) acquire(_ context.Context, slot int) error {
+func (f *fixture) acquire(_ context.Context, slot int) (planner.Slot, error) {
 	time.Sleep(f.latency)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.acquires++
 	if err := cmp.Or(f.sidecarErr, f.requestErr); err != nil {
-		return err
+		return planner.Slot{}, err
 	}
 	if f.ignoresAcquire {
-		return nil
+		return planner.Slot{Number: slot, Held: true}, nil
 	}
 	// The requests of a batch arrive in any order: each slot has its address if that is free.
 	for i := range f.capacity {
 		n := (slot+i)%f.capacity + 1
 		if !slices.Contains(slices.Collect(maps.Values(f.held)), ip(n)) && !f.unrestorable[ip(n)] {
 			f.held[slot] = ip(n)
-			return nil
+			return planner.Slot{Number: slot, Addresses: []netip.Addr{ip(n)}, Held: true}, nil
 		}
 	}
-	return exhausted()
+	return planner.Slot{}, exhausted()
 }
 
 func (f *fixture) restore(_ context.Context, slot int, ip, _ netip.Addr) error {

@@ -38,7 +38,7 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 		return s, fresh, fail(reasonWrongMode, fmt.Errorf("CiliumNode %s has %s; expected one of ipam mode crd. Nothing was written. "+
 			"Set ipam.mode=crd in Cilium; to remove the fields of an earlier mode, delete the CiliumNode once and restart the agent", n.Metadata.Name, mode))
 	}
-	s.version = n.Metadata.ResourceVersion
+	s.node = n
 	s.observed, s.malformed = n.Observed()
 	c.state.observe(n.Metadata.UID, s.observed)
 	if !c.sidecarChecked {
@@ -51,11 +51,15 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 	if s.observed.Slots, err = c.allocator.slots(ctx); err != nil {
 		return s, fresh, err
 	}
-	settings := n.Settings(c.settings)
+	s.settings = n.Settings(c.settings)
 	c.state.observePods(&s.observed, c.pods())
-	s.plan = planner.New(s.observed, c.state.remembered(s.observed, settings), settings)
+	s.plan = c.plan(s)
 	c.releasing = len(s.observed.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.observed.Pool)), planner.Entry.Suspended)
 	return s, fresh, nil
+}
+
+func (c *controller) plan(s snapshot) planner.Plan {
+	return planner.New(s.observed, c.state.remembered(s.observed, s.settings), s.settings)
 }
 
 // takeNode returns the CiliumNode, and whether it was just read. It is never older than the one before.
@@ -86,9 +90,9 @@ func isNewer(a, b *ciliumnode.Node) bool {
 }
 
 type snapshot struct {
-	// version is the resourceVersion of the CiliumNode.
-	version  string
+	node     *ciliumnode.Node
 	observed planner.Observed
+	settings planner.Settings
 	// malformed are the keys of the pool that are not addresses.
 	malformed []string
 	plan      planner.Plan

@@ -58,11 +58,19 @@ func (s sidecarClient) checkNode(ctx context.Context) error {
 	return nil
 }
 
-// acquire allocates a slot, with an address of every enabled family.
-func (s sidecarClient) acquire(ctx context.Context, n int) error {
-	owner := planner.Owner(n)
-	_, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
-	return requestError("acquire an address for "+owner, err)
+// acquire allocates a slot, with an address of every enabled family. None of them is outside the ranges.
+func (s sidecarClient) acquire(ctx context.Context, n int) (planner.Slot, error) {
+	owner, slot := planner.Owner(n), planner.Slot{Number: n, Held: true}
+	response, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
+	if err != nil {
+		return slot, requestError("acquire an address for "+owner, err)
+	}
+	for _, text := range []string{response.Address.IPv4, response.Address.IPv6} {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			slot.Addresses = append(slot.Addresses, ip)
+		}
+	}
+	return slot, nil
 }
 
 // restore allocates exactly this address to a slot. also is the address of the other family that the

@@ -121,7 +121,10 @@ func pluginError(t *testing.T, verb string) string {
 }
 
 func TestSidecarErrors(t *testing.T) {
-	acquire := func(t *testing.T, s sidecarClient) error { return s.acquire(t.Context(), 3) }
+	acquire := func(t *testing.T, s sidecarClient) error {
+		_, err := s.acquire(t.Context(), 3)
+		return err
+	}
 	restore := func(t *testing.T, s sidecarClient) error { return s.restore(t.Context(), 3, ip(9), netip.Addr{}) }
 	restoreBoth := func(t *testing.T, s sidecarClient) error {
 		return s.restore(t.Context(), 3, ip(9), netip.MustParseAddr("fd00::9"))
@@ -174,6 +177,14 @@ func wantReason(t *testing.T, err error, reason string) {
 	var failed *failure
 	if is := errors.As(err, &failed); is != (reason != "") || is && failed.reason != reason {
 		t.Errorf("got %v; want the reason %q", err, reason)
+	}
+}
+
+func TestAcquire(t *testing.T) {
+	got, err := clientOf(t, &fakeServer{code: 201, body: `{"address":{"ipv4":"10.0.0.9","ipv6":"fd00::9"}}`}).acquire(t.Context(), 3)
+	want := planner.Slot{Number: 3, Addresses: []netip.Addr{ip(9), netip.MustParseAddr("fd00::9")}, Held: true}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }
 
