@@ -1,10 +1,16 @@
 package bridge
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
@@ -230,4 +236,218 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 	consider(s.pods.next)
 	consider(s.headroom.until)
 	return soonest
+}
+
+// The delay after a refused request is between minRefusalDelay and twice that, and grows to
+// maxRefusalDelay: addresses that another node has released are found within it.
+const (
+	minRefusalDelay = 2500 * time.Millisecond
+	maxRefusalDelay = 45 * time.Second
+)
+
+// refusal is a request that the sidecar has refused, and repeats after a delay.
+type refusal struct {
+	until time.Time
+	// reason and cause describe the last refusal, since is the time of the first, and failed the time of
+	// the first that a busy sidecar did not cause; zero for none.
+	reason        string
+	cause         error
+	since, failed time.Time
+}
+
+func (r *refusal) active() bool { return r != nil && time.Now().Before(r.until) }
+
+// refusals are the refused requests of one kind, by address. Each refusal in a row of one address delays its
+// repetition for longer.
+type refusals struct {
+	delays *flowcontrol.Backoff
+	of     map[netip.Addr]*refusal
+}
+
+func newRefusals() refusals {
+	return refusals{flowcontrol.NewBackOffWithJitter(minRefusalDelay, maxRefusalDelay, 1), map[netip.Addr]*refusal{}}
+}
+
+// add records a refusal. A sidecar that names a delay (Retry-After) is asked again after that.
+func (r refusals) add(ip netip.Addr, cause *failure) {
+	now := time.Now()
+	last := r.of[ip]
+	if last == nil {
+		last = &refusal{since: now}
+		r.of[ip] = last
+	}
+	last.reason, last.cause = cause.reason, cause.err
+	if last.failed.IsZero() && last.reason != reasonSidecarBusy {
+		last.failed = now
+	}
+	if cause.after > 0 {
+		last.until = now.Add(jitter(cause.after, 2*cause.after))
+		return
+	}
+	r.delays.Next(ip.String(), now)
+	last.until = now.Add(r.delays.Get(ip.String()))
+}
+
+func (r refusals) end(ip netip.Addr) {
+	r.delays.Reset(ip.String())
+	delete(r.of, ip)
+}
+
+// forget removes the addresses that no longer exist.
+func (r refusals) forget(exists func(netip.Addr) bool) {
+	for ip := range r.of {
+		if !exists(ip) {
+			r.end(ip)
+		}
+	}
+}
+
+// active returns the addresses whose requests are not repeated yet.
+func (r refusals) active() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for ip, last := range r.of {
+		out[ip] = last.active()
+	}
+	return out
+}
+
+func jitter(from, to time.Duration) time.Duration { return from + rand.N(to-from) }
+
+// excessWindow is how many slots have been in excess, and for how long. Each entry is a number that has
+// not been undercut since a time; both increase. So an excess that ends before the release delay is
+// over costs no write.
+type excessWindow []excess
+
+type excess struct {
+	slots int
+	since time.Time
+}
+
+func (w *excessWindow) observe(slots int) {
+	since := time.Now()
+	for n := len(*w); n > 0 && (*w)[n-1].slots >= slots; n-- {
+		since = (*w)[n-1].since
+		*w = (*w)[:n-1]
+	}
+	if slots > 0 {
+		*w = append(*w, excess{slots, since})
+	}
+}
+
+// lasting returns how many slots have been in excess for a time.
+func (w excessWindow) lasting(d time.Duration) int {
+	for _, e := range slices.Backward(w) {
+		if time.Since(e.since) >= d {
+			return e.slots
+		}
+	}
+	return 0
+}
+
+// headroom is the number of free slots that are needed because none was free: pods may wait for an
+// address, and without a watch their number is unknown. It doubles each time the agent has used all of
+// them.
+type headroom struct {
+	slots int
+	// until is the time at which the headroom ends, if the agent has not used new addresses.
+	until time.Time
+	// used are the addresses that the agent used when slots was determined.
+	used map[netip.Addr]planner.Entry
+}
+
+// observe returns the headroom of an observation. It changes when the agent has written its used addresses, and
+// ends after a time without such a write.
+func (s *headroom) observe(o planner.Observed, r planner.Remembered, settings planner.Settings, end time.Duration) int {
+	switch {
+	case maps.Equal(s.used, o.Used):
+		if !time.Now().Before(s.until) {
+			s.slots = 0
+		}
+		return s.slots
+	case len(o.Pool) == 0 || planner.Count(o, r, settings).Free > 0:
+		s.slots = 0
+	default:
+		s.slots, s.until = max(settings.PreAllocate, 2*s.slots), time.Now().Add(end)
+	}
+	s.used = o.Used
+	return s.slots
+}
+
+// sampledPods is a number of pods that changes at most once in coalesce: a reconciliation that takes less
+// would write for each pod of a burst.
+type sampledPods struct {
+	pods    int
+	changed time.Time
+	// next is when a pending change counts; zero for none.
+	next time.Time
+}
+
+func (s *sampledPods) observe(pods int) int {
+	s.next = time.Time{}
+	switch at := s.changed.Add(coalesce); {
+	case pods == s.pods:
+	case time.Now().Before(at):
+		s.next = at
+	default:
+		s.pods, s.changed = pods, time.Now()
+	}
+	return s.pods
+}
+
+// minAgentLimit is the least time after which an agent does not respond: longer than its restart, and
+// than the interval of its writes in small clusters.
+const minAgentLimit = 5 * time.Minute
+
+// observeAgent records since when the agent has not answered handshakes, and not reported the addresses
+// of pods as used.
+func (s *state) observeAgent(o planner.Observed) {
+	update(s.unanswered, o.Handshakes, func(ip netip.Addr) bool {
+		return o.Handshakes[ip] == planner.MarkedForRelease || o.Handshakes[ip] == planner.Released
+	})
+	update(s.unreported, o.PodIPs, func(ip netip.Addr) bool {
+		_, used := o.Used[ip]
+		_, ours := o.Pool[ip].Slot()
+		return o.PodIPs[ip] && ours && !used
+	})
+}
+
+// update keeps since when a condition is met by addresses.
+func update[V any](since map[netip.Addr]time.Time, all map[netip.Addr]V, met func(ip netip.Addr) bool) {
+	maps.DeleteFunc(since, func(ip netip.Addr, _ time.Time) bool { return !met(ip) })
+	for ip := range all {
+		if since[ip].IsZero() && met(ip) {
+			since[ip] = time.Now()
+		}
+	}
+}
+
+// silentSince returns since when the agent has not responded; the zero time if it does.
+func (s *state) silentSince() time.Time {
+	all := slices.AppendSeq(slices.Collect(maps.Values(s.unanswered)), maps.Values(s.unreported))
+	if len(all) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(all, time.Time.Compare)
+}
+
+// agentCondition describes an agent that does not respond; empty if it does. The release delay is longer
+// than the interval of its writes.
+func (s *state) agentCondition() string {
+	limit := max(s.delay, minAgentLimit)
+	overdue := func(all map[netip.Addr]time.Time) (names []string) {
+		for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
+			if time.Since(all[ip]) >= limit {
+				names = append(names, ip.String())
+			}
+		}
+		return names
+	}
+	marks, pods := overdue(s.unanswered), overdue(s.unreported)
+	all := slices.Concat(marks, pods)
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("for %s cilium-agent has not answered %d entries of status.ipam.release-ips, and not reported %d addresses of running pods in status.ipam.used: %s. "+
+		"It does not follow its CiliumNode, for example after etcd was restored: restart it (docs/operate/etcd.md)",
+		limit, len(marks), len(pods), strings.Join(all[:min(len(all), maxNamed)], ", "))
 }

@@ -8,9 +8,70 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
+
+// Reasons of conditions besides those that the planner reports (docs/operate/bridge.md, Events).
+const (
+	reasonPoolExhausted      = "PoolExhausted"
+	reasonPluginFailed       = "PluginFailed"
+	reasonRequestRefused     = "RequestRefused"
+	reasonSidecarBusy        = "SidecarBusy"
+	reasonAgentNotResponding = "AgentNotResponding"
+	reasonMalformedEntry     = "MalformedPoolEntry"
+	reasonWrongMode          = "WrongIPAMMode"
+	reasonNodeMissing        = "CiliumNodeMissing"
+	reasonNotPermitted       = "NotPermitted"
+	reasonAPIUnavailable     = "APIServerUnavailable"
+	reasonSidecarUnavailable = "SidecarUnavailable"
+	reasonNodeMismatch       = "SidecarNodeMismatch"
+	reasonOwnerNotAdmitted   = "OwnerNotAdmitted"
+	reasonNoProgress         = "NoProgress"
+)
+
+// failure is the error of a failed reconciliation or request, with the reason of its condition.
+type failure struct {
+	reason string
+	err    error
+	// refused reports whether the sidecar has not executed a request, which affects one slot only. after
+	// is the delay that its response names (Retry-After); 0 for none.
+	refused bool
+	after   time.Duration
+}
+
+func fail(reason string, err error) *failure { return &failure{reason: reason, err: err} }
+
+func (f *failure) Error() string { return f.reason + ": " + f.err.Error() }
+
+func (f *failure) Unwrap() error { return f.err }
+
+// terminal reports whether only a change of the CiliumNode can end the failure, so that a retry is
+// useless.
+func (f *failure) terminal() bool {
+	return f.reason == reasonWrongMode || f.reason == reasonNodeMissing
+}
+
+// ofSidecar reports whether the sidecar is the cause. The API server was available then.
+func (f *failure) ofSidecar() bool {
+	return slices.Contains([]string{reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress}, f.reason)
+}
+
+// apiError adds the reason to an error of the API server. A conflict is returned unchanged.
+func apiError(err error) error {
+	switch {
+	case err == nil || apierrors.IsConflict(err):
+		return err
+	case apierrors.IsNotFound(err):
+		return fail(reasonNodeMissing, err)
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return fail(reasonNotPermitted, err)
+	default:
+		return fail(reasonAPIUnavailable, err)
+	}
+}
 
 func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 	subjects := map[string][]string{}
@@ -73,62 +134,4 @@ func describe(reason string, subjects []string) string {
 	default:
 		return fmt.Sprintf("spec.ipam.pool has %d keys that are not addresses as cilium-agent spells them; the bridge does not change them: %s", count, names)
 	}
-}
-
-// minAgentLimit is the least time after which an agent does not respond: longer than its restart, and
-// than the interval of its writes in small clusters.
-const minAgentLimit = 5 * time.Minute
-
-// observeAgent records since when the agent has not answered handshakes, and not reported the addresses
-// of pods as used.
-func (s *state) observeAgent(o planner.Observed) {
-	update(s.unanswered, o.Handshakes, func(ip netip.Addr) bool {
-		return o.Handshakes[ip] == planner.MarkedForRelease || o.Handshakes[ip] == planner.Released
-	})
-	update(s.unreported, o.PodIPs, func(ip netip.Addr) bool {
-		_, used := o.Used[ip]
-		_, ours := o.Pool[ip].Slot()
-		return o.PodIPs[ip] && ours && !used
-	})
-}
-
-// update keeps since when a condition is met by addresses.
-func update[V any](since map[netip.Addr]time.Time, all map[netip.Addr]V, met func(ip netip.Addr) bool) {
-	maps.DeleteFunc(since, func(ip netip.Addr, _ time.Time) bool { return !met(ip) })
-	for ip := range all {
-		if since[ip].IsZero() && met(ip) {
-			since[ip] = time.Now()
-		}
-	}
-}
-
-// silentSince returns since when the agent has not responded; the zero time if it does.
-func (s *state) silentSince() time.Time {
-	all := slices.AppendSeq(slices.Collect(maps.Values(s.unanswered)), maps.Values(s.unreported))
-	if len(all) == 0 {
-		return time.Time{}
-	}
-	return slices.MinFunc(all, time.Time.Compare)
-}
-
-// agentCondition describes an agent that does not respond; empty if it does. The release delay is longer
-// than the interval of its writes.
-func (s *state) agentCondition() string {
-	limit := max(s.delay, minAgentLimit)
-	overdue := func(all map[netip.Addr]time.Time) (names []string) {
-		for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
-			if time.Since(all[ip]) >= limit {
-				names = append(names, ip.String())
-			}
-		}
-		return names
-	}
-	marks, pods := overdue(s.unanswered), overdue(s.unreported)
-	all := slices.Concat(marks, pods)
-	if len(all) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("for %s cilium-agent has not answered %d entries of status.ipam.release-ips, and not reported %d addresses of running pods in status.ipam.used: %s. "+
-		"It does not follow its CiliumNode, for example after etcd was restored: restart it (docs/operate/etcd.md)",
-		limit, len(marks), len(pods), strings.Join(all[:min(len(all), maxNamed)], ", "))
 }

@@ -189,3 +189,64 @@ func (a *application) request(ctx context.Context, x planner.Action, ip netip.Ad
 	}
 	return false
 }
+
+// target is the part of the CiliumNode that a write changes.
+type target string
+
+const (
+	targetSpec   target = "spec"
+	targetStatus target = "status"
+)
+
+// patch is a JSON merge patch (RFC 7386) of the pool or of the handshakes.
+type patch struct {
+	// version is the resourceVersion that the API server must find.
+	version string
+	target  target
+	// entries are the new values by address; nil removes an entry.
+	entries map[string]any
+}
+
+func newPatch(version string, to target, actions []planner.Action) patch {
+	p := patch{version: version, target: to, entries: map[string]any{}}
+	for _, a := range actions {
+		for _, ip := range a.IPs {
+			p.entries[ip.String()] = entryValue(a)
+		}
+	}
+	return p
+}
+
+func entryValue(a planner.Action) any {
+	switch a.Kind {
+	case planner.Publish:
+		// null removes the owner that suspends an entry.
+		return map[string]any{"resource": planner.EntryOf(a.Slot, false).Resource, "owner": nil}
+	case planner.Suspend:
+		e := planner.EntryOf(a.Slot, true)
+		return map[string]any{"resource": e.Resource, "owner": e.Owner}
+	case planner.MarkForRelease:
+		return planner.MarkedForRelease
+	case planner.MarkReleased:
+		return planner.Released
+	default: // Withdraw and Unmark
+		return nil
+	}
+}
+
+func (p patch) subresource() []string {
+	if p.target == targetStatus {
+		return []string{"status"}
+	}
+	return nil
+}
+
+// body returns the JSON object of the patch. The API server responds with a conflict if the CiliumNode
+// has another version.
+func (p patch) body() map[string]any {
+	field := map[target]string{targetSpec: "pool", targetStatus: "release-ips"}[p.target]
+	return map[string]any{
+		"metadata":       map[string]any{"resourceVersion": p.version},
+		string(p.target): map[string]any{"ipam": map[string]any{field: p.entries}},
+	}
+}
