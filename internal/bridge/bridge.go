@@ -68,7 +68,7 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 	if err != nil {
 		return nil, err
 	}
-	m, wake := newMetrics(), kube.NewWaker()
+	m := newMetrics()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timedTransport{next, m} })
 	nodes, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -86,13 +86,13 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 		state:      newState(o.ReleaseDelay),
 		conditions: nodeevents.New(log, events, o.NodeName),
 		metrics:    m,
-		wake:       wake,
+		loop:       kube.NewLoop(),
 	}
 	m.cause = c.conditions.String
-	node := watchNode(ctx, nodes, o.NodeName, m, wake.Wake)
+	node := watchNode(ctx, nodes, o.NodeName, m, c.wake)
 	c.node = node
 	if o.WatchPods {
-		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, wake.Wake)
+		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, c.wake)
 	}
 	return c, err
 }

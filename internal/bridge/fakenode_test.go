@@ -26,7 +26,8 @@ type fakeNode struct {
 	// does not work.
 	inCache   *ciliumnode.Node
 	watchDown bool
-	wake      chan struct{}
+	// wake wakes the bridge, nil before it runs.
+	wake func()
 	// apiErr is the result of every request, writeErr of a write, dryRunErr of a dry run.
 	apiErr, writeErr, dryRunErr error
 	// beforeGet is a change by another client before the next read of the CiliumNode.
@@ -61,9 +62,8 @@ func (n *fakeNode) changed() {
 
 // signal wakes the bridge.
 func (n *fakeNode) signal() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
+	if n.wake != nil {
+		n.wake()
 	}
 }
 

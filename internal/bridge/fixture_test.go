@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
 
@@ -53,7 +54,6 @@ type fixture struct {
 
 func newFixture() *fixture {
 	f := &fixture{podIPs: map[netip.Addr]bool{}}
-	f.wake = make(chan struct{}, 1)
 	f.held, f.capacity, f.unrestorable, f.unreleasable = map[int]netip.Addr{}, 250, map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	f.create("uid-1")
 	return f
@@ -93,17 +93,15 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
-		// A channel from outside the bubble does not wake anything inside it.
-		wake := make(chan struct{}, 1)
-		f.mu.Lock()
-		f.wake = wake
-		f.mu.Unlock()
 		log := discardLog()
 		c := &controller{
 			log: log, node: f, allocator: f, pods: f.nodePods, settings: s, state: newState(drainDelay),
-			conditions: nodeevents.New(log, f, "worker"), metrics: m, wake: wake,
+			conditions: nodeevents.New(log, f, "worker"), metrics: m, loop: kube.NewLoop(),
 		}
 		m.cause = c.conditions.String
+		f.mu.Lock()
+		f.wake = c.wake
+		f.mu.Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

@@ -73,57 +73,35 @@ type controller struct {
 	// writable reports whether the CiliumNode may be written. After a refusal the right may have been
 	// revoked.
 	writable bool
-	// wake receives a value when the CiliumNode has changed.
-	wake <-chan struct{}
+	loop     *kube.Loop
+	// check is when conditions should be checked again before their Events, zero for none.
+	check time.Time
 }
 
 func (c *controller) run(ctx context.Context) {
 	defer c.conditions.Stop()
-	var retry kube.Retry
-	for ctx.Err() == nil {
-		err := c.reconcile(ctx)
-		var e *failure
-		if err == nil || errors.As(err, &e) && e.terminal() {
-			retry.Reset()
-			c.sleep(ctx, c.state.untilNextExpiry(resync), c.wake)
-			continue
-		}
-		// An event does not end this delay: otherwise an unavailable sidecar would get a request for
-		// each event.
-		c.sleep(ctx, retry.Next(), nil)
-	}
+	c.loop.Run(ctx, func() (time.Duration, bool) { return c.next(ctx) })
 }
 
-// sleep sleeps until a delay has passed, wake has a value, or a condition should be checked again
-// before its Event. The check repeats every request that waits for the end of its backoff.
-func (c *controller) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	check := c.conditions.NextCheck()
-	if !check.IsZero() {
-		d = min(d, time.Until(check))
-	}
-	if sleep(ctx, d, wake) {
-		sleep(ctx, coalesce, nil)
-		select {
-		case <-wake:
-		default:
-		}
-	}
-	if !check.IsZero() && !time.Now().Before(check) {
+// wake makes the bridge reconcile after coalesce.
+func (c *controller) wake() { c.loop.Wake(coalesce) }
+
+// next reconciles, and returns when to do that again at the latest, and whether it has failed. If a
+// condition should be checked before its Event, every request that waits for the end of its delay is
+// repeated.
+func (c *controller) next(ctx context.Context) (again time.Duration, failed bool) {
+	if !c.check.IsZero() && !time.Now().Before(c.check) {
 		c.state.repeatRequests()
 	}
-}
-
-// sleep reports whether wake has ended it.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-wake:
-		return true
-	case <-ctx.Done():
-	case <-t.C:
+	err := c.reconcile(ctx)
+	var e *failure
+	if failed = err != nil && (!errors.As(err, &e) || !e.terminal()); !failed {
+		again = c.state.untilNextExpiry(resync)
 	}
-	return false
+	if c.check = c.conditions.NextCheck(); !c.check.IsZero() && (failed || time.Until(c.check) < again) {
+		again = time.Until(c.check)
+	}
+	return again, failed
 }
 
 // reconcile observes and executes until nothing is left to do.

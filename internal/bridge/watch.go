@@ -38,7 +38,7 @@ type watcher struct {
 	// after is a watcher whose watch or LIST must work first, nil for none: while the API server is
 	// down, one of them retries. signal receives a value when the watch works again.
 	after  *watcher
-	signal kube.Waker
+	signal chan struct{}
 	up     atomic.Bool
 	retry  kube.Retry
 	// silence calls stop after maxSilence; nil before the first watch. stop ends the present list and
@@ -55,7 +55,7 @@ const (
 )
 
 func newWatcher(m *metrics, resource string) *watcher {
-	return &watcher{metrics: m, resource: resource, signal: kube.NewWaker()}
+	return &watcher{metrics: m, resource: resource, signal: make(chan struct{}, 1)}
 }
 
 func (w *watcher) connected() bool { return w.up.Load() }
@@ -141,7 +141,10 @@ func (w *watcher) setConnected(is bool) {
 	w.up.Store(is)
 	w.metrics.watches.WithLabelValues(w.resource).Set(map[bool]float64{true: 1}[is])
 	if is {
-		w.signal.Wake()
+		select {
+		case w.signal <- struct{}{}:
+		default: // the last one is still pending
+		}
 	}
 }
 
@@ -202,4 +205,15 @@ func newNodePods(all [][]corev1.PodIP, listed bool) nodePods {
 // until its containers have ended.
 func needsAddress(p *corev1.Pod) ([]corev1.PodIP, bool) {
 	return p.Status.PodIPs, !p.Spec.HostNetwork && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// sleep sleeps until a delay has passed or wake has a value.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-wake:
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }

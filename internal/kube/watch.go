@@ -14,19 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Waker receives a value when there is something to reconcile.
-type Waker chan struct{}
-
-func NewWaker() Waker { return make(Waker, 1) }
-
-// Wake makes the next receive succeed.
-func (w Waker) Wake() {
-	select {
-	case w <- struct{}{}:
-	default: // the last change is still pending
-	}
-}
-
 // Lister lists and watches the objects of one resource, as a typed client (L is its list) or a dynamic
 // one does.
 type Lister[L runtime.Object] interface {

@@ -28,8 +28,7 @@ type controller struct {
 	options    render.Options
 	conditions *nodeevents.Conditions
 	status     *status
-	// wake receives a value when Node or template may have changed.
-	wake kube.Waker
+	loop       *kube.Loop
 
 	// last is the Node of the last read or observation. confirmed reports whether it was read with a
 	// GET since the start: a LIST may come from a cache of the API server with an older Node.
@@ -39,24 +38,11 @@ type controller struct {
 
 // run reconciles until ctx ends. It does not remove the file.
 func (c *controller) run(ctx context.Context) {
-	var retry kube.Retry
-	for ctx.Err() == nil {
-		if c.reconcile(ctx) {
-			retry.Reset()
-			select {
-			case <-ctx.Done():
-			case <-c.wake:
-			}
-			continue
-		}
-		// A change does not end this delay: otherwise an unavailable API server would get a request
-		// for each change.
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry.Next()):
-		}
-	}
+	c.loop.Run(ctx, func() (time.Duration, bool) { return 0, !c.reconcile(ctx) })
 }
+
+// wake makes the controller reconcile.
+func (c *controller) wake() { c.loop.Wake(0) }
 
 // reconcile brings the file up to date with Node and template. It returns false after a failure that
 // may end without a change of either, so that the caller must retry.

@@ -88,7 +88,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 		f.controller = &controller{
 			log: logging.Discard(), name: "worker", template: filepath.Join(dir, "template"), output: output(filepath.Join(dir, "pods.conflist")),
 			options: render.Options{Profiles: profiles}, conditions: nodeevents.New(logging.Discard(), f, "worker"),
-			status: newStatus(), wake: kube.NewWaker(),
+			status: newStatus(),
 		}
 		f.setTemplate(t, template)
 		test(t, f)
@@ -99,13 +99,13 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 // start runs the controller until the returned function is called.
 func (f *fixture) start(t *testing.T) (stop func()) {
 	t.Helper()
-	f.confirmed, f.last = false, nil // as after a restart
-	f.node = newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake.Wake, f.status.apiFailed)
+	f.confirmed, f.last, f.loop = false, nil, kube.NewLoop() // as after a restart
+	f.node = newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake, f.status.apiFailed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { f.node.run(ctx) })
 	running.Go(func() { f.run(ctx) })
-	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.wake.Wake).RunUnwatched(ctx) })
+	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.wake).RunUnwatched(ctx) })
 	synctest.Wait()
 	return func() {
 		cancel()

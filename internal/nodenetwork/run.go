@@ -57,10 +57,10 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	c := &controller{
 		log: log, name: o.NodeName, template: o.Template, output: output(o.Output),
 		options:    render.Options{SingleNode: o.SingleNode, Profiles: profiles},
-		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), wake: kube.NewWaker(),
+		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), loop: kube.NewLoop(),
 	}
 	defer c.conditions.Stop()
-	c.node = newNodeSource(client.Nodes(), o.NodeName, c.wake.Wake, c.status.apiFailed)
+	c.node = newNodeSource(client.Nodes(), o.NodeName, c.wake, c.status.apiFailed)
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
 	group.Go(func() error {
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		return nil
 	})
 	// Its interval also repairs a file that another process has changed.
-	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.wake.Wake)
+	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.wake)
 	group.Go(func() error { return templates.Run(ctx) })
 	group.Go(func() error {
 		c.run(ctx)
