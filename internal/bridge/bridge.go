@@ -79,16 +79,16 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 		return nil, err
 	}
 	c := &controller{
-		log:        log,
-		allocator:  sidecarClient{api: api, pool: o.Pool, node: o.NodeName},
-		pods:       func() nodePods { return nodePods{} },
-		settings:   Settings(o),
-		state:      newState(o.ReleaseDelay),
-		conditions: nodeevents.New(log, events, o.NodeName),
-		metrics:    m,
-		loop:       kube.NewLoop(),
+		log:       log,
+		allocator: sidecarClient{api: api, pool: o.Pool, node: o.NodeName},
+		pods:      func() nodePods { return nodePods{} },
+		settings:  Settings(o),
+		state:     newState(o.ReleaseDelay),
+		problems:  nodeevents.New(log, events, o.NodeName),
+		metrics:   m,
+		loop:      kube.NewLoop(),
 	}
-	m.cause = c.conditions.String
+	m.cause = c.problems.String
 	node := watchNode(ctx, nodes, o.NodeName, m, c.wake)
 	c.node = node
 	if o.WatchPods {

@@ -35,7 +35,7 @@ func discardLog() *logrus.Logger {
 }
 
 // fixture is a sidecar, an API server and an agent in memory. It implements nodeClient
-// (fakenode_test.go), slotAllocator (fakeallocator_test.go) and conditions.Recorder. It is used
+// (fakenode_test.go), slotAllocator (fakeallocator_test.go) and nodeevents.Recorder. It is used
 // under testing/synctest only.
 type fixture struct {
 	mu sync.Mutex
@@ -74,7 +74,7 @@ func (f *fixture) count(counter *int) int {
 	return *counter
 }
 
-// Event implements conditions.Recorder.
+// Event implements nodeevents.Recorder.
 func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,9 +96,9 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 		log := discardLog()
 		c := &controller{
 			log: log, node: f, allocator: f, pods: f.nodePods, settings: s, state: newState(drainDelay),
-			conditions: nodeevents.New(log, f, "worker"), metrics: m, loop: kube.NewLoop(),
+			problems: nodeevents.New(log, f, "worker"), metrics: m, loop: kube.NewLoop(),
 		}
-		m.cause = c.conditions.String
+		m.cause = c.problems.String
 		f.mu.Lock()
 		f.wake = c.wake
 		f.mu.Unlock()

@@ -411,7 +411,7 @@ func (s *state) observeAgent(o planner.Observed) {
 	})
 }
 
-// update keeps since when a condition is met by addresses.
+// update keeps since when addresses meet a criterion.
 func update[V any](since map[netip.Addr]time.Time, all map[netip.Addr]V, met func(ip netip.Addr) bool) {
 	maps.DeleteFunc(since, func(ip netip.Addr, _ time.Time) bool { return !met(ip) })
 	for ip := range all {
@@ -430,9 +430,9 @@ func (s *state) silentSince() time.Time {
 	return slices.MinFunc(all, time.Time.Compare)
 }
 
-// agentCondition describes an agent that does not respond; empty if it does. The release delay is longer
+// agentProblem describes an agent that does not respond; empty if it does. The release delay is longer
 // than the interval of its writes.
-func (s *state) agentCondition() string {
+func (s *state) agentProblem() string {
 	limit := max(s.delay, minAgentLimit)
 	overdue := func(all map[netip.Addr]time.Time) (names []string) {
 		for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {

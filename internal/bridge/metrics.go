@@ -33,7 +33,7 @@ type metrics struct {
 	// observed is the time of the last successful observation, progressed of the last step, and
 	// exhausted of the first of the refused acquisitions, silent of the agent's first missing response.
 	observed, progressed, exhausted, silent instant
-	// cause returns the present conditions of the node; empty for none.
+	// cause returns the present problems of the node; empty for none.
 	cause func() string
 }
 

@@ -55,10 +55,10 @@ type controller struct {
 	// pods returns the pods of the node, none if they are not watched.
 	pods func() nodePods
 	// settings are the flags, of which the CiliumNode may set others.
-	settings   planner.Settings
-	state      *state
-	conditions *nodeevents.Conditions
-	metrics    *metrics
+	settings planner.Settings
+	state    *state
+	problems *nodeevents.Problems
+	metrics  *metrics
 	// newest is the CiliumNode that the last read or write returned, taken is when; lastRead is when it
 	// was last read from the API server.
 	newest          *ciliumnode.Node
@@ -74,12 +74,12 @@ type controller struct {
 	// revoked.
 	writable bool
 	loop     *kube.Loop
-	// check is when conditions should be checked again before their Events, zero for none.
+	// check is when problems should be checked again before their Events, zero for none.
 	check time.Time
 }
 
 func (c *controller) run(ctx context.Context) {
-	defer c.conditions.Stop()
+	defer c.problems.Stop()
 	c.loop.Run(ctx, func() (time.Duration, bool) { return c.next(ctx) })
 }
 
@@ -87,7 +87,7 @@ func (c *controller) run(ctx context.Context) {
 func (c *controller) wake() { c.loop.Wake(coalesce) }
 
 // next reconciles, and returns when to do that again at the latest, and whether it has failed. If a
-// condition should be checked before its Event, every request that waits for the end of its delay is
+// problem should be checked before its Event, every request that waits for the end of its delay is
 // repeated.
 func (c *controller) next(ctx context.Context) (again time.Duration, failed bool) {
 	if !c.check.IsZero() && !time.Now().Before(c.check) {
@@ -98,7 +98,7 @@ func (c *controller) next(ctx context.Context) (again time.Duration, failed bool
 	if failed = err != nil && (!errors.As(err, &e) || !e.terminal()); !failed {
 		again = c.state.untilNextExpiry(resync)
 	}
-	if c.check = c.conditions.NextCheck(); !c.check.IsZero() && (failed || time.Until(c.check) < again) {
+	if c.check = c.problems.NextCheck(); !c.check.IsZero() && (failed || time.Until(c.check) < again) {
 		again = time.Until(c.check)
 	}
 	return again, failed
@@ -121,7 +121,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 			}
 			err = fail(reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err))
 		case err == nil && len(actions) == 0:
-			c.conditions.Succeed()
+			c.problems.Succeed()
 			return nil
 		case err == nil && executed[fmt.Sprint(actions)]:
 			err = fail(reasonNoProgress, fmt.Errorf("executed before without effect: %v", actions))
@@ -134,7 +134,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 	}
 }
 
-// recordFailure counts an error and sets its condition. If the API server may have been unavailable,
+// recordFailure counts an error and sets its problem. If the API server may have been unavailable,
 // every drain starts again: the agent could not write its used addresses.
 func (c *controller) recordFailure(err error) {
 	var e *failure
@@ -156,7 +156,7 @@ func (c *controller) recordFailure(err error) {
 	case reasonNodeMissing:
 		c.metrics.observe(planner.Observed{}) // its pool is deleted with it
 	}
-	c.conditions.Fail(e.reason, e.err.Error())
+	c.problems.Fail(e.reason, e.err.Error())
 }
 
 func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
@@ -174,7 +174,7 @@ func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
 	c.metrics.exhausted.set(refusedSince)
 	c.metrics.silent.set(c.state.silentSince())
 	c.metrics.observe(s.observed)
-	c.conditions.Observe(s.conditions(c.state))
+	c.problems.Observe(s.problems(c.state))
 	if !c.writable && len(s.plan.Acquire) > 0 {
 		// Without the right the slot would be held forever and never published.
 		if err := c.node.checkWriteAccess(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
 
-// Reasons of conditions besides those that the planner reports (docs/operate/bridge.md, Events).
+// Reasons of problems besides those that the planner reports (docs/operate/bridge.md, Events).
 const (
 	reasonPoolExhausted      = "PoolExhausted"
 	reasonPluginFailed       = "PluginFailed"
@@ -32,7 +32,7 @@ const (
 	reasonNoProgress         = "NoProgress"
 )
 
-// failure is the error of a failed reconciliation or request, with the reason of its condition.
+// failure is the error of a failed reconciliation or request, with the reason of its problem.
 type failure struct {
 	reason string
 	err    error
@@ -73,7 +73,7 @@ func apiError(err error) error {
 	}
 }
 
-func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
+func (s snapshot) problems(st *state) map[string]nodeevents.Problem {
 	subjects := map[string][]string{}
 	if len(s.malformed) > 0 {
 		subjects[reasonMalformedEntry] = s.malformed
@@ -82,24 +82,24 @@ func (s snapshot) conditions(st *state) map[string]nodeevents.Condition {
 		subjects[r.Reason] = append(subjects[r.Reason], r.IP.String())
 	}
 	for _, a := range s.plan.Restore {
-		// Another attempt does not end the condition; its success does.
+		// Another attempt does not end the problem; its success does.
 		if ip := a.IPs[0]; s.isUsed(ip) && st.refusals[planner.Restore].of[ip] != nil {
 			subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
 		}
 	}
-	current := map[string]nodeevents.Condition{}
+	current := map[string]nodeevents.Problem{}
 	for reason, about := range subjects {
 		slices.Sort(about)
 		about = slices.Compact(about)
-		current[reason] = nodeevents.Condition{Subject: strings.Join(about, ","), Message: describe(reason, about)}
+		current[reason] = nodeevents.Problem{Subject: strings.Join(about, ","), Message: describe(reason, about)}
 	}
-	if message := st.agentCondition(); message != "" {
-		current[reasonAgentNotResponding] = nodeevents.Condition{Message: message}
+	if message := st.agentProblem(); message != "" {
+		current[reasonAgentNotResponding] = nodeevents.Problem{Message: message}
 	}
 	for _, kind := range []planner.Kind{planner.Release, planner.Acquire} {
 		of := st.refusals[kind].of
 		for _, ip := range slices.SortedFunc(maps.Keys(of), netip.Addr.Compare) {
-			current[of[ip].reason] = nodeevents.Condition{Message: of[ip].cause.Error()}
+			current[of[ip].reason] = nodeevents.Problem{Message: of[ip].cause.Error()}
 		}
 	}
 	return current

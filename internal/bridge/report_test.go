@@ -19,7 +19,7 @@ func TestDescribeNotHeld(t *testing.T) {
 	}
 }
 
-// Another attempt does not end the condition of a lost address that a pod has. An
+// Another attempt does not end the problem of a lost address that a pod has. An
 // unused, published one is withdrawn instead.
 func TestRestoreOfPod(t *testing.T) {
 	st := newState(drainDelay)
@@ -33,7 +33,7 @@ func TestRestoreOfPod(t *testing.T) {
 		},
 		plan: planner.Plan{Restore: []planner.Action{{IPs: []netip.Addr{ip(1)}}, {IPs: []netip.Addr{ip(2)}}}},
 	}
-	if got := s.conditions(st)[planner.AddressNotHeld].Subject; got != ip(1).String() {
-		t.Errorf("the condition is about %q; want %s", got, ip(1))
+	if got := s.problems(st)[planner.AddressNotHeld].Subject; got != ip(1).String() {
+		t.Errorf("the problem is about %q; want %s", got, ip(1))
 	}
 }

@@ -20,15 +20,15 @@ import (
 // controller keeps the output file up to date with the Node and the template. It runs one
 // reconciliation at a time.
 type controller struct {
-	log        logrus.FieldLogger
-	name       string
-	node       *nodeSource
-	template   string
-	output     output
-	options    render.Options
-	conditions *nodeevents.Conditions
-	status     *status
-	loop       *kube.Loop
+	log      logrus.FieldLogger
+	name     string
+	node     *nodeSource
+	template string
+	output   output
+	options  render.Options
+	problems *nodeevents.Problems
+	status   *status
+	loop     *kube.Loop
 
 	// last is the Node of the last read or observation. confirmed reports whether it was read with a
 	// GET since the start: a LIST may come from a cache of the API server with an older Node.
@@ -134,17 +134,17 @@ func (c *controller) succeed(p *problem, refused error) {
 	if p == nil && refused != nil {
 		p = apiProblem(refused)
 	}
-	current := map[string]nodeevents.Condition{}
+	current := map[string]nodeevents.Problem{}
 	if p != nil {
-		current[p.reason] = nodeevents.Condition{Message: p.message}
+		current[p.reason] = nodeevents.Problem{Message: p.message}
 	}
-	c.conditions.Succeed()
-	c.conditions.Observe(current)
+	c.problems.Succeed()
+	c.problems.Observe(current)
 	c.status.set(p)
 }
 
 func (c *controller) fail(p *problem) {
-	c.conditions.Fail(p.reason, p.message)
+	c.problems.Fail(p.reason, p.message)
 	c.status.set(p)
 }
 

@@ -80,7 +80,7 @@ func TestEvents(t *testing.T) {
 					t.Errorf("Events %s; want one %s", got, c.want)
 				}
 				if got := testutil.ToFloat64(f.status.condition.WithLabelValues(c.want)); got != 1 {
-					t.Errorf("condition is %v; want 1", got)
+					t.Errorf("problem is %v; want 1", got)
 				}
 			})
 		})

@@ -58,7 +58,7 @@ type fixture struct {
 	hanging time.Duration
 }
 
-// Event implements conditions.Recorder.
+// Event implements nodeevents.Recorder.
 func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,12 +87,12 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 		})
 		f.controller = &controller{
 			log: logging.Discard(), name: "worker", template: filepath.Join(dir, "template"), output: output(filepath.Join(dir, "pods.conflist")),
-			options: render.Options{Profiles: profiles}, conditions: nodeevents.New(logging.Discard(), f, "worker"),
+			options: render.Options{Profiles: profiles}, problems: nodeevents.New(logging.Discard(), f, "worker"),
 			status: newStatus(),
 		}
 		f.setTemplate(t, template)
 		test(t, f)
-		f.conditions.Stop()
+		f.problems.Stop()
 	})
 }
 

@@ -56,10 +56,10 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	}
 	c := &controller{
 		log: log, name: o.NodeName, template: o.Template, output: output(o.Output),
-		options:    render.Options{SingleNode: o.SingleNode, Profiles: profiles},
-		conditions: nodeevents.New(log, events, o.NodeName), status: newStatus(), loop: kube.NewLoop(),
+		options:  render.Options{SingleNode: o.SingleNode, Profiles: profiles},
+		problems: nodeevents.New(log, events, o.NodeName), status: newStatus(), loop: kube.NewLoop(),
 	}
-	defer c.conditions.Stop()
+	defer c.problems.Stop()
 	c.node = newNodeSource(client.Nodes(), o.NodeName, c.wake, c.status.apiFailed)
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })

@@ -1,4 +1,4 @@
-// Package nodeevents reports conditions of a Node that need attention: in the log when they begin
+// Package nodeevents reports problems of a Node that need attention: in the log when they begin
 // and end, and as a Kubernetes Event when they have lasted. testing/synctest can simulate its time.
 package nodeevents
 
@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// EventDelay is how long a condition lasts before its Event is created. The parts of an
+	// EventDelay is how long a problem lasts before its Event is created. The parts of an
 	// installation start in any order, and each waits for the others: a minute is enough to pull their
-	// images and to start them, so a condition that lasts longer needs an operator.
+	// images and to start them, so a problem that lasts longer needs an operator.
 	EventDelay = time.Minute
-	// checkBefore is how long before its Event a condition should be checked again: the next
-	// attempt of a reconciliation may be much later, and the condition may have ended since the
+	// checkBefore is how long before its Event a problem should be checked again: the next
+	// attempt of a reconciliation may be much later, and the problem may have ended since the
 	// last one. It leaves time for the check.
 	checkBefore = 5 * time.Second
-	// maxMissed is how many failures in a row with other reasons end the condition of a failure. After
-	// a single failure it may return: two parts that fail in turns are two conditions.
+	// maxMissed is how many failures in a row with other reasons end the problem of a failure. After
+	// a single failure it may return: two parts that fail in turns are two problems.
 	maxMissed = 2
 )
 
@@ -52,16 +52,16 @@ func NewRecorder(ctx context.Context, config *rest.Config, component, node strin
 	return broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: component, Host: node}), nil
 }
 
-type Condition struct {
+type Problem struct {
 	// Subject identifies the affected objects, such as addresses. An Event is created for each
 	// subject; a change of the message alone creates none.
 	Subject string
 	Message string
 }
 
-// Conditions are the present conditions of one Node, by the reasons of their
+// Problems are the present problems of one Node, by the reasons of their
 // Events. Its methods may be called concurrently.
-type Conditions struct {
+type Problems struct {
 	log      logrus.FieldLogger
 	recorder Recorder
 	node     *corev1.ObjectReference
@@ -71,10 +71,10 @@ type Conditions struct {
 }
 
 type active struct {
-	Condition
+	Problem
 	// failure is set by Fail, and ended by Succeed.
 	failure bool
-	// missed counts the failures since the last attempt that showed the condition: whether it
+	// missed counts the failures since the last attempt that showed the problem: whether it
 	// still exists is unknown.
 	missed int
 	// due is when the Event of the present subject is to be created; zero if it was created.
@@ -84,9 +84,9 @@ type active struct {
 	reported *string
 }
 
-// New returns empty conditions for the Node of a name.
-func New(log logrus.FieldLogger, r Recorder, node string) *Conditions {
-	return &Conditions{
+// New returns empty problems for the Node of a name.
+func New(log logrus.FieldLogger, r Recorder, node string) *Problems {
+	return &Problems{
 		log: log, recorder: r, active: map[string]*active{},
 		// An Event on a node has the node's name as UID, as the kubelet writes it; "kubectl
 		// describe node" finds it by that. Without a namespace its own is "default".
@@ -94,10 +94,10 @@ func New(log logrus.FieldLogger, r Recorder, node string) *Conditions {
 	}
 }
 
-// Observe sets the conditions that an observation shows, by reason, and ends conditions of
-// earlier observations that it does not show. The conditions of failures stay: an observation may succeed
+// Observe sets the problems that an observation shows, by reason, and ends problems of
+// earlier observations that it does not show. The problems of failures stay: an observation may succeed
 // while the writes after it fail.
-func (c *Conditions) Observe(current map[string]Condition) {
+func (c *Problems) Observe(current map[string]Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(func(reason string, a *active) bool {
@@ -109,13 +109,13 @@ func (c *Conditions) Observe(current map[string]Condition) {
 	}
 }
 
-// Fail sets the condition of a failed attempt. It ends the condition of an earlier failure that the
-// last attempts did not show, and postpones the Event of any other condition until an attempt shows
+// Fail sets the problem of a failed attempt. It ends the problem of an earlier failure that the
+// last attempts did not show, and postpones the Event of any other problem until an attempt shows
 // it again.
-func (c *Conditions) Fail(reason, message string) {
+func (c *Problems) Fail(reason, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.set(reason, Condition{Message: message}, true)
+	c.set(reason, Problem{Message: message}, true)
 	c.end(func(other string, a *active) bool {
 		if other != reason {
 			a.missed++
@@ -124,16 +124,16 @@ func (c *Conditions) Fail(reason, message string) {
 	})
 }
 
-func (c *Conditions) Succeed() {
+func (c *Problems) Succeed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(func(_ string, a *active) bool { return a.failure })
 }
 
-// NextCheck returns when the caller should check the conditions again because an Event is due soon
-// after: an attempt then shows whether the condition still exists. It is zero if no Event is due, or
+// NextCheck returns when the caller should check the problems again because an Event is due soon
+// after: an attempt then shows whether the problem still exists. It is zero if no Event is due, or
 // if it is too late for that.
-func (c *Conditions) NextCheck() time.Time {
+func (c *Problems) NextCheck() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var next time.Time
@@ -146,8 +146,8 @@ func (c *Conditions) NextCheck() time.Time {
 	return next
 }
 
-// String returns reason and message of each condition that the last attempt showed; empty for none.
-func (c *Conditions) String() string {
+// String returns reason and message of each problem that the last attempt showed; empty for none.
+func (c *Problems) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []string
@@ -159,8 +159,8 @@ func (c *Conditions) String() string {
 	return strings.Join(all, "; ")
 }
 
-// Stop ends all conditions without an entry in the log. No Event is created after it.
-func (c *Conditions) Stop() {
+// Stop ends all problems without an entry in the log. No Event is created after it.
+func (c *Problems) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.active {
@@ -169,18 +169,18 @@ func (c *Conditions) Stop() {
 	clear(c.active)
 }
 
-func (c *Conditions) end(ended func(reason string, a *active) bool) {
+func (c *Problems) end(ended func(reason string, a *active) bool) {
 	for _, reason := range slices.Sorted(maps.Keys(c.active)) {
 		if a := c.active[reason]; ended(reason, a) {
 			a.timer.Stop()
 			delete(c.active, reason)
-			c.log.WithField("reason", reason).Info("Condition cleared")
+			c.log.WithField("reason", reason).Info("Problem ended")
 		}
 	}
 }
 
-func (c *Conditions) set(reason string, to Condition, failure bool) {
-	log := c.log.WithFields(logrus.Fields{"reason": reason, "condition": to.Message})
+func (c *Problems) set(reason string, to Problem, failure bool) {
+	log := c.log.WithFields(logrus.Fields{"reason": reason, "problem": to.Message})
 	a, exists := c.active[reason]
 	if !exists {
 		a = &active{}
@@ -194,11 +194,11 @@ func (c *Conditions) set(reason string, to Condition, failure bool) {
 		c.active[reason] = a
 	}
 	changed := !exists || a.Subject != to.Subject
-	a.Condition, a.failure, a.missed = to, failure, 0
+	a.Problem, a.failure, a.missed = to, failure, 0
 	if !changed {
-		log.Debug("Condition persists")
+		log.Debug("Problem persists")
 	} else {
-		log.Warn("Condition set")
+		log.Warn("Problem found")
 	}
 	switch {
 	case a.reported != nil && *a.reported == to.Subject:
@@ -211,9 +211,9 @@ func (c *Conditions) set(reason string, to Condition, failure bool) {
 	c.report(reason, a)
 }
 
-// report creates the Event of a condition if it is due and the last attempt has shown the
-// condition.
-func (c *Conditions) report(reason string, a *active) {
+// report creates the Event of a problem if it is due and the last attempt has shown the
+// problem.
+func (c *Problems) report(reason string, a *active) {
 	if a.due.IsZero() || time.Now().Before(a.due) || a.missed > 0 {
 		return
 	}

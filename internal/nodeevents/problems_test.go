@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// events implements Recorder. The timers of conditions call it.
+// events implements Recorder. The timers of problems call it.
 type events struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -42,21 +42,21 @@ func (e *events) Event(about runtime.Object, kind, reason, message string) {
 // Each step is an action at a time after the start, in seconds.
 type step struct {
 	at int
-	do func(c *Conditions)
+	do func(c *Problems)
 }
 
 func fail(at int, reason string) step {
-	return step{at, func(c *Conditions) { c.Fail(reason, "failed") }}
+	return step{at, func(c *Problems) { c.Fail(reason, "failed") }}
 }
 
-func succeed(at int) step { return step{at, (*Conditions).Succeed} }
+func succeed(at int) step { return step{at, (*Problems).Succeed} }
 
-// observe is an observation of the condition "State" with a subject, or of none if it is empty.
+// observe is an observation of the problem "State" with a subject, or of none if it is empty.
 func observe(at int, subject string) step {
-	return step{at, func(c *Conditions) {
-		current := map[string]Condition{}
+	return step{at, func(c *Problems) {
+		current := map[string]Problem{}
 		if subject != "" {
-			current["State"] = Condition{Subject: subject, Message: "about " + subject}
+			current["State"] = Problem{Subject: subject, Message: "about " + subject}
 		}
 		c.Observe(current)
 	}}
@@ -104,7 +104,7 @@ func TestEvents(t *testing.T) {
 		"the subject of the Event again": {
 			[]step{observe(0, "x"), observe(100, "y"), observe(130, "x")}, map[int][]string{99: {"State about x"}, 3600: {"State about x"}},
 		},
-		"stopped": {[]step{fail(0, "A"), {30, (*Conditions).Stop}}, map[int][]string{3600: nil}},
+		"stopped": {[]step{fail(0, "A"), {30, (*Problems).Stop}}, map[int][]string{3600: nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestNextCheck(t *testing.T) {
 		want(0)
 		c.Fail("A", "failed")
 		time.Sleep(20 * time.Second)
-		c.Observe(map[string]Condition{"State": {Subject: "x"}})
+		c.Observe(map[string]Problem{"State": {Subject: "x"}})
 		want(55 * time.Second)
 		time.Sleep(35 * time.Second)
 		want(75 * time.Second)
@@ -160,7 +160,7 @@ func TestNextCheck(t *testing.T) {
 	})
 }
 
-// The log has the begin and the end of each condition immediately.
+// The log has the begin and the end of each problem immediately.
 func TestLog(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	c := New(log, &events{t: t}, "worker")
@@ -170,10 +170,10 @@ func TestLog(t *testing.T) {
 	c.Succeed()
 	var got []string
 	for _, e := range hook.AllEntries() {
-		condition, _ := e.Data["condition"].(string)
-		got = append(got, strings.TrimSpace(e.Level.String()+" "+e.Message+" "+condition))
+		problem, _ := e.Data["problem"].(string)
+		got = append(got, strings.TrimSpace(e.Level.String()+" "+e.Message+" "+problem))
 	}
-	if want := []string{"warning Condition set failed", "info Condition cleared"}; !slices.Equal(got, want) {
+	if want := []string{"warning Problem found failed", "info Problem ended"}; !slices.Equal(got, want) {
 		t.Errorf("logged %q; want %q", got, want)
 	}
 }
