@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"

@@ -16,7 +16,7 @@ var layouts = []struct {
 	page, begin, base string
 	of                []string
 }{
-	{"docs/design/development.md", "\n## Layout\n", "", []string{"cmd", "internal", "internal/bridge", "internal/plugin", "internal/sidecar", "pkg"}},
+	{"docs/design/development.md", "\n## Layout\n", "", []string{"cmd", "internal", "internal/bridge", "internal/fleet", "internal/plugin", "internal/sidecar", "pkg"}},
 	{"test/README.md", "", "test", []string{"test"}},
 }
 

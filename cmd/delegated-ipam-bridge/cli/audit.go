@@ -10,8 +10,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 )
 
 func (d dependencies) holderCommand() *cobra.Command {

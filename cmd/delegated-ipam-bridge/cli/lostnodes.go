@@ -12,9 +12,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 )
 
 func TestReclaimUsage(t *testing.T) {

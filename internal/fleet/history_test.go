@@ -17,7 +17,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 )
 
 // fakeConfigMap is a ConfigMap with the name "nodes".

@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
-	"github.com/delegated-ipam/delegated-ipam/internal/lostnodes"
 )
 
 // The pods of the bridge have the label nameLabel with the value bridgeName.
