@@ -65,7 +65,7 @@ func otherWriters() map[string]map[string][]string {
 		// The directory in which profile try and reclaim run plugins.
 		"delegated-ipam/cli": {"withPlugins": {"MkdirTemp", "MkdirTemp", "RemoveAll"}},
 		// The files that --output, --from and --report name.
-		"lostnodes": {"Write": {"Replace"}},
+		"fleet/lostnodes": {"Write": {"Replace"}},
 		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 	}
