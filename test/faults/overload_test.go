@@ -34,6 +34,7 @@ func TestManyConnections(t *testing.T) {
 	n := lightNode(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
+	s.Release(t, s.AllocateFor(t, "health")...) // the plugin's store is watched from here on
 	harness.Eventually(t, "earlier connections to be closed", func() error {
 		if now := connections(t, s); now > 0 {
 			return fmt.Errorf("%d are open", now)
