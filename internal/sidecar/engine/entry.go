@@ -126,7 +126,15 @@ func (a *entry) idInUse() string {
 	return a.id
 }
 
-// olderThan reports whether the record of an entry is older; Engine.mu is held.
+// releasing reports whether the attachment is being released; Engine.mu is held. One that is being adopted
+// has addresses, but no record yet.
+func (a *entry) releasing() bool { return a.rec != nil && a.rec.State == record.Releasing }
+
+// olderThan reports whether the record of an entry is older; one without a record is the younger.
+// Engine.mu is held.
 func (a *entry) olderThan(other *entry) bool {
+	if a.rec == nil || other.rec == nil {
+		return a.rec != nil
+	}
 	return cmp.Or(a.rec.Created.Compare(other.rec.Created), cmp.Compare(a.id, other.id)) < 0
 }

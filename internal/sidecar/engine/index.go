@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // index finds attachments by address. It is guarded by Engine.mu.
@@ -25,7 +24,7 @@ type indexEntry struct {
 func (x index) conflict(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
 	for _, addr := range addresses {
 		for _, h := range x[addr.Addr()] {
-			if h.entry != a && (h.network == network || h.pool == a.pool) && h.rec.State != record.Releasing && (other == nil || h.olderThan(other)) {
+			if h.entry != a && (h.network == network || h.pool == a.pool) && !h.releasing() && (other == nil || h.olderThan(other)) {
 				other, taken = h.entry, addr.Addr()
 			}
 		}
@@ -38,7 +37,7 @@ func (x index) conflict(a *entry, network string, addresses []call.Address) (oth
 func (x index) holder(pool string, ip netip.Addr) *entry {
 	var found *entry
 	for _, h := range x[ip] {
-		if h.pool == pool && (found == nil || found.rec.State == record.Releasing) {
+		if h.pool == pool && (found == nil || found.releasing()) {
 			found = h.entry
 		}
 	}
