@@ -29,7 +29,7 @@ type Action struct {
 	// IPs are the addresses; empty for Acquire.
 	IPs []netip.Addr
 	// Also is for a Restore the address of the other family that the slot had, if it is known and
-	// not held: the plugin is asked for both at once.
+	// not held: one request asks the plugin for both.
 	Also netip.Addr
 }
 

@@ -29,14 +29,14 @@ type index struct {
 	// leases has the hash of the container ID of each lease that may be this program's. Leases of
 	// others, such as those of pods, are left out.
 	leases map[netip.Addr]uint64
+	seed   maphash.Seed
+	buffer [4 << 10]byte // of events
 }
 
 // incomplete is the hash of a file that has no complete lease: it may get any container ID.
 const incomplete = 0
 
-var seed = maphash.MakeSeed()
-
-func hashOf(containerID string) uint64 { return maphash.String(seed, containerID) | 1 }
+func (x *index) hashOf(containerID string) uint64 { return maphash.String(x.seed, containerID) | 1 }
 
 // errUnwatched is the error for a directory that may change without an event.
 var errUnwatched = errors.New("not on a local file system")
@@ -52,7 +52,7 @@ func newIndex(path string) (*index, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	defer self.Close()
-	x := &index{dir: dir, leases: map[netip.Addr]uint64{}}
+	x := &index{dir: dir, leases: map[netip.Addr]uint64{}, seed: maphash.MakeSeed()}
 	if x.events, err = watch(self); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
@@ -110,7 +110,7 @@ func (x *index) read(name string) {
 	case err != nil || lease.Interface == "":
 		x.leases[ip] = incomplete
 	case containerid.Match(lease.ContainerID):
-		x.leases[ip] = hashOf(lease.ContainerID)
+		x.leases[ip] = x.hashOf(lease.ContainerID)
 	default:
 		delete(x.leases, ip)
 	}
@@ -123,16 +123,15 @@ func (x *index) update(path string) bool {
 		return false
 	}
 	changed := map[string]bool{}
-	buffer := make([]byte, 16<<10)
 	for {
-		n, err := unix.Read(x.events, buffer)
+		n, err := unix.Read(x.events, x.buffer[:])
 		if errors.Is(err, unix.EAGAIN) {
 			break
 		}
 		if err != nil {
 			return false
 		}
-		for events := buffer[:n]; len(events) > 0; {
+		for events := x.buffer[:n]; len(events) > 0; {
 			mask := binary.NativeEndian.Uint32(events[4:])
 			end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
 			if mask&(unix.IN_Q_OVERFLOW|unix.IN_IGNORED) != 0 {
@@ -151,8 +150,9 @@ func (x *index) update(path string) bool {
 // entries returns the files that may have the lease of a container ID, read again.
 func (x *index) entries(containerID string) []Entry {
 	var all []Entry
+	wanted := x.hashOf(containerID)
 	for ip, of := range x.leases {
-		if of != incomplete && of != hashOf(containerID) {
+		if of != incomplete && of != wanted {
 			continue
 		}
 		if lease, err := Read(x.dir, ip); !errors.Is(err, fs.ErrNotExist) {

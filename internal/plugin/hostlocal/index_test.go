@@ -61,7 +61,7 @@ func (f *indexFixture) wantSame(after string) {
 	}
 }
 
-// A lookup returns what the store has, whatever has changed it.
+// A lookup returns what the store has, after changes of any kind.
 //
 //evidence:design/how-it-works a lookup of the index finds what reading the whole store would find
 func TestIndex(t *testing.T) {
