@@ -19,6 +19,9 @@ import (
 // maxRequests is how many requests to the sidecar run at the same time.
 const maxRequests = 4
 
+// maxBatchTime is how long slots are acquired before those that are there are published.
+const maxBatchTime = 10 * time.Second
+
 // apply executes the batches of a snapshot's plan in order, and publishes the slots that it acquires.
 // Every write must find the version of the snapshot, or of the write before. A refused request to the
 // sidecar skips the later actions on its addresses only; an unavailable sidecar skips the other requests
@@ -58,8 +61,9 @@ type application struct {
 	mu sync.Mutex
 	// refused are the addresses of refused requests.
 	refused map[netip.Addr]bool
-	// acquired are the slots that the sidecar has allocated.
-	acquired []planner.Slot
+	// acquired are the slots that the sidecar has allocated, acquireUntil is when no more are acquired.
+	acquired     []planner.Slot
+	acquireUntil time.Time
 	// err is the first error of a request that is not a refusal: no further request is sent.
 	err error
 }
@@ -111,6 +115,7 @@ func (a *application) send(ctx context.Context, batch []planner.Action) {
 	if a.writeErr != nil {
 		return
 	}
+	a.acquireUntil = time.Now().Add(maxBatchTime)
 	var group errgroup.Group
 	group.SetLimit(maxRequests)
 	executed := make([]bool, len(batch))
@@ -128,7 +133,7 @@ func (a *application) send(ctx context.Context, batch []planner.Action) {
 		}
 	}
 	if len(batch) > 0 && batch[0].Kind == planner.Acquire {
-		a.controller.state.acquiredBatch(len(done), len(done) < len(batch))
+		a.controller.state.acquiredBatch(len(done), len(done) < len(batch) && time.Now().Before(a.acquireUntil))
 	}
 	a.controller.logStep(done)
 }
@@ -145,7 +150,7 @@ func (a *application) execute(ctx context.Context, x planner.Action) bool {
 func (a *application) request(ctx context.Context, x planner.Action, ip netip.Addr) bool {
 	c, refusals := a.controller, a.controller.state.refusals[x.Kind]
 	a.mu.Lock()
-	skip := a.err != nil || x.Kind == planner.Acquire && refusals.of[ip].active()
+	skip := a.err != nil || x.Kind == planner.Acquire && (refusals.of[ip].active() || !time.Now().Before(a.acquireUntil))
 	a.mu.Unlock()
 	if skip {
 		return false

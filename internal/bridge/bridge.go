@@ -4,6 +4,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -24,10 +25,10 @@ import (
 // component is the source of the Events and the user agent of requests.
 const component = "delegated-ipam-bridge"
 
-// Settings returns how many slots the node has.
+// Settings returns how many slots the node has, without what auto depends on.
 func Settings(o options.Bridge) planner.Settings {
 	return planner.Settings{
-		MinAllocate: o.MinAllocate, PreAllocate: o.PreAllocate, MaxAllocate: o.MaxAllocate,
+		MinAllocate: o.MinAllocate, PreAllocate: cmp.Or(o.PreAllocate, options.SharedPreAllocate), MaxAllocate: o.MaxAllocate,
 		MaxAboveWatermark: o.MaxAboveWatermark, ReleaseExcess: o.ReleaseExcess,
 	}
 }
@@ -91,6 +92,11 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 	m.cause = c.problems.String
 	node := watchNode(ctx, nodes, o.NodeName, m, c.wake)
 	c.node = node
+	if o.PreAllocate == 0 { // auto
+		if c.allocatablePods, err = allocatablePods(config, o.NodeName, m); err != nil {
+			return nil, err
+		}
+	}
 	if o.WatchPods {
 		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, c.wake)
 	}

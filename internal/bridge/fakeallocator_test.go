@@ -30,17 +30,19 @@ type fakeAllocator struct {
 	latency time.Duration
 	// ignoresAcquire makes an acquisition succeed without effect.
 	ignoresAcquire bool
+	// store is the store of the plugin's profile.
+	store string
 	// sidecarErr is the result of every request, requestErr of one for an address.
 	sidecarErr, requestErr error
 	// lists counts the requests that change nothing, the others the requests of their names.
 	lists, acquires, restores int
 }
 
-func (f *fixture) checkNode(context.Context) error {
+func (f *fixture) checkNode(context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
-	return f.sidecarErr
+	return f.store, f.sidecarErr
 }
 
 func (f *fixture) slots(context.Context) ([]planner.Slot, error) {

@@ -48,6 +48,9 @@ type fixture struct {
 	// podIPs are the addresses of these pods; podsPending reports whether they are not listed yet.
 	podIPs      map[netip.Addr]bool
 	podsPending bool
+	// allocatable is the number of pods that the node can have, or allocatableErr the result of its read.
+	allocatable    int
+	allocatableErr error
 	// publishedUnheld are the addresses that were published while they were not held.
 	publishedUnheld []string
 }
@@ -57,6 +60,13 @@ func newFixture() *fixture {
 	f.held, f.capacity, f.unrestorable, f.unreleasable = map[int]netip.Addr{}, 250, map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	f.create("uid-1")
 	return f
+}
+
+// readAllocatable is controller.allocatablePods.
+func (f *fixture) readAllocatable(context.Context) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.allocatable, f.allocatableErr
 }
 
 // update changes the fixture as another client would, and wakes the bridge.
@@ -97,6 +107,9 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 		c := &controller{
 			log: log, node: f, allocator: f, pods: f.nodePods, settings: s, state: newState(drainDelay),
 			problems: nodeevents.New(log, f, "worker"), metrics: m, loop: kube.NewLoop(),
+		}
+		if f.allocatable > 0 {
+			c.allocatablePods = f.readAllocatable
 		}
 		m.cause = c.problems.String
 		f.mu.Lock()

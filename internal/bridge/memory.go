@@ -58,6 +58,9 @@ type state struct {
 	observed time.Time
 	// headroom is used if the pods of the node are unknown.
 	headroom headroom
+	// rangeSize is the number of slots for which the node's own range has turned out to have addresses.
+	// It holds while exactly that many are held; 0 if it is unknown.
+	rangeSize int
 	// missingSince is when slots were first observed missing; zero when the last one is published.
 	missingSince time.Time
 	// batch is the number of slots in the next batch, acquired the time of the last acquisition.
@@ -147,6 +150,7 @@ func (s *state) remembered(o planner.Observed, settings planner.Settings) planne
 	if o.Pods == 0 {
 		r.Headroom = s.headroom.observe(o, r, settings, s.delay)
 	}
+	s.learnRange(o, &r, settings)
 	counts := planner.Count(o, r, settings)
 	if counts.Missing > 0 && s.missingSince.IsZero() { // acquired slots count until they are published
 		s.missingSince = time.Now()
@@ -154,6 +158,31 @@ func (s *state) remembered(o planner.Observed, settings planner.Settings) planne
 	s.excess.observe(counts.Excess)
 	r.Excess = s.releasable(settings)
 	return r
+}
+
+// learnRange ends the shortage of a range of the node's own that has no more addresses and enough for the
+// node: nobody waits for an address, and none will come from another node.
+func (s *state) learnRange(o planner.Observed, r *planner.Remembered, settings planner.Settings) {
+	if settings.MaxPods == 0 {
+		s.rangeSize = 0
+		return
+	}
+	if !s.acquireFailed {
+		r.Batch = 0 // no pod waits for the first ones
+	}
+	held := planner.Count(o, *r, settings).Retained
+	if s.rangeSize != held {
+		s.rangeSize = 0
+	}
+	if b := s.shortage(); b.active() && b.reason == reasonPoolExhausted {
+		r.RangeSize = held
+		if planner.Count(o, *r, settings).Missing == 0 {
+			s.rangeSize, s.acquireFailed = held, false
+			s.refusals[planner.Acquire].end(anyAddress)
+		}
+	}
+	r.RangeSize = s.rangeSize
+	r.Depleted = r.Depleted || s.rangeSize > 0
 }
 
 // releasable returns how many slots have been in excess for the release delay. A release costs the

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
@@ -22,6 +24,24 @@ type watchedNode struct {
 	metrics  *metrics
 	store    *kube.Store[*ciliumnode.Node]
 	watcher  *watcher
+}
+
+// allocatablePods returns a function that reads how many pods the Node of a name can have.
+func allocatablePods(config *rest.Config, name string, m *metrics) (func(context.Context) (int, error), error) {
+	client, err := typedcorev1.NewForConfig(kube.Protobuf(config))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
+		defer cancel()
+		node, err := client.Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			m.apiErrors.WithLabelValues("get").Inc()
+			return 0, err
+		}
+		return int(node.Status.Allocatable.Pods().Value()), nil
+	}, nil
 }
 
 // watchNode watches the CiliumNode of a name until ctx ends. wake is called after each change.

@@ -26,6 +26,8 @@ const (
 	coalesce = 100 * time.Millisecond
 	// maxConflicts is how many conflicts in a row are retried without delay.
 	maxConflicts = 5
+	// recheck is the interval of the checks of the sidecar's node and plugin, and of the node's pods.
+	recheck = 10 * time.Minute
 )
 
 // nodeClient reads and writes the node's CiliumNode. cached returns the object of the watch, nil for
@@ -40,7 +42,7 @@ type nodeClient interface {
 
 // slotAllocator is the sidecar (sidecarClient).
 type slotAllocator interface {
-	checkNode(ctx context.Context) error
+	checkNode(ctx context.Context) (store string, err error)
 	slots(ctx context.Context) ([]planner.Slot, error)
 	acquire(ctx context.Context, slot int) (planner.Slot, error)
 	restore(ctx context.Context, slot int, ip, also netip.Addr) error
@@ -56,9 +58,13 @@ type controller struct {
 	pods func() nodePods
 	// settings are the flags, of which the CiliumNode may set others.
 	settings planner.Settings
-	state    *state
-	problems *nodeevents.Problems
-	metrics  *metrics
+	// allocatablePods reads how many pods the node can have, for settings.MaxPods; nil if --pre-allocate is
+	// a number. allocatableErr is its last error.
+	allocatablePods func(ctx context.Context) (int, error)
+	allocatableErr  error
+	state           *state
+	problems        *nodeevents.Problems
+	metrics         *metrics
 	// newest is the CiliumNode that the last read or write returned, taken is when; lastRead is when it
 	// was last read from the API server.
 	newest          *ciliumnode.Node
@@ -67,9 +73,9 @@ type controller struct {
 	mustRead bool
 	// releasing reports whether a release was in progress at the last observation.
 	releasing bool
-	// sidecarChecked reports whether the sidecar serves this node. After one of its failures it may
-	// be another.
-	sidecarChecked bool
+	// checkedUntil is until when the sidecar counts as one of this node. After one of its failures it
+	// may be another.
+	checkedUntil time.Time
 	// writable reports whether the CiliumNode may be written. After a refusal the right may have been
 	// revoked.
 	writable bool
@@ -139,7 +145,7 @@ func (c *controller) reconcile(ctx context.Context) error {
 func (c *controller) recordFailure(err error) {
 	var e *failure
 	if errors.As(err, &e) && e.ofSidecar() {
-		c.sidecarChecked = false
+		c.checkedUntil = time.Time{}
 	} else {
 		c.mustRead = true
 		c.state.resetDrain()
@@ -213,21 +219,48 @@ func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, e
 	s.node = n
 	s.observed, s.malformed = n.Observed()
 	c.state.observe(n.Metadata.UID, s.observed)
-	if !c.sidecarChecked {
-		// Only once: a status request costs a plugin call.
-		if err := c.allocator.checkNode(ctx); err != nil {
-			return s, fresh, err
-		}
-		c.sidecarChecked = true
+	if err := c.checkSidecar(ctx); err != nil {
+		return s, fresh, err
 	}
 	if s.observed.Slots, err = c.allocator.slots(ctx); err != nil {
 		return s, fresh, err
 	}
-	s.settings = n.Settings(c.settings)
+	s.settings, s.allocatableErr = n.Settings(c.settings), c.allocatableErr
 	c.state.observePods(&s.observed, c.pods())
 	s.plan = c.plan(s)
 	c.releasing = len(s.observed.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.observed.Pool)), planner.Entry.Suspended)
 	return s, fresh, nil
+}
+
+// checkSidecar checks from time to time, because a status request costs a plugin call, that the sidecar
+// serves this node, and whether the range of its plugin is the node's own.
+func (c *controller) checkSidecar(ctx context.Context) error {
+	if time.Now().Before(c.checkedUntil) {
+		return nil
+	}
+	store, err := c.allocator.checkNode(ctx)
+	if err != nil {
+		return err
+	}
+	c.checkedUntil = time.Now().Add(recheck)
+	switch {
+	case c.allocatablePods == nil:
+	case store == "":
+		c.checkedUntil = time.Time{} // the sidecar waits for its configuration
+	case store != storeOnNode:
+		c.settings.MaxPods, c.allocatableErr = 0, nil
+	default:
+		pods, err := c.allocatablePods(ctx)
+		if c.allocatableErr = err; err != nil {
+			c.checkedUntil = time.Now().Add(resync)
+			return nil
+		}
+		if c.settings.MaxPods != pods {
+			c.log.WithField("pods", pods).Info("The plugin's range is the node's own: there is a slot for each pod that the node can have")
+		}
+		c.settings.MaxPods = pods
+	}
+	return nil
 }
 
 func (c *controller) plan(s snapshot) planner.Plan {
@@ -267,5 +300,7 @@ type snapshot struct {
 	settings planner.Settings
 	// malformed are the keys of the pool that are not addresses.
 	malformed []string
-	plan      planner.Plan
+	// allocatableErr is the reason why settings do not have the number of the node's pods; nil for none.
+	allocatableErr error
+	plan           planner.Plan
 }

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -92,6 +93,9 @@ func (s snapshot) problems(st *state) map[string]nodeevents.Problem {
 		slices.Sort(about)
 		about = slices.Compact(about)
 		current[reason] = nodeevents.Problem{Subject: strings.Join(about, ","), Message: describe(reason, about)}
+	}
+	if f := (*failure)(nil); errors.As(apiError(s.allocatableErr), &f) && f.reason != reasonNodeMissing { // that is of the CiliumNode
+		current[f.reason] = nodeevents.Problem{Message: fmt.Sprintf("the node's number of pods cannot be read, so few addresses are allocated ahead: %v", f.err)}
 	}
 	if message := st.agentProblem(); message != "" {
 		current[reasonAgentNotResponding] = nodeevents.Problem{Message: message}

@@ -152,7 +152,7 @@ func TestRunInvalid(t *testing.T) {
 		"no pool":                         {func(c *options.Bridge) { c.Pool = "" }, "--pool"},
 		"no release delay":                {func(c *options.Bridge) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
 		"negative min-allocate":           {func(c *options.Bridge) { c.MinAllocate = -1 }, "--min-allocate"},
-		"no pre-allocate":                 {func(c *options.Bridge) { c.PreAllocate = 0 }, "--pre-allocate"},
+		"negative pre-allocate":           {func(c *options.Bridge) { c.PreAllocate = -1 }, "--pre-allocate"},
 		"negative max-above-watermark":    {func(c *options.Bridge) { c.MaxAboveWatermark = -1 }, "--max-above-watermark"},
 		"negative max-allocate":           {func(c *options.Bridge) { c.MaxAllocate = -1 }, "--max-allocate"},
 		"max-allocate below the agent's":  {func(c *options.Bridge) { c.MaxAllocate = 2 }, "--max-allocate"},

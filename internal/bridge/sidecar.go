@@ -37,25 +37,33 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	return slots, nil
 }
 
+// storeOnNode is the store of a plugin that keeps its allocations on the node. Its range is the node's
+// own: two nodes with one range would allocate the same addresses.
+const storeOnNode = "node"
+
 // checkNode fails if the sidecar serves another node: its addresses must not be published on this one.
-func (s sidecarClient) checkNode(ctx context.Context) error {
+// store is the field of the plugin's profile; empty while the pool has no configuration.
+func (s sidecarClient) checkNode(ctx context.Context) (store string, err error) {
 	response, err := s.api.Status(ctx)
 	if err != nil {
-		return unavailable("get the sidecar's status", err)
+		return "", unavailable("get the sidecar's status", err)
 	}
 	status := response.DelegatedIpam
 	if status.NodeName != "" && status.NodeName != s.node {
-		return fail(reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
+		return "", fail(reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
 			status.NodeName, s.node))
 	}
 	var pools []string
 	for _, p := range status.Pools {
 		pools = append(pools, p.Pool)
+		if p.Pool == s.pool {
+			store, _ = p.ProfileFacts["store"].(string)
+		}
 	}
 	if len(pools) > 0 && !slices.Contains(pools, s.pool) {
-		return fail(reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool))
+		return "", fail(reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool))
 	}
-	return nil
+	return store, nil
 }
 
 // acquire allocates a slot, with an address of every enabled family. None of them is outside the ranges.

@@ -203,7 +203,8 @@ func TestCheckNode(t *testing.T) {
 		"failure":         {fakeServer{code: 500}, reasonSidecarUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantReason(t, clientOf(t, &tt.server).checkNode(t.Context()), tt.reason)
+			_, err := clientOf(t, &tt.server).checkNode(t.Context())
+			wantReason(t, err, tt.reason)
 		})
 	}
 }

@@ -3,6 +3,7 @@ package options
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
@@ -12,11 +13,13 @@ import (
 type Bridge struct {
 	NodeName, Kubeconfig, Pool string
 	// Host names the socket of the sidecar; Socket returns its path.
-	Host                                                     string
-	MinAllocate, PreAllocate, MaxAllocate, MaxAboveWatermark int
-	ReleaseExcess, WatchPods                                 bool
-	ReleaseDelay                                             time.Duration
-	MetricsAddress                                           string
+	Host                                        string
+	MinAllocate, MaxAllocate, MaxAboveWatermark int
+	// PreAllocate is 0 for auto.
+	PreAllocate              int
+	ReleaseExcess, WatchPods bool
+	ReleaseDelay             time.Duration
+	MetricsAddress           string
 	Log
 }
 
@@ -48,13 +51,19 @@ func (b *Bridge) declare(env map[string]string) []Option {
 	})
 }
 
+// SharedPreAllocate is the number of free slots that auto keeps if other nodes use the range, too.
+const SharedPreAllocate = 8
+
 // declareSizes declares how many slots the node has. The defaults are those that Cilium has for
 // its own and for cloud pools (internal/defaults of Cilium, IPAMPreAllocation).
 func (b *Bridge) declareSizes() []Option {
 	return []Option{
 		{Name: "min-allocate", Value: Count(&b.MinAllocate, 0), Default: "8", Help: "minimum number of slots; a slot is one address of each family"},
-		// Without a free slot the next pod waits forever: only a used address causes an acquisition.
-		{Name: "pre-allocate", Value: Count(&b.PreAllocate, 1), Default: "8", Help: "number of free slots to keep"},
+		{
+			// Without a free slot the next pod waits forever: only a used address causes an acquisition.
+			Name: "pre-allocate", Value: CountOrAuto(&b.PreAllocate), Default: auto,
+			Help: "number of free slots to keep; auto: all that the node's pods can use if the plugin's range is the node's own, otherwise " + strconv.Itoa(SharedPreAllocate),
+		},
 		{Name: "max-allocate", Value: Count(&b.MaxAllocate, 0), Default: "0", Help: "maximum number of slots (0 = no limit)"},
 		{Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark, 0), Default: "0", Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate"},
 		{Name: "release-excess", Value: Bool(&b.ReleaseExcess), Default: "true", Help: "release the free slots above --pre-allocate and --max-above-watermark"},

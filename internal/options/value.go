@@ -147,6 +147,30 @@ func Count(target *int, bounds ...int) *Value {
 	return v
 }
 
+// auto is the text of a CountOrAuto of 0.
+const auto = "auto"
+
+// CountOrAuto accepts a whole number of 1 or more, or auto, which is 0.
+func CountOrAuto(target *int) *Value {
+	v := scalar(target, auto+"|count", "auto, or a whole number of 1 or more", func(s string) (int, error) {
+		if s == auto {
+			return 0, nil
+		}
+		n, err := strconv.Atoi(s)
+		if err == nil && n < 1 {
+			err = strconv.ErrRange
+		}
+		return n, err
+	}, func(n int) string {
+		if n == 0 {
+			return auto
+		}
+		return strconv.Itoa(n)
+	})
+	v.valid, v.expected = func() bool { return *target >= 0 }, "auto, or 1 or more"
+	return v
+}
+
 // IDs accepts a list of numeric user or group IDs.
 func IDs(target *[]int, kind, expected string) *Value {
 	return list(target, kind, expected, func(s string) (int, error) {

@@ -110,7 +110,7 @@ func TestBridgeValidate(t *testing.T) {
 		"no pool":            {func(b *Bridge) { b.Pool = "" }, "--pool"},
 		"no release delay":   {func(b *Bridge) { b.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
 		"negative minimum":   {func(b *Bridge) { b.MinAllocate = -1 }, "--min-allocate"},
-		"none in reserve":    {func(b *Bridge) { b.PreAllocate = 0 }, "--pre-allocate"},
+		"none in reserve":    {func(b *Bridge) { b.PreAllocate = -1 }, "--pre-allocate"},
 		"negative watermark": {func(b *Bridge) { b.MaxAboveWatermark = -1 }, "--max-above-watermark"},
 		"negative maximum":   {func(b *Bridge) { b.MaxAllocate = -1 }, "--max-allocate"},
 		"metrics address":    {func(b *Bridge) { b.MetricsAddress = "x" }, "--metrics-address"},

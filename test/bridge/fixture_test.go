@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,6 +47,14 @@ func eachFamily(t *testing.T, test func(t *testing.T, f *fixture)) {
 	for name, dual := range map[string]bool{"IPv4": false, "dual stack": true} {
 		t.Run(name, func(t *testing.T) { test(t, newFixture(t, dual)) })
 	}
+}
+
+// addNode creates the Node, which can have this many pods.
+func (f *fixture) addNode(pods int) {
+	f.server.Add("nodes", apiserver.Object{
+		"apiVersion": "v1", "kind": "Node", "metadata": apiserver.Object{"name": f.node.Name},
+		"status": apiserver.Object{"allocatable": apiserver.Object{"pods": strconv.Itoa(pods)}},
+	})
 }
 
 // eventually lets the agent act until a condition is met.

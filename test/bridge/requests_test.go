@@ -50,6 +50,35 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestOwnRange has a plugin whose range is the node's own: two writes publish an address for each pod
+// that the node can have, and the pods cost nothing.
+//
+//evidence:design/bridge in a range of the node's own no pod waits for an address
+func TestOwnRange(t *testing.T) {
+	const pods = 40
+	eachFamily(t, func(t *testing.T, f *fixture) {
+		f.addNode(pods)
+		f.serve(t, 3+pods)
+		_, before := f.server.Counts()
+		if before > 2 {
+			t.Errorf("%d writes until all addresses are published; want 2", before)
+		}
+		names := f.server.AddPods(f.node.Name, pods)
+		f.addPods(t, pods)
+		f.agent.Free(f.agent.Uses()...)
+		f.server.DeletePods(names...)
+		f.eventually(t, "an idle node", func() error {
+			if n, _ := f.server.Node(t, f.node.Name); len(n.Used) > 0 {
+				return fmt.Errorf("%d are used", len(n.Used))
+			}
+			return f.atRest(t, 3+pods)
+		})
+		if _, writes := f.server.Counts(); writes > before {
+			t.Errorf("%d writes for %d pods; want none", writes-before, pods)
+		}
+	})
+}
+
 // Without the right to watch pods, and without the watch, the node is served.
 func TestWithoutPods(t *testing.T) {
 	for name, flags := range map[string][]string{"switched off": {"--watch-pods=false"}, "not permitted": nil} {

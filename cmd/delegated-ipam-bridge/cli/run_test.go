@@ -32,7 +32,7 @@ func run(t *testing.T, env map[string]string, args ...string) (code int, got opt
 func TestOptions(t *testing.T) {
 	base := options.Bridge{
 		NodeName: "worker", Host: "unix:///var/run/cilium/delegated-ipam.sock", Pool: "default",
-		MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
+		MinAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}
 	tests := map[string]struct {

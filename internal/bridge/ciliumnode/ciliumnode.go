@@ -82,7 +82,9 @@ func (n *Node) Observed() (o planner.Observed, malformed []string) {
 func (n *Node) Settings(flags planner.Settings) planner.Settings {
 	own := n.Spec.IPAM
 	flags.MinAllocate = cmp.Or(own.MinAllocate, flags.MinAllocate)
-	flags.PreAllocate = cmp.Or(own.PreAllocate, flags.PreAllocate)
+	if own.PreAllocate != 0 {
+		flags.PreAllocate, flags.MaxPods = own.PreAllocate, 0
+	}
 	flags.MaxAllocate = cmp.Or(own.MaxAllocate, flags.MaxAllocate)
 	flags.MaxAboveWatermark = cmp.Or(own.MaxAboveWatermark, flags.MaxAboveWatermark)
 	return flags

@@ -146,6 +146,8 @@ type situation struct {
 	used, held, drained uint8
 	pods                int
 	excess              bool
+	// ownRange reports whether the range is the node's own, which a bridge learns and may unlearn.
+	ownRange bool
 }
 
 // planOf returns the number of the plan of a situation, from 1; 0 if there is nothing to do.
@@ -154,14 +156,17 @@ func (e *explorer) planOf(s situation) int {
 	if known {
 		return id
 	}
-	o, r := s.observed(), Remembered{Drained: map[netip.Addr]bool{}}
+	o, r, settings := s.observed(), Remembered{Drained: map[netip.Addr]bool{}}, e.settings
+	if s.ownRange {
+		settings.MaxPods = explored
+	}
 	for i := range explored {
 		r.Drained[exploredIP(i)] = s.drained>>i&1 != 0
 	}
 	if s.excess {
-		r.Excess = Count(o, r, e.settings).Excess
+		r.Excess = Count(o, r, settings).Excess
 	}
-	if p := New(o, r, e.settings); len(p.Actions()) > 0 {
+	if p := New(o, r, settings); len(p.Actions()) > 0 {
 		same := func(other Plan) bool { return fmt.Sprint(other.Actions()) == fmt.Sprint(p.Actions()) }
 		if id = slices.IndexFunc(e.plans, same) + 1; id == 0 {
 			e.plans = append(e.plans, p)
@@ -174,8 +179,8 @@ func (e *explorer) planOf(s situation) int {
 
 // makePlan makes the bridge plan, from its cache or from a fresh read. A plan that withdraws or releases is
 // made from a fresh one.
-func (e *explorer) makePlan(w world, fromCache, excess bool) (world, bool) {
-	s := situation{w.written, w.used, w.held, w.drained, w.pods(), excess}
+func (e *explorer) makePlan(w world, fromCache, excess, ownRange bool) (world, bool) {
+	s := situation{w.written, w.used, w.held, w.drained, w.pods(), excess, ownRange}
 	if fromCache {
 		s.written, s.used = w.cache, w.cacheUsed
 	}
@@ -383,11 +388,10 @@ func (e *explorer) steps(w world) {
 	if w.plan != 0 {
 		e.execute(w)
 	} else {
-		for _, excess := range []bool{false, true} {
-			for _, fromCache := range []bool{false, true} {
-				if after, plans := e.makePlan(w, fromCache, excess); plans && (!fromCache || !w.cacheCurrent) {
-					e.reach(w, after, "bridge: plans from %s", map[bool]string{true: "its cache", false: "a read"}[fromCache])
-				}
+		for choice := range 8 {
+			excess, fromCache, ownRange := choice&1 != 0, choice&2 != 0, choice&4 != 0
+			if after, plans := e.makePlan(w, fromCache, excess, ownRange); plans && (!fromCache || !w.cacheCurrent) {
+				e.reach(w, after, "bridge: plans from %s", map[bool]string{true: "its cache", false: "a read"}[fromCache])
 			}
 		}
 	}
@@ -437,7 +441,7 @@ func (e *explorer) agentSteps(w world) {
 
 // ends lets all components act without a fault until nothing changes, and records a violation if a release
 // has not ended. known are the states that were found to end.
-func (e *explorer) ends(start world, known map[world]bool) {
+func (e *explorer) ends(start world, ownRange bool, known map[world]bool) {
 	w, path := start, []world{}
 	for range 100 {
 		if known[w] {
@@ -450,7 +454,7 @@ func (e *explorer) ends(start world, known map[world]bool) {
 			w = e.restore(w)
 		}
 		w = w.writeStatus().drain()
-		if after, plans := e.makePlan(w, false, true); plans {
+		if after, plans := e.makePlan(w, false, true, ownRange); plans {
 			for _, s := range planSteps(e.plans[after.plan-1]) {
 				after = e.apply(w, after, s.actions)
 			}
@@ -481,9 +485,11 @@ func explore(deaf bool) *explorer {
 	for n := 0; n < len(e.queue) && e.fault == ""; n++ {
 		e.steps(e.queue[n])
 	}
-	known := map[world]bool{}
-	for n := 0; n < len(e.queue) && e.fault == ""; n++ {
-		e.ends(e.queue[n], known)
+	for _, ownRange := range []bool{false, true} {
+		known := map[world]bool{}
+		for n := 0; n < len(e.queue) && e.fault == ""; n++ {
+			e.ends(e.queue[n], ownRange, known)
+		}
 	}
 	return e
 }
@@ -491,7 +497,7 @@ func explore(deaf bool) *explorer {
 // TestExplore explores every interleaving of bridge, sidecar and an agent that follows Cilium's handshake,
 // with two slots and two pods, crashes, lost requests, conflicts and an outdated cache, breadth first: no
 // address of a pod is released, none is published that is not held, no endpoint is dropped, and every
-// release ends.
+// release ends. At any moment the range can be found to be the node's own, or not.
 //
 //evidence:design/bridge every interleaving of two slots and two pods, with crashes, conflicts and lost responses, is safe and ends
 func TestExplore(t *testing.T) {

@@ -45,11 +45,12 @@ type model struct {
 	// total.
 	taken map[netip.Addr]bool
 	size  int
-	// drained, refused, releaseFailed, exhausted, batch, pods, headroom and excess are the bridge's own part of the
+	// drained, refused, releaseFailed, exhausted, batch, pods, headroom, rangeSize and excess are the bridge's own part of the
 	// state. excess reports whether the excess has lasted.
 	drained, refused, releaseFailed map[netip.Addr]bool
 	exhausted, excess               bool
 	batch, pods, headroom           int
+	rangeSize                       int
 	// delFails makes the next release of an address fail.
 	delFails map[netip.Addr]bool
 	// foreign is a pool entry that the bridge did not write.
@@ -102,7 +103,7 @@ func (m *model) observed() Observed {
 func (m *model) remembered(s Settings) Remembered {
 	r := Remembered{
 		Drained: maps.Clone(m.drained), Refused: maps.Clone(m.refused), ReleaseFailed: maps.Clone(m.releaseFailed), Exhausted: m.exhausted, Depleted: m.exhausted,
-		Batch: m.batch, Headroom: m.headroom,
+		Batch: m.batch, Headroom: m.headroom, RangeSize: m.rangeSize,
 	}
 	if m.excess {
 		r.Excess = Count(m.observed(), r, s).Excess

@@ -124,6 +124,9 @@ type Remembered struct {
 	// Exhausted reports whether an acquisition has recently failed. Depleted reports whether the plugin
 	// has no more addresses, or all acquisitions have failed for a while.
 	Exhausted, Depleted bool
+	// RangeSize is the number of slots for which the node's own range has turned out to have addresses;
+	// 0 if it is unknown.
+	RangeSize int
 	// Batch is how many slots are acquired before the next publication; 0 for no limit.
 	Batch int
 	// Excess is how many slots above the watermark have been free for the release delay.

@@ -95,6 +95,25 @@ func TestPlan(t *testing.T) {
 		"max-above-watermark: enough are free": {
 			view: func(f *fixture) { f.atRest(6, 4) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
 		},
+		"own range: all that its pods can use": {
+			view: func(f *fixture) { f.atRest(4, 3) }, settings: func(s *Settings) { s.MaxPods = 3 }, want: []string{"acquire slot 4", "acquire slot 5"},
+		},
+		"own range: its pods come and go": {view: func(f *fixture) { f.atRest(6, 6); f.Pods = 3 }, settings: func(s *Settings) { s.MaxPods = 3 }},
+		"own range: more pods than it can have": {
+			view: func(f *fixture) { f.atRest(6, 6); f.Pods = 4 }, settings: func(s *Settings) { s.MaxPods = 3 }, want: []string{"acquire slot 6"},
+		},
+		"own range: its end": {view: func(f *fixture) { f.atRest(6, 6); f.RangeSize = 6 }, settings: func(s *Settings) { s.MaxPods = 9 }},
+		"own range: more pods than its end has addresses": {
+			view: func(f *fixture) { f.atRest(6, 6); f.RangeSize, f.Pods = 6, 5 }, settings: func(s *Settings) { s.MaxPods = 9 },
+			want: []string{"acquire slot 6", "acquire slot 7"},
+		},
+		"own range: its end, and one is lost": {
+			view:     func(f *fixture) { f.atRest(6, 3); f.RangeSize = 7 },
+			settings: func(s *Settings) { s.MaxPods = 9 }, want: []string{"acquire slot 6"},
+		},
+		"own range: an excess is released": {
+			view: func(f *fixture) { f.atRest(7, 3); f.Excess = 1 }, settings: func(s *Settings) { s.MaxPods = 3 }, want: []string{"suspend [10.0.0.7] of slot 6"},
+		},
 		"batch": {
 			view: func(f *fixture) { f.atRest(6, 6); f.Batch = 1 }, want: []string{"acquire slot 6"},
 		},

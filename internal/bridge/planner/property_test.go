@@ -18,7 +18,7 @@ import (
 func TestConverge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(rt)
-		s := Settings{
+		s := &Settings{
 			MinAllocate: rapid.IntRange(0, 5).Draw(rt, "min-allocate"), PreAllocate: rapid.IntRange(1, 4).Draw(rt, "pre-allocate"),
 			MaxAllocate: rapid.SampledFrom([]int{0, 9, 12}).Draw(rt, "max-allocate"), MaxAboveWatermark: rapid.IntRange(0, 2).Draw(rt, "max-above-watermark"), ReleaseExcess: true,
 		}
@@ -29,7 +29,7 @@ func TestConverge(t *testing.T) {
 			m.addFaults(steps)
 		}
 		rt.Repeat(steps)
-		m.converge(s)
+		m.converge(*s)
 	})
 }
 
@@ -46,17 +46,18 @@ func TestLostTogether(t *testing.T) {
 				}
 			}
 		}
+		s := Settings{PreAllocate: 2, MaxPods: rapid.SampledFrom([]int{0, 40}).Draw(rt, "pods of the node")}
 		for round := 0; m.published() == 0; round++ {
 			if round > 100 {
 				rt.Fatal("nothing is published")
 			}
-			m.reconcile(Settings{PreAllocate: 2}, rapid.IntRange(1, 20).Draw(rt, "steps before a crash"), func() bool { return false })
+			m.reconcile(s, rapid.IntRange(1, 20).Draw(rt, "steps before a crash"), func() bool { return false })
 		}
 	})
 }
 
-// steps returns the steps of bridge and agent.
-func (m *model) steps(s Settings) map[string]func(*rapid.T) {
+// steps returns the steps of bridge and agent, and changes of the settings.
+func (m *model) steps(s *Settings) map[string]func(*rapid.T) {
 	pick := rapid.IntRange(0, 1000)
 	whenRunning := func(step func(rt *rapid.T)) func(*rapid.T) {
 		return func(rt *rapid.T) {
@@ -68,7 +69,7 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"reconcile": func(rt *rapid.T) {
 			steps := rapid.IntRange(0, 12).Draw(rt, "steps before a crash")
-			m.reconcile(s, steps, func() bool { return rapid.Bool().Draw(rt, "agent acts") })
+			m.reconcile(*s, steps, func() bool { return rapid.Bool().Draw(rt, "agent acts") })
 		},
 		"agent syncs":         whenRunning(func(*rapid.T) { m.sync() }),
 		"agent writes status": whenRunning(func(*rapid.T) { m.writeStatus() }),
@@ -108,6 +109,13 @@ func (m *model) steps(s Settings) map[string]func(*rapid.T) {
 				m.node.used[invented(n)] = Entry{Owner: podOwner, Resource: EntryOf(n, false).Resource}
 			}
 			m.node.version++
+		},
+		"pods of the node": func(rt *rapid.T) { s.MaxPods = rapid.SampledFrom([]int{0, 4, 8}).Draw(rt, "pods of the node") },
+		"end of the range": func(rt *rapid.T) {
+			m.rangeSize = 0
+			if rapid.Bool().Draw(rt, "known") {
+				m.rangeSize = Count(m.observed(), m.remembered(*s), *s).Retained
+			}
 		},
 		"pods pending": func(rt *rapid.T) { m.podsPending = rapid.Bool().Draw(rt, "pending") },
 		"pods":         func(rt *rapid.T) { m.pods = rapid.IntRange(0, 12).Draw(rt, "pods") },
@@ -194,7 +202,7 @@ func (m *model) checkInitial(o Observed, r Remembered, s Settings) {
 // converge lets all components act until nothing changes, and checks the result.
 func (m *model) converge(s Settings) {
 	m.startAgent()
-	m.excess, m.batch, m.headroom, m.podsPending = true, 1, 0, false
+	m.excess, m.batch, m.headroom, m.podsPending, m.rangeSize = true, 1, 0, false, 0
 	clear(m.delFails)
 	never := func() bool { return false }
 	for round := 0; ; round++ {
@@ -251,7 +259,11 @@ func (m *model) checkCounts(s Settings) {
 			m.t.Fatalf("slot %d is unused, outside the ranges and held", n)
 		}
 	}
-	least := max(s.MinAllocate, max(used, m.pods+agentAddresses)+s.PreAllocate)
+	least := max(used, m.pods+agentAddresses) + s.PreAllocate
+	if s.MaxPods > 0 {
+		least = max(least-s.PreAllocate, agentAddresses+s.MaxPods)
+	}
+	least = max(least, s.MinAllocate)
 	most := least + s.MaxAboveWatermark
 	if s.MaxAllocate > 0 {
 		least, most = min(least, s.MaxAllocate), max(min(most, s.MaxAllocate), used)

@@ -12,6 +12,10 @@ type Settings struct {
 	// MaxAboveWatermark is how many slots are acquired beyond those that are missing, and may be free
 	// beyond PreAllocate before they are released.
 	MaxAboveWatermark int
+	// MaxPods is the number of pods that the node can have, if the plugin's range is the node's own: no
+	// other node can use the addresses, so there are slots for all these pods and the agent at any
+	// time, in place of PreAllocate. 0 otherwise.
+	MaxPods int
 	// ReleaseExcess allows releases.
 	ReleaseExcess bool
 }
@@ -72,10 +76,18 @@ func (b *builder) acquire() {
 // low is the number of slots below which some are acquired.
 func (b *builder) low() int { return max(b.watermark(), b.limit(b.initial()+b.unallocatable)) }
 
-// watermark is the number of slots that the settings demand.
+// watermark is the number of slots that the settings demand. In a range of the node's own it is at
+// most RangeSize, unless more are needed.
 func (b *builder) watermark() int {
-	need := max(len(b.used), b.agentSlots()+b.Pods)
-	return b.limit(max(b.settings.MinAllocate, need+b.settings.PreAllocate+b.Headroom))
+	need := max(len(b.used), b.agentSlots()+b.Pods) + b.Headroom
+	if b.settings.MaxPods == 0 {
+		return b.limit(max(b.settings.MinAllocate, need+b.settings.PreAllocate))
+	}
+	n := max(b.settings.MinAllocate, b.agentSlots()+b.settings.MaxPods)
+	if b.RangeSize > 0 {
+		n = min(n, b.RangeSize)
+	}
+	return b.limit(max(n, need))
 }
 
 // agentSlots is the number of slots for the agent itself. The agent takes them at its start, which may
@@ -144,16 +156,18 @@ type Counts struct {
 	// Free are held and neither used nor being released; Missing are to be acquired; Excess are free,
 	// above the watermark and may be released.
 	Free, Missing, Excess int
+	// Retained are held and not being released.
+	Retained int
 }
 
 func Count(o Observed, r Remembered, s Settings) Counts {
 	b := newBuilder(o, r, s)
-	retained, c := len(b.retained()), Counts{Free: len(b.free())}
+	c := Counts{Free: len(b.free()), Retained: len(b.retained())}
 	if s.ReleaseExcess {
-		c.Excess = max(0, min(retained-b.high(), c.Free))
+		c.Excess = max(0, min(c.Retained-b.high(), c.Free))
 	}
-	if retained < b.low() {
-		c.Missing = b.high() - retained
+	if c.Retained < b.low() {
+		c.Missing = b.high() - c.Retained
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -9,7 +10,7 @@ import (
 )
 
 // Add adds an object of another resource than CiliumNodes, such as "nodes". Such objects can be
-// listed only; AddPods adds pods that can be watched.
+// listed, and read by name; AddPods adds pods that can be watched.
 func (s *Server) Add(resource string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -17,6 +18,19 @@ func (s *Server) Add(resource string, object Object) {
 		s.others = map[string][]Object{}
 	}
 	s.others[resource] = append(s.others[resource], object)
+}
+
+// getOther sends the object of a resource that Add has added.
+func (s *Server) getOther(w http.ResponseWriter, resource, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, object := range s.others[resource] {
+		if meta, _ := object["metadata"].(Object); meta["name"] == name {
+			answer(w, http.StatusOK, object)
+			return
+		}
+	}
+	fail(w, http.StatusNotFound, "NotFound", fmt.Sprintf("%s %q not found", resource, name))
 }
 
 // ExpireLists makes the server refuse the next further pages of lists because they have expired.

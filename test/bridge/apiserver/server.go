@@ -160,6 +160,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r, need.Resource)
 	case need.Verb == "list":
 		s.list(w, r, need.Resource)
+	case need.Verb == "get" && need.Resource == "nodes":
+		s.getOther(w, need.Resource, name)
 	case need.Verb == "get":
 		s.get(w, name)
 	case need.Verb == "patch":
@@ -191,6 +193,9 @@ func permissionOf(r *http.Request) (need Permission, name string) {
 			need.Verb = "watch"
 		}
 		return need, ""
+	}
+	if name, ok := strings.CutPrefix(r.URL.Path, "/api/v1/nodes/"); ok {
+		return Permission{Resource: "nodes", Verb: need.Verb}, name
 	}
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"), "/")
 	need.Resource = path[0]

@@ -73,6 +73,8 @@ func samples(f *pflag.Flag) (good, bad []any) {
 	case f.Name == "max-allocate":
 		defaults, _ := options.NewBridge(nil)
 		return []any{0, "0", defaults.MinAllocate}, []any{-1, "x", 1.5, 2, defaults.MinAllocate - 1}
+	case f.Name == "pre-allocate":
+		return []any{"auto", 1, "1"}, []any{0, "x", 1.5}
 	case f.Name == "pool" && kind == "name":
 		return []any{"x"}, []any{"", 1}
 	case f.Name == "metrics-address":
