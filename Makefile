@@ -113,7 +113,7 @@ run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with th
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
 
 .PHONY: plugins
-plugins: ## build host-local, static and dhcp (tools/plugins) and an old host-local (tools/plugins-v1.4)
+plugins: ## build host-local, static, dhcp and bridge (tools/plugins) and an old host-local (tools/plugins-v1.4)
 	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)
 	CGO_ENABLED=0 go build -C tools/plugins -o $(CURDIR)/$(PLUGINS)/ tool
 	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/ tool

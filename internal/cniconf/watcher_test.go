@@ -301,3 +301,51 @@ func TestNetworkConflict(t *testing.T) {
 	expectKept(t, w, "default", "b", "unexpected end")
 	expect(t, w, "blue", "a", "10-a.conflist")
 }
+
+// The network of a primary CNI, behind which cilium-agent chains cilium-cni: the files come later than the
+// sidecar, from two writers, and are replaced. The pool never has another network.
+//
+//evidence:install/chained the sidecar follows the files of the primary CNI and of the agent, and takes no other network
+func TestChainedFiles(t *testing.T) {
+	dir := t.TempDir()
+	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "pods"}})
+	chain := func(ipam, next string) string {
+		return fmt.Sprintf(`{"name":"pods","cniVersion":"1.0.0","plugins":[{"type":"bridge","ipam":{%s}}%s]}`, ipam, next)
+	}
+	const hostLocal, wider, cilium = `"type":"host-local"`, `"type":"host-local","x":2`, `,{"type":"cilium-cni"}`
+	bak := func() error {
+		return os.Rename(filepath.Join(dir, "10-primary.conflist"), filepath.Join(dir, "10-primary.conflist.cilium_bak"))
+	}
+	for _, step := range []struct {
+		name, file, content string
+		then                func() error
+		// inUse is the file in use; empty if the pool has no network. config is the plugin's.
+		inUse, config string
+	}{
+		{"another network", "87-other.conflist", list("other"), nil, "", ""},
+		{"truncated", "10-primary.conflist", "", nil, "", ""},
+		{"written", "10-primary.conflist", chain(hostLocal, ""), nil, "10-primary.conflist", hostLocal},
+		{"chained by the agent", "05-cilium.conflist", chain(hostLocal, cilium), bak, "05-cilium.conflist", hostLocal},
+		{"upgrade, truncated", "10-primary.conflist", "", nil, "05-cilium.conflist", hostLocal},
+		{"upgrade, written", "10-primary.conflist", chain(wider, ""), nil, "05-cilium.conflist", hostLocal},
+		{"chained again", "05-cilium.conflist", chain(wider, cilium), bak, "05-cilium.conflist", wider},
+	} {
+		put(t, dir, step.file, step.content)
+		if step.then != nil {
+			must(t, step.then())
+		}
+		w.reload()
+		if step.inUse == "" {
+			expectNone(t, w, "default", `network "pods"`)
+			continue
+		}
+		expect(t, w, "default", "pods", step.inUse)
+		if n, err := w.Network("default"); err != nil || string(n.PluginConfig) != `{"type":"bridge","ipam":{`+step.config+`}}` {
+			t.Errorf("%s: the plugin is %s (%v)", step.name, n.PluginConfig, err)
+		}
+	}
+	// Only the agent's backup is left: the network is kept.
+	must(t, os.Remove(filepath.Join(dir, "05-cilium.conflist")))
+	w.reload()
+	expectKept(t, w, "default", "pods", `found 87-other.conflist (defines network "other")`)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -71,13 +72,15 @@ func (m *monitor) checkPods(ctx context.Context, wanted []running) error {
 	if err := ciliumagent.SharedAddresses(list); err != nil {
 		m.tracker.addViolation("%v", err)
 	}
-	has := map[string]ciliumagent.Endpoint{}
+	has := map[netip.Addr]ciliumagent.Endpoint{}
 	for _, e := range list {
-		has[e.Pod] = e
+		for _, ip := range e.IPs {
+			has[ip] = e
+		}
 	}
 	var errs []error
 	for _, r := range wanted {
-		if e := has[podNamespace+"/"+r.name]; e.State != "ready" || !sameAddresses(e.IPs, r.ips) {
+		if e := has[r.ips[0]]; e.State != "ready" || !sameAddresses(e.IPs, r.ips) {
 			errs = append(errs, fmt.Errorf("no ready endpoint of %s with %v; the agent has %+v", r.name, r.ips, e))
 		} else if err := checkReachable(ctx, r.name, r.ips); err != nil {
 			errs = append(errs, err)

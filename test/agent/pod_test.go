@@ -90,10 +90,13 @@ func (tb *testbed) dropPod(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// cni calls cilium-cni as a container runtime does.
+// cni calls cilium-cni, or the chain that has it, as a container runtime does.
 func (tb *testbed) cni(ctx context.Context, verb string, p *pod, uid string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	if tb.chain != "" {
+		return tb.callChain(ctx, verb, p, uid)
+	}
 	cmd := exec.CommandContext(ctx, tb.bin("cilium-cni"))
 	cmd.Stdin = strings.NewReader(tb.netConf)
 	cmd.Env = append(os.Environ(),

@@ -66,12 +66,17 @@ func (tb *testbed) plugins() string { return filepath.Join(tb.root, ".cache", "p
 // defineBridge defines the bridge with the service account of deploy/kubernetes/bridge.
 func (tb *testbed) defineBridge(t *testing.T, releaseDelay time.Duration) {
 	t.Helper()
-	tb.bridge = tb.newProgram(t, "bridge", nil, tb.ownProgram("delegated-ipam-bridge"),
-		"--node-name="+nodeName,
-		"--kubeconfig="+tb.kubeconfig("bridge"),
-		"--host=unix://"+sidecarSocket,
-		"--metrics-address="+bridgeAddress,
-		"--pre-allocate="+strconv.Itoa(ciliumagent.PreAllocate),
-		"--excess-ip-release-delay="+releaseDelay.String(),
-	)
+	tb.bridge = tb.newProgram(t, "bridge", nil, tb.bridgeArgs("--excess-ip-release-delay="+releaseDelay.String())...)
+}
+
+// bridgeArgs returns the command line of the bridge with further flags, of which the last counts.
+func (tb *testbed) bridgeArgs(flags ...string) []string {
+	return append([]string{
+		tb.ownProgram("delegated-ipam-bridge"),
+		"--node-name=" + nodeName,
+		"--kubeconfig=" + tb.kubeconfig("bridge"),
+		"--host=unix://" + sidecarSocket,
+		"--metrics-address=" + bridgeAddress,
+		"--pre-allocate=" + strconv.Itoa(ciliumagent.PreAllocate),
+	}, flags...)
 }

@@ -84,6 +84,9 @@ type testbed struct {
 	kube *kube
 	// netConf is the CNI configuration of cilium-cni.
 	netConf string
+	// chain is the directory of the primary CNI's configuration, to which the agent appends
+	// cilium-cni; empty if cilium-cni is the primary CNI.
+	chain string
 	// cniSocket is the socket by which cilium-cni reaches the agent.
 	cniSocket string
 	// pluginDir is the directory of the plugin that cilium-cni delegates to.

@@ -2,6 +2,7 @@
 package ciliumagent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,11 +21,13 @@ type API struct {
 
 // Endpoint is an endpoint in the agent's list.
 type Endpoint struct {
-	// Pod is namespace/name; empty for endpoints of the agent, such as health.
+	// Pod is namespace/name or, since v1.20, the container ID and the interface; empty for endpoints of
+	// the agent, such as health.
 	Pod string
 	// State is "ready" when the datapath is.
 	State string
-	IPs   []netip.Addr
+	// IPs are the addresses without link-local ones, which no component allocates.
+	IPs []netip.Addr
 }
 
 // get gets a resource of the API.
@@ -74,7 +77,8 @@ func (a API) Endpoints(ctx context.Context) ([]Endpoint, error) {
 		Status struct {
 			State               string
 			ExternalIdentifiers struct {
-				PodName string `json:"pod-name"`
+				PodName         string `json:"pod-name"`
+				CNIAttachmentID string `json:"cni-attachment-id"`
 			} `json:"external-identifiers"`
 			Networking struct {
 				Addressing []struct{ IPv4, IPv6 string }
@@ -87,7 +91,7 @@ func (a API) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	var all []Endpoint
 	var errs []error
 	for _, item := range list {
-		e := Endpoint{Pod: item.Status.ExternalIdentifiers.PodName, State: item.Status.State}
+		e := Endpoint{Pod: cmp.Or(item.Status.ExternalIdentifiers.PodName, item.Status.ExternalIdentifiers.CNIAttachmentID), State: item.Status.State}
 		for _, pair := range item.Status.Networking.Addressing {
 			for _, text := range []string{pair.IPv4, pair.IPv6} {
 				if text == "" {
@@ -95,7 +99,9 @@ func (a API) Endpoints(ctx context.Context) ([]Endpoint, error) {
 				}
 				ip, err := netip.ParseAddr(text)
 				errs = append(errs, err)
-				e.IPs = append(e.IPs, ip)
+				if !ip.IsLinkLocalUnicast() {
+					e.IPs = append(e.IPs, ip)
+				}
 			}
 		}
 		all = append(all, e)
