@@ -18,16 +18,43 @@ const (
 )
 
 //evidence:design/bridge a burst of 100 pods
-func TestBurst(t *testing.T) { testBurst(t, time.Second) }
+func TestBurst(t *testing.T) { newBurst(t, time.Second).run(t) }
 
 // TestBurstDefaultRate has the default of --ipam-cilium-node-update-rate.
 //
 //evidence:design/bridge a burst of 100 pods
-func TestBurstDefaultRate(t *testing.T) { testBurst(t, 15*time.Second) }
+func TestBurstDefaultRate(t *testing.T) { newBurst(t, 15*time.Second).run(t) }
 
-// testBurst binds pods to the node at the same time. The release delay is the bridge's default.
-func testBurst(t *testing.T, updateRate time.Duration) {
-	tb := newTestbed(t, ipv4Only(), delays{update: updateRate, release: 3 * time.Minute})
+// TestBurstOwnRange has the defaults of agent and bridge, which acquires the whole range of the node.
+//
+//evidence:design/bridge in a range of the node's own no pod waits for an address
+func TestBurstOwnRange(t *testing.T) {
+	b := newBurst(t, 15*time.Second)
+	b.slots = allocatablePods + len(agentOwners())
+	b.bridge = b.newProgram(t, "bridge", nil, b.bridgeArgs("--excess-ip-release-delay="+burstRelease.String(), "--pre-allocate=auto")...)
+	b.run(t)
+	if b.refused > 0 || b.writes > 0 {
+		t.Errorf("%d ADDs failed for want of an address, the bridge wrote %d times; want neither", b.refused, b.writes)
+	}
+}
+
+// burst is a node to which pods are bound at the same time.
+type burst struct {
+	*testbed
+	// refused is the number of ADDs that failed for want of an address, writes that of the bridge's.
+	refused, writes int
+}
+
+// burstRelease is the bridge's default of --excess-ip-release-delay.
+const burstRelease = 3 * time.Minute
+
+func newBurst(t *testing.T, updateRate time.Duration) *burst {
+	t.Helper()
+	return &burst{testbed: newTestbed(t, ipv4Only(), delays{update: updateRate, release: burstRelease})}
+}
+
+func (tb *burst) run(t *testing.T) {
+	t.Helper()
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
 	tb.waitHealthy(t, tb.agent.MustStart(t))
@@ -41,9 +68,9 @@ func testBurst(t *testing.T, updateRate time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), burstLimit)
 	defer cancel()
 	published := tb.awaitPool(ctx, len(agentOwners())+1+burstPods)
-	begin, pods := (&kubelet{testbed: tb, tracker: tracker}).start(ctx, t, burstPods)
+	begin, pods := (&kubelet{testbed: tb.testbed, tracker: tracker}).start(ctx, t, burstPods)
 
-	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
+	m := &monitor{testbed: tb.testbed, tracker: tracker, grace: time.Minute}
 	if err := cluster.Eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
 		t.Errorf("after the burst: %v", err)
 	}
@@ -61,9 +88,13 @@ func testBurst(t *testing.T, updateRate time.Duration) {
 	if at := <-published; at.IsZero() {
 		t.Errorf("the pool never had addresses for all %d pods", burstPods)
 	} else {
-		tb.record(t, "from the begin of the burst until addresses for all are published", at.Sub(begin))
+		tb.record(t, "from the begin of the burst until addresses for all are published", max(0, at.Sub(begin)))
 	}
-	tb.recordBridge(t, before, tb.scrapeBridge(t))
+	after := tb.scrapeBridge(t)
+	tb.recordBridge(t, before, after)
+	first, _ := before.histogram(t, "api_request_duration_seconds", "patch")
+	last, _ := after.histogram(t, "api_request_duration_seconds", "patch")
+	tb.writes = last - first
 }
 
 // runFirstPod starts a pod, for which the agent compiles the programs of endpoints, and waits until
@@ -78,11 +109,11 @@ func (tb *testbed) runFirstPod(t *testing.T, tracker *podTracker) {
 
 // recordBurst records when the pods got an address, and when they ran. A pod without an address fails
 // the test.
-func (tb *testbed) recordBurst(t *testing.T, begin time.Time, pods []*burstPod, proxy *agentProxy) {
+func (tb *burst) recordBurst(t *testing.T, begin time.Time, pods []*burstPod, proxy *agentProxy) {
 	t.Helper()
 	var requested, allocated, ran []time.Duration
 	var bound, last time.Time
-	failed, refused, late := 0, 0, 0
+	failed, late := 0, 0
 	for _, p := range pods {
 		failed += len(p.failed)
 		bound = latest(bound, p.bound)
@@ -100,7 +131,7 @@ func (tb *testbed) recordBurst(t *testing.T, begin time.Time, pods []*burstPod, 
 				last = latest(last, r.answered)
 			}
 			if !r.allocated {
-				refused++
+				tb.refused++
 				if r.answered.Sub(begin) > time.Second {
 					late++
 				}
@@ -115,7 +146,7 @@ func (tb *testbed) recordBurst(t *testing.T, begin time.Time, pods []*burstPod, 
 	tb.record(t, "from the binding of a pod to cilium-cni's request for its address", cluster.MedianAndMax(requested))
 	tb.record(t, "from the binding of a pod to the agent's answer with its address", cluster.MedianAndMax(allocated))
 	tb.record(t, "from the binding of a pod to the end of its ADD, with its endpoint", cluster.MedianAndMax(ran))
-	tb.record(t, "failed ADDs; for want of an address; of these more than 1s after the begin of the burst", fmt.Sprintf("%d; %d; %d", failed, refused, late))
+	tb.record(t, "failed ADDs; for want of an address; of these more than 1s after the begin of the burst", fmt.Sprintf("%d; %d; %d", failed, tb.refused, late))
 }
 
 // latest returns the later one of two times.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,9 @@ func (k *kube) pods() dynamic.ResourceInterface {
 	return k.Resource("", "v1", "pods").Namespace(podNamespace)
 }
 
+// allocatablePods is how many pods the node can have: the kubelet's default.
+const allocatablePods = 110
+
 // createNode registers a node, as its kubelet does.
 func (k *kube) createNode(t *testing.T, name string, ips []netip.Addr) {
 	t.Helper()
@@ -40,8 +44,9 @@ func (k *kube) createNode(t *testing.T, name string, ips []netip.Addr) {
 	created, err := k.nodes().Create(t.Context(), node, metav1.CreateOptions{})
 	must(t, err)
 	created.Object["status"] = map[string]any{
-		"addresses":  addresses,
-		"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
+		"addresses":   addresses,
+		"conditions":  []any{map[string]any{"type": "Ready", "status": "True"}},
+		"allocatable": map[string]any{"pods": strconv.Itoa(allocatablePods)},
 	}
 	_, err = k.nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{})
 	must(t, err)

@@ -194,7 +194,11 @@ func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 	if err != nil {
 		return err
 	}
-	return b.CheckConsistent((len(agentOwners()) + pods) * tb.families())
+	used := (len(agentOwners()) + pods) * tb.families()
+	if tb.slots > 0 {
+		return b.CheckAtRest(used, tb.slots)
+	}
+	return b.CheckConsistent(used)
 }
 
 // checkEndsOnSIGTERM wants programs to end with status 0 on SIGTERM.

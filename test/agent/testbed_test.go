@@ -87,6 +87,8 @@ type testbed struct {
 	// chain is the directory of the primary CNI's configuration, to which the agent appends
 	// cilium-cni; empty if cilium-cni is the primary CNI.
 	chain string
+	// slots is how many slots an idle node has; 0 for ciliumagent.PreAllocate more than are used.
+	slots int
 	// cniSocket is the socket by which cilium-cni reaches the agent.
 	cniSocket string
 	// pluginDir is the directory of the plugin that cilium-cni delegates to.

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// PreAllocate is the bridge's default number of free slots.
+// PreAllocate is the bridge's number of free slots, unless the range is the node's own.
 const PreAllocate = 8
 
 // NodeState has the records of each component about the node's addresses.
@@ -74,9 +74,16 @@ func (s NodeState) slots() (all, used int) {
 	return len(numbers), len(taken)
 }
 
-// CheckConsistent returns nil if all records agree and no address is in transition: as CheckRecords,
-// but none is being released, and the pool has PreAllocate free slots.
+// CheckConsistent returns nil if all records agree and no address is in transition: as CheckAtRest, and
+// the pool has PreAllocate free slots.
 func (s NodeState) CheckConsistent(used int) error {
+	_, taken := s.slots()
+	return s.CheckAtRest(used, taken+PreAllocate)
+}
+
+// CheckAtRest returns nil if all records agree and no address is in transition: as CheckRecords, but
+// none is being released, and the pool has a number of slots.
+func (s NodeState) CheckAtRest(used, slots int) error {
 	errs := []error{s.CheckRecords(used)}
 	for ip, suspended := range s.Suspended {
 		if suspended {
@@ -86,8 +93,8 @@ func (s NodeState) CheckConsistent(used int) error {
 	if len(s.Release) > 0 {
 		errs = append(errs, fmt.Errorf("release handshakes are pending: %v", s.Release))
 	}
-	if all, taken := s.slots(); all != taken+PreAllocate {
-		errs = append(errs, fmt.Errorf("%d slots are used and %d are in the pool; want %d more than used", taken, all, PreAllocate))
+	if all, taken := s.slots(); all != slots {
+		errs = append(errs, fmt.Errorf("%d slots are used and %d are in the pool; want %d in the pool", taken, all, slots))
 	}
 	return errors.Join(errs...)
 }
